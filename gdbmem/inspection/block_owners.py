@@ -1,4 +1,4 @@
-"""Naming what a chunk is, and who points at it: classes by vtables, variables by symbols, threads by stacks."""
+"""Naming the class of a chunk and the pointers to it: classes by vtables, variables by symbols, threads by stacks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NameOf = Callable[[int], Optional[str]]
 
 
 def namer(reading: ProcessImage, memory: Memory) -> NameOf:
-    """Return what gives the mangled name of a class by the address of its vtable; None where it is none."""
+    """Return a function from the address of a vtable to the mangled name of its class; None for other addresses."""
     # Vtables are constant.
     files = sorted((m.start, m.end) for m in reading.mappings if m.is_file and "w" not in m.permissions)
     symbols = VtableSymbols(reading.images, reading.open)
@@ -47,7 +47,7 @@ def look_at_chunk(
     *,
     pure: bool = False,
 ) -> ChunkView:
-    """Return the chunk that *address* lies in. Raises TargetError where malloc has none there."""
+    """Return the chunk that contains *address*. Raises TargetError if malloc has none there."""
     view = view_chunk(memory, heap, tables, address, pure=pure)
     if view is None:
         raise TargetError(

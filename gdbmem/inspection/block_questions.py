@@ -1,4 +1,4 @@
-"""Answering questions about single blocks: vectors found by their pointers, types, a map of the heap."""
+"""Answering queries about single blocks: vectors found by their pointers, types, a map of the heap."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gdbmem.model.memory import Memory
 
 
 def look(looks: Looks, reading: ProcessImage, memory: Memory) -> None:
-    """Fill *looks* with what it asks of the blocks of the heap. Raises TargetError where malloc could not be read."""
+    """Fill *looks* with the answers to its queries. Raises TargetError if malloc's data could not be read."""
     heap = reading.heap
     if heap is None or not heap.is_used:
         if looks.wanted == {MAP_IF_ANY} and looks.chunk_at is None:
@@ -67,7 +67,7 @@ def _sort(
     vectors: Sequence[int],
 ) -> BlockTypes:
     tallies = {tally.start: tally for arena in heap.arenas for tally in arena.tallies}
-    # Vtables are constant; variables in the same files are what lists end at.
+    # Vtables are constant; lists end at variables in the same files.
     files = sorted((m.start, m.end) for m in reading.mappings if m.is_file and "w" not in m.permissions)
     pairs = [(table, tallies[table.start]) for table in tables]
     sums = sort_blocks(memory, pairs, heap.mmapped, vectors, files, pure=looks.pure)

@@ -1,7 +1,7 @@
-"""A process of our own that copies another one, and ends and collects the copy when that is done with, or we are gone.
+"""A helper process that copies another one, and ends and collects the copy after use, or when gdbmem has died.
 
-Whoever traces a process must not die while it makes that process's thread call clone(), nor before the process has
-collected the copy. The rest of a look at a process takes long and much memory, so that it is what is killed.
+A tracer must not die while it makes a thread of the process call clone(), nor before the process has collected the
+copy. The rest of the inspection takes long and much memory, so it is more likely to be killed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CopyKeeper(Generic[_Made]):
     """Yield the result of *make*, with a copy of process *pid*; the copy ends with the context."""
 
     def __init__(self, pid: int, memory: int, make: Callable[[Announce], _Made]) -> None:
-        """Have *make* called, in a process that has the descriptor *memory*; raises what it raises."""
+        """Call *make* in a process that has the descriptor *memory*; raises its exceptions."""
         self._keeper = Keeper(lambda asker: _keep(asker, make), memory)
         self._copy: Optional[Copy] = None
         try:
@@ -58,14 +58,14 @@ class CopyKeeper(Generic[_Made]):
         return ProcMemory(self.made.copy.pid, os.dup(self._memory))
 
     def close(self) -> None:
-        """Have the copy end, and wait until it is collected."""
+        """End the copy, and wait until it is collected."""
         if self._keeper.close() or self._copy is None:
             return
-        self._copy.collect()  # the kernel has ended it with the keeper, which was killed
+        self._copy.collect()  # the kernel has ended it because the keeper was killed
 
 
 def _keep(asker: Awaiting, make: Callable[[Announce], _HasCopy]) -> None:
-    """Call *make*, hand over what it made, and end the copy as soon as the other side says so, or has gone."""
+    """Call *make*, pass on the result, and end the copy when the other side asks for it, or has ended."""
     try:
         made = make(asker.answer)
     except Exception as error:  # noqa: BLE001  (it is raised by whoever waits for this)

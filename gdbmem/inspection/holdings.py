@@ -1,4 +1,4 @@
-"""The containers that hold what grew between two snapshots of a run which keeps surveys of the same moments."""
+"""The containers that hold the growth between two snapshots, from container scans at the same moments."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _MOST_SURVEYS = 50
 
 
 def holdings(run: Run, chosen: Sequence[SnapshotRecord], diff: Diff, query: Query) -> Sequence[Holding]:
-    """Return the containers that hold what grew in *diff*, of the snapshots *chosen* of *run*.
+    """Return the containers that hold the growth in *diff*, of the snapshots *chosen* of *run*.
 
-    None where the run has no survey of containers by the name, and from the place, of the first and the last.
+    None if the run has no container scans with the names and locations of the first and the last.
     """
     kept = kept_records(run, CONTAINERS)
     ends = [_of_moment(kept, record) for record in (chosen[0], chosen[-1])]
@@ -39,7 +39,7 @@ def holdings(run: Run, chosen: Sequence[SnapshotRecord], diff: Diff, query: Quer
     try:
         surveys = [_read(run, one) for one in between]
     except InputError:
-        return []  # one was damaged: the diff stands without
+        return []  # one is damaged: the diff goes without
     return find_holdings(diff, query, surveys)
 
 

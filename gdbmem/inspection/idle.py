@@ -1,4 +1,4 @@
-"""Waiting for a process with its accessed bits cleared: what it has not touched at the end."""
+"""Memory that a process does not access for some time, by clearing and reading the accessed bits of its pages."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _LOOK_SECONDS = 0.5  # whether the process is still there
 
 
 def read_idle(pid: int, seconds: float, *, say: Callable[[str], None]) -> IdleMemory:
-    """Clear the accessed bits of process *pid*, wait *seconds* or until Ctrl-C, and return what was not touched.
+    """Clear the accessed bits of process *pid*, wait *seconds* or until Ctrl-C, and return the pages not accessed.
 
-    The ledger that says what lies where is made afterwards, as reading memory touches it. Raises TargetError.
+    The ledger is made afterwards, because reading memory accesses it. Raises TargetError.
     """
     facts = check_analysable(pid)
     name = printable(facts.name)
@@ -39,7 +39,7 @@ def read_idle(pid: int, seconds: float, *, say: Callable[[str], None]) -> IdleMe
 
 
 def _wait(pid: int, seconds: float) -> float:
-    """Wait so long, or until Ctrl-C; return for how long it was."""
+    """Wait, at most until Ctrl-C; return the elapsed time."""
     began = time.monotonic()
     try:
         while True:

@@ -1,4 +1,4 @@
-"""Live blocks by type, by size and by who holds them, mapping by mapping: accessed bits are counted by mapping."""
+"""Live blocks by type, size and holder, mapping by mapping, because accessed bits are counted by mapping."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
 from gdbmem.records import dataclass, field
 from gdbmem.symbols.vtables import ObjectSymbols
 
-_SAMPLED = 4000  # blocks that are looked at for nodes of trees
-_DEEPEST = 200  # from a node up to its tree's header
+_SAMPLED = 4000  # blocks that are examined for tree nodes
+_DEEPEST = 200  # steps from a node up to its tree's header
 
 
 @dataclass
 class BlocksLook:
-    """Fills itself with the blocks of the process that it is called with; nothing where malloc was not read."""
+    """Collects the blocks of the process that it is called with; none if malloc was not read."""
 
     groups: list[BlockGroup] = field(default_factory=list)
     holders: list[TreeHolder] = field(default_factory=list)
@@ -99,7 +99,7 @@ class _Sorter:
 
 
 def live_sizes(table: ChunkTable, *, pure: bool = False) -> dict[int, BlockSum]:
-    """Return the live blocks of *table* by the bytes that malloc gives for each."""
+    """Return the live blocks of *table* by their usable size."""
     units = _plain_units(table) if pure or not lockstep.available() else _quick_units(table)
     return {UNIT * size - 8: BlockSum(count, count * (UNIT * size - 8)) for size, count in units}
 
@@ -119,7 +119,7 @@ def _quick_units(table: ChunkTable) -> Iterable[tuple[int, int]]:
 
 
 def _holders(image: ProcessImage, memory: Memory, tables: Sequence[ChunkTable]) -> list[TreeHolder]:
-    """Return which variables the nodes of trees belong to, by a sample of all blocks."""
+    """Return the variables that own the nodes of trees, from a sample of all blocks."""
     windows = WindowedMemory(memory)
     symbols = ObjectSymbols(image.images, image.open)
     sizes: Counter[str] = Counter()
@@ -135,7 +135,7 @@ def _holders(image: ProcessImage, memory: Memory, tables: Sequence[ChunkTable]) 
 
 
 def _sample(tables: Sequence[ChunkTable]) -> Iterator[tuple[int, int]]:
-    """Yield address and size of some live blocks, one of each so many; programs allocate in patterns."""
+    """Yield address and size of a sample of live blocks, one random block per group: allocations have patterns."""
     step = max(sum(map(len, tables)) // _SAMPLED, 1)
     chance = random.Random(0)
     for table in tables:
@@ -147,7 +147,7 @@ def _sample(tables: Sequence[ChunkTable]) -> Iterator[tuple[int, int]]:
 
 
 def _header(windows: WindowedMemory, node: int) -> Optional[int]:
-    """Return the address of the header of libstdc++'s tree that *node* is in; None where it has none.
+    """Return the address of the header of the libstdc++ tree that contains *node*; None if there is none.
 
     The root's parent is the header, whose own parent is the root.
     Source: libstdc++ stl_tree.h, _Rb_tree_node_base: colour, parent, left, right.
@@ -157,7 +157,7 @@ def _header(windows: WindowedMemory, node: int) -> Optional[int]:
         if not parent or parent % 8:
             return None
         if windows.word(parent + 8) == node:
-            # Of root and header the header is red, and its left is the first of all.
+            # Unlike the root, the header is red, and its left is the first node.
             return parent if windows.word(parent) & 0xFF == 0 else node
         node = parent
     return None

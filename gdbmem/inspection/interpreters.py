@@ -1,4 +1,4 @@
-"""The Pythons in which gdb has the `gdbmem` command's own packages."""
+"""The Python interpreters that may have the `gdbmem` command's own packages."""
 
 from __future__ import annotations
 

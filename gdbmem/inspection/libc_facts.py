@@ -1,7 +1,7 @@
-"""Facts on libc's malloc from libc's own file, asked of a batch gdb once and cached by the file's content.
+"""Facts on libc's malloc from libc's own file, read once by a batch gdb and cached by the file's content.
 
-No process is attached to: gdb reads the file and, where installed or served, its debug information. A file that
-anybody but root and us can have made is read by a gdb with the process's rights, and what that says is not kept.
+No process is attached to: gdb reads the file and its debug information, if installed or served. A file that users
+other than root and the current one can write is read by a gdb with the process's rights, and the result is not cached.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ _ADDRESS = lazy_pattern(r'Symbol "(\w+)" is (?:static storage )?at (?:address )?
 
 
 def libc_facts(files: TargetFiles, name: str, build_id: str) -> LibcFacts:
-    """Return what gdb knows of the malloc in the file *name* of *files*; nothing is not an error.
+    """Return gdb's information on the malloc in the file *name* of *files*; none is not an error.
 
-    Nothing is known of a file with another build-id than *build_id*, that of what is loaded.
+    There is none if the file's build-id differs from *build_id*, that of the loaded library.
     """
     if os.environ.get("GDBMEM_NO_DEBUG_INFO"):
         return _NOTHING
@@ -64,7 +64,7 @@ def _known_or_asked(files: TargetFiles, name: str, build_id: str, stream: Binary
 
 
 def _ask_of_copy(files: TargetFiles, elf: Elf, stream: BinaryIO) -> str:
-    """Return what gdb says of a file that anybody may have made, which it reads with the rights of the process."""
+    """Return gdb's information on an untrusted file, which it reads with the rights of the process."""
     debug = f"/usr/lib/debug/.build-id/{elf.build_id[:2]}/{elf.build_id[2:]}.debug"
     with contextlib.ExitStack() as opened:
         wanted = stream
@@ -78,10 +78,10 @@ def _ask_of_copy(files: TargetFiles, elf: Elf, stream: BinaryIO) -> str:
                 return ""
         copy.flush()
         if "/" in debug_link(Path(f"/proc/self/fd/{copy.fileno()}")):
-            return ""  # gdb would open a file of its maker's choice: a FIFO, on which it waits
+            return ""  # gdb would open a file chosen by its author, for example a FIFO, on which it blocks
         number = os.open(f"/proc/self/fd/{copy.fileno()}", os.O_RDONLY | os.O_CLOEXEC)
         opened.callback(os.close, number)
-        os.fchmod(copy.fileno(), 0o444)  # gdb opens it anew; nobody else has a name for it
+        os.fchmod(copy.fileno(), 0o444)  # gdb opens it again; nobody else has a name for it
         return _ask(f"/proc/self/fd/{number}", number, files.rights)
 
 
@@ -152,4 +152,4 @@ def _store(path: Path, facts: LibcFacts) -> None:
             json.dump(values, stream)
         Path(temporary).replace(path)
     except OSError:
-        return  # a cache that can't be written costs a second next time
+        return  # an unwritable cache costs a second next time

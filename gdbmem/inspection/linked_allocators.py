@@ -1,4 +1,4 @@
-"""Recognising an allocator that is linked into the program, where no library tells of it."""
+"""Recognising an allocator that is linked into the program and not in a library."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from gdbmem.allocators.others import linked_in
 from gdbmem.analysis.ledger.ledger import ProcessImage
 
 _WORTH_BYTES = 1 << 20
-_PYTHONS = (
-    "mimalloc"  # CPython has it linked in since 3.13, and leaves it unused where it has arenas of its own
-)
+_PYTHONS = "mimalloc"  # linked into CPython since 3.13, and unused if Python uses its own arenas
 
 
 def find_linked_in(reading: ProcessImage) -> bool:
-    """Look for one where glibc's heap doesn't explain the process's memory; return whether one was found.
+    """Search for one if glibc's heap doesn't explain the process's memory; return whether one was found.
 
     The program's file is read, not its memory: that would bring pages of the file into it.
     """
@@ -30,7 +28,7 @@ def find_linked_in(reading: ProcessImage) -> bool:
         with reading.open(name) as stream:
             found = linked_in(stream)
     except (OSError, ValueError):
-        return False  # its file has gone
+        return False  # its file was deleted
     if found is None or (found == _PYTHONS and others.python.arenas):
         return False
     others.replacement, others.linked_into = found, name

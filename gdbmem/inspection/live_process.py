@@ -1,4 +1,4 @@
-"""The ledger of a live process, which waits little."""
+"""The ledger of a live process, with a short pause."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from gdbmem.records import dataclass, replace
 
 @dataclass(frozen=True)
 class _Contents:
-    """The question where all that is resident in a process is."""
+    """The question that fills a ledger."""
 
     subject: Subject
     malloc: Malloc
@@ -77,17 +77,17 @@ def explain_process(
     swapped: bool = False,
     suits: Callable[[Sequence[Mapping]], None] = lambda _: None,
 ) -> Ledger:
-    """Return the ledger of live process *pid*; *look* gets what was read.
+    """Return the ledger of live process *pid*; *look* is called with the data read.
 
-    *suits* may raise, before the process has to wait, where its mappings show that there is nothing to look for.
-    What is swapped out is read in a copy, and in the process itself only if *swapped*. *fork*, *say* and what is
-    raised: as for `ask_process`.
+    *suits* may raise, before the process is stopped, if its mappings show that there is nothing to find.
+    Swapped pages are read in a copy, and in the process itself only if *swapped*. *fork*, *say* and exceptions:
+    as for `ask_process`.
     """
     with TargetFiles(pid) as files:
 
         def prepare(subject: Subject) -> _Contents:
             suits(subject.mappings)
-            # Loads numpy, too, before the process is made to wait.
+            # Loads numpy, too, before the process is stopped.
             malloc = find_malloc(subject.memory, subject.mappings, files)
             return _Contents(subject, malloc, walker or choose_walker(), look, swapped)
 
@@ -96,10 +96,10 @@ def explain_process(
 
 
 def _copied_view(subject: Subject, moment: Moment) -> ProcessImage:
-    """Return the kernel's view of the process at the moment when it was copied."""
+    """Return the kernel's view of the process at the moment of the copy."""
     pid, copied = moment.copy.pid, {m.start: m for m in read_smaps(moment.copy.pid)}
     outside = Ranges(moment.uncopied)
-    # Where the kernel can't scan pages, those of files and shared memory are counted a moment later.
+    # If the kernel can't scan pages, those of files and shared memory are counted a moment later.
     itself = {} if moment.present is not None else {m.start: m for m in read_smaps(subject.pid)}
     mappings = []
     for held in moment.mappings:

@@ -1,4 +1,4 @@
-"""Questions about single blocks beside the ledger, and their answers, as gdb and its worker exchange them."""
+"""Queries about single blocks besides the ledger, and their answers, as gdb and its worker exchange them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from gdbmem.model.memory import Memory
 
 VECTORS, TYPES, MAP, BINS = "vectors", "types", "map", "bins"
-MAP_IF_ANY = "map_if_any"  # the map, where malloc was read; no error where it was not
+MAP_IF_ANY = "map_if_any"  # the map, if malloc was read; no error otherwise
 
 
 @dataclass
 class Looks:
-    """The answers to the questions; call it with what was read of the process."""
+    """The answers to the queries; called with the data read from the process."""
 
     wanted: frozenset[str]
     pure: bool = False  # without numpy
@@ -31,22 +31,22 @@ class Looks:
     types: Optional[BlockTypes] = None
     map: Optional[HeapMap] = None
     chunk_at: Optional[int] = None  # an address
-    chunk: Optional[ChunkView] = None  # that lies there
+    chunk: Optional[ChunkView] = None  # the chunk there
     bins: Optional[FreeLists] = None
 
     @classmethod
     def asked(cls, chunk_at: Optional[int] = None, **wanted: bool) -> Optional[Looks]:
-        """Return the looks whose names are true, and at the chunk at *chunk_at*; None where there is none."""
+        """Return the queries whose arguments are true, and that for the chunk at *chunk_at*; None if there are none."""
         names = frozenset(name for name, asked in wanted.items() if asked)
         return cls(names, chunk_at=chunk_at) if names or chunk_at is not None else None
 
     def class_names(self) -> list[str]:
-        """Return the mangled names of the classes that were found."""
+        """Return the mangled names of the classes found."""
         names = [one.name for one in self.types.types if one.name] if self.types is not None else []
         return names + (list(self.chunk.class_names()) if self.chunk is not None else [])
 
     def order(self) -> dict[str, object]:
-        """Return what is asked for as JSON values, for `ordered` in another interpreter."""
+        """Return the queries as JSON values, for `ordered` in another interpreter."""
         return {"wanted": sorted(self.wanted), "chunk_at": self.chunk_at}
 
     @classmethod
@@ -54,7 +54,7 @@ class Looks:
         return cls(frozenset(order["wanted"]), chunk_at=order["chunk_at"])
 
     def document(self) -> dict[str, object]:
-        """Return what was found as JSON values, for `fill`."""
+        """Return the answers as JSON values, for `fill`."""
         return {
             "vectors": None if self.vectors is None else asdict(self.vectors),
             "types": None if self.types is None else asdict(self.types),
@@ -64,7 +64,7 @@ class Looks:
         }
 
     def fill(self, document: Mapping[str, Any]) -> None:
-        """Take over what document() wrote."""
+        """Take the answers from the result of document()."""
         vectors, types = document["vectors"], document["types"]
         if vectors is not None:
             largest = [FoundVector(**one) for one in vectors["largest"]]
@@ -80,7 +80,7 @@ class Looks:
             self.bins = _free_lists(document["bins"])
 
     def __call__(self, reading: ProcessImage, memory: Memory) -> None:
-        """Look into the blocks of the heap. Raises TargetError where malloc could not be read."""
+        """Read the blocks of the heap. Raises TargetError if malloc could not be read."""
         from gdbmem.inspection.block_questions import look  # 30 ms: for gdb a worker does it
 
         look(self, reading, memory)

@@ -11,28 +11,28 @@ from gdbmem.linux.process.process import ProcessFacts
 from gdbmem.model.memory import Buffer, Memory
 from gdbmem.units import format_duration
 
-SILENT_SECONDS = 0.05  # a process never waits longer without that having been said before
+SILENT_SECONDS = 0.05  # a process is never stopped longer without an announcement
 _TRIED_SECONDS = 0.035  # of that, before the first look is given up: what goes on is not interrupted at once
 _GIB, _MIB = 1 << 30, 1 << 20
 _TABLE_BYTES = 4096
 
-# Measured on Linux 6.18 in a virtual machine; upper ends of what was seen.
-_COPY, _HOLD = 0.002, 0.01  # whatever its size
+# Measured on Linux 6.18 in a virtual machine; upper ends of the measurements.
+_COPY, _HOLD = 0.002, 0.01  # independent of size
 _COPY_OF_GIB = 0.05
-_COPY_OF_TABLE = 0.00002  # of a page of page tables
+_COPY_OF_TABLE = 0.00002  # per page of page tables
 _OF_MAPPING = 0.000003
 _OF_THREAD = 0.0001
-_BUSY = 2  # times as long on a machine that has other things to do: at least that is reckoned with
+_BUSY = 2  # slowdown to expect, at least, on a machine with other load
 _READ_OF_MIB = 0.0025
 _READ_OF_MAPPING = 0.00005
 
 
 class HeldTooLong(Exception):  # noqa: N818  (nothing is wrong: the look is made another way)
-    """The process has waited as long as it may without that having been said."""
+    """The process has been stopped as long as is allowed without an announcement."""
 
 
 class TimedMemory:
-    """A `Memory` that can be read only for a while; afterwards HeldTooLong is raised."""
+    """A `Memory` that can be read for a limited time; afterwards HeldTooLong is raised."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -53,7 +53,7 @@ class TimedMemory:
 
 
 def expected_copy(facts: ProcessFacts, mappings: Sequence[Mapping], threads: int) -> float:
-    """Return the seconds that the process waits while a copy of it is made."""
+    """Return the expected seconds of the stop while a copy is made."""
     return (
         _COPY
         + facts.anonymous_bytes / _GIB * _COPY_OF_GIB
@@ -64,7 +64,7 @@ def expected_copy(facts: ProcessFacts, mappings: Sequence[Mapping], threads: int
 
 
 def expected_hold(facts: ProcessFacts, mappings: Sequence[Mapping], threads: int) -> float:
-    """Return the seconds that the process waits while it is read itself."""
+    """Return the expected seconds of the stop while the process itself is read."""
     return (
         _HOLD
         + facts.anonymous_bytes / _MIB * _READ_OF_MIB
@@ -74,15 +74,15 @@ def expected_hold(facts: ProcessFacts, mappings: Sequence[Mapping], threads: int
 
 
 def is_long(expected_seconds: float) -> bool:
-    """Tell whether a wait has to be announced: it may well come to be longer than is noticed."""
+    """Tell whether a stop has to be announced because it may be noticeable."""
     return expected_seconds * max(_BUSY, _waiting()) > SILENT_SECONDS
 
 
 def wait_text(expected_seconds: float) -> str:
-    """Return how long a wait will be, on a machine as busy as it is now, as it is announced."""
+    """Return the announced duration of a stop under the machine's current load."""
     return f"some {format_duration(expected_seconds * max(1.0, _waiting()))}"
 
 
 def _waiting() -> float:
-    """Return how many threads run or wait for each processor."""
+    """Return the number of running or waiting threads per processor."""
     return os.getloadavg()[0] / (os.cpu_count() or 1)

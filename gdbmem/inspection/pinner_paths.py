@@ -1,4 +1,4 @@
-"""The call paths that allocate blocks pinning free pages, by a snapshot of another run."""
+"""The call paths that allocate blocks pinning free pages, from a snapshot of another run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gdbmem.symbols.address_names import GdbSymbols
 
 
 def paths_of_pinners(operand: str, ledger: Ledger, symbols: GdbSymbols) -> PinnerPaths:
-    """Return who allocates blocks of the sizes that pin in *ledger*, by the snapshot that *operand* names."""
+    """Return the call paths that allocate blocks of the pinning sizes in *ledger*, from the snapshot *operand*."""
     reading = OpenOptions(symbols=symbols)
     snapshot = load_operand(operand, reading).snapshot
     return join_paths(ledger, snapshot, source_format=format_of(operand, reading))

@@ -23,7 +23,7 @@ def parse_maps(text: bytes) -> list[Mapping]:
 
 
 def _of_user(mappings: list[Mapping]) -> list[Mapping]:
-    # The vsyscall page is the kernel's, in every process, and beyond what PAGEMAP_SCAN can walk.
+    # The vsyscall page belongs to the kernel, is in every process, and PAGEMAP_SCAN can't reach it.
     return [mapping for mapping in mappings if mapping.name != "[vsyscall]"]
 
 

@@ -1,4 +1,4 @@
-"""Looking into a live process: what must be read, in which order, while it is held still."""
+"""Reading a stopped process, a copy or a core in the right order."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Look = Callable[[ProcessImage, Memory], None]
 
 @dataclass(frozen=True)
 class Malloc:
-    """The object of a process that malloc is part of, and what its file tells."""
+    """The object file that contains malloc, and the facts from its file."""
 
     image: Optional[Image]
     facts: LibcFacts
@@ -66,9 +66,9 @@ def explain_stopped(
     look: Optional[Look] = None,
     swapped: bool = False,
 ) -> Ledger:
-    """Return the ledger of process *pid*, which somebody else (gdb) holds still.
+    """Return the ledger of process *pid*, which is stopped by someone else (gdb).
 
-    What is swapped out is read only if *swapped*: it comes back into memory then.
+    Swapped pages are read only if *swapped*, because reading brings them back into memory.
     """
     check_analysable(pid, may_be_traced=True)
     with TargetFiles(pid) as files:
@@ -82,10 +82,10 @@ def explain_core(
     look: Optional[Look] = None,
     program: Optional[Path] = None,
 ) -> Ledger:
-    """Return the ledger of a core file: its pages that hold data take the place of the resident set.
+    """Return the ledger of a core file: its pages with data take the place of the resident set.
 
-    *program* is the file that left the core, where it isn't at its old place any more. Raises InputError
-    where *path* is not a core, or *program* another program.
+    *program* is the program's file, if it has moved. Raises InputError if *path* is not a core, or *program*
+    is a different program.
     """
     core = CoreFile(path, program)
     mappings = core.mappings()
@@ -115,7 +115,7 @@ _BEHIND_THE_CUT = Notice(
 
 
 def _of_core(zero_bytes: int, omitted_bytes: int, cut_bytes: int) -> list[Notice]:
-    """Return what has to be said of a core beside its ledger."""
+    """Return the notices on a core."""
     notices = [
         Notice(
             "core-has-no-rss",
@@ -139,7 +139,7 @@ def _of_core(zero_bytes: int, omitted_bytes: int, cut_bytes: int) -> list[Notice
 
 
 def named_threads(pid: int, threads: Iterable[HeldThread]) -> list[ThreadPointers]:
-    """Return *threads*, which are or were held, with their names."""
+    """Return *threads*, which are or were stopped, with their names."""
     return [
         ThreadPointers(
             held.tid,
@@ -165,7 +165,7 @@ def read_process(
     searched: int = AT_PROMPT,
     swapped: bool = False,
 ) -> ProcessImage:
-    """Read everything of stopped process *pid*; what is swapped out only if *swapped*."""
+    """Read everything of stopped process *pid*; swapped pages only if *swapped*."""
     mappings, resident, zero_known = read_residency(pid)
     reading = ProcessImage(name, pid, mappings, resident, zero_known, threads)
     look_beside(reading, process_facts(pid).page_table_bytes)
@@ -176,7 +176,7 @@ def read_process(
 
 
 def look_beside(reading: ProcessImage, page_table_bytes: int) -> None:
-    """Add the kernel's figures that stand beside the ledger."""
+    """Add the kernel's figures beside the ledger."""
     mappings = reading.mappings
     reading.beside = {
         "page_tables": page_table_bytes,
@@ -206,10 +206,10 @@ def fill_reading(
     searched: int = AT_PROMPT,
     swapped: bool = True,
 ) -> None:
-    """Add what can be learnt from the process's memory: malloc, stacks, other allocators; then *look*.
+    """Add the data from the process's memory: malloc, stacks, other allocators; then call *look*.
 
-    A heap of no more than *searched* bytes is searched for vectors too. Unless *swapped*, pages that the process would
-    get back into memory by being read are not.
+    A heap of no more than *searched* bytes is also searched for vectors. Unless *swapped*, pages that reading would
+    bring back into memory are not read.
     """
     reading.open = malloc.files.open
     if reading.pid is not None:
@@ -292,7 +292,7 @@ def _replaced(reading: ProcessImage) -> Notice:
         where = f"{others.replacement} is linked into {printable(others.linked_into)}"
     elif (
         reading.heap is not None and reading.heap.is_used
-    ):  # libc_malloc_debug passes blocks on, unless told to check
+    ):  # libc_malloc_debug forwards calls, unless checking is enabled
         where = f"{others.replacement} is loaded, and glibc's malloc gives out blocks all the same"
     else:
         where = f"malloc is {others.replacement} here"
@@ -307,19 +307,19 @@ def _stacks(reading: ProcessImage, memory: Memory, main: int) -> list[ThreadStac
 
 
 def _small(areas: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    # libc's own data is some 50 KB; a program with gigabytes of static arrays isn't searched.
+    # libc's own data is some 50 KB; a program with gigabytes of static arrays is not searched.
     return sorted({(start, min(end, start + (16 << 20))) for start, end in areas})
 
 
 def find_malloc(memory: Memory, mappings: Sequence[Mapping], files: TargetFiles) -> Malloc:
-    """Return where the process's malloc is, and what the file of that object tells (gdb is asked once)."""
+    """Return the location of the process's malloc, and the facts from its object file (read by gdb once)."""
     loaded = images(memory, mappings)
     libc = next((image for image in loaded if _LIBC.search(image.name)), None)
     if libc is None:
         musl = next((m for m in mappings if _MUSL.search(m.name)), None)
         if musl is not None:
             return Malloc(None, LibcFacts({}, None), files, _other_libc("musl"))
-        # A static program has its malloc in itself; one that has an interpreter will load, or has loaded, its libc.
+        # A static program contains its malloc; a program with an interpreter will load, or has loaded, its libc.
         is_static = not any(image.has_interpreter for image in loaded)
         libc = next(iter(loaded), None) if is_static else None
         if libc is None:

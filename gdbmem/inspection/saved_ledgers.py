@@ -1,4 +1,4 @@
-"""An earlier ledger or survey of containers to compare with, in a file or in a run, for the command and for gdb."""
+"""An earlier ledger or container scan to compare with, from a file or a run, for the command and for gdb."""
 
 from __future__ import annotations
 
@@ -28,26 +28,26 @@ from gdbmem.text import printable
 
 
 def load_ledger(text: str, own: Optional[Run] = None, *, has_own: bool = False) -> Ledger:
-    """Return the ledger that *text* names: one kept in the run *own*, a file, RUN:NAME, or RUN for its last.
+    """Return the ledger that *text* names: one saved in the run *own*, a file, RUN:NAME, or RUN for its last.
 
-    *has_own*: names of this gdb's run may be meant, also where it has none yet (*own* None).
-    Raises InputError where there is none.
+    *has_own*: names may refer to this gdb's run, even if there is none yet (*own* None).
+    Raises InputError if there is no such ledger.
     """
     return read_ledger(*_text(text, LEDGER, own, has_own=has_own))
 
 
 def load_heap_map(text: str) -> Optional[HeapMap]:
-    """Return the map of the heap beside the ledger that *text* names; None where there is none."""
+    """Return the map of the heap beside the ledger that *text* names; None if there is none."""
     return read_heap_map(*_text(text, LEDGER, None, has_own=False))
 
 
 def load_survey(text: str, own: Optional[Run] = None, *, has_own: bool = False) -> Survey:
-    """Return the survey of containers that *text* names, likewise."""
+    """Return the container scan that *text* names, likewise."""
     return read_survey(*_text(text, CONTAINERS, own, has_own=has_own))
 
 
 def _text(text: str, kind: str, own: Optional[Run], *, has_own: bool) -> tuple[str, str]:
-    """Return the JSON that *text* names, and what to call it."""
+    """Return the JSON that *text* names, and its label."""
     if has_own:
         try:
             record = find_kept(own, kind, text)
@@ -76,7 +76,7 @@ def _last(run: Run, kind: str) -> str:
 
 
 def place_to_save(text: str) -> tuple[Run, str]:
-    """Return the run and the name in it that *text*, RUN:NAME, means; raises UsageError where it is no such."""
+    """Parse *text*, RUN:NAME, into the run and the name in it; raises UsageError for any other form."""
     place, name = find_operand(text)
     if not isinstance(place, Run) or not name:
         raise UsageError(
@@ -87,12 +87,12 @@ def place_to_save(text: str) -> tuple[Run, str]:
 
 
 def save_ledger(run: Run, name: str, ledger: Ledger, **where: Any) -> Kept:
-    """Keep *ledger* in *run* under *name*; *where* are fields of `Kept`."""
+    """Save *ledger* in *run* under *name*; *where* are fields of `Kept`."""
     sums = {"total_bytes": ledger.rss_bytes, "unused_bytes": retained_bytes(ledger)}
     return keep(run, LEDGER, name, ledger_json(ledger), **sums, **where)
 
 
 def save_survey(run: Run, name: str, survey: Survey, **where: Any) -> Kept:
-    """Keep *survey* in *run* under *name*; *where* are fields of `Kept`."""
+    """Save *survey* in *run* under *name*; *where* are fields of `Kept`."""
     sums = {"total_bytes": survey.held_bytes, "unused_bytes": survey.slack_bytes}
     return keep(run, CONTAINERS, name, containers_json(survey), **sums, **where)

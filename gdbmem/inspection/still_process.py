@@ -1,6 +1,6 @@
-"""A process that stands still for as short as can be: a copy of it is read, or where none can be made itself.
+"""Reading a process with the shortest possible stop: a copy of it is read, or the process itself if it can't be copied.
 
-Where it has to wait longer than people notice, this is said before it does.
+A noticeable stop is announced before.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from gdbmem.records import dataclass
 from gdbmem.text import printable
 from gdbmem.units import format_duration, format_size
 
-_TRIES, _BREATH_SECONDS = 10, 0.005  # where each thread is about to take a signal
-_PATIENCE_SECONDS, _PAUSE_SECONDS = 10.0, 0.02  # with another gdbmem that looks at the same process
+_TRIES, _BREATH_SECONDS = 10, 0.005  # if each thread is about to handle a signal
+_PATIENCE_SECONDS, _PAUSE_SECONDS = 10.0, 0.02  # for another gdbmem that inspects the same process
 Say = Callable[[str], None]
 Answer = TypeVar("Answer")
 Told = TypeVar("Told", covariant=True)
@@ -52,7 +52,7 @@ Told = TypeVar("Told", covariant=True)
 
 @dataclass(frozen=True)
 class Subject:
-    """A process as it is found, before it has to stand still."""
+    """A process before it is stopped."""
 
     facts: ProcessFacts
     memory: ProcMemory
@@ -70,25 +70,25 @@ class Subject:
 
 @dataclass(frozen=True)
 class Moment:
-    """The copy, and what was read of the process itself while that was made."""
+    """The copy, and the data read from the process itself while the copy was made."""
 
     copy: Copy
     threads: Sequence[HeldThread]
     mappings: Sequence[Mapping]
     uncopied: Sequence[tuple[int, int]]
-    present: Optional[Ranges]  # pages of those; None where this kernel can't tell
+    present: Optional[Ranges]  # pages of those; None if this kernel doesn't report them
     page_table_bytes: int
     pause_seconds: float
 
 
 class Question(Protocol[Told]):
-    """A question to a process that stands still."""
+    """A query to a stopped process."""
 
     def of_process(self, memory: Memory, threads: Sequence[HeldThread]) -> Told:
-        """Answer from the process itself, which waits meanwhile; *memory* may raise HeldTooLong."""
+        """Answer from the process itself, which is stopped meanwhile; *memory* may raise HeldTooLong."""
 
     def of_copy(self, moment: Moment, memory: Memory) -> Told:
-        """Answer from its copy, while the process goes on."""
+        """Answer from its copy, while the process continues."""
 
 
 def ask_process(
@@ -99,12 +99,12 @@ def ask_process(
     brief: bool = False,
     say: Say = lambda _: None,
 ) -> tuple[Answer, float]:
-    """Return the answer of live process *pid*, and for how many seconds it had to wait.
+    """Return the answer of live process *pid*, and the seconds for which it was stopped.
 
-    *prepare* gets the process before it waits. With *fork* a motionless copy of it is asked, with False the process
-    itself while it is held; by default a copy where one can be made. A *brief* question, which reads a few pages, is
-    asked of the process itself by default. *say* is told of a longer wait before it begins.
-    Raises TargetError with the reason where the process can't be looked into.
+    *prepare* gets the process before it is stopped. With *fork* a motionless copy of it is read, with False the process
+    itself while it is stopped; by default a copy where one can be made. A *brief* query, which reads a few pages, is
+    answered by the process itself by default. *say* is called before a longer stop.
+    Raises TargetError with the reason if the process can't be read.
     """
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
@@ -113,7 +113,7 @@ def ask_process(
         except TargetError as error:
             held = error.slug in ("process-traced", "ptrace-refused") and tracer_is_gdbmem(pid)
             if held and time.monotonic() < deadline:
-                time.sleep(_PAUSE_SECONDS)  # two looks at once: one after the other
+                time.sleep(_PAUSE_SECONDS)  # concurrent inspections take turns
                 continue
             if error.slug not in ("no-such-process", "process-zombie") and has_ended(pid):
                 raise ended(pid) from error
@@ -140,7 +140,7 @@ def _ask(
 def _ask_shortest(
     subject: Subject, question: Question[Answer], obstacle: Optional[str]
 ) -> tuple[Answer, float]:
-    """Copy the process, which makes it wait shortest; hold it where something is against a copy."""
+    """Copy the process, which is the shortest stop; hold it if there is an obstacle to a copy."""
     if obstacle is None:
         try:
             return _ask_copy(subject, question)
@@ -148,7 +148,7 @@ def _ask_shortest(
             if error.slug not in ("copy-refused", "copy-unsupported"):
                 raise
             obstacle = error.message
-    if has_ended(subject.pid):  # which looks like an obstacle, too
+    if has_ended(subject.pid):  # this also looks like an obstacle
         raise ended(subject.pid)
     expected = expected_hold(subject.facts, subject.mappings, len(thread_ids(subject.pid)))
     how_long = wait_text(expected)
@@ -182,7 +182,7 @@ def _ask_held(
 
 
 def _ask_copy(subject: Subject, question: Question[Answer]) -> tuple[Answer, float]:
-    """Make a copy of the process, and ask that while the process goes on."""
+    """Make a copy of the process, and query the copy while the process continues."""
     expected = expected_copy(subject.facts, subject.mappings, len(thread_ids(subject.pid)))
     if is_long(expected):
         size = format_size(subject.facts.anonymous_bytes)
@@ -209,7 +209,7 @@ def _copy(subject: Subject, announce: Announce) -> Moment:
         with Freeze(subject.pid) as freeze:
             if not is_taking_signals(freeze):
                 return _copied(subject, freeze, earlier, sites, announce)
-        time.sleep(_BREATH_SECONDS)  # a thread that is about to take a signal makes no call before that
+        time.sleep(_BREATH_SECONDS)  # a thread that is about to handle a signal makes no call before that
     with Freeze(subject.pid) as freeze:
         return _copied(subject, freeze, earlier, sites, announce)
 
@@ -224,12 +224,12 @@ def _copied(
     try:
         threads = list(held_threads(freeze))
         now = read_maps_text(pid)
-        if now != earlier:  # seldom: nothing is taken for known
+        if now != earlier:  # rare: nothing is assumed
             mappings = parse_maps(now)
             uncopied = [(mappings[0].start, mappings[-1].end)] if mappings else []
         present = scan_resident(pid, uncopied)
         tables = process_facts(pid).page_table_bytes
-        freeze.release()  # here, as a copy would be left if that failed
+        freeze.release()  # here, because a failure later would leave the copy behind
     except BaseException:
         copy.kill()
         raise
@@ -237,9 +237,9 @@ def _copied(
 
 
 def uncopied_areas(known: Sequence[Mapping], mappings: Sequence[Mapping]) -> list[tuple[int, int]]:
-    """Return where the kernel copies no pages: files, shared memory, and what was excepted (madvise).
+    """Return the areas whose pages the kernel does not copy: files, shared memory, and madvise exceptions.
 
-    Neighbours are joined. *known* are the mappings with their figures, *mappings* those of a moment later.
+    Adjacent areas are joined. *known* are the mappings with their figures, *mappings* those of a moment later.
     """
     figures = {(m.start, m.end): m for m in known}
     areas: list[tuple[int, int]] = []

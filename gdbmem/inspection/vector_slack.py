@@ -1,7 +1,7 @@
-"""The part of the resident set that is unused capacity of vectors, searched where that costs little.
+"""The part of the resident set that is unused capacity of vectors, searched for if that is cheap.
 
-It takes 0.1 s of processor time for 50 MiB of large blocks, three times as much where they are small, so that it is
-left out where somebody waits and the heap is large. `memcontainers --everywhere` and `--types` always look.
+It takes 0.1 s of CPU time for 50 MiB of large blocks, three times as much for small ones, so it is omitted if
+somebody waits and the heap is large. `memcontainers --everywhere` and `--types` always search.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _PLAIN = 8 << 20  # and without numpy.
 
 
 def add_unused_in_vectors(reading: ProcessImage, memory: Memory, *, most_bytes: int) -> None:
-    """Add to what stands beside the ledger how much resident capacity vectors don't use.
+    """Add the resident unused capacity of vectors to the figures beside the ledger.
 
-    Nothing is added where more than *most_bytes* would have to be searched.
+    Nothing is added if more than *most_bytes* would have to be searched.
     """
     heap = reading.heap
     if heap is None or not heap.is_used or UNUSED_IN_VECTORS in reading.beside:
@@ -49,30 +49,30 @@ def add_unused_in_vectors(reading: ProcessImage, memory: Memory, *, most_bytes: 
             columns = find_columns(memory, tables, heap.mmapped, areas)
             unused = _resident_of_columns(reading.resident, columns.end, columns.limit)
     except MemoryUnreadable:
-        return  # the ledger itself says what can't be read
+        return  # the ledger itself reports unreadable memory
     note_unused(reading, unused)
 
 
 def note_unused(reading: ProcessImage, unused_bytes: int) -> None:
-    """Let the ledger made of *reading* have *unused_bytes* of vectors beside it."""
+    """Put *unused_bytes* of vectors beside the ledger made of *reading*."""
     reading.beside = {**reading.beside, UNUSED_IN_VECTORS: unused_bytes}
 
 
 def heap_bytes(heap: HeapReading) -> int:
-    """Return the bytes of all regions of *heap*, and of what malloc mapped one by one."""
+    """Return the bytes of all regions of *heap*, and of the chunks that malloc mapped individually."""
     regions = sum(tally.stopped_at - tally.start for arena in heap.arenas for tally in arena.tallies)
     return regions + sum(chunk.end - chunk.start for chunk in heap.mmapped)
 
 
 def resident_bytes(resident: Ranges, pieces: Iterable[tuple[int, int]]) -> int:
-    """Return how many bytes of *pieces* are resident."""
+    """Return the number of resident bytes in *pieces*."""
     return sum(resident.within(start, end) for start, end in pieces)
 
 
 def variable_areas(reading: ProcessImage) -> Sequence[Area]:
-    """Return where the program's variables are: objects' data, then the stacks that are in use.
+    """Return the memory of the program's variables: data of object files, then the used stacks.
 
-    Pages of files that aren't resident are left out: nobody has written to them, and reading would bring them in.
+    Non-resident pages of files are omitted: nothing has written to them, and reading would bring them in.
     """
     data = [
         (max(start, m.start), min(end, m.end), m.is_file)

@@ -1,6 +1,6 @@
 """Analysing a process for gdb in the `gdbmem` command's own interpreter, where numpy is.
 
-gdb hands over an open /proc/PID/mem and the threads' registers (`worker_requests.py`); the ledger comes back as JSON.
+gdb passes an open /proc/PID/mem and the threads' registers (`worker_requests.py`); the ledger comes back as JSON.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gdbmem.report.ledger.ledger_json import ledger_json
 
 def main() -> int:
     """Read one request from the standard input, analyse, and write the ledger."""
-    import_numpy()  # without it this worker is of no use: gdb can do the rest itself
+    import_numpy()  # without it this worker is useless: gdb can do the rest itself
 
     request = json.load(sys.stdin)
     threads = [ThreadPointers(*values) for values in request["threads"]]

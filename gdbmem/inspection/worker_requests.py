@@ -1,4 +1,4 @@
-"""Asking the `gdbmem` command's own interpreter for what takes gdb's long: gdb's side of `worker.py`.
+"""Running long analyses in the `gdbmem` command's own interpreter: gdb's side of `worker.py`.
 
 Without such an interpreter gdb does the same work itself, slower.
 """
@@ -32,7 +32,7 @@ _REFUSED = 3  # its status with a message; 1 is that of an uncaught exception, s
 def explain_for_gdb(
     pid: int, name: str, descriptor: int, threads: Sequence[ThreadPointers], *, swapped: bool = False
 ) -> Optional[Ledger]:
-    """Return the ledger of stopped process *pid*, made by a worker; None where there is none to be had."""
+    """Return the ledger of stopped process *pid*, made by a worker; None if no worker is available."""
     for answer in answers_of_workers(
         {**stopped_request(pid, name, descriptor, threads), "swapped": swapped}, descriptor
     ):
@@ -80,13 +80,13 @@ def stopped_request(
 def answers_of_workers(
     request: Mapping[str, object], descriptor: Optional[int], module: str = "gdbmem.inspection.worker"
 ) -> Iterator[str]:
-    """Yield the answers of the workers that are to be had; raises GdbmemError for a message, or a killed one."""
+    """Yield the answers of the available workers; raises GdbmemError for an error message, or a killed worker."""
     for python in interpreters():
         done = _run(python, module, request, descriptor)
         if done is not None and done.returncode < 0:
             raise _killed(-done.returncode)
         if done is None or done.returncode not in (0, _REFUSED):
-            continue  # no numpy there, or another gdbmem
+            continue  # no numpy there, or a different gdbmem
         if done.returncode == _REFUSED:
             failure = json.loads(done.stdout)
             raise TargetError(failure["message"], slug=failure["slug"], hint=failure["hint"])
@@ -94,7 +94,7 @@ def answers_of_workers(
 
 
 def _killed(number: int) -> GdbmemError:
-    # gdb doesn't read the heap itself then: what the OOM killer ends there would be gdb, with the process in its hands.
+    # gdb doesn't read the heap itself then: the OOM killer would end gdb, which holds the process.
 
     return ToolError(
         f"the process that reads the heap for gdb was ended by {signal.Signals(number).name}",
@@ -107,7 +107,7 @@ def _run(
     python: Path, module: str, request: Mapping[str, object], descriptor: Optional[int]
 ) -> Optional[subprocess.CompletedProcess[str]]:
     package = Path(__file__).resolve().parent.parent.parent
-    # gdb's Python may have settings of its own in the environment; this package is the one to use.
+    # gdb's Python may have its own settings in the environment; this package has to be used.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     environment["PYTHONPATH"] = str(package)
     try:

@@ -1,4 +1,4 @@
-"""Pools of BFC allocators for a ledger: looked for where a library that has such an allocator is loaded."""
+"""Pools of BFC allocators for a ledger, searched for if a library with such an allocator is loaded."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _LIBRARIES = lazy_pattern(
 
 
 def find_pools(reading: ProcessImage, memory: Memory) -> list[Allocator]:
-    """Return the BFC allocators of the process that *reading* is of; none where no such library is loaded."""
+    """Return the BFC allocators of the process of *reading*; none if no such library is loaded."""
     files = {mapping.name.removesuffix(" (deleted)") for mapping in reading.mappings if mapping.is_file}
     if not any(_LIBRARIES.search(name) for name in files):
         return []
     names = VtableSymbols(reading.images, reading.open)
     try:
         pools = read_stopped_pools(memory, _areas(reading), reading.mappings, reading.program, names.name)
-    except TargetError as error:  # none, or of a layout that isn't known
+    except TargetError as error:  # none, or of an unknown layout
         if error.slug == "bfc-layout-unknown":
             reading.notices.append(Notice(error.slug, error.message))
         return []
@@ -34,9 +34,9 @@ def find_pools(reading: ProcessImage, memory: Memory) -> list[Allocator]:
 
 
 def _areas(reading: ProcessImage) -> Iterator[tuple[int, int]]:
-    """Yield the resident memory in which an allocator's object can be.
+    """Yield the resident memory that can contain an allocator's object.
 
-    It is a block of some 1,500 bytes: where malloc's arenas are known, it isn't in what malloc maps one by one.
+    It is a block of some 1,500 bytes: if malloc's arenas are known, blocks that malloc maps individually are excluded.
     """
     heap = reading.heap
     if heap is not None and heap.is_used:

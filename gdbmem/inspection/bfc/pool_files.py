@@ -1,4 +1,4 @@
-"""Pools of memory from what others wrote: logs, TensorFlow's memory dumps, PyTorch's snapshots, the folder of a run."""
+"""Pools of memory from files: logs, TensorFlow's memory dumps, PyTorch's snapshots, the folder of a run."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from gdbmem.units import format_size
 
 _ELF = b"\x7fELF"
 _MOST_PROCESSES = 10
-_BEGINNING = 4096  # of a file: enough to tell what it is
+_BEGINNING = 4096  # of a file: enough to detect its format
 _LOGS_OF_A_RUN = ("stdout", "stderr", "*.log")
 
 
 def is_pool_file(path: str) -> bool:
-    """Return whether *path* is anything but a core. Raises InputError where it can't be read."""
+    """Return whether *path* is not a core. Raises InputError if it can't be read."""
     if Path(path).is_dir():
         return True
     data, _ = read_data(path)
@@ -34,7 +34,7 @@ def is_pool_file(path: str) -> bool:
 
 
 def read_pool_file(path: str) -> Pools:
-    """Return the pools that the file, or the run, *path* tells of. Raises InputError where there is none."""
+    """Return the pools in the file or run *path*. Raises InputError if there are none."""
     if Path(path).is_dir():
         return _read_run(path)
     data, notices = read_data(path)
@@ -82,7 +82,7 @@ def _refusal_notice(source: str, refusal: Refusal) -> Notice:
 
 
 def device_sentence() -> str:
-    """Return who holds memory of this machine's GPUs now, or why that can't be told."""
+    """Return the current users of this machine's GPU memory, or why they are unknown."""
     gpus = find_gpus()
     if gpus is None:
         return (
@@ -97,7 +97,7 @@ def device_sentence() -> str:
 
 
 def _read_run(path: str) -> Pools:
-    """Read the logs that lie in the run's folder, the program's output first."""
+    """Read the logs in the run's folder, the program's output first."""
     allocators: list[Allocator] = []
     notices: list[Notice] = []
     for pattern in _LOGS_OF_A_RUN:

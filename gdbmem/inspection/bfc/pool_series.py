@@ -1,4 +1,4 @@
-"""The pools of a live process, walked again and again."""
+"""The pools of a live process, sampled repeatedly."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gdbmem.linux.process.process import has_ended
 def follow_pools(
     pid: int, every_seconds: float, for_seconds: Optional[float], say: Say = lambda _: None
 ) -> Iterator[tuple[float, Pools]]:
-    """Yield when, in seconds since the first walk, and what the pools of process *pid* were; each walk holds it for ms.
+    """Yield samples of the pools of process *pid*, with seconds since the first; each stops it for milliseconds.
 
-    Ends after *for_seconds*, with the process, or when it has no pools any more, which the last walk says then. Pools
-    that come later are found when one of those known has gone.
-    *say* is told before the process waits longer. Raises TargetError where it can't be read, or has no pool at first.
+    Ends after *for_seconds*, with the process, or when it has no pools any more, which the last sample reports. Pools
+    created later are found when one of the known ones is gone. *say* is called before a longer stop.
+    Raises TargetError if the process can't be read, or has no pool at first.
     """
     known = ProcessPools(pid, say)
     begun: Optional[float] = None

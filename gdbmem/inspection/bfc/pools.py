@@ -29,9 +29,9 @@ from gdbmem.symbols.vtables import VtableSymbols
 from gdbmem.text import printable
 from gdbmem.units import format_size
 
-_TRIES = 20  # until nobody is in the midst of an allocation
+_TRIES = 20  # attempts to stop it outside any allocation
 _BREATH_SECONDS = 0.002
-_HOLD_SECONDS = 0.005  # to stop and to let go
+_HOLD_SECONDS = 0.005  # to stop and to resume
 _BYTES_A_SECOND = 2 << 30  # measured in a virtual machine: 3 GiB
 Say = Callable[[str], None]
 
@@ -47,28 +47,28 @@ class Pools:
 
 @dataclass
 class _Known:
-    """Objects that were recognised, and what was found but could not be."""
+    """Recognised objects, and candidates that could not be recognised."""
 
     objects: list[tuple[FoundObject, Layout]] = field(default_factory=list)
     notices: list[Notice] = field(default_factory=list)
 
 
 def read_pools(pid: int, say: Say = lambda _: None) -> Pools:
-    """Return the allocators of process *pid*, which waits some milliseconds for it; *say* is told before it is longer.
+    """Return the allocators of process *pid*, stopped for some milliseconds; *say* is called before a longer stop.
 
-    Raises TargetError where it can't be read, or has none.
+    Raises TargetError if it can't be read, or has none.
     """
     with ProcessPools(pid, say) as pools:
         return pools.read()
 
 
 class ProcessPools:
-    """The allocators of a live process, found once, to be read as often as wanted."""
+    """The allocators of a live process, found once and read any number of times."""
 
     def __init__(self, pid: int, say: Say = lambda _: None) -> None:
-        """Find them while the process runs; raises TargetError where it can't be read, or has none.
+        """Find them while the process runs; raises TargetError if it can't be read, or has none.
 
-        *say* is told once, before the process waits longer than people notice.
+        *say* is called once, before a noticeable stop of the process.
         """
         facts = check_analysable(pid)
         self._pid, self._say = pid, say
@@ -78,7 +78,7 @@ class ProcessPools:
             with TargetFiles(pid) as files, _death_told(pid):
                 mappings = read_smaps(pid) if facts.swap_bytes else read_maps(pid)
                 self._memory: Memory = self._opened
-                if facts.swap_bytes:  # it would come back into memory by being read
+                if facts.swap_bytes:  # reading would bring it back into memory
                     absent = absent_pages(pid, mappings, swapped=False)
                     self._memory = CarefulMemory(self._opened, mappings, absent)
                 areas = resident_ranges(pid, _writable(mappings))[0].items
@@ -91,13 +91,13 @@ class ProcessPools:
             raise
 
     def read(self) -> Pools:
-        """Return them as they are now; raises TargetError where the process has ended, or one of them."""
+        """Return their current state; raises TargetError if the process, or one of them, has ended."""
         with _death_told(self._pid):
             raw, seconds = self._hold()
         return Pools([decode(one, self._source) for one in raw], self._known.notices, seconds)
 
     def _hold(self) -> tuple[list[RawPool], float]:
-        """Read the bytes of all allocators while the process stands still, if possible while none is being changed."""
+        """Read the bytes of all allocators in the stopped process, if possible while none is being changed."""
         memory, objects = self._memory, [(found.address, layout) for found, layout in self._known.objects]
         for number in range(_TRIES):
             buffers = [_prepared(memory, address, layout) for address, layout in objects]
@@ -130,7 +130,7 @@ class ProcessPools:
 
 @contextlib.contextmanager
 def _death_told(pid: int) -> Iterator[None]:
-    """Say that the process has ended where that is why it can't be read."""
+    """Raise an error that the process has ended, if that is why it can't be read."""
     try:
         yield
     except TargetError as error:
@@ -140,8 +140,8 @@ def _death_told(pid: int) -> Iterator[None]:
 
 
 def read_core_pools(path: Path, program: Optional[Path] = None) -> Pools:
-    """Return the allocators in the core file at *path*; raises InputError, and TargetError where it has none."""
-    from gdbmem.linux.elf.corefile import CoreFile  # live processes need none of it
+    """Return the allocators in the core file at *path*; raises InputError, and TargetError if it has none."""
+    from gdbmem.linux.elf.corefile import CoreFile  # not needed for live processes
 
     core = CoreFile(path, program)
     mappings = core.mappings()
@@ -152,7 +152,7 @@ def read_core_pools(path: Path, program: Optional[Path] = None) -> Pools:
 
 
 def read_held_pools(pid: int) -> Pools:
-    """Return the allocators of process *pid*, which somebody else (gdb) holds still."""
+    """Return the allocators of process *pid*, which is stopped by someone else (gdb)."""
     facts = check_analysable(pid, may_be_traced=True)
     with ProcMemory(pid) as opened, TargetFiles(pid) as files:
         mappings = read_smaps(pid)
@@ -165,7 +165,7 @@ def read_held_pools(pid: int) -> Pools:
 
 
 def read_pool_at(memory: Memory, address: int, class_name: str, source: str) -> Pools:
-    """Return the allocator at *address* of what stands still; raises TargetError where none is there."""
+    """Return the allocator at *address* of a stopped process or core; raises TargetError if there is none."""
     return Pools([decode(capture(memory, address, calibrate(memory, address, class_name)), source)])
 
 
@@ -176,7 +176,7 @@ def read_stopped_pools(
     source: str,
     vtable_name: Callable[[int], str] = lambda address: "",
 ) -> Pools:
-    """Return the allocators in *areas* of what stands still already; raises TargetError where none is there."""
+    """Return the allocators in *areas* of a stopped process or core; raises TargetError if there are none."""
     known = _recognise(memory, areas, mappings, vtable_name, tries=1)
     found = []
     for one, layout in known.objects:
@@ -204,7 +204,7 @@ def _recognise(
     vtable_name: Callable[[int], str],
     tries: int = _TRIES,
 ) -> _Known:
-    """Return the allocators in *areas*. A process that runs wants some *tries*: the first may see half of a change."""
+    """Return the allocators in *areas*. A running process needs several *tries*: one may see a change in progress."""
     files = sorted((m.start, m.end) for m in mappings if m.is_file)
     starts = [start for start, _ in files]
 
@@ -235,7 +235,7 @@ def _calibrated(memory: Memory, found: FoundObject, tries: int) -> Layout:
 def _prepared(memory: Memory, address: int, layout: Layout) -> Buffers:
     try:
         return prepare(memory, address, layout)
-    except MemoryUnreadable:  # it is being moved: capture() will tell
+    except MemoryUnreadable:  # it is being moved: capture() detects this
         return Buffers()
 
 

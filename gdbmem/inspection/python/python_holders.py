@@ -1,4 +1,4 @@
-"""The question what refers to the objects of one type, up to modules, frames and variables."""
+"""Finding the referrers of the objects of one type, up to modules, frames and variables."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ from gdbmem.text import plural, printable
 from gdbmem.units import format_size
 
 _SECONDS = 60.0  # for following references
-_MOST_PATHS = 200  # that are named
-_MOST_STEPS = 40  # of a path that are named
+_MOST_PATHS = 200  # number of named ones
+_MOST_STEPS = 40  # named steps of a path
 _CONTAINERS = frozenset({"dict", "list", "tuple", "set"})
 _IS_TYPE, _IS_DICT = 1 << 31, 1 << 29  # flags of a type
 
 
 @dataclass
 class FindHolders:
-    """The question; call it with what was read of the process."""
+    """The query; called with the data read from the process."""
 
     type: str
     unsure: Unsure = field(default_factory=Unsure)
@@ -68,7 +68,7 @@ class FindHolders:
             yield from large_blocks(memory, heap, every=True)
 
     def result(self, ledger: Ledger) -> PythonHolders:
-        """Return the answer; *ledger* is that of the same process at the same moment."""
+        """Return the answer; *ledger* is of the same process at the same moment."""
         found = self.found
         assert found is not None, "the question was not asked"
         notices = [notice for notice in ledger.notices if notice.slug.startswith("python-")]
@@ -92,7 +92,7 @@ def _notices(found: PythonHolders, unsure: Unsure) -> list[Notice]:
 
 
 def _taken(reading: ProcessImage, arenas: Sequence[PythonArena]) -> Ranges:
-    """Return the memory that blocks lie in: arenas of Python, and malloc's regions."""
+    """Return the memory that contains blocks: arenas of Python, and malloc's regions."""
     areas = [(one.address, one.end) for one in arenas]
     if reading.heap is not None:
         areas += [(one.start, one.end) for one in reading.heap.mmapped]
@@ -101,7 +101,7 @@ def _taken(reading: ProcessImage, arenas: Sequence[PythonArena]) -> Ranges:
 
 
 def _wanted(name: str, nodes: Nodes) -> list[int]:
-    """Return the numbers of the types that *name* means. Raises InputError where no live object is of such a type."""
+    """Return the numbers of the types that *name* matches. Raises InputError if there is no live object of them."""
     np = import_numpy()
     counts = np.bincount(nodes.kinds[nodes.kinds >= 0], minlength=len(nodes.types))
     alive = [(number, one.name) for number, one in enumerate(nodes.types) if counts[number]]
@@ -147,7 +147,7 @@ class _HolderSearch:
         return any(one is not None and one.name == "module" for one in named)
 
     def answer(self) -> PythonHolders:
-        """Return the answer, without what is known of the process."""
+        """Return the answer, without the facts on the process."""
         np = import_numpy()
         nodes = self._nodes
         roots = [root for group in self._groups for root in group.roots]
@@ -160,7 +160,7 @@ class _HolderSearch:
         named = [self._path(step, sums, paths, labels) for step in listed[:_MOST_PATHS]]
         rest = listed[_MOST_PATHS:]
         lost = self.targets[~reach.is_seen[self.targets]]
-        # What hangs on objects that nothing leads to is theirs all the same.
+        # Blocks referred to by unreached objects belong to these objects as well.
         reach.add(np.flatnonzero((nodes.kinds >= 0) & ~reach.is_seen[: len(nodes)]))
         return PythonHolders(
             "", None,

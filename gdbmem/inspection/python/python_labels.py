@@ -17,14 +17,14 @@ from gdbmem.model.memory import Memory, MemoryUnreadable, words_at
 
 _IS_LIST, _IS_TUPLE, _IS_DICT = 1 << 25, 1 << 26, 1 << 29  # flags of a type
 _TUPLE_ITEMS = 3  # words before the first
-_MOST_BYTES = 1 << 24  # of a block that is searched for a reference
+_MOST_BYTES = 1 << 24  # size of the part of a block that is searched for a reference
 _LONGEST = 40
 _NAME_WORDS = range(2, 9)  # of a module object
 _NUMPY_BASE_AT = 48  # numpy's arrayobject.h, PyArrayObject_fields
 
 
 class Labels:
-    """Looks for the reference that leads to a node, and says what it is called."""
+    """Finds the reference that leads to a node, and its label."""
 
     def __init__(
         self, memory: Memory, nodes: Nodes, reach: Reach, frames: Sequence[LocatedFrame], first_root: int
@@ -35,7 +35,7 @@ class Labels:
         self._members: dict[int, dict[int, str]] = {}
 
     def name(self, node: int) -> str:
-        """Return the name of the module or class that *node* is; "" where it can't be read."""
+        """Return the name of *node*, a module or class; "" if it can't be read."""
         address = int(self._nodes.objects[node])
         kind = self._types.at(address)
         if kind is not None:
@@ -47,7 +47,7 @@ class Labels:
         return next((text for n in _NAME_WORDS for text in [read_str(self._memory, content[n])] if text), "")
 
     def of(self, node: int, *, exact: bool) -> str:
-        """Return what the reference to *node* is called; only if *exact* what differs from element to element."""
+        """Return the label of the reference to *node*; only if *exact* with parts that differ between elements."""
         holder = int(self._reach.parent[node])
         try:
             if holder >= self._first_root:
@@ -87,7 +87,7 @@ class Labels:
         return f"[{at}]" if exact and kind.flags & _IS_LIST else ""
 
     def _place(self, words: Any, node: int, owner: Optional[int], start: int) -> Optional[int]:
-        """Return which of *words*, a block's from *start* on, refers to *node*; None where none does any more."""
+        """Return which of *words*, a block's from *start* on, refers to *node*; None if none does any more."""
         places = import_numpy().flatnonzero(words == int(self._nodes.objects[node])).tolist()
         if owner is not None:
             its_type = (int(self._nodes.objects[owner]) - start) // 8 + 1

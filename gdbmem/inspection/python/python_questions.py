@@ -1,4 +1,4 @@
-"""Questions about Python's memory to a process that is inspected, to its copy, or to a core."""
+"""Queries about Python's memory in an inspected process, its copy, or a core."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from gdbmem.records import dataclass, field
 from gdbmem.text import plural
 
 _FILL = (0.01, 0.1, 0.25, 0.5, 0.75, 1.0)
-_SPARSE = 0.25  # an arena no fuller than this is one of which a user asks what keeps it
+_SPARSE = 0.25  # arenas at most this full are listed with the objects that keep them
 _FREE_THREADED = lazy_pattern(r"/(lib)?python3\.\d+t(\.so[.\d]*)?$")
 _PYPY = lazy_pattern(r"/(lib)?pypy[^/]*$")
 
 
 def check_python(mappings: Sequence[Mapping]) -> None:
-    """Raise TargetError where another kind of Python runs than the one whose memory is known."""
+    """Raise TargetError if the Python implementation is not the supported one."""
     files = {mapping.name.removesuffix(" (deleted)") for mapping in mappings if mapping.is_file}
     if any(_PYPY.search(name) for name in files):
         raise TargetError(
@@ -54,7 +54,7 @@ def free_threaded() -> TargetError:
 
 @dataclass
 class CountObjects:
-    """The question which objects there are; call it with what was read of the process."""
+    """The query for objects by type; called with the data read from the process."""
 
     unsure: Unsure = field(default_factory=Unsure)
     counts: Optional[TypeCounts] = None
@@ -110,7 +110,7 @@ class CountObjects:
 
 @dataclass
 class DescribeArenas:
-    """The question what keeps Python's arenas; call it with what was read of the process."""
+    """The query for the contents of Python's arenas; called with the data read from the process."""
 
     arenas: PythonArenas = field(default_factory=PythonArenas)
     sparse: Optional[TypeCounts] = None
@@ -177,7 +177,7 @@ def _about_python(ledger: Ledger) -> list[Notice]:
 
 
 def _types(counts: TypeCounts) -> list[TypeUse]:
-    """Return the types with objects, those of one name together, the largest first."""
+    """Return the types with objects, merged by name, the largest first."""
     sums: dict[str, list[int]] = {}
     for kind, count in counts.blocks.items():
         both = sums.setdefault(kind.name, [0, 0])

@@ -1,4 +1,4 @@
-"""Where references to Python's objects begin beside modules: frames, variables of files, stacks, other memory."""
+"""Roots of references to Python's objects other than modules: frames, variables of files, stacks, other memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gdbmem.model.memory import Memory, MemoryUnreadable
 from gdbmem.model.python import ROOT_FRAME, ROOT_MEMORY, ROOT_STACK, ROOT_VARIABLES
 from gdbmem.records import dataclass
 
-_MOST_BYTES = 1 << 31  # of other memory that is searched
+_MOST_BYTES = 1 << 31  # most bytes of other memory that are searched
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class KindOfRoot:
 
 
 def frames_of(memory: Memory, mappings: Sequence[Mapping]) -> list[LocatedFrame]:
-    """Return the frames of all threads, the innermost of each first; none where they can't be read."""
+    """Return the frames of all threads, the innermost of each first; none if they can't be read."""
     reader = find_frames(memory, mappings)
     if reader is None or reader.is_free_threaded:
         return []
@@ -43,7 +43,7 @@ def frame_title(frame: LocatedFrame) -> str:
 
 
 def other_roots(reading: ProcessImage, frames: Sequence[LocatedFrame], taken: Ranges) -> list[KindOfRoot]:
-    """Return the roots beside modules, in the order in which they are followed; *taken* are blocks' places."""
+    """Return the roots other than modules, in the order in which they are followed; *taken*: memory with blocks."""
     inner = [Root(frame_title(one), [(one.locals_at, one.end)]) for one in frames if one.locals_at]
     variables: dict[str, list[tuple[int, int]]] = {}
     mapped = Ranges((m.start, m.end) for m in reading.mappings if m.permissions.startswith("rw"))
@@ -63,7 +63,7 @@ def other_roots(reading: ProcessImage, frames: Sequence[LocatedFrame], taken: Ra
 
 
 def _stacks(reading: ProcessImage) -> Iterator[Root]:
-    """Yield the part of each thread's stack that is in use."""
+    """Yield the used part of each thread's stack."""
     for thread in reading.threads:
         area = next((m for m in reading.mappings if m.start <= thread.stack_pointer < m.end), None)
         if area is not None and area.permissions[1] == "w":

@@ -26,7 +26,7 @@ _Answer = tuple[list[PythonThread], list[HeldThread]]
 
 
 def frame_reader(memory: Memory, mappings: Sequence[Mapping]) -> FrameReader:
-    """Return a reader of the Python frames of the process whose *memory* this is. Raises TargetError."""
+    """Return a reader of the Python frames of the process with this *memory*. Raises TargetError."""
     check_python(mappings)
     reader = find_frames(memory, mappings)
     if reader is None:
@@ -42,7 +42,7 @@ def frame_reader(memory: Memory, mappings: Sequence[Mapping]) -> FrameReader:
 
 @dataclass(frozen=True)
 class _Stacks:
-    """The question which Python frames the threads have."""
+    """The query for the Python frames of the threads."""
 
     mappings: Sequence[Mapping]
     absent: Ranges
@@ -81,7 +81,7 @@ def stacks_of_process(
 
 
 def stacks_of_core(path: Path, program: Optional[Path] = None) -> PythonStacks:
-    """Return the Python frames in core file *path*. Raises InputError where that is none, or of another program."""
+    """Return the Python frames in core file *path*. Raises InputError if it is not a core, or of another program."""
     core = CoreFile(path, program)
     reader = frame_reader(core, core.mappings())
     threads = reader.threads(core, {one.thread_pointer: one.tid for one in core.threads})

@@ -22,7 +22,7 @@ from gdbmem.records import dataclass
 
 @dataclass(frozen=True)
 class TracedProcess:
-    """The traces of a Python process, and what of it they don't cover."""
+    """The traces of a Python process, and the memory that they don't cover."""
 
     program: str
     pid: Optional[int]
@@ -32,13 +32,13 @@ class TracedProcess:
 
     @property
     def untraced_bytes(self) -> Optional[int]:
-        """Return what is resident and neither traced nor tracemalloc's own; None where that is not known."""
+        """Return the resident bytes that are neither traced nor tracemalloc's own; None if unknown."""
         return untraced_bytes(self.rss_bytes, self.traces.bytes, self.traces.own_bytes)
 
 
 @dataclass(frozen=True)
 class _TracemallocTables:
-    """The question what tracemalloc's tables hold."""
+    """The query for the contents of tracemalloc's tables."""
 
     subject: Subject
     swapped: bool
@@ -72,7 +72,7 @@ def traces_of_process(
 
 
 def traces_of_stopped(pid: int, memory: Memory, *, swapped: bool = False) -> TracedProcess:
-    """Return the traces of process *pid*, which somebody else (gdb) holds still. Raises TargetError."""
+    """Return the traces of process *pid*, which is stopped by someone else (gdb). Raises TargetError."""
     mappings = read_smaps(pid)
     check_python(mappings)
     careful = CarefulMemory(memory, mappings, absent_pages(pid, mappings, swapped=swapped))
@@ -81,7 +81,7 @@ def traces_of_stopped(pid: int, memory: Memory, *, swapped: bool = False) -> Tra
 
 
 def traces_of_core(path: Path, program: Optional[Path] = None) -> TracedProcess:
-    """Return the traces in core file *path*. Raises InputError where that is none, or of another program."""
+    """Return the traces in core file *path*. Raises InputError if it is not a core, or of another program."""
     core = CoreFile(path, program)
     mappings = core.mappings()
     check_python(mappings)

@@ -26,20 +26,20 @@ from gdbmem.model.python import CopiedType, PythonCopies, WorkerCopies
 from gdbmem.records import dataclass, field
 
 NOT_OBJECTS = ""  # blocks that are not objects, free ones, headers
-ARENAS, HEAP, DATA, OTHER = "arenas", "malloc", "data", "other"  # where a copied page lies
+ARENAS, HEAP, DATA, OTHER = "arenas", "malloc", "data", "other"  # location of a copied page
 
 
 @dataclass
 class _Area:
-    """A private, writable mapping of the parent: how many workers have a page of their own in place of each."""
+    """A private, writable mapping of the parent: for each page, how many workers have a private copy."""
 
     mapping: Mapping
-    copies: Any  # int64, one of each page
+    copies: Any  # int64, one per page
 
 
 @dataclass
 class _CopiedPages:
-    """The question what lies on the copied pages; call it with what was read of the parent."""
+    """The query for the contents of the copied pages; called with the data read from the parent."""
 
     areas: Sequence[_Area]
     bytes: dict[str, float] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class _CopiedPages:
         return int(sum(self._copies(_pages_of(arena.address, arena.end)))) if self.areas else 0
 
     def _copies(self, pages: Any) -> Any:
-        """Return how many copies there are of each of *pages*, which are numbers of pages."""
+        """Return the number of copies of each of *pages* (page numbers)."""
         np = import_numpy()
         result = np.zeros(len(pages), np.int64)
         for area in self.areas:
@@ -71,7 +71,7 @@ class _CopiedPages:
         start = typed.blocks.addresses.astype(np.int64)
         end = start + typed.blocks.sizes
         kinds = np.where(typed.dead, -1, typed.kinds)
-        # A block is smaller than a page: it lies on one, or on two.
+        # A block is smaller than a page: it is on one or two pages.
         for page, size in (
             (start // PAGE, np.minimum(end, (start // PAGE + 1) * PAGE) - start),
             (start // PAGE + 1, np.maximum(end - (start // PAGE + 1) * PAGE, 0)),
@@ -102,9 +102,9 @@ def _pages_of(start: int, end: int) -> Any:
 def copied_by_workers(
     pid: int, *, fork: Optional[bool] = None, swapped: bool = False, say: Say = lambda _: None
 ) -> PythonCopies:
-    """Return what the processes that *pid* has forked have copied of its memory; *fork*, *say* as for `ask_process`.
+    """Return the memory of *pid* that its forked children have copied; *fork*, *say* as for `ask_process`.
 
-    Raises TargetError where it is not a Python, or has no forked process that shares memory with it.
+    Raises TargetError if it is not a Python, or has no forked child that shares memory with it.
     """
     facts = process_facts(pid)
     mappings = read_smaps(pid)
@@ -155,7 +155,7 @@ def _may_be_copied(mapping: Mapping) -> bool:
 
 
 def _look(pid: int, child: int, areas: Sequence[_Area]) -> Iterator[WorkerCopies]:
-    """Add what *child* has copied to *areas*, and yield its sum; nothing where it shares no page with *pid*."""
+    """Add the pages copied by *child* to *areas*, and yield the sum; nothing if it shares no page with *pid*."""
     np = import_numpy()
     with contextlib.suppress(TargetError):  # it has just ended
         known = {(m.start, m.name): m for m in read_maps(child)}
@@ -181,7 +181,7 @@ def _look(pid: int, child: int, areas: Sequence[_Area]) -> Iterator[WorkerCopies
 
 
 def _places(question: _CopiedPages, areas: Sequence[_Area], copied: int) -> dict[str, int]:
-    """Return the copied bytes by where they lie: Python's arenas, malloc's main heap, variables of files, the rest."""
+    """Return the copied bytes by location: Python's arenas, malloc's main heap, variables of files, the rest."""
     places = {ARENAS: question.in_arenas, HEAP: 0, DATA: 0}
     for area in areas:
         size = int(area.copies.sum()) * PAGE

@@ -21,38 +21,38 @@ from gdbmem.text import printable
 _CORE, _PT_LOAD, _PT_NOTE = 4, 1, 4
 _NT_PRSTATUS, _NT_PRPSINFO, _NT_FILE, _NT_ARM_TLS = 1, 3, 0x46494C45, 0x401
 _X86_64, _AARCH64 = 62, 183
-_REGISTERS = 112  # where they begin in struct elf_prstatus
+_REGISTERS = 112  # their offset in struct elf_prstatus
 _CODE = 5  # flags: readable, executable
 _HEADER = 64  # bytes of an ELF header
-_EXTENDED = 0xFFFF  # more segments than the header's field holds
+_EXTENDED = 0xFFFF  # more segments than fit in the header's field
 
 
 @dataclass(frozen=True)
 class CoreThread:
-    """One thread as the core has it."""
+    """One thread in the core."""
 
     tid: int
     thread_pointer: int
     stack_pointer: int
     program_counter: int = 0
-    system_call: int = -1  # its number, where the thread stands in one; -1: unknown
+    system_call: int = -1  # number of the system call that the thread is in; -1: unknown
 
 
 @dataclass(frozen=True)
 class _Segment:
     start: int
     size: int  # in the process
-    stored: int  # bytes that the core was written with
-    present: int  # of these, what is still there where it was cut
+    stored: int  # bytes of the complete core
+    present: int  # bytes present if it is truncated
     offset: int
     flags: int
 
 
 class CoreFile:
-    """A core, opened; it is a `Memory` of what it holds, and of files it leaves out where those are here."""
+    """An open core; a `Memory` of its contents, and of omitted files if they are on this machine."""
 
     def __init__(self, path: Path, program: Optional[Path] = None) -> None:
-        """Open the core at *path*; what it leaves out of the program's own file is read from *program*."""
+        """Open the core at *path*; omitted parts of the program's own file are read from *program*."""
         self.path = path
         self.program = ""
         self.threads: list[CoreThread] = []
@@ -78,7 +78,7 @@ class CoreFile:
         )
 
     def _take_program(self, program: Path) -> None:
-        """Read the program from *program*; raises InputError where that is not what left the core."""
+        """Read the program from *program*; raises InputError if that is not the program that dumped the core."""
         try:
             contents = program.read_bytes()
         except OSError as error:
@@ -125,7 +125,7 @@ class CoreFile:
             data = self._data[at : at + min(size, segment.present - within)]
             if data:
                 return data
-        elif within < segment.stored:  # the process's own, which no file has
+        elif within < segment.stored:  # private data of the process, which is in no file
             raise MemoryUnreadable(address, "the core is cut before it")
         elif within < segment.size:
             return self._from_file(address, min(size, segment.start + segment.size - address))
@@ -183,7 +183,7 @@ class CoreFile:
 
     @property
     def omitted_bytes(self) -> int:
-        """The bytes of the process's memory that the core leaves out."""
+        """The bytes of the process's memory that the core omits."""
         return sum(segment.size - segment.stored for segment in self._segments)
 
     @property
@@ -193,11 +193,11 @@ class CoreFile:
 
     @property
     def present_bytes(self) -> int:
-        """The bytes that the core holds, pages of zeros included."""
+        """The bytes in the core, pages of zeros included."""
         return sum(segment.present for segment in self._segments)
 
     def _written(self) -> Ranges:
-        """Return the pages that hold anything but zeros: the others may never have been touched."""
+        """Return the pages that are not all zeros: the others may never have been touched."""
         zeros = bytes(PAGE)
         found = []
         for segment in self._segments:
@@ -220,7 +220,7 @@ class CoreFile:
                     data = os.lseek(stream.fileno(), start, os.SEEK_DATA)
                     hole = os.lseek(stream.fileno(), data, os.SEEK_HOLE)
                 except OSError:
-                    return  # nothing but a hole from here on
+                    return  # only a hole from here on
                 if data >= end:
                     return
                 yield max(data, start), min(hole, end)
@@ -257,12 +257,12 @@ class CoreFile:
                     )
                 self._read_notes(at, at + present, machine)
             elif kind == _PT_LOAD and whole:
-                there = max(min(present, self._size - at), 0)  # a core may be cut
+                there = max(min(present, self._size - at), 0)  # a core may be truncated
                 segments.append(_Segment(address, whole, present, there, at, flags))
         return sorted([*segments, *self._left_out(segments)], key=lambda segment: segment.start)
 
     def _left_out(self, segments: list[_Segment]) -> Iterator[_Segment]:
-        """Yield the pieces of files that have no segment at all: gcore leaves out code that is as in its file."""
+        """Yield the pieces of files without a segment: gcore omits code that is identical to its file."""
         held = sorted((segment.start, segment.start + segment.size) for segment in segments)
         for start, end, _, _ in self._files:
             number = bisect_left(held, (end, 0))  # those before it begin below the end

@@ -15,11 +15,11 @@ _MOST_IN_BUCKET = 4096
 
 
 def exported(memory: Memory, start: int, bias: int, names: Iterable[str]) -> dict[str, int]:
-    """Return where the functions *names* are in the object whose ELF header is at *start*; only those it has."""
+    """Return the addresses of those functions *names* that the object whose ELF header is at *start* has."""
     try:
         dynamic = dict(_dynamic(memory, start, bias))
         tables = [dynamic[tag] for tag in (_DT_GNU_HASH, _DT_SYMTAB, _DT_STRTAB)]
-        # The dynamic linker adds the bias to these itself, on most architectures.
+        # On most architectures the dynamic linker has added the bias to these.
         hashes, symbols, strings = (value if value >= bias else value + bias for value in tables)
         found = {name: _look_up(memory, hashes, symbols, strings, name.encode()) for name in names}
     except (MemoryUnreadable, KeyError):

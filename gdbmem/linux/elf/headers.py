@@ -1,4 +1,4 @@
-"""The headers of an ELF object in a process's memory: where it is loaded, its data and zeroed data."""
+"""The headers of an ELF object in a process's memory: its load address, its data and zeroed data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PT_LOAD, _PT_NOTE, _PT_INTERP, _PT_TLS = 1, 4, 3, 7
 _PF_W = 2
 _NT_GNU_BUILD_ID = 3
 _PAGE = 4096
-_ROW, _MOST_ROWS = 56, 1170  # as the kernel has it: others may be of any size
+_ROW, _MOST_ROWS = 56, 1170  # as the kernel requires: others may be of any size
 
 
 @dataclass(frozen=True)
@@ -25,13 +25,13 @@ class Image:
     bias: int  # added to an address of the file
     start: int
     writable: Sequence[tuple[int, int]]  # data and zeroed data, whole pages
-    build_id: str  # hexadecimal; "" where there is none
+    build_id: str  # hexadecimal; "" if there is none
     has_interpreter: bool
-    thread_local_bytes: int = 0  # of its variables that each thread has
+    thread_local_bytes: int = 0  # of its thread-local variables
 
 
 def images(memory: Memory, mappings: Sequence[Mapping]) -> list[Image]:
-    """Return every ELF object that is loaded, in order of address."""
+    """Return all loaded ELF objects, in order of address."""
     found = []
     seen: set[tuple[str, int]] = set()
     for mapping in mappings:
@@ -45,7 +45,7 @@ def images(memory: Memory, mappings: Sequence[Mapping]) -> list[Image]:
 
 
 def read_image(memory: Memory, start: int, name: str) -> Optional[Image]:
-    """Return the object whose ELF header is at *start*; None where there is none."""
+    """Return the object whose ELF header is at *start*; None if there is none."""
     try:
         header = memory.read(start, 64)
         if header[:5] != b"\x7fELF\x02":

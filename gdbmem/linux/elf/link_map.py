@@ -1,4 +1,4 @@
-"""The list of loaded libraries that the dynamic linker keeps in a process: by what names a debugger looks for them.
+"""The dynamic linker's list of loaded libraries in a process, whose names a debugger uses to find the files.
 
 Source: glibc, elf/link.h (struct r_debug, struct link_map); elf(5).
 """
@@ -18,9 +18,9 @@ _MOST = 4096  # libraries, and bytes of a name
 
 
 def loaded_by(pid: int, memory: Memory) -> list[tuple[int, bytes]]:
-    """Return of each library in the list of *pid* the address of its dynamic section, and its name.
+    """Return the address of the dynamic section, and the name, of each library in the list of *pid*.
 
-    [] where the process has no such list, or not yet. All of it is the process's word.
+    [] if the process has no such list, or not yet. The data is under the control of the process.
     """
     try:
         entries = dict(struct.iter_unpack("<QQ", Path(f"{memory_folder(pid)}/auxv").read_bytes()))

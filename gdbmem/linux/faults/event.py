@@ -1,4 +1,4 @@
-"""One perf event: its attributes, opening it, and the requests that it takes.
+"""One perf event: its attributes, opening it, and its ioctl requests.
 
 Source: linux/perf_event.h (struct perf_event_attr, 136 bytes since Linux 6.3; the kernel takes a longer one whose rest
 is zero), man 2 perf_event_open.
@@ -19,11 +19,11 @@ from gdbmem.records import dataclass
 # PERF_COUNT_SW_…: PAGE_FAULTS_MIN and _MAJ, counted once the fault is served, and DUMMY, which counts nothing
 MINOR, MAJOR, NOTHING = 5, 6, 9
 _SYSCALLS = {"x86_64": 298, "aarch64": 241}
-_ATTR_BYTES = 112  # up to aux_sample_size: what Linux 5.5 knows; older ones take it where the rest is zero
+_ATTR_BYTES = 112  # up to aux_sample_size, the size of Linux 5.5; older kernels accept it if the rest is zero
 _SOFTWARE = 1  # PERF_TYPE_SOFTWARE
 
 # sample_type
-# PERIOD is left out: with it the kernel takes a sample at every fault (perf_swevent_event).
+# PERIOD is omitted: with it the kernel takes a sample at every fault (perf_swevent_event).
 _IP, _TID, _TIME, _ADDR, _CALLCHAIN = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 5
 _REGS_USER, _STACK_USER, _IDENTIFIER, _PAGE_SIZE = 1 << 12, 1 << 13, 1 << 16, 1 << 22
 # flags
@@ -38,11 +38,11 @@ _CLOSE_ON_EXEC = 8  # PERF_FLAG_FD_CLOEXEC
 
 @dataclass(frozen=True)
 class Wishes:
-    """The parts of every sample; the kernel may know less, or this user may not have them."""
+    """The requested parts of every sample; the kernel may support fewer, or not allow them to this user."""
 
-    period: int  # a sample each so many faults
-    stack_bytes: int  # of the user's stack, copied with each sample
-    wakeup_bytes: int  # wake the reader when so much is in the ring
+    period: int  # faults per sample
+    stack_bytes: int  # bytes of the user's stack, copied with each sample
+    wakeup_bytes: int  # wake the reader when the ring has this many bytes
     registers: int  # a mask
     kernel: bool = True  # faults in kernel mode too: read(2) into fresh memory
     page_size: bool = True  # of the page that the fault installed (Linux 5.11)
@@ -100,22 +100,22 @@ def disable(descriptor: int) -> None:
 
 
 def set_period(descriptor: int, period: int) -> None:
-    """Take a sample each so many faults from now on; copies inherited before go on as they did."""
+    """Set the number of faults per sample from now on; copies inherited before keep theirs."""
     fcntl.ioctl(descriptor, _PERIOD, struct.pack("<Q", period))
 
 
 def identifier(descriptor: int) -> int:
-    """Return the number that the event's samples have, and those of events inherited from it."""
+    """Return the id in the samples of the event and of events inherited from it."""
     number: int = struct.unpack("<Q", fcntl.ioctl(descriptor, _ID, bytes(8)))[0]
     return number
 
 
 def write_into(descriptor: int, ring: int) -> None:
-    """Have the event write into the ring of the event *ring*, on the same processor."""
+    """Make the event write into the ring of the event *ring*, on the same processor."""
     fcntl.ioctl(descriptor, _SET_OUTPUT, ring)
 
 
 def count(descriptor: int) -> int:
-    """Return how many faults were counted, by those who inherited the event too."""
+    """Return the number of faults counted, including inherited events."""
     number: int = struct.unpack("<Q", os.read(descriptor, 8))[0]
     return number

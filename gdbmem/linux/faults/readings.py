@@ -1,4 +1,4 @@
-"""The resident memory of a process at one moment, beside which its page faults are laid."""
+"""The resident memory of a process at one moment, for comparison with its page faults."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gdbmem.linux.memory.rollup import parse_rollup
 from gdbmem.linux.process.living import memory_folder
 from gdbmem.records import dataclass, field
 
-_LAST_ADDRESS = 1 << 63  # the kernel's begin behind it
+_LAST_ADDRESS = 1 << 63  # the kernel's addresses begin after it
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Reading:
     anonymous: Ranges = field(default_factory=Ranges)  # resident pages
     files: Ranges = field(default_factory=Ranges)  # and those of files and shared memory
     huge: Ranges = field(default_factory=Ranges)  # of both, the huge ones
-    until: int = 0  # when it was complete: a running process changes meanwhile; 0: it took no time
+    until: int = 0  # when reading was complete: a running process changes meanwhile; 0: it took no time
 
     def within(self, start: int, end: int) -> int:
         """Return how much of an area is resident."""
@@ -41,7 +41,7 @@ class Reading:
 
 
 def read_resident(pid: int) -> Optional[Reading]:
-    """Return what is resident in *pid*; None where it has gone or may not be read.
+    """Return the resident memory of *pid*; None if it has ended or may not be read.
 
     It takes some 10 ms a GiB, and doesn't stop the process.
     """
@@ -55,7 +55,7 @@ def read_resident(pid: int) -> Optional[Reading]:
         huge = huge_ranges(pid, areas) if areas else Ranges()
     except (OSError, KeyError, TargetError):
         return None
-    if not resident_bytes(pid):  # it has ended meanwhile: what was read last is not what it held
+    if not resident_bytes(pid):  # it has ended meanwhile: the last values are not its memory
         return None
     return Reading(
         began,
@@ -71,13 +71,13 @@ def read_resident(pid: int) -> Optional[Reading]:
 
 
 def resident_bytes(pid: int) -> Optional[int]:
-    """Return the resident bytes by statm alone; None where the process has gone."""
+    """Return the resident bytes by statm alone; None if the process has ended."""
     statm = _statm(f"/proc/{pid}") or _statm(memory_folder(pid))
     return statm or None
 
 
 def _statm(folder: str) -> int:
-    """Return the resident bytes that a statm has; 0 where there is none, or its thread has ended."""
+    """Return the resident bytes in a statm; 0 if there is none, or its thread has ended."""
     try:
         with open(f"{folder}/statm", "rb", buffering=0) as stream:  # noqa: PTH123  (hot path)
             words = stream.read(256).split()
@@ -87,7 +87,7 @@ def _statm(folder: str) -> int:
 
 
 def fault_counts(pid: int) -> Optional[int]:
-    """Return how many page faults the living threads and those ended of *pid* had, by the kernel's own count."""
+    """Return the page faults of the living and the ended threads of *pid*, by the kernel's own count."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as stream:  # noqa: PTH123  (hot path)
             words = stream.read(4096).rpartition(b")")[2].split()

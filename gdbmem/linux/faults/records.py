@@ -1,4 +1,4 @@
-"""The records in a ring: samples of page faults, and what happened to processes and their mappings meanwhile."""
+"""The records in a ring: samples of page faults, and events of processes and their mappings."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _BY_EXEC = 1 << 13  # PERF_RECORD_MISC_COMM_EXEC
 _TRAILER = struct.Struct("<IIQQ")  # of every record but samples: pid, tid, time, identifier
 _FIXED = struct.Struct("<QQIIQQQ")  # identifier, ip, pid, tid, time, address, length of the call chain
 _WORD = struct.Struct("<Q")
-_TIME_OF_SAMPLE = struct.Struct("<32xQ")  # header, identifier, ip, pid and tid stand before it
-_USER_END = 1 << 63  # addresses from here on are the kernel's, or say whose the next are
+_TIME_OF_SAMPLE = struct.Struct("<32xQ")  # header, identifier, ip, pid and tid precede it
+_USER_END = 1 << 63  # addresses from here on are the kernel's, or context markers
 
 
 class FaultSample(NamedTuple):
-    """One page fault of each period, with where the thread stood."""
+    """One page fault per period, with the location of the thread."""
 
     ring: int
     time: int  # CLOCK_MONOTONIC, ns
     pid: int
     tid: int
-    ip: int  # of the instruction; in the kernel where that touched the page
+    ip: int  # of the instruction; in the kernel if that touched the page
     address: int  # touched
-    event: int  # the identifier of the event, which tells the period
+    event: int  # the identifier of the event, which determines the period
     page_bytes: int  # of the page that is there now; 0: unknown
     chain: tuple[int, ...]  # the user's call path by frame pointers, innermost first
-    registers: tuple[int, ...]  # as asked for, ascending; () for a thread without a user's stack
+    registers: tuple[int, ...]  # as requested, ascending; () for a thread without a user stack
     stack: bytes  # from the stack pointer on
 
 
@@ -64,7 +64,7 @@ class Named(NamedTuple):
 
 
 class Born(NamedTuple):
-    """A process or a thread was made."""
+    """A process or a thread was created."""
 
     time: int
     pid: int
@@ -81,7 +81,7 @@ class Ended(NamedTuple):
 
 
 class LostRecords(NamedTuple):
-    """The ring had no room for some records, most of them samples: they belong before this one."""
+    """The ring had no room for some records, mostly samples, which precede this one."""
 
     time: int
     records: int
@@ -91,21 +91,21 @@ Record = Union[FaultSample, Mapped, Executed, Named, Born, Ended, LostRecords]
 
 
 class Turn(NamedTuple):
-    """The records taken out of the rings at once, and how many faults had been counted just after."""
+    """The records taken out of the rings at once, and the counts of faults just after."""
 
     records: Sequence[tuple[int, bytes]]  # by processor
     faults: Mapping[int, int]  # since the beginning, by processor; {}: not counted in this turn
 
 
 class SampleLayout(NamedTuple):
-    """How the samples of one recording look."""
+    """The layout of the samples of one recording."""
 
     registers: int  # how many
     has_page_size: bool
 
 
 class Taken(NamedTuple):
-    """Records as they are kept, how many samples they hold and speak of, and births of processes and threads."""
+    """Raw records, the number of samples in them and lost, and births of processes and threads."""
 
     data: bytes
     samples: int
@@ -115,7 +115,7 @@ class Taken(NamedTuple):
 
 
 def trimmed(pieces: Iterable[Union[bytes, memoryview]], layout: SampleLayout) -> Taken:
-    """Return the records in *pieces* without the part of each copied stack that the kernel left empty."""
+    """Return the records in *pieces* without the unused part of each copied stack."""
     kept = bytearray()
     samples = lost = births = first = last = 0
     try:
@@ -143,7 +143,7 @@ _UNREADABLE = (struct.error, OverflowError, ValueError)
 
 
 def _unreadable() -> TargetError:
-    """Return the error for what is no record of the kernel's: of what stands behind it nothing is known."""
+    """Return the error for an invalid record, after which nothing can be decoded."""
     return TargetError(
         "a record of page faults does not have the kernel's format: the rest can't be read",
         slug="faults-records",
@@ -177,7 +177,7 @@ def _keep_sample(
 
 
 def records_in(data: bytes, ring: int, layout: SampleLayout) -> Iterator[Record]:
-    """Yield what the records *data* of *ring* say; those of other kinds are left out."""
+    """Decode the records *data* of *ring*; those of other kinds are skipped."""
     at, end = 0, len(data)
     while at < end:
         try:

@@ -1,4 +1,4 @@
-"""Permissions to sample page faults, and what to do where the kernel refuses."""
+"""Permissions to sample page faults, and remedies if the kernel refuses."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from gdbmem.linux.process.process import check_analysable
 from gdbmem.linux.process.rights import AS_ROOT
 
 _PARANOID = Path("/proc/sys/kernel/perf_event_paranoid")
-_ANY_UP_TO = 2  # with a higher one (Debian's and Ubuntu's kernels know some) they see none
+_ANY_UP_TO = 2  # with a higher one (which Debian's and Ubuntu's kernels support) they see none
 
 
 class LockedMemoryError(PermissionError):
-    """The kernel locks no more of this user's memory for the buffers that samples come in."""
+    """The user's limit of locked memory has no room for the sample buffers."""
 
 
 def paranoia(file: Path = _PARANOID) -> Optional[int]:
-    """Return kernel.perf_event_paranoid; None where the kernel has no perf events."""
+    """Return kernel.perf_event_paranoid; None if the kernel has no perf events."""
     try:
         return int(file.read_text())
     except (OSError, ValueError):
@@ -29,7 +29,7 @@ def paranoia(file: Path = _PARANOID) -> Optional[int]:
 
 
 def refusal(pids: Sequence[int], error: OSError) -> GdbmemError:
-    """Return the error for the kernel's refusal *error* to watch *pids* (none: a program of our own)."""
+    """Return the error for the kernel's refusal *error* to watch *pids* (none: a program started by gdbmem)."""
     if error.errno in (errno.ESRCH, errno.EACCES, errno.EPERM):
         for pid in pids:
             try:

@@ -1,4 +1,4 @@
-"""The ring buffer that the kernel writes records into, one a processor."""
+"""The ring buffers that the kernel writes records into, one per processor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from gdbmem.linux.memory.resident import PAGE_BYTES
 
-_AT_HEAD, _AT_TAIL = 1024, 1032  # in the ring's first page; behind it the data
+_AT_HEAD, _AT_TAIL = 1024, 1032  # in the ring's first page; the data follows it
 HEADER = struct.Struct("<IHH")  # type, misc, size
 
 
@@ -23,9 +23,9 @@ class Ring:
         self._view = memoryview(self._memory)
 
     def take(self) -> Iterator[memoryview]:
-        """Yield all records that were written since the last call, whole and in order, in pieces of the ring itself.
+        """Yield all complete records written since the last call, in order, as pieces of the ring itself.
 
-        Their room is free again once all were taken; none of the pieces may be kept till then.
+        Their space is released when all are taken; the pieces must not be used after that.
         """
         size, data = self.size_bytes, self._view[PAGE_BYTES:]
         head, tail = struct.unpack_from("<QQ", self._memory, _AT_HEAD)
@@ -38,7 +38,7 @@ class Ring:
             whole = _end_of_whole_records(data, start)
             yield data[start:whole]
             beyond = 0
-            if whole < size:  # a record that goes on at the ring's beginning
+            if whole < size:  # a record that wraps around
                 beyond = whole + HEADER.unpack_from(data, whole)[2] - size
                 yield memoryview(bytes(data[whole:]) + bytes(data[:beyond]))
             yield data[beyond:end]
@@ -51,7 +51,7 @@ class Ring:
 
 
 def _end_of_whole_records(data: memoryview, at: int) -> int:
-    """Return where the last record ends that begins at *at* or behind it and lies in *data* as a whole."""
+    """Return the end of the last complete record in *data* that begins at or after *at*."""
     while at < len(data):
         after = at + HEADER.unpack_from(data, at)[2]
         if after > len(data):

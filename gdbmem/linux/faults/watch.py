@@ -1,4 +1,4 @@
-"""Watching the page faults of processes: their events, one ring a processor, and how often samples are taken."""
+"""Watching the page faults of processes: their events, one ring per processor, and the sampling period."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from gdbmem.linux.faults.ring import Ring
 from gdbmem.linux.process.process import thread_ids
 from gdbmem.records import replace
 
-STACK_BYTES = 16 << 10  # of each stack that are copied
+STACK_BYTES = 16 << 10  # bytes copied of each stack
 _SAMPLE_BYTES = 400  # about, the rest of a sample
-SAMPLES_PER_SECOND = 1000  # aimed at
-_SETTLED_SAMPLES = 20_000  # the longer it lasts, the fewer a second are enough
+SAMPLES_PER_SECOND = 1000  # the target rate
+_SETTLED_SAMPLES = 20_000  # the longer the recording, the fewer per second are enough
 _ADAPT_SECONDS = 0.1
-_CALM_SECONDS = 1.0  # before samples are taken more often again
+_CALM_SECONDS = 1.0  # before the period is shortened again
 _MANY_SAMPLES = 100
-_SAMPLES_A_LIFE = 10  # of a thread, where many come and go
-_RING_SECONDS = 0.05  # that a ring lasts at the rate of the fastest burst
+_SAMPLES_A_LIFE = 10  # of a thread, if many are created and end
+_RING_SECONDS = 0.05  # that a ring should last at the rate of the fastest burst
 _RING_PAGES = (1024, 512, 128, 64, 32, 16, 8)  # kernel.perf_event_mlock_kb leaves ordinary users 128
 _THIS_THREAD = 0
 # ax bx cx dx si di bp sp ip, r8 to r15; on aarch64 x0 to x30, sp and pc
@@ -38,12 +38,12 @@ _Events = dict[tuple[int, int, int], int]  # descriptors, by thread, processor a
 
 
 class FaultWatch:
-    """The events of some processes, and of what they start from now on. Leave with the context manager."""
+    """The events of some processes, and of their future children. Leave with the context manager."""
 
     def __init__(self, pids: Sequence[int] = (), *, period: int = 0) -> None:
         """Open events on all threads of *pids*; without any on the next program that this thread starts.
 
-        Those of *pids* count from start() on. *period*: a sample each so many faults; 0: as many as are needed.
+        Those of *pids* count from start() on. *period*: the number of faults per sample; 0: automatic.
         Raises TargetError where the kernel refuses.
         """
         self._pids = tuple(pids)
@@ -53,17 +53,17 @@ class FaultWatch:
         self.wishes = Wishes(max(period, 1), STACK_BYTES, 0, mask, on_exec=not pids)
         self._rings: dict[int, Ring] = {}  # by processor
         self._events: _Events = {}
-        # How many faults a sample stands for, and since when (CLOCK_MONOTONIC, ns), by its event's identifier.
+        # The number of faults per sample, and since when (CLOCK_MONOTONIC, ns), by event identifier.
         self.periods: dict[int, list[tuple[int, int]]] = {}
         self._counted: dict[int, int] = {}  # by events that were replaced
         self.counts: dict[int, int] = {}  # faults by processor, when they were read last
-        self._least = 1.0  # the period with which rings last long enough in bursts as they were seen lately
+        self._least = 1.0  # the period at which rings last long enough in bursts like the recent ones
         now = time.monotonic()
-        self._counted_at = (now, now)  # when counts were begun to be read, and when they had been
+        self._counted_at = (now, now)  # begin and end of the last reading of the counts
         self._measured = _RateMark(now, now, 0, 0, 0)
-        self._period_before = max(period, 1)  # when the rings were emptied last
-        self._changed = 0.0  # when the period was
-        self._opened_after = 0  # births, when the events were opened
+        self._period_before = max(period, 1)  # when the rings were last emptied
+        self._changed = 0.0  # when the period was last changed
+        self._opened_after = 0  # number of births when the events were opened
         self.samples = self.lost = self._births = 0
         self._poll = select.poll()
         try:
@@ -84,46 +84,46 @@ class FaultWatch:
 
     @property
     def layout(self) -> SampleLayout:
-        """Return how the samples look."""
+        """Return the layout of the samples."""
         return SampleLayout(bin(self.wishes.registers).count("1"), self.wishes.page_size)
 
     @property
     def period(self) -> int:
-        """Return how many faults there are to a sample now."""
+        """Return the current number of faults per sample."""
         return self.wishes.period
 
     @property
     def events(self) -> int:
-        """Return how many events there are: each is a system call to read."""
+        """Return the number of events: reading each is a system call."""
         return len(self._events)
 
     def count(self) -> Mapping[int, int]:
-        """Read how many faults were counted so far on each processor."""
+        """Read the number of faults counted so far on each processor."""
         began = time.monotonic()
         self.counts = _counts(self._events, self._counted)
         self._counted_at = (began, time.monotonic())
         return self.counts
 
     def start(self) -> None:
-        """Begin to count."""
+        """Start counting."""
         for one in self._events.values():
             event.enable(one)
 
     def stop(self) -> None:
-        """Count no more; what is in the rings stays."""
+        """Stop counting; the contents of the rings stay."""
         for one in self._events.values():
             event.disable(one)
 
     def wait(self, seconds: float) -> None:
-        """Wait until a ring fills, up to so long."""
+        """Wait until a ring fills, or until the timeout."""
         self._poll.poll(1000 * seconds)
 
     def wake_by(self, descriptor: int) -> None:
-        """Have wait() return when there is something to read from *descriptor*, too."""
+        """Make wait() return also when *descriptor* is readable."""
         self._poll.register(descriptor, select.POLLIN | select.POLLHUP)
 
     def take(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (processor, records) of each ring that holds some; they are taken out of it."""
+        """Yield (processor, records) of each non-empty ring; the records are removed from it."""
         for cpu, ring in self._rings.items():
             kept = trimmed(ring.take(), self.layout)
             if kept.data:
@@ -135,7 +135,7 @@ class FaultWatch:
         self._period_before = self.period
 
     def _heed(self, kept: Taken, ring: Ring) -> None:
-        """Take note of a burst that fills a ring."""
+        """Record a burst that fills a ring."""
         full = ring.size_bytes // (STACK_BYTES + _SAMPLE_BYTES)
         if 2 * kept.samples >= full and kept.nanoseconds:
             rate = min(self.period, self._period_before) * kept.samples * 1e9 / kept.nanoseconds
@@ -164,8 +164,8 @@ class FaultWatch:
 
     def _open_events(self) -> _Events:
         tids = self._tids()
-        if self._pids:  # what we start inherits it else
-            _allow_files(len(tids) * (len(self._rings) + 1) * 2 * 2)  # while they are opened anew twice
+        if self._pids:  # otherwise our child processes inherit it
+            _allow_files(len(tids) * (len(self._rings) + 1) * 2 * 2)  # while they are reopened twice
         opened: _Events = {}
         try:
             for tid in tids:
@@ -183,12 +183,12 @@ class FaultWatch:
             try:
                 descriptor = opened[tid, cpu, config] = self._open_one(tid, cpu, config)
             except ProcessLookupError:
-                return  # the thread has ended: the main one may, and others run on
+                return  # the thread has ended: the main one may end while others run on
             event.write_into(descriptor, ring.descriptor)
             self.periods[event.identifier(descriptor)] = [(0, self.period)]
 
     def _open_one(self, tid: int, cpu: int, config: int) -> int:
-        """Open one event; what this kernel doesn't know, or this user may not have, is wished no more."""
+        """Open one event; drop requests that this kernel doesn't support, or doesn't allow to this user."""
         while True:
             try:
                 return event.open_event(event.attributes(self.wishes, config), tid, cpu)
@@ -211,23 +211,23 @@ class FaultWatch:
     # -- adapting
 
     def adapt(self, pids: Sequence[int]) -> None:
-        """Take samples less often where there are many faults, and more often where there are few.
+        """Lengthen the period if there are many faults, and shorten it if there are few.
 
-        *pids* are watched by now; count() was called just before.
+        *pids* are the watched processes; count() was called just before.
         """
         then = self._measured
         now = _RateMark(*self._counted_at, sum(self.counts.values()), self.samples + self.lost, self._births)
-        # Rather too long: where others had the processor meanwhile, the faults of that time are among those counted.
+        # Rather too long: if others had the processor meanwhile, the faults of that time are among those counted.
         seconds = now.ended - then.began
         faults, taken = now.faults - then.faults, now.samples - then.samples
         if not self._adapts or (seconds < _ADAPT_SECONDS and taken < _MANY_SAMPLES):
             return
         self._measured = now
         aim = SAMPLES_PER_SECOND / (1 + (self.samples / _SETTLED_SAMPLES) ** 2)
-        # A thread that ends before its first sample is never seen.
+        # A thread that ends before its first sample is never observed.
         longest = max(faults // (_SAMPLES_A_LIFE * (now.births - then.births) + 1), 1)
         wanted = max(min(round(max(faults / seconds / aim, self._least)), longest), 1)
-        # Those that inherited an event keep its period of then: opened anew they have that of now.
+        # Inherited events keep the period of that time: reopened ones have the current period.
         disobeyed = taken > 2 * faults / self.period + _MANY_SAMPLES
         if wanted > self.period * 2 or self.period > 2 * longest:
             self._change(pids, wanted, now.ended)
@@ -238,8 +238,8 @@ class FaultWatch:
             self._change(pids, wanted, now.ended)
 
     def _change(self, pids: Sequence[int], period: int, now: float) -> None:
-        period |= 1  # odd: allocators repeat themselves each 2, 4, 8 … pages
-        # A program that we have started has inherited its events, too.
+        period |= 1  # odd: allocators' patterns repeat every 2, 4, 8 … pages
+        # A program started by gdbmem has inherited its events, too.
         if self._births > self._opened_after or self.wishes.on_exec:
             self._reopen(pids, period, now)
             return
@@ -258,7 +258,7 @@ class FaultWatch:
             self._pids, self.wishes = before
             return
         earlier, self._events = self._events, events
-        # One after the other, so that the faults of no thread go uncounted for longer than two system calls take.
+        # One at a time, so that the faults of each thread are uncounted only for the time of two system calls.
         for whose, one in events.items():
             if whose in earlier:
                 event.disable(earlier[whose])
@@ -285,9 +285,9 @@ def _counts(events: _Events, before: Mapping[int, int]) -> dict[int, int]:
 
 
 def _mapped(owners: Mapping[int, int]) -> dict[int, Ring]:
-    """Return the largest rings of one size that all processors can have, by processor.
+    """Map rings of the largest size that is possible for all processors; return them by processor.
 
-    Raises LockedMemoryError where there is no room for the smallest, OSError where something else is in the way.
+    Raises LockedMemoryError if there is no room for the smallest, OSError for other failures.
     """
     refused = OSError()
     for pages in _RING_PAGES:
@@ -296,7 +296,7 @@ def _mapped(owners: Mapping[int, int]) -> dict[int, Ring]:
             for cpu, owner in owners.items():
                 rings[cpu] = Ring(owner, pages)
             return rings
-        except OSError as error:  # more than may be locked in memory: the next smaller ones
+        except OSError as error:  # over the limit of locked memory: try the next smaller size
             refused = error
             for ring in rings.values():
                 ring.close()
@@ -319,7 +319,7 @@ def _online_cpus() -> list[int]:
 
 
 def _allow_files(more: int) -> None:
-    """Raise our own limit of open files as far as it goes."""
+    """Raise our own limit of open files to the maximum."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = more + 256
     if soft != resource.RLIM_INFINITY and soft < wanted:

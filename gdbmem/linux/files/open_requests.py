@@ -1,4 +1,4 @@
-"""Deciding for another process which files it opens: the kernel hands its open() calls to us, and takes a descriptor.
+"""Opening files on behalf of another process: the kernel passes its open() calls to us and takes a descriptor.
 
 Source: seccomp_unotify(2); Linux, include/uapi/linux/seccomp.h and include/uapi/linux/bpf_common.h.
 """
@@ -30,7 +30,7 @@ _CONTINUE = 1
 _NO_NEW_PRIVILEGES, _SET_PTRACER = 38, 0x59616D61
 _HERE = -100  # AT_FDCWD
 _LONGEST = 4096
-# These can't wait for anybody, or only a user has a program open files so.
+# These can't block, or are used only on behalf of the user.
 UNASKED = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_DIRECTORY | os.O_PATH
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -39,9 +39,9 @@ _libc.syscall.restype = ctypes.c_long
 
 @dataclass(frozen=True)
 class OpenRequest:
-    """An open() to read, that the process of *tid* waits in."""
+    """An open() for reading in which the process of *tid* waits."""
 
-    number: int  # the kernel's, of this request
+    number: int  # the kernel's number of this request
     tid: int
     folder: Optional[int]  # the process's descriptor that *path* is relative to; None: its current folder
     path: bytes
@@ -49,7 +49,7 @@ class OpenRequest:
 
 
 def _filter() -> bytes:
-    """Return the program that has every open() reported but those with UNASKED flags."""
+    """Return the filter that reports every open() except those with UNASKED flags."""
     calls = [
         (number[_MACHINE], argument) for number, argument in ((_OPEN, 1), (_OPENAT, 2)) if _MACHINE in number
     ]
@@ -72,14 +72,14 @@ def _filter() -> bytes:
 
 
 def is_known() -> bool:
-    """Return whether this machine's numbers are known here."""
+    """Return whether this architecture is supported."""
     return _MACHINE in _SECCOMP
 
 
 def hand_over_opens(reader: int) -> int:
-    """Have every open() of this process and its children wait for an answer; return the descriptor that gives them.
+    """Make every open() of this process and its children wait for an answer; return the descriptor of the requests.
 
-    Process *reader* answers. Raises OSError where the kernel doesn't do that.
+    Process *reader* answers. Raises OSError if the kernel doesn't support it.
     """
     code = _filter()
     buffer = ctypes.create_string_buffer(code, len(code))
@@ -97,12 +97,12 @@ def hand_over_opens(reader: int) -> int:
 
 def shared_request() -> mmap.mmap:
     """Return memory for `next_request`, shared with processes forked later."""
-    return mmap.mmap(-1, 4096)  # of more than 1 KiB fcntl.ioctl() makes no copy of its own
+    return mmap.mmap(-1, 4096)  # over 1 KiB fcntl.ioctl() makes no copy
 
 
 def next_request(listener: int, memory: mmap.mmap) -> Optional[OpenRequest]:
-    """Return the next request; None for one that has ended meanwhile. Raises OSError where no more can come."""
-    memory[: _REQUEST.size] = bytes(_REQUEST.size)  # so the kernel wants it
+    """Return the next request; None for one that has ended meanwhile. Raises OSError if no more can come."""
+    memory[: _REQUEST.size] = bytes(_REQUEST.size)  # required by the kernel
     try:
         fcntl.ioctl(listener, _RECEIVE, memory)
     except OSError as error:
@@ -113,7 +113,7 @@ def next_request(listener: int, memory: mmap.mmap) -> Optional[OpenRequest]:
 
 
 def latest_request(listener: int, memory: mmap.mmap) -> Optional[OpenRequest]:
-    """Return the request that is in *memory*; None where there is none. It may have been answered."""
+    """Return the request in *memory*; None if there is none. It may have been answered."""
     number, tid, _, call, _, _, *words = _REQUEST.unpack(memory[: _REQUEST.size])
     if not tid:
         return None
@@ -141,20 +141,20 @@ def _text(tid: int, address: int) -> bytes:
 
 
 def refuse(listener: int, number: int, reason: int) -> None:
-    """Have the open() of request *number* fail with the error *reason*."""
+    """Make the open() of request *number* fail with the error *reason*."""
     _answer(listener, struct.pack("=QqiI", number, 0, -reason, 0))
 
 
 def let_open(listener: int, number: int) -> None:
-    """Have the process go on with request *number* itself."""
+    """Let the process execute request *number* itself."""
     _answer(listener, struct.pack("=QqiI", number, 0, 0, _CONTINUE))
 
 
 def give(listener: int, request: OpenRequest, descriptor: int) -> None:
-    """Answer *request* by what is open here as *descriptor*."""
+    """Answer *request* with our open *descriptor*."""
     for_exec = request.flags & os.O_CLOEXEC
     with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile
-        # Not both at once (SECCOMP_ADDFD_FLAG_SEND): were we killed meanwhile, its open() would return 0.
+        # Not atomically (SECCOMP_ADDFD_FLAG_SEND): if we were killed meanwhile, its open() would return 0.
         words = bytearray(struct.pack("=QIIII", request.number, 0, descriptor, 0, for_exec))
         added = fcntl.ioctl(listener, _ADD, words)
         _answer(listener, struct.pack("=QqiI", request.number, added, 0, 0))

@@ -1,7 +1,7 @@
 """Reading the files that a process has loaded, without trusting the process or its user.
 
-A file is opened directly where it has the same name here and the process's user can't have changed what that name
-means. Every other one is read through linux/files/target_side.py, with the process's own rights.
+A file is opened directly if it has the same name here and the process's user can't have changed the meaning of that
+name. Every other file is read through linux/files/target_side.py, with the process's own rights.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from gdbmem.linux.files.target_side_helper import Rights
 from gdbmem.linux.process.living import memory_folder
 
 _PIECE = 1 << 16
-_MOST_LINKS = 40  # on the way to a file, as the kernel has it
+_MOST_LINKS = 40  # symbolic links in a path, the kernel's limit
 
 
 class TargetFiles:
     """The files of process *pid*; without one (a core) those of the same names here. Leave with the context manager."""
 
     def __init__(self, pid: Optional[int] = None) -> None:
-        """Start a helper where one is needed; where none can be had only trusted files are opened."""
-        self.rights: Optional[Rights] = None  # with which files are read that aren't trusted; None: with ours
+        """Start a helper if one is needed; without one only trusted files are opened."""
+        self.rights: Optional[Rights] = None  # rights for reading untrusted files; None: ours
         self.is_elsewhere = False
         self._side: Optional[TargetSide] = None
         if pid is None:
@@ -53,11 +53,11 @@ class TargetFiles:
             self._side.close()
 
     def is_trusted(self, name: str) -> bool:
-        """Tell whether only root and whoever runs this can change what *name* means to the process."""
+        """Tell whether only root and the current user can change the meaning of *name* for the process."""
         return not self.is_elsewhere and _is_unchangeable(Path(name))
 
     def open(self, name: str) -> BinaryIO:
-        """Open the regular file that /proc/PID/maps has as *name*. Raises OSError where that can't be."""
+        """Open the regular file *name* of /proc/PID/maps. Raises OSError on failure."""
         if self.rights is None or self.is_trusted(name):
             return open_regular(name)
         if self._side is None:
@@ -69,14 +69,14 @@ class TargetFiles:
 
 
 def has_our_view(pid: int) -> bool:
-    """Tell whether paths mean the same to process *pid* and to this one. Raises OSError where it has gone."""
+    """Tell whether paths mean the same to process *pid* and to this one. Raises OSError if it has ended."""
     there = memory_folder(pid)
     ours, theirs = (os.readlink(f"{folder}/ns/mnt") for folder in ("/proc/self", there))  # noqa: PTH115
     return ours == theirs and os.path.samestat(os.stat(f"{there}/root/"), os.stat("/"))  # noqa: PTH116
 
 
 def _is_unchangeable(path: Path) -> bool:
-    """Tell whether *path*, without links on the way, belongs to root or us, and nobody else may write to it."""
+    """Tell whether *path*, a path without links, belongs to root or us, and nobody else may write to it."""
     if not path.is_absolute() or ".." in path.parts:
         return False
     try:
@@ -91,9 +91,9 @@ def _is_unchangeable(path: Path) -> bool:
 
 
 def may_be_opened(name: str) -> bool:
-    """Return whether *name* is a regular file, and nobody but root and we can change what it means.
+    """Return whether *name* is a regular file, and only root and we can change its meaning.
 
-    All links on the way to it count. Such a name can be opened even if another user gave it.
+    All links in the path are checked. Such a name can be opened even if another user provided it.
     """
     path = Path(name)
     for _ in range(_MOST_LINKS):

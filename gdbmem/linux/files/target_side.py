@@ -1,8 +1,8 @@
 """Acting on the files of another process, with its rights and none of ours.
 
-A helper process holds the target's root and current folder open, takes on its user and groups, gives up all
-capabilities, and does there what it is asked to. Paths that the target names or can change are opened by the
-helper only: by openat2() below the target's root, no link beyond it followed. What it reads comes back over a socket.
+A helper process holds the target's root and current folder open, takes its user and groups, drops all capabilities,
+and executes requests. Paths that the target names or can change are opened only by the helper: with openat2() below
+the target's root, without following links out of it. The contents come back over a socket.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from gdbmem.linux.files.target_side_helper import DATA, END, FAILED, PIECE, Righ
 from gdbmem.linux.process.living import memory_folder
 from gdbmem.text import printable
 
-LARGEST_BYTES = 1 << 30  # of a file that is brought back: heap profiles take some MiB
-SECONDS = 30.0  # for an answer: the file may lie on a network, or behind a FUSE server of the target's user
+LARGEST_BYTES = 1 << 30  # of a file to copy: heap profiles take some MiB
+SECONDS = 30.0  # for an answer: the file may be on a network, or on a FUSE file system of the target's user
 
 
 def rights_of(pid: int) -> Rights:
-    """Return the rights of process *pid*. Raises OSError where there is none."""
+    """Return the rights of process *pid*. Raises OSError if there is none."""
     process = os.open(memory_folder(pid), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         return _rights(process)
@@ -48,12 +48,12 @@ def _rights(process: int) -> Rights:
 
 
 class TargetSide:
-    """The helper beside process *pid*. Leave with the context manager: the folder that it made goes too."""
+    """The helper for process *pid*. The context manager ends it and removes its folder."""
 
     def __init__(self, pid: int) -> None:
-        """Start the helper. Raises TargetError where it can't take on the rights of *pid*."""
+        """Start the helper. Raises TargetError if it can't take the rights of *pid*."""
         self._pid = pid
-        self.folder = ""  # made by make_folder(), as the process knows it
+        self.folder = ""  # created by make_folder(), as a path of the process
         self._name_of_root = "/"
         try:
             self._name_of_root = os.readlink(f"{memory_folder(pid)}/root")  # noqa: PTH115
@@ -79,7 +79,7 @@ class TargetSide:
             process = found[0] if found else None
             found.append(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=process))
             opened.callback(os.close, found[-1])
-        # After its root: a program that gains rights has them before it can choose another root.
+        # Read after its root: a program that gains rights has them before it can choose another root.
         return found[1], found[2], _rights(found[0])
 
     def __enter__(self) -> TargetSide:
@@ -89,7 +89,7 @@ class TargetSide:
         self.close()
 
     def make_folder(self) -> str:
-        """Make a folder that the process can write to; return its path as the process knows it."""
+        """Create a folder that the process can write to; return its path in the process's view."""
         self.folder = self._ask("make").decode()
         return self.folder
 
@@ -98,13 +98,13 @@ class TargetSide:
         return self._ask("may write", path, list(identity)) == b"yes"
 
     def name_there(self, name: str) -> str:
-        """Return what the process itself calls the file *name* of /proc/PID/maps: its root may be a chroot."""
+        """Return the path in the process's view of the file *name* of /proc/PID/maps: its root may be a chroot."""
         beside = name.removeprefix(self._name_of_root)
-        # Of all characters the kernel escapes this one.
+        # The only character that the kernel escapes.
         return (beside if beside.startswith("/") else name).replace("\\012", "\n")
 
     def open(self, path: str) -> int:
-        """Return a descriptor of the regular file *path* of the process, opened with its rights to be read.
+        """Return a descriptor of the regular file *path* of the process, opened for reading with its rights.
 
         Raises TargetError. Reading may take as long as the file system of the process's user lets it.
         """
@@ -124,22 +124,22 @@ class TargetSide:
         return found[0]
 
     def read(self, path: str, offset: int, size: int) -> bytes:
-        """Return *size* bytes, or what there is of them, of the regular file *path* of the process."""
+        """Return up to *size* bytes of the regular file *path* of the process."""
         return self._ask("read", path, offset, size)
 
     def collect(self, path: str, stream: BinaryIO, limit_bytes: int = LARGEST_BYTES) -> None:
-        """Write to *stream* what the regular file *path* of the process holds, and remove the file.
+        """Write the contents of the regular file *path* of the process to *stream*, and remove the file.
 
         Raises TargetError, also for a link and a file over *limit_bytes*.
         """
         self._ask("copy", path, limit_bytes, True, stream=stream)
 
     def copy(self, path: str, stream: BinaryIO, limit_bytes: int = LARGEST_BYTES) -> None:
-        """Write to *stream* what the regular file *path* of the process holds. Raises TargetError likewise."""
+        """Write the contents of the regular file *path* of the process to *stream*. Raises TargetError likewise."""
         self._ask("copy", path, limit_bytes, False, stream=stream)
 
     def close(self) -> None:
-        """End the helper: it removes its folder when the socket closes. Where it was killed, another one does."""
+        """End the helper: it removes its folder when the socket closes. If it was killed, another helper does."""
         self._socket.close()
         status = _wait(self._child, 5.0)
         if status is None:
@@ -183,7 +183,7 @@ class TargetSide:
 
 
 def _wait(child: int, seconds: float) -> Optional[int]:
-    """Collect *child*; return how it ended, None where it did not within *seconds*."""
+    """Collect *child*; return its exit status, None if it did not end within *seconds*."""
     deadline = time.monotonic() + seconds
     while True:
         try:

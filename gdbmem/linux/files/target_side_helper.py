@@ -1,4 +1,4 @@
-"""The helper of linux/files/target_side.py: opens files with the rights of another process, and with no others.
+"""The helper of linux/files/target_side.py: opens files with exactly the rights of another process.
 
 Source: Linux, fs/open.c (openat2) and include/uapi/linux/openat2.h; capset(2).
 """
@@ -23,9 +23,9 @@ from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass
 from gdbmem.units import format_size
 
-FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")  # in which one of these may be written to
+FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")  # folders in which one of these users may write
 PIECE = 1 << 16
-DATA, END, FAILED = b"+", b".", b"!"  # what an answer's pieces begin with
+DATA, END, FAILED = b"+", b".", b"!"  # the first byte of the pieces of an answer
 _OPENAT2 = 437  # on every architecture
 _NO_MAGIC_LINKS, _NO_LINKS, _IN_ROOT = 0x02, 0x04, 0x10
 _SET_DUMPABLE, _SET_NO_NEW_PRIVS = 4, 38
@@ -39,7 +39,7 @@ _libc.syscall.restype = ctypes.c_long
 
 @dataclass(frozen=True)
 class Rights:
-    """With what a process opens files."""
+    """User, groups and namespaces with which a process opens files."""
 
     uid: int
     gid: int
@@ -51,7 +51,7 @@ class _RefusedError(Exception):
 
 
 def serve(ours: socket.socket, root: int, current: int, rights: Rights) -> NoReturn:
-    """Do what is asked until the socket closes; never return."""
+    """Execute requests until the socket closes; never return."""
     status = 1
     try:
         refusal = None
@@ -74,11 +74,11 @@ def serve(ours: socket.socket, root: int, current: int, rights: Rights) -> NoRet
 
 
 def _become(rights: Rights, *, keep: Sequence[int]) -> None:
-    """Leave the terminal, our descriptors and our rights. Raises OSError where that can't be."""
+    """Give up the terminal, our descriptors and our rights. Raises OSError on failure."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
-    _checked(_libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0))  # nobody of the target's user may look into it
+    _checked(_libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0))  # processes of the target's user must not trace it
     os.setsid()
     os.chdir("/")
     close_all_but(0, 1, 2, *keep)
@@ -96,7 +96,7 @@ def _become(rights: Rights, *, keep: Sequence[int]) -> None:
     header = struct.pack("=Ii", _CAPABILITY_VERSION_3, 0)
     _checked(_libc.capset(header, bytes(24)))
     _checked(_libc.prctl(_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
-    _checked(_libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0))  # which a change of user may have set again
+    _checked(_libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0))  # a change of user may have set it again
 
 
 def _checked(result: int) -> None:
@@ -114,7 +114,7 @@ class _FileHelper:
         self._folder = -1
 
     def answer(self, words: list[Any], refusal: Optional[str]) -> None:
-        """Do what *words* ask for and send the answer."""
+        """Execute the request *words* and send the answer."""
         known: dict[str, Callable[..., None]] = {
             "ready": lambda: None, "make": self._make, "may write": self._may_write,
             "copy": self._copy, "read": self._read, "open": self._hand_over,
@@ -157,7 +157,7 @@ class _FileHelper:
         self._parent, self._name = above, name
 
     def _adopt(self, path: str) -> None:
-        """Have the folder *path*, which another helper made, removed at the end."""
+        """Register the folder *path*, which another helper created, for removal at the end."""
         parent, _, name = path.rpartition("/")
         if parent not in FOLDERS or not _NAME.fullmatch(name):
             raise _RefusedError(f"{path} is not a folder of gdbmem's")
@@ -221,7 +221,7 @@ class _FileHelper:
         raise _RefusedError(f"the file is over {format_size(limit_bytes)}")
 
     def _open(self, path: str, flags: int) -> int:
-        """Open *path* as the target would: below its root, or its current folder where it is relative."""
+        """Open *path* as the target would: below its root, or below its current folder if it is relative."""
         is_whole = path.startswith("/")
         folder, resolve = (self._root, _IN_ROOT | _NO_MAGIC_LINKS) if is_whole else (self._current, _NO_LINKS)
         try:
@@ -237,7 +237,7 @@ class _FileHelper:
         return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._current)
 
     def clean_up(self) -> None:
-        """Remove the folder that was made, and the files in it."""
+        """Remove the created folder, and the files in it."""
         if self._folder < 0 or self._parent is None:
             return
         with contextlib.suppress(OSError):

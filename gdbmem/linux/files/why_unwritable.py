@@ -1,4 +1,4 @@
-"""Reasons why a process can't write files into a folder of ours, as far as the kernel shows them."""
+"""Reasons why a process can't write files into one of our folders, as far as the kernel shows them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from gdbmem.linux.process.living import memory_folder, text_of
 from gdbmem.text import printable
 from gdbmem.units import format_size
 
-_LEAST_BYTES = 1 << 20  # of a file: who may write less is killed for a heap profile (SIGXFSZ)
+_LEAST_BYTES = (
+    1 << 20
+)  # of a file: a process with a lower limit would be killed for writing a heap profile (SIGXFSZ)
 
 
 class WriteObstacle(NamedTuple):
@@ -23,7 +25,7 @@ class WriteObstacle(NamedTuple):
 
 
 def file_limit(pid: int) -> Optional[WriteObstacle]:
-    """Return what keeps process *pid* from writing a file of some size; it would be killed for trying."""
+    """Return why process *pid* can't write a file of some size; it would be killed for trying."""
     most = soft_limit(pid, "Max file size")
     if most is None or most >= _LEAST_BYTES:
         return None
@@ -34,7 +36,7 @@ def file_limit(pid: int) -> Optional[WriteObstacle]:
 
 
 def why_unwritable(pid: int, folder: Path) -> Optional[WriteObstacle]:
-    """Return what keeps process *pid* from writing into *folder*; None where nothing is known to.
+    """Return why process *pid* can't write into *folder*; None if no reason is known.
 
     Source: proc(5), limits and status.
     """
@@ -83,6 +85,6 @@ def _disk(folder: Path) -> Optional[WriteObstacle]:
 
 
 def soft_limit(pid: int, name: str) -> Optional[int]:
-    """Return the soft limit of *pid* that /proc calls *name*; None where there is none."""
+    """Return the soft limit *name*, as in /proc, of *pid*; None if there is none."""
     found = re.search(rf"^{name}\s+(\d+)\s", Path(f"/proc/{pid}/limits").read_text(), re.M)
     return int(found[1]) if found is not None else None

@@ -1,1 +1,1 @@
-"""Holding a process still by ptrace, copying it, and repairing what a killed debugger left."""
+"""Stopping a process by ptrace, copying it, and cleaning up after a killed debugger."""

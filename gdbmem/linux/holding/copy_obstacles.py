@@ -1,4 +1,4 @@
-"""Reasons why a process had better not be copied, known before it is stopped: a copy would harm it or fail."""
+"""Reasons against copying a process, known before it is stopped: a copy would harm it or fail."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from gdbmem.linux.monitoring.cgroup import cgroup_of, read_cgroup
 from gdbmem.linux.process.living import memory_folder
 from gdbmem.linux.process.process import ProcessFacts
 
-_WATCHED = {"um", "uw", "ui"}  # smaps' flags of memory whose faults a userfaultfd gets
+_WATCHED = {"um", "uw", "ui"}  # smaps' flags of memory whose faults are handled by a userfaultfd
 _DEVICE_WRITES = ("/[aio]", "[io_uring]", "/dev/infiniband/", "/dev/vfio/")  # who reads so has one mapped
 _FREE_HUGE_PAGES = Path("/sys/kernel/mm/hugepages")
 
 
 def copy_obstacle(facts: ProcessFacts, mappings: Sequence[Mapping]) -> Optional[str]:
-    """Return why no copy of the process should be made; None where nothing is known against it."""
+    """Return why no copy of the process should be made; None if no reason is known."""
     reasons = (_other_namespace, _watched_memory, _device_writes, _reserved_pages, _too_little_memory)
     return next((why for reason in reasons for why in [reason(facts, mappings)] if why), None)
 
 
 def _other_namespace(facts: ProcessFacts, _: Sequence[Mapping]) -> Optional[str]:
-    """A first child would be the init of a new namespace, which could have no further process when it has ended."""
+    """The first child would be the init of a new namespace, in which no process can start after it has ended."""
     folder = Path(f"{memory_folder(facts.pid)}/ns")
     try:
         own = (folder / "pid").readlink()
@@ -38,14 +38,14 @@ def _other_namespace(facts: ProcessFacts, _: Sequence[Mapping]) -> Optional[str]
 
 
 def _watched_memory(_: ProcessFacts, mappings: Sequence[Mapping]) -> Optional[str]:
-    """With UFFD_FEATURE_EVENT_FORK clone waits for a thread to read of it, which may be one that we hold."""
+    """With UFFD_FEATURE_EVENT_FORK clone waits for a thread to read the event, which may be one that we hold."""
     if any(_WATCHED.intersection(m.flags.split()) for m in mappings):
         return "a userfaultfd watches its memory, and could have the copy wait for ever"
     return None
 
 
 def _device_writes(_: ProcessFacts, mappings: Sequence[Mapping]) -> Optional[str]:
-    """Data that a device is writing goes to the copy if the process writes to that page first (Linux before 6.3)."""
+    """Data that a device is writing goes to the copy if the process writes to the page first (Linux before 6.3)."""
     if any(mark in m.name for m in mappings for mark in _DEVICE_WRITES):
         return "it may be reading without a cache (aio, io_uring, RDMA), and the copy could get what it reads"
     return None
@@ -79,7 +79,7 @@ def _too_little_memory(facts: ProcessFacts, _: Sequence[Mapping]) -> Optional[st
 
 
 def _limits(pid: int) -> Iterable[tuple[str, int, int]]:
-    """Yield who limits the memory of *pid*, to how much, and what is left of that; sizes are bytes."""
+    """Yield the limits on the memory of *pid*: the limiter, the limit, and the remaining bytes."""
     folder = cgroup_of(pid)
     while (
         folder is not None and len(folder.parts) > 3

@@ -1,9 +1,9 @@
-"""A motionless copy of a live process, made by ptrace: the process waits only while it is made.
+"""A motionless copy of a live process, made by ptrace: the process is stopped only while the copy is made.
 
-A stopped thread is made to call clone, with no signal at the copy's end; the copy never runs an instruction
-of its own, is killed after use, and is collected by the process itself (an injected wait4), so that it sees
-neither SIGCHLD nor a zombie. Seccomp filters that could end the process for these calls are suspended while
-they are made, and where they can't be no call is made. What else speaks against a copy: copy_obstacles.py.
+A stopped thread is made to call clone, with no signal at the copy's end. The copy never runs an instruction, is
+killed after use, and is collected by the process itself (an injected wait4), so that it sees neither SIGCHLD nor a
+zombie. Seccomp filters that could end the process for these calls are suspended while they are made; if they can't
+be, no call is made. Other obstacles: copy_obstacles.py.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _EXIT_KILL = 0x100000
 _WALL, _NO_HANG = 0x40000000, 1
 _NEGATIVE = 1 << 63
 _WORD = (1 << 64) - 1
-_PATIENCE_SECONDS, _PAUSE_SECONDS = 30.0, 0.01  # stopping one thread of a busy machine may take 5 s in vain
-_TRIES = 8  # threads of which one is to make a call
+_PATIENCE_SECONDS, _PAUSE_SECONDS = 30.0, 0.01  # stopping one thread on a busy machine may fail after 5 s
+_TRIES = 8  # number of threads that are tried for a call
 
 
 class Copy:
@@ -38,7 +38,7 @@ class Copy:
     def __init__(self, freeze: Freeze, pid: int, inner: int, tid: int, sites: Optional[CallSites]) -> None:
         self.parent = freeze.pid
         self.pid = pid
-        self._inner = inner  # its pid as the process itself sees it: that may live in another namespace
+        self._inner = inner  # its pid in the process's own namespace
         self._thread, self._sites = tid, sites
 
     def kill(self) -> None:
@@ -46,13 +46,13 @@ class Copy:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
-            # While we have not seen its end, but a stop before that, its parent can't collect it.
+            # Until we have seen its end, and not only a stop before it, its parent can't collect it.
             while os.WIFSTOPPED(os.waitpid(self.pid, _WALL)[1]):
                 pass
         self.collect()
 
     def collect(self) -> None:
-        """Have the process collect the copy, which ends."""
+        """Make the process collect the copy, which ends."""
         if not Path(f"/proc/{self.pid}").exists():
             return
         deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -83,9 +83,9 @@ def make_copy(
     sites: Optional[CallSites],
     announce: Callable[[Copy], None] = lambda _: None,
 ) -> Copy:
-    """Return a copy of the process that *freeze* holds; raises TargetError where none can be made.
+    """Return a copy of the process that *freeze* holds; raises TargetError if none can be made.
 
-    *announce* is called while the process would still collect it by itself, were we killed.
+    *announce* is called while the process would still collect it by itself if we were killed.
     """
     if machine() is None:
         raise TargetError(
@@ -111,7 +111,7 @@ def make_copy(
 
 
 def refused(pid: int, why: str) -> TargetError:
-    """Return the error for a process of which no copy can be made."""
+    """Return the error for a process that can't be copied."""
     return TargetError(
         f"no copy of process {pid} can be made: {why}", slug="copy-refused", hint="leave out --fork"
     )

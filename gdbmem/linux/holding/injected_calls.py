@@ -1,9 +1,9 @@
-"""Calls that a stopped thread is made to make: of the system, or of a function of the process itself.
+"""Calls injected into a stopped thread: system calls, or a function of the process itself.
 
-Its registers are put back afterwards, and it goes on as if nothing had been: a system call that the stop broke off is
-made again by the kernel. Signals that come meanwhile wait in the kernel, whichever and however many.
+Its registers are restored afterwards, and it resumes as before: the kernel restarts a system call that the stop
+interrupted. Signals that arrive meanwhile stay pending in the kernel, whichever and however many.
 
-On x86-64 the thread would do that without us (returning_thread.py), so that this process may be killed at any moment.
+On x86-64 the thread would do this without us (returning_thread.py), so that this process may be killed at any moment.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _CLONE_EVENT = 3
 _SVC = b"\x01\x00\x00\xd4"  # aarch64's `svc #0`
 _STATE_ROOM, _FRAMES_ROOM = 16 << 10, 4 << 10  # vector registers take 11 KiB at most
 _FUNCTION_ROOM = 32 << 10
-_TRIES, _MOST_LOOKED_AT = 8, 64  # threads of which one is to make a call
+_TRIES, _MOST_LOOKED_AT = 8, 64  # number of threads that are tried for a call
 
 
 class Caller(Protocol):
@@ -62,14 +62,14 @@ class Caller(Protocol):
     def tid(self) -> int: ...
 
     def system_call(self, number: int, *arguments: int) -> int:
-        """Have it make one system call; return the result."""
+        """Make one system call in it; return the result."""
 
     def copy(self) -> tuple[int, int]:
-        """Have it make a copy of its process that sends no signal; return clone's result, and its pid here, or 0."""
+        """Make it clone its process without an exit signal; return clone's result, and the copy's pid here, or 0."""
 
 
 def is_taking_signals(freeze: Freeze) -> bool:
-    """Tell whether each thread is about to get a signal: none of them can be made to call at this moment."""
+    """Tell whether each thread is about to handle a signal, so that none can make a call at this moment."""
     return all(held.signal for held in freeze.threads.values())
 
 
@@ -82,7 +82,7 @@ def calling(
 ) -> Iterator[Caller]:
     """Yield a thread of those that *freeze* holds, which makes calls within the block.
 
-    Where none can, or a seccomp filter could end the process for that, the error is raised that *refused* makes.
+    If none can, or a seccomp filter could end the process for it, the error made by *refused* is raised.
     """
     thread = _suitable_thread(freeze, mappings, refused)
     options = _TRACE_SYSTEM_CALLS | _TRACE_CLONE | (SUSPEND if may_end_for_a_call(thread.tid) else 0)
@@ -115,7 +115,7 @@ def calling(
 def _suitable_thread(
     freeze: Freeze, mappings: Sequence[Mapping], refused: Callable[[int, str], TargetError]
 ) -> HeldThread:
-    """Return a thread that is stopped plainly, not on its way to a signal handler; one without filters if any."""
+    """Return a thread that is not about to enter a signal handler, preferably one without filters."""
     plain = [held for held in freeze.threads.values() if not held.signal and held.registers]
     if not plain:
         raise refused(freeze.pid, "each of its threads was about to take a signal, time and again")
@@ -133,9 +133,9 @@ def _suitable_thread(
 
 
 def _has_room(thread: HeldThread, mappings: Sequence[Mapping]) -> bool:
-    """Tell whether *thread* stands on its main stack, with room below.
+    """Tell whether *thread* is on its main stack, with room below.
 
-    What is below another one (of a signal handler, of a coroutine) may be anybody's.
+    The memory below another stack (of a signal handler, of a coroutine) may belong to something else.
     """
     top = thread.stack_pointer
     lowest = top - RED_ZONE - _STATE_ROOM - _FRAMES_ROOM - _FUNCTION_ROOM
@@ -148,7 +148,7 @@ def _has_room(thread: HeldThread, mappings: Sequence[Mapping]) -> bool:
 
 
 def _stack_limit(tid: int) -> int:
-    """Return how large the stack of the process's first thread may become; 0 where that is not known."""
+    """Return the limit of the stack of the process's first thread; 0 if unknown."""
     with contextlib.suppress(OSError, ValueError):
         for line in Path(f"/proc/{tid}/limits").read_text().splitlines():
             if line.startswith("Max stack size"):
@@ -158,7 +158,7 @@ def _stack_limit(tid: int) -> int:
 
 
 class _SteppedThread:
-    """A stopped thread of aarch64 that makes single system calls; it needs us to get its registers back."""
+    """A stopped thread on aarch64 that makes single system calls; only we can restore its registers."""
 
     calls = SystemCalls(220, 260, 222, 226, 215)
 
@@ -197,9 +197,9 @@ class _SteppedThread:
             if event == _CLONE_EVENT:
                 child = event_message(self.tid)
             elif event == 0 and number in (signal.SIGTRAP, signal.SIGSYS):
-                return child  # after the second one: a filter refused our call, the program made none
+                return child  # after the second one: a filter refused the injected call
             elif event == 0:
-                self._thread.signal = number  # it is delivered when the thread goes on
+                self._thread.signal = number  # it is delivered when the thread resumes
 
 
 def _svc(
@@ -209,7 +209,7 @@ def _svc(
     pid: int,
     refused: Callable[[int, str], TargetError],
 ) -> int:
-    """Return the address of a system call instruction of aarch64: where *thread* has come from, or in the vdso."""
+    """Return the address of a system call instruction on aarch64: the last one of *thread*, or one in the vdso."""
     with contextlib.suppress(MemoryUnreadable):
         if memory.read(thread.program_counter - 4, 4) == _SVC:
             return thread.program_counter - 4

@@ -1,6 +1,6 @@
-"""A process of our own that does what must not be broken off, and lives on should we be killed meanwhile.
+"""A helper process for work that must not be interrupted, which survives if gdbmem is killed meanwhile.
 
-Whoever traces a process must not die while it has a thread of that process make a call.
+A tracer must not die while it has a thread of the traced process make a call.
 """
 
 from __future__ import annotations
@@ -27,40 +27,40 @@ class KeeperEndedError(Exception):
 
 
 class Awaiting:
-    """The side of the keeper to whoever started it."""
+    """The keeper's connection to the process that started it."""
 
     def __init__(self, theirs: socket.socket) -> None:
         self._socket = theirs
 
     def answer(self, answer: object, *descriptors: int) -> None:
-        """Hand over *answer*, unless nobody waits for it any more."""
+        """Send *answer*, unless the other side has ended."""
         with contextlib.suppress(OSError):
             data = pickle.dumps(answer, pickle.HIGHEST_PROTOCOL)
             socket.send_fds(self._socket, [_LENGTH.pack(len(data))], list(descriptors))
             self._socket.sendall(data)
 
     def fail(self, error: Exception) -> None:
-        """Have *error* raised by whoever waits for an answer."""
+        """Send *error*, which is raised on the other side."""
         if isinstance(error, GdbmemError):
             self.answer({"message": error.message, "slug": error.slug, "hint": error.hint})
         else:
             self.answer(error)
 
     def has_gone(self, seconds: float) -> bool:
-        """Wait for *seconds*; tell at once when it has closed its side, or was killed."""
+        """Wait for *seconds*; return at once whether the other side has closed, or was killed."""
         return bool(select.select([self._socket], [], [], seconds)[0])
 
     def await_end(self) -> None:
-        """Wait until it has closed its side, or was killed."""
+        """Wait until the other side has closed, or was killed."""
         with contextlib.suppress(OSError):
             self._socket.recv(1)
 
 
 class Keeper:
-    """The process; it is told to end, and waited for, by close()."""
+    """The process; close() ends it and waits for it."""
 
     def __init__(self, work: Callable[[Awaiting], None], *kept: int) -> None:
-        """Have *work* called in it; of our descriptors it has those *kept*."""
+        """Call *work* in a new process, which keeps only the descriptors *kept*."""
         self._socket, theirs = socket.socketpair()
         self._child = os.fork()
         if self._child == 0:
@@ -87,7 +87,7 @@ class Keeper:
         return answer, found
 
     def close(self) -> bool:
-        """Have it end what it does, and wait until it has; tell whether it ended by itself."""
+        """Make it finish, and wait for its end; return whether it ended by itself."""
         self._socket.close()
         try:
             return os.WIFEXITED(os.waitpid(self._child, 0)[1])
@@ -97,9 +97,9 @@ class Keeper:
 
 @contextlib.contextmanager
 def spared_for_want_of_memory() -> Iterator[None]:
-    """Have the kernel not end this process for want of memory while the block runs, where we have the right to say so.
+    """Exempt this process from the OOM killer during the block, if we have the right.
 
-    Nothing may be read in the block whose size another process chooses.
+    The block must not read data whose size another process chooses.
     """
     score = Path("/proc/self/oom_score_adj")
     before = score.read_text()
@@ -121,7 +121,7 @@ def _work(work: Callable[[Awaiting], None], theirs: socket.socket, kept: tuple[i
 
 
 def _leave(*kept: int) -> None:
-    """Leave the terminal, and all that is open; nobody ends a group of processes with this one in it."""
+    """Detach from the terminal, the open files and the process group, so that signals to the group don't reach it."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)

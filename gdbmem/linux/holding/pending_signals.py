@@ -1,4 +1,4 @@
-"""Signals that wait for a process: sent to it, and not taken yet."""
+"""Pending signals of a process: sent, and not delivered yet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SI_QUEUE = -1  # sent by sigqueue()
 
 
 def pending_signals(pid: int) -> set[signal.Signals]:
-    """Return the signals that wait for *pid* as a whole, or for its first thread; none once it has gone.
+    """Return the signals pending for *pid* as a whole, or for its first thread; none if it has ended.
 
     Source: Linux, Documentation/filesystems/proc.rst, /proc/PID/status.
     """
@@ -29,7 +29,7 @@ def pending_signals(pid: int) -> set[signal.Signals]:
 
 
 def waits_for_process(pid: int, number: signal.Signals) -> bool:
-    """Tell whether *number* waits for *pid* as a whole, so that any thread may take it."""
+    """Tell whether *number* is pending for *pid* as a whole, so that any thread may take it."""
     try:
         text = Path(f"/proc/{pid}/status").read_text(errors="replace")
     except OSError:
@@ -38,7 +38,7 @@ def waits_for_process(pid: int, number: signal.Signals) -> bool:
 
 
 def send_marked(pid: int, number: signal.Signals, mark: int) -> None:
-    """Send *number* to process *pid*, so that `stop_mark` finds the *mark* (31 bits) with the thread that takes it.
+    """Send *number* with *mark* (31 bits) to process *pid*; `stop_mark` finds the mark in the thread that takes it.
 
     Raises OSError.
     """
@@ -49,7 +49,7 @@ def send_marked(pid: int, number: signal.Signals, mark: int) -> None:
 
 
 def stop_mark(tid: int, number: signal.Signals) -> Optional[int]:
-    """Return the mark of the signal *number* that thread *tid*, which this thread traces, stands at; else None.
+    """Return the mark of the signal *number* at which the traced thread *tid* has stopped; else None.
 
     Source: Linux, ptrace(2), PTRACE_GETSIGINFO; siginfo_t of a 64-bit machine.
     """
@@ -71,9 +71,9 @@ _SIGWAIT = {"x86_64": 128, "aarch64": 137}.get(platform.machine())  # rt_sigtime
 
 
 def reaches(pid: int, number: signal.Signals) -> bool:
-    """Tell whether *number* sent to process *pid* is handed to its first thread as it comes.
+    """Tell whether *number* sent to process *pid* is delivered to its first thread at once.
 
-    It is not where that thread blocks it, or where any thread waits for signals.
+    It is not if that thread blocks it, or if any thread waits for signals.
     """
     try:
         status = Path(f"/proc/{pid}/status").read_text(errors="replace")
@@ -84,5 +84,5 @@ def reaches(pid: int, number: signal.Signals) -> bool:
 
 
 def blocks(status: str, number: signal.Signals) -> bool:
-    """Tell whether the thread whose /proc/PID/status is *status* blocks *number*; True where it has no mask."""
+    """Tell whether the thread with the /proc/PID/status *status* blocks *number*; True if it has no mask."""
     return bool(_mask(status, "SigBlk", -1) >> (number - 1) & 1)

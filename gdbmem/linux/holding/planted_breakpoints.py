@@ -1,6 +1,6 @@
-"""Breakpoints that a debugger has left in a program: found by comparing its code with its files, and taken out.
+"""Breakpoints that a debugger has left in a program: found by comparing its code with its files, and removed.
 
-A page is believed to hold such only where it differs from its file in nothing but trap instructions.
+A page is assumed to contain breakpoints only if it differs from its file in nothing but trap instructions.
 Source: gdb, gdb/i386-tdep.c and gdb/aarch64-tdep.c (the instruction that a breakpoint is).
 """
 
@@ -30,9 +30,9 @@ _PIECE = 1 << 16
 
 
 def planted(pid: int, side: TargetSide) -> dict[int, bytes]:
-    """Return the addresses of breakpoints in the code of *pid*, and what stands there in its files.
+    """Return the addresses of breakpoints in the code of *pid*, with the original code from its files.
 
-    Raises OSError where the process has gone or may not be read.
+    Raises OSError if the process has ended or may not be read.
     """
     trap = _TRAPS.get(platform.machine())
     if trap is None:
@@ -82,9 +82,9 @@ def _in_page(address: int, there: bytes, wanted: bytes, trap: bytes) -> Iterator
 
 
 def _set_back(freeze: Freeze, found: Mapping[int, bytes]) -> None:
-    """Have threads that stand behind the trap that they ran into make the instruction that was there before it.
+    """Set threads that have just executed a trap back to the original instruction.
 
-    Behind one of a single byte a thread may stand that has made it: that one is left where it is.
+    After an instruction of a single byte the thread may have executed it: then it is left where it is.
     """
     known = machine()
     if known is not X86_64:
@@ -98,9 +98,9 @@ def _set_back(freeze: Freeze, found: Mapping[int, bytes]) -> None:
 
 
 def take_out(pid: int, before: Container[int], side: TargetSide) -> Optional[int]:
-    """Take out the breakpoints in the code of *pid* but those at *before*; return how many there were.
+    """Remove the breakpoints in the code of *pid* but those at *before*; return how many there were.
 
-    None where that can't be known: the process has gone, or doesn't let itself be held.
+    None if unknown: the process has ended, or can't be stopped.
     """
     try:
         found = {address: code for address, code in planted(pid, side).items() if address not in before}
@@ -109,7 +109,7 @@ def take_out(pid: int, before: Container[int], side: TargetSide) -> Optional[int
         with Freeze(pid) as freeze:
             memory = os.open(f"{memory_folder(pid)}/mem", os.O_RDWR | os.O_CLOEXEC)
             try:
-                again = planted(pid, side)  # now that nothing changes
+                again = planted(pid, side)  # now that the process is stopped
                 same = [address for address in found if again.get(address) == found[address]]
                 for address in same:
                     os.pwrite(memory, found[address], address)

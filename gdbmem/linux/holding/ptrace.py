@@ -1,4 +1,4 @@
-"""Holding a process still by ptrace, and letting it go as if nothing had been."""
+"""Stopping a process by ptrace, and resuming it without visible effects."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ class _Vector(ctypes.Structure):
 
 @dataclass(frozen=True)
 class PtraceMachine:
-    """Where a register stands in the kernel's register set of one architecture, in words."""
+    """Offsets of registers in the kernel's register set of one architecture, in words."""
 
     words: int
     result: int
     number: int  # of the system call
     program_counter: int
     stack_pointer: int
-    thread_pointer: Optional[int]  # None: it has a register set of its own
+    thread_pointer: Optional[int]  # None: it has a separate register set
     original: Optional[int]  # x86's orig_rax
 
 
@@ -51,7 +51,7 @@ AARCH64 = PtraceMachine(34, 0, 8, 32, 31, None, None)
 
 
 def machine() -> Optional[PtraceMachine]:
-    """Return this machine's registers; None where gdbmem doesn't know them."""
+    """Return this machine's registers; None for an unsupported architecture."""
     return {"x86_64": X86_64, "aarch64": AARCH64}.get(platform.machine())
 
 
@@ -60,15 +60,13 @@ class HeldThread:
     """One stopped thread."""
 
     tid: int
-    signal: int = 0  # was about to be delivered; it is, when the thread goes on
+    signal: int = 0  # about to be delivered; it is delivered when the thread resumes
     registers: list[int] = field(default_factory=list)
     thread_pointer: int = 0
     stack_pointer: int = 0
     program_counter: int = 0
-    system_call: int = -1  # its number, where the thread stands in one; -1: unknown
-    first_argument: Optional[int] = (
-        None  # of a call that our stop broke off, where its result takes that place
-    )
+    system_call: int = -1  # number of the system call that the thread is in; -1: unknown
+    first_argument: Optional[int] = None  # first argument of an interrupted call, if its result overwrites it
     is_made_again: bool = False  # a system call that came back with EINTR because of our stop
 
 
@@ -98,7 +96,7 @@ def get_registers(tid: int, kind: int = _NT_PRSTATUS) -> list[int]:
 
 
 def get_register_bytes(tid: int, kind: int) -> bytes:
-    """Return a register set of a stopped thread that is longer, or not of words."""
+    """Return a register set of a stopped thread as bytes, for sets that are longer, or not of words."""
     buffer = (ctypes.c_char * _MOST_BYTES)()
     vector = _Vector(ctypes.addressof(buffer), ctypes.sizeof(buffer))
     ptrace(GETREGSET, tid, kind, ctypes.addressof(vector))
@@ -106,12 +104,12 @@ def get_register_bytes(tid: int, kind: int) -> bytes:
 
 
 def set_registers(tid: int, values: list[int], kind: int = _NT_PRSTATUS) -> None:
-    """Write a register set of a stopped thread, as get_registers() returned it."""
+    """Write a register set of a stopped thread, in the form of get_registers()."""
     set_register_bytes(tid, bytes((ctypes.c_uint64 * len(values))(*values)), kind)
 
 
 def set_register_bytes(tid: int, data: bytes, kind: int) -> None:
-    """Write a register set of a stopped thread, as get_register_bytes() returned it."""
+    """Write a register set of a stopped thread, in the form of get_register_bytes()."""
     buffer = (ctypes.c_char * len(data)).from_buffer_copy(data)
     vector = _Vector(ctypes.addressof(buffer), ctypes.sizeof(buffer))
     ptrace(SETREGSET, tid, kind, ctypes.addressof(vector))
@@ -120,15 +118,15 @@ def set_register_bytes(tid: int, data: bytes, kind: int) -> None:
 class Freeze:
     """All threads of a process, stopped while the block runs.
 
-    They are interrupted, not signalled: no handler runs, and a system call that the stop broke off
-    is made again, so that the process never sees an EINTR of ours.
+    They are interrupted, not signalled: no handler runs, and an interrupted system call is restarted, so that the
+    process never sees an EINTR because of us.
     """
 
     def __init__(self, pid: int, *, only: Optional[int] = None, seized: Collection[int] = ()) -> None:
-        """Hold all threads of *pid*, or *only* one; this thread traces those that are *seized* already."""
+        """Stop all threads of *pid*, or *only* one; this thread traces those that are *seized* already."""
         self.pid = pid
         self._seized = seized
-        self._only = only  # hold this one thread and let the others run
+        self._only = only  # stop this one thread and let the others run
         self.threads: dict[int, HeldThread] = {}
         self.started = 0.0
         self.pause_seconds = 0.0
@@ -146,7 +144,7 @@ class Freeze:
         self.release()
 
     def adopt(self, tid: int) -> None:
-        """Take in thread *tid*, which this thread traces and which has stopped."""
+        """Add thread *tid*, which this thread traces and which has stopped."""
         self.threads[tid] = HeldThread(tid)
         self._read_registers(self.threads[tid])
 
@@ -245,12 +243,12 @@ class Freeze:
             return  # died meanwhile
 
     def release_others(self, tid: int) -> None:
-        """Let every thread but *tid* go on."""
+        """Resume every thread but *tid*."""
         _let_go([held for held in self.threads.values() if held.tid != tid], self.pid)
         self.threads = {tid: self.threads[tid]}
 
     def release(self) -> None:
-        """Let every thread go on; harmless when called again."""
+        """Resume every thread; harmless when called again."""
         threads, self.threads = self.threads, {}
         _let_go(threads.values(), self.pid)
         if threads:
@@ -268,7 +266,7 @@ def _let_go(threads: Iterable[HeldThread], pid: int) -> None:
 
 
 def _make_again(held: HeldThread, known: PtraceMachine, pid: int) -> bool:
-    """Have the thread make a system call again that came back with EINTR only because of our stop; tell whether so.
+    """Restart a system call that returned EINTR only because of our stop; tell whether there was one.
 
     Some calls (epoll_wait, semop, …) return EINTR after any stop; with a signal pending it is that signal's. That is
     done at once, since we may be killed while we hold it.
@@ -293,10 +291,10 @@ def _make_again(held: HeldThread, known: PtraceMachine, pid: int) -> bool:
 
 
 def _first_argument(held: HeldThread, known: PtraceMachine, pid: int) -> Optional[int]:
-    """Return the first argument of the call that our stop broke off; its result stands in the same register.
+    """Return the first argument of the call that our stop interrupted; its result is in the same register.
 
-    The kernel keeps it, but has forgotten by now that there was a call: told the number, it shows it in /proc.
-    To be asked before the thread is made to call anything else. None where it doesn't come out of a call.
+    The kernel still has it, but no longer knows that there was a call; given the number, it shows it in /proc.
+    Call this before any injected call. None if the thread was not in a call.
     """
     if ptrace(_PEEK, held.tid, held.registers[known.program_counter] - 4) & 0xFFFFFFFF != _SVC:
         return None

@@ -1,8 +1,8 @@
-"""A stopped thread of x86-64 that makes calls, and comes back to where it stood by itself should its tracer die.
+"""A stopped thread on x86-64 that makes calls, and resumes by itself from its old state if its tracer dies.
 
-Before anything of it is changed, a signal frame with all its registers is written below its stack, and from then on
-whatever it returns from leads to the system call that puts these back. No step is single: the kernel would leave the
-trap flag of one to the thread.
+Before any change, a signal frame with all its registers is written below its stack, and from then on every return
+leads to the system call that restores them. Single-stepping is not used: a dying tracer would leave the trap flag set
+in the thread.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _GETSIGMASK, _SETSIGMASK, _MASK_BYTES = 0x420A, 0x420B, 8
 _XSTATE = 0x202  # the register set with the vector registers
 _WORD = (1 << 64) - 1
 WALL = 0x40000000
-# The kernel changes what the process does about one of these that is blocked and comes of an instruction or of a step.
+# If one of these is blocked when an instruction or a step raises it, the kernel resets the process's handler.
 _OF_INSTRUCTIONS = (
     signal.SIGTRAP,
     signal.SIGSEGV,
@@ -93,9 +93,9 @@ class CallSites:
 
 
 def find_call_sites(pid: int, memory: Memory, mappings: Sequence[Mapping]) -> Optional[CallSites]:
-    """Return where the process has them; None where it has none, and on other machines, where none are needed.
+    """Return their addresses in the process; None if it has none, and on other machines, which need none.
 
-    Its resident pages are looked through first: reading others would make it larger.
+    Its resident pages are searched first: reading others would make it larger.
     """
     if machine() is not X86_64:
         return None
@@ -127,10 +127,10 @@ def _search(memory: Memory, areas: Iterable[tuple[int, int]], found: dict[bytes,
 
 
 class ReturningThread:
-    """A stopped thread of x86-64 that comes back to where it stood, from each step, should its tracer die.
+    """A stopped thread on x86-64 that returns to its old state from any point if its tracer dies.
 
-    It is led to the instructions that a signal handler returns to. Each call is made in place of theirs, while the
-    thread stands before it; then it stands before these instructions again.
+    It is set to the instructions that a signal handler returns to. Each call replaces the system call there, while
+    the thread is stopped before it; afterwards it is before these instructions again.
     """
 
     calls = SystemCalls(56, 61, 9, 10, 11)
@@ -144,7 +144,7 @@ class ReturningThread:
         self._frame, state = frame_below(self._saved, sites.restorer, self._mask, self._state)
         memory.write(self._frame.state, state)
         memory.write(self._frame.address, self._frame.encode())
-        self._has_entered = False  # stands before a system call that is not made yet
+        self._has_entered = False  # stopped before a system call that is not made yet
         self._has_called = False  # a function, which may change vector registers
 
     def __enter__(self) -> ReturningThread:
@@ -167,7 +167,7 @@ class ReturningThread:
         return self._make(number, *arguments)[0]
 
     def copy(self) -> tuple[int, int]:
-        """Have it make a copy of its process.
+        """Make it copy its process.
 
         Without a tracer the copy would end itself, and the thread collect it.
         """
@@ -176,7 +176,7 @@ class ReturningThread:
         collecting[RAX], collecting[RDI] = (
             self.calls.wait4,
             _NO_PROCESS,
-        )  # clone writes the copy's number there
+        )  # clone writes the copy's pid there
         collecting[RSI], collecting[RDX], collecting[R10] = 0, WALL, 0
         collect = self._frame.below(collecting, self._mask | BLOCKED)
         ending = list(self._saved)
@@ -191,10 +191,10 @@ class ReturningThread:
         return self._make(self.calls.clone, *arguments, back=collect)
 
     def function(self, address: int, let_others_go: Callable[[], None]) -> bool:
-        """Have it call the function at *address*, without arguments; tell whether that has returned in time.
+        """Make it call the function at *address*, without arguments; return whether the call has returned in time.
 
-        Else nothing more of it will run. After a moment *let_others_go* is called: one of the other threads may hold
-        a lock that the function waits for.
+        Otherwise the rest of it will not run. After a moment *let_others_go* is called: one of the other threads may
+        hold a lock that the function waits for.
         """
         self._has_called = True
         self._stand(address, self._frame.address)
@@ -212,7 +212,7 @@ class ReturningThread:
         set_registers(self.tid, values)
 
     def _make(self, number: int, *arguments: int, back: Optional[SignalFrame] = None) -> tuple[int, int]:
-        """Have it make a call in place of the one that it stands before; return the result, and a copy's pid, or 0."""
+        """Replace the call that it is stopped before by another; return the result, and a copy's pid, or 0."""
         values = get_registers(self.tid)
         values[RIP], values[RSP] = self._sites.restorer, (back or self._frame).stack_pointer
         values[ORIG_RAX] = number
@@ -227,7 +227,7 @@ class ReturningThread:
         return result, child
 
     def _run(self, *, until_signal: int = signal.SIGTRAP | 0x80) -> int:
-        """Let it run to the beginning or the end of a system call; return the pid of a copy that it made, else 0."""
+        """Run it to the beginning or the end of a system call; return the pid of a copy that it made, else 0."""
         child = 0
         while True:
             ptrace(_SYSCALL, self.tid)
@@ -244,7 +244,7 @@ class ReturningThread:
 
 
 def _runs_until(thread: HeldThread, place: int, let_others_go: Callable[[], None]) -> bool:
-    """Let *thread* run until it stops at the system call before *place*; tell whether it got there."""
+    """Run *thread* until it stops at the system call before *place*; return whether it got there."""
     start = time.monotonic()
     ptrace(_SYSCALL, thread.tid)
     interrupted = False
@@ -272,7 +272,7 @@ def _runs_until(thread: HeldThread, place: int, let_others_go: Callable[[], None
 
 
 def _refused_by_filter(tid: int) -> bool:
-    """Tell whether SIGSYS waits for the thread."""
+    """Tell whether SIGSYS is pending for the thread."""
     with contextlib.suppress(OSError):
         for line in Path(f"/proc/{tid}/status").read_text(errors="replace").splitlines():
             if line.startswith("SigPnd:"):

@@ -1,7 +1,7 @@
-"""Seccomp filters: whether a system call that a tracer has a thread make could end the process.
+"""Seccomp filters: whether an injected system call could end the process.
 
-A filter sees such a call as the thread's own, and may kill for it. It is harmless where the thread has no filter,
-where it has exactly ours (this process makes such calls all the time), and where filters can be suspended.
+A filter treats such a call like one of the thread, and may kill the process for it. It is harmless if the thread has
+no filter, if it has exactly ours (this process makes such calls all the time), or if filters can be suspended.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ _GENERATIONS = 1000
 
 
 def may_end_for_a_call(thread: int) -> bool:
-    """Tell whether a filter of *thread* could end its process for a call that isn't its own."""
+    """Tell whether a filter of *thread* could end its process for an injected call."""
     fields = _status(thread)
     return fields.get("Seccomp", "0") != "0" and not _has_our_filters(thread, fields)
 
 
 def filter_count(thread: int) -> int:
-    """Return how many filters *thread* has; 0 also where the kernel doesn't say (before Linux 5.9)."""
+    """Return the number of filters of *thread*; 0 also if the kernel doesn't report it (before Linux 5.9)."""
     return int(_status(thread).get("Seccomp_filters", 0))
 
 
 def has_shadow_stack(thread: int) -> bool:
-    """Tell whether the processor compares the return addresses of *thread* with copies of its own (x86-64)."""
+    """Tell whether *thread* has a shadow stack, a second copy of its return addresses (x86-64)."""
     return "shstk" in _status(thread).get("x86_Thread_features", "").split()
 
 
 def _has_our_filters(thread: int, fields: dict[str, str]) -> bool:
-    """Tell whether the filters of *thread* are the very ones of this process.
+    """Tell whether the filters of *thread* are identical to those of this process.
 
-    Filters are inherited and only ever added, so that they are if a common ancestor has as many as each of
-    the two. A process that was put into a container from outside has no ancestor there: it was given the filters
-    that the container's first process has.
+    Filters are inherited and only ever added, so they are if a common ancestor has as many as each of the two.
+    A process that entered a container from outside has no ancestor there: it was given the filters of the
+    container's first process.
     """
     count = fields.get("Seccomp_filters", "")  # Linux 5.9 and later
     if count != _status("self").get("Seccomp_filters") or fields["Seccomp"] != "2" or not count:

@@ -1,7 +1,7 @@
 """Answers of a thread's seccomp filters to the system calls of a memory allocator and its profiler.
 
-A container's filter has most calls fail that it doesn't know, and kills for none of these: the thread can then be made
-to make them. Its programs are read by ptrace, and run here with the number of a call and unknown arguments.
+A container's filter typically makes unknown calls fail and kills for none of them: then calls can be injected. The
+filter programs are read by ptrace, and evaluated here with the number of a call and unknown arguments.
 
 Source: ptrace(2), PTRACE_SECCOMP_GET_FILTER; Linux, Documentation/networking/filter.rst and kernel/seccomp.c.
 """
@@ -21,7 +21,7 @@ from gdbmem.linux.process.process import thread_ids
 
 _GET_FILTER = 0x420C  # wants CAP_SYS_ADMIN, and a tracer without filters
 _ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-# What allocators, their profilers and the C library's files ask the kernel for, by its numbers.
+# The system calls of allocators, their profilers and the C library's file functions, by number.
 _CALLS = {
     "x86_64": (
         0, 1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 24, 25, 27, 28, 35, 39,
@@ -38,17 +38,17 @@ _FAILS, _LOGGED, _ALLOWED = 0x00050000, 0x7FFC0000, 0x7FFF0000
 _MOST_STEPS = 200_000
 _MOST_THREADS = 200
 
-Row = tuple[int, int, int, int]  # code, where to go if true, if false, and a constant
+Row = tuple[int, int, int, int]  # code, jump if true, jump if false, and a constant
 
 
 class _EndlessError(Exception):
-    """A program that is too long to be followed on all its ways."""
+    """A program that is too long to be followed on all paths."""
 
 
 def harmless_threads(pid: int) -> dict[int, int]:
-    """Return the threads of *pid* whose filters end nothing for such calls, each with how many filters it has.
+    """Return the threads of *pid* whose filters don't end the process for such calls, with their numbers of filters.
 
-    The process is held for a moment where it has filters. {} where that can't be known.
+    The process is stopped for a moment if it has filters. {} if unknown.
     """
     tids = thread_ids(pid)[:_MOST_THREADS]
     found = {tid: filter_count(tid) for tid in tids if not may_end_for_a_call(tid)}
@@ -62,12 +62,12 @@ def harmless_threads(pid: int) -> dict[int, int]:
                 if all(judged.setdefault(code, is_harmless(code)) for code in programs):
                     found[tid] = len(programs)
     except (TargetError, OSError):
-        pass  # not by us: those that were found stay
+        pass  # the obstacle is temporary: the threads found so far are kept
     return found
 
 
 def _programs(tid: int) -> list[bytes]:
-    """Return the filters of the stopped thread *tid*. Raises OSError where they can't be read."""
+    """Return the filters of the stopped thread *tid*. Raises OSError if they can't be read."""
     found = []
     for number in range(filter_count(tid)):
         buffer = ctypes.create_string_buffer(8 * ptrace(_GET_FILTER, tid, number, 0))
@@ -77,7 +77,7 @@ def _programs(tid: int) -> list[bytes]:
 
 
 def is_harmless(code: bytes) -> bool:
-    """Tell whether the filter *code* lets each such call be made, or has it fail, whatever its arguments are."""
+    """Tell whether the filter *code* allows each such call or makes it fail, whatever its arguments."""
     rows = list(struct.iter_unpack("=HBBI", code))
     try:
         return all(
@@ -88,7 +88,7 @@ def is_harmless(code: bytes) -> bool:
 
 
 def _answers(rows: Sequence[Row], number: int) -> set[int]:
-    """Return the actions that the program may answer to system call *number*."""
+    """Return the actions that the program may return for system call *number*."""
     known = {0: number, 4: _ARCHITECTURE[platform.machine()]}
     found: set[int] = set()
     ways: list[tuple[int, Optional[int], tuple[Optional[int], ...]]] = [(0, 0, (0,) * 17)]
@@ -127,11 +127,11 @@ def _answers(rows: Sequence[Row], number: int) -> set[int]:
 
 def _loaded(code: int, constant: int, known: dict[int, int], kept: Sequence[Optional[int]]) -> Optional[int]:
     mode = code & 0xE0
-    if mode == 0x20:  # of what the kernel says of the call
+    if mode == 0x20:  # of the kernel's data on the call
         return known.get(constant)
     if mode == 0x60:
         return kept[constant]
-    return constant if mode == 0 else 64  # the size of what the kernel says
+    return constant if mode == 0 else 64  # the size of the kernel's data
 
 
 def _jumps(

@@ -1,6 +1,6 @@
-"""Signal frames of x86-64 on a thread's own stack, from which the kernel puts back all its registers (rt_sigreturn).
+"""Signal frames of x86-64 on a thread's own stack, from which the kernel restores its registers (rt_sigreturn).
 
-A thread that a tracer has sent elsewhere comes back by one, and needs no tracer for that.
+A thread that a tracer has redirected returns by one, without a tracer.
 
 Source: Linux, arch/x86/include/uapi/asm/sigcontext.h and ucontext.h; arch/x86/kernel/signal_64.c, fpu/signal.c.
 """
@@ -21,13 +21,13 @@ _IN_FRAME = (R8, R9, R10, R11, R12, R13, R14, R15, RDI, RSI, RBP, RBX, RDX, RAX,
 _RESTART = {-512, -513, -514, -516}
 _SYSCALL_BYTES = 2
 _HAS_STATE, _HAS_SS, _STRICT_SS = 1, 2, 4  # uc_flags
-_NO_SUCH_STACK = 0x7FFF  # flags of a signal stack that the kernel refuses: the thread's own one stays
+_NO_SUCH_STACK = 0x7FFF  # flags of a signal stack that the kernel refuses: the thread keeps its own
 _CONTEXT, _WITH_INFORMATION = 8 + 40, 440  # bytes of the frame up to the registers, and in all
 _RDI_AT = _CONTEXT + _IN_FRAME.index(RDI) * 8
 _MASK_AT = _CONTEXT + 256
 _MAGIC, _LAST_MAGIC = 0x46505853, 0x46505845
 _FEATURES_AT, _IN_USE_AT, _FIXED = 464, 512, 576  # in the XSAVE area
-_TILES = 1 << 18  # AMX: in a frame only where it is in use, and last
+_TILES = 1 << 18  # AMX: in a frame only if in use, and last
 _TILE_BYTES = 8192
 
 
@@ -36,19 +36,19 @@ class SignalFrame:
     """One frame at *address*; it holds *registers*, the vector registers at *state*, and the signal *mask*."""
 
     address: int
-    restorer: int  # a function's return address: instructions that make the system call
+    restorer: int  # a return address: the instructions of the system call
     registers: Sequence[int]
     state: int  # 0: they are cleared
     mask: int
 
     @property
     def stack_pointer(self) -> int:
-        """The stack pointer that belongs to the restorer's first instruction: the return address has been taken."""
+        """The stack pointer at the restorer's first instruction: the return address has been popped."""
         return self.address + 8
 
     @property
     def first_argument_at(self) -> int:
-        """The address of the register of a system call's first argument, in the frame."""
+        """The address, in the frame, of the register of a system call's first argument."""
         return self.address + _RDI_AT
 
     def encode(self) -> bytes:
@@ -62,7 +62,7 @@ class SignalFrame:
         return text.ljust(_WITH_INFORMATION, b"\0")
 
     def below(self, registers: Sequence[int], mask: int) -> SignalFrame:
-        """Return a frame below this one, in which the vector registers are cleared."""
+        """Return a frame below this one, with cleared vector registers."""
         return replace(
             self,
             address=_aligned(self.address - _WITH_INFORMATION),
@@ -75,14 +75,14 @@ class SignalFrame:
 def frame_below(
     registers: Sequence[int], restorer: int, mask: int, state: bytes
 ) -> tuple[SignalFrame, bytes]:
-    """Return the frame that brings back a thread with *registers*, and the vector registers' part of it."""
+    """Return the frame that restores a thread with *registers*, and the vector registers' part of it."""
     kept = state_in_frame(state)
     at = registers[RSP] - RED_ZONE - len(kept) & ~63
     return SignalFrame(_aligned(at - _WITH_INFORMATION), restorer, resumable(registers), at, mask), kept
 
 
 def state_in_frame(state: bytes) -> bytes:
-    """Return the XSAVE area that ptrace has told, as it stands in a frame."""
+    """Return the XSAVE area from ptrace in the form of a frame."""
     features, in_use = (int.from_bytes(state[at : at + 8], "little") for at in (_FEATURES_AT, _IN_USE_AT))
     if features & _TILES and not in_use & _TILES:
         features &= ~_TILES
@@ -93,10 +93,10 @@ def state_in_frame(state: bytes) -> bytes:
 
 
 def resumable(registers: Sequence[int]) -> list[int]:
-    """Return *registers* with a system call that a stop broke off to be made again, from its beginning.
+    """Return *registers* so that a system call interrupted by a stop is restarted from its beginning.
 
-    The kernel does that itself, better, for a thread that stands as it was stopped: a call with a time limit then has
-    what is left of it.
+    The kernel itself does this better for an unchanged stopped thread: a call with a timeout then continues with the
+    remaining time.
     """
     values = list(registers)
     result = values[RAX] - (1 << 64)
@@ -107,5 +107,5 @@ def resumable(registers: Sequence[int]) -> list[int]:
 
 
 def _aligned(address: int) -> int:
-    """Return where a frame begins that has room up to *address*: as at a function's first instruction."""
+    """Return the start of a frame that ends below *address*, aligned as at a function's first instruction."""
     return (address & ~15) - 8

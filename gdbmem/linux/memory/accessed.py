@@ -1,7 +1,7 @@
 """The accessed bits of a process's pages: cleared, and counted by mapping.
 
-Source: Documentation/filesystems/proc.rst (clear_refs; smaps: Referenced). The bits are what the processor sets when a
-page is touched, by reading too; clearing them changes nothing else in the process.
+Source: Documentation/filesystems/proc.rst (clear_refs; smaps: Referenced). The processor sets the bit of a page at each
+access, also for reading; clearing them changes nothing else in the process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Accessed(NamedTuple):
 
 
 def clear_accessed(pid: int) -> None:
-    """Clear the accessed bits of all pages of process *pid*. Raises TargetError where that is refused."""
+    """Clear the accessed bits of all pages of process *pid*. Raises TargetError if that is refused."""
     try:
         with open(f"/proc/{pid}/clear_refs", "wb", buffering=0) as stream:  # noqa: PTH123  (one write, as it is)
             stream.write(_REFERENCED)
@@ -50,7 +50,7 @@ def clear_accessed(pid: int) -> None:
 
 
 def read_accessed(pid: int) -> list[Accessed]:
-    """Return what of each mapping is resident, and was touched since. Raises TargetError."""
+    """Return the resident and the accessed bytes of each mapping. Raises TargetError."""
     try:
         text = Path(f"/proc/{pid}/smaps").read_bytes()
     except OSError as error:
@@ -62,7 +62,7 @@ def read_accessed(pid: int) -> list[Accessed]:
 
 
 def parse_accessed(smaps: bytes) -> list[Accessed]:
-    """Return what the text *smaps* says of each mapping."""
+    """Parse the text *smaps*, mapping by mapping."""
     found: list[Accessed] = []
     for line in smaps.splitlines():
         header = _HEADER.match(line)

@@ -1,4 +1,4 @@
-"""A process's limit of address space (RLIMIT_AS), in which a profiler has to live too."""
+"""A process's limit of address space (RLIMIT_AS), which a profiler also has to fit in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LEAST_ROOM_BYTES = 1 << 20
 
 
 def no_room(pid: int, engine: str) -> Optional[str]:
-    """Return the warning that *pid*, under *engine*, can map next to nothing more; None where it can."""
+    """Return the warning that *pid*, under *engine*, can map almost nothing more; None if it can."""
     memory = ProcessMemory(pid)
     try:
         limit, statm = soft_limit(pid, "Max address space"), memory.statm()

@@ -1,4 +1,4 @@
-"""A process's mappings and what of each is resident: /proc/PID/smaps."""
+"""A process's mappings and their resident parts: /proc/PID/smaps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FIELDS = lazy_pattern(
     re.M,
 )
 _FLAGS = lazy_pattern(rb"^VmFlags: ([^\n]*)", re.M)
-_HUGETLB = "/anon_hugepage"  # the kernel's name of memory from mmap(MAP_HUGETLB), "(deleted)" behind it
+_HUGETLB = "/anon_hugepage"  # the kernel's name of memory from mmap(MAP_HUGETLB), followed by "(deleted)"
 _SHARED_NAMES = ("/dev/shm/", "/SYSV", "/memfd:", "/dev/zero", "[anon_shmem", "/i915", "/drm")
 
 
@@ -60,14 +60,14 @@ class Mapping:
 
     @property
     def is_device(self) -> bool:
-        """Whether a driver stands behind it (GPU memory, DMA buffers)."""
+        """Whether it is mapped by a driver (GPU memory, DMA buffers)."""
         return (
             self.name.startswith("/dev/") and not self.name.startswith(_SHARED_NAMES)
         ) or self.name.startswith("anon_inode:")
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether it is private memory without a file: where heaps, stacks and allocators live."""
+        """Whether it is private memory without a file, as used by heaps, stacks and allocators."""
         if self.permissions[3] != "p" or self.name.startswith(("anon_inode:", "[v")):
             return False
         return not self.name.startswith("/") or self.name.startswith(_HUGETLB)

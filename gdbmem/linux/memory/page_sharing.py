@@ -1,4 +1,4 @@
-"""Pages that a process has for itself, and pages that it shares with others: /proc/PID/pagemap, in numpy."""
+"""Private and shared pages of a process, by /proc/PID/pagemap, in numpy."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from gdbmem.linux.memory.pages import PAGE
 from gdbmem.linux.process.living import memory_folder
 
 _PRESENT, _ALONE = 63, 56  # bits of an entry (Documentation/admin-guide/mm/pagemap.rst)
-_ENTRIES = 1 << 20  # that are read at once
+_ENTRIES = 1 << 20  # entries read at once
 
 
 class PageSharing:
     """The entries of one process's pages. Leave with the context manager."""
 
     def __init__(self, pid: int) -> None:
-        """Open the entries of *pid*. Raises TargetError where they can't be read."""
+        """Open the entries of *pid*. Raises TargetError if they can't be read."""
         try:
             self._descriptor = os.open(f"{memory_folder(pid)}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
         except OSError as error:
@@ -35,7 +35,7 @@ class PageSharing:
         os.close(self._descriptor)
 
     def of(self, start: int, end: int) -> tuple[Any, Any]:
-        """Return of each page from *start* to *end* whether it is present, and whether no other process maps it."""
+        """Return for each page from *start* to *end* whether it is present, and whether no other process maps it."""
         np = import_numpy()
         present = np.zeros((end - start) // PAGE, bool)
         alone = np.zeros_like(present)

@@ -1,4 +1,4 @@
-"""Resident pages of a process, by PAGEMAP_SCAN where the kernel has it, else by /proc/PID/pagemap."""
+"""Resident pages of a process, by PAGEMAP_SCAN if the kernel has it, else by /proc/PID/pagemap."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ class _ScanArguments(ctypes.Structure):
 
 
 def resident_ranges(pid: int, areas: Sequence[tuple[int, int]]) -> tuple[Ranges, bool]:
-    """Return the resident pages of *pid* in *areas*, and whether zero pages are known to be left out.
+    """Return the resident pages of *pid* in *areas*, and whether zero pages are known to be excluded.
 
-    A page that was only read in fresh memory is the kernel's zero page: present, but not resident.
-    pagemap alone can't tell, so that the caller must compare with smaps' Rss.
+    A page of fresh memory that was only read is the kernel's zero page: present, but not resident. pagemap alone does
+    not distinguish it, so the caller must compare with smaps' Rss.
     """
     scanned = scan_resident(pid, areas)
     if scanned is not None:
@@ -96,9 +96,9 @@ def resident_ranges(pid: int, areas: Sequence[tuple[int, int]]) -> tuple[Ranges,
 
 
 def scan_resident(pid: int, areas: Sequence[tuple[int, int]]) -> Optional[Ranges]:
-    """Return the resident pages of *pid* in *areas*, zero pages left out; None where the kernel can't say.
+    """Return the resident pages of *pid* in *areas*, without zero pages; None if the kernel can't report them.
 
-    It costs what is mapped there, however large the areas (Linux 6.7 and later: PAGEMAP_SCAN).
+    The cost depends on the mapped pages, not on the size of the areas (Linux 6.7 and later: PAGEMAP_SCAN).
     """
     descriptor = _open(pid)
     try:
@@ -112,7 +112,7 @@ def scan_resident(pid: int, areas: Sequence[tuple[int, int]]) -> Optional[Ranges
 def resident_kinds(pid: int, areas: Sequence[tuple[int, int]]) -> tuple[Ranges, Ranges]:
     """Return the resident pages of *pid* in its mappings *areas*: anonymous ones, and those of files and shared memory.
 
-    Where the kernel has no PAGEMAP_SCAN, zero pages are among the anonymous ones.
+    Without PAGEMAP_SCAN, zero pages are among the anonymous ones.
     """
     descriptor = _open(pid)
     whole = min(areas)[0], max(areas)[1]
@@ -135,7 +135,7 @@ def resident_kinds(pid: int, areas: Sequence[tuple[int, int]]) -> tuple[Ranges, 
 
 
 def huge_ranges(pid: int, areas: Sequence[tuple[int, int]]) -> Ranges:
-    """Return the resident huge pages of *pid* in its mappings *areas*; none where the kernel has no PAGEMAP_SCAN."""
+    """Return the resident huge pages of *pid* in its mappings *areas*; none without PAGEMAP_SCAN."""
     descriptor = _open(pid)
     try:
         return Ranges(_scan(descriptor, min(areas)[0], max(areas)[1], required=_HUGE))
@@ -193,7 +193,7 @@ def _scan(
 def _read(
     descriptor: int, start: int, end: int, *, bits: int = _PAGEMAP_PRESENT, are: int = 0
 ) -> Iterable[tuple[int, int]]:
-    """Yield the pages of whose entries *bits* are as in *are*; without that: all set."""
+    """Yield the pages in whose entries *bits* have the values *are*; by default all set."""
     are = are or bits
     step = 1 << 17  # pages a read: 1 MiB of pagemap
     first, last = start // PAGE, -(-end // PAGE)

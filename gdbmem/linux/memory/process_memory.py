@@ -18,14 +18,14 @@ _libc: Optional[ctypes.CDLL] = None
 
 
 class PageAbsent(MemoryUnreadable):
-    """An address whose page would have to come back into memory to be read."""
+    """An address whose page reading would bring back into memory."""
 
 
 class CarefulMemory:
-    """A `Memory` whose reading makes the process no larger.
+    """A `Memory` whose reads don't enlarge the process.
 
-    A page of a file that is read comes to be resident: around an address nothing is read where a file is mapped.
-    *absent* pages would come back from swap, or by whoever watches them: they are not read at all.
+    Reading makes a page of a file resident: where a file is mapped, nothing is read around the requested address.
+    *absent* pages would come back from swap, or be supplied by a userfaultfd: they are not read at all.
     """
 
     def __init__(self, memory: Memory, mappings: Iterable[Mapping], absent: Ranges) -> None:
@@ -54,9 +54,9 @@ class CarefulMemory:
 
 
 def absent_pages(pid: int, mappings: Iterable[Mapping], *, swapped: bool) -> Ranges:
-    """Return the pages of *pid* whose reading would bring them into memory, or wait for another thread.
+    """Return the pages of *pid* that a read would bring into memory, or for which it would wait for another thread.
 
-    Those that are swapped out don't count if *swapped*; missing ones that a userfaultfd supplies always do.
+    Swapped pages are excluded if *swapped*; missing ones that a userfaultfd supplies are always included.
     """
     watched = [(m.start, m.end) for m in mappings if "um" in m.flags.split()]
     areas = [] if swapped else [(m.start, m.end) for m in mappings if m.is_anonymous and m.swap_bytes]
@@ -116,9 +116,9 @@ class ProcMemory:
 
     @contextlib.contextmanager
     def held(self, pid: int) -> Iterator[None]:
-        """Let read_into() ask for process *pid* by its number, three times as fast as by its file, within the block.
+        """Make read_into() read process *pid* by its number, three times as fast as by its file, within the block.
 
-        The caller holds that process, so that the number can't come to be another's.
+        The caller holds that process, so that the number can't be reused.
         """
         self._held = pid
         try:
@@ -141,7 +141,7 @@ class _Piece(ctypes.Structure):
 
 
 def _read_by_number(pid: int, address: int, view: memoryview) -> int:
-    """Read what is at *address* of process *pid* into *view*; return how many bytes, 0 where that isn't allowed."""
+    """Read memory at *address* of process *pid* into *view*; return the number of bytes, 0 if not allowed."""
     global _libc
     if not view or address >= 1 << 63:
         return 0
@@ -157,7 +157,7 @@ def _read_by_number(pid: int, address: int, view: memoryview) -> int:
 
 
 class WritableMemory(ProcMemory):
-    """The memory of a process in which code of ours is to run: the only kind that can be written to."""
+    """The memory of a process for injected code: the only kind that can be written to."""
 
     def __init__(self, pid: int) -> None:
         try:
@@ -173,7 +173,7 @@ class WritableMemory(ProcMemory):
         return self
 
     def write(self, address: int, data: bytes) -> None:
-        """Write *data* at *address*. Raises MemoryUnreadable where that can't be."""
+        """Write *data* at *address*. Raises MemoryUnreadable on failure."""
         try:
             written = os.pwrite(self.descriptor, data, address)
         except (OSError, OverflowError) as error:

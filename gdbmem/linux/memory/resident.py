@@ -13,7 +13,7 @@ from gdbmem.linux.process.living import memory_folder
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _STATM_LIMIT = 256
 _PRESENT = 1 << 63
-_PAGEMAP_CHUNK = 1 << 16  # pages a read
+_PAGEMAP_CHUNK = 1 << 16  # pages per read
 PARTS = ("heap", "mmap", "stack", "file", "other")
 
 
@@ -26,14 +26,14 @@ class Statm(NamedTuple):
 
 
 class KeptFile:
-    """A file of /proc/PID that is opened once and read from its start again and again."""
+    """A file of /proc/PID that is opened once and read from its start repeatedly."""
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._descriptor: Optional[int] = None
 
     def read(self, limit: int) -> Optional[bytes]:
-        """Return up to *limit* bytes; None when the process has gone or may not be read."""
+        """Return up to *limit* bytes; None if the process has ended or may not be read."""
         try:
             if self._descriptor is None:
                 self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -61,7 +61,7 @@ class KeptFile:
 
 
 class _MemoryFile(KeptFile):
-    """One that speaks of a process's memory; it is opened anew where the thread that it belongs to has ended."""
+    """A file about a process's memory; it is reopened if the thread that it belongs to has ended."""
 
     def __init__(self, pid: int, name: str) -> None:
         super().__init__(f"/proc/{pid}/{name}")
@@ -87,12 +87,12 @@ class _MemoryFile(KeptFile):
 
 
 def _told(data: Optional[bytes]) -> Optional[bytes]:
-    """Return *data* but where it is the statm of a thread that has ended: that has a size of 0."""
+    """Return *data*, or None for the statm of a thread that has ended, which has a size of 0."""
     return None if data is None or data.startswith(b"0 ") else data
 
 
 def parse_statm(data: bytes) -> Optional[Statm]:
-    """Return what *data*, the text of a statm, says; None when it is not a statm."""
+    """Parse *data*, the text of a statm; None if it is not a statm."""
     words = data.split()
     if len(words) < 3:
         return None
@@ -104,7 +104,7 @@ def parse_statm(data: bytes) -> Optional[Statm]:
 
 
 def parse_parts(data: bytes) -> dict[str, int]:
-    """Return the resident bytes of a smaps text by what they are for: heap, mmap, stack, file, other."""
+    """Return the resident bytes of a smaps text by kind: heap, mmap, stack, file, other."""
     parts = dict.fromkeys(PARTS, 0)
     for mapping in parse_smaps(data):
         parts[_part(mapping)] += mapping.rss_bytes
@@ -122,7 +122,7 @@ def _part(mapping: Mapping) -> str:
 
 
 class ProcessMemory:
-    """The resident set of one process of this machine."""
+    """The resident set of one process on this machine."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -135,12 +135,12 @@ class ProcessMemory:
             kept.close()
 
     def statm(self) -> Optional[Statm]:
-        """Return statm's counters, in 1 µs; None when the process has gone."""
+        """Return statm's counters, in 1 µs; None if the process has ended."""
         data = self._statm.read(_STATM_LIMIT)
         return parse_statm(data) if data else None
 
     def resident_bytes(self) -> Optional[int]:
-        """Return statm's resident bytes alone: what stepping reads thousands of times."""
+        """Return statm's resident bytes alone, which stepping reads thousands of times."""
         data = self._statm.read(_STATM_LIMIT)
         return int(data.split(b" ", 2)[1]) * PAGE_BYTES if data else None
 
@@ -155,7 +155,7 @@ class ProcessMemory:
         return parse_parts(data) if data else None
 
     def present_bytes(self) -> Optional[int]:
-        """Return the bytes of pages that pagemap calls present, the shared zero page's too."""
+        """Return the bytes of pages that are present in pagemap, including the shared zero page."""
         try:
             with open(f"{memory_folder(self.pid)}/pagemap", "rb", buffering=0) as pagemap:  # noqa: PTH123
                 pages = sum(_present(pagemap.fileno(), *span) for span in self._spans())

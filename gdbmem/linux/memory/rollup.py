@@ -1,4 +1,4 @@
-"""The sums over a process's mappings: /proc/PID/smaps_rollup, or what they are made of, /proc/PID/smaps."""
+"""The sums over a process's mappings: /proc/PID/smaps_rollup, or computed from /proc/PID/smaps."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Rollup:
 
 
 def parse_rss(data: bytes) -> Optional[int]:
-    """Return the resident bytes alone, some times as fast; None where *data* is empty: the process has gone."""
+    """Return the resident bytes alone, several times as fast; None if *data* is empty: the process has ended."""
     found = _RSS.findall(data)
     return sum(map(int, found)) * 1024 if found else None
 
 
 def parse_rollup(data: bytes) -> Rollup:
-    """Decode /proc/PID/smaps_rollup, or add smaps up. Source: Linux, Documentation/filesystems/proc.rst."""
+    """Decode /proc/PID/smaps_rollup, or sum up smaps. Source: Linux, Documentation/filesystems/proc.rst."""
     sizes: dict[bytes, int] = {}
     for name, kib in _FIELD.findall(data):
         sizes[name] = sizes.get(name, 0) + int(kib) * 1024

@@ -1,7 +1,7 @@
 """Divides a change of the resident set among the threads that ran: each is charged for its own page faults.
 
-A page that a thread makes resident is a page fault of that thread, which the kernel counts for each. What a thread
-gives back makes no fault, and has to be reported with `Sharing.released`.
+A page that a thread makes resident is a page fault of that thread, and the kernel counts these for each thread.
+Releasing memory causes no fault, and has to be reported with `Sharing.released`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Read = Callable[[], Optional[int]]
 
 
 class Part(NamedTuple):
-    """A thread's part of what the process changed by."""
+    """A thread's part of the change of the process."""
 
     own_bytes: int
     others_bytes: int  # the rest: other threads
@@ -33,11 +33,11 @@ class _Counters(NamedTuple):
 
 
 class Sharing:
-    """Charges each thread for what it did since its own last event, so that nothing is counted twice.
+    """Charges each thread for its changes since its own last event, so that nothing is counted twice.
 
-    *pid* is None where the kernel's fault counts can't be had, or don't count what *read* does. The change since the
-    last event of any thread is then charged to the thread that has the next one; *is_alone* tells whether there is
-    only one thread.
+    *pid* is None if the kernel's fault counts are unavailable, or don't match the quantity of *read*. The change since
+    the last event of any thread is then charged to the thread that has the next one; *is_alone* tells whether there
+    is only one thread.
     """
 
     def __init__(self, read: Read, pid: Optional[int], is_alone: Callable[[], bool]) -> None:
@@ -46,21 +46,21 @@ class Sharing:
         self._is_alone = is_alone
         self._stands: dict[int, _Counters] = {}  # by tid
         self._released: dict[int, int] = {}
-        self.sees_releases = False  # `released` is told of all that the C library gives back
+        self.sees_releases = False  # `released` is called for everything that the C library releases
         self.reading: Optional[int] = None  # at the last event of any thread
 
     def released(self, tid: int, size_bytes: int) -> None:
-        """Note that thread *tid* is about to give back so much."""
+        """Record that thread *tid* is about to release this many bytes."""
         self._released[tid] = self._released.get(tid, 0) + size_bytes
 
     def part(self, tid: int) -> Optional[Part]:
-        """Return the part of thread *tid*, which stands still, since its last event; None at its first.
+        """Return the part of stopped thread *tid* since its last event; None at its first.
 
         None also where the process can't be read.
         """
         if self._pid is None:
             return self._since_anybody()
-        # The other threads may run on: what they take between two counts must be seen to be theirs.
+        # The other threads may run on: pages that they touch between two counts must be charged to them.
         began = page_faults(self._pid)
         now = self.reading = self._read()
         own, faults = page_faults(self._pid, tid), page_faults(self._pid)
@@ -93,13 +93,13 @@ class Sharing:
 def divide(
     change: int, *, own_faults: int, faults: int, own_released: int, released: int, sees_releases: bool
 ) -> Part:
-    """Divide *change* bytes between a thread and the others, from the pages each was given and gave back."""
+    """Divide *change* bytes between a thread and the others, by their page faults and releases."""
     own = own_faults * PAGE_BYTES - own_released
     if own_faults == faults and own_released == released and change >= own:
-        # The others did nothing. A huge page is one fault, and so are pages of a file that come together.
+        # The others did nothing. A huge page is one fault, and so are pages of a file that are mapped together.
         return Part(change, 0, is_exact=True)
     if own_faults == faults and not sees_releases:
-        return Part(change, 0, is_exact=False)  # who gave something back nobody saw; the others took nothing
-    # A page that was copied or only read makes no other resident, and a release may come later than its report.
+        return Part(change, 0, is_exact=False)  # the release was not observed; the others had no faults
+    # A fault for a copied or only read page adds no resident page, and a release may follow its report late.
     did_nothing = sees_releases and not own_faults and not own_released
     return Part(own, change - own, is_exact=did_nothing or faults * PAGE_BYTES - released == change)

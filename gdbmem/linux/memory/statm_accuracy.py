@@ -1,8 +1,8 @@
 """A test of whether this kernel's statm is exact, made once per boot by touching pages one by one.
 
-Before 6.2 each thread keeps back up to 64 events, from 6.2 to about 6.15 each processor a batch; a line
-that touches a page then shows 0 and a later one too much. The version says little (distributions
-backport), so a child process tries it.
+Before 6.2 each thread buffers up to 64 events, from 6.2 to about 6.15 each processor a batch; a line
+that touches a page then shows 0 and a later one too much. The version is not reliable (distributions
+backport), so a child process tests it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _SECONDS = 20
 class Exactness(NamedTuple):
     """The outcome of the probe."""
 
-    statm_error_pages: int  # the most that a delta of statm was off; 0: exact
+    statm_error_pages: int  # the largest error of a delta of statm; 0: exact
     zero_pages_counted: bool  # pagemap counts pages that were only read
 
     @property
@@ -35,7 +35,7 @@ class Exactness(NamedTuple):
 
 
 def probe() -> Exactness:
-    """Touch fresh pages in this process and compare what statm and pagemap make of each."""
+    """Touch fresh pages in this process and compare the counts of statm and pagemap for each."""
     memory = ProcessMemory(os.getpid())
     area = fresh_pages(_PAGES + 1)
     error_pages(
@@ -50,7 +50,7 @@ def probe() -> Exactness:
 
 
 def fresh_pages(count: int) -> mmap.mmap:
-    """Return memory of so many pages that nobody has touched."""
+    """Return memory of untouched pages."""
     import mmap  # 1 ms
 
     area = mmap.mmap(-1, count * PAGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -60,7 +60,7 @@ def fresh_pages(count: int) -> mmap.mmap:
 
 
 def error_pages(read: Callable[[], Optional[int]], area: mmap.mmap) -> int:
-    """Return by how many pages *read* was off at most while *area* was touched; -1: it could not read."""
+    """Return the largest error of *read*, in pages, while *area* was touched; -1: it could not read."""
     readings = [-1] * _PAGES
     for number in range(_PAGES):
         area[number * PAGE_BYTES] = 1
@@ -75,9 +75,9 @@ def error_pages(read: Callable[[], Optional[int]], area: mmap.mmap) -> int:
 
 
 def known_exactness() -> Exactness:
-    """Return the probe's outcome, from the cache of this boot where there is one.
+    """Return the probe's outcome, from the cache of this boot if there is one.
 
-    Where no child can be started the slower exact source is the safe answer.
+    If no child can be started, the slower exact source is the safe choice.
     """
     path = _cache_file()
     cached = _read(path)
@@ -119,11 +119,11 @@ def _write(path: Optional[Path], found: Exactness) -> None:
         temporary.write_text(f"{found[0]} {int(found[1])}\n")
         temporary.replace(path)
     except OSError:
-        pass  # a home that can't be written to costs a probe a session, no more
+        pass  # with an unwritable home there is one probe per session
 
 
 def _probe_in_child() -> Optional[Exactness]:
-    """Run `probe` in a process of its own: this one may be gdb, with threads that allocate too."""
+    """Run `probe` in a separate process: this one may be gdb, with threads that allocate too."""
     import subprocess  # 7 ms
 
     # This Python may be the one inside gdb, whose executable is gdb itself.

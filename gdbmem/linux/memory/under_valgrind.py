@@ -1,4 +1,4 @@
-"""A program's own memory in a process that it shares with valgrind."""
+"""A program's own memory in its valgrind process."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _STACK_BYTES = 8 << 20  # of a thread, by default
 
 
 def program_mapped_bytes(pid: int) -> int:
-    """Return the resident bytes of *pid*, under massif, that the program has mapped itself; 0: nothing can be read.
+    """Return the resident bytes of *pid*, under massif, that the program has mapped itself; 0 if unreadable.
 
-    valgrind's own memory, its stacks of the program's threads and the blocks that it hands out for malloc are mapped
-    executable; what a program maps mostly isn't. Of what stands right above a guard page, a thread's stack at its
-    lower end, as much as a stack may be is left out.
+    valgrind's own memory, its stacks for the program's threads and its malloc blocks are mapped executable; mappings
+    of a program mostly aren't. Right above a guard page, where thread stacks begin, the maximum size of a stack is
+    excluded.
     """
     try:
         mappings = parse_smaps(Path(f"{memory_folder(pid)}/smaps").read_bytes())

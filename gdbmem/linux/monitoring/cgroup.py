@@ -1,4 +1,4 @@
-"""A process's memory cgroup: how much it uses, how much it may, what happened at the limit."""
+"""A process's memory cgroup: usage, limit, and events at the limit."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _NO_LIMIT = 1 << 60  # version 1 writes "none" as a huge number
 
 @dataclass(frozen=True)
 class CgroupMemory:
-    """The memory values of a cgroup; None where it has no such value."""
+    """The memory values of a cgroup; None if it has no such value."""
 
     folder: Path
     usage_bytes: Optional[int]
-    peak_bytes: Optional[int]  # since it was made
+    peak_bytes: Optional[int]  # since it was created
     limit_bytes: Optional[int]
     cache_bytes: Optional[int]  # what the kernel can drop at once: inactive pages of files
-    events: dict[str, int]  # how often: low, high, max, oom, oom_kill
+    events: dict[str, int]  # number of events: low, high, max, oom, oom_kill
 
 
 def cgroup_of(pid: int) -> Optional[Path]:
-    """Return the folder of the memory cgroup of *pid*; None where there is none to be seen."""
+    """Return the folder of the memory cgroup of *pid*; None if none is visible."""
     try:
         text = text_of(f"/proc/{pid}/cgroup")
     except OSError:
@@ -60,23 +60,23 @@ def read_cgroup(folder: Path) -> CgroupMemory:
 
 @dataclass(frozen=True)
 class Limit:
-    """The lowest memory limit over a process."""
+    """The lowest memory limit that applies to a process."""
 
     size_bytes: int
     whose: str  # "the cgroup" or "the machine"
     folder: Optional[
         Path
-    ]  # the cgroup that has it; else the process's own, None where that is the whole machine
+    ]  # the cgroup that has it; else the process's own, None if that is the whole machine
 
 
 def tightest_limit(pid: int) -> Limit:
-    """Return the lowest memory limit over *pid*: a cgroup's, or the machine's."""
+    """Return the lowest memory limit that applies to *pid*: a cgroup's, or the machine's."""
     folder = cgroup_of(pid)
     return tightest_over(folder)
 
 
 def tightest_over(folder: Optional[Path]) -> Limit:
-    """Return the lowest memory limit over what is in the cgroup *folder*."""
+    """Return the lowest memory limit that applies to processes in the cgroup *folder*."""
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     found = Limit(machine, "the machine", folder if folder not in (None, *_ROOTS) else None)
     while folder is not None and folder not in _ROOTS:
@@ -88,7 +88,7 @@ def tightest_over(folder: Optional[Path]) -> Limit:
 
 
 def cgroup_reading(folder: Path) -> dict[str, Optional[int]]:
-    """Return what a reading of a tree says of the cgroup *folder*, by its names there."""
+    """Return the values of the cgroup *folder* by their names in a reading of a tree."""
     memory = read_cgroup(folder)
     return {
         "cgroup_bytes": memory.usage_bytes,
@@ -101,9 +101,9 @@ def cgroup_reading(folder: Path) -> dict[str, Optional[int]]:
 
 
 def _existing(folder: Path, file: str) -> Optional[Path]:
-    if ".." in folder.parts:  # it is in no cgroup below our root; the words behind may lead to any folder
+    if ".." in folder.parts:  # it is in no cgroup below our root; the path may lead to any folder
         return None
-    # In a container the path may be the host's: then its own cgroup is mounted at the root.
+    # In a container the path may be the host's; the container's own cgroup is then mounted at the root.
     for candidate in (folder, _ROOT / "memory", _ROOT):
         if (candidate / file).exists():
             return candidate

@@ -1,4 +1,4 @@
-"""The clock of a series: seconds since it began, whatever happens to the machine meanwhile."""
+"""The clock of a series: seconds since it began, across suspends and clock changes."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ if TYPE_CHECKING:
 
 
 def series_clock(boot_seconds: float) -> Callable[[], float]:
-    """Return the seconds since a series began; they go on through a suspended machine, not with clocks that are set."""
+    """Return the clock of a new series; it includes time in suspend and ignores changes of the system clock."""
     gettime, boottime = time.clock_gettime, time.CLOCK_BOOTTIME
     return lambda: gettime(boottime) - boot_seconds
 
 
 def clock_of(facts: SeriesFacts) -> Callable[[], float]:
-    """Return the clock of a series that has begun already, also when the machine was started anew since."""
+    """Return the clock of a series that has begun already, also if the machine was rebooted since."""
     if facts.boot_id == boot_id():
         return series_clock(facts.boot_seconds)
     return series_clock(time.clock_gettime(time.CLOCK_BOOTTIME) - (time.time() - facts.began))
 
 
 def boot_id() -> str:
-    """Return what names this boot of this machine: the clock's zero."""
+    """Return the id of this boot: the clock's zero."""
     with open("/proc/sys/kernel/random/boot_id") as stream:  # noqa: PTH123
         return stream.read().strip()

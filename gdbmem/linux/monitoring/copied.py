@@ -1,8 +1,8 @@
 """Copy-on-write by process: pages that a forked process shared with its parent, and has copied since.
 
-A copy leaves the resident set as it was, makes a shared page private and dirty, and is one minor fault. So between two
-reads of smaps_rollup faults tell of copies; of a process that has ended, its parent knows the faults. A process that
-lived between two reads has copied as much for each fault as those that the same parent has forked and that were read.
+A copy does not change the resident set, makes a shared page private and dirty, and is one minor fault. So between two
+reads of smaps_rollup copies are estimated from faults; the faults of an ended process are added to its parent's. A
+process that lived between two reads is assumed to copy as much per fault as its siblings that were read.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from gdbmem.model.series.series import ProcessSample
 from gdbmem.records import dataclass, field
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_ENOUGH_FAULTS = 32  # between two reads, to say how much of a page each has copied
-_LEAST_BYTES = 64 << 10  # that a process must have copied to be counted as one that has
+_ENOUGH_FAULTS = 32  # faults between two reads needed to estimate the copied bytes per fault
+_LEAST_BYTES = 64 << 10  # that a process must have copied to be counted
 _MOST_UNREAD = 1000  # of one parent
-_STAYS_SECONDS = (
-    0.1  # by when a forked process has executed another program, if that is what it was forked for
-)
+_STAYS_SECONDS = 0.1  # time after which a forked process is assumed not to execute another program
 
 
 @dataclass
@@ -30,18 +28,18 @@ class _Copier:
 
     parent: int
     born: float
-    image: tuple[bytes, ...]  # of the program that it shares with its parent
-    anonymous: Optional[int]  # resident at its birth; None until the first read, where that was not seen
+    image: tuple[bytes, ...]  # image of the program that it shares with its parent
+    anonymous: Optional[
+        int
+    ]  # resident at its birth; None until the first read, if the birth was not observed
     dirty: int = 0  # private already then
     copied: int = 0
-    faults: int = 0  # when that was read, and at the last look
+    faults: int = 0  # faults at that read, and at the last sample
     last_faults: int = 0
-    each: float = 0.0  # by so much a fault has copied, between the last two reads
+    each: float = 0.0  # bytes copied per fault, between the last two reads
     is_read: bool = False
-    stays: bool = False  # it was seen not to have executed another program
-    left: bool = (
-        False  # it has; its faults are not copies any more, but its parent's count of them has them too
-    )
+    stays: bool = False  # it was checked not to have executed another program
+    left: bool = False  # it has; its faults are no longer copies, but are included in its parent's count
 
     @property
     def is_new(self) -> bool:
@@ -49,35 +47,35 @@ class _Copier:
         return not (self.is_read or self.stays or self.left)
 
     def at(self, faults: int) -> float:
-        """Return what it had copied when it had had *faults*: as much for each as before the last read."""
+        """Return the bytes copied at a count of *faults*, at the rate before the last read."""
         copied = self.copied + max(faults - self.faults, 0) * self.each
         return copied if self.anonymous is None else min(copied, self.anonymous)
 
 
 @dataclass
 class _Parent:
-    """The faults of a process's children that it has waited for, and those whose last faults are still to be told.
+    """The faults of a process's collected children, and its children whose final faults are still unknown.
 
-    *unread* are the dead, with their last faults, of which nothing can be said until one of their siblings is read.
+    *unread* are ended children, with their final faults, which can't be estimated until a sibling is read.
     """
 
-    t: float  # of the last look
-    before: int  # at the look before, and at the last
+    t: float  # at the last sample
+    before: int  # at the previous sample, and at the last
     now: int
     base: int = 0  # when all of the *dead* were alive
     dead: list[_Copier] = field(default_factory=list)
-    copied: float = 0.0  # by all of its children that were read, with so many faults
+    copied: float = 0.0  # by all of its children that were read, with their faults
     faults: int = 0
     unread: deque[tuple[_Copier, int]] = field(default_factory=lambda: deque(maxlen=_MOST_UNREAD))
 
     @property
     def each(self) -> Optional[float]:
-        """The bytes that a fault of its children copies; None where that is not known."""
+        """The bytes that a fault of its children copies; None if unknown."""
         return self.copied / self.faults if self.faults >= _ENOUGH_FAULTS else None
 
 
 class CopiedPages:
-    """Adds up what the forked processes of a tree have copied, the dead included."""
+    """Sums the memory copied by the forked processes of a tree, including ended ones."""
 
     def __init__(self) -> None:
         self._alive: dict[int, _Copier] = {}
@@ -88,12 +86,12 @@ class CopiedPages:
 
     @property
     def next_look(self) -> Optional[float]:
-        """When to look at the last born once more: only those that stay what they are can have copied."""
+        """When to check the newest processes again: only those that don't execute another program can have copied."""
         new = [copier.born for copier in self._alive.values() if copier.is_new]
         return min(new) + _STAYS_SECONDS if new else None
 
     def born(self, pid: int, files: ProcessFiles, parent: ProcessFiles, t: float, *, now: bool) -> None:
-        """Begin to count for *pid*, which *parent* has forked, just *now*, at *t*, or at some time before."""
+        """Start counting for *pid*, which *parent* has forked, just *now*, at *t*, or at some time before."""
         try:
             image = files.image()
             if image == parent.image():
@@ -104,7 +102,7 @@ class CopiedPages:
             return
 
     def read(self, pid: int, files: ProcessFiles, reading: ProcessSample) -> None:
-        """Take in a *reading* of *pid* that has its private pages; raises ProcessGone."""
+        """Add a *reading* of *pid* with its private pages; raises ProcessGone."""
         copier = self._alive.get(pid)
         if copier is None or copier.left or reading.private_dirty_bytes is None:
             return
@@ -124,14 +122,14 @@ class CopiedPages:
         copier.is_read = True
 
     def _count(self, copier: _Copier, copied: float, faults: int) -> None:
-        """Have the siblings of *copier* know that it has now *copied* so much, with so many *faults*."""
+        """Update the rate of its siblings: *copier* has now *copied* bytes with *faults*."""
         parent = self._parents.get(copier.parent)
         if parent is not None:
             parent.copied += copied - copier.copied
             parent.faults += faults - copier.faults
 
     def saw(self, files: ProcessFiles, stat: Stat, t: float) -> None:
-        """Take in the fault counters of a process at a look at *t*; they also tell of its children that have ended.
+        """Add the fault counters of a process at a sample at *t*; they include its ended children.
 
         Raises ProcessGone.
         """
@@ -152,7 +150,7 @@ class CopiedPages:
         parent.now = waited
 
     def died(self, pid: int) -> None:
-        """Keep what *pid* had copied; how many faults it had at last, its parent may still tell."""
+        """Keep the bytes that *pid* had copied; its parent may still report its final faults."""
         own = self._parents.get(pid)
         if own is not None:
             for orphan in own.dead:
@@ -174,7 +172,7 @@ class CopiedPages:
         known = sum(copier.last_faults for copier in parent.dead)
         if not parent.dead or parent.now - parent.base < known:
             return  # not all of them have been waited for
-        unseen = (parent.now - parent.base - known) // len(parent.dead)  # the kernel only says the sum
+        unseen = (parent.now - parent.base - known) // len(parent.dead)  # the kernel reports only the sum
         for copier in parent.dead:
             self._bury(copier, copier.last_faults + unseen)
         parent.dead.clear()
@@ -199,7 +197,7 @@ class CopiedPages:
         self._dead_copiers += copied >= _LEAST_BYTES
 
     def _size(self, copier: _Copier, faults: int) -> float:
-        """Return what *copier* had copied when it had had *faults*: as its siblings, where it was never read."""
+        """Return the bytes *copier* had copied at *faults*, at the rate of its siblings if it was never read."""
         if copier.left:
             return copier.copied
         parent = self._parents.get(copier.parent)
@@ -208,12 +206,12 @@ class CopiedPages:
         return min(faults * parent.each, copier.anonymous or 0)
 
     def total(self) -> tuple[int, int]:
-        """Return the bytes copied up to now, at the end of a look, and how many processes have copied."""
+        """Return the bytes copied so far, at the end of a sample, and the number of processes that have copied."""
         for parent in self._parents.values():
             self._settle(parent)
         pending = [*self._alive.values(), *(c for parent in self._parents.values() for c in parent.dead)]
         sizes = [self._size(copier, copier.last_faults) for copier in pending]
         copiers = sum(size >= _LEAST_BYTES for size in sizes)
-        # A sibling that is read may show that the others, who count like it, have copied less.
+        # Reading a sibling may lower the estimate for the others.
         self._most_bytes = max(self._most_bytes, round(self._dead_bytes + sum(sizes)))
         return self._most_bytes, self._dead_copiers + copiers

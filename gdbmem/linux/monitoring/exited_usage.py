@@ -1,7 +1,7 @@
-"""The resources that a tree of processes has used, ended ones included: page faults, processor time, threads.
+"""The resources that a tree of processes has used, including ended ones: page faults, CPU time, threads.
 
-The kernel adds what a process used to its parent when that has waited for it. So a child that came and went between
-two looks is not lost, but for one whose parent has gone before it, or ignores the ends of its children.
+The kernel adds the usage of a process to its parent when the parent has waited for it. So a child that lived between
+two samples is counted, unless its parent ended before it, or ignores the ends of its children.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ _NOTHING = Counts(0, 0, 0.0)
 
 
 class ExitedUsage:
-    """Adds up what the processes of a tree have used."""
+    """Sums the usage of the processes of a tree."""
 
     def __init__(self, *, counts_children: bool = True) -> None:
-        """Begin at nothing; with *counts_children* what the kernel says of the children that were waited for counts."""
+        """Start at zero; with *counts_children* include the kernel's counts of collected children."""
         self._counts_children = counts_children
         self._dead = _NOTHING
-        self._seen: dict[int, Counts] = {}  # pid → of what its dead children used, the part that is in _dead
+        self._seen: dict[int, Counts] = {}  # pid → the part of its ended children's usage that is in _dead
         self._most = _NOTHING
-        self.dead_threads = 0  # that the dead had started
+        self.dead_threads = 0  # started by ended processes
 
     def bury(self, pid: int, stat: Stat, *, threads_started: int, parent_is_followed: bool) -> None:
-        """Keep what *pid* had used by its last *stat*."""
+        """Keep the usage of *pid* according to its last *stat*."""
         self._dead = _sum(self._dead, self._of(pid, stat))
         self.dead_threads += threads_started
         self._seen.pop(pid, None)
@@ -33,9 +33,9 @@ class ExitedUsage:
             self._seen[stat.parent] = _sum(self._seen.get(stat.parent, _NOTHING), stat.own, stat.waited)
 
     def total(self, alive: Iterable[tuple[int, Stat]]) -> Counts:
-        """Return the counts of the dead and of those *alive*; they never fall."""
+        """Return the counts of ended processes and of those *alive*; they never fall."""
         now = _sum(self._dead, *(self._of(pid, stat) for pid, stat in alive))
-        # Of one that has died and not been waited for yet, a part is missing for a while.
+        # A part of the usage of a process that has not been collected yet is missing for a while.
         self._most = _each(max, self._most, now)
         return self._most
 

@@ -1,8 +1,8 @@
-"""A memory cgroup of its own for a program that we start: what its whole family holds is then one cheap number.
+"""A separate memory cgroup for a program that gdbmem starts: the memory of all its processes is then one cheap number.
 
-Only below a cgroup that is ours to divide: of cgroup 1 the one we are in, of cgroup 2 one that hands its memory
-controller down and has been delegated. Limits go on to hold: the new one lies below them, or there are none. A program
-that runs already is never moved.
+It is created only below a cgroup that we may divide: in cgroup v1 our own one, in cgroup v2 a delegated one that
+enables the memory controller for its children. Limits still apply: the new one is below them, or there are none. A
+running program is never moved.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gdbmem.patterns import lazy_pattern
 
 _NAME = "gdbmem."
 _DELEGATED = ("user.delegate", "trusted.delegate")  # set by systemd, the second one by root's
-_LIMITS = ("memory.max", "memory.high", "memory.swap.max", "cpu.max", "pids.max")  # "max" where there is none
+_LIMITS = ("memory.max", "memory.high", "memory.swap.max", "cpu.max", "pids.max")  # "max" if there is none
 _HELD = {
     1: lazy_pattern(rb"^total_(?:rss|shmem) (\d+)$", re.M),
     2: lazy_pattern(rb"^(?:anon|shmem) (\d+)$", re.M),
@@ -27,15 +27,15 @@ _HELD = {
 
 
 class Family:
-    """The cgroup of a program and of all that it starts."""
+    """The cgroup of a program and its descendants."""
 
     def __init__(self, folder: Path) -> None:
-        """Take the new cgroup *folder* for it; raises OSError."""
+        """Use the new cgroup *folder* for it; raises OSError."""
         self.folder = folder
         self._above = folder.parent
         version = 1 if (folder / "memory.usage_in_bytes").exists() else 2
         self._pattern = _HELD[version]
-        self._counts_above = version == 2  # events count in the cgroups above too
+        self._counts_above = version == 2  # events also count in the cgroups above
         self._stat = os.open(folder / "memory.stat", os.O_RDONLY | os.O_CLOEXEC)
         self._entry: Optional[int] = None
         try:
@@ -46,20 +46,20 @@ class Family:
             raise
 
     def _keep_limit(self, version: int) -> None:
-        # A runtime that sizes itself by its own cgroup's limit finds the one that holds for it.
+        # A runtime that sizes itself by its own cgroup's limit finds the effective one.
         limit = tightest_over(self._above)
         if limit.whose == "the cgroup":
             name = "memory.limit_in_bytes" if version == 1 else "memory.max"
             (self.folder / name).write_text(str(limit.size_bytes))
 
     def enter(self) -> None:
-        """Move this process into it: a child that has not executed the program yet."""
+        """Move this process, a child that has not executed the program yet, into it."""
         if self._entry is not None:
-            with contextlib.suppress(OSError):  # the program is more important than its number
+            with contextlib.suppress(OSError):  # starting the program is more important than measuring it
                 os.write(self._entry, b"0")
 
     def held_bytes(self) -> Optional[int]:
-        """Return its anonymous and shared memory; None where it says nothing."""
+        """Return its anonymous and shared memory; None if unavailable."""
         try:
             found = self._pattern.findall(os.pread(self._stat, 4096, 0))
         except OSError:
@@ -67,7 +67,7 @@ class Family:
         return sum(map(int, found)) if found else None
 
     def with_events(self, found: dict[str, Optional[int]], folder: Path) -> dict[str, Optional[int]]:
-        """Return what was *found* in *folder*, a cgroup above, with what happened in this one."""
+        """Return the values *found* in *folder*, a cgroup above, with the events of this one."""
         if self._counts_above and folder in self.folder.parents:
             return found
         own = cgroup_reading(self.folder)
@@ -75,7 +75,7 @@ class Family:
         return {**found, **{name: (found.get(name) or 0) + (own.get(name) or 0) for name in names}}
 
     def close(self) -> None:
-        """Remove it; what still runs in it goes where we are."""
+        """Remove it; processes still in it are moved to our own cgroup."""
         os.close(self._stat)
         if self._entry is not None:
             os.close(self._entry)
@@ -88,7 +88,7 @@ class Family:
 
 
 def make_family() -> Optional[Family]:
-    """Return a new cgroup for a program to start; None where none can or may be made."""
+    """Return a new cgroup for a program to start; None if none can or may be created."""
     own = cgroup_of(os.getpid())
     above = None if own is None else divisible(own)
     if above is None:
@@ -108,10 +108,10 @@ def make_family() -> Optional[Family]:
 
 
 def divisible(own: Path) -> Optional[Path]:
-    """Return the cgroup below which one may be made for what a process in *own* starts; None where none is."""
+    """Return the cgroup below which one may be created for children of a process in *own*; None if there is none."""
     if (own / "memory.usage_in_bytes").exists() or _hands_memory_down(own):
         return own
-    # Of cgroup 2 only one without processes of its own hands controllers down: so the new one lies beside ours.
+    # In cgroup v2 only a cgroup without processes passes controllers to its children: so the new one is beside ours.
     if _hands_memory_down(own.parent) and _is_delegated(own.parent) and not _has_limits(own):
         return own.parent
     return None
@@ -142,7 +142,7 @@ def _has_limits(folder: Path) -> bool:
 
 
 def _remove_old(above: Path) -> None:
-    """Remove what monitors that were killed have left; one that something runs in can't be."""
+    """Remove cgroups left by killed monitors; those with processes can't be removed."""
     for folder in above.glob(f"{_NAME}*"):
         pid = folder.name[len(_NAME) :]
         if pid.isdigit() and stat_of(int(pid)) is None:

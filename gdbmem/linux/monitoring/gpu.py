@@ -12,17 +12,17 @@ _DRIVER = Path("/proc/driver/nvidia/version")
 
 
 class GpuMemory:
-    """Asks NVML; falls silent for good when that fails, as after an update of the driver."""
+    """Queries NVML; disables itself permanently after a failure, for example after an update of the driver."""
 
     def __init__(self, nvml: Any) -> None:
-        """Take *nvml*, the module, initialised; raises its NVMLError where there is no device to ask."""
+        """Use *nvml*, the initialised module; raises its NVMLError if there is no device."""
         self._nvml = nvml
         self._devices = [
             nvml.nvmlDeviceGetHandleByIndex(number) for number in range(nvml.nvmlDeviceGetCount())
         ]
 
     def by_process(self) -> dict[int, int]:
-        """Return pid → bytes on all GPUs; a process that NVML doesn't list, or knows no size of, is not in it."""
+        """Return pid → bytes on all GPUs; processes that NVML doesn't list, or whose size is unknown, are omitted."""
         found: dict[int, int] = {}
         try:
             for device in self._devices:
@@ -39,14 +39,14 @@ class GpuMemory:
             *self._nvml.nvmlDeviceGetComputeRunningProcesses(device),
             *self._nvml.nvmlDeviceGetGraphicsRunningProcesses(device),
         ]
-        for process in listed:  # one that computes and draws stands in both lists, with all its memory
+        for process in listed:  # a process that computes and draws is in both lists, with all its memory
             if process.usedGpuMemory is not None:
                 found[process.pid] = max(found.get(process.pid, 0), process.usedGpuMemory)
         return found
 
 
 def find_gpus() -> Optional[GpuMemory]:
-    """Return who to ask; None without the driver, the package, or a device that answers."""
+    """Return a GpuMemory; None without the driver, the package, or a device that answers."""
     if not _DRIVER.exists():
         return None
     try:

@@ -1,6 +1,6 @@
-"""The kernel's process events (netlink, cn_proc): every fork and thread start, also the shortest.
+"""The kernel's process events (netlink, cn_proc): every fork and thread start, also of short-lived ones.
 
-Root may listen everywhere, others since Linux 6.6. Source: include/uapi/linux/{netlink,connector,cn_proc}.h.
+Root may always listen, other users since Linux 6.6. Source: include/uapi/linux/{netlink,connector,cn_proc}.h.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FORKED = struct.Struct("=IIQIIII")
 
 
 class Started(NamedTuple):
-    """A task that was started: a thread where *pid* isn't *group*."""
+    """A task that was started: a thread if *pid* isn't *group*."""
 
     parent_group: int
     pid: int
@@ -41,14 +41,14 @@ class ProcessEvents:
     """Listens to forks and thread starts on the whole machine."""
 
     def __init__(self) -> None:
-        """Begin to listen; raises OSError where that isn't allowed."""
+        """Start listening; raises OSError if that isn't allowed."""
         self._socket = socket.socket(
             socket.AF_NETLINK, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC, _NETLINK_CONNECTOR
         )
         self.lost = False  # the kernel dropped events since the last drain()
         poll = select.poll()
         poll.register(self._socket, select.POLLIN)
-        self.waiting: Callable[[], object] = partial(poll.poll, 0)  # true where there is something to drain
+        self.waiting: Callable[[], object] = partial(poll.poll, 0)  # true if there is something to drain
         try:
             self._socket.setblocking(False)
             for option in (_SO_RCVBUFFORCE, socket.SO_RCVBUF):
@@ -73,9 +73,9 @@ class ProcessEvents:
         return self._socket.fileno()
 
     def drain(self) -> Iterable[Started]:
-        """Return what was started since the last call; sets *lost* where the kernel had to drop some."""
+        """Return the tasks started since the last call; sets *lost* if the kernel dropped some."""
         self.lost = False
-        # Asking first costs a tenth of what an exception does, and mostly there is nothing.
+        # Polling first costs a tenth of an exception, and mostly there is nothing.
         return self._receive() if self.waiting() else ()
 
     def _receive(self) -> Iterator[Started]:
@@ -118,9 +118,9 @@ class ProcessEvents:
 
 
 def listen() -> Optional[ProcessEvents]:
-    """Return a listener; None where this user may not, or the kernel can't.
+    """Return a listener; None if this user may not listen, or the kernel doesn't support it.
 
-    In a PID namespace of its own a process may ask, and hears nothing: so a thread is started, to be heard of.
+    In a PID namespace listening succeeds without receiving any event: so a thread is started as a test.
     """
     import threading  # 1 ms
 

@@ -1,4 +1,4 @@
-"""The cheapest look at processes there is: what statm says of each, kept as it is and decoded later.
+"""The cheapest sample of processes: the statm of each, kept as raw text and decoded later.
 
 Decoding and storing in batches costs a fraction of doing it after each sleep, when the processor's caches
 have gone cold.
@@ -23,13 +23,13 @@ class Glance(NamedTuple):
     """The bytes of statm of some processes at one time, not yet decoded."""
 
     t: float
-    lines: bytes  # their lines' numbers, with blanks between
+    lines: bytes  # their line numbers, separated by spaces
     statm: bytes  # a text line for each of them, which may have its minor faults as an eighth word
-    family: bytes = b""  # a text line: what the cgroup of the program's own holds
+    family: bytes = b""  # a text line: the memory of the program's own cgroup
 
     @property
     def family_bytes(self) -> Optional[int]:
-        """The memory of the program's own cgroup; None where it has none."""
+        """The memory of the program's own cgroup; None if it has none."""
         return int(self.family[len(_FAMILY) :]) if self.family else None
 
     def readings(self) -> list[tuple[int, ProcessSample]]:
@@ -45,9 +45,9 @@ class Glance(NamedTuple):
 class Glances(NamedTuple):
     """Reading RSS between two complete samples."""
 
-    until: float  # when the next whole look is due
-    lines: bytes  # of the processes, as a Glance has them
-    read: Callable[[], bytes]  # what their statm say; b"" where one of them has gone
+    until: float  # when the next complete sample is due
+    lines: bytes  # of the processes, in the form of a Glance
+    read: Callable[[], bytes]  # the texts of their statm; b"" if one of them has ended
     read_family: Optional[Callable[[], Optional[int]]] = None
 
 
@@ -59,7 +59,7 @@ def family_row(size_bytes: Optional[int]) -> bytes:
 def sizes_of(glances: Sequence[Glance]) -> Iterator[tuple[int, float, int, int, Optional[int]]]:
     """Yield line, time, resident and shared pages, minor faults, line by line; the *glances* are at the same lines.
 
-    No loop of Python's own: this is most of what storing a glance costs.
+    Without a Python loop: this is most of the cost of storing a glance.
     """
     numbers = glances[0].lines.split()
     words = b"".join([glance.statm for glance in glances]).split()
@@ -80,7 +80,7 @@ def sizes_of(glances: Sequence[Glance]) -> Iterator[tuple[int, float, int, int, 
 
 
 def faults_reader(descriptors: Sequence[tuple[int, int]]) -> Callable[[], bytes]:
-    """Return what statm_reader() does, with minor faults, for the (statm, stat) of several processes."""
+    """Return a reader like statm_reader(), with minor faults, for the (statm, stat) of several processes."""
     pread = os.pread
 
     def read_all() -> bytes:
@@ -99,7 +99,7 @@ def faults_reader(descriptors: Sequence[tuple[int, int]]) -> Callable[[], bytes]
 
 
 def statm_reader(descriptors: Sequence[int]) -> Callable[[], bytes]:
-    """Return what reads the statm behind each of *descriptors*; it returns b"" where a process has gone."""
+    """Return a reader of the statm behind each of *descriptors*; it returns b"" if a process has ended."""
     pread = os.pread
 
     def read_one() -> bytes:
@@ -107,7 +107,7 @@ def statm_reader(descriptors: Sequence[int]) -> Callable[[], bytes]:
             statm = pread(first, 128, 0)
         except ProcessLookupError:
             return b""
-        # A zombie has a size of 0; one that has been waited for has no text.
+        # A zombie has a size of 0; a collected one has no text.
         return b"" if statm.startswith(b"0 ") else statm
 
     def read_all() -> bytes:
@@ -123,7 +123,7 @@ def statm_reader(descriptors: Sequence[int]) -> Callable[[], bytes]:
 
 
 def unpack_glances(data: bytes) -> list[Glance]:
-    """Return the glances in *data*, FRAMEs; one that was cut short in writing is left out."""
+    """Return the glances in *data*, FRAMEs; a truncated one is omitted."""
     found = []
     for frame in data.split(b"@")[1:]:
         head, _, statm = frame.partition(b"\n")

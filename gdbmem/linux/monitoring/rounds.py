@@ -1,4 +1,4 @@
-"""Checks that processes that were read one after the other were one family all the time."""
+"""Checks that the set of processes did not change while they were read one after the other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gdbmem.linux.process.processes import stat_of
 from gdbmem.model.series.series import ProcessSample
 
 _PAUSE_SECONDS = 0.001
-_LEAST_BYTES, _LEAST_SHARE = 1 << 20, 0.05  # a total may be off by this, or by this share of it
+_LEAST_BYTES, _LEAST_SHARE = 1 << 20, 0.05  # tolerated error of a total, in bytes or as a fraction of it
 
 
 def has_ended(files: ProcessFiles) -> bool:
@@ -22,17 +22,17 @@ def has_ended(files: ProcessFiles) -> bool:
 
 
 class RoundEnding:
-    """Processes that have lost their memory: until all of it is torn down, others share it with nobody."""
+    """Ending processes, whose shared pages are counted inconsistently until all of their memory is released."""
 
     def __init__(self) -> None:
         self._processes: set[tuple[int, int]] = set()
 
     def add(self, pid: int, stat: Stat) -> None:
-        """Take in *pid*, known by its *stat*."""
+        """Add *pid*, identified by its *stat*."""
         self._processes.add((pid, stat.start_ticks))
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the pages of all have been given back, up to *seconds*; return whether they have been."""
+        """Wait until the pages of all have been released, up to *seconds*; return whether they have been."""
         deadline = time.monotonic() + seconds
         while self._processes:
             pid, start_ticks = next(iter(self._processes))
@@ -47,9 +47,9 @@ class RoundEnding:
 
 
 def matters(readings: Sequence[ProcessSample]) -> bool:
-    """Tell whether the total of *readings* may be off by much, since a process was born or died between two of them.
+    """Tell whether the total of *readings* may have a large error, because a process started or ended between two.
 
-    Only what is shared counts otherwise then; shared files' pages are small beside what a fork shares.
+    Only shared memory is then counted wrongly; pages of shared files are few compared with those that a fork shares.
     """
     shared = sum(reading.shared_dirty_bytes or 0 for reading in readings)
     total = sum(reading.pss_bytes or 0 for reading in readings)

@@ -1,4 +1,4 @@
-"""From what /proc says of a process to a reading; from the readings of a tree to its total."""
+"""Converting data of /proc to a reading of a process, and the readings of a tree to its total."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ _SHARED = ("pss_bytes", "uss_bytes", "private_dirty_bytes", "shared_dirty_bytes"
 
 
 def quick_reading(files: ProcessFiles, stat: Stat, threads_started: int) -> ProcessSample:
-    """Return what costs little to read; raises ProcessGone."""
+    """Return the values that are cheap to read; raises ProcessGone."""
     statm = files.statm()
-    has_memory = (
-        statm.rss_bytes > 0
-    )  # a process that is just ending has given it back: that is not a size of it
+    has_memory = statm.rss_bytes > 0  # an ending process has released its memory: 0 is not its size
     return ProcessSample(
         rss_bytes=statm.rss_bytes if has_memory else None,
         shared_bytes=statm.shared_bytes if has_memory else None,
@@ -32,7 +30,7 @@ def quick_reading(files: ProcessFiles, stat: Stat, threads_started: int) -> Proc
 
 
 def with_sizes(reading: ProcessSample, files: ProcessFiles) -> ProcessSample:
-    """Return *reading* with what everybody may read in status."""
+    """Return *reading* with the sizes in status, which every user may read."""
     sizes = files.status_sizes()
     return reading._replace(
         anonymous_bytes=sizes.get("RssAnon"),
@@ -56,7 +54,7 @@ class Shares(NamedTuple):
 def with_pss(reading: ProcessSample, files: ProcessFiles, *, mappings: bool) -> tuple[ProcessSample, Shares]:
     """Return *reading* with PSS and the like, with *mappings* [heap] and [stack] too, and its shares.
 
-    Raises ProcessGone, and PermissionError for a process of somebody else.
+    Raises ProcessGone, and PermissionError for a process of another user.
     """
     rollup = files.rollup()
     named = files.named_mappings() if mappings else None
@@ -80,9 +78,9 @@ def with_pss(reading: ProcessSample, files: ProcessFiles, *, mappings: bool) -> 
 def total_of(
     readings: Sequence[ProcessSample], shares: Sequence[Shares], *, sweep: bool, is_torn: bool = False
 ) -> ProcessSample:
-    """Return what *readings* come to, but for counters; without a *sweep* only what is read each time.
+    """Return the total of *readings*, without counters; without a *sweep* only of the values read each time.
 
-    Where they are *torn* apart by a birth or a death, what depends on who shares a page has no total.
+    If a start or an end of a process has *torn* them, values that depend on page sharing have no total.
     """
     if len(readings) <= 1:
         total = readings[0]._replace(peak_rss_bytes=None) if readings else ProcessSample()

@@ -1,7 +1,7 @@
-"""Reading one process again and again, cheaply: descriptors of statm and stat stay open.
+"""Reading one process repeatedly at low cost: descriptors of statm and stat stay open.
 
-A kept descriptor names the process, not the number: when the process has gone it says so, even after
-the kernel has given the pid to another one.
+An open descriptor refers to the process, not to its number: reading it fails when the process has ended, even if
+the kernel has reused the pid.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Stat(NamedTuple):
     state: str
     parent: int
     own: Counts
-    waited: Counts  # of its children that have ended and been waited for, and of theirs
+    waited: Counts  # of its collected children, and of theirs
     threads: int
     start_ticks: int
 
@@ -55,7 +55,7 @@ class StatmSample(NamedTuple):
 
 
 def parse_stat(data: bytes) -> Stat:
-    """Decode /proc/PID/stat; the name may hold blanks and parentheses. Source: proc(5)."""
+    """Decode /proc/PID/stat; the name may contain spaces and parentheses. Source: proc(5)."""
     close = data.rindex(b")")
     words = data[close + 2 :].split(None, 20)
     return Stat(
@@ -73,10 +73,10 @@ class ProcessFiles:
     """The /proc files of one process."""
 
     def __init__(self, pid: int) -> None:
-        """Open them; raises ProcessGone where there is no such process."""
+        """Open them; raises ProcessGone if there is no such process."""
         self.pid = pid
         self._folder = f"/proc/{pid}/"
-        self._memory = self._folder  # of a thread that lives: the main one may have ended
+        self._memory = self._folder  # of a living thread: the main one may have ended
         self._stat: Optional[int] = None
         self._statm: Optional[int] = None
         try:
@@ -87,7 +87,7 @@ class ProcessFiles:
             raise ProcessGone from None
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close the descriptors."""
         for descriptor in (self._stat, self._statm):
             if descriptor is not None:
                 os.close(descriptor)
@@ -115,16 +115,16 @@ class ProcessFiles:
         return stat
 
     def last_stat(self) -> Optional[Stat]:
-        """Read stat of a process that has ended; None where its parent has waited for it already."""
+        """Read stat of a process that has ended; None if its parent has collected it already."""
         try:
             return parse_stat(self._read(self._stat))
         except ProcessGone:
             return None
 
     def _look_through_living(self) -> None:
-        """Read what the main thread shows no more through one that lives; raises ProcessGone where none does.
+        """Read through a living thread what an ended main thread no longer shows; raises ProcessGone if none lives.
 
-        An exec makes any thread the main one, so that this is asked again each time.
+        An exec makes any thread the main one, so this is checked each time.
         """
         tid = living_thread(self.pid)
         memory = f"{self._folder}task/{tid}/" if tid != self.pid else self._folder
@@ -135,14 +135,14 @@ class ProcessFiles:
                 statm = os.open(memory + "statm", os.O_RDONLY | os.O_CLOEXEC)
             except OSError:
                 raise ProcessGone from None
-            os.dup2(statm, self._statm, inheritable=False)  # the number stays: others read by it
+            os.dup2(statm, self._statm, inheritable=False)  # the number stays: other code reads by it
             os.close(statm)
             self._memory = memory
 
     def image(self) -> tuple[bytes, ...]:
-        """Return where its program and its first stack lie: a forked process has them from its parent.
+        """Return the addresses of its program and its first stack, which a forked process inherits.
 
-        Raises ProcessGone. Executing anything changes them, but where addresses are not randomised.
+        Raises ProcessGone. An exec changes them, unless addresses are not randomised.
         """
         data = self._read(self._stat) if self._memory == self._folder else self._read_file("stat")
         return tuple(data[data.rindex(b")") + 2 :].split(None, 26)[23:26])
@@ -153,9 +153,9 @@ class ProcessFiles:
         return StatmSample(int(words[1]) * _PAGE, int(words[2]) * _PAGE)
 
     def rollup(self) -> Rollup:
-        """Read smaps_rollup; raises ProcessGone, or PermissionError for a process of somebody else.
+        """Read smaps_rollup; raises ProcessGone, or PermissionError for a process of another user.
 
-        It is opened anew each time: its descriptor would stay with the memory from before an exec.
+        It is opened each time: an open descriptor would refer to the memory before an exec.
         """
         # Where only RSS is read, neither this nor maps below is: 1 ms of CPU each.
         from gdbmem.linux.memory.rollup import parse_rollup  # 3 ms
@@ -186,7 +186,7 @@ class ProcessFiles:
         return found
 
     def open_files(self) -> int:
-        """Return how many files it holds open; raises as rollup() does."""
+        """Return the number of its open files; raises as rollup() does."""
         return len(_names(self._memory + "fd"))
 
     def thread_ids(self) -> list[int]:
@@ -194,9 +194,9 @@ class ProcessFiles:
         return [int(name) for name in _names(self._folder + "task")]
 
     def children(self, threads: int) -> list[int]:
-        """Return the pids of its children; of each of its *threads*, as a child belongs to one of them.
+        """Return the pids of its children, from all of its *threads*, as each child belongs to one of them.
 
-        Raises ProcessGone; FileNotFoundError where the kernel doesn't list children.
+        Raises ProcessGone; FileNotFoundError if the kernel doesn't list children.
         """
         if threads == 1:
             return self._children_of(self.pid)
@@ -205,7 +205,7 @@ class ProcessFiles:
             try:
                 found += self._children_of(tid)
             except ProcessGone:
-                continue  # only the thread has
+                continue  # only the thread has ended
         return found
 
     def _children_of(self, tid: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Assigns processes to the lines of a series: a worker that died leaves its line to the next of its name."""
+"""Assigns processes to the lines of a series: a respawned worker gets the line of one with its name."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ class SeriesLines:
     """The lines of a tree."""
 
     def __init__(self, lines: Iterable[SeriesLine]) -> None:
-        """Go on with *lines*."""
+        """Continue with *lines*."""
         self._lines = {line.number: line for line in lines}
         self._by_process = {(line.pid, line.start_ticks): line.number for line in self._lines.values()}
-        self._orphaned: dict[tuple[str, int], list[int]] = {}  # (name, parent's line) → lines of the dead
+        self._orphaned: dict[
+            tuple[str, int], list[int]
+        ] = {}  # (name, parent's line) → lines of ended processes
         for line in reversed(list(self._lines.values())):
             self._orphaned.setdefault((line.name, line.parent), []).append(line.number)
         self._changed: dict[int, SeriesLine] = {}
@@ -59,7 +61,7 @@ class SeriesLines:
         return line
 
     def bury(self, line: SeriesLine, t: float) -> None:
-        """Leave *line*, whose process was gone at time *t*, to an heir."""
+        """Release *line*, whose process had ended at time *t*, for reuse."""
         self._by_process.pop((line.pid, line.start_ticks), None)
         self._note(replace(line, gone=t))
         self._orphaned.setdefault((line.name, line.parent), []).append(line.number)

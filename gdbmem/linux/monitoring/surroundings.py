@@ -11,18 +11,18 @@ from gdbmem.linux.monitoring.family_cgroup import Family
 from gdbmem.linux.monitoring.gpu import GpuMemory
 
 _EVERY_SECONDS, _AT_LEAST_EVERY = 0.95, 9.95
-_BUDGET = 0.0001  # of a CPU: a cgroup's statistics cost the kernel as much as many processes' sizes
+_BUDGET = 0.0001  # of a CPU: a cgroup's statistics cost as much as the sizes of many processes
 
 
 class Around(NamedTuple):
     """The result."""
 
     gpu: dict[int, int]  # pid → bytes
-    cgroup: dict[str, Optional[int]]  # by the names that a reading has for it
+    cgroup: dict[str, Optional[int]]  # by the names in a reading
 
 
 class Surroundings:
-    """Looks around, from once a second to once in ten, by what it costs."""
+    """Samples them, from once per second to once per ten seconds, depending on the cost."""
 
     def __init__(
         self,
@@ -37,7 +37,7 @@ class Surroundings:
         self._next = 0.0
 
     def read(self, t: float) -> Optional[Around]:
-        """Return what there is at time *t*; None when it isn't time yet."""
+        """Return the values at time *t*; None if the next sample isn't due yet."""
         if t < self._next:
             return None
         begin = time.thread_time()
@@ -47,7 +47,7 @@ class Surroundings:
         return around
 
     def read_cgroup(self) -> dict[str, Optional[int]]:
-        """Return what the cgroup says now: after a death it may say who did it."""
+        """Return the cgroup's current values, which may explain the end of a process."""
         if self._cgroup is None:
             return {}
         found = cgroup_reading(self._cgroup)

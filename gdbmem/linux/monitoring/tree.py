@@ -1,4 +1,4 @@
-"""A set of processes and all that descend from them, followed through forks, deaths and respawns."""
+"""A set of processes and their descendants, followed through forks, exits and respawns."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from gdbmem.linux.process.processes import descendants, parents, stat_of
 from gdbmem.model.series.series import TREE, ProcessSample, SeriesLine
 from gdbmem.records import dataclass
 
-_FIND_EVERY_SECONDS = 1.0  # processes by name, user or cgroup are looked for this often
-_MAPPINGS_EVERY = 4  # one sweep in so many reads all mappings too: that costs several times as much
-# The looks between two whole ones read RSS only; the more a whole one costs, the fewer there are.
+_FIND_EVERY_SECONDS = 1.0  # interval of searches for processes by name, user or cgroup
+_MAPPINGS_EVERY = 4  # one sweep in this many also reads all mappings, which costs several times as much
+# The samples between two complete ones read RSS only; the more a complete one costs, the fewer there are.
 _WHOLE_EVERY_SECONDS, _WHOLE_AT_LEAST_EVERY = 1.95, 9.95
 _WHOLE_BUDGET = 0.0001  # of a CPU
-# PSS is read again in one look until no process was born or died meanwhile; before each round it is waited for so long.
+# PSS is read again in one sample until no process has started or ended meanwhile; the wait before each round.
 _BEFORE_ROUNDS = (0.0, 0.004, 0.02, 0.05)
-_DYING_SECONDS = 0.02  # that one which is giving its memory back is waited for before the next round
-_FORKING_SECONDS = 0.003  # a fork shares all pages some time before the kernel tells of the child
-_ENOUGH_BUDGET = 0.0025  # of a CPU, for PSS where it is not all that there is
-_SEARCH_BUDGET = 0.01  # of a CPU, for finding processes and children where the kernel doesn't report them
+_DYING_SECONDS = 0.02  # wait for a process that is releasing its memory before the next round
+_FORKING_SECONDS = 0.003  # a fork shares all pages some time before the kernel reports the child
+_ENOUGH_BUDGET = 0.0025  # of a CPU, for PSS if there are other values
+_SEARCH_BUDGET = 0.01  # of a CPU, for finding processes and children if the kernel doesn't report them
 
 
 _Readings = list[tuple[int, ProcessSample]]  # by pid
@@ -51,7 +51,7 @@ class Look:
 
 
 class _Process:
-    """One process that is followed."""
+    """One followed process."""
 
     def __init__(self, files: ProcessFiles, stat: Stat, line: SeriesLine, *, is_new: bool) -> None:
         self.files = files
@@ -79,10 +79,10 @@ class Tree:
         leave_out: Collection[int] = (),
         family: Optional[Family] = None,
     ) -> None:
-        """Follow on from *lines*, children too with *follow*; *budget* is the share of a CPU for reading PSS.
+        """Continue from *lines*, with *follow* including children; *budget* is the fraction of a CPU for reading PSS.
 
-        With *roots_are_known* no more of them come once those that there are have been found. Processes to *leave_out*,
-        and what descends from them, are nobody's children. The *family* is the cgroup that holds just these processes.
+        With *roots_are_known* no more of them appear once the existing ones are found. Processes to *leave_out*, and
+        their descendants, are ignored. The *family* is the cgroup of exactly these processes.
         """
         self._find_roots = find_roots
         self._left_out = leave_out
@@ -100,19 +100,19 @@ class Tree:
         self._lines = SeriesLines(lines)
         self._next_find = self._next_search = self._next_sweep = 0.0
         self._must_search = events is None
-        self._started = 0  # processes, as far as they were seen
+        self._started = 0  # processes, as far as they were observed
         self.glances = Glances(0.0, b"", statm_reader([]))
         self.sweeps = 0
         self._round_began = 0.0
-        self._round_held: Optional[int] = None  # by the family, in the midst of it
-        self.torn = 0  # rounds whose PSS is not a total
+        self._round_held: Optional[int] = None  # by the family, in the middle of the sample
+        self.torn = 0  # rounds without a total of PSS
         self.denied = 0  # processes whose PSS may not be read
         self.events_lost = False
         self._lists_children = True
 
     @property
     def alive(self) -> int:
-        """The number of processes that are followed now."""
+        """The number of processes followed now."""
         return len(self._processes)
 
     @property
@@ -126,7 +126,7 @@ class Tree:
         return set(self._processes)
 
     def close(self) -> None:
-        """Give all descriptors back."""
+        """Close all descriptors."""
         for process in self._processes.values():
             process.files.close()
 
@@ -164,15 +164,15 @@ class Tree:
 
     @property
     def _share(self) -> float:
-        """The share of a CPU for reading PSS: less than is allowed for a single process, whose total is its RSS."""
+        """The fraction of a CPU for reading PSS: less than the budget for a single process, whose total is its RSS."""
         is_known = self._lines.count <= 1
         return min(self._budget, max(_ENOUGH_BUDGET, self._budget / 4)) if is_known else self._budget
 
     def _read_all(self, t: float, *, sweep: bool) -> tuple[_Readings, list[tuple[int, ProcessSample]], bool]:
-        """Return the readings by pid, the last words of those that have ended, by line, and whether a total is torn.
+        """Return the readings by pid, the last readings of ended ones by line, and whether a total is torn.
 
-        A page counts a part for each process that has it mapped. So what was read before and after a process was born
-        or died are parts of different wholes, and are read again.
+        PSS divides a page among the processes that map it. So values read before and after the start or end of a
+        process are inconsistent, and are read again.
         """
         last_words: list[tuple[int, ProcessSample]] = []
         for pause in _BEFORE_ROUNDS:
@@ -185,7 +185,7 @@ class Tree:
                 try:
                     readings.append((pid, self._read(process, t, sweep=sweep)))
                 except ProcessGone:
-                    # Threads started since the look before belong to it, although its memory has gone.
+                    # Threads started since the previous sample belong to it, although its memory is released.
                     last_words.append(
                         (process.line.number, ProcessSample(threads_started=process.threads_started))
                     )
@@ -203,7 +203,7 @@ class Tree:
         return readings, last_words, matters([reading for _, reading in readings])
 
     def _has_changed(self, t: float) -> bool:
-        """Take in what was started; tell whether that was any, or one of those that there were has ended."""
+        """Add started processes; tell whether there were any, or a known one has ended."""
         before = self._started
         if self._follows:
             self._seek(t, at_once=True)
@@ -227,7 +227,7 @@ class Tree:
         }
 
     def has_grown(self, t: float) -> bool:
-        """Take in what was started; tell whether processes were, for which a whole look is due."""
+        """Add started tasks; tell whether there were processes, for which a complete sample is due."""
         before = self._started
         if self._follows:
             self._seek(t)
@@ -240,9 +240,9 @@ class Tree:
         return self._started != before
 
     def _plan_glances(self, t: float, seconds: float) -> None:
-        """Plan what to glance at, and until when; the whole look before took *seconds* of CPU."""
+        """Plan the quick samples until the next complete one; the previous complete one took *seconds* of CPU."""
         processes = list(self._processes.values())
-        # Without a process there is nothing to glance at: then each look is a whole one.
+        # Without a process there is nothing to sample quickly: then each sample is complete.
         pause = min(max(_WHOLE_EVERY_SECONDS, seconds / _WHOLE_BUDGET), _WHOLE_AT_LEAST_EVERY)
         until = t + pause if processes else t
         if self._budget > 0:
@@ -251,14 +251,14 @@ class Tree:
         self.glances = Glances(until, lines, *self._readers([process.files for process in processes]))
 
     def _readers(self, files: Sequence[ProcessFiles]) -> tuple[_Reader, Optional[_FamilyReader]]:
-        """Return what reads RSS, and what makes a total of it: the family, else how many pages each has copied."""
+        """Return the reader of RSS, and the source of its total: the family, else the pages that each has copied."""
         if len(files) > 1 and self._family is None and self._budget > 0:
             return faults_reader([(each.statm_descriptor, each.stat_descriptor) for each in files]), None
         is_family = self._family is not None and (len(files) > 1 or self._lines.count > 1)
         read = self._family.held_bytes if is_family and self._family is not None else None
         return statm_reader([each.statm_descriptor for each in files]), read
 
-    # -- who belongs to it ----------------------------------------------------------------------------------
+    # -- members --------------------------------------------------------------------------------------------
 
     def _follow(self, t: float) -> None:
         if t >= self._next_find:
@@ -278,7 +278,7 @@ class Tree:
             self._seek(t)
 
     def _seek(self, t: float, *, at_once: bool = False) -> None:
-        """Take in the children that were born since the last time; where no events tell, now and then or *at_once*."""
+        """Add the children started since the last time; without events periodically, or *at_once*."""
         if self._events is not None:
             self._started += self._hear(self._events, t)
             self._must_search = self._must_search or self._events.lost
@@ -300,7 +300,7 @@ class Tree:
                 born[pid] = 0
         self.events_lost = self.events_lost or events.lost
         for pid, threads in born.items():
-            if pid in self._processes:  # its number has been used again already
+            if pid in self._processes:  # its pid has been reused already
                 self._bury(pid, t)
             process = self._adopt(pid, t)
             if process is not None:
@@ -363,7 +363,7 @@ class Tree:
         )
         self._lines.bury(process.line, t)
 
-    # -- what it holds --------------------------------------------------------------------------------------
+    # -- readings -------------------------------------------------------------------------------------------
 
     def _read(self, process: _Process, t: float, *, sweep: bool) -> ProcessSample:
         stat = process.files.stat()
@@ -402,7 +402,7 @@ def _midst(before: Optional[int], after: Optional[int]) -> Optional[int]:
 
 
 def _known_peak(process: _Process, reading: ProcessSample) -> ProcessSample:
-    """Return *reading* without its peak where that may have been reached before the recording."""
+    """Return *reading* without its peak if that may have been reached before the recording."""
     if process.first_peak is None:
         process.first_peak = reading.peak_rss_bytes
     known = reading.peak_rss_bytes is not None and reading.peak_rss_bytes > (process.first_peak or 0)

@@ -1,4 +1,4 @@
-"""The auxiliary vector, which the kernel hands to a program at its start."""
+"""The auxiliary vector, which the kernel passes to a program at its start."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _RANDOM_BYTES = 16
 
 
 def random_bytes(pid: int) -> bytes:
-    """Return the random bytes that the program which *pid* executes got at its start; b"" where they can't be read.
+    """Return the random bytes that the program of *pid* got at its start; b"" if they can't be read.
 
-    Each exec() gets others, also one of the same program at the same addresses.
+    Each exec() gets new ones, also of the same program at the same addresses.
     Source: getauxval(3), AT_RANDOM.
     """
     try:

@@ -1,4 +1,4 @@
-"""The thread through which a process's memory is read: the main thread may have ended while others run on.
+"""The thread through which a process's memory is read, as the main thread may end while others run on.
 
 The kernel's files of a process are those of its main thread: once that has ended, maps is empty and statm is 0.
 Those of every other thread show the same memory. Source: Linux, fs/proc/base.c, fs/proc/task_mmu.c.
@@ -14,7 +14,7 @@ _ENDED = b"ZX"
 
 
 def living_thread(pid: int) -> Optional[int]:
-    """Return a thread of *pid* that has not ended, the main one if that lives; None where none does."""
+    """Return a thread of *pid* that has not ended, the main one if it lives; None if none does."""
     if _lives(f"/proc/{pid}/stat"):
         return pid
     try:
@@ -25,12 +25,12 @@ def living_thread(pid: int) -> Optional[int]:
 
 
 def thread_lives(pid: int, tid: int) -> bool:
-    """Tell whether thread *tid* of *pid* is there and has not ended."""
+    """Tell whether thread *tid* of *pid* exists and has not ended."""
     return _lives(f"/proc/{pid}/task/{tid}/stat")
 
 
 def memory_folder(pid: int) -> str:
-    """Return the folder of /proc that shows the memory of *pid*: a living thread's where the main one has ended."""
+    """Return the folder of /proc that shows the memory of *pid*: a living thread's if the main one has ended."""
     tid = living_thread(pid)
     return f"/proc/{pid}" if tid in (None, pid) else f"/proc/{pid}/task/{tid}"
 

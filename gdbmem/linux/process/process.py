@@ -1,4 +1,4 @@
-"""A process as /proc shows it, and why one can't be analysed, in a sentence."""
+"""Facts on a process from /proc, and the reason, in a sentence, why one can't be analysed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ENDED = "ZX"  # states
 
 @dataclass(frozen=True)
 class ProcessFacts:
-    """The values of /proc/PID/status, of a living thread where the main one has ended; sizes are bytes."""
+    """The values of /proc/PID/status, of a living thread if the main one has ended; sizes are bytes."""
 
     pid: int
     name: str
@@ -31,7 +31,7 @@ class ProcessFacts:
 
 
 def process_facts(pid: int) -> ProcessFacts:
-    """Return the facts of *pid*; raises TargetError where there is no such process."""
+    """Return the facts of *pid*; raises TargetError if there is no such process."""
     fields = _status(pid)
     name = fields.get("Name", "")
     if fields.get("State", "?")[:1] in _ENDED:
@@ -91,7 +91,7 @@ def traced(facts: ProcessFacts) -> TargetError:
 
 
 def has_ended(pid: int) -> bool:
-    """Tell whether *pid* is gone, or a zombie none of whose threads lives."""
+    """Tell whether *pid* has ended, or is a zombie without living threads."""
     try:
         return process_facts(pid).state in _ENDED
     except TargetError as error:
@@ -99,7 +99,7 @@ def has_ended(pid: int) -> bool:
 
 
 def ended(pid: int) -> TargetError:
-    """Return the error for a process that has gone meanwhile."""
+    """Return the error for a process that has ended meanwhile."""
     return TargetError(
         f"process {pid} ended before it could be looked at",
         slug="process-ended",
@@ -108,16 +108,16 @@ def ended(pid: int) -> TargetError:
 
 
 def tracer_is_gdbmem(pid: int) -> bool:
-    """Tell whether another `gdbmem explain` holds *pid*, which will let it go soon."""
+    """Tell whether another `gdbmem explain` holds *pid*, which will release it soon."""
     try:
         words = Path(f"/proc/{process_facts(pid).tracer}/cmdline").read_bytes().split(b"\0")
     except (OSError, TargetError):
-        return True  # it has let go just now
+        return True  # it has just released it
     return b"explain" in words and any(word.endswith(b"gdbmem") for word in words)
 
 
 def process_of(thread: int) -> int:
-    """Return the process that the *thread* belongs to; its own number where it is one, or is gone."""
+    """Return the process that the *thread* belongs to; the same number if it is a process, or has ended."""
     try:
         return int(_status(thread).get("Tgid", thread))
     except TargetError:
@@ -152,7 +152,7 @@ def _is_hidden(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except PermissionError:
-        return True  # there is one, whatever /proc says
+        return True  # there is one, whatever /proc shows
     except (OSError, OverflowError):
         return False
     return False
@@ -171,7 +171,7 @@ def _is_kernel_thread(pid: int) -> bool:
 
 
 def _may_trace(pid: int) -> bool:
-    """Tell whether the kernel lets us trace *pid*: opening its memory asks the same question."""
+    """Tell whether the kernel lets us trace *pid*: opening its memory makes the same check."""
     try:
         os.close(os.open(f"{memory_folder(pid)}/mem", os.O_RDONLY | os.O_CLOEXEC))
     except OSError:

@@ -12,12 +12,12 @@ from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone, Stat, pa
 
 
 def pids() -> list[int]:
-    """Return every pid that /proc shows (with hidepid: only one's own)."""
+    """Return every pid in /proc (with hidepid: only those of this user)."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
 
 
 def stat_of(pid: int) -> Optional[Stat]:
-    """Return the stat of *pid*; None when it has gone."""
+    """Return the stat of *pid*; None if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as stream:  # noqa: PTH123  (hot path)
             return parse_stat(stream.read(4096))
@@ -26,9 +26,9 @@ def stat_of(pid: int) -> Optional[Stat]:
 
 
 def by_name(pattern: re.Pattern[str]) -> set[int]:
-    """Return the processes whose name or command line has a match, this one left out.
+    """Return the processes whose name or command line matches, excluding this one.
 
-    Of those that started this one only the name counts: the command line of a sudo holds the pattern itself.
+    For ancestors of this one only the name counts: the command line of sudo contains the pattern itself.
     """
     ours = _ancestors()
     found = set()
@@ -47,7 +47,7 @@ def _ancestors() -> set[int]:
     """Return the processes above this one."""
     found: set[int] = set()
     pid = os.getppid()
-    while pid and pid not in found:  # 0 stands above the first one, and above one from another namespace
+    while pid and pid not in found:  # 0 is the parent of the first one, and of one from another namespace
         found.add(pid)
         stat = stat_of(pid)
         pid = stat.parent if stat is not None else 0
@@ -55,7 +55,7 @@ def _ancestors() -> set[int]:
 
 
 def by_user(uid: int) -> set[int]:
-    """Return the processes of the user *uid* that have memory of their own, this one left out."""
+    """Return the processes of the user *uid* that have their own memory, excluding this one."""
     found = set()
     for pid in pids():
         try:
@@ -73,7 +73,7 @@ def by_cgroup(folder: Path) -> set[int]:
         try:
             found |= {int(word) for word in below.read_text().split()}
         except OSError:
-            continue  # gone meanwhile, or a threaded one
+            continue  # removed meanwhile, or a threaded one
     return found
 
 
@@ -83,7 +83,7 @@ def parents() -> dict[int, int]:
 
 
 def descendants(roots: set[int], parent_of: dict[int, int]) -> Iterator[int]:
-    """Yield what descends from *roots*."""
+    """Yield the descendants of *roots*."""
     children: dict[int, list[int]] = {}
     for pid, parent in parent_of.items():
         children.setdefault(parent, []).append(pid)

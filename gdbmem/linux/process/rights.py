@@ -1,4 +1,4 @@
-"""Permissions to read another process's memory, and what to do where the kernel refuses."""
+"""Permissions to read another process's memory, and remedies if the kernel refuses."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 _OWN_STATUS = Path("/proc/self/status")
 _CAP_SYS_PTRACE = 1 << 19
-NOBODY = 3  # the scope that can't be changed before the system starts again
-# sudo has a PATH of its own, in which a gdbmem of a virtual environment is not.
+NOBODY = 3  # the scope that can't be changed before a reboot
+# sudo has its own PATH, without the gdbmem of a virtual environment.
 AS_ROOT = 'type it as root: sudo "$(command -v gdbmem)" …'
 
 
 @dataclass(frozen=True)
 class Asker:
-    """The rights of the process that inspects, and the system's restrictions."""
+    """The rights of the inspecting process, and the system's restrictions."""
 
     uid: int
     may_trace_all: bool  # CAP_SYS_PTRACE
@@ -33,12 +33,12 @@ class Asker:
 
 
 def asker(status: Path = _OWN_STATUS, yama: Path = _YAMA) -> Asker:
-    """Return what this process may."""
+    """Return the rights of this process."""
     return Asker(os.getuid(), has_ptrace_capability(status), ptrace_scope(yama))
 
 
 def ptrace_scope(file: Path = _YAMA) -> int:
-    """Return kernel.yama.ptrace_scope; 0 where there is no Yama."""
+    """Return kernel.yama.ptrace_scope; 0 without Yama."""
     try:
         return int(file.read_text())
     except (OSError, ValueError):
@@ -46,7 +46,7 @@ def ptrace_scope(file: Path = _YAMA) -> int:
 
 
 def has_ptrace_capability(status: Path = _OWN_STATUS) -> bool:
-    """Tell whether this process may trace those of others."""
+    """Tell whether this process may trace those of other users."""
     try:
         text = status.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -56,7 +56,7 @@ def has_ptrace_capability(status: Path = _OWN_STATUS) -> bool:
 
 
 def forbidden(facts: ProcessFacts, asks: Asker) -> TargetError:
-    """Return the error for the process of *facts*, which the kernel doesn't let *asks* look into."""
+    """Return the error for the process of *facts*, which the kernel doesn't let *asks* read."""
     name = f"process {facts.pid} ({printable(facts.name)})"
     if asks.scope == NOBODY:
         return TargetError(

@@ -1,6 +1,6 @@
-"""Terminal modes put back when the process that changed them is killed.
+"""Restoring the terminal modes when the process that changed them is killed.
 
-A shell outlives it: it waits for its end, and that of a gdb that uses the terminal too, and sets the modes then.
+A shell survives it: it waits for its end, and that of a gdb that also uses the terminal, and then sets the modes.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import subprocess
 import termios
 from typing import Any, Optional
 
-# $1: the modes to be put back. Each line read is "gdb PID", whose end is awaited too, or "ours MODES": only from these
-# modes are they put back, as a shell that reads lines itself has set its own by then.
+# $1: the modes to restore. Each line read is "gdb PID", whose end is awaited too, or "ours MODES": only from these
+# modes are they restored, as a shell that reads lines itself has set its own by then.
 _SCRIPT = """
 exec 3<&1
 while read -r word value; do
@@ -25,10 +25,10 @@ now=$(stty -g <&3) && [ "$now" != "$1" ] && [ "${ours:-$now}" = "$now" ] && stty
 
 
 class TerminalModes:
-    """The modes of a terminal: restore() puts them back, and a shell does so where this process is killed."""
+    """The modes of a terminal: restore() restores them, or a shell if this process is killed."""
 
     def __init__(self, descriptor: int) -> None:
-        """Remember those of *descriptor*. Raises OSError, termios.error where it is not a terminal."""
+        """Save those of *descriptor*. Raises OSError, or termios.error if it is not a terminal."""
         self._descriptor = descriptor
         self.before: list[Any] = termios.tcgetattr(descriptor)
         end, self._pipe = os.pipe()
@@ -43,19 +43,19 @@ class TerminalModes:
             os.close(end)
 
     def await_gdb(self, pid: int) -> None:
-        """Have the modes put back only when process *pid* has gone: it sets them too."""
+        """Delay restoring until process *pid*, which also sets modes, has ended."""
         self._tell(f"gdb {pid}")
 
     def note_ours(self) -> None:
-        """Have the modes put back only where they are still what they are now."""
+        """Restore the modes only if they are still the current ones."""
         self._tell(f"ours {as_stty(termios.tcgetattr(self._descriptor))}")
 
     def restore(self) -> None:
-        """Put them back."""
+        """Restore them."""
         termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self.before)
 
     def close(self) -> None:
-        """Let them be whatever they are: the shell ends."""
+        """End the shell without restoring the modes."""
         self._tell("end")
         os.close(self._pipe)
         if self._keeper is not None:

@@ -1,4 +1,4 @@
-"""The threads of a process as /proc shows them: whether one sleeps in a system call, and which have run."""
+"""The threads of a process in /proc: whether one sleeps in a system call, and which have run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _SLEEPS = {
     "x86_64": {35, 230},  # nanosleep, clock_nanosleep: they end by themselves
     "aarch64": {101, 115},
 }
-_RESTART = {"x86_64": 219, "aarch64": 128}  # how the kernel goes on with a sleep that was interrupted
+_RESTART = {
+    "x86_64": 219,
+    "aarch64": 128,
+}  # the system call by which the kernel continues an interrupted sleep
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 _SWITCHES = lazy_pattern(r"ctxt_switches:\s+(\d+)")
 _MACHINE = platform.machine()
@@ -39,12 +42,12 @@ class Blocked(NamedTuple):
 
     @property
     def ends_by_itself(self) -> bool:
-        """Whether it is a mere sleep, which no other thread can end."""
+        """Whether it is a plain sleep, which no other thread can end."""
         return self.number in _SLEEPS.get(_MACHINE, ())
 
 
 def parse_syscall(text: str) -> Optional[Blocked]:
-    """Return what /proc/PID/task/TID/syscall says; None for a thread that runs or is in no call."""
+    """Parse /proc/PID/task/TID/syscall; None for a thread that runs or is not in a call."""
     words = text.split()
     if len(words) < 9:  # "running", or "-1 SP PC" outside of any call
         return None
@@ -52,7 +55,7 @@ def parse_syscall(text: str) -> Optional[Blocked]:
 
 
 class ThreadEye:
-    """Looks at one thread again and again, with its files kept open."""
+    """Reads one thread repeatedly, with its files kept open."""
 
     def __init__(self, pid: int, tid: int) -> None:
         self.tid = tid
@@ -69,13 +72,13 @@ class ThreadEye:
         return found if stat and stat.rpartition(b")")[2].split()[:1] == [b"S"] else None
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self._syscall.close()
         self._stat.close()
 
 
 def can_see_calls(pid: int) -> bool:
-    """Tell whether this user may read what *pid* sleeps in."""
+    """Tell whether this user may read the system call that *pid* sleeps in."""
     try:
         Path(f"/proc/{pid}/task/{pid}/syscall").read_text()
     except OSError:
@@ -84,7 +87,7 @@ def can_see_calls(pid: int) -> bool:
 
 
 def own_tid(pid: int, tid: int) -> int:
-    """Return the number that thread *tid* of *pid* has for itself, in its own PID namespace."""
+    """Return the number of thread *tid* of *pid* in its own PID namespace."""
     try:
         status = text_of(f"/proc/{pid}/task/{tid}/status")
     except OSError:
@@ -96,17 +99,17 @@ def own_tid(pid: int, tid: int) -> int:
 class Activity(NamedTuple):
     """The progress of a thread: its counters at one moment."""
 
-    switches: int  # how often it gave up its processor
-    where: str  # the system call and registers it stands in
-    faults: int = 0  # how many pages it was given
+    switches: int  # number of voluntary context switches
+    where: str  # its current system call and registers
+    faults: int = 0  # number of page faults
 
 
-# Let go by a debugger and stopped again, a thread that goes on waiting gives up its processor twice.
+# A waiting thread that a debugger resumes and stops again makes two context switches.
 _IDLE_SWITCHES = 2
 
 
 def activities(pid: int) -> dict[int, Activity]:
-    """Return how far each thread of *pid* has come; unreadable ones are left out."""
+    """Return the progress of each thread of *pid*; unreadable ones are omitted."""
     found = {}
     for tid in thread_ids(pid):
         folder = f"/proc/{pid}/task/{tid}"
@@ -120,7 +123,7 @@ def activities(pid: int) -> dict[int, Activity]:
 
 
 def switch_counts(pid: int) -> dict[int, int]:
-    """Return how often each thread of *pid* has given up its processor: at each stop once more."""
+    """Return the voluntary context switches of each thread of *pid*; each stop adds one."""
     counts = {}
     for tid in thread_ids(pid):
         with contextlib.suppress(OSError):  # it has just ended
@@ -133,9 +136,9 @@ def _switches(folder: str) -> int:
 
 
 def ran_between(before: dict[int, Activity], after: dict[int, Activity]) -> list[int]:
-    """Return the threads (tids) that got somewhere: elsewhere now, given pages, or more than woken and waiting again.
+    """Return the threads (tids) that made progress: moved, had page faults, or did more than wake and wait again.
 
-    One that was woken while a debugger held it, and waits again in the same place, may be missed.
+    A thread that was woken while a debugger held it, and waits again in the same place, may be missed.
     """
     return sorted(
         tid
@@ -149,7 +152,7 @@ def ran_between(before: dict[int, Activity], after: dict[int, Activity]) -> list
 
 
 def has_run(pid: int, tid: int) -> bool:
-    """Tell whether the new thread *tid* has got anywhere: a debugger may hold it where it was made."""
+    """Tell whether the new thread *tid* has made progress: a debugger may hold it at its creation."""
     found = activities(pid).get(tid)
     return found is None or found.faults > 0 or found.switches > _IDLE_SWITCHES
 
@@ -163,24 +166,24 @@ def thread_name(pid: int, tid: int) -> str:
 
 
 def thread_count(pid: int) -> int:
-    """Return how many threads *pid* has; 0 when it has gone."""
+    """Return the number of threads of *pid*; 0 if it has ended."""
     return len(thread_ids(pid))
 
 
 def _moved(before: str, after: str) -> bool:
-    """Tell whether a thread, let go and stopped again, stands in another place than before."""
+    """Tell whether a thread, resumed and stopped again, is in another place than before."""
     old, new = before.split(), after.split()
     if len(new) == 9 and old[-2:] == new[-2:]:
         number = int(new[0])
         if number == _RESTART.get(_MACHINE):
             return False
         if number in _SLEEPS.get(_MACHINE, ()):
-            return True  # going on with the former sleep would be a restart: this one is new
+            return True  # continuing the former sleep would be a restart: this one is new
     return old != new
 
 
 def is_ending(pid: int) -> bool:
-    """Tell whether all threads of *pid* are dead and only wait to be noticed."""
+    """Tell whether all threads of *pid* have ended and only wait to be collected."""
     try:
         stats = [text_of(f"/proc/{pid}/task/{tid}/stat") for tid in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208
     except OSError:
@@ -189,15 +192,15 @@ def is_ending(pid: int) -> bool:
 
 
 def faults_by_thread(pid: int) -> dict[int, int]:
-    """Return how many pages each living thread of *pid* has been given."""
+    """Return the page faults of each living thread of *pid*."""
     counts = {tid: page_faults(pid, tid) for tid in thread_ids(pid)}
     return {tid: count for tid, count in counts.items() if count is not None}
 
 
 def page_faults(pid: int, tid: Optional[int] = None) -> Optional[int]:
-    """Return how many pages thread *tid* of *pid* has been given; without *tid* all threads, also those that ended.
+    """Return the page faults of thread *tid* of *pid*; without *tid* of all threads, including ended ones.
 
-    None when it has gone.
+    None if it has ended.
     """
     path = f"/proc/{pid}/stat" if tid is None else f"/proc/{pid}/task/{tid}/stat"
     try:
@@ -206,7 +209,7 @@ def page_faults(pid: int, tid: Optional[int] = None) -> Optional[int]:
         return None
     try:
         words = os.read(descriptor, _STAT_BYTES).rpartition(b")")[2].split(None, 10)
-        return int(words[7]) + int(words[9])  # with those that were read from a disk or swapped in
+        return int(words[7]) + int(words[9])  # including pages read from a disk or swapped in
     except (OSError, ValueError, IndexError):
         return None
     finally:
