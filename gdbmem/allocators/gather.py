@@ -1,4 +1,4 @@
-"""Reading many short pieces of memory that lie scattered: in numpy, with few and large reads."""
+"""Reading many short, scattered pieces of memory with few large reads, in numpy."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 from gdbmem.arrays import import_numpy
 from gdbmem.model.memory import Memory, MemoryUnreadable
 
-_APART = 1 << 14  # bytes between two pieces that are read over rather than left out
-_RUN = 1 << 25  # bytes that are read at once
+_APART = 1 << 14  # largest gap, in bytes, between two pieces that are read together
+_RUN = 1 << 25  # bytes read at once
 
 
 def gather(memory: Memory, addresses: Any, size: int) -> tuple[Any, Any]:
@@ -24,9 +24,9 @@ def gather(memory: Memory, addresses: Any, size: int) -> tuple[Any, Any]:
 
 
 def gather_words(memory: Memory, addresses: Any, wanted: Sequence[int]) -> tuple[list[Any], Any]:
-    """Return for each number in *wanted* that word (8 bytes, signed) behind all *addresses*, and which could be read.
+    """Return word number N (8 bytes, signed) from all *addresses* for each N in *wanted*, and which could be read.
 
-    What lies at an address that is not a multiple of 8 is not read.
+    Addresses that are not a multiple of 8 are not read.
     """
     np = import_numpy()
     columns = [np.zeros(len(addresses), np.int64) for _ in wanted]
@@ -43,7 +43,7 @@ def gather_words(memory: Memory, addresses: Any, wanted: Sequence[int]) -> tuple
 
 
 def _runs(memory: Memory, addresses: Any, size: int) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield memory, from a multiple of 8 on, with the offsets of pieces in it and their places in *addresses*."""
+    """Yield memory, from a multiple of 8 on, with the offsets of pieces in it and their indexes in *addresses*."""
     np = import_numpy()
     addresses = np.asarray(addresses, np.int64)
     order = np.argsort(addresses)
@@ -58,7 +58,7 @@ def _runs(memory: Memory, addresses: Any, size: int) -> Iterator[tuple[Any, Any,
 
 
 def _read(memory: Memory, addresses: Any, places: Any, size: int) -> Iterator[tuple[Any, Any, Any]]:
-    """Read pieces that lie near each other in one go; in halves where something between can't be read."""
+    """Read nearby pieces at once; in halves if something between them can't be read."""
     np = import_numpy()
     begin = int(addresses[0]) // 8 * 8
     try:

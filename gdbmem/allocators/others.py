@@ -1,4 +1,4 @@
-"""Allocators that are not glibc's: recognised by their library, the name of a mapping, or their own headers."""
+"""Allocators other than glibc's: recognised by their library, the name of a mapping, or their own headers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gdbmem.model.memory import Memory
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass, field
 
-# What replaces malloc: all anonymous memory that nobody else claims is theirs.
+# Replacements of malloc: all unclaimed anonymous memory is theirs.
 _REPLACEMENTS = (
     (lazy_pattern(r"/libtcmalloc[^/]*\.so"), "tcmalloc"),
     (lazy_pattern(r"/libjemalloc[^/]*\.so"), "jemalloc"),
     (lazy_pattern(r"/libmimalloc[^/]*\.so"), "mimalloc"),
     (lazy_pattern(r"/libc_malloc_debug\.so"), "glibc's libc_malloc_debug"),
 )
-# What their messages begin with, in a file that one of them is linked into.
+# The beginnings of their messages, in a file that one of them is linked into.
 _MARKS = (
     (b"<jemalloc>: ", "jemalloc"),
     (b"tcmalloc: large alloc", "tcmalloc"),
@@ -27,8 +27,8 @@ _MARKS = (
     (b"mimalloc: ", "mimalloc"),
     (b"Scudo ERROR: ", "scudo"),
 )
-_PIECE, _PIECES = 1 << 22, 256  # of a file that is searched
-# Runtimes with a heap of their own beside malloc.
+_PIECE, _PIECES = 1 << 22, 256  # bytes of a file that are searched
+# Runtimes with a separate heap besides malloc.
 _RUNTIMES = (
     (lazy_pattern(r"/libjvm\.so"), "jvm"),
     (lazy_pattern(r"/(node|nodejs|electron|chrom(e|ium))$|/lib(v8|node)[^/]*\.so"), "v8"),
@@ -59,9 +59,9 @@ _GO_ARENAS = (0xC000000000, 0xE000000000)
 
 @dataclass
 class Recognised:
-    """The other allocators that were found."""
+    """The other allocators found."""
 
-    replacement: Optional[str] = None  # took malloc's place
+    replacement: Optional[str] = None  # replaced malloc
     runtime: Optional[str] = None
     is_go: bool = False
     linked_into: str = ""  # the file that the replacement is part of
@@ -79,12 +79,12 @@ def recognise(memory: Memory, mappings: Sequence[Mapping]) -> Recognised:
 
 
 def replacement_among(files: Iterable[str]) -> Optional[str]:
-    """Return the allocator that has taken malloc's place where *files* are mapped; None: no known one has."""
+    """Return the allocator in *files* that has replaced malloc; None: no known one."""
     return _first(_REPLACEMENTS, files)
 
 
 def linked_in(program: BinaryIO) -> Optional[str]:
-    """Return the allocator that is linked into the file *program*; None: no known one is, in its first GiB."""
+    """Return the allocator that is linked into the first GiB of the file *program*; None: no known one."""
     found: set[str] = set()
     text = b""
     for _ in range(_PIECES):
@@ -97,7 +97,7 @@ def linked_in(program: BinaryIO) -> Optional[str]:
 
 
 def runtime_among(files: Iterable[str]) -> Optional[str]:
-    """Return the runtime with a heap of its own beside malloc's, where *files* are mapped; None: no known one."""
+    """Return the runtime in *files* with a separate heap besides malloc's; None: no known one."""
     return _first(_RUNTIMES, files)
 
 

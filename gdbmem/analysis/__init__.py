@@ -1,1 +1,1 @@
-"""Readings to findings: diff, fold, prune."""
+"""Analysis of readings: diffs, folding, pruning, verdicts."""

@@ -1,4 +1,4 @@
-"""Two leak searches, one after the other: what is lost, and by how much it has changed."""
+"""Two consecutive leak searches: the lost memory, and its change."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from gdbmem.records import replace
 
 
 def with_changes(found: LeakSearch, changed: LeakSearch, *, since: str) -> LeakSearch:
-    """Return *found* with the deltas of *changed*, which lists only the records that are not as before.
+    """Return *found* with the deltas of *changed*, which lists only the changed records.
 
-    Both are of one moment. *since* is what the deltas are against, in words; "": the program's start.
+    Both are of one moment. *since* describes the base of the deltas; "": the program's start.
     """
     deltas = {(record.kind, tuple(record.frames)): record for record in changed.records}
     records = [
@@ -27,13 +27,13 @@ def _with_delta(record: LeakRecord, change: Optional[LeakRecord]) -> LeakRecord:
 
 
 def lost_bytes(search: LeakSearch) -> int:
-    """Return the bytes that no pointer reaches for certain: directly lost, and what only those point to."""
+    """Return the bytes that are certainly unreachable: definitely and indirectly lost."""
     definite, indirect, _ = (sum(r.bytes for r in search.records if r.kind == kind) for kind in LOST)
     return definite + indirect
 
 
 def ranked(search: LeakSearch) -> list[LeakRecord]:
-    """Return the records, those that a mended line would free most bytes of first."""
+    """Return the records, sorted by the bytes that fixing the line would free, largest first."""
     order = {kind: rank for rank, kind in enumerate((LOST[0], LOST[2], LOST[1]))}
     return sorted(
         search.records,

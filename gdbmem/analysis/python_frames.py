@@ -1,4 +1,4 @@
-"""Python frames between the native ones of the same thread at the same moment."""
+"""Merging the Python frames of a thread with its native ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gdbmem.model.python import PythonCall
 
 _LOOP = "_PyEval_EvalFrameDefault"  # the interpreter's loop, in all versions since 3.6
 _INTERFACE = ("_Py", "Py", "vectorcall", "cfunction_", "method_vectorcall", "object_vacall")
-INTERPRETER = "interpreter"  # the object of a frame that stands for several of the interpreter's own
+INTERPRETER = "interpreter"  # the object of a frame that represents several of the interpreter's own
 
 
 def interleave(
@@ -22,11 +22,11 @@ def interleave(
 ) -> list[Frame]:
     """Return the frames of one thread, innermost first: Python frames in place of the interpreter's loop.
 
-    A native frame is the loop where the interpreter's own word of where it was entered lies in it (since 3.12, and
-    with *stack_pointers*, one for each of *native*), else by its name: a compiler may move the loop into its caller,
-    and leave each instruction as a function of its own. It stands for one Python frame that C called and those that
-    this one called in the loop itself. With *fold* the interpreter's other frames become one, which names the
-    function that Python called. Python frames that no loop was found for come last, so that none is lost.
+    A native frame is the loop if the interpreter's record of its entry is in it (since 3.12, and with *stack_pointers*,
+    one for each of *native*), else by its name: a compiler may inline the loop into its caller, or make each
+    instruction a separate function. It corresponds to one Python frame called from C and those that this one called in
+    the loop itself. With *fold* the interpreter's other frames become one, which names the function that Python called.
+    Python frames for which no loop was found come last, so that none is lost.
     """
     left = list(calls)
     found: list[Frame] = []
@@ -59,12 +59,12 @@ def _loops(native: Sequence[Frame], calls: Sequence[PythonCall], stack_pointers:
 
 
 def is_loop(frame: Frame) -> bool:
-    """Tell whether *frame* is the interpreter's loop; a part that the compiler moved away is that, too."""
+    """Tell whether *frame* is the interpreter's loop, or a part of it that the compiler moved away."""
     return frame.function is not None and frame.function.partition(".")[0] == _LOOP and not frame.inlined
 
 
 def is_interpreters(frame: Frame) -> bool:
-    """Tell whether *frame* lies in the file of the interpreter itself."""
+    """Tell whether *frame* is in the file of the interpreter itself."""
     name = PurePath(frame.object or "").name
     return name.startswith(("libpython", "python")) and not name.endswith(".py")
 
@@ -85,6 +85,6 @@ def _folded(frames: Sequence[Frame]) -> list[Frame]:
         return list(frames)
     count = f"{len(frames)} frames of the interpreter"
     names = [one.function for one in frames if one.function]
-    # What Python calls says more than the interface that it is called through.
+    # The function that Python calls is more informative than the interface that it is called through.
     name = next((one for one in names if not one.startswith(_INTERFACE)), names[0] if names else None)
     return [Frame(f"{name} … ({count})" if name else count, None, None, INTERPRETER)]

@@ -27,7 +27,7 @@ class Change:
 
 
 def changes(before: PythonObjects, after: PythonObjects) -> list[Change]:
-    """Return the types of which there are more or fewer bytes or objects in *after*, the largest change first."""
+    """Return the types whose bytes or objects changed in *after*, the largest change first."""
     old = {one.type: one for one in before.types}
     new = {one.type: one for one in after.types}
     rows = [

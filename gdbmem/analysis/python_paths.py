@@ -1,4 +1,4 @@
-"""Paths to Python objects, put together where they are alike: the same root, then the same types in the same order."""
+"""Paths to Python objects, merged if they are alike: the same root, then the same types in the same order."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from gdbmem.allocators.cpython.reach import Reach
 from gdbmem.arrays import import_numpy
 from gdbmem.records import dataclass, field
 
-_NESTED = 4  # containers in containers are told apart up to here
+_NESTED = 4  # containers in containers are distinguished up to this depth
 _NO_SPACE, _OWNER, _NAMES = 0, 1, 2  # of names: a module or a class, and its dict
 
 
 @dataclass
 class PathStep:
-    """Objects that are reached alike; what is not an object belongs to the step before."""
+    """Objects reached in the same way; blocks that are not objects belong to the previous step."""
 
     before: Optional[int]  # number of the step that leads here
     node: int  # the first of them; beyond the nodes: a root
@@ -24,12 +24,12 @@ class PathStep:
     space: int = _NO_SPACE
     count: int = 0
     repeats: bool = False  # some are reached through others of the same type
-    is_named: bool = False  # what follows a module's or class's dict is a step of its own
+    is_named: bool = False  # the object after a module's or class's dict is a separate step
 
 
 @dataclass(frozen=True)
 class Kinds:
-    """Numbers of the types whose objects are told apart by name, of dicts, and of all containers."""
+    """Numbers of the types whose objects are distinguished by name, of dicts, and of all containers."""
 
     spaces: frozenset[int]  # modules and classes
     dicts: frozenset[int]
@@ -90,7 +90,7 @@ class Paths:
         return kind >= 0 and (kind in self._kinds.spaces or self.steps[before].space == _NAMES)
 
     def _step(self, node: int, before: int, kind: int) -> int:
-        """Return the step of *node*, which the step *before* leads to; a new one where there is none yet."""
+        """Return the step of *node* after the step *before*; a new one if there is none yet."""
         if self._is_told_apart(before, kind):
             space = _OWNER if kind in self._kinds.spaces else _NO_SPACE
             return self._new(PathStep(None if before < 0 else before, node, kind, space, is_named=True))
@@ -137,7 +137,7 @@ class PathSums:
 
 
 def sum_paths(nodes: Nodes, reach: Reach, paths: Paths, targets: Any) -> PathSums:
-    """Return the objects, their bytes, and those of what hangs on them by their steps."""
+    """Return, by step, the objects, their bytes, and the bytes of other blocks that they lead to."""
     np = import_numpy()
     sums = PathSums()
     reached = targets[paths.step_of[targets] >= 0]
@@ -157,9 +157,9 @@ def sum_paths(nodes: Nodes, reach: Reach, paths: Paths, targets: Any) -> PathSum
 
 
 def direct_holders(nodes: Nodes, reach: Reach, first: Any, to: Any, targets: Any) -> dict[int, Sequence[int]]:
-    """Return the references to *targets* by the type of what holds them, and how many such holders there are.
+    """Return the references to *targets* by the type of their holders, and the number of such holders.
 
-    -1 is what belongs to no object. *first* and *to* are the references.
+    -1 is memory that belongs to no object. *first* and *to* are the references.
     """
     np = import_numpy()
     is_target = np.zeros(len(nodes), bool)

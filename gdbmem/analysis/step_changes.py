@@ -29,14 +29,14 @@ class StepChange:
 
     @property
     def delta_bytes(self) -> Optional[int]:
-        """By how much more it changed memory in the second one; None where one of the two is unknown."""
+        """The difference of its memory changes in the two recordings; None if one of them is unknown."""
         if any(one is not None and one.unknown_hits for one in (self.before, self.after)):
             return None
         return _bytes(self.after) - _bytes(self.before)
 
 
 def compare_steps(before: Iterable[StepSum], after: Iterable[StepSum], by: str = "line") -> list[StepChange]:
-    """Return how the sums of two recordings, both by line, differ by line, function or file; largest first."""
+    """Return the differences of the sums of two recordings, both by line; by line, function or file; largest first."""
     old, new = _grouped(before, by), _grouped(after, by)
     rows = [StepChange(old.get(key), new.get(key)) for key in {**old, **new}]
     changed = [row for row in rows if row.delta_bytes != 0 or _hits(row.before) != _hits(row.after)]
@@ -44,7 +44,7 @@ def compare_steps(before: Iterable[StepSum], after: Iterable[StepSum], by: str =
 
 
 def known_bytes(sums: Sequence[StepSum]) -> int:
-    """Return what *sums* are known to have changed."""
+    """Return the known change of *sums*."""
     return sum(one.delta_bytes for one in sums)
 
 

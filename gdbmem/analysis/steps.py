@@ -23,10 +23,10 @@ class StepSum:
     own_bytes: int = 0  # in steps during which no other thread ran
     shared_bytes: int = 0
     shared_hits: int = 0
-    others_bytes: int = 0  # what other threads changed meanwhile; not part of the others
-    doubtful_hits: int = 0  # steps of which other threads may have done some
+    others_bytes: int = 0  # changes by other threads meanwhile; not part of the other sums
+    doubtful_hits: int = 0  # steps whose change may include that of other threads
     heap_bytes: Optional[int] = None
-    inexact_hits: int = 0  # steps whose delta is known, and not exact
+    inexact_hits: int = 0  # steps whose delta is known but not exact
     unknown_hits: int = 0  # steps whose delta is unknown
 
     @property
@@ -36,12 +36,12 @@ class StepSum:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether nothing is known of what the steps did."""
+        """Whether the changes of all steps are unknown."""
         return self.hits == self.unknown_hits
 
     @property
     def changed_anything(self) -> bool:
-        """Whether it is known to have changed something, or what it did isn't known."""
+        """Whether it changed something, or its change is unknown."""
         return bool(self.delta_bytes or self.heap_bytes or self.others_bytes or self.unknown_hits)
 
 

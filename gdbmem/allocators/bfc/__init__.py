@@ -1,1 +1,1 @@
-"""Best-fit allocators with coalescing (TensorFlow, XLA, onnxruntime), read from memory; device memory never is."""
+"""Best-fit allocators with coalescing (TensorFlow, XLA, onnxruntime), read from memory; device memory is not read."""

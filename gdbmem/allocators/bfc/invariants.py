@@ -1,4 +1,4 @@
-"""The rules that hold in a sound BFC allocator, and which of them one breaks."""
+"""The invariants of a BFC allocator, and checks for violations."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check_handles(raw: RawPool, order: Sequence[int], regions: Sequence[Region]) -> Iterator[Violation]:
-    """Yield where a region's handles don't name the chunks that the walk has met."""
+    """Yield the places where a region's handles don't match the chunks found by the walk."""
     step = raw.layout.chunk_stride >> 3
     addresses = raw.slots[3::step]
     for region, handles in zip(regions, raw.handles):
@@ -36,7 +36,7 @@ def _entry(handles: Sequence[int], offset: int) -> Optional[int]:
 
 
 def check_allocator(allocator: Allocator, next_id: Optional[int]) -> Iterator[Violation]:
-    """Yield each rule that is broken, the first contradiction of each kind, in a fixed order."""
+    """Yield each violated rule, with the first contradiction of each kind, in a fixed order."""
     if not allocator.is_complete:
         return
     yield from _sums(allocator)

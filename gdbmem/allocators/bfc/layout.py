@@ -1,7 +1,7 @@
-"""Where the members of a BFC allocator stand in its object: found by what they must hold, never by a version.
+"""Offsets of the members of a BFC allocator's object, found by their possible contents, never by a version.
 
-The 21 sizes of the bins give the object away; what follows them is checked against what it points to. An object that
-contradicts itself is refused, with what was recognised.
+The 21 sizes of the bins identify the object; the members after them are checked against the data that they point to.
+An inconsistent object is refused, with the recognised parts.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from gdbmem.model.bfc.pools import BINS, ONNXRUNTIME, SMALLEST, TENSORFLOW, bin_
 from gdbmem.model.memory import Memory, MemoryUnreadable
 from gdbmem.records import dataclass, replace
 
-BEHIND_BINS = 1024  # bytes of an object that may hold what follows the bins
+BEHIND_BINS = 1024  # bytes of an object that may contain the members after the bins
 _BEFORE_BINS = 256
 _PAGE = 4096
 _BIN_STRIDES = range(16, 129, 8)
@@ -31,7 +31,7 @@ ABSL, NSYNC, PTHREAD = "absl", "nsync", "pthread"  # mutexes
 
 
 class LayoutUnknown(TargetError):  # noqa: N818  (what it says is the condition)
-    """An object that is, or once was, a BFC allocator, and could not be recognised as a whole."""
+    """An object that is, or was, a BFC allocator, and could not be recognised completely."""
 
     def __init__(self, address: int, recognised: str, missing: str) -> None:
         super().__init__(
@@ -43,7 +43,7 @@ class LayoutUnknown(TargetError):  # noqa: N818  (what it says is the condition)
 
 @dataclass(frozen=True)
 class StatsLayout:
-    """Where the counters stand, in bytes from the beginning of the object."""
+    """Offsets of the counters, in bytes from the beginning of the object."""
 
     allocations: int
     in_use: int
@@ -55,9 +55,9 @@ class StatsLayout:
 
 @dataclass(frozen=True)
 class Layout:
-    """Offsets in bytes from the beginning of the object; None is what this version doesn't have, or isn't known."""
+    """Offsets in bytes from the beginning of the object; None for members that this version lacks, or unknown ones."""
 
-    class_name: str  # demangled; "" where there is no type information
+    class_name: str  # demangled; "" without type information
     kind: str
     bins: int
     bin_stride: int
@@ -76,7 +76,7 @@ class Layout:
     started_backpedal: Optional[int] = None
     garbage_collection: Optional[int] = None
     name: Optional[int] = None
-    name_is_pointer: bool = False  # to characters
+    name_is_pointer: bool = False  # pointer to characters
     mutex: Optional[int] = None
     mutex_kind: str = ""
     next_id: Optional[int] = None
@@ -99,7 +99,7 @@ class Layout:
 
 @dataclass(frozen=True)
 class _Object:
-    """The bytes of what may be an allocator."""
+    """The bytes of a possible allocator."""
 
     memory: Memory
     address: int
@@ -113,7 +113,7 @@ class _Object:
 
     @property
     def bins_start(self) -> int:
-        """Where the member before the bins ends, in whole words: bins are characters, and may stand between two."""
+        """End of the member before the bins, in whole words: bins are characters, and may be between two words."""
         return self.bins + 7 & -8
 
     @property
@@ -125,7 +125,7 @@ class _Object:
 
 
 def find_bins(words: array[int]) -> Optional[tuple[int, int]]:
-    """Return where in *words* the sizes of all bins stand, and how far apart, both in bytes; None where they don't."""
+    """Return the offset and the spacing, in bytes, of the sizes of all bins in *words*; None if they are not there."""
     data = words.tobytes()
     for shift in (0, 4):
         shifted = array("Q")
@@ -144,7 +144,7 @@ _SIZES = [bin_floor(number) for number in range(BINS)]
 
 
 def calibrate(memory: Memory, address: int, class_name: str) -> Layout:
-    """Return the layout of the allocator at *address*; raises LayoutUnknown with what was recognised."""
+    """Return the layout of the allocator at *address*; raises LayoutUnknown with the recognised parts."""
     longest = _BEFORE_BINS + BINS * _BIN_STRIDES[-1] + BEHIND_BINS
     words = read_words(memory, address, longest)
     found = find_bins(words)
@@ -159,7 +159,7 @@ def calibrate(memory: Memory, address: int, class_name: str) -> Layout:
         if layout is None:
             continue
         if words[regions >> 3] == words[(regions >> 3) + 1]:
-            # Vectors without elements may be anything: the counters have to say that nothing was ever in use.
+            # Vectors without elements are ambiguous: the counters have to show that nothing was ever in use.
             if words[regions >> 3] or layout.stats is None or not subject.word(layout.stats.peak):
                 empty = empty or replace(layout, mutex=None)
             continue
@@ -174,7 +174,7 @@ def calibrate(memory: Memory, address: int, class_name: str) -> Layout:
 
 
 def _with_vectors(subject: _Object, regions: int) -> Optional[Layout]:
-    """Return the layout in which the vector of regions stands at *regions*, that of chunks behind it."""
+    """Return the layout with the vector of regions at *regions*, followed by that of chunks."""
     chunks = regions + 24
     if not (_is_vector(subject, regions) and _is_vector(subject, chunks)):
         return None
@@ -212,7 +212,7 @@ def _is_vector(subject: _Object, offset: int) -> bool:
 
 
 def _limit(subject: _Object, chunks: int) -> Optional[tuple[int, int]]:
-    """Return where the limit and the copy of it among the counters stand.
+    """Return the offsets of the limit and of its copy among the counters.
 
     The limit is one of the two words before the bins; the counters have it too.
     """
@@ -234,12 +234,12 @@ def _is_onnxruntime(subject: _Object, limit_at: int) -> bool:
 
 
 def _stats(subject: _Object, kind: str, limit: int, chunks: int) -> StatsLayout:
-    """Return where the counters stand, by the place of the limit among them."""
+    """Return the offsets of the counters, from the offset of the limit among them."""
     if kind == TENSORFLOW:
         # An optional of C++14's Abseil has its flag before the value; sizes end with a byte of zeros.
         first = limit - (40 if subject.word(limit - 8) & 0xFF == 1 else 32)
         pool = None
-        # Behind the optional limit: reserved, its peak, an optional, the largest free block, the optional pool.
+        # After the optional limit: reserved, its peak, an optional, the largest free block, the optional pool.
         if subject.word(limit + 8) & 0xFF == 1 and limit + 64 < len(subject.words) * 8:
             pool = limit + 56 if subject.word(limit + 64) & 0xFF == 1 else None
         return StatsLayout(first, first + 8, first + 16, first + 24, pool)
@@ -253,7 +253,7 @@ def _stats(subject: _Object, kind: str, limit: int, chunks: int) -> StatsLayout:
 
 
 def _strides(subject: _Object, regions: int, chunks: int) -> Optional[tuple[int, int, int]]:
-    """Return the sizes of a region and a chunk, and where a region's handles are: by walking all regions."""
+    """Return the sizes of a region and a chunk, and the offset of a region's handles, by walking all regions."""
     begin, end = subject.words[regions >> 3 : (regions >> 3) + 2]
     first, last = subject.words[chunks >> 3 : (chunks >> 3) + 2]
     if begin == end:
@@ -301,13 +301,13 @@ def _chunk_stride(
         for size in _CHUNK_STRIDES
         if len(slots) * 8 % size == 0 and _chains_close(slots, size >> 3, firsts, bases)
     ]
-    if len(good) > 1:  # slots that are not used tell: with the used ones they are all
+    if len(good) > 1:  # checked by unused slots: with the used ones they are all
         good = [size for size in good if _accounts_for_all(slots, size >> 3, firsts, unused)] or good[:0]
     return good[0] if len(good) == 1 else None
 
 
 def _chains_close(slots: array[int], step: int, firsts: list[int], bases: array[int]) -> bool:
-    """Tell whether each region's first chunk begins where it does, and the next ones where the one before ends."""
+    """Tell whether each region's first chunk begins at its start, and each next one at the end of its predecessor."""
     count = len(slots) // step
     for handle, base in zip(firsts, bases):
         at = base
@@ -337,9 +337,9 @@ def _accounts_for_all(slots: array[int], step: int, firsts: list[int], unused: i
 
 
 def _tensorflow(subject: _Object, layout: Layout) -> Layout:
-    """Add what TensorFlow and XLA have between the bins and the regions."""
+    """Add the members of TensorFlow and XLA between the bins and the regions."""
     found: dict[str, object] = {}
-    if layout.limit == subject.bins_start - 16:  # 2026: the split rule stands between
+    if layout.limit == subject.bins_start - 16:  # 2026: the split rule is in between
         found["split_above"] = subject.bins_start - 8
     name = next((at for at in range(subject.bins_end, layout.regions, 8) if subject.text(at)), None)
     found["name"] = name
@@ -366,14 +366,14 @@ def _tensorflow(subject: _Object, layout: Layout) -> Layout:
 
 
 def _counts_regions_beside(subject: _Object, layout: Layout) -> bool:
-    """Tell whether the next region and the sum of the regions stand behind the bins, as until TensorFlow 2.10."""
+    """Tell whether the next region and the sum of the regions follow the bins, as until TensorFlow 2.10."""
     following, total = subject.words[subject.bins_end >> 3 : (subject.bins_end >> 3) + 2]
     is_sum = total == _pool_sum(subject, layout) and not subject.class_name.startswith("tsl::")
     return is_sum and following > 0 and following % SMALLEST == 0
 
 
 def _has_options(subject: _Object) -> bool:
-    """Tell whether three booleans and a fraction stand behind the bins."""
+    """Tell whether three booleans and a fraction follow the bins."""
     flags = subject.words[subject.bins_end >> 3 : (subject.bins_end >> 3) + 1].tobytes()
     (fraction,) = struct.unpack("<d", subject.words[(subject.bins_end >> 3) + 1 :][:1].tobytes())
     is_fraction = math.isfinite(fraction) and (fraction == 0 or 1e-6 <= fraction <= 1)
@@ -381,7 +381,7 @@ def _has_options(subject: _Object) -> bool:
 
 
 def _onnxruntime(subject: _Object, layout: Layout) -> Layout:
-    """Add what onnxruntime has around the bins, and behind the counters."""
+    """Add the members of onnxruntime around the bins, and after the counters."""
     found: dict[str, object] = {"next_region": subject.bins_end, "next_id": layout.chunks + 32}
     if layout.limit == subject.bins_start - 16:
         found["strategy"] = subject.bins_start - 8
@@ -416,7 +416,7 @@ def _replaced(layout: Layout, found: dict[str, object]) -> Layout:
 
 
 def read_words(memory: Memory, address: int, size: int) -> array[int]:
-    """Return *size* bytes from *address* as words; fewer where a mapping ends before."""
+    """Return *size* bytes from *address* as words; fewer if a mapping ends before."""
     try:
         data = memory.read(address, size)
     except MemoryUnreadable:
@@ -432,12 +432,12 @@ def read_words(memory: Memory, address: int, size: int) -> array[int]:
 
 
 def string_at(memory: Memory, address: int) -> str:
-    """Return the std::string of libstdc++ at *address*, new or old; "" where none of printable characters is there."""
+    """Return the std::string of libstdc++ at *address*, new or old ABI; "" if there is no printable string."""
     return _text(memory, address, is_old=False) or _text(memory, address, is_old=True)
 
 
 def characters_at(memory: Memory, address: int) -> str:
-    """Return the short text that the pointer at *address* leads to; "" where none of printable characters is there."""
+    """Return the short text at the pointer at *address*; "" if there is no printable string."""
     try:
         (pointer,) = struct.unpack("<Q", memory.read(address, 8))
         text, end, _ = memory.read(pointer, 32).partition(b"\0")
@@ -448,7 +448,7 @@ def characters_at(memory: Memory, address: int) -> str:
 
 def _text(memory: Memory, address: int, *, is_old: bool) -> str:
     try:
-        if is_old:  # one pointer; length, capacity and the count of owners stand before the text
+        if is_old:  # one pointer; length, capacity and the reference count precede the text
             (pointer,) = struct.unpack("<Q", memory.read(address, 8))
             size, capacity, owners = struct.unpack("<QQq", memory.read(pointer - 24, 24))
             is_sound = size <= capacity <= 16 * _LONGEST_NAME and -1 <= owners < 1 << 20

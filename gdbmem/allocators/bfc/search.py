@@ -1,6 +1,6 @@
 """Finding BFC allocators in memory: by the sizes of their 21 bins, and by the type information before them.
 
-No symbol is needed. An object without type information is named by the symbol of its vtable, where the caller has one.
+No symbol is needed. An object without type information is named by the symbol of its vtable, if the caller has one.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _NESTED = lazy_pattern(r"N((?:\d+\w+?)+)E$")
 
 @dataclass(frozen=True)
 class FoundObject:
-    """An object that has the bins of a BFC allocator."""
+    """An object with the bins of a BFC allocator."""
 
     address: int
-    class_name: str  # demangled; "" where it isn't known
+    class_name: str  # demangled; "" if unknown
 
 
 def find_objects(
@@ -39,7 +39,7 @@ def find_objects(
 ) -> Iterator[FoundObject]:
     """Yield the allocators in *areas*, in order of address.
 
-    *constants* tells whether an address is in what files hold and nobody writes, where vtables are. *vtable_name*
+    *constants* tells whether an address is in read-only data of files, which contains vtables. *vtable_name*
     returns the mangled class by its vtable's symbol, for programs without type information.
     """
     for at in _bins(memory, areas):
@@ -49,7 +49,7 @@ def find_objects(
 
 
 def _bins(memory: Memory, areas: Iterable[tuple[int, int]]) -> Iterator[int]:
-    """Yield where the first of 21 bins stands."""
+    """Yield the address of the first of 21 bins."""
     before = (BINS - 1) * _STRIDES[-1]
     for start, end in areas:
         for low in range(start, end, _PIECE):
@@ -60,7 +60,7 @@ def _bins(memory: Memory, areas: Iterable[tuple[int, int]]) -> Iterator[int]:
                 continue
             at = data.find(_LAST, low - begin)
             while at >= 0:
-                if (begin + at) % 4 == 0:  # characters to the compiler
+                if (begin + at) % 4 == 0:  # character arrays to the compiler
                     for stride in _STRIDES:
                         if _is_table(data, at, stride):
                             yield begin + at - (BINS - 1) * stride
@@ -68,7 +68,7 @@ def _bins(memory: Memory, areas: Iterable[tuple[int, int]]) -> Iterator[int]:
 
 
 def _is_table(data: bytes, last: int, stride: int) -> bool:
-    """Tell whether the bins before the one at *last* stand *stride* bytes apart."""
+    """Tell whether the bins before the one at *last* are *stride* bytes apart."""
     return last >= (BINS - 1) * stride and all(
         data[last - back * stride : last - back * stride + 8] == struct.pack("<Q", bin_floor(BINS - 1 - back))
         for back in range(1, BINS)
@@ -78,7 +78,7 @@ def _is_table(data: bytes, last: int, stride: int) -> bool:
 def _owner(
     memory: Memory, bins: int, constants: Callable[[int], bool], vtable_name: Callable[[int], str]
 ) -> Optional[FoundObject]:
-    """Return the object whose bins stand at *bins*: what points to a vtable, nearest before them."""
+    """Return the object with the bins at *bins*: it begins at the nearest pointer to a vtable before them."""
     bins &= -8
     try:
         data = memory.read(bins - _FARTHEST, _FARTHEST)
@@ -95,7 +95,7 @@ def _owner(
 
 
 def class_of(memory: Memory, vtable: int, constants: Callable[[int], bool]) -> str:
-    """Return the class that a pointer to *vtable* says an object has, by its type information; "" where it has none."""
+    """Return the class of objects with *vtable*, by its type information; "" if it has none."""
     try:
         (top, info) = struct.unpack("<QQ", memory.read(vtable - 16, 16))
         if top or info % 8 or not constants(info):
@@ -110,7 +110,7 @@ def class_of(memory: Memory, vtable: int, constants: Callable[[int], bool]) -> s
 
 
 def class_name(mangled: str) -> str:
-    """Return N3tsl12BFCAllocatorE as tsl::BFCAllocator; "" for what is neither that nor a plain name."""
+    """Return N3tsl12BFCAllocatorE as tsl::BFCAllocator; "" for other forms except plain names."""
     nested = _NESTED.match(mangled)
     rest = nested[1] if nested else mangled
     parts = []

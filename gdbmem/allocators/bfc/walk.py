@@ -1,6 +1,6 @@
-"""Reading a BFC allocator: its raw bytes while the process stands still, and what they say afterwards.
+"""Reading a BFC allocator: its raw bytes while the process is stopped, and decoding them afterwards.
 
-What chunks point to is device memory, or the program's data: it is never read.
+The memory of the chunks is device memory, or the program's data, and is never read.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ from gdbmem.model.memory import Memory
 from gdbmem.records import dataclass, replace
 from gdbmem.text import plural
 
-_MOST_HANDLE_BYTES = 16 << 20  # read to be checked: more takes the process longer than it is worth
-_SPARE_BYTES = 1 << 12  # so much may come before the process stands still
+_MOST_HANDLE_BYTES = 16 << 20  # read for checks: more is not worth the longer stop of the process
+_SPARE_BYTES = 1 << 12  # growth allowed for until the process is stopped
 _SIGN = 1 << 63
 
 
@@ -59,7 +59,7 @@ class RawPool:
     regions: array[int]
     slots: array[int]  # of chunks
     firsts: Sequence[int]  # handles, one for each region
-    handles: Sequence[Optional[array[int]]]  # all of a region's, where they were read
+    handles: Sequence[Optional[array[int]]]  # all of a region's, if they were read
     name: str
 
     def word(self, offset: int) -> int:
@@ -67,7 +67,7 @@ class RawPool:
 
     @property
     def lock_owner(self) -> Optional[int]:
-        """The thread that holds the mutex; 0 where that isn't known, None where nobody does."""
+        """The thread that holds the mutex; 0 if unknown, None if nobody does."""
         return _lock_owner(self.layout, self.object)
 
 
@@ -90,10 +90,10 @@ def _lock_owner(layout: Layout, data: bytes) -> Optional[int]:
 
 
 class Buffers:
-    """Memory for what is read of an allocator, made before its process has to wait."""
+    """Buffers for the data of an allocator, allocated before its process is stopped."""
 
     def __init__(self, sizes: Iterable[int] = ()) -> None:
-        """Take *sizes*, the bytes that will be read, in the order of reading."""
+        """Allocate for *sizes*, the bytes that will be read, in the order of reading."""
         self._made = deque(array("Q", bytes((size + size // 16 + _SPARE_BYTES) & -8)) for size in sizes)
 
     @property
@@ -113,7 +113,7 @@ class Buffers:
 
 
 def prepare(memory: Memory, address: int, layout: Layout) -> Buffers:
-    """Return buffers for what capture() reads of the allocator at *address*, which may go on meanwhile."""
+    """Return buffers for capture() of the allocator at *address*, which may run meanwhile."""
     data = memory.read(address, layout.size)
     begin, end = struct.unpack_from("<QQ", data, layout.regions)
     first, last = struct.unpack_from("<QQ", data, layout.chunks)
@@ -124,7 +124,7 @@ def prepare(memory: Memory, address: int, layout: Layout) -> Buffers:
 
 
 def _handle_bytes(rows: Iterable[tuple[int, int, int]]) -> Iterator[int]:
-    """Yield how many bytes of each region's handles are read; 0: they are too many."""
+    """Yield the number of bytes to read of each region's handles; 0: too many."""
     left = _MOST_HANDLE_BYTES
     for _, size, _ in rows:
         wanted = -(-size // SMALLEST) * 8
@@ -133,9 +133,9 @@ def _handle_bytes(rows: Iterable[tuple[int, int, int]]) -> Iterator[int]:
 
 
 def capture(memory: Memory, address: int, layout: Layout, buffers: Optional[Buffers] = None) -> RawPool:
-    """Read all that the allocator at *address* says of itself, into *buffers* where they are large enough.
+    """Read all data of the allocator at *address*, into *buffers* if they are large enough.
 
-    Raises MemoryUnreadable, and LayoutUnknown where it is an allocator no more.
+    Raises MemoryUnreadable, and LayoutUnknown if it is no longer an allocator.
     """
     buffers = buffers or Buffers()
     data = memory.read(address, layout.size)
@@ -160,7 +160,7 @@ def capture(memory: Memory, address: int, layout: Layout, buffers: Optional[Buff
 
 
 def decode(raw: RawPool, source: str) -> Allocator:
-    """Return the allocator that *raw* is, with every rule that it breaks."""
+    """Decode *raw* to an allocator, with every rule that it violates."""
     layout = raw.layout
     order, regions, violations = _walk(raw)
     chunks = _columns(raw, order)
@@ -188,7 +188,7 @@ def decode(raw: RawPool, source: str) -> Allocator:
 
 
 def _walk(raw: RawPool) -> tuple[list[int], list[Region], list[Violation]]:
-    """Return the handles of all chunks in order, the regions, and what ended a walk too early."""
+    """Return the handles of all chunks in order, the regions, and the reason if a walk ended too early."""
     step = raw.layout.chunk_stride >> 3
     pointers, sizes = raw.slots[3::step], raw.slots[0::step]
     before, following = raw.slots[4::step], raw.slots[5::step]
@@ -242,7 +242,7 @@ def _columns(raw: RawPool, order: Sequence[int]) -> Chunks:
 
     ids = column(2, "q")
     bins = array("i", [(value & 0xFFFFFFFF ^ 0x80000000) - 0x80000000 for value in column(6)])
-    # A size that was asked for and is larger than a signed word holds is not a size.
+    # A requested size that doesn't fit into a signed word is invalid.
     requested = array("q", [min(value, _SIGN - 1) for value in column(1)])
     return Chunks(
         address=column(3),

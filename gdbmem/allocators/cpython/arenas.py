@@ -1,7 +1,7 @@
-"""pymalloc's arenas and pools, found by the table that pymalloc itself keeps of them.
+"""pymalloc's arenas and pools, found by pymalloc's own table of arenas.
 
-No symbol and no version is asked for: the table's entries have had one shape from CPython 3.8 on (Objects/obmalloc.c,
-struct arena_object), and each is believed only where the pools of its arena name the entry as theirs.
+Neither symbols nor versions are needed: the table's entries have had the same layout since CPython 3.8
+(Objects/obmalloc.c, struct arena_object), and an entry is accepted only if the pools of its arena refer to it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gdbmem.records import dataclass, field
 POOL_HEADER_BYTES = 48
 GRANULE = 16  # a block's size is a multiple of this
 CLASSES = 32  # of sizes, up to 512 bytes
-POOLS_OF_ARENA = (64, 63)  # 63 where the arena doesn't begin at a pool's boundary
+POOLS_OF_ARENA = (64, 63)  # 63 if the arena doesn't begin at a pool boundary
 _POOL_SIZES = (1 << 14, 1 << 12)  # since CPython 3.10, and before
 _ENTRY = struct.Struct(
     "<QQIIQQQ"
@@ -34,16 +34,16 @@ _SMALLEST_PAGE = 1 << 12
 
 @dataclass(frozen=True)
 class Pool:
-    """A pool: blocks of one size, of which *live* are handed out; 0 where the whole pool is free."""
+    """A pool: blocks of one size, of which *live* are allocated; 0 if the whole pool is free."""
 
     address: int
     block_bytes: int
     live: int
-    used_to: int  # offset of the first block that was never handed out
-    free_block: int  # address of the first one that was given back; 0: none
+    used_to: int  # offset of the first block that was never allocated
+    free_block: int  # address of the first freed one; 0: none
 
     def capacity(self, pool_bytes: int) -> int:
-        """Return how many blocks a pool of *pool_bytes* holds."""
+        """Return the number of blocks in a pool of *pool_bytes*."""
         return (pool_bytes - POOL_HEADER_BYTES) // self.block_bytes
 
 
@@ -54,8 +54,8 @@ class PythonArena:
     address: int
     pool_bytes: int
     pools: Sequence[Pool]  # that were ever used
-    pools_end: int  # behind the last of those
-    is_consistent: bool  # False: caught while it changed, or damaged
+    pools_end: int  # after the last of those
+    is_consistent: bool  # False: read during a change, or damaged
 
     @property
     def size_bytes(self) -> int:
@@ -74,7 +74,7 @@ class PythonArena:
         return sum(pool.live * pool.block_bytes for pool in self.pools)
 
     def pieces(self) -> Iterator[ArenaPiece]:
-        """Yield the arena in pieces: pools with live blocks, and the rest of it; neighbours are joined."""
+        """Yield the arena in pieces, of pools with and of pools without live blocks; adjacent pools are joined."""
         start, held, sums = self.address, False, [0, 0]
         for pool in self.pools:
             if bool(pool.live) != held:
@@ -92,12 +92,12 @@ class PythonArena:
 
 
 class ArenaPiece(NamedTuple):
-    """Pools of an arena that lie side by side, with live blocks or all without."""
+    """Adjacent pools of an arena, all with live blocks or all without."""
 
     start: int
     end: int
     live_bytes: int = 0
-    header_bytes: int = 0  # headers, and rests of pools that are too small for a block
+    header_bytes: int = 0  # headers, and remainders of pools that are too small for a block
 
     @property
     def is_held(self) -> bool:
@@ -106,11 +106,11 @@ class ArenaPiece(NamedTuple):
 
 @dataclass(frozen=True)
 class PythonArenas:
-    """All arenas of a process, one interpreter's after another's."""
+    """All arenas of a process, interpreter by interpreter."""
 
     arenas: Sequence[PythonArena] = ()
-    interpreters: int = 0  # with arenas of their own
-    unread_arenas: int = 0  # that the tables name and that could not be read
+    interpreters: int = 0  # with separate arenas
+    unread_arenas: int = 0  # in the tables, but unreadable
 
     @property
     def live_blocks(self) -> int:
@@ -127,14 +127,14 @@ class PythonArenas:
 
 @dataclass
 class _ArenaTable:
-    """Entries that were found at the same table's places."""
+    """Entries of one table."""
 
     start: int
     entries: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
 
 def find_arenas(memory: Memory, mappings: Iterable[Mapping]) -> PythonArenas:
-    """Return the arenas of the process whose *memory* this is; none where it has no pymalloc."""
+    """Return the arenas of the process with *memory*; none if it has no pymalloc."""
     tables: dict[int, _ArenaTable] = {}
     known: list[tuple[int, int]] = []
     for mapping in sorted(mappings, key=lambda m: (m.name != "[heap]", m.size_bytes)):
@@ -142,7 +142,7 @@ def find_arenas(memory: Memory, mappings: Iterable[Mapping]) -> PythonArenas:
             continue
         if not mapping.rss_bytes and mapping.flags:
             continue  # nothing of it was ever touched
-        # Arenas that are known hold no table: that is larger than a block of theirs, or hardly worth it.
+        # Known arenas contain no table: it is larger than their blocks.
         for start, end in Ranges(known).gaps(mapping.start, mapping.end):
             for address in _candidates(memory, start, end):
                 found = _confirmed(memory, address)
@@ -154,7 +154,7 @@ def find_arenas(memory: Memory, mappings: Iterable[Mapping]) -> PythonArenas:
 
 
 def _candidates(memory: Memory, start: int, end: int) -> Iterator[int]:
-    """Yield the addresses in ``[start, end)`` at which an entry of a table may stand."""
+    """Yield the addresses in ``[start, end)`` that may be an entry of a table."""
     for piece in range(start, end, _PIECE):
         low = max(piece - _ENTRY.size, start)
         try:
@@ -168,7 +168,7 @@ def _candidates(memory: Memory, start: int, end: int) -> Iterator[int]:
 
 
 def _count_places(data: bytes) -> Iterable[int]:
-    """Return the offsets, multiples of 8, at which the two counts of pools may stand."""
+    """Return the offsets, multiples of 8, of possible pairs of pool counts."""
     try:
         np = import_numpy()
     except ImportError:
@@ -198,7 +198,7 @@ def _is_plausible(entry: tuple[int, ...]) -> bool:
 
 
 def _confirmed(memory: Memory, address: int) -> Optional[tuple[int, int, tuple[int, ...], int]]:
-    """Return table, number in it, entry and pool size of the entry at *address*; None where its arena denies it."""
+    """Return table, index, entry and pool size of the entry at *address*; None if its arena doesn't confirm it."""
     try:
         entry = _ENTRY.unpack(memory.read(address, _ENTRY.size))
         for size in _POOL_SIZES:
@@ -227,7 +227,7 @@ def _is_pool(header: tuple[int, ...], pool: int, pool_bytes: int) -> bool:
 
 
 def _current(tables: Iterable[_ArenaTable]) -> list[_ArenaTable]:
-    """Return the tables without those that realloc has left behind: their arenas are in a larger one, too."""
+    """Return the tables without stale ones left by realloc, whose arenas are also in a larger one."""
     kept: list[_ArenaTable] = []
     taken: set[int] = set()
     for table in sorted(tables, key=lambda table: -len(table.entries)):

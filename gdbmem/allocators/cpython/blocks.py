@@ -1,4 +1,4 @@
-"""pymalloc's blocks that are handed out, many pools at a time, in numpy."""
+"""pymalloc's allocated blocks, many pools at a time, in numpy."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from gdbmem.model.memory import Memory, MemoryUnreadable
 from gdbmem.records import dataclass, replace
 
 _BATCH_BYTES = 1 << 26
-_MARK = 0xFDFDFDFDFDFDFD  # behind the letter of an allocator (Objects/obmalloc.c, PYMEM_FORBIDDENBYTE)
-_HOOK_WORDS = 3  # before and behind what Python uses
+_MARK = 0xFDFDFDFDFDFDFD  # after the letter of an allocator (Objects/obmalloc.c, PYMEM_FORBIDDENBYTE)
+_HOOK_WORDS = 3  # before and after the memory that Python uses
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Blocks that are handed out, or were allocated otherwise; parallel arrays.
+    """Allocated blocks, of pymalloc or another allocator; parallel arrays.
 
-    *words* holds the memory of all of them, and *at* says where each begins in it, in words.
+    *words* has the memory of all of them, and *at* the offset of each, in words.
     """
 
     words: Any  # uint64
     at: Any  # int64
     sizes: Any  # int64, bytes
     addresses: Any  # uint64
-    owners: Any  # int64: numbers of arenas; -1 where there is none
+    owners: Any  # int64: numbers of arenas; -1: none
 
     def word(self, number: int) -> Any:
-        """Return word *number* of each block; 0 where it has none."""
+        """Return word *number* of each block; 0 if the block is shorter."""
         np = import_numpy()
         inside = self.sizes >= (number + 1) * 8
         return np.where(inside, self.words[np.where(inside, self.at + number, 0)], 0)
 
     def without_hooks(self) -> Blocks:
-        """Return the blocks as Python's objects lie in them: PYTHONMALLOC=debug puts a size and a mark before each."""
+        """Return the blocks without the size and the mark that PYTHONMALLOC=debug puts before each."""
         hooked = self.word(1) >> 8 == _MARK
         if not hooked.any():
             return self
@@ -44,14 +44,14 @@ class Blocks:
 
 @dataclass
 class Unsure:
-    """Pools whose blocks contradict their header, so that their blocks are left out."""
+    """Pools whose blocks contradict their header; their blocks are omitted."""
 
     pools: int = 0
     blocks: int = 0
 
 
 def live_blocks(memory: Memory, arenas: Sequence[PythonArena], unsure: Unsure) -> Iterator[Blocks]:
-    """Yield the blocks of *arenas* that are handed out, some tens of MiB of memory at a time."""
+    """Yield the allocated blocks of *arenas*, some tens of MiB of memory at a time."""
     batch: list[int] = []
     size = 0
     for number, arena in enumerate(arenas):
@@ -99,7 +99,7 @@ def _read(memory: Memory, arenas: Sequence[PythonArena], batch: Sequence[int], u
 
 
 def _divide(words: Any, columns: Any, unsure: Unsure) -> Blocks:
-    """Return the live blocks of the pools in *columns*: those that are in no list of free ones."""
+    """Return the live blocks of the pools in *columns*: those that are not in a free list."""
     np = import_numpy()
     place, address, size, used, live, _, owner = columns
     first = np.cumsum(used) - used
@@ -108,7 +108,7 @@ def _divide(words: Any, columns: Any, unsure: Unsure) -> Blocks:
     offset = POOL_HEADER_BYTES + within * size[pool_of]
     held = np.ones(len(pool_of), bool)
     sound = _strike_free(words, columns, first, held)
-    # A header may have been read in the midst of a change.
+    # A header may have been read during a change.
     counts = np.bincount(pool_of[held], minlength=len(place)) if len(place) else np.zeros(0, np.int64)
     sound &= counts == live
     unsure.pools += int((~sound).sum())
@@ -125,13 +125,13 @@ def _divide(words: Any, columns: Any, unsure: Unsure) -> Blocks:
 
 
 def _strike_free(words: Any, columns: Any, first: Any, held: Any) -> Any:
-    """Take the blocks of the lists of free ones out of *held*, all lists at once; return which lists are sound."""
+    """Remove the blocks of the free lists from *held*, all lists at once; return which lists are valid."""
     np = import_numpy()
     place, address, size, used, live, free, _ = columns
     sound = np.ones(len(place), bool)
     pools = np.flatnonzero(free)
     block = free[pools]
-    left = (used - live)[pools]  # so many may be in the list
+    left = (used - live)[pools]  # the largest possible length of the list
     while len(pools):
         offset = block - address[pools] - POOL_HEADER_BYTES
         number = offset // size[pools]

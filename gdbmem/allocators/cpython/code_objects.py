@@ -1,4 +1,4 @@
-"""CPython's code objects: file, name and lines, by the members that the type of code objects itself names.
+"""CPython's code objects: file, name and lines, by the member table of the type of code objects.
 
 Include/cpython/code.h; the table is tp_members of Include/cpython/object.h, PyTypeObject, whose
 place is the same in 3.8 to 3.14.
@@ -28,7 +28,7 @@ _KEPT = 20_000  # names of code objects
 
 @dataclass(frozen=True)
 class PythonCode:
-    """A code object; *name* is the qualified one where this version keeps it."""
+    """A code object; *name* is the qualified one if this version has it."""
 
     address: int
     file: str
@@ -36,11 +36,11 @@ class PythonCode:
     first_line: int
     lines: bytes
     kind: LineTable
-    start: int  # of the instructions, where they follow the object (since 3.11); 0: they don't
+    start: int  # of the instructions, if they follow the object (since 3.11); 0: they don't
     bytes: int  # of the instructions; 0: unknown
 
     def line(self, offset: int) -> Optional[int]:
-        """Return the line of the instruction at *offset* bytes; None where it has none."""
+        """Return the line of the instruction at *offset* bytes; None if it has none."""
         return line_of(self.lines, self.kind, self.first_line, offset)
 
 
@@ -59,7 +59,7 @@ class _Members:
 
 
 class CodeReader:
-    """Reads code objects of one interpreter, each once as long as its parts stay the same."""
+    """Reads code objects of one interpreter, each again only if its parts have changed."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -68,7 +68,7 @@ class CodeReader:
         self._known: dict[tuple[int, bytes], PythonCode] = {}
 
     def at(self, address: int) -> Optional[PythonCode]:
-        """Return the code object at *address*; None where there is none, or it can't be read."""
+        """Return the code object at *address*; None if there is none, or it can't be read."""
         try:
             kind = word_at(self._memory, address + 8)
             if kind not in self._members:
@@ -79,7 +79,7 @@ class CodeReader:
             return None
 
     def _read(self, address: int, members: _Members) -> Optional[PythonCode]:
-        head = self._memory.read(address + 8, members.end - 8)  # without the count of references
+        head = self._memory.read(address + 8, members.end - 8)  # without the reference count
         key = (address, head)
         if key not in self._known:
             code = self._decoded(address, head, members)
@@ -124,7 +124,7 @@ class CodeReader:
         return self._memory.read(address + _ITEMS_AT, size) if size <= _LARGEST_TABLE else None
 
     def _members_of(self, kind: int) -> Optional[_Members]:
-        """Return where code objects have what, if the type at *kind* is theirs."""
+        """Return the offsets of the members of code objects, if the type at *kind* is theirs."""
         found = self._types.at(kind)
         if found is None or found.name != "code":
             return None
@@ -142,7 +142,7 @@ class CodeReader:
 
 
 def member_offsets(memory: Memory, kind: int) -> dict[str, int]:
-    """Return the members that the type at *kind* names, with their offsets in an object.
+    """Return the members of the type at *kind*, with their offsets in an object.
 
     Raises MemoryUnreadable.
     """
@@ -166,9 +166,9 @@ def _name(memory: Memory, address: int) -> str:
 
 
 def frame_places(memory: Memory, kind: int) -> Optional[tuple[int, int, int, int]]:
-    """Return where the frame objects of the type at *kind* have their caller, code and instruction, and its unit.
+    """Return the offsets of caller, code and instruction in frame objects of the type at *kind*, and the unit.
 
-    None where the type names none of these: since 3.11 such objects aren't what runs.
+    None if the type has none of these members: since 3.11 frame objects are not the executing frames.
     """
     offsets = member_offsets(memory, kind)
     back, code, traced = (offsets.get(name) for name in ("f_back", "f_code", "f_trace_lines"))
@@ -180,7 +180,7 @@ def frame_places(memory: Memory, kind: int) -> Optional[tuple[int, int, int, int
 
 
 def words(memory: Memory, address: int, count: int) -> tuple[int, ...]:
-    """Return *count* words; zeros where they can't be read."""
+    """Return *count* words; zeros if they can't be read."""
     try:
         return words_at(memory, address, count)
     except (MemoryUnreadable, struct.error):
@@ -190,7 +190,7 @@ def words(memory: Memory, address: int, count: int) -> tuple[int, ...]:
 def local_names(memory: Memory, code: int) -> tuple[list[str], int]:
     """Return the names of the local variables of the code object at *code*, cells included, and its stack's depth.
 
-    Since 3.11 they stand two words before the file name, the kind of each between. Raises MemoryUnreadable.
+    Since 3.11 they are two words before the file name, the kind of each in between. Raises MemoryUnreadable.
     """
     offsets = member_offsets(memory, word_at(memory, code + 8))
     if "co_qualname" not in offsets or "co_stacksize" not in offsets:

@@ -1,7 +1,7 @@
-"""Offsets that CPython states of itself since 3.13 (_Py_DebugOffsets), as far as they hold together.
+"""Offsets that CPython publishes since 3.13 (_Py_DebugOffsets), as far as they are consistent.
 
-They stand at the start of _PyRuntime, behind a cookie. Groups are found by what they must hold, since versions insert
-members; each offset is the process's word, and is checked against the size of what it is an offset in.
+They are at the start of _PyRuntime, after a cookie. Groups are found by their possible contents, because versions
+insert members; each offset comes from the process, and is checked against the size of its structure.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _PATH_BYTES = 512  # of debugger_script_path (PEP 768)
 _MAIN_AFTER_HEAD = (
     8,
     16,
-)  # a member may stand between; the collector's state, which 3.13 has there, is farther
+)  # a member may be in between; the collector's state, which 3.13 has there, is farther away
 _PIECE = 1 << 22
 
 
 @dataclass(frozen=True)
 class RemoteDebugging:
-    """Where PEP 768 has its words; offsets in a thread's state, *enabled* in an interpreter's."""
+    """Offsets of PEP 768's words in a thread's state, of *enabled* in an interpreter's."""
 
     eval_breaker: int
     support: int
@@ -39,7 +39,7 @@ class RemoteDebugging:
 
 @dataclass(frozen=True)
 class DebugOffsets:
-    """Where the words are that lead from the runtime to the frames."""
+    """Offsets of the words that lead from the runtime to the frames."""
 
     runtime: int  # address
     version: tuple[int, int, int]
@@ -60,7 +60,7 @@ class DebugOffsets:
 
 
 def find_debug_offsets(memory: Memory, mappings: Iterable[Mapping]) -> Optional[DebugOffsets]:
-    """Return the offsets in the writable data of the process's files; None where there are none, or wrong ones."""
+    """Return the offsets in the writable data of the process's files; None if there are none, or invalid ones."""
     for mapping in mappings:
         if not mapping.is_file or "w" not in mapping.permissions:
             continue
@@ -110,7 +110,7 @@ def _decoded(runtime: int, words: Sequence[int]) -> Optional[DebugOffsets]:
 
 
 def _thread_group(words: Sequence[int]) -> Optional[int]:
-    """Return where the group of a thread's state begins: size, prev 0, next 8, interp 16."""
+    """Return the beginning of the group of a thread's state: size, prev 0, next 8, interp 16."""
     for at in range(9, _MOST_WORDS - 16):
         if (
             tuple(words[at + 1 : at + 4]) == (0, 8, 16)

@@ -1,6 +1,6 @@
 """The Python frames of each thread, read from the interpreter's own structures: CPython 3.8 to 3.14.
 
-`find_frames` looks once where they are; the `FrameReader` that it returns reads them as often as wanted, in a stopped
+`find_frames` locates them once; the `FrameReader` that it returns reads them any number of times, in a stopped
 process, a copy, a core, or gdb. It is plain Python, and needs neither symbols nor numpy.
 """
 
@@ -20,26 +20,26 @@ from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
 from gdbmem.model.python import PythonCall, PythonThread
 from gdbmem.records import dataclass, replace
 
-_THREAD_WORDS = 64  # of a thread's state that are searched
-_FIRST = 3  # of them: prev, next and interp come first
+_THREAD_WORDS = 64  # bytes of a thread's state that are searched
+_FIRST = 3  # skipped first bytes: prev, next and interp
 _GLIBC_TID_AT = 720  # in glibc's struct pthread on x86-64
 _MOST_FRAMES = 100_000
 _TRIES = 50
 _LARGEST_TID = 1 << 22
 _TAGS = 7  # low bits of a reference since 3.14
-_NO_OBJECT = frozenset({"<shim>", "<interpreter trampoline>"})  # code of frames that stand for C
+_NO_OBJECT = frozenset({"<shim>", "<interpreter trampoline>"})  # code of frames that represent C
 
 
 @dataclass(frozen=True)
 class _FrameLayout:
-    """Where a frame has its parts; *unit* is what its instruction counts in, 0 where that is an address."""
+    """Offsets of a frame's parts; *unit* is the unit of its instruction offset, 0 if that is an address."""
 
     previous: int
     code: int
     instruction: int
     unit: int
     owner: Optional[int] = None  # a byte
-    from_c: int = 1 << 8  # owners from here on are frames that stand for C
+    from_c: int = 1 << 8  # owners from here on are frames that represent C
     is_entry: Optional[int] = None  # a byte, in 3.11
 
 
@@ -49,10 +49,10 @@ _IN_3_12 = _FrameLayout(previous=8, code=0, instruction=56, unit=0, owner=70, fr
 
 @dataclass(frozen=True)
 class _ThreadLayout:
-    """How a thread's state leads to its frames, and to what it is called."""
+    """How a thread's state leads to its frames, and to its name."""
 
     frame: int
-    record: Optional[int]  # its frame lies at this offset in a record that the word at *frame* leads to
+    record: Optional[int]  # its frame is at this offset in the record that the word at *frame* points to
     frames: _FrameLayout
     native_id: Optional[int] = None  # of the kernel's number; since 3.11
     pthread: Optional[int] = None
@@ -60,7 +60,7 @@ class _ThreadLayout:
 
 @dataclass(frozen=True)
 class LocatedFrame:
-    """A Python frame, and where its local variables are: from *locals_at* on, *names* first, then its stack."""
+    """A Python frame and the address of its local variables: from *locals_at* on, *names* first, then its stack."""
 
     tid: Optional[int]
     call: PythonCall
@@ -71,7 +71,7 @@ class LocatedFrame:
 
 
 class FrameReader:
-    """Reads the Python frames of one process again and again. Nothing is written, and nothing runs there."""
+    """Reads the Python frames of one process repeatedly. Nothing is written, and no code runs there."""
 
     def __init__(self, interpreters: Interpreters, layout: _ThreadLayout) -> None:
         self._interpreters, self._layout = interpreters, layout
@@ -79,12 +79,12 @@ class FrameReader:
 
     @property
     def is_free_threaded(self) -> bool:
-        """Whether the interpreter says that it was built without its lock: then frames refer to code otherwise."""
+        """Whether the interpreter is a free-threaded build: its frames refer to code differently."""
         return self._interpreters.offsets is not None and self._interpreters.offsets.free_threaded
 
     @property
     def debug_offsets(self) -> Optional[DebugOffsets]:
-        """The offsets that the interpreter tells of itself, since 3.13."""
+        """The offsets that the interpreter publishes, since 3.13."""
         return self._interpreters.offsets
 
     def main_interpreter(self, memory: Memory) -> int:
@@ -92,7 +92,7 @@ class FrameReader:
         return self._interpreters.addresses(memory)[0]
 
     def call_depth(self, memory: Memory) -> Optional[CallDepth]:
-        """Return where threads count how deep they are in calls; None where that was not recognised."""
+        """Return the offsets of the call depth in a thread's state; None if they were not recognised."""
         layout = self._layout
         return call_depth(
             memory,
@@ -103,24 +103,24 @@ class FrameReader:
         )
 
     def threads(self, memory: Memory, pthreads: Optional[Mapping[int, int]] = None) -> list[PythonThread]:
-        """Return all threads that Python knows, with their frames, the innermost first.
+        """Return all threads with a Python thread state, with their frames, the innermost first.
 
-        *pthreads* are the kernel's numbers of threads by their pointers (x86-64's fs_base); where one is not
-        in it, Python's own record of the number is read, or before 3.11 glibc's.
+        *pthreads* are the kernel's numbers of threads by their thread pointers (x86-64's fs_base); if one is missing,
+        Python's own record of the number is read, or before 3.11 glibc's.
 
-        Raises MemoryUnreadable where the list of threads can't be read.
+        Raises MemoryUnreadable if the list of threads can't be read.
         """
         found: list[PythonThread] = []
         for state in self._interpreters.threads(memory):
             one = self._thread(memory, state, pthreads or {})
             if any(one.tid == earlier.tid for earlier in found):
-                # Up to 3.12 a further interpreter's state has the thread that made it, not the one that runs it.
+                # Up to 3.12 a subinterpreter's state has the thread that created it, not the one that runs it.
                 one = replace(one, tid=None)
             found.append(one)
         return found
 
     def thread(self, memory: Memory, tid: int) -> Optional[PythonThread]:
-        """Return the frames of the thread that the kernel knows as *tid*; None where Python has no such thread.
+        """Return the frames of the thread with the kernel's number *tid*; None if Python has no such thread.
 
         Raises MemoryUnreadable.
         """
@@ -130,7 +130,7 @@ class FrameReader:
         return None
 
     def located(self, memory: Memory) -> Iterator[LocatedFrame]:
-        """Yield the frames of all threads, with the places of their local variables. Raises MemoryUnreadable."""
+        """Yield the frames of all threads, with the addresses of their local variables. Raises MemoryUnreadable."""
         for state in self._interpreters.threads(memory):
             tid = self._tid(memory, state.address, {})
             with contextlib.suppress(MemoryUnreadable):
@@ -196,7 +196,7 @@ class FrameReader:
 
 
 def _call(memory: Memory, frame: int, layout: _FrameLayout, reader: CodeReader) -> PythonCall:
-    """Return the frame at *frame*; one that stands for C has no file and no function."""
+    """Return the frame at *frame*; one that represents C has no file and no function."""
     code = None
     is_c = layout.owner is not None and memory.read(frame + layout.owner, 1)[0] >= layout.from_c
     if not is_c:
@@ -215,7 +215,7 @@ def _offset(memory: Memory, frame: int, layout: _FrameLayout, code: PythonCode) 
 
 
 def _with_entries(calls: Sequence[PythonCall], layout: _FrameLayout) -> list[PythonCall]:
-    """Return the calls without the frames that stand for C: since 3.12 those tell where the interpreter was entered."""
+    """Return the calls without the frames that represent C, which since 3.12 mark entries into the interpreter."""
     if layout.owner is None:
         return [one for one in calls if one.function or one.file]
     found: list[PythonCall] = []
@@ -230,7 +230,7 @@ def _with_entries(calls: Sequence[PythonCall], layout: _FrameLayout) -> list[Pyt
 
 
 def find_frames(memory: Memory, mappings: Sequence[MemoryMapping]) -> Optional[FrameReader]:
-    """Return a reader of the Python frames of the process with *memory*; None where they weren't recognised."""
+    """Return a reader of the Python frames of the process with *memory*; None if they were not recognised."""
     try:
         interpreters = find_interpreters(memory, mappings)
         if interpreters is None:
@@ -258,7 +258,7 @@ def _layout_by_offsets(interpreters: Interpreters) -> Optional[_ThreadLayout]:
 
 
 def _layout_by_shape(memory: Memory, interpreters: Interpreters) -> Optional[_ThreadLayout]:
-    """Return how the state of a thread leads to its frames: by the first word of it that does."""
+    """Return the thread layout, by the first word of the thread's state that leads to frames."""
     reader = CodeReader(memory)
     types = Types(memory)
     for state in interpreters.threads(memory):
@@ -277,7 +277,7 @@ def _layout_by_shape(memory: Memory, interpreters: Interpreters) -> Optional[_Th
 def _leads_to_frames(
     memory: Memory, word: int, reader: CodeReader, types: Types
 ) -> Optional[tuple[Optional[int], _FrameLayout]]:
-    """Return how *word* leads to a frame: it is a frame object, or there is a record with its address."""
+    """Return how *word* leads to a frame: it points to a frame object, or to a record with its address."""
     if word & 7 or word < 4096:
         return None
     kind = words(memory, word + 8, 1)[0]
@@ -304,7 +304,7 @@ def _is_frame(memory: Memory, frame: int, layout: _FrameLayout, reader: CodeRead
 
 
 def _pthread_at(memory: Memory, content: Sequence[int]) -> Optional[int]:
-    """Return where a thread's state has the address of its pthread: a record that begins with its own address."""
+    """Return the offset of the pthread's address in a thread's state: a record that begins with its own address."""
     for number in range(_FIRST, len(content)):
         word = content[number]
         if word > 4096 and not word & 7:

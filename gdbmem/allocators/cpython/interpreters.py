@@ -1,6 +1,6 @@
-"""CPython's interpreters and their threads, found without symbols: by _Py_DebugOffsets, before 3.13 by their shape.
+"""CPython's interpreters and their threads, found without symbols: by _Py_DebugOffsets, before 3.13 by structure.
 
-Shape (Include/cpython/pystate.h, 3.8 to 3.12): a thread's state begins with prev, next and its interpreter; an
+Structure (Include/cpython/pystate.h, 3.8 to 3.12): a thread's state begins with prev, next and its interpreter; an
 interpreter's begins with the next one and has the first thread's state among its first words.
 """
 
@@ -23,7 +23,7 @@ _PIECE = 1 << 20
 
 @dataclass(frozen=True)
 class ThreadState:
-    """The address of one thread's state, and which interpreter's it is, the oldest being 0."""
+    """The address of one thread's state, and the number of its interpreter, the oldest being 0."""
 
     address: int
     interpreter: int
@@ -31,7 +31,7 @@ class ThreadState:
 
 @dataclass(frozen=True)
 class Interpreters:
-    """Where the lists of interpreters and of their threads begin, and how they are linked."""
+    """The heads and links of the lists of interpreters and of their threads."""
 
     head: int  # address of the word that leads to the first interpreter
     interpreter_next: int
@@ -61,7 +61,7 @@ def _linked(memory: Memory, first: int, next_at: int, most: int) -> list[int]:
 
 
 def find_interpreters(memory: Memory, mappings: Sequence[Mapping]) -> Optional[Interpreters]:
-    """Return where the interpreters of a process are; None where none was recognised."""
+    """Return the interpreters of a process; None if none was recognised."""
     offsets = find_debug_offsets(memory, mappings)
     if offsets is not None:
         return Interpreters(
@@ -78,7 +78,7 @@ def find_interpreters(memory: Memory, mappings: Sequence[Mapping]) -> Optional[I
 
 
 class _Shape:
-    """Recognises interpreters up to 3.12 by their words."""
+    """Recognises interpreters up to 3.12 by their structure."""
 
     def __init__(self, memory: Memory, mappings: Sequence[Mapping]) -> None:
         areas = sorted((m.start, m.end) for m in mappings if m.permissions.startswith("rw"))
@@ -88,7 +88,7 @@ class _Shape:
         self._known: dict[int, list[int]] = {}
 
     def search(self, areas: Sequence[tuple[int, int]], *, alike: bool) -> Optional[Interpreters]:
-        """Return the interpreters that two words in a row lead to: the first and the main one, *alike* or not."""
+        """Return the interpreters that two consecutive words point to: the first and the main one, *alike* or not."""
         for start, end in areas:
             for piece in range(start, end, _PIECE):
                 try:
@@ -109,7 +109,7 @@ class _Shape:
                 yield number, head, main
 
     def _first_thread_at(self, head: int, main: int) -> Optional[int]:
-        """Return where interpreters have their first thread, if *head* leads to *main*, the last of them; else None."""
+        """Return the offset of an interpreter's first thread, if *head* leads to *main*, the last one; else None."""
         for offset in self._thread_offsets(main):
             if offset in self._thread_offsets(head):
                 try:
@@ -123,7 +123,7 @@ class _Shape:
         return None
 
     def _thread_offsets(self, interpreter: int) -> list[int]:
-        """Return where the state of an interpreter may have its first thread; none where it is no such state."""
+        """Return the possible offsets of the first thread in an interpreter's state; none if it is not such a state."""
         if interpreter not in self._known:
             self._known[interpreter] = list(self._read_offsets(interpreter))
         return self._known[interpreter]
@@ -149,14 +149,14 @@ class _Shape:
         return owner == interpreter and before == 0 and (not following or self._holds(following))
 
     def _holds(self, address: int) -> bool:
-        """Tell whether *address* lies in memory that the process may write."""
+        """Tell whether *address* is in memory that the process may write."""
         if address & 7 or not self._low <= address < self._high:
             return False
         return address < self._ends[bisect_right(self._starts, address) - 1]
 
 
 def _data_areas(mappings: Sequence[Mapping]) -> Iterator[tuple[int, int]]:
-    """Yield the writable data of files, those with "python" in their names first, each with its .bss behind it."""
+    """Yield the writable data of files, those with "python" in their names first, each followed by its .bss."""
     areas: list[tuple[bool, int, int]] = []
     for number, mapping in enumerate(mappings):
         if not mapping.is_file or not mapping.permissions.startswith("rw"):

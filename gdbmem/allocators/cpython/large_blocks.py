@@ -1,4 +1,4 @@
-"""Live blocks of glibc's malloc that may hold Python's objects: those that are too large for pymalloc."""
+"""Live blocks of glibc's malloc that may contain Python objects: those that are too large for pymalloc."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gdbmem.model.memory import Memory
 
 _LARGEST_SMALL = 512  # bytes of an object that pymalloc serves
 _FIRST_WORDS = (0, 1, 2, 3, 4, 5, 6, 7)
-_PIECE = 1 << 20  # blocks that are looked at at once
+_PIECE = 1 << 20  # blocks processed at once
 
 
 def large_blocks(memory: Memory, heap: HeapReading, *, every: bool) -> Iterator[Blocks]:
@@ -31,7 +31,7 @@ def large_blocks(memory: Memory, heap: HeapReading, *, every: bool) -> Iterator[
 
 
 def _user_blocks(table: ChunkTable) -> tuple[Any, Any]:
-    """Return the addresses and sizes of the live blocks of *table* as the program has them."""
+    """Return the user addresses and sizes of the live blocks of *table*."""
     np = import_numpy()
     units = np.asarray(table.units, np.int64)
     live = np.asarray(table.live, bool)

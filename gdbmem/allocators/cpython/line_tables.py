@@ -1,4 +1,4 @@
-"""Line tables of CPython's code objects: which line an instruction belongs to.
+"""Line tables of CPython's code objects: the line of an instruction.
 
 Three formats: co_lnotab up to 3.9, co_linetable of 3.10 (PEP 626), co_linetable since 3.11 (PEP 657,
 Objects/locations.md).
@@ -25,7 +25,7 @@ class LineTable(Enum):
 
 
 def line_of(table: bytes, kind: LineTable, first_line: int, offset: int) -> Optional[int]:
-    """Return the line of the instruction at *offset* bytes in the code; None where it has none.
+    """Return the line of the instruction at *offset* bytes in the code; None if it has none.
 
     *first_line* is co_firstlineno. An offset below 0, before the first instruction, has that line.
     """
@@ -86,7 +86,7 @@ def _locations(table: bytes, line: int) -> Iterator[tuple[int, Optional[int]]]:
 
 
 def _number(table: bytes, at: int) -> tuple[int, int]:
-    """Return the number of 6 bits a byte at *at*, and where the next one begins."""
+    """Return the varint (6 bits per byte) at *at*, and the offset of the next one."""
     value = shift = 0
     while at < len(table):
         value |= (table[at] & 63) << shift

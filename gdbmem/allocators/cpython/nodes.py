@@ -1,4 +1,4 @@
-"""All live blocks of a Python process in order of address, with what each is: the nodes of the graph of references."""
+"""All live blocks of a Python process in order of address, with their kinds: the nodes of the reference graph."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from gdbmem.errors import TargetError
 from gdbmem.records import dataclass
 from gdbmem.text import plural
 
-NO_OBJECT, DEAD = -1, -2  # kinds of blocks: a table, a buffer, C's own; an object that is kept for reuse
+NO_OBJECT, DEAD = (
+    -1,
+    -2,
+)  # kinds of blocks: not an object (a table, a buffer, C's own); an object kept for reuse
 _MOST_NODES = 40_000_000  # 1.6 GB of this process's memory with their references
 
 
@@ -23,7 +26,7 @@ class Nodes:
     starts: Any  # int64
     sizes: Any  # int64, bytes
     kinds: Any  # int32: number of the type in *types*, NO_OBJECT or DEAD
-    objects: Any  # int64: address of the object in the block; of the block where it is none
+    objects: Any  # int64: address of the object in the block; of the block if it is not an object
     types: Sequence[PythonType]
 
     def __len__(self) -> int:
@@ -48,7 +51,7 @@ class Nodes:
         return number
 
     def around(self, addresses: Any) -> Any:
-        """Return for each of *addresses* the node that it lies in; -1: none."""
+        """Return for each of *addresses* the node that contains it; -1: none."""
         np = import_numpy()
         if not len(self.starts):
             return np.full(len(addresses), -1, np.int64)
@@ -62,7 +65,7 @@ class Nodes:
 
 
 def collect_nodes(sources: Iterable[TypedBlocks]) -> Nodes:
-    """Return the blocks of *sources*. Raises TargetError where there are too many for a graph."""
+    """Return the blocks of *sources*. Raises TargetError if there are too many for a graph."""
     np = import_numpy()
     numbers: dict[PythonType, int] = {}
     columns: list[tuple[Any, ...]] = []
@@ -84,7 +87,7 @@ def collect_nodes(sources: Iterable[TypedBlocks]) -> Nodes:
 
 
 def _columns(typed: TypedBlocks, numbers: dict[PythonType, int]) -> tuple[Any, ...]:
-    """Return starts, sizes, kinds by *numbers*, which is added to, and where in its block each object begins."""
+    """Return starts, sizes, kinds by *numbers* (which is extended), and the offset of each object in its block."""
     np = import_numpy()
     known = [numbers.setdefault(one, len(numbers)) for one in typed.types]
     table = np.array([*known, NO_OBJECT], np.int32)  # -1 is the last one

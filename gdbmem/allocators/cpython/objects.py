@@ -1,4 +1,4 @@
-"""Python's objects by type, from the blocks that are handed out: what each block's words say that it is."""
+"""Python's objects by type, recognised by the words of the allocated blocks."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class TypeCounts:
 
 @dataclass(frozen=True)
 class TypedBlocks:
-    """Blocks, and what they are."""
+    """Blocks and their types."""
 
     blocks: Blocks
     types: Sequence[PythonType]
     kinds: Any  # int64: for each block the number of its type; -1: it is not an object
-    dead: Any  # bool: an object that is kept to be used again
-    lead: Any  # int64, bytes of each block before what Python uses of it (PYTHONMALLOC=debug)
+    dead: Any  # bool: an object kept for reuse
+    lead: Any  # int64, bytes of each block before the part that Python uses (PYTHONMALLOC=debug)
 
 
 class ObjectCounter:
@@ -56,7 +56,7 @@ class ObjectCounter:
         self._ends = np.array([end for _, end in places], np.uint64)
 
     def sorted_by_type(self, sources: Iterable[Blocks]) -> Iterator[TypedBlocks]:
-        """Yield the blocks of *sources* with what they are."""
+        """Yield the blocks of *sources* with their types."""
         for source in sources:
             blocks = source.without_hooks()
             types = self._types_in(blocks)
@@ -71,7 +71,7 @@ class ObjectCounter:
         return counts
 
     def _types_in(self, blocks: Blocks) -> list[PythonType]:
-        """Return the types that any of *blocks* may be an object of, in order of address."""
+        """Return the possible types of objects in *blocks*, in order of address."""
         np = import_numpy()
         found = np.zeros(0, np.uint64)
         for offset in _OFFSETS:
@@ -84,12 +84,12 @@ class ObjectCounter:
 
 
 def _is_count(references: Any) -> Any:
-    """Tell of each word whether it can be a count of references; 0 is that of a dead object that is kept."""
+    """Tell for each word whether it can be a reference count; 0 is that of a dead object kept for reuse."""
     return references < _MOST_REFERENCES
 
 
 def _classify(blocks: Blocks, types: Sequence[PythonType]) -> tuple[Any, Any]:
-    """Return the number of the type of each block, -1 where it is not an object, and which objects are dead."""
+    """Return the number of the type of each block, -1 if it is not an object, and which objects are dead."""
     np = import_numpy()
     kinds = np.full(len(blocks.at), -1, np.int64)
     dead = np.zeros(len(blocks.at), bool)

@@ -11,13 +11,13 @@ from gdbmem.allocators.cpython.references import References
 from gdbmem.arrays import import_numpy
 
 NOTHING = -1
-_THIN = 64  # nodes of one distance that are followed one by one: a long list is not work for arrays
+_THIN = 64  # number of nodes of one distance up to which they are followed one by one: arrays are slow for long lists
 _WIDE = 4096
 _PATIENCE = 1 << 16
 
 
 class Reach:
-    """A tree of shortest paths: the *parent* of each node, and the *owner*, the nearest object on the way to it."""
+    """A tree of shortest paths: the *parent* of each node, and the *owner*, the nearest object on the path to it."""
 
     def __init__(self, nodes: Nodes, references: References, *, seconds: float) -> None:
         np = import_numpy()
@@ -29,10 +29,10 @@ class Reach:
         self._is_object = nodes.kinds >= 0
         self._steps: list[tuple[Any, bool]] = []  # nodes in order of distance, and whether one by one
         self._deadline = time.monotonic() + seconds
-        self.is_cut = False  # the time was over before everything was followed
+        self.is_cut = False  # the time limit was reached before everything was followed
 
     def add(self, seeds: Any) -> None:
-        """Follow all references from *seeds* that nothing led to before."""
+        """Follow all references from those of *seeds* that were not reached before."""
         np = import_numpy()
         seeds = seeds[~self.is_seen[seeds]]
         self.is_seen[seeds] = True
@@ -46,7 +46,7 @@ class Reach:
             self.is_cut = time.monotonic() > self._deadline
 
     def _follow(self, frontier: Any) -> Any:
-        """Return the nodes that *frontier* leads to and that nothing led to before."""
+        """Return the nodes reached from *frontier* for the first time."""
         np = import_numpy()
         first = self._references.first
         begin, count = first[frontier], first[frontier + 1] - first[frontier]
@@ -63,7 +63,7 @@ class Reach:
         return found
 
     def _follow_singly(self, frontier: Any) -> Any:
-        """Follow *frontier* and what comes after it node by node; return what is left when that grows wide."""
+        """Follow *frontier* node by node; return the rest when it grows wide."""
         np = import_numpy()
         queue = frontier.tolist()
         done = len(queue)
@@ -81,7 +81,7 @@ class Reach:
         return np.array(queue[at:], np.int64)
 
     def ancestors(self, targets: Any) -> Any:
-        """Return which nodes are on the paths to *targets*, those included, as an array of booleans."""
+        """Return which nodes are on the paths to *targets*, inclusive, as an array of booleans."""
         np = import_numpy()
         marked = np.zeros(len(self.parent), bool)
         nodes = targets[self.is_seen[targets]]
@@ -96,9 +96,9 @@ class Reach:
         return marked
 
     def in_order(self, marked: Any) -> Iterator[tuple[Any, bool]]:
-        """Yield the *marked* nodes, none before its parent, in groups.
+        """Yield the *marked* nodes in groups, parents first.
 
-        With True one node of a group may be another's parent.
+        With True a node may be the parent of another in the same group.
         """
         for nodes, singly in self._steps:
             chosen = nodes[marked[nodes]]

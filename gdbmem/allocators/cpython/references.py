@@ -1,8 +1,8 @@
 """References between the blocks of a Python process: every word of a block, or of a root, that leads to another block.
 
-Which words of an object are references only its type's code knows; a word that is an object's address is taken for one.
-Left out are those that don't keep anything: an object's type, the collector's links, weak references, the characters
-of strings.
+Only the code of an object's type knows which words are references; every word that is an object's address is assumed
+to be one. Words that don't keep anything alive are excluded: an object's type, the collector's links, weak references,
+the characters of strings.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from gdbmem.arrays import import_numpy
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
 from gdbmem.records import dataclass, field
 
-_LEAVES = frozenset({"str", "bytes", "int", "float", "complex", "bool"})  # nothing in them is a reference
+_LEAVES = frozenset({"str", "bytes", "int", "float", "complex", "bool"})  # types without references
 _INLINE_VALUES, _HAS_GC = 1 << 2, 1 << 14  # flags of a type
 _MANY = 1 << 40
 _WEAK_LIST_AT, _BASE_AT = 208, 256  # in a type
 _WEAK_TYPES = ("weakref", "weakproxy", "weakcallableproxy")
-_WEAK_WORDS = (2, 5, 6)  # of a weak reference: what it refers to, and its neighbours in a list
+_WEAK_WORDS = (2, 5, 6)  # of a weak reference: its referent, and its neighbours in a list
 _MOST_BASES = 64
-_RUN = 1 << 25  # bytes that are read at once
-_APART = 1 << 16  # between two blocks that are read together
-_LARGE = 1 << 20  # a block without an object of this size is looked at in samples first
+_RUN = 1 << 25  # bytes read at once
+_APART = 1 << 16  # largest gap between two blocks that are read together
+_LARGE = 1 << 20  # a block of this size without an object is sampled first
 _SAMPLES, _SAMPLE = 64, 1 << 12
 _MOST_REFERENCES = 150_000_000  # 600 MB
 _LOW_BITS = 7
@@ -34,7 +34,7 @@ _LOW_BITS = 7
 
 @dataclass(frozen=True)
 class Root:
-    """Memory beside the blocks that holds references: variables of a library, a stack, a frame."""
+    """Memory other than blocks that contains references: variables of a library, a stack, a frame."""
 
     label: str
     areas: Sequence[tuple[int, int]]
@@ -42,13 +42,13 @@ class Root:
 
 @dataclass
 class References:
-    """The references, by what holds them: nodes by their numbers, then roots."""
+    """The references by holder: nodes by their numbers, then roots."""
 
-    first: Any = None  # int64: where those of each holder begin in *to*; one more for the end
+    first: Any = None  # int64: index in *to* of the first reference of each holder; one more for the end
     to: Any = None  # int32: numbers of nodes
     unread_bytes: int = 0
     unsearched_bytes: int = 0  # beyond the limit
-    sampled_bytes: int = 0  # in large blocks that hold no reference as far as samples tell
+    sampled_bytes: int = 0  # in large blocks without references, according to samples
 
     def of(self, holder: int) -> Any:
         """Return the nodes that *holder* refers to."""
@@ -57,13 +57,13 @@ class References:
 
 @dataclass
 class _Rules:
-    """Which words of objects count, by the number of their type; words count from the object."""
+    """The relevant words of objects, by the number of their type; words are numbered from the object."""
 
     leaf: Any
     has_gc: Any
     is_weak: Any
-    weak_list: Any  # word of the list of an object's weak references; 0: it has none
-    basic_words: Any  # of an object without its items; very many where values may follow
+    weak_list: Any  # word of the list of weak references to an object; 0: none
+    basic_words: Any  # of an object without its items; very many if values may follow
     item_bytes: Any
 
 
@@ -80,7 +80,7 @@ def _rules(memory: Memory, types: Sequence[PythonType]) -> _Rules:
 
 
 def bases(memory: Memory, address: int) -> Iterator[int]:
-    """Yield the type at *address* and the types that it derives from, by the first base of each."""
+    """Yield the type at *address* and its base types, by the first base of each."""
     for _ in range(_MOST_BASES):
         if not address:
             return
@@ -118,16 +118,16 @@ class _ReferenceSearch:
     high: int
     counts: Any  # of each holder's references
     used: UsedParts
-    is_begun: Any  # by node: whether a reference leads to its begin
+    is_begun: Any  # by node: whether a reference leads to its start
     found: list[Any] = field(default_factory=list)
     into: list[Any] = field(
         default_factory=list
-    )  # which of them lead into the midst of blocks without an object
+    )  # which of them point into the interior of blocks without an object
     total: int = 0
     result: References = field(default_factory=References)
 
     def look(self, words: Any, base: int, part: slice) -> None:
-        """Add what *words*, read at *base*, hold in the nodes of *part*."""
+        """Add the references in *words*, read at *base*, from the nodes of *part*."""
         np = import_numpy()
         starts = self.nodes.starts[part]
         places = np.flatnonzero((words >= self.low) & (words < self.high))
@@ -143,7 +143,7 @@ class _ReferenceSearch:
         self._add(words[places[counts]].astype(np.int64), number[counts])
 
     def _is_reference(self, words: Any, addresses: Any, number: Any) -> Any:
-        """Tell which of *words*, at *addresses* in the nodes *number*, may be references that keep something."""
+        """Tell which of *words*, at *addresses* in the nodes *number*, may be references that keep something alive."""
         np = import_numpy()
         kinds = self.nodes.kinds[number]
         word = (addresses - self.nodes.objects[number]) // 8
@@ -158,7 +158,7 @@ class _ReferenceSearch:
         return np.where(kinds >= 0, kept, aligned & (kinds == NO_OBJECT))
 
     def _is_inside(self, words: Any, base: int, addresses: Any, number: Any) -> Any:
-        """Tell which of *addresses* lie in an object itself, and not in what its block has left behind it."""
+        """Tell which of *addresses* are in an object itself, and not in the unused end of its block."""
         np = import_numpy()
         if not len(self.rules.leaf):
             return np.ones(len(number), bool)
@@ -188,7 +188,7 @@ class _ReferenceSearch:
             self.counts[low:high] += np.bincount(holders[known] - low, minlength=high - low)
 
     def look_at_root(self, number: int, root: Root) -> None:
-        """Add what *root*, the holder *number*, refers to."""
+        """Add the references from *root*, the holder *number*."""
         np = import_numpy()
         for start, end in root.areas:
             for words, _ in _words(self.memory, start, end, self.result):
@@ -199,10 +199,10 @@ class _ReferenceSearch:
         return self.total >= _MOST_REFERENCES
 
     def finish(self) -> References:
-        """Return all that was found.
+        """Return all references found.
 
-        What leads into the midst of a block that something else has by its begin is left out: a word that was left
-        over from an earlier use, mostly.
+        Pointers into the interior of a block are excluded if something else points to its start: they are mostly
+        left over from an earlier use.
         """
         np = import_numpy()
         first = np.append(0, np.cumsum(self.counts))
@@ -239,7 +239,7 @@ def find_references(memory: Memory, nodes: Nodes, roots: Sequence[Root]) -> Refe
 
 
 def _runs(nodes: Nodes) -> Iterator[slice]:
-    """Yield nodes that are read together; a large one alone."""
+    """Yield groups of nodes that are read together; a large one alone."""
     np = import_numpy()
     ends = nodes.starts + nodes.sizes
     alone = nodes.sizes >= _LARGE
@@ -254,7 +254,7 @@ def _runs(nodes: Nodes) -> Iterator[slice]:
 
 
 def _words(memory: Memory, start: int, end: int, result: References) -> Iterator[tuple[Any, int]]:
-    """Yield the words from *start* to *end* a piece at a time; what can't be read is counted in *result*."""
+    """Yield the words from *start* to *end* a piece at a time; unreadable bytes are counted in *result*."""
     np = import_numpy()
     step = _RUN
     while start + 8 <= end:
@@ -273,7 +273,7 @@ def _words(memory: Memory, start: int, end: int, result: References) -> Iterator
 
 
 def _is_data(search: _ReferenceSearch, part: slice) -> bool:
-    """Tell of a large block without an object whether samples of it hold no reference to any object."""
+    """Tell whether samples of a large block without an object contain no reference to any object."""
     np = import_numpy()
     nodes = search.nodes
     size = int(nodes.sizes[part.start])

@@ -1,4 +1,4 @@
-"""The text of Python's str objects (Include/cpython/unicodeobject.h), by what agrees with itself."""
+"""The text of Python's str objects (Include/cpython/unicodeobject.h), with consistency checks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _LONGEST = 1 << 16
 
 
 def read_str(memory: Memory, address: int, *, control: bool = False) -> str:
-    """Return the text of the str object at *address*; "" where none can be read there.
+    """Return the text of the str object at *address*; "" if none can be read there.
 
-    With *control* it may have characters that can't be printed: only where something else says that it is a str.
+    With *control* it may have unprintable characters: only if it is known to be a str.
     """
     try:
         _, _, length, _, state = _HEAD.unpack(memory.read(address, _HEAD.size))

@@ -1,7 +1,7 @@
 """The records of tracemalloc, read from its own tables: CPython 3.9 to 3.14, with or without symbols.
 
-A table is known by its shape (Include/internal/pycore_hashtable.h, _Py_hashtable_t) and by functions of the interpreter
-where it has pointers to functions; one of traces by what its entries lead to (Modules/_tracemalloc.c, trace_t).
+A table is recognised by its structure (Include/internal/pycore_hashtable.h, _Py_hashtable_t) and by function pointers
+into the interpreter; a table of traces by its entries (Modules/_tracemalloc.c, trace_t).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _FRAMES_AT, _FRAME_BYTES = 12, 12  # in a traceback: hash, nframe, total_nframe;
 _MOST_FRAMES = 1 << 16
 _PIECE = 1 << 24
 _LONGEST_CHAIN = 4096
-_SAMPLE = 64  # entries that tell what a table holds
+_SAMPLE = 64  # entries examined to determine the contents of a table
 
 
 @dataclass(frozen=True)
 class PythonFrame:
-    """One frame that tracemalloc recorded: it knows no function."""
+    """One frame that tracemalloc recorded, without a function name."""
 
     file: str
     line: int
@@ -39,12 +39,12 @@ class PythonFrame:
 
 @dataclass(frozen=True)
 class Traceback:
-    """The frames of one traceback, the allocating one first, and what was allocated there."""
+    """The frames of one traceback, the allocating one first, and the allocations made there."""
 
     frames: Sequence[PythonFrame]
     bytes: int
     blocks: int
-    cut_frames: int = 0  # that the limit of start(nframe) left out
+    cut_frames: int = 0  # omitted because of the limit of start(nframe)
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Traces:
 
     tracebacks: Sequence[Traceback]
     tables: int = 0  # of traces; 0: none was found
-    unread_blocks: int = 0  # that the tables count and whose entry or traceback could not be read
-    own_bytes: int = 0  # that the tables themselves take, without malloc's headers
+    unread_blocks: int = 0  # counted in the tables, with an unreadable entry or traceback
+    own_bytes: int = 0  # size of the tables themselves, without malloc's headers
 
     @property
     def bytes(self) -> int:
@@ -82,13 +82,13 @@ class _Sums:
 
 
 def read_traces(memory: Memory, mappings: Sequence[Mapping]) -> Traces:
-    """Return what tracemalloc has traced in the process whose *memory* this is."""
+    """Return the traces of tracemalloc in the process with *memory*."""
     sums, tables, own = _Sums(), 0, 0
     readable = Ranges((m.start, m.end) for m in mappings if m.permissions.startswith("r"))
     for table in find_tables(memory, mappings):
         room = table.buckets * 8
         own_of_table = room + table.entries * _ENTRY_BYTES
-        # Other data may look like a table, one of terabytes too.
+        # Other data may look like a table, even one of terabytes.
         if readable.within(table.first, table.first + room) < room or not _holds_traces(
             memory, table, readable
         ):
@@ -100,7 +100,7 @@ def read_traces(memory: Memory, mappings: Sequence[Mapping]) -> Traces:
 
 
 def find_tables(memory: Memory, mappings: Iterable[Mapping]) -> list[_Table]:
-    """Return everything in anonymous memory that has the shape of one of CPython's hash tables."""
+    """Return everything in anonymous memory with the structure of one of CPython's hash tables."""
     mappings = list(mappings)
     code = Ranges((m.start, m.end) for m in mappings if "x" in m.permissions and m.is_file)
     found: dict[int, _Table] = {}
@@ -140,9 +140,9 @@ def _tables_in(data: bytes, code: Ranges) -> Iterator[tuple[int, _Table]]:
 
 
 def _chains(memory: Memory, table: _Table) -> Iterator[Any]:
-    """Yield the addresses of the values of *table*, all chains a step at a time.
+    """Yield the addresses of the values of *table*, all chains one step at a time.
 
-    An entry that can't be read ends its chain; no more values are yielded than the table counts.
+    An unreadable entry ends its chain; at most as many values are yielded as the table counts.
     """
     np = import_numpy()
     try:
@@ -201,7 +201,7 @@ def _add_table(memory: Memory, table: _Table, sums: _Sums) -> None:
 
 
 def _named(memory: Memory, sums: _Sums, tables: int, own: int) -> Traces:
-    """Return the sums with their tracebacks' frames read."""
+    """Return the sums with the frames of their tracebacks."""
     np = import_numpy()
     addresses = np.array(list(sums.bytes), np.int64)
     heads, could = gather(memory, addresses, _FRAMES_AT)

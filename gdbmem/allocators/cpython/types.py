@@ -28,7 +28,7 @@ class PythonType:
     """A type object; sizes are bytes of an instance."""
 
     address: int
-    name: str  # as tp_name has it: with its module where the type is built in
+    name: str  # as in tp_name: with its module if the type is built in
     basic_bytes: int
     item_bytes: int
     flags: int
@@ -40,20 +40,20 @@ class PythonType:
 
 
 class Types:
-    """The types of one interpreter's process, each looked at once."""
+    """The types of one process, each read once."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
         self._known: dict[int, Optional[PythonType]] = {}
 
     def at(self, address: int) -> Optional[PythonType]:
-        """Return the type at *address*; None where there is none."""
+        """Return the type at *address*; None if there is none."""
         if address not in self._known:
             self._known[address] = self._read(address)
         return self._known[address]
 
     def among(self, addresses: Iterable[int]) -> list[PythonType]:
-        """Return the types that are at any of *addresses*, in order of address."""
+        """Return the types at any of *addresses*, in order of address."""
         found = (self.at(address) for address in addresses)
         return sorted((one for one in found if one is not None), key=lambda one: one.address)
 
@@ -71,7 +71,7 @@ class Types:
         return PythonType(address, name, words[4], words[5], flags)
 
     def _head(self, address: int) -> Optional[tuple[int, ...]]:
-        """Return the first words of what may be a type at *address*; None where they can't be those of one."""
+        """Return the first words of a possible type at *address*; None if it can't be a type."""
         if address % _WORD or not 4096 <= address < _HIGHEST:
             return None
         words = _HEAD.unpack(self._memory.read(address, _HEAD.size))
@@ -92,7 +92,7 @@ class Types:
     def _name(self, address: int) -> str:
         if not 4096 <= address < _HIGHEST:
             return ""
-        # Not beyond a page: what follows may not be mapped.
+        # Not beyond a page: the next one may be unmapped.
         size = min(_LONGEST_NAME, 4096 - address % 4096)
         text = self._memory.read(address, size)
         if b"\0" not in text and size < _LONGEST_NAME:

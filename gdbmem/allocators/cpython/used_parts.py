@@ -1,4 +1,4 @@
-"""How much of a table is in use: what lists, dicts and attributes have in reserve may hold old references.
+"""The used parts of tables: unused capacity of lists, dicts and attributes may contain old references.
 
 Include/internal/pycore_dict.h, before 3.11 Objects/dict-common.h (struct _dictkeysobject, _dictvalues).
 """
@@ -19,20 +19,20 @@ _SIZE, _ITEMS = 2, 3  # words of a list
 _KEYS, _VALUES = 4, 5  # words of a dict
 _MANAGED = (-4, -3)  # words before an object that may lead to its attributes: 3.11, 3.12
 _HEAD_NEW, _HEAD_OLD = 32, 40  # bytes before the indices of a dict's keys
-_MOST_ATTRIBUTES = 30  # that have an order of their own
+_MOST_ATTRIBUTES = 30  # that keep their own order
 _SMALLEST_ADDRESS = 4096
 
 
 @dataclass(frozen=True)
 class UsedParts:
-    """Where in each node references may stand, in bytes from its start."""
+    """The part of each node that may contain references, in bytes from its start."""
 
     begin: Any  # uint8
     end: Any  # int64
 
 
 def used_parts(memory: Memory, nodes: Nodes) -> UsedParts:
-    """Return which parts of *nodes* may hold references."""
+    """Return the parts of *nodes* that may contain references."""
     used = nodes.sizes.copy()
     lists, dicts = _named(nodes, "list"), _named(nodes, "dict")
     (size, items), could = gather_words(memory, nodes.objects[lists], (_SIZE, _ITEMS))
@@ -50,19 +50,19 @@ def _named(nodes: Nodes, name: str) -> Any:
 
 
 def _limit(used: Any, nodes: Nodes, inside: Any, ends: Any) -> Any:
-    """Have the blocks without an object that *inside* lie in end at *ends*; return their numbers, and which of all."""
+    """Limit the blocks without an object that contain *inside* to *ends*; return their numbers, and which of all."""
     np = import_numpy()
     number = nodes.around(inside)
     known = number >= 0
     known[known] = nodes.kinds[number[known]] < 0
     number = number[known]
     used[number] = np.clip(ends[known] - nodes.starts[number], 0, nodes.sizes[number])
-    nodes.kinds[number] = NO_OBJECT  # what a dead object has left in it may look like one still
+    nodes.kinds[number] = NO_OBJECT  # the remains of a dead object may still look like one
     return number, known
 
 
 def _dict_bytes(memory: Memory, keys: Any) -> tuple[Any, Any]:
-    """Return how long the tables of *keys* are up to their last entry, and values that stand apart from them."""
+    """Return the lengths of the tables of *keys* up to their last entry, and of separate tables of values."""
     np = import_numpy()
     (second, third, fourth, fifth), could = gather_words(memory, keys, (1, 2, 3, 4))
     is_old = third > _SMALLEST_ADDRESS  # dk_lookup, a function; since 3.11 that is dk_usable
@@ -76,9 +76,9 @@ def _dict_bytes(memory: Memory, keys: Any) -> tuple[Any, Any]:
 
 
 def _limit_attributes(memory: Memory, nodes: Nodes, used: Any) -> Any:
-    """Limit attributes that stand apart from their object, and return where they begin in each block.
+    """Limit attributes stored apart from their object, and return their offset in each block.
 
-    Before them stand their count and their order.
+    They are preceded by their count and their order.
     """
     np = import_numpy()
     begin = np.zeros(len(nodes), np.uint8)

@@ -31,27 +31,29 @@ from gdbmem.text import plural
 from gdbmem.units import format_size
 
 Walker = Callable[[Memory, HeapTally, int, Cached], None]
-_MOST_CHANGES = 4  # contradictions that one thread in malloc may leave for a moment
-_BEYOND = 1 << 64  # behind all that have an address of their own
+_MOST_CHANGES = 4  # inconsistencies that one thread in malloc may cause temporarily
+_BEYOND = 1 << 64  # sorted after all that have an address
 _MIN_TOP = 33  # systrim keeps MINSIZE + 1 bytes of top
 
 
 @dataclass
 class ArenaReading:
-    """One arena with what the walk over each of its regions found."""
+    """One arena with the results of the walk over each of its regions."""
 
     state: ArenaState
     tallies: list[HeapTally] = field(default_factory=list)
-    releasable: list[tuple[int, int]] = field(default_factory=list)  # pages that malloc_trim(0) gives back
+    releasable: list[tuple[int, int]] = field(default_factory=list)  # pages that malloc_trim(0) returns
     top: Optional[tuple[int, int]] = None  # free memory at the end that malloc_trim leaves alone
     overheads: list[tuple[int, int]] = field(default_factory=list)  # malloc's own structures
-    foreign: list[tuple[int, int]] = field(default_factory=list)  # what the program got from sbrk itself
-    breaks: list[Break] = field(default_factory=list)  # sizes that lead nowhere
+    foreign: list[tuple[int, int]] = field(
+        default_factory=list
+    )  # memory that the program itself got from sbrk
+    breaks: list[Break] = field(default_factory=list)  # sizes that lead to no chunk
 
 
 @dataclass
 class HeapReading:
-    """glibc's malloc, read."""
+    """The data of glibc's malloc."""
 
     found: Found
     parameters: Optional[Parameters]
@@ -60,16 +62,16 @@ class HeapReading:
     mmapped: list[MmappedChunk]
     notices: list[Notice]
     is_exact: bool
-    damages: list[Damage] = field(default_factory=list)  # where it contradicts itself
+    damages: list[Damage] = field(default_factory=list)  # inconsistencies
 
     @property
     def is_used(self) -> bool:
-        """Whether the program allocates through it at all."""
+        """Whether the program uses it at all."""
         return any(not arena.state.is_unused for arena in self.arenas) or bool(self.mmapped)
 
 
 def choose_walker() -> Walker:
-    """Return the quick walker where numpy is there, else the one in plain Python."""
+    """Return the fast walker if numpy is available, else the one in plain Python."""
     return lockstep.walk if lockstep.available() else walk.walk
 
 
@@ -87,11 +89,11 @@ def read_heap(
 ) -> Optional[HeapReading]:
     """Read the malloc of the object whose writable memory is *data*, loaded at *bias*.
 
-    *tls_bytes* is the size of its thread-local variables; *threads_inside* so many threads stand in malloc, and
-    may have changed the half of something.
+    *tls_bytes* is the size of its thread-local variables; *threads_inside* is the number of threads inside malloc,
+    which may have made a change in part.
 
-    None where no malloc state there agrees with the heap. Raises HeapCorrupt where the arenas contradict
-    themselves; a chunk that can't be is a notice, and what follows it stays unexplained.
+    None if no malloc state there matches the heap. Raises HeapCorrupt if the arenas are inconsistent; an invalid
+    chunk causes a notice, and the memory after it stays unexplained.
     """
     found = locate(memory, mappings, data, bias, facts)
     if found is None:
@@ -153,7 +155,7 @@ def _read_region(
     walker: Walker,
     break_end: int,
 ) -> None:
-    """Walk *region*; where the program's own sbrk cut it in two, the rest as another one."""
+    """Walk *region*; if the program's own sbrk divides it, walk the rest as another region."""
     if region.overhead_start < region.start:
         arena.overheads.append((region.overhead_start, region.start))
     start = region.start
@@ -172,13 +174,13 @@ def _read_region(
         arena.tallies.append(tally)
         arena.releasable += [trim_range(*run) for run in tally.runs]
         if at == region.end - 16 and not region.has_top:
-            tally.stopped_why = FENCEPOST  # cut to the one word that a full piece has room for
+            tally.stopped_why = FENCEPOST  # shortened to the one word that fits into a full piece
         elif tally.stopped_why == FENCEPOST and not is_fencepost(
             memory, at, region.end, in_further_arena=tally.in_further_arena
         ):
             tally.stopped_why = CORRUPT
         if tally.stopped_why == FENCEPOST:
-            tally.strays -= len(cached.between(at, region.end))  # of the pieces that follow
+            tally.strays -= len(cached.between(at, region.end))  # of the following pieces
             end = _skip_fenceposts(memory, at, region.end)
             arena.overheads.append((at, end))
             if not region.has_top:
@@ -193,7 +195,7 @@ def _read_region(
 
 
 def _skip_fenceposts(memory: Memory, address: int, end: int) -> int:
-    """Return where the fencepost (a chunk of 16 bytes and what follows it) ends."""
+    """Return the end of the fencepost (a chunk of 16 bytes and its successor)."""
     while address + 16 <= end:
         size = int.from_bytes(memory.read(address + 8, 8), "little") & ~7
         address += 16
@@ -205,7 +207,7 @@ def _skip_fenceposts(memory: Memory, address: int, end: int) -> int:
 def _take_top(
     arena: ArenaReading, tally: HeapTally, region: HeapRegion, reading: HeapReading, break_end: int
 ) -> None:
-    """Add the top chunk, and say which of its pages malloc_trim would give back (glibc: systrim)."""
+    """Add the top chunk, and return which of its pages malloc_trim would return (glibc: systrim)."""
     begin = tally.pending or region.limit
     arena.releasable += [trim_range(*run) for run in tally.runs]
     if arena.state.is_main and region.end == break_end:
@@ -233,7 +235,7 @@ def _note_corrupt(
 
 
 def _note_damages(reading: HeapReading, threads_inside: int) -> None:
-    """Say that the heap contradicts itself, the first chunk first."""
+    """Add notices on the heap's inconsistencies, lowest chunk first."""
     if not reading.damages:
         return
     reading.is_exact = False
@@ -292,7 +294,7 @@ def _note_caches(reading: HeapReading) -> None:
     caches = reading.caches
     tallies = [tally for arena in reading.arenas for tally in arena.tallies]
     if not any(tally.sizes.get(size, [0])[LIVE] for tally in tallies for size in TCACHE_CHUNKS):
-        caches.unread_threads = []  # nobody has one: since glibc 2.43 it is made by the first free()
+        caches.unread_threads = []  # no thread has one: since glibc 2.43 the first free() creates it
     if caches.unread_threads:
         reading.is_exact = False
         reading.notices.append(

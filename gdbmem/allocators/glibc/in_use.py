@@ -16,28 +16,28 @@ from gdbmem.allocators.glibc.places.layout import ALIGNMENT, MIN_CHUNK, TCACHE_C
 from gdbmem.allocators.glibc.places.thread_local import static_blocks
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at, words_at
 
-MOST_CHUNKS = 10_000  # free chunks that are walked where 5 ms is the most that it may take
+MOST_CHUNKS = 10_000  # free chunks that can be walked within 5 ms
 _PAGE = 4096
 _MOST_ARENAS = 4096
 _FLAGS = 7
-_COUNTED_SLOTS = 64  # a tcache of so many, until glibc 2.41, counts what is in them
+_COUNTED_SLOTS = 64  # a tcache of this many bins, until glibc 2.41, counts its entries
 
 
 class InUse(NamedTuple):
-    """The answer."""
+    """The result."""
 
-    taken_bytes: int  # what malloc has from the kernel, but for the tops of its heaps and its tcaches
-    free_bytes: Optional[int]  # of that; None: there were too many free chunks to walk
+    taken_bytes: int  # malloc's memory from the kernel, except the tops of its heaps and its tcaches
+    free_bytes: Optional[int]  # the free part of it; None: there were too many free chunks to walk
 
     @property
     def bytes(self) -> Optional[int]:
-        """Bytes in use; None where they were not counted."""
+        """Bytes in use; None if they were not counted."""
         return None if self.free_bytes is None else self.taken_bytes - self.free_bytes
 
     def since(self, before: InUse) -> tuple[int, bool]:
         """Return the bytes gained since *before*, and whether that is exact.
 
-        Where either was not counted, both are taken as what malloc holds: like is compared with like.
+        If either was not counted, both are replaced by malloc's memory, so that equal quantities are compared.
         """
         if self.free_bytes is None or before.free_bytes is None:
             return self.taken_bytes - before.taken_bytes, False
@@ -58,7 +58,7 @@ class _Pages(dict):  # type: ignore[type-arg]
 
 
 class _Words:
-    """The process's memory as 64-bit words, a page at a time, each page read once."""
+    """The process's memory as 64-bit words, read by pages, each page once."""
 
     def __init__(self, memory: Memory) -> None:
         self.page: Callable[[int], Sequence[int]] = _Pages(memory).__getitem__
@@ -72,7 +72,7 @@ class _TooManyError(Exception):
 
 
 class _Walk:
-    """Adds up free chunks, and gives up when there are too many."""
+    """Sums free chunks, and gives up when there are too many."""
 
     def __init__(self, words: _Words, most: int) -> None:
         self.words = words
@@ -89,7 +89,7 @@ class _Walk:
                 left -= 1
                 if left < 0:
                     raise _TooManyError
-                # The innermost loop: no calls but one a page.
+                # The innermost loop: one call per page.
                 words = page(chunk >> 12)
                 at = (chunk & 0xFFF) >> 3
                 if at < 510:
@@ -102,14 +102,14 @@ class _Walk:
         return total
 
     def chain(self, chunk: int, link: int) -> int:
-        """Return the bytes of a singly linked list; *link* is where in a chunk the next one stands."""
+        """Return the bytes of a singly linked list; *link* is the offset of the link in a chunk."""
         total, words = 0, self.words
         while chunk:
             self.count()
             total += words[chunk + 8] & ~_FLAGS
             at = chunk + link
             chunk = self.reveal(words[at], at)
-            # tcache links point to what the user got, fastbin links to the header.
+            # tcache links point to user memory, fastbin links to the header.
         return total
 
     def count(self) -> None:
@@ -120,7 +120,7 @@ class _Walk:
     def reveal(self, link: int, at: int) -> int:
         """Undo safe-linking (glibc 2.32): a link is xored with its own address, without the page offset.
 
-        All links are protected, or none. Where a link leads to is aligned, and mostly near.
+        All links are protected, or none. The target of a link is aligned, and mostly near.
         """
         key = at >> 12
         if link in (0, key):
@@ -138,7 +138,7 @@ class GlibcHeap:
         self._memory = memory
         self._main_arena = main_arena
         self._mmapped_mem = mmapped_mem  # the address of mp_.mmapped_mem
-        # What is read of a malloc_state, as numbers of its words.
+        # The words of a malloc_state that are read, by their index.
         self._bins, self._top, self._next, self._system_mem = (
             state[field] // 8 for field in ("bins", "top", "next", "system_mem")
         )
@@ -146,7 +146,7 @@ class GlibcHeap:
 
     @property
     def counts_mapped_blocks(self) -> bool:
-        """Whether blocks with a mapping of their own (from 128 KiB) are counted."""
+        """Whether individually mapped blocks (from 128 KiB) are counted."""
         return self._mmapped_mem is not None
 
     def in_use(self, tcaches: Iterable[int], *, most_chunks: int = MOST_CHUNKS) -> InUse:
@@ -154,12 +154,12 @@ class GlibcHeap:
 
         Up to *most_chunks* free chunks are walked, at a third of a microsecond each.
 
-        Raises MemoryUnreadable, and ValueError where memory makes no sense.
+        Raises MemoryUnreadable, and ValueError if the data is invalid.
         """
         words = _Words(self._memory)
         walk = _Walk(words, most_chunks)
         caches = [cache for pointer in tcaches if (cache := word_at(self._memory, pointer))]
-        # Each is a block too, but malloc's own: the line that happens to need it first isn't charged for it.
+        # Each is also a block, but malloc's own: the line that first causes its allocation isn't charged for it.
         taken = -sum(words[cache - 8] & ~_FLAGS for cache in caches)
         states = list(self._arenas())
         for _, state in states:
@@ -212,9 +212,9 @@ class GlibcHeap:
 
 
 def tcache_offset(bases: Sequence[int], memory: Memory) -> Optional[int]:
-    """Return how far below their thread pointers all threads keep the pointer to their tcache; None when not found.
+    """Return the distance below the thread pointer of the tcache pointer in all threads; None if not found.
 
-    On aarch64 it is above: less than 0.
+    On aarch64 it is above: negative.
     """
     none = bytes(_COUNTED_SLOTS * 10)
     distant = [-at for start, end in static_blocks(memory, bases) for at in range(start, end, 8)]
@@ -228,7 +228,7 @@ def tcache_offset(bases: Sequence[int], memory: Memory) -> Optional[int]:
                     continue
                 size = word_at(memory, cache - 8) & ~_FLAGS
                 if size not in TCACHE_CHUNKS and not cache & 7 and memory.read(cache, len(none)) == none:
-                    continue  # since glibc 2.43 a thread that has not freed a block yet has a common, empty one
+                    continue  # since glibc 2.43 a thread that has not freed a block yet has a shared, empty one
             except MemoryUnreadable:
                 break
             if cache & 15 or size not in TCACHE_CHUNKS:

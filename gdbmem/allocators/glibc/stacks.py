@@ -1,6 +1,6 @@
-"""Threads' stacks, from libc's own lists: those in use and those of dead threads that libc keeps.
+"""Threads' stacks, from libc's own lists: those in use and those of ended threads that libc caches.
 
-Stacks can't be told from the shape of mappings: where libc makes no guard pages, eight are one mapping.
+Stacks can't be recognised by mappings: without guard pages, eight of them are one mapping.
 Source: glibc nptl/allocatestack.c, nptl/descr.h.
 """
 
@@ -14,17 +14,17 @@ from gdbmem.allocators.glibc.thread_pointers import ThreadPointers
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory, words_at
 from gdbmem.records import dataclass
 
-_REACH = 0x1000  # of a list node from the thread pointer
+_REACH = 0x1000  # distance of a list node from the thread pointer
 _PTHREAD = (
-    0x1200  # bytes of struct pthread that are searched: behind the thread pointer, or (aarch64) before it
+    0x1200  # bytes of struct pthread that are searched: after the thread pointer, or (aarch64) before it
 )
 _MOST = 1 << 20
-_SAMPLE = 64  # descriptors that must agree on where the stack's bounds are
+_SAMPLE = 64  # descriptors that must agree on the offset of the stack's bounds
 
 
 @dataclass(frozen=True)
 class ThreadStack:
-    """One thread's stack; tid is None for a dead thread's that libc caches."""
+    """One thread's stack; tid is None for a cached stack of an ended thread."""
 
     start: int
     end: int
@@ -40,7 +40,7 @@ def find_stacks(
 ) -> list[ThreadStack]:
     """Return the stacks in libc's lists, whose heads are in *data*; *main* is the first thread's id.
 
-    Empty where the lists can't be recognised: another libc, or a program without threads.
+    Empty if the lists can't be recognised: another libc, or a program without threads.
     """
     windows = WindowedMemory(memory)
     pointers = {t.thread_pointer: t.tid for t in threads if t.thread_pointer}
@@ -63,7 +63,7 @@ def find_stacks(
 def _rings(
     memory: Memory, windows: WindowedMemory, data: Sequence[tuple[int, int]], known: Known
 ) -> list[list[int]]:
-    """Return the nodes of every doubly linked ring whose head lies in *data*."""
+    """Return the nodes of every doubly linked ring whose head is in *data*."""
     rings = []
     for start, end in data:
         try:
@@ -73,7 +73,7 @@ def _rings(
         for index in range(len(words) - 1):
             first, last = words[index], words[index + 1]
             head = start + 8 * index
-            # A node in the same data is none of a thread: the quickest to tell of a table of pointers.
+            # A node in the same data is not a thread's: the fastest test to exclude a table of pointers.
             if first % 16 or last % 16 or start <= first < end or first not in known or last not in known:
                 continue
             nodes = _ring(windows, head, first, last, known)
@@ -99,7 +99,7 @@ def _ring(windows: WindowedMemory, head: int, first: int, last: int, known: Know
 
 
 def _node_offset(rings: list[list[int]], pointers: dict[int, int], main: int) -> Optional[int]:
-    """Return how far a descriptor's list node is from its thread pointer: one distance fits all threads."""
+    """Return the distance of a descriptor's list node from its thread pointer, which is the same for all threads."""
     nodes = [node for ring in rings for node in ring]
     votes: dict[int, int] = {}
     for pointer in pointers:
@@ -110,7 +110,7 @@ def _node_offset(rings: list[list[int]], pointers: dict[int, int], main: int) ->
 
 
 def _table(memory: Memory, start: int, end: int, *, pointer: int) -> tuple[int, ...]:
-    """Return the words in ``[start, end)``; where not all can be read those on the page of *pointer*."""
+    """Return the words in ``[start, end)``; if not all can be read, those on the page of *pointer*."""
     page = pointer & -4096
     for low, high in ((start, end), (max(start, page), min(end, page + 4096))):
         try:
@@ -121,7 +121,7 @@ def _table(memory: Memory, start: int, end: int, *, pointer: int) -> tuple[int, 
 
 
 def _stack_field(memory: Memory, pointers: Sequence[int]) -> Optional[int]:
-    """Return how far from the thread pointer stackblock is, its size following: it suits all *pointers*."""
+    """Return the distance of stackblock, followed by its size, from the thread pointer, valid for all *pointers*."""
     after = [(p, _table(memory, p, p + _PTHREAD, pointer=p)) for p in pointers[:_SAMPLE]]
     before = [(p, _table(memory, p - _PTHREAD, p, pointer=p)) for p in pointers[:_SAMPLE]]
     for index in range(min(len(table) for _, table in after) - 1):
@@ -136,7 +136,7 @@ def _stack_field(memory: Memory, pointers: Sequence[int]) -> Optional[int]:
 def _stacks(
     memory: Memory, members: Sequence[int], field: Optional[int], pointers: dict[int, int]
 ) -> list[ThreadStack]:
-    """Return the stacks of a ring's members; none where one of them is not a thread's descriptor."""
+    """Return the stacks of a ring's members; none if one of them is not a thread's descriptor."""
     if field is None:
         return []
     stacks = []

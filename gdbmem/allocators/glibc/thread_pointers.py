@@ -1,4 +1,4 @@
-"""Threads as malloc's readers need them."""
+"""Threads with the registers that malloc's readers need."""
 
 from __future__ import annotations
 
@@ -14,4 +14,4 @@ class ThreadPointers:
     stack_pointer: int = 0
     name: str = ""
     program_counter: int = 0
-    system_call: int = -1  # its number, where the thread stands in one; -1: unknown
+    system_call: int = -1  # number of the system call that the thread is in; -1: unknown

@@ -1,1 +1,1 @@
-"""Pools of best-fit allocators: what they would do with a request, and why."""
+"""Pools of best-fit allocators: the outcome of a request, and its reasons."""

@@ -1,7 +1,7 @@
 """The decision of a BFC allocator on a request, with its reasons: it fits, extends the pool or fails.
 
-The steps are those of the published design, in its order: best fit, extension with its back-off, merging of chunks that
-wait for the device, garbage collection of idle regions.
+The steps are those of the published design, in its order: best fit, extension with back-off, merging of chunks that
+are pending on the device, garbage collection of idle regions.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from gdbmem.text import plural
 from gdbmem.units import format_size
 
 DEFAULT_SPLIT_ABOVE = 128 << 20
-_LEAST_BACKPEDAL = 8 << 10  # below this onnxruntime asks the device for nothing
+_LEAST_BACKPEDAL = 8 << 10  # below this onnxruntime requests nothing from the device
 _MOST_RETRIES = 1000
 
 
@@ -53,11 +53,11 @@ class Request:
     alignment: int = SMALLEST
     end: int = LOWER  # of a pool that is filled from both ends
     stream: Optional[int] = None  # onnxruntime: only chunks of this stream, or of none, may be taken
-    has_failed: bool = False  # it is known that the allocator could not serve it
+    has_failed: bool = False  # the allocator is known to have failed to serve it
 
 
 def decide(allocator: Allocator, request: Request) -> Decision:
-    """Return what becomes of *request*, by the rules of *allocator* and the chunks that it has."""
+    """Return the outcome of *request*, by the rules of *allocator* and its chunks."""
     base = Decision(request.bytes, request.alignment, rounded(request.bytes), UNDECIDED)
     if request.bytes == 0:
         return replace(
@@ -70,7 +70,7 @@ def decide(allocator: Allocator, request: Request) -> Decision:
 
 
 def _by_bar(allocator: Allocator, base: Decision) -> Decision:
-    """Return why a request failed of whose pool chunks are missing, as far as the bar of its log tells."""
+    """Return why a request failed if chunks of the pool are missing, as far as the bar of its log shows."""
     pool, bar = allocator.counters.pool_bytes or allocator.limit_bytes, allocator.bar
     if not bar or pool is None or allocator.available_bytes:
         return replace(base, outcome=FAILS, steps=["why can't be told: chunks are missing here"])
@@ -89,7 +89,7 @@ def _by_bar(allocator: Allocator, base: Decision) -> Decision:
 
 
 class _Search:
-    """One request on its way through the allocator."""
+    """The simulation of one request."""
 
     def __init__(self, allocator: Allocator, request: Request, base: Decision) -> None:
         self.allocator = allocator
@@ -123,7 +123,7 @@ class _Search:
         return self._done(outcome=FITS, chunk=index, is_split=is_split, taken_bytes=taken)
 
     def extend(self, more_bytes: int = 0) -> Optional[Decision]:
-        """Ask the device for a region, where the limit leaves room; *more_bytes* were given back before."""
+        """Request a region from the device if the limit allows it; *more_bytes* were returned before."""
         available = self.allocator.available_bytes
         if available is None:
             self.steps.append("whether it may grow can't be told: its limit isn't known")
@@ -159,7 +159,7 @@ class _Search:
         )
 
     def merge(self) -> Optional[Decision]:
-        """Merge freed chunks that were kept apart until the device is done with them."""
+        """Merge freed chunks that were kept separate until the device has finished with them."""
         chunks = self.allocator.chunks
         if chunks.freed_at is None or not any(compress(chunks.freed_at, self.allocator.where(FREE))):
             return None
@@ -177,7 +177,7 @@ class _Search:
         return None
 
     def collect(self) -> Optional[Decision]:
-        """Give regions in which nothing is in use back to the device, and ask for a larger one."""
+        """Return unused regions to the device, and request a larger one."""
         if not self.allocator.options.garbage_collection:
             return None
         idle = sum(region.size_bytes for region in self.allocator.idle_regions())
@@ -188,7 +188,7 @@ class _Search:
         return self.extend(idle)
 
     def fail(self) -> Decision:
-        """Find why; the first cause that holds is the one."""
+        """Find the cause of a failure: the first one that applies."""
         allocator, available = self.allocator, self.allocator.available_bytes or 0
         idle = sum(region.size_bytes for region in allocator.idle_regions())
         free = allocator.free_bytes
@@ -282,7 +282,7 @@ def _is_split(allocator: Allocator, size: int, need: int) -> bool:
 
 
 def extension_bytes(allocator: Allocator, need: int, available: int) -> Optional[int]:
-    """Return the size of the region that it would first ask the device for; None where that isn't known."""
+    """Return the size of the region that it would request first from the device; None if unknown."""
     options = allocator.options
     if options.grows_as_requested:
         return need
@@ -297,7 +297,7 @@ def extension_bytes(allocator: Allocator, need: int, available: int) -> Optional
 
 
 def backpedal(allocator: Allocator, size: int, need: int) -> Iterator[int]:
-    """Yield what it asks the device for next, each time that refuses."""
+    """Yield the sizes that it requests next, each time the device refuses."""
     if allocator.options.backpedals_once and allocator.options.started_backpedal:
         return
     for _ in range(_MOST_RETRIES):
@@ -309,5 +309,5 @@ def backpedal(allocator: Allocator, size: int, need: int) -> Iterator[int]:
 
 
 def _single(value: float) -> float:
-    """Return *value* as C's float has it: the allocators multiply in that."""
+    """Return *value* rounded to C's float, in which the allocators multiply."""
     return float(struct.unpack("<f", struct.pack("<f", value))[0])

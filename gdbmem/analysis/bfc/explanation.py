@@ -1,4 +1,4 @@
-"""Sentences about a pool and a decision: the answer, and what would help."""
+"""Sentences about a pool and a decision: the answer, and remedies."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from gdbmem.records import replace
 from gdbmem.text import plural
 from gdbmem.units import format_size
 
-NO_LIMIT = 1 << 62  # limits above are none: allocators write the largest number there is
+NO_LIMIT = 1 << 62  # larger limits mean no limit: allocators write the largest number
 _NAMED_ONE_BY_ONE = 3
 
 
 def headline(allocator: Allocator, decision: Decision | None = None) -> str:
-    """Return the answer in one sentence: the pool's sums, and what becomes of a request."""
+    """Return the answer in one sentence: the pool's sums, and the outcome of a request."""
     text = pool_sentence(allocator)
     return text if decision is None else f"{text}: {decision_sentence(allocator, decision)}"
 
@@ -74,7 +74,7 @@ def pool_sentence(allocator: Allocator) -> str:
 
 
 def _sums_sentence(allocator: Allocator) -> str:
-    """Return what is known of a pool of which chunks are missing: its own counts, and its log's bar."""
+    """Describe a pool with missing chunks, by its own counts and its log's bar."""
     counted, limit = allocator.counters, allocator.limit_bytes
     parts = [] if limit is None or limit >= NO_LIMIT else [f"{format_size(limit)} limit"]
     if counted.pool_bytes is not None:
@@ -101,7 +101,7 @@ def _sums_sentence(allocator: Allocator) -> str:
 
 
 def decision_sentence(allocator: Allocator, decision: Decision) -> str:
-    """Return what becomes of the request, with why."""
+    """Return the outcome of the request, with the reason."""
     asked = f"a request of {format_size(decision.request_bytes)}"
     if decision.outcome == NOTHING:
         return f"{asked} returns nothing at once"
@@ -168,7 +168,7 @@ def _freeing(allocator: Allocator, decision: Decision) -> str:
 
 
 def with_advice(allocator: Allocator, decision: Decision, request: Request) -> Decision:
-    """Return *decision* with what would help; what can be tried on this pool was."""
+    """Return *decision* with advice; remedies that can be simulated on this pool have been."""
     if decision.outcome != FAILS:
         return decision
     if not allocator.is_complete:
@@ -182,7 +182,7 @@ def with_advice(allocator: Allocator, decision: Decision, request: Request) -> D
 
 
 def _regions(allocator: Allocator, request: Request) -> Sequence[Advice]:
-    """Return the advice to give idle regions back, where that alone makes the request succeed."""
+    """Return the advice to return idle regions, if that alone makes the request succeed."""
     if allocator.kind == PYTORCH or allocator.options.garbage_collection:
         return []
     collecting = replace(allocator, options=replace(allocator.options, garbage_collection=True))
@@ -197,7 +197,7 @@ def _regions(allocator: Allocator, request: Request) -> Sequence[Advice]:
 
 
 def _limit(allocator: Allocator, decision: Decision) -> Sequence[Advice]:
-    """Return by how much the limit would have to be higher."""
+    """Return the advice with the necessary increase of the limit."""
     if decision.cause not in (FRAGMENTATION, FULL, IDLE_REGIONS) or allocator.limit_bytes is None:
         return []
     missing = decision.rounded_bytes - (allocator.available_bytes or 0)
@@ -225,7 +225,7 @@ def _where_limit_is_set(allocator: Allocator) -> str:
 
 
 def _waste(allocator: Allocator, decision: Decision) -> Sequence[Advice]:
-    """Return the advice about chunks that are larger than asked for, where these hold as much as is missing."""
+    """Return the advice about chunks that are larger than requested, if they waste as much as is missing."""
     asked = allocator.requested_bytes
     if asked is None:
         return []

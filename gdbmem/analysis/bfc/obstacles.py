@@ -1,4 +1,4 @@
-"""The smallest set of chunks in use that stand between a request and a hole that is large enough."""
+"""The smallest set of chunks in use whose release makes a hole large enough for a request."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gdbmem.model.bfc.pools import FREE, Allocator, Obstacle, Region
 
 
 def smallest_obstacle(allocator: Allocator, need_bytes: int) -> Optional[Obstacle]:
-    """Return the run of neighbours of *need_bytes* in which the fewest bytes are in use; None where none is so large.
+    """Return the run of adjacent chunks of *need_bytes* with the fewest bytes in use; None if none is so large.
 
     Of several with as few bytes, the one with fewer chunks in use; then the first.
     """

@@ -1,4 +1,4 @@
-"""A series of walks of pools in a sentence."""
+"""A series of pool samples in a sentence."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gdbmem.units import format_delta, format_duration, format_size
 
 
 def answer_series(series: PoolSeries, diff: PoolDiff) -> str:
-    """Return what became of one pool: its fragmentation, what is free, what grew most, and the request."""
+    """Describe the history of one pool: its fragmentation, free bytes, largest growth, and the request."""
     samples = series.of(diff.after.address)
     first, last = samples[0], samples[-1]
     parts = [

@@ -1,4 +1,4 @@
-"""Changes of a pool between two moments: the chunks that came and went, by size and owner."""
+"""Changes of a pool between two moments: allocated and freed chunks, by size and owner."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gdbmem.model.bfc.pools import IN_USE, Allocator
 def compare_pools(
     before: Sequence[Allocator], after: Sequence[Allocator], *, same: bool = False
 ) -> list[PoolDiff]:
-    """Return what became of each pool that both sides have, by name; of several of one name the last of each side.
+    """Return the change of each pool that is on both sides, by name; of several of one name the last of each side.
 
-    *same*: both sides are one file, of which the first of each name stands for before.
+    *same*: both sides are one file, in which the first pool of each name is the earlier one.
     """
     earlier = {one.name: one for one in (reversed(before) if same else before)}
     later = {one.name: one for one in after}

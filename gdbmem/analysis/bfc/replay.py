@@ -1,6 +1,6 @@
 """A pool under other settings: its chunks in use are allocated again in their old order.
 
-What was freed in between is not known, so that the result is the best case: nothing lies between the chunks.
+Chunks freed in between are unknown, so the result is the best case, without gaps between the chunks.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from gdbmem.text import plural
 from gdbmem.units import format_size, parse_size
 
 _FIRST_REGION, _OLD_FIRST_REGION = 2 << 20, 1 << 20  # of a pool that may grow
-_GAP = 1 << 40  # between regions, which never adjoin
+_GAP = 1 << 40  # gap between regions, which are never adjacent
 
 
 @dataclass(frozen=True)
 class WhatIf:
-    """Other settings of an allocator; None leaves one as it is."""
+    """Other settings of an allocator; None leaves one unchanged."""
 
     allow_growth: Optional[bool] = None
     limit_bytes: Optional[int] = None
@@ -83,8 +83,8 @@ def _share(text: str, device_bytes: Optional[int]) -> int:
 def replay(allocator: Allocator, settings: WhatIf) -> Allocator:
     """Return *allocator* as it would be under *settings*.
 
-    Another limit alone changes nothing that is there. Raises InputError where chunks or what they were asked for are
-    not known, or where what is in use doesn't fit.
+    A different limit alone does not move existing chunks. Raises InputError if chunks or their requested sizes are
+    unknown, or if the chunks in use don't fit.
     """
     limit = allocator.limit_bytes if settings.limit_bytes is None else settings.limit_bytes
     growth = allocator.options.allow_growth if settings.allow_growth is None else settings.allow_growth
@@ -102,7 +102,7 @@ def replay(allocator: Allocator, settings: WhatIf) -> Allocator:
 
 
 def _first_region(allocator: Allocator) -> int:
-    """Return how large the first region is of a pool that may grow: as it was here, or by the version."""
+    """Return the size of the first region of a pool that may grow: as it was here, or by the version."""
     sizes = {region.size_bytes for region in allocator.regions}
     known = [size for size in (_OLD_FIRST_REGION, _FIRST_REGION) if size in sizes]
     if known:

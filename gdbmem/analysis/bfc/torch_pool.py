@@ -33,12 +33,12 @@ from gdbmem.units import format_size
 _ROUNDED_TO = 512
 _SMALL = 1 << 20  # requests up to this come from small segments
 _SMALL_SEGMENT, _LARGE_SEGMENT = 2 << 20, 20 << 20
-_OWN_SEGMENT = 10 << 20  # requests from this on get a segment as large as they are
+_OWN_SEGMENT = 10 << 20  # requests from this size on get a segment of their own size
 _SEGMENTS_ROUNDED_TO = 2 << 20
 
 
 def decide_torch(allocator: Allocator, request: Request) -> Decision:
-    """Return what becomes of *request*; of one that failed, why, by what its snapshot holds."""
+    """Return the outcome of *request*; for one that failed the reason, from the blocks of its snapshot."""
     need = max(_ROUNDED_TO, -(-request.bytes // _ROUNDED_TO) * _ROUNDED_TO)
     base = Decision(request.bytes, _ROUNDED_TO, need, UNDECIDED)
     usable = [

@@ -1,7 +1,7 @@
-"""libc++'s containers in raw memory, where they differ from libstdc++'s; read by `analysis.containers.survey.Surveyor`.
+"""libc++'s containers in raw memory, if they differ from libstdc++'s; read by `analysis.containers.survey.Surveyor`.
 
-Source of the layouts: libc++ include/string, deque, list, __tree, __hash_table, __memory/shared_ptr.h; what is
-read here is the same from LLVM 7 to 21. Of strings there are two layouts, chosen when libc++ is configured.
+Source of the layouts: libc++ include/string, deque, list, __tree, __hash_table, __memory/shared_ptr.h; the members
+read here are the same from LLVM 7 to 21. Strings have two layouts, chosen when libc++ is configured.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _BLOCK = 4096  # of a deque, for small elements
 
 
 def min_capacity(width: int) -> int:
-    """Return how many characters of *width* bytes, the last one included, a short string has room for."""
+    """Return the capacity of a short string in characters of *width* bytes, including the terminator."""
     return max((_OBJECT - 1) // width, 2)
 
 
 def block_elements(element_size: int) -> int:
-    """Return how many elements one block of a deque holds."""
+    """Return the number of elements in one block of a deque."""
     return _BLOCK // element_size if element_size < 256 else 16
 
 
@@ -63,7 +63,7 @@ def _short_string(survey: Surveyor, path: str, plan: TypePlan, size: int) -> Non
 
 
 def read_bits(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: int) -> None:
-    """Read a vector<bool>: its words, how many bits it has, how many words there is room for."""
+    """Read a vector<bool>: its words, the number of bits, the capacity in words."""
     begin, count, words = survey.words(address, 3)
     if words >= _MOST_BYTES >> 3 or count > 64 * words or (words and not survey.readable(begin, 8 * words)):
         raise Unsound
@@ -71,7 +71,7 @@ def read_bits(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: 
 
 
 def read_deque(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: int) -> None:
-    """Read a deque: the table of its blocks (first, begin, end, limit), where it starts in them, its size."""
+    """Read a deque: the table of its blocks (first, begin, end, limit), its offset in them, its size."""
     first, begin, end, limit, start, count = survey.words(address, 6)
     size, each = plan.element_size, block_elements(plan.element_size)
     if not first <= begin <= end <= limit < first + _MOST_BYTES or (end - begin) % 8:

@@ -1,4 +1,4 @@
-"""The parts of a type that may hold containers: made once for each type, used for each object."""
+"""The parts of a type that may hold containers: computed once for each type, used for each object."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from gdbmem.records import dataclass, field
 
 
 class Unsound(Exception):  # noqa: N818  (it is counted)
-    """An object that can't be a container of its type: not made yet, destroyed, or overwritten."""
+    """An object that is not a valid container of its type: not constructed yet, destroyed, or overwritten."""
 
 
 @dataclass
 class TypePlan:
-    """The parts of a type; *kind* says how it is read."""
+    """The parts of a type; *kind* determines how it is read."""
 
     # struct, vector, bits, string, deque, list, forward, tree, hash, unique, owned_array, shared, optional, array,
-    # pointer, variant, any, unread (a container of a library that is not known)
+    # pointer, variant, any, unread (a container of an unknown library)
     kind: str
     type_name: str
     size: int  # of an object of this type
-    element: Optional[TypePlan] = None  # what elements hold; None where that is nothing of interest
+    element: Optional[TypePlan] = None  # plan of the elements; None if they hold no containers
     element_size: int = 0
     element_offset: int = 0  # of the value in a node; of an owned array the bytes before its first element
     node_size: int = 0
@@ -29,14 +29,14 @@ class TypePlan:
         default_factory=list
     )  # offset (of a variant: index), name, plan
     has_virtual_base: bool = False
-    # What an object is by its first word: its class by the vtable; of an any what it holds by its manager.
+    # The dynamic type of an object by its first word: its class by the vtable; the content of an any by its manager.
     resolve: Optional[Resolve] = None
     resolved: dict[int, Optional[Resolved]] = field(default_factory=dict)
 
     _holds: Optional[bool] = None
 
     def holds(self) -> bool:
-        """Whether containers may be in objects of this type (ask when all plans are made)."""
+        """Whether containers may be in objects of this type (valid when all plans are complete)."""
         if self._holds is None:
             self._holds = self._look(set())
         return self._holds
@@ -60,8 +60,8 @@ class Resolved:
     """The dynamic type of an object."""
 
     plan: TypePlan
-    offset: int = 0  # from its beginning to the part that was pointed to
-    is_outside: bool = False  # of what an any holds: in a block of its own
+    offset: int = 0  # offset of the part that was pointed to
+    is_outside: bool = False  # the content of an any: in a separate block
 
 
 Resolve = Callable[[int, int], Optional[Resolved]]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gdbmem.analysis.containers.plans import TypePlan
     from gdbmem.analysis.containers.survey import Surveyor
 
-_LEFT_OVER = 40  # by less is a block of glibc's malloc larger than what was asked for, header included
+_LEFT_OVER = 40  # bound on the excess of a glibc malloc block, with header, over the requested size
 
 
 def read_unique(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: int) -> None:
@@ -22,7 +22,7 @@ def read_unique(survey: Surveyor, path: str, plan: TypePlan, address: int, depth
 
 
 def _owned(survey: Surveyor, path: str, plan: TypePlan, target: int, control: int, depth: int) -> None:
-    """Add the object at *target* that a smart pointer owns, and look into it; *control*: its counts' address."""
+    """Add the object at *target* that a smart pointer owns, and its contents; *control*: address of its counts."""
     if not target:
         return
     size, found = plan.element_size, None
@@ -35,7 +35,7 @@ def _owned(survey: Surveyor, path: str, plan: TypePlan, target: int, control: in
     if not survey.readable(target, max(size, 1)):
         raise Unsound
     if control:
-        # make_shared puts the object behind the counts; else they have a block and a pointer of their own.
+        # make_shared puts the object after the counts; otherwise they have a separate block and pointer.
         inside = target - control
         size += plan.count if plan.count <= inside < plan.count + 64 else plan.count + 8
     survey.note(path, plan, 1, 1, size, 0)
@@ -44,15 +44,15 @@ def _owned(survey: Surveyor, path: str, plan: TypePlan, target: int, control: in
 
 
 def read_owned_array(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: int) -> None:
-    """Read what a unique_ptr<T[]> owns: how many elements there are stands before those that are destroyed.
+    """Read the array of a unique_ptr<T[]>: the number of elements precedes elements with destructors.
 
-    Nothing else tells it: where the block of glibc's malloc isn't as large as they need, it is not known.
+    There is no other record of it: if the malloc block does not have the matching size, it is unknown.
     """
     target, before, size = survey.words(address, 1)[0], plan.element_offset, plan.element_size
     if not target:
         return
     if plan.element is None or not plan.element.holds():
-        survey.unread_object(path, plan)  # elements that nobody has to destroy have no count
+        survey.unread_object(path, plan)  # elements without destructors have no count
         return
     chunk = survey.words(target - before - 8, 1)[0] & -8
     count = survey.words(target - 8, 1)[0]
@@ -65,7 +65,7 @@ def read_owned_array(survey: Surveyor, path: str, plan: TypePlan, address: int, 
 
 
 def read_shared(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: int) -> None:
-    """Read a shared_ptr: a pointer, and where the counts are."""
+    """Read a shared_ptr: a pointer, and the address of the counts."""
     target, control = survey.words(address, 2)
     if not target or not control:
         return

@@ -1,7 +1,7 @@
-"""Following C++ containers through raw memory: plans say where things are, a survey adds up what they hold.
+"""Following C++ containers through raw memory: plans have the offsets, a scan sums the memory held.
 
-A plan is made once for each type (gdb knows the types); reading goes by offsets over blocks of bytes, so that
-a vector of a million vectors costs one read and a million steps.
+A plan is made once for each type (from gdb's type information); reading goes by offsets over blocks of bytes, so
+that a vector of a million vectors costs one read and a million steps.
 Source of the layouts: libstdc++ bits/stl_vector.h, stl_bvector.h, basic_string.h, stl_deque.h, stl_list.h, stl_tree.h,
 hashtable.h; the same since GCC 5.
 """
@@ -23,16 +23,16 @@ from gdbmem.model.containers import Container, Survey
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
 from gdbmem.records import dataclass
 
-MOST_ELEMENTS = 1_000_000  # of one container that are looked into
-DEEPEST = 30  # pointers and containers from a variable to what is looked into
+MOST_ELEMENTS = 1_000_000  # elements of one container that are followed
+DEEPEST = 30  # most pointers and containers from a variable to an object
 _MOST_BYTES = 1 << 46
 _DEQUE_NODE = 512
 _PROBES, _PROBED = 32, 1 << 20  # of what is larger, one word in so many bytes is read, or a 32nd
 _LEAST_LOAD = 1 / 1024  # elements that a bucket may have
-_LOAD_CHANGED = 8  # a table isn't made anew when that is changed
+_LOAD_CHANGED = 8  # a table isn't rebuilt when that is changed
 _NO_CONTAINERS = {"struct", "pointer", "array", "optional", "variant", "any", "unread"}
 _OTHERS = {**READERS, **ONE_OF_READERS, **OWNER_READERS}
-_OBJECT_WORDS = 8  # of an object that are looked at for whether it was made at all
+_OBJECT_WORDS = 8  # bytes of an object that are examined to see whether it was constructed
 
 
 @dataclass
@@ -61,13 +61,13 @@ class Surveyor:
         self._seen: dict[str, set[int]] = {}  # addresses by type
         self._cut: set[str] = set()
         self._cut_deep = False
-        self._noted = _Sum()  # what was added last
-        # Objects by path and type: of a layout that is not known, and those that can't be what they are said to be.
+        self._noted = _Sum()  # the last additions
+        # Objects by path and type: of an unknown layout, and those with contents invalid for their type.
         self._unread_objects: dict[tuple[str, str], int] = {}
         self._unsound_objects: dict[tuple[str, str], int] = {}
-        # What is to be looked into when all that is nearer to a variable has been: of several ways to an object
+        # Objects to visit after all that are nearer to a variable: of several paths to an object
         # the shortest names it, and the depth of lists and trees is not a recursion.
-        self._later: deque[tuple[Any, ...]] = deque()  # what is to be called, and its arguments
+        self._later: deque[tuple[Any, ...]] = deque()  # the function to call, and its arguments
         self._paths: dict[str, str] = {}  # one string for each, not one for each object
         self._readers = {
             "struct": self._struct, "array": self._array, "pointer": self._pointer, "optional": self._optional,
@@ -86,7 +86,7 @@ class Surveyor:
             self._visit(*found, 0)
 
     def survey(self, notices: Sequence[Notice] = ()) -> Survey:
-        """Return what was found, the largest first, with *notices* before its own."""
+        """Return the result, the largest first, with *notices* before its own."""
         while self._later:
             look, *arguments = self._later.popleft()
             look(*arguments)
@@ -127,7 +127,7 @@ class Surveyor:
                 self._note_unsound(path, plan)
 
     def _is_made(self, plan: TypePlan, address: int) -> bool:
-        """Tell whether anything is in the object: before they are made globals are all zeros."""
+        """Tell whether the object was constructed: before that, globals are all zeros."""
         try:
             return any(self.words(address, max(min(plan.size // 8, _OBJECT_WORDS), 1)))
         except MemoryUnreadable:
@@ -138,13 +138,13 @@ class Surveyor:
         self._unsound_objects[key] = self._unsound_objects.get(key, 0) + 1
 
     def is_new(self, address: int, type_name: str) -> bool:
-        """Tell whether the object of that type was not met before, and remember it."""
+        """Tell whether the object of that type is encountered for the first time, and remember it."""
         seen = self._seen.setdefault(type_name, set())
         count = len(seen)
         seen.add(address)
         return len(seen) > count
 
-    # -- for those who read one kind of container ---------------------------------------------------------
+    # -- for the readers of container kinds ---------------------------------------------------------------
 
     def words(self, address: int, count: int) -> list[int]:
         """Return *count* words from *address* on; raises MemoryUnreadable."""
@@ -157,7 +157,7 @@ class Surveyor:
         return int.from_bytes(self._memory.read(address, size), "little")
 
     def visit_inside(self, path: str, plan: TypePlan, address: int, depth: int) -> None:
-        """Follow what lies at *address* in an object that is being read."""
+        """Follow the part at *address* of an object that is being read."""
         self._visit(path, plan, address, depth)
 
     def readable(self, address: int, size: int) -> bool:
@@ -177,7 +177,7 @@ class Surveyor:
         self._sums.setdefault((path, plan.type_name), _Sum()).add(self._noted)
 
     def _take_back(self, path: str, plan: TypePlan, noted: _Sum) -> None:
-        """Count what was *noted* as unsound instead: its nodes lead nowhere."""
+        """Count the container *noted* as unsound instead: its nodes are invalid."""
         path = path.removesuffix("[*]")
         self._sums[path, plan.type_name].add(noted, -1)
         self._note_unsound(path, plan)
@@ -185,7 +185,7 @@ class Surveyor:
     def object_at(self, path: str, plan: TypePlan, address: int) -> Optional[tuple[str, TypePlan, int]]:
         """Return path, plan and address of the whole object whose part of type *plan* is at *address*.
 
-        None where no object of such a class is there.
+        None if there is no object of such a class.
         """
         if plan.resolve is None or plan.kind != "struct":
             return path, plan, address
@@ -200,11 +200,11 @@ class Surveyor:
         return path, found.plan, address - found.offset
 
     def later(self, look: Callable[..., None], path: str, *arguments: Any) -> None:
-        """Have *look* called when all that is nearer to a variable has been looked into."""
+        """Call *look* after all objects nearer to a variable have been visited."""
         self._later.append((look, self._paths.setdefault(path, path), *arguments))
 
     def elements(self, path: str, plan: TypePlan, start: int, count: int, depth: int) -> None:
-        """Look into *count* elements that lie end to end."""
+        """Visit *count* contiguous elements."""
         if self._looks_into(path, plan, count):
             self.later(self._elements, f"{path}[*]", plan, start, min(count, MOST_ELEMENTS), depth + 1)
 
@@ -220,12 +220,12 @@ class Surveyor:
         for address in range(start, start + count * plan.element_size, plan.element_size):
             self._visit(path, plan.element, address, depth)
 
-    # -- one method a kind --------------------------------------------------------------------------------
+    # -- one method per kind ------------------------------------------------------------------------------
 
     def _struct(self, path: str, plan: TypePlan, address: int, depth: int) -> None:
         for offset, name, inner in plan.fields:
             self._visit(f"{path}.{name}" if name else path, inner, address + offset, depth)
-        # Where a virtual base lies only the whole object tells, which is looked into then, once.
+        # The offset of a virtual base depends on the whole object, which is then visited, once.
         whole = self.object_at(path, plan, address) if plan.has_virtual_base else None
         if whole is not None and self.is_new(whole[2], "whole"):
             self._struct(path, whole[1], whole[2], depth)
@@ -326,7 +326,7 @@ class Surveyor:
             seen.add(node)
             node = self.words(node, 1)[0]
         if node in seen:
-            raise Unsound  # it leads back into itself: this is not a list
+            raise Unsound  # it is circular: this is not a list
         if node:
             self._cut.add(path)
         self.note(path, plan, len(seen), len(seen), len(seen) * plan.node_size, 0)
@@ -334,7 +334,7 @@ class Surveyor:
 
     def _unread(self, path: str, plan: TypePlan, address: int, depth: int) -> None:
         if plan.element is not None and not plan.element.holds():
-            return  # it may hold numbers and the like, in itself
+            return  # it may contain plain values
         if self._is_made(plan, address):
             self.unread_object(path, plan)
 
@@ -345,7 +345,7 @@ class Surveyor:
     def chain(
         self, path: str, plan: TypePlan, node: int, end: int, count: int, depth: int, *, link: int = 0
     ) -> None:
-        """Look into *count* nodes, just noted, from *node* on, each with a pointer to the next one at *link*."""
+        """Visit *count* nodes, just noted, from *node* on, each with a pointer to the next one at *link*."""
         if self._looks_into(path, plan, count):
             nodes = self._chained(node, end, min(count, MOST_ELEMENTS), link)
             self.later(self._each, f"{path}[*]", plan, nodes, depth + 1, self._noted)
@@ -358,7 +358,7 @@ class Surveyor:
             node = self.words(node + link, 1)[0]
 
     def nodes(self, path: str, plan: TypePlan, root: int, count: int, depth: int, *, children: int) -> None:
-        """Look into a tree of *count* nodes, just noted, each with two pointers to its children at *children*."""
+        """Visit a tree of *count* nodes, just noted, each with two pointers to its children at *children*."""
         if self._looks_into(path, plan, count):
             nodes = self._branching(root, min(count, MOST_ELEMENTS), children)
             self.later(self._each, f"{path}[*]", plan, nodes, depth + 1, self._noted)
@@ -395,13 +395,13 @@ class Surveyor:
         table, buckets, first, count = self.words(address, 4)
         if not buckets or buckets > 1 << 40 or count > 1 << 40 or (first == 0) != (count == 0):
             raise Unsound
-        # Both libraries keep behind the count how many elements a bucket may have.
+        # In both libraries the maximum load factor follows the count.
         load = struct.unpack("<f", self._memory.read(address + 32, 4))[0]
         if not _LEAST_LOAD <= load <= 1 / _LEAST_LOAD or count > _LOAD_CHANGED * max(load, 1) * buckets:
             raise Unsound
         if not self.readable(table, buckets * 8) or (first and not self.readable(first, plan.node_size)):
             raise Unsound
-        single = table == address + 48  # one bucket, kept in the object
+        single = table == address + 48  # one bucket, stored in the object
         held = (0 if single else buckets * 8) + count * plan.node_size
         self.note(path, plan, count, max(buckets, count), held, 0)
         self.chain(path, plan, first, 0, count, depth)

@@ -1,4 +1,4 @@
-"""Naming the objects that a survey of containers reached and could not count."""
+"""Naming the objects that a container scan reached and could not count."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def ranked(objects: dict[tuple[str, str], int]) -> list[Uncounted]:
 
 
 def not_read(unread: Sequence[Uncounted]) -> Notice:
-    """Return which containers were met whose layout is not known."""
+    """Return the notice on containers of unknown layout."""
     objects: dict[str, int] = {}
     for one in unread:
         objects[one.type_name] = objects.get(one.type_name, 0) + one.objects
@@ -31,7 +31,7 @@ def not_read(unread: Sequence[Uncounted]) -> Notice:
 
 
 def not_sound(unsound: Sequence[Uncounted]) -> Notice:
-    """Return which containers can't be what their type says."""
+    """Return the notice on containers whose contents are invalid for their type."""
     count = sum(one.objects for one in unsound)
     named = [f"{one.path} ({_brief(one.type_name)})" for one in unsound[:_MOST_NAMED]]
     more = f" and {len(unsound) - len(named):,} more" if len(unsound) > len(named) else ""

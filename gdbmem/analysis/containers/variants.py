@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def read_variant(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: int) -> None:
-    """Look into the alternative that a variant holds; one without a value has an index that is none's."""
+    """Visit the active alternative of a variant; one without a value has an invalid index."""
     held = survey.number(address + plan.element_offset, plan.element_size)
     for index, _, inner in plan.fields:
         if index == held:
@@ -21,7 +21,7 @@ def read_variant(survey: Surveyor, path: str, plan: TypePlan, address: int, dept
 
 
 def read_any(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: int) -> None:
-    """Add the object that an any holds, and look into it: in place where it is small, else in a block."""
+    """Add the content of an any, and visit it: in place if it is small, else in a block."""
     manager = survey.words(address, 1)[0]
     if not manager or plan.resolve is None:
         return
@@ -41,7 +41,7 @@ def read_any(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: i
 
 
 def inside(path: str, plan: TypePlan) -> str:
-    """Return the path of what an object at *path* holds: fields of several types may have one name."""
+    """Return the path of the content of an object at *path*: fields of several types may share a name."""
     return f"{path}.({plan.type_name})" if plan.kind == "struct" else path
 
 

@@ -1,1 +1,1 @@
-"""Page faults beside what is resident: who made a process grow."""
+"""Page faults compared with resident memory: the lines that made a process grow."""

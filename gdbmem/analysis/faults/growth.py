@@ -1,4 +1,4 @@
-"""Net growth by call path: of the pages that were made resident, those that still are and were not before."""
+"""Net growth by call path: pages made resident that were not resident before and still are."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Span:
 
     @property
     def most_bytes(self) -> int:
-        """Return what was resident at the end, or when it was most."""
+        """Return the resident bytes at the end, or at their maximum."""
         return max(self.peak_bytes or 0, self.after.rss_bytes if self.after is not None else 0)
 
     @property
@@ -83,10 +83,10 @@ def by_process(samples: Sequence[WeighedFault]) -> Mapping[int, Sequence[int]]:
 
 
 def shared_out(faults: Sequence[WeighedFault], counted: Mapping[int, int]) -> list[WeighedFault]:
-    """Return *faults* with the weights of the processes in *counted* as their own counts are to each other.
+    """Return *faults* with the weights of the processes in *counted* in the proportion of their own counts.
 
-    *counted* is how many faults processes had by the kernel's count; it has some that no event counts, so that only
-    the proportion is taken from it.
+    *counted* is the number of faults of each process by the kernel's count; it includes some that no event counts, so
+    only the proportion is used.
     """
     weights: dict[int, float] = defaultdict(float)
     for one in faults:
@@ -104,11 +104,11 @@ def shared_out(faults: Sequence[WeighedFault], counted: Mapping[int, int]) -> li
 def within_counts(
     faults: Sequence[WeighedFault], counted: Mapping[int, int], in_kernel: Optional[int]
 ) -> list[WeighedFault]:
-    """Return *faults*, of user mode alone, none of the processes in *counted* with more than it can have had.
+    """Return *faults*, of user mode only, limited to the possible number of each process in *counted*.
 
-    *counted* is how many faults processes had in all by the kernel's count; *in_kernel* is how many of those were in
-    kernel mode, of all processes together; None: not known. Each had at most as many in user mode as in all, and at
-    least those without all that were in kernel mode. Samples that were lost stand behind those of other processes.
+    *counted* is the total number of faults of each process by the kernel's count; *in_kernel* is how many of those,
+    over all processes, were in kernel mode; None: unknown. The faults of a process in user mode are at most its total,
+    and at least its total less all in kernel mode. Lost samples are attributed to the other processes.
     """
     weights: dict[int, float] = defaultdict(float)
     for one in faults:
@@ -118,7 +118,7 @@ def within_counts(
     most = {pid: float(counted[pid]) for pid in weights}
     least = {pid: max(most[pid] - in_kernel, 0.0) if in_kernel is not None else 0.0 for pid in weights}
     if not sum(least.values()) <= whole <= sum(most.values()):
-        return list(faults)  # what has ended, or was born, between the counts
+        return list(faults)  # processes that ended or started between the counts
     bounded = {pid: min(max(weight, least[pid]), most[pid]) for pid, weight in weights.items()}
     missing = whole - sum(bounded.values())
     rooms = {pid: (most[pid] if missing > 0 else least[pid]) - size for pid, size in bounded.items()}
@@ -133,10 +133,10 @@ def within_counts(
 def grown_bytes(
     samples: Sequence[WeighedFault], spans: Mapping[int, Span], began: Mapping[int, int]
 ) -> list[float]:
-    """Return, for each of *samples*, how many bytes of those that it stands for have come to stay.
+    """Return, for each of *samples*, how many of the bytes that it represents stayed resident.
 
-    *began* is when the memory of a process was new. What came behind the last reading of a process is taken to stay,
-    and so is what came while that was taken, and is not in it: its place was read before.
+    *began* is when the memory of a process was new. Pages made resident after the last reading of a process are assumed
+    to stay, and so are those made resident during it and missing in it, because their place was read before.
     """
     grown = [0.0] * len(samples)
     for pid, numbers in by_process(samples).items():
@@ -161,10 +161,10 @@ def grown_bytes(
 def with_huge_pages(
     faults: Sequence[WeighedFault], grown: list[float], spans: Mapping[int, Span]
 ) -> list[WeighedFault]:
-    """Return *faults*, those of huge pages standing for as many as there are; *grown* is changed as well.
+    """Return *faults*, with those of huge pages weighted to their actual number; *grown* is changed as well.
 
-    They are few beside those of small pages, and each is worth hundreds: sampling misses or repeats them by chance.
-    Small pages that the kernel has made one huge page of are not among them.
+    They are few compared with those of small pages, and each is worth hundreds: sampling misses or repeats them by
+    chance. Small pages that the kernel has merged into a huge page are not among them.
     """
     changed = list(faults)
     for pid, numbers in by_process(faults).items():
@@ -198,10 +198,10 @@ def _still_resident(one: WeighedFault, span: Span) -> float:
 def _without_repeats(
     samples: Sequence[WeighedFault], numbers: Sequence[int], span: Span, grown: list[float]
 ) -> None:
-    """Charge a page that left and came again to the latest fault.
+    """Charge a page that became resident repeatedly to the latest fault.
 
-    Where the faults stand for clearly more than has become resident, the latest ones in each block of addresses are
-    charged until what became resident there is reached.
+    If the faults represent clearly more than has become resident, the latest ones in each block of addresses are
+    charged up to the bytes that became resident there.
     """
     if span.after is None:
         return
@@ -223,7 +223,7 @@ def _without_repeats(
                 room -= grown[number]
     elif sum(grown[number] for number in every) <= whole:
         return
-    # However few the samples are: no more than that can have come to stay.
+    # However few the samples: no more than that can have stayed resident.
     _scale(grown, every, whole)
 
 
@@ -236,9 +236,9 @@ def _scale(grown: list[float], numbers: Sequence[int], whole: float) -> None:
 def _calibrate(
     samples: Sequence[WeighedFault], numbers: Sequence[int], span: Span, grown: list[float]
 ) -> None:
-    """Scale growth of anonymous memory to what has become resident of it, which is exact.
+    """Scale growth of anonymous memory to the bytes that have become resident, which are exact.
 
-    Only where the two differ by no more than sampling does by chance: else something else is at work, to be reported.
+    Only if the difference is within the sampling error: a larger one has another cause and is reported.
     """
     if span.after is None or span.after.huge.size_bytes or span.before.huge.size_bytes:
         return
@@ -252,7 +252,7 @@ def _calibrate(
 
 
 def _doubt(samples: Sequence[WeighedFault], members: Sequence[int], grown: Sequence[float]) -> float:
-    """Return the standard error of what *members* are charged with."""
+    """Return the standard error of the bytes charged to *members*."""
     return math.sqrt(sum(grown[n] ** 2 * (1 - 1 / max(samples[n].weight, 1.0)) for n in members))
 
 
@@ -270,7 +270,7 @@ def _exceeds(
 
 
 def _block_bytes(samples: Sequence[WeighedFault], numbers: Sequence[int]) -> int:
-    """Return a size of blocks in which there are many samples, whatever each of them stands for."""
+    """Return a block size with many samples per block, whatever each of them represents."""
     largest = max((samples[n].weight * (samples[n].page_bytes or PAGE) for n in numbers), default=0.0)
     return 1 << int(max(_BLOCK_BYTES, _SAMPLES_A_BLOCK * largest)).bit_length()
 
@@ -297,10 +297,10 @@ def stacks_of(samples: Sequence[WeighedFault], grown: Sequence[float]) -> list[F
 def account(
     name: str, pid: int, mine: Sequence[tuple[WeighedFault, float]], span: Span, *, kernel_faults: Optional[int]
 ) -> FaultAccount:  # fmt: skip
-    """Return the resident set of process *pid* beside its faults.
+    """Return the resident set of process *pid* compared with its faults.
 
-    *mine* are its samples and how many bytes of each have come to stay. *kernel_faults* is how many faults it had in
-    kernel mode, where those are not sampled; None: they are, or it is not known.
+    *mine* are its samples and the bytes of each that stayed resident. *kernel_faults* is the number of its faults in
+    kernel mode, if those are not sampled; None: they are, or the number is unknown.
     """
     seen = sum(one.weight * (one.page_bytes or PAGE) for one, _ in mine)
     stays = sum(stay for _, stay in mine)
@@ -323,8 +323,8 @@ def account(
             unseen.append(Unseen(kind, size))
             rest -= size
     if later:
-        # Which samples came behind the reading is known, how many faults each stands for is not: all that the faults
-        # explain too much came behind it, and nothing else did.
+        # Which samples came after the reading is known, but not how many faults each represents: all that the faults
+        # explain too much came after it, and nothing else did.
         rest -= later
         unseen.insert(0, Unseen(LATER, min(round(rest), 0)))
         rest = max(rest, 0.0)

@@ -1,4 +1,4 @@
-"""The present contents of memory that was made resident: pages of samples, divided as a ledger divides a process."""
+"""The present contents of memory that was made resident: pages of samples, divided like a process in a ledger."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gdbmem.records import replace
 
 
 class GrownPage(NamedTuple):
-    """A page in a sample, and how many bytes it stands for."""
+    """A page in a sample, and the bytes that it represents."""
 
     address: int
     page_bytes: int
@@ -23,9 +23,9 @@ class GrownPage(NamedTuple):
 
 
 def held_now(image: ProcessImage, pages: Iterable[GrownPage]) -> list[HeldNow]:
-    """Return what *pages* hold in the process that *image* was read of, the largest part first.
+    """Return the contents of *pages* in the process of *image*, the largest part first.
 
-    They stand for more than themselves, some for more than others: those of about the same weight are divided together.
+    They represent further pages, some more than others: those of about the same weight are divided together.
     """
     sums: dict[tuple[str, str], float] = defaultdict(float)
     classes: dict[int, float] = defaultdict(float)
@@ -61,7 +61,7 @@ def together(parts: Iterable[Sequence[HeldNow]]) -> list[HeldNow]:
 
 
 def _joined(sums: Mapping[tuple[str, str], float]) -> Mapping[tuple[str, str], float]:
-    """Return *sums* with all of pymalloc as one entry: its pools are told by the sizes of their blocks."""
+    """Return *sums* with all of pymalloc as one entry, because its pools are listed by the sizes of their blocks."""
     joined: dict[tuple[str, str], float] = defaultdict(float)
     for (category, label), size in sums.items():
         joined[category, "" if category == PYMALLOC else label] += size
@@ -95,7 +95,7 @@ def _only(image: ProcessImage, touched: Ranges) -> ProcessImage:
 
 
 def _of_classes(image: ProcessImage, resident: Ranges) -> Mapping[int, int]:
-    """Return how much of *resident* is in pools of Python's small objects, by the size of their blocks."""
+    """Return the bytes of *resident* in pools of Python's small objects, by the size of their blocks."""
     found: dict[int, int] = defaultdict(int)
     for arena in image.others.python.arenas:
         if not resident.within(arena.address, arena.end):

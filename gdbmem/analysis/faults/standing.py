@@ -18,21 +18,21 @@ _TOLERANCE = 0.01
 
 @dataclass
 class _LineSums:
-    """Of one thread and path, since the recording began; variances only ever grow, so that they can be subtracted."""
+    """The sums of one thread and path since the recording began; variances only grow, so they can be subtracted."""
 
     seen: float = 0.0
     samples: int = 0
     seen_variance: float = 0.0
-    turnover_variance: float = 0.0  # of what came to stay, and of what left
+    turnover_variance: float = 0.0  # of pages that stayed, and of those that left
 
 
 @dataclass
 class _Standing:
-    """The memory that one sample stands for."""
+    """The memory that one sample represents."""
 
     fault: WeighedFault
     pieces: Sequence[tuple[int, int]]  # that are resident
-    scale: float  # bytes that each of theirs stands for
+    scale: float  # bytes that each of their pages represents
     doubt: float  # variance, by the square of the bytes
 
     @property
@@ -41,11 +41,11 @@ class _Standing:
 
 
 class StandingMemory:
-    """The memory that each sample stands for while it is resident, bytes: a page that leaves is taken from its line.
+    """The memory that each sample represents while it is resident, bytes: a released page is deducted from its line.
 
-    Which pages came and which left is known exactly. Each that came in an interval is charged to the sample of that
-    interval that is nearest by its address, as long as the samples explain that much at all; so memory that neither
-    comes nor leaves is no difference between two moments, however few samples there are.
+    New and released pages are known exactly. Each new page of an interval is charged to the sample of that interval
+    with the nearest address, as long as the samples explain that many pages; so unchanged memory makes no difference
+    between two moments, however few samples there are.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class StandingMemory:
         self._sums: dict[_Key, _LineSums] = {}
 
     def leave(self, after: Reading) -> None:
-        """Take away what is not resident any more in *after*."""
+        """Remove memory that is no longer resident in *after*."""
         kept = []
         for one in self._standing:
             before = one.bytes
@@ -69,7 +69,7 @@ class StandingMemory:
         self._standing = kept
 
     def leave_all(self) -> None:
-        """Take away everything: the process executes another program."""
+        """Remove everything: the process executes another program."""
         self.leave(Reading(0))
 
     def come(
@@ -81,9 +81,9 @@ class StandingMemory:
         *,
         lost_bytes: int = 0,
     ) -> None:
-        """Add the *faults* of an interval, of each of which *grown* bytes have come to stay.
+        """Add the *faults* of an interval, with the bytes *grown* of each that stayed resident.
 
-        *lost_bytes* may have come with faults of which the samples were lost.
+        *lost_bytes* may belong to faults whose samples were lost.
         """
         for fault in faults:
             sums = self._sums.setdefault(_key(fault), _LineSums())
@@ -107,16 +107,16 @@ class StandingMemory:
                 self._standing.append(one)
 
     def rows(self) -> list[tuple[WeighedFault, float]]:
-        """Return the samples that stand for resident memory, and for how many bytes each."""
+        """Return the samples that represent resident memory, with the bytes of each."""
         return [(one.fault, one.bytes) for one in self._standing]
 
     @property
     def seen_bytes(self) -> float:
-        """Return how much was made resident since the recording began."""
+        """Return the bytes made resident since the recording began."""
         return sum(one.seen for one in self._sums.values())
 
     def stacks(self) -> list[FaultStack]:
-        """Return the sums by thread and path; the variance of what has grown is that of all that came and left."""
+        """Return the sums by thread and path; the variance of the growth is that of all new and released pages."""
         grown: dict[_Key, float] = {}
         for one in self._standing:
             key = _key(one.fault)
@@ -130,14 +130,14 @@ class StandingMemory:
 
 
 def _explain(rows: Sequence[tuple[WeighedFault, float]], came_bytes: int) -> bool:
-    """Tell whether the samples stand for so much: some of it may have come without faults, or with unseen ones."""
+    """Tell whether the samples represent that much: pages may appear without faults, or with unobserved ones."""
     estimate = sum(stays for _, stays in rows)
     doubt = math.sqrt(sum(stays**2 * _relative_variance(fault) for fault, stays in rows))
     return estimate >= came_bytes * (1 - _TOLERANCE) - _DOUBT * doubt
 
 
 def _nearest(faults: Sequence[WeighedFault], came: Ranges) -> list[_Standing]:
-    """Divide the pages that came among *faults*, each to the nearest."""
+    """Divide the new pages among *faults*, each to the nearest."""
     latest = {_page(one)[0]: one for one in sorted(faults, key=lambda one: one.time)}
     sorted_faults = [latest[start] for start in sorted(latest)]
     pages = [_page(one) for one in sorted_faults]
@@ -149,14 +149,14 @@ def _nearest(faults: Sequence[WeighedFault], came: Ranges) -> list[_Standing]:
     for one in found:
         shares[_key(one.fault)] = shares.get(_key(one.fault), 0.0) + one.bytes
     for one in found:
-        # The whole is exact: the doubt is in how it is divided. Of n alike the next may still be another.
+        # The total is exact; the division is uncertain. After n alike the next may still differ.
         share = shares[_key(one.fault)] / max(came.size_bytes, 1) * len(found) / (len(found) + 1)
         one.doubt = _relative_variance(one.fault) * (1 - share)
     return found
 
 
 def _of_one(fault: WeighedFault, stays: float, after: Reading) -> _Standing:
-    """Return what *fault* stands for by its weight; it leaves when its own page does."""
+    """Return the memory that *fault* represents by its weight; it is released with its own page."""
     start, end = _page(fault)
     pieces = [piece for kind in (after.anonymous, after.files) for piece in kind.overlaps(start, end)]
     size = sum(end - start for start, end in pieces)

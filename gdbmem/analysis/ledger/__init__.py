@@ -1,1 +1,1 @@
-"""Dividing resident memory into entries, and simulating what would give it back."""
+"""Dividing resident memory into entries, and simulating remedies."""

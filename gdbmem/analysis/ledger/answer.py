@@ -1,4 +1,4 @@
-"""The ledger in one sentence that says what to do."""
+"""The answer: the ledger in one sentence, with the best remedy."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from gdbmem.model.ledger.remedies import TRIM, best_remedy
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
 
-# What makes every figure of the heap doubtful, and what makes some of them so.
+# Notices that make every figure of the heap doubtful, and those that make some of them doubtful.
 DAMAGES = ("heap-corrupt", "heap-changing")
 PARTIAL = ("malloc-unknown", "arena-locked", "tcache-unread", "heap-pieces-missing", "mmapped-chunks-differ")
-_WORTH = 0.1  # of the resident set: less is not worth advice
+_WORTH = 0.1  # fraction of the resident set: no advice for less
 _WORTH_BYTES = 1 << 20
 _LAZY = "freed already (MADV_FREE): the kernel takes it when memory is short, and counts it as resident until then"
 
 
 def answer_ledger(ledger: Ledger, paths: Optional[PinnerPaths] = None) -> str:
-    """Return where the resident set is and what would make it smaller; *paths* tell who allocates what pins."""
+    """Return where the resident set is and what would reduce it; *paths* name the allocators of pinning blocks."""
     size = format_size(ledger.rss_bytes)
     noun = "resident" if ledger.pid is not None else "of data in the core"
     cut = ledger.beside.get("cut_from_core", 0)
@@ -47,17 +47,17 @@ def answer_ledger(ledger: Ledger, paths: Optional[PinnerPaths] = None) -> str:
 
 
 def doubt_of(ledger: Ledger, slugs: Sequence[str]) -> Optional[Notice]:
-    """Return the gravest notice about the heap with one of *slugs*, which come in that order; None: there is none."""
+    """Return the first notice about the heap with one of *slugs*, which are sorted by severity; None: none."""
     return next((n for slug in slugs for n in ledger.notices if n.slug == slug), None)
 
 
 def freed_bytes(ledger: Ledger) -> int:
-    """Return the resident bytes that the program has freed and glibc keeps."""
+    """Return the resident bytes that the program has freed and glibc has not returned."""
     return ledger.total("heap.free", "arena.free")
 
 
 def retained_bytes(ledger: Ledger) -> Optional[int]:
-    """Return freed_bytes(); None where malloc could not be read, so that it isn't known."""
+    """Return freed_bytes(); None if malloc could not be read."""
     unused = any(notice.slug == "malloc-unused" for notice in ledger.notices)
     return freed_bytes(ledger) if ledger.heap is not None or unused else None
 
@@ -67,7 +67,7 @@ def _matters(ledger: Ledger, size: int) -> bool:
 
 
 def _remedied(ledger: Ledger) -> str:
-    """Return what the best remedy would give back, as simulated; "may" where the heap is in doubt."""
+    """Return the simulated effect of the best remedy; with "may" if the heap is in doubt."""
     best = best_remedy(ledger.remedies)
     releasable = ledger.releasable_bytes or 0
     text = f"{format_size(freed_bytes(ledger))} of it is freed memory that glibc keeps"
@@ -114,7 +114,7 @@ def _pinned(ledger: Ledger, paths: Optional[PinnerPaths]) -> str:
 
 
 def _allocated_by(culprits: Sequence[SizeClass], paths: Optional[PinnerPaths]) -> str:
-    """Return who allocates blocks of these sizes, as far as *paths* tell, or how that is found out."""
+    """Return the paths that allocate blocks of these sizes, from *paths*, or how to find out."""
     if paths is None:
         return " (--pinners lists them, --paths RUN:NAME says who allocates such blocks)"
     sites = list(dict.fromkeys(likely_site(paths, size.size_bytes) for size in culprits))
@@ -134,7 +134,7 @@ def _in_vectors(ledger: Ledger) -> str:
 
 
 def _culprits(ledger: Ledger, pinned: int) -> list[SizeClass]:
-    """Return the size of blocks, or the two, that keep more than half of *pinned* back; none where it takes more."""
+    """Return the one or two block sizes that pin more than half of *pinned*; none if it takes more sizes."""
     sizes = sorted(ledger.heap.sizes if ledger.heap else (), key=lambda size: -size.pinned_bytes)
     for count in (1, 2):
         if sum(size.pinned_bytes for size in sizes[:count]) * 2 > pinned:
@@ -143,7 +143,7 @@ def _culprits(ledger: Ledger, pinned: int) -> list[SizeClass]:
 
 
 def _unsure(ledger: Ledger) -> str:
-    """Return which remedies might help as far as the walk tells, and how to find out."""
+    """Return the remedies that might help according to the walk, and how to find out."""
     open_ones = [r for r in ledger.remedies if r.predicted_bytes is None and _matters(ledger, r.high_bytes)]
     if not open_ones:
         return ""
@@ -155,7 +155,7 @@ def _unsure(ledger: Ledger) -> str:
 
 
 def _in_python(ledger: Ledger) -> str:
-    """Return what Python has freed and keeps: an arena goes back when the last block in it is freed."""
+    """Return the free memory that Python keeps: an arena is returned when its last block is freed."""
     kept = ledger.total_of(names.PYMALLOC, names.FREE_IN_POOLS, names.FREE_POOLS)
     if not _matters(ledger, kept):
         return ""
@@ -167,7 +167,7 @@ def _in_python(ledger: Ledger) -> str:
 
 
 def _in_pools(ledger: Ledger) -> str:
-    """Return what is free in pools of BFC allocators, which give a region back when all of it is free, or never."""
+    """Return the free memory in pools of BFC allocators, which return a region when all of it is free, or never."""
     kept = ledger.total_of(names.BFC, names.FREE_CHUNKS)
     if not _matters(ledger, kept):
         return ""

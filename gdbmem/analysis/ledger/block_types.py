@@ -1,4 +1,4 @@
-"""From vtables' addresses to classes: by the type information that stands before each vtable."""
+"""From addresses of vtables to classes, by the type information before each vtable."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gdbmem.model.ledger.block_types import CLASS, UNKNOWN, BlockType
 from gdbmem.model.memory import Memory, MemoryUnreadable, words_at
 from gdbmem.patterns import lazy_pattern
 
-# What the Itanium C++ ABI lets the name of a class begin with.
+# The possible beginnings of a class name in the Itanium C++ ABI.
 _CLASS_NAME = lazy_pattern(rb"\*?((?:\d|N|S|Z|I)[A-Za-z0-9_.$]+)\0")
 _LONGEST = 4096
 
@@ -16,10 +16,10 @@ _LONGEST = 4096
 def class_of(
     memory: Memory, vtable: int, in_file: Callable[[int], bool], symbol: Callable[[int], str] = lambda _: ""
 ) -> Optional[str]:
-    """Return the mangled name of the class whose objects begin with a pointer to *vtable*; None: it is none.
+    """Return the mangled name of the class whose objects begin with a pointer to *vtable*; None: not a vtable.
 
-    Before a vtable stand the offset to the object's start, which is 0 for the vtable of the whole object, and
-    its std::type_info. Where the program was compiled without, *symbol* may know the vtable's name.
+    A vtable is preceded by the offset to the object's start, which is 0 for the vtable of the whole object, and its
+    std::type_info. If the program was compiled without it, *symbol* may know the vtable's name.
     Source: Itanium C++ ABI, 2.5.2 and 2.9.5.
     """
     if vtable % 8:
@@ -43,7 +43,7 @@ def class_of(
 
 def _text(memory: Memory, address: int) -> bytes:
     size = _LONGEST
-    while size >= 16:  # the name may stand at the end of what can be read
+    while size >= 16:  # the name may be at the end of the readable memory
         try:
             return memory.read(address, size)
         except MemoryUnreadable:
@@ -57,7 +57,7 @@ def name_types(
     pinned: dict[tuple[str, int], float],
     name_of: Callable[[int], Optional[str]],
 ) -> list[BlockType]:
-    """Return the types, largest first; what begins like an object of no class that is known is unknown."""
+    """Return the types, largest first; objects of unrecognised classes count as unknown."""
     sums: dict[tuple[str, str], list[float]] = {}
     for kind, vtable in blocks:
         name = name_of(vtable) if kind == CLASS else None

@@ -1,4 +1,4 @@
-"""Dividing each mapping's resident bytes among claims, so that they add up to its Rss whatever happens."""
+"""Dividing each mapping's resident bytes among claims, which always add up to its Rss."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Key = tuple[str, str]
 
 
 class Division:
-    """The resident set being divided: mappings, which of their pages are resident, and who holds what."""
+    """The resident set being divided: mappings, their resident pages, and the claims."""
 
     def __init__(self, mappings: Sequence[Mapping], resident: Ranges) -> None:
         self.mappings = sorted(mappings, key=lambda m: m.start)
@@ -26,7 +26,7 @@ class Division:
         self._taken: list[tuple[int, int]] = []
 
     def mappings_in(self, start: int, end: int) -> Iterator[int]:
-        """Yield the numbers of the mappings that ``[start, end)`` touches."""
+        """Yield the numbers of the mappings that overlap ``[start, end)``."""
         number = max(bisect_left(self._starts, start + 1) - 1, 0)
         while number < len(self.mappings) and self.mappings[number].start < end:
             if self.mappings[number].end > start:
@@ -34,7 +34,7 @@ class Division:
             number += 1
 
     def free_parts(self, start: int, end: int) -> list[tuple[int, int]]:
-        """Return what of ``[start, end)`` nobody has claimed yet."""
+        """Return the unclaimed parts of ``[start, end)``."""
         number = max(bisect_left(self._taken, (start, start)) - 1, 0)
         pieces = []
         while number < len(self._taken) and self._taken[number][0] < end:
@@ -49,7 +49,7 @@ class Division:
         return pieces
 
     def claim(self, start: int, end: int, key: Key) -> int:
-        """Give what is unclaimed of ``[start, end)`` to *key*; return how much of it is resident."""
+        """Assign the unclaimed parts of ``[start, end)`` to *key*; return their resident bytes."""
         total = 0
         for low, high in self.free_parts(start, end):
             for number in self.mappings_in(low, high):
@@ -61,9 +61,9 @@ class Division:
         return total
 
     def claim_divided(self, start: int, end: int, sizes: Sequence[tuple[Key, int]], rest: Key) -> None:
-        """Give what is unclaimed and resident of ``[start, end)`` to the keys of *sizes*, to each that many bytes.
+        """Assign the unclaimed resident bytes of ``[start, end)`` to the keys of *sizes*, to each that many bytes.
 
-        What is left goes to *rest*; what is missing, the last ones lack.
+        The remainder goes to *rest*; if there are too few bytes, the last keys get less.
         """
         whole = end - start
         for low, high in self.free_parts(start, end):
@@ -79,9 +79,9 @@ class Division:
             insort(self._taken, (low, high))
 
     def claim_pieces(self, start: int, pieces: Iterable[tuple[int, Key]]) -> bool:
-        """Give what lies from *start* to each end of *pieces*, in order, to the key beside it.
+        """Assign the consecutive *pieces* from *start* on, given by their ends, to their keys.
 
-        Returns False, and gives nothing, where part of it is claimed already.
+        Returns False, and assigns nothing, if part of it is claimed already.
         """
         pieces = list(pieces)
         end = pieces[-1][0] if pieces else start
@@ -92,7 +92,7 @@ class Division:
         return True
 
     def move_pieces(self, start: int, pieces: Iterable[tuple[int, Key]], owner: Key) -> None:
-        """Give what lies from *start* to each end of *pieces* to the key beside it, out of what *owner* has."""
+        """Move the consecutive *pieces* from *start* on, given by their ends, from *owner* to their keys."""
         pieces = list(pieces)
         if pieces and start < pieces[-1][0]:
             self._divide(start, pieces[-1][0], pieces, owner)
@@ -143,7 +143,7 @@ class Division:
     def _releasable(
         self, tally: HeapTally, ranges: Sequence[tuple[int, int]], low: int, high: int
     ) -> tuple[int, int]:
-        """Return the resident bytes of *ranges* in ``[low, high)``, and those among them that are in fastbins."""
+        """Return the resident bytes of *ranges* in ``[low, high)``, and those of them in fastbins."""
         total = cached = 0
         first = bisect_left(ranges, (low, 0))
         for start, end in ranges[max(first - 1, 0) :]:
@@ -163,20 +163,20 @@ class Division:
             parts[key] = parts.get(key, 0) + size
 
     def settle(self, number: int, key: Key) -> int:
-        """Give the rest of mapping *number* to *key*; return by how much its claims exceeded its Rss.
+        """Assign the rest of mapping *number* to *key*; return by how much its claims exceeded its Rss.
 
-        What of the rest is freed lazily has an entry of its own. Claims exceed the Rss where the kernel can't tell zero
-        pages, or where the process wasn't held still.
+        Lazily freed pages of the rest have a separate entry. Claims exceed the Rss if the kernel can't distinguish zero
+        pages, or if the process wasn't stopped.
         """
         mapping, parts = self.mappings[number], self.parts[number]
         rest = mapping.rss_bytes - sum(parts.values())
         if rest >= 0:
-            # The kernel counts these pages, and shows of none whether it is one of them.
+            # The kernel counts these pages, but does not show which ones they are.
             lazy = min(rest, mapping.lazily_freed_bytes)
             self._add(number, (LAZILY_FREED, key[0].partition("allocator.")[2]), lazy)
             self._add(number, key, rest - lazy)
             return 0
-        # The largest give way first: the sum is right, and the caller says by how much they may be off.
+        # The largest claims are reduced first: the sum is right, and the caller reports the possible error.
         excess = -rest
         for owner in sorted(parts, key=lambda k: -parts[k]):
             cut = min(excess, parts[owner])
@@ -198,7 +198,7 @@ def _without_hugetlb(mappings: Sequence[Mapping], resident: Ranges) -> Ranges:
 
 
 def areas_to_scan(mappings: Sequence[Mapping]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """Return the anonymous areas whose resident pages must be asked for, and those that are resident whole."""
+    """Return the anonymous areas whose resident pages must be queried, and those that are fully resident."""
     partial: list[tuple[int, int]] = []
     whole: list[tuple[int, int]] = []
     for mapping in mappings:

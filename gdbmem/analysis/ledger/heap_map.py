@@ -1,4 +1,4 @@
-"""From a heap that was read to its map: as many pages to a cell as it takes for a picture to stay small."""
+"""The map of a heap, with as many pages per cell as necessary for a small picture."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def map_heap(heap: HeapReading, resident: Ranges, *, most_cells: int = MOST_CELL
 def _region(arena: ArenaReading, tally: HeapTally, resident: Ranges, cell: int) -> MapRegion:
     number = arena.state.number
     releasable = Ranges(arena.releasable)
-    # What follows a chunk that can't be is not known.
+    # The memory after an invalid chunk is unknown.
     end = tally.end if tally.stopped_why == "ended" else tally.stopped_at
     cells = [
         _cell(tally, resident, releasable, max(low, tally.start), min(low + cell, end))

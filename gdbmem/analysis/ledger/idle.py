@@ -1,4 +1,4 @@
-"""Which entries of a ledger were not touched, by the accessed bits of its mappings."""
+"""Idle memory of the entries of a ledger, by the accessed bits of its mappings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gdbmem.model.ledger.ledger import Ledger
 
 
 def idle_memory(ledger: Ledger, accessed: Sequence[Accessed], seconds: float) -> IdleMemory:
-    """Return what of *ledger* was not touched; *accessed* was read just before it, after *seconds*."""
+    """Return the idle memory of *ledger*; *accessed* was read just before it, after *seconds*."""
     sums: dict[tuple[str, str], list[int]] = {}
     ordered = sorted(accessed)
     starts = [one.start for one in ordered]
@@ -32,14 +32,14 @@ def idle_memory(ledger: Ledger, accessed: Sequence[Accessed], seconds: float) ->
 
 
 def _idle_bytes(ordered: Sequence[Accessed], starts: Sequence[int], address: int) -> int:
-    """Return how much of the mapping at *address* was not touched; what was mapped since then has been."""
+    """Return the idle bytes of the mapping at *address*; new mappings count as accessed."""
     number = bisect_right(starts, address) - 1
     known = ordered[number] if number >= 0 and address < ordered[number].end else None
     return max(known.rss_bytes - known.touched_bytes, 0) if known is not None else 0
 
 
 def idle_types(groups: Sequence[BlockGroup], accessed: Sequence[Accessed]) -> list[IdleBlocks]:
-    """Return the live blocks by type, those first of which most may not have been touched."""
+    """Return the live blocks by type, sorted by the upper bound of idle bytes."""
     rows = _bounds([(group, group.types) for group in groups], accessed)
     return _sorted(IdleBlocks(*label, 0, *row) for label, row in rows.items())
 
@@ -51,7 +51,7 @@ def idle_sizes(groups: Sequence[BlockGroup], accessed: Sequence[Accessed]) -> li
 
 
 _Label = TypeVar("_Label", bound=Hashable)
-_Row = tuple[int, int, int, int]  # blocks, bytes, at least and at most not touched
+_Row = tuple[int, int, int, int]  # blocks, bytes, at least and at most idle
 
 
 def _bounds(
@@ -70,7 +70,7 @@ def _bounds(
     found: dict[_Label, _Row] = {}
     for start, sums in in_mapping.items():
         idle = _idle_bytes(ordered, starts, start)
-        other = lengths[start] - idle  # touched, or not resident
+        other = lengths[start] - idle  # accessed, or not resident
         for label, one in sums.items():
             blocks, size, least, most = found.get(label, (0, 0, 0, 0))
             found[label] = (

@@ -1,4 +1,4 @@
-"""From what was read of a process to its ledger."""
+"""Building a ledger from the data read of a process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LISTED = 8  # mappings or files named in an entry's detail
 
 @dataclass
 class ProcessImage:
-    """All that was read of one process (or core), before it is divided."""
+    """All data read of one process (or core), before it is divided."""
 
     program: str
     pid: Optional[int]
@@ -47,7 +47,7 @@ class ProcessImage:
     pools: Sequence[Allocator] = ()  # of BFC allocators
     beside: MappingType[str, int] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
-    open: Callable[[str], BinaryIO] = open_regular  # a file that is loaded
+    open: Callable[[str], BinaryIO] = open_regular  # a loaded file
 
 
 def build_ledger(reading: ProcessImage, *, pause_seconds: Optional[float] = None) -> Ledger:
@@ -56,7 +56,7 @@ def build_ledger(reading: ProcessImage, *, pause_seconds: Optional[float] = None
 
 
 def resident_by_entry(reading: ProcessImage) -> MappingType[Key, int]:
-    """Return the bytes that each entry of the ledger of *reading* has, and nothing else of it."""
+    """Return only the bytes of each entry of the ledger of *reading*."""
     builder = _LedgerBuilder(reading)
     builder.claim()
     sums: dict[Key, int] = {}
@@ -134,7 +134,7 @@ class _LedgerBuilder:
         released = 0
         releasable = sorted(arena.releasable)
         for tally in arena.tallies:
-            # What follows a chunk that can't be is nobody's.
+            # The memory after an invalid chunk is not claimed.
             whole = tally.stopped_why == "ended"
             end = tally.end if whole else tally.stopped_at
             released += self.division.claim_tally(tally, end, releasable, keys)["releasable"]
@@ -182,7 +182,7 @@ class _LedgerBuilder:
         self.allocated[key] = self.allocated.get(key, 0) + size
 
     def _claim_pools(self) -> Ranges:
-        """Give pools what they have; return what of it malloc may have mapped."""
+        """Assign the memory of pools; return the part of it that malloc may have mapped."""
         heap = self.reading.heap
         arenas = [
             (tally.start, tally.end, _arena_key(names.HEAP_LIVE, arena.state.number))
@@ -267,7 +267,7 @@ class _LedgerBuilder:
             self.notices.append(_python_changing(python))
 
     def _settle(self) -> None:
-        """Give what nobody claimed of each mapping to the entry that its kind names."""
+        """Assign the unclaimed rest of each mapping to the entry of its kind."""
         excess = 0
         for number, mapping in enumerate(self.division.mappings):
             if mapping.is_file:

@@ -1,9 +1,9 @@
 """Call paths that allocate blocks of the sizes that keep free pages from being returned.
 
-The heap doesn't say who allocated a block, and no profiler can be in the process whose glibc heap is looked at:
-they bring their own malloc, or are valgrind. So the blocks are joined by size with a snapshot of another run at
-the same point. Of a path a snapshot has bytes and blocks: where all of its blocks are of one size, that is
-bytes/blocks. Where the quotient isn't whole, the path allocates several sizes, and nothing is said of it.
+The heap does not record who allocated a block, and a process under a heap profiler has no glibc heap to analyse,
+because profilers replace malloc. So the blocks are joined by size with a snapshot of another run at the same point. A
+snapshot has bytes and blocks of each path: if all of its blocks have one size, that is bytes/blocks. If the quotient
+isn't an integer, the path allocates several sizes, and is not used.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from gdbmem.analysis.profiles.ranking import Row
 
 MOST_SIZES = 10
-_ROUNDING = ("jemalloc",)  # formats whose sizes are the allocator's classes, not what was asked for
+_ROUNDING = ("jemalloc",)  # formats with the allocator's size classes in place of requested sizes
 
 
 @dataclass(frozen=True)
 class SizedPath:
     """A call path whose blocks are, on average, of one whole size."""
 
-    block_bytes: int  # as the program asked for them
+    block_bytes: int  # as requested by the program
     blocks: int
     row: Row
 
@@ -47,14 +47,14 @@ class PinnerPaths:
 
     source: str  # the snapshot
     sizes: Sequence[PinningSize]
-    mixed_paths: int  # that allocate several sizes, so that nothing is known of theirs
+    mixed_paths: int  # that allocate several, unknown sizes
     mixed_blocks: int
 
 
 def join_paths(ledger: Ledger, snapshot: Snapshot, *, source_format: str) -> PinnerPaths:
     """Return the paths of *snapshot* that allocate blocks of the sizes which pin most in *ledger*.
 
-    Raises InputError where the snapshot counts no blocks, or not in the sizes that were asked for.
+    Raises InputError if the snapshot has no block counts, or not the requested sizes.
     """
     if source_format in _ROUNDING or snapshot.tree.blocks is None:
         raise InputError(
@@ -83,16 +83,16 @@ def join_paths(ledger: Ledger, snapshot: Snapshot, *, source_format: str) -> Pin
     pinning.sort(key=lambda size: -size.pinned_bytes)
     sizes = []
     for pinner in pinning[:MOST_SIZES]:
-        # A remainder of 16 bytes is not a chunk of its own: it stays with the block.
+        # A remainder of 16 bytes is too small for a chunk: it stays with the block.
         found = by_chunk.get(pinner.size_bytes) or by_chunk.get(pinner.size_bytes - 16, [])
         sizes.append(PinningSize(pinner, sorted(found, key=lambda path: -path.blocks)))
     return PinnerPaths(snapshot.source, sizes, *mixed)
 
 
 def likely_site(joined: PinnerPaths, size_bytes: int) -> str:
-    """Return where blocks in chunks of *size_bytes* are allocated for the most part, as far as *joined* tells.
+    """Return where most blocks in chunks of *size_bytes* are allocated, according to *joined*.
 
-    "" where no path allocates that size alone, or those that allocate several sizes may have more of them.
+    "" if no path allocates only that size, or paths that allocate several sizes may have more of them.
     """
     sites: dict[str, int] = {}
     for one in joined.sizes:

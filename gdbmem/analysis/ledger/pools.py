@@ -1,4 +1,4 @@
-"""Pools of BFC allocators in the resident set: what of their regions is live, wasted in chunks, and free."""
+"""Pools of BFC allocators in the resident set: live, wasted and free parts of their regions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PoolClaims:
 
     allocated: dict[Key, int] = field(default_factory=dict)
     taken: dict[Key, int] = field(default_factory=dict)  # from live blocks of malloc's arenas
-    regions: list[tuple[int, int]] = field(default_factory=list)  # claimed beside the arenas
+    regions: list[tuple[int, int]] = field(default_factory=list)  # claimed outside the arenas
     details: dict[Key, dict[str, object]] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
 
@@ -27,11 +27,11 @@ class PoolClaims:
 def claim_pools(
     division: Division, pools: Iterable[Allocator], arenas: Sequence[tuple[int, int, Key]]
 ) -> PoolClaims:
-    """Give the regions of *pools* to their entries.
+    """Assign the regions of *pools* to their entries.
 
-    *arenas* are malloc's, claimed already, each with the key of its live blocks: what lies in one is taken from these.
-    Regions elsewhere that others have claimed, and those outside this process's memory, stay as they are, as do pools
-    whose chunks don't follow each other.
+    *arenas* are malloc's, claimed already, each with the key of its live blocks: regions in one are moved from these.
+    Regions elsewhere that others have claimed, those outside this process's memory, and pools whose chunks aren't
+    contiguous are left unchanged.
     """
     claims = PoolClaims()
     found: list[dict[str, object]] = []
@@ -72,7 +72,7 @@ def _claim(
 
 
 def _pieces(pool: Allocator, region: Region) -> Iterator[tuple[int, Key]]:
-    """Yield where each piece of *region* ends, in order, and what it is."""
+    """Yield the end and the kind of each piece of *region*, in order."""
     chunks = pool.chunks
     for index in region.indices:
         address, size = chunks.address[index], chunks.size[index]

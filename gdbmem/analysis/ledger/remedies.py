@@ -1,7 +1,7 @@
-"""Simulating malloc's settings on the walk over a heap: what each would have given back by now.
+"""Simulating malloc's settings on the walk over a heap: the memory that each would have returned by now.
 
-A setting changes what malloc does with freed memory. What it would give back is what is freed, kept and resident
-today, less what would be kept all the same; where the walk leaves that open by more than half, nothing is predicted.
+A setting changes what malloc does with freed memory. It would return the freed, retained and resident memory of
+today, less the part retained in any case; if the walk leaves more than half of that open, nothing is predicted.
 Sources: glibc malloc/malloc.c (_int_free, systrim, malloc_trim), malloc/arena.c (heap_trim).
 """
 
@@ -16,9 +16,9 @@ from gdbmem.model.ledger.ledger import Ledger
 from gdbmem.model.ledger.remedies import TRIM, Remedy
 from gdbmem.records import dataclass
 
-THRESHOLD = 128 << 10  # glibc's first trim and mmap threshold; a set one stays what it is
+THRESHOLD = 128 << 10  # glibc's initial trim and mmap threshold; an explicitly set one does not change
 TOP_PAD = 128 << 10
-_ANOTHER_RUN = 0.1  # other settings have malloc lay out the same blocks otherwise
+_ANOTHER_RUN = 0.1  # settings that make malloc lay out the same blocks differently
 _STEP = 4096  # pages
 
 _COSTS = {
@@ -33,9 +33,9 @@ _COSTS = {
 
 @dataclass
 class _Room:
-    """The free memory of one arena; bytes of resident pages, but for end_bytes and top_bytes.
+    """The free memory of one arena; bytes of resident pages, except end_bytes and top_bytes.
 
-    What the end has is counted as it would be without tcaches, where malloc does not make them then.
+    The free end is counted as if there were no tcaches, if malloc would not create them.
     """
 
     threads: int
@@ -50,7 +50,7 @@ class _Room:
 
 
 def simulate_remedies(heap: HeapReading, resident: Ranges, ledger: Ledger) -> tuple[Remedy, ...]:
-    """Return what each remedy would give back in the process that *heap* was read of, the best first."""
+    """Return the predicted effect of each remedy in the process of *heap*, the best first."""
     freed = ledger.total("heap.free", "arena.free")
     parameters = heap.parameters
     pad = parameters.top_pad if parameters is not None else TOP_PAD
@@ -58,7 +58,7 @@ def simulate_remedies(heap: HeapReading, resident: Ranges, ledger: Ledger) -> tu
     raised = parameters is None or parameters.mmap_threshold > THRESHOLD
     rooms = [_room(arena, heap, resident) for arena in heap.arenas]
     large = sum(_large_free(arena) for arena in heap.arenas) if raised else 0
-    # Each of the three settings below has the thresholds stay where they began.
+    # Each of the three settings below keeps the thresholds at their initial values.
     tops = [room.top for room in rooms if room.top_bytes > THRESHOLD] if trim > THRESHOLD else []
     pads = sum(min(room.top, pad) for room in rooms)
     found = [
@@ -70,13 +70,13 @@ def simulate_remedies(heap: HeapReading, resident: Ranges, ledger: Ledger) -> tu
     ]
     trimmed = ledger.releasable_bytes or 0
     found.append(Remedy(TRIM, trimmed, trimmed, trimmed, _COSTS[TRIM]))
-    if not heap.is_exact:  # what is miscounted, nothing can be predicted from
+    if not heap.is_exact:  # inconsistent counts allow no prediction
         found = [Remedy(one.setting, None, 0, max(one.high_bytes, freed), one.cost) for one in found]
     return tuple(sorted(found, key=lambda one: (-(one.predicted_bytes or 0), -one.high_bytes)))
 
 
 def _remedy(name: str, low: int, high: int, freed: int) -> Remedy:
-    """Return the remedy with its prediction; without one where the interval is wider than half of it."""
+    """Return the remedy with its prediction; without one if the interval is wider than half of it."""
     setting, cost = f"glibc.malloc.{name}", _COSTS[name]
     if high <= 0:
         return Remedy(setting, 0, 0, 0, cost)
@@ -88,16 +88,16 @@ def _remedy(name: str, low: int, high: int, freed: int) -> Remedy:
 
 
 def _without_tcaches(rooms: Sequence[_Room], pad: int, trim: int) -> tuple[int, int]:
-    """Return how much less would be resident if freed blocks had gone back to their arena at once.
+    """Return the reduction of the resident set if freed blocks had been returned to their arena at once.
 
-    At an arena's end they join the free memory there, which is trimmed. Elsewhere they make free pages, which other
-    threads of the arena take before it grows: all of them together keep no more of these than one does.
+    At an arena's end they join the free memory there, which is trimmed. Elsewhere they form free pages, which other
+    threads of the arena use before it grows: together they keep no more of these than a single thread.
     """
     low = high = 0
     for room in rooms:
         cached, whole, kept = room.cached, room.whole, pad
         if room.end_cached and room.end_bytes >= trim:
-            # Blocks in fastbins are joined only when a large one is freed, which nobody did since.
+            # Blocks in fastbins are merged only when a large one is freed, which has not happened since.
             low += max(room.end - pad - PAGE, 0) if room.end_fast <= PAGE else 0
             high += room.end
             kept = 0
@@ -137,7 +137,7 @@ def _room(arena: ArenaReading, heap: HeapReading, resident: Ranges) -> _Room:
                 continue
             room.cached += size
             room.whole += 0 if tally.pages[STATES * page + LIVE] else size
-        # Of a further arena empty heaps go whole; the main one has what lies before its last piece for ever.
+        # Other arenas return empty heaps as a whole; the main one never returns memory before its last piece.
         at_end = at_end and end_page == 0 and not state.is_main
     return room
 

@@ -1,4 +1,4 @@
-"""Summing up vectors that were found without types."""
+"""Summing up vectors found without types."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LISTED = 1000
 
 
 def sum_vectors(vectors: Sequence[FoundVector], notices: Sequence[Notice] = ()) -> FoundVectors:
-    """Return the sums over *vectors*, with those that have most unused capacity."""
+    """Return the sums over *vectors*, and those with most unused capacity."""
     empty = [vector for vector in vectors if not vector.used_bytes]
     ranked = sorted(vectors, key=lambda v: (-v.slack_bytes, -v.capacity_bytes, v.begin))
     return FoundVectors(

@@ -1,4 +1,4 @@
-"""The sum of several paths, and the row of a ranking that stands for them."""
+"""The sum of several paths, and their row in a ranking."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Amount:
     paths: int
     before_bytes: int
     after_bytes: int
-    hidden_bytes: int = 0  # a threshold or a cut may hide as much of delta_bytes
-    error_bytes: int = 0  # the standard error of delta_bytes where it is sampled
+    hidden_bytes: int = 0  # the part of delta_bytes that a threshold or a truncated file may hide
+    error_bytes: int = 0  # the standard error of delta_bytes if it is sampled
     delta_blocks: Optional[int] = None
-    is_relative: bool = False  # before_bytes and after_bytes are only what went and what came
+    is_relative: bool = False  # before_bytes and after_bytes are only the removed and the added bytes
     course: Sequence[int] = ()  # of a series: the bytes at each snapshot
 
     @property
@@ -60,7 +60,7 @@ class Row:
     frames: Sequence[Frame]  # from the allocation site outward, folded unless the query wants all
     folded: int  # how many frames of the library are left out of frames
     is_pruned: bool  # stands for places that the tool did not list
-    is_cut: bool = False  # … since the file was cut, not since they lie under a threshold
+    is_cut: bool = False  # … because the file is truncated, not because they are below a threshold
     via: Optional[Frame] = None  # the allocation wrapper that the site called for most of it
-    via_bytes: int = 0  # how much of delta_bytes went through that
-    passed: Sequence[Frame] = ()  # inside the site: what the rules of whose code is whose pass over
+    via_bytes: int = 0  # the part of delta_bytes through that
+    passed: Sequence[Frame] = ()  # inside the site: frames skipped by the own-code rules

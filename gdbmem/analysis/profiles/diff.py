@@ -1,4 +1,4 @@
-"""Two snapshots, path by path: what grew, what shrank, and how far the data can tell."""
+"""The difference of two snapshots, path by path, with its uncertainty."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _MINOR_VERSION = lazy_pattern(r"(\.so\.[0-9]+)(?:\.[0-9]+)+$")
 
 
 def diff_snapshots(before: Snapshot, after: Snapshot) -> Diff:
-    """Merge the trees of *before* and *after* on (function, file, line, object), addresses left out.
+    """Merge the trees of *before* and *after* on (function, file, line, object), ignoring addresses.
 
-    Siblings with equal key are summed. Where a side hides small paths, a path that shows more call
-    sites on one side than on the other is uncertain by what that side may hide of it. A line that shows
-    one call site on each side is taken to show the same one: two that read alike can't be told apart.
-    Raises InputError where one side counts the heap and the other pages.
+    Siblings with equal key are summed. If a side hides small paths, a path with more call sites on one side than on
+    the other is uncertain by the bytes that the other side may hide. A line with one call site on each side is assumed
+    to have the same one: call sites with equal text can't be distinguished.
+    Raises InputError if one side counts the heap and the other pages.
     """
     return diff_series((before, after))
 
@@ -33,8 +33,8 @@ def diff_snapshots(before: Snapshot, after: Snapshot) -> Diff:
 def diff_series(snapshots: Sequence[Snapshot]) -> Diff:
     """Merge the trees of two or more *snapshots*, oldest first, into the diff of the first and the last.
 
-    Of more than two the diff keeps in ``course`` what each node held at each of them.
-    Raises InputError where they do not count the same.
+    With more than two, the diff has the bytes of each node at each of them in ``course``.
+    Raises InputError if they count different quantities.
     """
     before, after = snapshots[0], snapshots[-1]
     for snapshot in snapshots[1:]:
@@ -98,7 +98,7 @@ def _outside(before: Totals, after: Totals) -> list[OutsideHeap]:
         OutsideHeap("stacks", before.stacks_bytes, after.stacks_bytes),
         OutsideHeap("the allocator's own", before.extra_bytes, after.extra_bytes),
     ]
-    # What one side doesn't know is not 0 there.
+    # A value unknown on one side is not 0 there.
     found += [
         OutsideHeap(name, before.beside[name], size)
         for name, size in after.beside.items()
@@ -108,12 +108,12 @@ def _outside(before: Totals, after: Totals) -> list[OutsideHeap]:
 
 
 def as_difference(went: Snapshot, came: Snapshot) -> Diff:
-    """Return the diff that a file holds which is a difference already: what was there before is not known."""
+    """Return the diff in a file that is a difference already: the earlier bytes are unknown."""
     return replace(diff_snapshots(went, came), is_relative=True)
 
 
 class _FrameTable:
-    # One table of frames for both sides; the first frame with a key stands for all (the one with the folder
+    # One table of frames for both sides; the first frame with a key represents all (the one with the folder
     # wins where one side has base names only, so that its source can be found).
     def __init__(self, *, base_names: bool) -> None:
         self.base_names = base_names
@@ -149,7 +149,7 @@ class _FrameTable:
 
     def _keys(self, frames: Frames) -> Iterator[object]:
         files, objects = frames.files, frames.objects
-        # A program that was installed, or built, elsewhere is still that program.
+        # A program that was installed, or built, elsewhere is the same program.
         libraries = {name: name and _library_name(name) for name in set(objects)}
         if self.base_names:
             files = [file and PurePosixPath(file).name for file in files]
@@ -193,11 +193,11 @@ class _Merged:
 
     @property
     def is_one_tree(self) -> bool:
-        """One of the trees holds all nodes, in its own order; the others have none besides."""
+        """Whether one of the trees has all nodes, in its own order, and the others have no further ones."""
         return any(isinstance(one, range) and len(one) == len(self.parent) for one in self.targets)
 
     def add(self, column: Sequence[int], side: int) -> array[int]:
-        """Return *column* of the tree *side*, added up for each merged node."""
+        """Return *column* of the tree *side*, summed for each merged node."""
         if isinstance(self.targets[side], range):
             missing = len(self.parent) - len(column)
             return _as_array(column) + array("q", [0]) * missing
@@ -207,7 +207,7 @@ class _Merged:
         return result
 
     def add_ends(self, trees: Sequence[CallTree]) -> Optional[Sequence[int]]:
-        """Return the merged nodes at which a path of its own ends in any of *trees*; None: any may."""
+        """Return the merged nodes at which a path ends in any of *trees*; None: any may."""
         found: set[int] = set()
         for target, tree in zip(self.targets, trees):
             if tree.ends is None:
@@ -216,7 +216,7 @@ class _Merged:
         return sorted(found)
 
     def sites(self, side: int) -> array[int]:
-        """Return how many nodes of the tree *side* each merged node stands for."""
+        """Return the number of nodes of the tree *side* for each merged node."""
         return self.add([1] * len(self.targets[side]), side)
 
 
@@ -356,9 +356,9 @@ def _addresses(merged: _Merged, frame_count: int, tree: CallTree, side: int) -> 
 
 
 def _known_sites(merged: _Merged, frames: Frames, trees: Sequence[CallTree]) -> Optional[array[int]]:
-    """Return for each merged frame how many call sites it is known to stand for; None where a tree has no addresses.
+    """Return for each merged frame its known number of call sites; None if a tree has no addresses.
 
-    Of a function without a source line it may be any number.
+    A function without a source line may have any number.
     """
     first, last = (_addresses(merged, len(frames), trees[side], side) for side in (0, len(trees) - 1))
     if first is None or last is None:
@@ -368,7 +368,7 @@ def _known_sites(merged: _Merged, frames: Frames, trees: Sequence[CallTree]) -> 
 
 
 def may_be_many(frame: Frame) -> bool:
-    """Return whether *frame* may stand for any number of call sites: a function without a source line."""
+    """Return whether *frame* may represent any number of call sites: a function without a source line."""
     return frame.file is None and not frame.is_nameless
 
 
@@ -410,16 +410,16 @@ def _add_hidden(
         plain = here[node] <= 1 and there[node] <= 1 and not nameless[node] and not parting[node]
         missing = there[node] - here[node] if plain else there[node]
         if known is not None and node:
-            # Where each call site has its address, another of this frame may be hidden on both sides.
+            # If each call site has its address, another of this frame may be hidden on both sides.
             others = known[frame] * max(here[parent], 1) - here[node]
             plain = plain and others <= 0
             missing = max(missing, others)
         if missing > 0 and above_total:
-            # Of a cut file any number of stacks may be hidden behind a node that leads on to others.
+            # In a truncated file any number of stacks may be missing below an inner node.
             many = tree.scattered and inner[node]
             own[node] = above_total if many else min(above_total, missing * above_largest)
         if known is not None and node:
-            own[node] = max(own[node], own[parent])  # what is hidden of a caller may go on as this path does
+            own[node] = max(own[node], own[parent])  # hidden bytes of a caller may continue along this path
         result[node] += own[node]
         hidden = pruned.get(node, 0)
         single = node == 0 or (plain and here[node] == there[node] and not frames.inlined[frame])
@@ -431,7 +431,7 @@ def _add_hidden(
 
 
 def _parting(merged: _Merged, frames: Frames) -> bytearray:
-    # Inlined frames repeat what is called at one address: where they part further out, they are several.
+    # Inlined frames repeat the calls at one address: if they differ further out, they are several call sites.
     parting, children = bytearray(len(merged.parent)), bytearray(len(merged.parent))
     for node in range(len(merged.parent) - 1, 0, -1):
         parent = merged.parent[node]

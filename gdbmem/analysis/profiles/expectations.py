@@ -1,4 +1,4 @@
-"""Judging a diff against what a recipe expects: met, not met, or not to be judged, in one sentence."""
+"""Judging a diff against an expectation of a recipe: met, not met, or undecidable, in one sentence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
 
 _NOUNS = {"rss": "resident set", "retained": "freed memory that malloc keeps", UNTRACED: UNTRACED_BYTES}
-# What makes a ledger's count of free memory too doubtful to be judged, and why malloc wasn't read at all.
+# Notices that make a ledger's count of free memory too doubtful to be judged, or that malloc wasn't read.
 _DOUBTS = (*DAMAGES, "tcache-unread")
 _UNREAD = ("malloc-unknown", "malloc-replaced", "other-libc")
 
@@ -28,18 +28,18 @@ _UNREAD = ("malloc-unknown", "malloc-replaced", "other-libc")
 @dataclass(frozen=True)
 class _Measured:
     delta: int  # bytes, or blocks; so are the others
-    hidden_before: int  # of what matches, at most this much may be hidden in either snapshot
+    hidden_before: int  # of the matching paths, at most this much may be hidden in either snapshot
     hidden_after: int
     matches: bool = True
-    accepted: int = 0  # of paths that are known, which delta leaves out
-    sampling: int = 0  # how far samples may lead astray
+    accepted: int = 0  # of known paths, which delta excludes
+    sampling: int = 0  # sampling error
 
 
 def judge(expectation: Expectation, diff: Diff, known: Sequence[re.Pattern[str]] = ()) -> ExpectationVerdict:
     """Compare *diff* of one program's snapshots, less the *known* and accepted paths, with *expectation*.
 
-    What may be hidden counts against it; what samples can't tell is not judged. Where no path matches
-    the expectation's there is nothing to judge: a misspelt name must not pass for ever.
+    Hidden bytes count against it; a result within the sampling error is not judged. If no path matches the
+    expectation, it can't be judged: a misspelt name must not pass unnoticed.
     """
     if expectation.metric == UNTRACED:
         return _judge_untraced(expectation, diff)
@@ -72,7 +72,7 @@ def judge(expectation: Expectation, diff: Diff, known: Sequence[re.Pattern[str]]
 
 
 def judge_ledgers(expectation: Expectation, before: Ledger, after: Ledger) -> ExpectationVerdict:
-    """Compare the resident set, or the freed memory that malloc keeps, of two ledgers with *expectation*."""
+    """Compare the resident set, or the freed memory that malloc retains, of two ledgers with *expectation*."""
     retained = expectation.metric == "retained"
     sizes = []
     for name, ledger in ((expectation.before, before), (expectation.after, after)):
@@ -107,7 +107,7 @@ def unjudged(expectation: Expectation, reason: str) -> ExpectationVerdict:
 
 
 def _why_uncounted(diff: Diff) -> str:
-    """Return why the blocks of *diff* can't be counted, "" where they can."""
+    """Return why the blocks of *diff* can't be counted, "" if they can."""
     if diff.before_blocks is None or diff.after_blocks is None:
         return "the snapshots count no blocks; those of gperftools, jemalloc and memcheck do"
     if diff.variance is not None:
@@ -118,7 +118,7 @@ def _why_uncounted(diff: Diff) -> str:
 
 
 def _of_blocks(diff: Diff) -> Diff:
-    """Return *diff* with blocks in the place of bytes."""
+    """Return *diff* with blocks in place of bytes."""
     assert diff.before_blocks is not None and diff.after_blocks is not None
     return replace(diff, before=diff.before_blocks, after=diff.after_blocks)
 
@@ -162,7 +162,7 @@ def _hiding(size_bytes: int) -> str:
 
 
 def _accepted(diff: Diff, pattern: str, known: Sequence[re.Pattern[str]]) -> int:
-    """Return by how much the known paths, of those that *pattern* asks for, have changed."""
+    """Return the change of the known paths among those that match *pattern*."""
     wanted_frames = _matching_frames(diff.frames, pattern)
     known_frames = [any(matches(one, frame) for one in known) for frame in diff.frames]
     wanted, accepted = bytearray(len(diff)), bytearray(len(diff))

@@ -1,4 +1,4 @@
-"""The paths of a diff added up by groups, as one query sees them: columns, for there may be hundreds of thousands."""
+"""The paths of a diff summed by group for one query: columns, because there may be hundreds of thousands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FIRST = LISTED  # group that is listed
 
 
 def grouped(diff: Diff, query: Query) -> GroupedPaths:
-    """Return the paths of *diff* grouped as *query* asks, made once: the answer and the rows mostly want the same."""
+    """Return the paths of *diff* grouped according to *query*, cached because the answer and the rows share them."""
     key = ("paths", query.by, *query.of_walk)
     found = diff.memo.get(key)
     if found is None:
@@ -33,8 +33,8 @@ def grouped(diff: Diff, query: Query) -> GroupedPaths:
 
 
 class GroupSums:
-    # Adds paths up by groups, column by column. Paths that one call site hides share one bound: `origins` keeps, for
-    # each node at which the uncertainty begins, what the paths under it could claim of it.
+    # Sums paths by group, column by column. Paths hidden by one call site share one bound: `origins` has, for
+    # each node at which the uncertainty begins, the part of it that the paths below could claim.
     def __init__(self) -> None:
         self._count = 0
         # These have room for more groups than there are.
@@ -50,7 +50,7 @@ class GroupSums:
         return self._count
 
     def extend_to(self, count: int) -> None:
-        """Have *count* groups at least: new ones hold nothing."""
+        """Extend to at least *count* groups; new ones are empty."""
         more = max(count - len(self.before), 0)
         for column in (self.before, self.after, self.blocks, self.paths):
             column.frombytes(bytes(8 * more))
@@ -74,7 +74,7 @@ class GroupSums:
                 heaviest[group], most[group] = node, change
 
     def deltas(self) -> array[int]:
-        """Return by how many bytes each group changed."""
+        """Return the change of each group in bytes."""
         return array("q", map(sub, self.after, self.before))
 
     def delta(self, group: int) -> int:
@@ -82,7 +82,7 @@ class GroupSums:
 
 
 class GroupedPaths:
-    # The paths of a diff as one query sees them, added up.
+    # The paths of a diff, summed for one query.
     def __init__(self, diff: Diff, query: Query, holders: Optional[Sequence[int]] = None) -> None:
         """Add up the paths that end at *holders*; None: all."""
         self.diff, self.query, self._holders = diff, query, holders
@@ -94,7 +94,7 @@ class GroupedPaths:
         self._changed: dict[tuple[bool, bool], Sequence[int]] = {}
         self.sums.extend_to(FIRST)
         self._of_holders = self._add_up()  # the group of each path
-        # Bytes of call sites of which nothing is listed: any row may have another of its own among them.
+        # Bytes of unlisted call sites: any row may have another of its own among them.
         self.unlisted_bytes = 0
         if diff.has_addresses and query.by != "path":
             places = [n for n, frame in enumerate(diff.frame) if frame == PRUNED and not self.walk.site[n]]
@@ -180,7 +180,7 @@ class GroupedPaths:
         return array("q", (node for node, (a, b) in enumerate(zip(self.before, self.after)) if a or b))
 
     def changed(self, query: Query) -> Sequence[int]:
-        """Return the groups that changed, where *query* says so the others too, in its order; sorted once."""
+        """Return the groups that changed, with *query.unchanged* also the others, in its order; sorted once."""
         key = (query.by_blocks, query.unchanged)
         if key not in self._changed:
             self._changed[key] = self._find_changed(by_blocks=query.by_blocks, unchanged=query.unchanged)
@@ -197,7 +197,7 @@ class GroupedPaths:
                 for n in groups
                 if deltas[n] or sums.blocks[n] or (course and len(set(course.get(n, ()))) > 1)
             )
-        # Those that are alike stay in the order of the file.
+        # Equal ones stay in the order of the file.
         weights = [-abs(weight) for weight in (sums.blocks if by_blocks else deltas)]
         found = array("q", sorted(groups, key=weights.__getitem__))
         if sums.course:
@@ -240,7 +240,7 @@ class GroupedPaths:
 
     @property
     def _is_by_site(self) -> bool:
-        # With all frames asked for nothing is folded, so that the allocation site itself is the place.
+        # With --all-frames nothing is folded, so the allocation site itself is the place.
         return self.query.by not in ("path", "size") and not self.query.all_frames
 
     def _site_node(self, node: int) -> int:
@@ -288,7 +288,7 @@ class GroupedPaths:
         )
 
     def next_shown(self, end: int, node: int) -> int:
-        """Return the first node from *node* inward that rows show of the path that ends at *end*; 0: none."""
+        """Return the first node from *node* inward that rows show for the path that ends at *end*; 0: none."""
         frame, parent, left_out, site = (
             self.diff.frame,
             self.diff.parent,
@@ -321,7 +321,7 @@ class GroupedPaths:
         )
 
     def rest(self, listed: Sequence[int], count: int) -> Amount:
-        """Return what the groups hold that are not *listed*; *count* of them changed."""
+        """Return the sum of the groups that are not *listed*; *count* of them changed."""
         is_rest = bytearray(b"\1") * len(self.sums)
         is_rest[:FIRST] = bytes(FIRST)
         for group in listed:
@@ -329,7 +329,7 @@ class GroupedPaths:
         return self.together(array("q", compress(range(len(self.sums)), is_rest)), count)
 
     def together(self, groups: Sequence[int], count: Optional[int] = None) -> Amount:
-        """Return what *groups* hold; *count* is how many they are said to be."""
+        """Return the sum of *groups*; *count* is their stated number."""
         sums = self.sums
         origins: dict[int, int] = {}
         for group in sums.origins.keys() & set(groups) if sums.origins else ():

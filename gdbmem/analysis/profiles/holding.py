@@ -1,7 +1,7 @@
-"""Joining a diff of heap snapshots with surveys of containers from the same moments: what holds a line's growth.
+"""Joining a diff of heap snapshots with container scans from the same moments: the holders of a line's growth.
 
-A container is named only where it grew by just as many bytes as the line allocated by one call, and no other container
-did that fits as well.
+A container is named only if it grew by exactly the bytes that the line allocated by one call, and no other matching
+container did.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gdbmem.records import dataclass, field
 
 _LEAST_BYTES = 256  # of a growth that its number alone tells from others
 _TEMPLATE = lazy_pattern(r"std::(?:__\w+::)?(\w+)<([^,>]*)")
-# What the library's own functions call the containers' insides.
+# Names of the containers' internals in the library's own functions.
 _INSIDES = {
     "map": "_Rb_tree", "set": "_Rb_tree", "multimap": "_Rb_tree", "multiset": "_Rb_tree",
     "unordered_map": "_Hashtable", "unordered_set": "_Hashtable", "unordered_multimap": "_Hashtable",
@@ -32,14 +32,14 @@ _INSIDES = {
 
 @dataclass
 class _Part:
-    # What one line allocated by one of the calls that it makes.
+    # The bytes that one line allocated by one of its calls.
     site: Frame
     delta: int = 0
     functions: set[str] = field(default_factory=set)  # inside the site
 
 
 def find_holdings(diff: Diff, query: Query, surveys: Sequence[Survey]) -> list[Holding]:
-    """Return which containers hold what grew in *diff*, the largest first; *surveys* are of its ends and in between."""
+    """Return the containers that hold the growth in *diff*, largest first; *surveys*: scans at its ends and between."""
     grown = [row for row in growth(surveys[0], surveys[-1]) if row.delta_bytes > 0]
     found = []
     for part in _parts(diff, walk(diff, query)):
@@ -81,7 +81,7 @@ def _container_of(part: _Part, grown: Sequence[ContainerGrowth]) -> Optional[Con
 
 
 def _is_of_type(part: _Part, type_name: str) -> bool:
-    """Tell whether a function inside the site is one of the container *type_name*: ``std::map<int, …>::at``."""
+    """Tell whether a function inside the site is a member of the container *type_name*: ``std::map<int, …>::at``."""
     found = _TEMPLATE.match(type_name)
     if found is None or found[1] == "basic_string":
         return any("basic_string<" in name or "std::string::" in name for name in part.functions)

@@ -1,4 +1,4 @@
-"""A diff of very many paths with the smallest of them as one, for what can't draw them all."""
+"""A diff of very many paths with the smallest of them merged into one, for pictures that can't show all."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from gdbmem.model.profiles.diff import Diff
 from gdbmem.records import dataclass, replace
 from gdbmem.units import format_size
 
-MOST_PATHS = 30_000  # so many are kept apart whatever they hold
-LEAST_SHARE = 1e-5  # of all: whoever holds as much is kept apart, too
+MOST_PATHS = 30_000  # number of paths that are always kept separate
+LEAST_SHARE = 1e-5  # fraction of the total: larger paths are also kept separate
 
 
 @dataclass(frozen=True)
 class LargePaths:
-    """A diff, and how many paths of it are one at the end of it."""
+    """A diff, and the number of paths merged into its last one."""
 
     diff: Diff
     merged: int = 0
-    largest_bytes: int = 0  # none of these holds more at any of the snapshots
+    largest_bytes: int = 0  # the largest size of any of these at any snapshot
 
 
 def large_paths(
     diff: Diff, query: Query, most: int = MOST_PATHS, least_share: float = LEAST_SHARE
 ) -> LargePaths:
-    """Return *diff* with the paths as one that are not among the *most* largest and hold less than *least_share*.
+    """Return *diff* with all paths merged that are not among the *most* largest and are below *least_share*.
 
-    A path is as large as it is at its largest snapshot. What *query* knows and what a file leaves out stay as they are.
+    The size of a path is its maximum over the snapshots. Known paths of *query* and omitted parts stay separate.
     """
     paths = grouped(diff, replace(query, by="line"))
     ends = paths.holders()

@@ -8,8 +8,8 @@ from functools import lru_cache
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.patterns import lazy_pattern
 
-# Compiled when the first file with its folder is asked for: many profiles have names only.
-# Folders that only a C++ standard library's headers or sources, a compiler's or a libc's have.
+# Compiled when the first file with its folder is checked: many profiles have names only.
+# Folders that occur only in the sources of a C++ standard library, a compiler or a libc.
 _LIBRARY_PATH = (
     r"/include/(?:[\w.-]+/)?(?:c\+\+/(?:\d|v1/)|g\+\+-v\d)|/libstdc\+\+-v3/|/libcxx(?:abi)?/(?:include|src)/|/glibc-\d"
     r"|(?:^|/)vg_replace_malloc\.c$"
@@ -24,7 +24,7 @@ _LIBC_PATH = (
     rf"(?:[\w-]+/)?\./(?:\w[\w-]*/)?(?:\.\./)?{_GLIBC_FOLDER}/"
     rf"|{_GLIBC_FOLDER}/(?:\.\./(?:{_GLIBC_FOLDER}|include)/|\./[\w.-]+$)"
 )
-# Base names that nobody but libstdc++, libc++ and glibc uses.
+# Base names that only libstdc++, libc++ and glibc use.
 _LIBRARY_NAMES = frozenset(
     """new_allocator.h malloc_allocator.h alloc_traits.h allocated_ptr.h hashtable_policy.h shared_ptr_base.h
     shared_ptr_atomic.h basic_string.h char_traits.h ext_alloc_traits.h std_function.h std_thread.h node_handle.h
@@ -41,7 +41,7 @@ _LIBRARY_NAME = lazy_pattern(
     r"(?:stl|uninitialized)_\w+\.h|regex\w*\.tcc|new_op\w*\.cc|(?:dl-[\w-]+|iov\w*(?:printf|scanf)|nss_files_\w+"
     r"|iof(?:dopen|(?:open|write|read|puts|gets|close|flush)(?:64|_u)?))\.c"
 )
-# Base names that a user's project may have too: what the function is called decides.
+# Base names that a user's project may also have: the name of the function decides.
 _SHARED_NAME = lazy_pattern(
     r"(?:allocator|hashtable|shared_ptr|unique_ptr|unordered_map|unordered_set|move|atomic_base|forward_list"
     r"|sstream|invoke|construct_at|split_buffer)\.h|\w+"
@@ -55,7 +55,7 @@ _ALLOCATOR = lazy_pattern(
     r"|__cxa_allocate_exception)(?:@.*)?(?:\(.*)?|operator new\b.*",
     re.DOTALL,
 )
-# What runs before main and before a thread's function, and what asks the kernel for pages.
+# Functions that run before main and before a thread's function, or request pages from the kernel.
 _SYSTEM = lazy_pattern(
     r"(?:\(below main\)|_start|__libc_start_\w+|_dl_\w+|(?:__)?(?:mmap(?:64)?|mremap|s?brk)|sysmalloc\w*"
     r"|_int_(?:malloc|realloc|memalign|free|new_arena)|tcache_init|arena_get2|alloc_new_heap|__\w+_morecore)"
@@ -67,8 +67,8 @@ _LIBRARY_OBJECT = lazy_pattern(
     r"|ld(?:-[\w.-]+)?\.so(?:\.[\d.]+)?|ld-(?:musl|linux)[\w.-]*|vgpreload_[\w.-]+)"
 )
 _STANDARD_SPACES = ("std::", "__gnu_cxx::", "__cxxabiv1::", "boost::container::allocator")
-# Brackets nest; those of an operator's own name do not count, nor does the blank in "operator bool".
-# Nor does one before the qualifiers of a function that another one stands in: "A::f() const::{lambda()#1}".
+# Brackets nest; those in an operator's own name do not count, nor does the space in "operator bool".
+# Nor does one before the qualifiers of an enclosing function: "A::f() const::{lambda()#1}".
 _TOKENS = lazy_pattern(
     r"operator(?:\(\)|\[\]|[^\w\s()\[]{1,3}\s?(?=[<(])|\s[^(<]+)"
     r"|\s(?:const|volatile|noexcept|&&?)(?=::|\s)|[<>(){} ]"
@@ -81,10 +81,10 @@ _QUALIFIERS = lazy_pattern(r"(?<=\))(?:\s*(?:const|volatile|noexcept|&&?))+$")
 def is_library(frame: Frame) -> bool:
     """Tell whether *frame* belongs to the allocator, the C++ standard library, libc or the loader.
 
-    A frame without a name is the user's where its program or library is.
+    A frame without a name is the user's if its program or library is.
 
-    A file with its folder decides alone; a bare name, as other people's captures have it, decides only
-    where it can't be a user's. A frame of which nothing is known counts as library: nobody can edit it.
+    A file with its folder decides alone; a bare file name, as in captures of other tools, decides only if it can't be
+    a user's. An unknown frame counts as library, because it can't be edited.
     """
     function, file = frame.function, frame.file
     if function is not None and (_ALLOCATOR.fullmatch(function) or _SYSTEM.fullmatch(function)):
@@ -105,7 +105,7 @@ def is_library(frame: Frame) -> bool:
 
 
 def is_allocator(function: str) -> bool:
-    """Tell whether *function* is malloc, operator new or another that hands out memory itself."""
+    """Tell whether *function* is malloc, operator new or another allocation function."""
     return _ALLOCATOR.fullmatch(function) is not None
 
 
@@ -127,7 +127,9 @@ def qualified_name(function: str) -> str:
         elif symbol == " " and depth == 0:
             start = token.end()
     if parameters == start or (parameters == len(text) and "<" not in text):
-        return text or function  # "f (module)", "-[Buffer grow by]": blanks that divide no C++
+        return (
+            text or function
+        )  # "f (module)", "-[Buffer grow by]": spaces that do not separate parts of a C++ name
     name = text[start:parameters] if text.endswith(")") and parameters > start else text[start:]
     return name or function
 

@@ -1,4 +1,4 @@
-"""A call tree turned over: from main inward, where that takes fewer nodes than from the allocations outward."""
+"""A call tree inverted: from main inward, if that takes fewer nodes than from the allocations outward."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 from gdbmem.arrays import import_numpy
 from gdbmem.records import dataclass
 
-_SMALL = 20_000  # nodes: to import numpy takes longer than to write so many
+_SMALL = 20_000  # nodes: importing numpy takes longer than writing this many
 
 
 @dataclass(frozen=True)
 class PathTree:
-    """Nodes of paths; a parent stands before its children, node 0 is the root."""
+    """Nodes of paths; a parent precedes its children, node 0 is the root."""
 
     parent: Sequence[int]
     frame: Sequence[int]
@@ -33,7 +33,9 @@ def smallest_tree(parent: Sequence[int], frame: Sequence[int], ends: Sequence[in
 def _turned(parent: Sequence[int], frame: Sequence[int], ends: Sequence[int]) -> PathTree:
     np: Any = import_numpy()
     above, frames = np.asarray(parent, dtype=np.int64), np.asarray(frame, dtype=np.int64)
-    at = np.asarray(ends, dtype=np.int64)  # where each path has come to, from its outermost frame inward
+    at = np.asarray(
+        ends, dtype=np.int64
+    )  # the current position in each path, from its outermost frame inward
     last = np.zeros(len(at), dtype=np.int64)  # its node in the new tree
     going = np.flatnonzero(at > 0)
     stride = int(frames.max(initial=0)) + 3

@@ -1,4 +1,4 @@
-"""A diff as a tree from main outward, of which only the large calls are made."""
+"""A diff as a tree from main to the allocations, with only the large calls expanded."""
 
 from __future__ import annotations
 
@@ -15,20 +15,18 @@ from gdbmem.records import dataclass, replace
 
 @dataclass(frozen=True)
 class Outward:
-    """A call, with all that came through it."""
+    """A call, with all bytes through it."""
 
-    frame: Optional[Frame]  # None: what calls main; places that are not listed
+    frame: Optional[Frame]  # None: the caller of main; unlisted places
     delta_bytes: int
-    weight: int  # bytes that came and bytes that went
+    weight: int  # bytes added and bytes removed
     _paths: GroupedPaths
-    _at: Sequence[
-        tuple[int, int]
-    ]  # of each path: the node at which it ends, and the node that is next on its way
-    _least: float  # bytes: what a call must weigh to be listed
+    _at: Sequence[tuple[int, int]]  # for each path: the node at which it ends, and the next node
+    _least: float  # bytes: the least change of a listed call
 
     @cached_property
     def children(self) -> Sequence[Outward]:
-        """The large calls that this one made, the largest first; made when asked for."""
+        """The large calls by this one, the largest first; computed on access."""
         diff, paths = self._paths.diff, self._paths
         before, after, frame = paths.before, paths.after, diff.frame
         left_out = paths.walk.left_out
@@ -54,10 +52,10 @@ class Outward:
 
 
 def outward(diff: Diff, query: Query, least_share: float) -> Outward:
-    """Return the paths of *diff* that *query* lists, as a tree of what each call made; *least_share* is of all."""
+    """Return the paths of *diff* that *query* lists as a tree of calls; *least_share* is relative to the total."""
     paths = grouped(
         diff, replace(query, by="line")
-    )  # which a report has made: how they are grouped counts no more
+    )  # cached by the report: their grouping is irrelevant here
     has_fates = bool(paths.walk.marks)
     at = [(end, end) for end in paths.holders() if not has_fates or paths.fate(end) == LISTED]
     deltas = [paths.after[end] - paths.before[end] for end, _ in at]

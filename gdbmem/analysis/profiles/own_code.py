@@ -1,4 +1,4 @@
-"""Whose code a frame is: the user's own, somebody else's that was installed, or an allocation wrapper's.
+"""Classifying frames: the user's own code, installed code, or an allocation wrapper.
 
 The rules are data: INSTALLED_RULES for folders, `find_wrappers` and is_wrapper_name() for functions that only allocate.
 `--mine REGEX` overrules them all.
@@ -16,17 +16,17 @@ from gdbmem.model.profiles.calltree import Frame, Frames
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass
 
-# How well a frame does as the user's own of its path; the first with the highest rank is it. NOBODY has no frame.
+# Rank of a frame as the user's own frame of its path; the first with the highest rank is chosen. NOBODY: no frame.
 NOBODY, OTHER, NAMELESS, WRAPPER, INSTALLED, OWN = range(6)
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Frames whose file, object or function matches belong to somebody else's installed code."""
+    """Frames whose file, object or function matches belong to installed code."""
 
-    name: str  # as reports say it
+    name: str  # as in reports
     file: str = ""
-    object: str = ""  # judged only where the file isn't known
+    object: str = ""  # checked only if the file is unknown
     function: str = ""  # the same
 
 
@@ -58,12 +58,12 @@ INSTALLED_RULES: Sequence[Rule] = (
     ),
 )
 _FILE_RULES = [(lazy_pattern(rule.file), rule) for rule in INSTALLED_RULES if rule.file]
-# Functions that bear an allocator's name allocate for their callers: Perl_safesysmalloc, xcalloc, av_mallocz.
+# Functions with an allocator's name allocate for their callers: Perl_safesysmalloc, xcalloc, av_mallocz.
 _WRAPPER_NAME = lazy_pattern(
     r"(?:.*::)?\w*(?:malloc|calloc|realloc|memalign|strn?dup)_?(?:z|0|n|nn|raw|rawnn|array|zero|zeroed)?",
     re.IGNORECASE,
 )
-# Copying and moving whole objects, which the compiler writes for most classes: who has an object copied is the answer.
+# Copying and moving whole objects, which the compiler writes for most classes: the caller is the answer.
 _COPY = lazy_pattern(
     r"(?:.*::)?(?:operator=(?:\(.*)?"
     r"|(?P<name>\w+)(?:<.*>)?::(?P=name)\((?:[\w:]*::)?(?P=name)(?:<.*>)?(?: const)?&&?\))",
@@ -71,7 +71,7 @@ _COPY = lazy_pattern(
 )
 
 
-# In lower case: what no name has of which only the file or library decides, as of most of a big program's functions.
+# In lower case: strings missing in all names that only the file or library classifies, that is most functions.
 _PECULIAR = lazy_pattern(
     r"(?:alloc|memalign|dup|free|printf|slice|mmap|remap|brk|arena|heap|start|py|_[a-z_]|[^a-z0-9_\n]|^(?![a-z])).*",
     re.MULTILINE,
@@ -87,7 +87,7 @@ def own_ranks(frames: Frames) -> bytearray:
 
 
 class _RanksOfPlaces(dict[tuple[Optional[str], Optional[str]], int]):
-    """The rank of any function with a plain name in a file or, where that isn't known, an object."""
+    """The rank of any function with a plain name in a file or, if that is unknown, an object."""
 
     def __missing__(self, place: tuple[Optional[str], Optional[str]]) -> int:
         self[place] = rank = own_rank(Frame("f", place[0], None, place[1]))
@@ -110,7 +110,7 @@ def _peculiar(functions: Sequence[Optional[str]]) -> Iterable[int]:
 
 @lru_cache(maxsize=1 << 14)
 def own_rank(frame: Frame) -> int:
-    """Return how well *frame* does as the user's own of its path: OTHER, NAMELESS, WRAPPER, INSTALLED or OWN."""
+    """Return the rank of *frame* as the user's own frame: OTHER, NAMELESS, WRAPPER, INSTALLED or OWN."""
     if is_library(frame):
         return OTHER
     if frame.is_nameless:
@@ -147,7 +147,7 @@ def _other_rules() -> list[tuple[re.Pattern[str], re.Pattern[str], Rule]]:
 
 
 def installed_rule(frame: Frame) -> Optional[Rule]:
-    """Return the rule by which *frame* is installed code; None where it is the user's own."""
+    """Return the rule by which *frame* is installed code; None if it is the user's own."""
     if frame.file is not None:
         return next((rule for pattern, rule in _FILE_RULES if pattern.match(frame.file)), None)
     place, function = frame.object or "", frame.function or ""
@@ -160,5 +160,5 @@ def is_copy_name(function: str) -> bool:
 
 
 def is_wrapper_name(function: str) -> bool:
-    """Tell whether *function* bears the name of an allocator, with something before it: ``xmalloc``."""
+    """Tell whether *function* has the name of an allocator with a prefix: ``xmalloc``."""
     return _WRAPPER_NAME.fullmatch(qualified_name(function)) is not None

@@ -25,17 +25,17 @@ class Walk:
 
     diff: Diff
     site: Sequence[int]  # node of the user's own innermost frame; 0: none
-    marks: Sequence[int]  # FOCUSED, IGNORED, KNOWN_PATH of the whole path; empty where nothing is looked for
-    origin: Sequence[int]  # node at which the uncertainty begins; empty where all is certain
-    most_hidden: Mapping[int, int]  # of each such node: the bytes by which all under it may be off together
-    hidden: Sequence[int]  # of each frame: no row may show it
-    left_out: Sequence[int]  # of each frame: hidden, or folded as somebody else's
-    ranks: Sequence[int]  # of each frame: a rank of analysis.own_code, NOBODY where it is hidden
+    marks: Sequence[int]  # FOCUSED, IGNORED, KNOWN_PATH of the whole path; empty without such filters
+    origin: Sequence[int]  # node at which the uncertainty begins; empty if all is certain
+    most_hidden: Mapping[int, int]  # for each such node: the error bound in bytes of everything below it
+    hidden: Sequence[int]  # for each frame: no row may show it
+    left_out: Sequence[int]  # for each frame: hidden, or folded as foreign code
+    ranks: Sequence[int]  # for each frame: a rank of analysis.own_code, NOBODY if it is hidden
     wrappers: frozenset[str]  # the functions that only allocate
 
     @cached_property
     def folded(self) -> Sequence[int]:
-        """For each node, the number of the path of the frames that are shown; 0: it has none."""
+        """For each node, the number of the path of the shown frames; 0: none."""
         return _folded(self.diff, self.left_out)
 
     def via(self, node: int) -> Optional[Frame]:
@@ -59,7 +59,7 @@ class Walk:
 
 
 def walk(diff: Diff, query: Query) -> Walk:
-    """Return the Walk of *diff* that *query* asks for, made once for all groupings."""
+    """Return the Walk of *diff* for *query*, cached for all groupings."""
     key = query.of_walk
     found = diff.memo.get(key)
     if found is None:
@@ -72,7 +72,7 @@ def _walk(diff: Diff, query: Query) -> Walk:
     hidden = _hidden(diff, query)
     wrappers = frozenset(find_wrappers(diff)) if query.wrappers is None else query.wrappers
     ranks = _ranks(diff, query, hidden, wrappers)
-    # Installed code and wrappers are folded only beside code of the user's own: else they are all there is.
+    # Installed code and wrappers are folded only if the path has code of the user's own.
     folded = range(OTHER, (INSTALLED if OWN in ranks else OTHER) + 1)
     is_folded = bytes(rank in folded and rank != NAMELESS and not query.all_frames for rank in range(256))
     foldable = bytes(ranks).translate(is_folded)
@@ -126,7 +126,7 @@ def _sites(diff: Diff, quality: Sequence[int]) -> array[int]:
     for node, (parent, frame) in rows:
         above, best_above = site[parent], best[parent]
         if frame < 0:
-            if best_above < NAMELESS:  # a library's frame is not a place to name for what is not listed
+            if best_above < NAMELESS:  # unlisted bytes are not named after a library's frame
                 above, best_above = 0, NOBODY
         elif best_above != OWN and quality[frame] > best_above:
             above, best_above = node, quality[frame]
@@ -178,7 +178,7 @@ def _origins(diff: Diff) -> list[int]:
 
 
 def _most_hidden(diff: Diff, origin: Sequence[int]) -> dict[int, int]:
-    # What is hidden where the uncertainty begins, and what is hidden further out.
+    # The bytes hidden where the uncertainty begins, and those hidden further out.
     found = {node: diff.uncertain[node] for node in set(origin) if diff.uncertain[node]}
     for node, frame in enumerate(diff.frame):
         if frame == PRUNED and origin[node] in found:

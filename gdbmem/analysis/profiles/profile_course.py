@@ -11,13 +11,13 @@ from gdbmem.model.profiles.snapshot import Totals
 
 GREW, JUMPED, LEVELLED, ROSE, SPIKE, FLAT = "grew", "at-once", "settled", "rose", "spike", "flat"
 
-_COLUMNS = 60  # of equal time, into which a course is divided
-_FEWEST = 5  # snapshots: fewer have no course
-_STILL = 0.05  # of the peak: what changes by less is flat
-_NARROW = 0.2  # of the time: what is larger than half of the peak for less is a spike
+_COLUMNS = 60  # number of intervals of equal time into which a history is divided
+_FEWEST = 5  # snapshots: fewer are not judged
+_STILL = 0.05  # of the peak: a smaller change is flat
+_NARROW = 0.2  # of the time: larger than half of the peak for less time is a spike
 _NEARLY = 0.9  # of the peak
-_GONE = 0.5  # of the peak: what ends below has given it back
-_OVERHEAD = 0.5  # of the heap: an allocator's own part that is worth a word
+_GONE = 0.5  # of the peak: an end below this has released it
+_OVERHEAD = 0.5  # of the heap: allocator overhead that is worth reporting
 
 _KINDS = {STEADY: GREW, AT_ONCE: JUMPED, SETTLED: LEVELLED, UNEVEN: ROSE}
 
@@ -26,8 +26,8 @@ class ProfileCourse(NamedTuple):
     """The verdict on the totals of a file."""
 
     to_peak: str  # GREW (steadily), JUMPED, LEVELLED, ROSE (unevenly), SPIKE or FLAT
-    kept: float  # how much of the peak is held at the end, 0 to 1
-    overhead: float  # the allocator's own bytes at the peak, in parts of the heap's
+    kept: float  # fraction of the peak that is held at the end
+    overhead: float  # the allocator's overhead at the peak as a fraction of the heap
 
     @property
     def has_overhead(self) -> bool:
@@ -35,7 +35,7 @@ class ProfileCourse(NamedTuple):
 
 
 def course_of(snapshots: Sequence[Totals]) -> Optional[ProfileCourse]:
-    """Return the verdict on *snapshots*; None where they are too few, or hold nothing."""
+    """Return the verdict on *snapshots*; None if they are too few, or empty."""
     if len(snapshots) < _FEWEST:
         return None
     peak = max(snapshots, key=lambda totals: totals.total_bytes)
@@ -50,7 +50,7 @@ def course_of(snapshots: Sequence[Totals]) -> Optional[ProfileCourse]:
 def _kind(columns: Sequence[int], kept: float) -> str:
     top = max(columns)
     at = columns.index(top)
-    # Nothing is allocated before a program begins: where it starts with what it keeps, that is its level.
+    # Nothing is allocated before a program begins: if it starts with memory that it keeps, that is its level.
     if top - min(columns[: at + 1] or [0]) < _STILL * top:
         return FLAT
     high = [number for number, size in enumerate(columns) if size > _GONE * top]
@@ -60,5 +60,5 @@ def _kind(columns: Sequence[int], kept: float) -> str:
     if len(to_peak) < 3:
         return JUMPED
     last = max(number for number, size in enumerate(columns) if size >= _NEARLY * top)
-    held = columns[: last + 1]  # up to where it is given back
+    held = columns[: last + 1]  # up to the release
     return _KINDS.get(judge(held).kind, _KINDS.get(judge(to_peak).kind, ROSE))

@@ -32,19 +32,19 @@ class Query:
     min_bytes: int = 0
     focus: Optional[re.Pattern[str]] = None
     ignore: Optional[re.Pattern[str]] = None
-    mine: Optional[re.Pattern[str]] = None  # frames that are the user's own, whatever the rules say
-    hide: Optional[re.Pattern[str]] = None  # frames to leave out of the paths
-    unchanged: bool = False  # rows that did not change are rows, too
+    mine: Optional[re.Pattern[str]] = None  # frames that are the user's own, overriding the rules
+    hide: Optional[re.Pattern[str]] = None  # frames to omit from the paths
+    unchanged: bool = False  # include unchanged rows
     by_blocks: bool = False  # largest by the number of blocks, not of bytes
-    compare: bool = False  # in a text: each change also in percent of what was there before
+    compare: bool = False  # in a text: each change also in percent of the earlier bytes
     normalized: bool = False  # all sides were scaled to one total
     inverted: bool = False
     all_frames: bool = False
     known: Sequence[re.Pattern[str]] = ()
     wrappers: Optional[frozenset[str]] = None  # functions that only allocate; None: found in the data
-    source_folders: Sequence[str] = ()  # where to look for sources whose folder the profile does not tell
-    source_roots: Optional[Sequence[str]] = None  # beneath which sources may be read; None: anywhere
-    embed_source: bool = False  # a page holds the lines around what it names, and says so
+    source_folders: Sequence[str] = ()  # folders to search for sources whose folder is not in the profile
+    source_roots: Optional[Sequence[str]] = None  # folders below which sources may be read; None: anywhere
+    embed_source: bool = False  # a page contains the source lines around named places, and a notice of that
 
     @property
     def of_walk(self) -> tuple[object, ...]:
@@ -54,7 +54,7 @@ class Query:
 
     @property
     def filters(self) -> bool:
-        """Tell whether some paths are left out by --focus or --ignore."""
+        """Tell whether --focus or --ignore exclude some paths."""
         return self.focus is not None or self.ignore is not None
 
 
@@ -126,12 +126,12 @@ def query_from(arguments: argparse.Namespace) -> Query:
 
 
 def counts_blocks(metric: Optional[str]) -> bool:
-    """Tell whether *metric* is ``blocks``, or another with ``-blocks`` behind it."""
+    """Tell whether *metric* is ``blocks``, or ends with ``-blocks``."""
     return metric is not None and (metric == BLOCKS or metric.endswith(f"-{BLOCKS}"))
 
 
 def frame_text(frame: Frame) -> str:
-    """Return what --focus, --ignore and --known match against: ``function (file:line)``."""
+    """Return the text that --focus, --ignore and --known match: ``function (file:line)``."""
     if frame.file is not None:
         place = frame.file if frame.line is None else f"{frame.file}:{frame.line}"
     else:
@@ -142,7 +142,7 @@ def frame_text(frame: Frame) -> str:
 def matches(pattern: re.Pattern[str], frame: Frame) -> bool:
     """Tell whether *pattern* is found in *frame*: the one rule of --focus, --ignore, --hide, --known, --mine and path:.
 
-    It is looked for in ``function (file:line)``, and in each part alone, so that ``^`` and ``$`` mean a part's ends.
+    It is searched for in ``function (file:line)``, and in each part alone, so that ``^`` and ``$`` match a part's ends.
     """
     place = f"{frame.file}:{frame.line}" if frame.file and frame.line is not None else None
     parts = (frame_text(frame), frame.function, frame.file, place, frame.object)
@@ -150,9 +150,9 @@ def matches(pattern: re.Pattern[str], frame: Frame) -> bool:
 
 
 def read_known(path: str) -> list[re.Pattern[str]]:
-    """Read the regexes of *path*, one a line; empty lines and lines that begin with ``#`` say nothing.
+    """Read the regexes of *path*, one per line; empty lines and lines that begin with ``#`` are skipped.
 
-    Raises InputError, with file and line, where one is not a regex.
+    Raises InputError, with file and line, for an invalid regex.
     """
 
     def refuse(reason: str) -> InputError:
@@ -185,7 +185,7 @@ def parse_known(text: str, source: str) -> list[re.Pattern[str]]:
 
 
 def add_mine_option(parser: argparse._ActionsContainer) -> None:
-    """Declare --mine, which overrules whose code a frame is."""
+    """Declare --mine, which overrides the own-code rules."""
     parser.add_argument(
         "--mine",
         metavar="REGEX",
@@ -212,7 +212,7 @@ def _pattern(regex: str) -> re.Pattern[str]:
     with warnings.catch_warnings():
         warnings.simplefilter(
             "ignore"
-        )  # "[[" may mean something else in a future Python: not the user's concern
+        )  # the warning that "[[" may change its meaning in a future Python doesn't concern the user
         return re.compile(regex)
 
 

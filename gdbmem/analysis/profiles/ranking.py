@@ -1,4 +1,4 @@
-"""A diff as rows, largest first: folded, grouped and filtered as a Query asks, nothing lost on the way."""
+"""A diff as rows, largest first: folded, grouped and filtered by a Query, with all bytes accounted for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Amount", "Ranking", "Row", "Rows", "paths_of_lines", "rank"]
 
 
 class Rows(Sequence[Row]):
-    """The rows of a ranking, each made when it is asked for: a file may have hundreds of thousands."""
+    """The rows of a ranking, each created on access: a file may have hundreds of thousands."""
 
     def __init__(self, paths: GroupedPaths, groups: Sequence[int]) -> None:
         self._paths = paths
@@ -44,38 +44,38 @@ class Rows(Sequence[Row]):
     __hash__ = None  # type: ignore[assignment]  # as a list's
 
     def amounts(self) -> Iterator[Amount]:
-        """Yield what each row holds, without making it."""
+        """Yield the amount of each row, without creating the row."""
         return map(self._paths.amount, self.groups)
 
     def together(self) -> Amount:
-        """Return what all rows hold: what is hidden is counted once, however many of them may have it."""
+        """Return the sum of all rows: hidden bytes are counted once, even if several rows may have them."""
         return self._paths.together(self.groups)
 
     def deltas(self) -> Iterator[int]:
-        """Yield by how many bytes each row changed, without making it."""
+        """Yield the change of each row in bytes, without creating the row."""
         return map(self._paths.sums.delta, self.groups)
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """Rows, and what is in none of them: rows + rest + unmatched + known = total."""
+    """Rows, and the sums outside of them: rows + rest + unmatched + known = total."""
 
     rows: Rows
     rest: Amount  # beyond --top or under --min; its paths are rows
-    unmatched: Amount  # left out by --focus or --ignore
+    unmatched: Amount  # excluded by --focus or --ignore
     known: Amount
     total: Amount
     delta_matched_bytes: int  # of rows and rest together
-    outside: Sequence[tuple[Amount, str]] = ()  # what is counted beside the heap, in no other amount
-    moved: int = 0  # how many rows, those of the rest among them, changed in bytes
+    outside: Sequence[tuple[Amount, str]] = ()  # memory counted outside the heap, in no other amount
+    moved: int = 0  # number of rows, including those of the rest, that changed in bytes
     via_bytes: Mapping[str, int] = field(default_factory=dict)  # the same by the wrapper that allocated it
-    wrappers: frozenset[str] = frozenset()  # the functions that count as allocation wrappers
+    wrappers: frozenset[str] = frozenset()  # the allocation wrappers
 
 
 def rank(diff: Diff, query: Query) -> Ranking:
-    """Return the rows of *diff* that *query* asks for, in the order of their change.
+    """Return the rows of *diff* for *query*, in the order of their change.
 
-    Those of a series come in the order of trend.TRENDS: what grows steadily first.
+    Rows of a series are in the order of trend.TRENDS: steady growth first.
     """
     if query.by_blocks and (diff.before_blocks is None or diff.after_blocks is None):
         raise InputError(
@@ -116,7 +116,7 @@ def _sum_by_name(parts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
 def paths_of_lines(
     diff: Diff, query: Query, ranking: Ranking, most: int
 ) -> list[tuple[Sequence[Row], Amount]]:
-    """Return, for each row of *ranking*, which is by line, its *most* largest paths, and the others together."""
+    """Return, for each row of *ranking* (by line), its *most* largest paths, and the sum of the others."""
     lines = grouped(diff, replace(query, by="line"))
     wanted = {group: number for number, group in enumerate(ranking.rows.groups)}
     holders, line_of = lines.paths_in(wanted)

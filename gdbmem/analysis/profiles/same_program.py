@@ -12,12 +12,12 @@ from gdbmem.text import printable
 
 _Key = tuple[Optional[str], Optional[str]]  # function and library: lines move when a program is edited
 
-_LEAST = 5  # functions: fewer tell nothing
+_LEAST = 5  # functions: too few to decide
 _KIN = 0.1  # of the functions of the snapshot that has fewer
 
 
 def stranger_notices(diff: Diff) -> list[Notice]:
-    """Return a notice where a snapshot has hardly a function in common with most of the others."""
+    """Return a notice if a snapshot has hardly any function in common with most of the others."""
     columns = diff.course or (diff.before, diff.after)
     sides = diff.sides or (diff.before_side, diff.after_side)
     keys = [

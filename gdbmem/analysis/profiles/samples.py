@@ -1,4 +1,4 @@
-"""Judging what was sampled against a limit: how far an estimate may be off, and when that is too far to tell."""
+"""Judging sampled data against a limit: the error of an estimate, and whether it allows a decision."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ from gdbmem.model.profiles.diff import Diff
 from gdbmem.records import replace
 from gdbmem.units import format_size
 
-STANDARD_ERRORS = 3  # so far from the estimate of samples the truth is once in 370 times
+STANDARD_ERRORS = 3  # the true value is further from the estimate in one of 370 cases
 
 
 def sampling_error(variance: float) -> int:
-    """Return how many bytes an estimate of that *variance* (bytes²) may be off."""
+    """Return the error bound in bytes of an estimate with *variance* (bytes²)."""
     return round(STANDARD_ERRORS * math.sqrt(variance))
 
 
 def is_met(excess: int, *, hidden: int, sampling: int) -> Optional[bool]:
-    """Tell whether a limit is kept that was measured to be exceeded by *excess* (negative: there is room).
+    """Tell whether a limit is met that was measured to be exceeded by *excess* (negative: there is room).
 
-    *hidden* bytes that may come on top count against it. Where the truth may lie on either side, since samples
-    may be *sampling* off, nobody can tell: None.
+    *hidden* bytes may add to it and count against it. None if the sampling error *sampling* makes this undecidable.
     """
     worst = excess + hidden
     if worst + sampling <= 0:
@@ -30,9 +29,9 @@ def is_met(excess: int, *, hidden: int, sampling: int) -> Optional[bool]:
 
 
 def of_one_process(diff: Diff) -> Diff:
-    """Return *diff*, whose sides are one process's, with no error where a path's samples are the same on both.
+    """Return *diff* of one process without error for paths whose samples are the same on both sides.
 
-    They are the same blocks there, by all that can be seen. In two processes equal numbers are chance.
+    They are assumed to be the same blocks. In two processes equal numbers are coincidence.
     """
     if diff.variance is None:
         return diff
@@ -41,5 +40,5 @@ def of_one_process(diff: Diff) -> Diff:
 
 
 def samples_off(sampling: int) -> str:
-    """Return the words for samples that may be *sampling* bytes off."""
+    """Return the phrase for a sampling error of *sampling* bytes."""
     return f"samples may be {format_size(sampling)} off ({STANDARD_ERRORS} standard errors)"

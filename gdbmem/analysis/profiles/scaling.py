@@ -1,4 +1,4 @@
-"""Snapshots scaled to one total, so that a diff tells what takes a larger part, however much there is in all."""
+"""Snapshots scaled to one total, so that a diff shows changes of the proportions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gdbmem.units import format_size
 def normalized(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
     """Return *snapshots*, all but the last scaled to the total of the last, to the byte.
 
-    Blocks are no longer counted then. Raises InputError where one of them is empty.
+    Blocks are no longer counted then. Raises InputError if one of them is empty.
     """
     total_bytes = snapshots[-1].tree.bytes[0]
     for snapshot in snapshots:
@@ -30,7 +30,7 @@ def normalized(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
 
 
 def scaling_notices(snapshots: Sequence[Snapshot]) -> list[Notice]:
-    """Return what must be said of normalized(): from how much each of *snapshots* was scaled."""
+    """Return the notices on normalized(): the original total of each of *snapshots*."""
     total_bytes = snapshots[-1].tree.bytes[0]
     return [
         Notice(

@@ -1,4 +1,4 @@
-"""Allocation sites: which grew, and what to call them."""
+"""Allocation sites: their growth, and their names."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def growing_site(before: Mapping[Key, int], after: Mapping[Key, int]) -> Optiona
 
 
 def stack_sites(stacks: Iterable[Stack], chains: Sequence[Sequence[Frame]]) -> dict[SiteKey, int]:
-    """Return the bytes of each user site in *stacks*, whose numbers stand for *chains* of frames.
+    """Return the bytes of each user site in *stacks*, whose numbers refer to *chains* of frames.
 
-    The site of a stack is as `analysis.profiles.own_code.own_frame` has it.
+    The site of a stack is chosen by `analysis.profiles.own_code.own_frame`.
     """
     found: dict[SiteKey, int] = {}
     for stack in stacks:
@@ -78,9 +78,9 @@ def place_without_file(frame: Frame) -> str:
 
 
 def function_name(frame: Frame, *, room: int = 0, ellipsis: str = "…") -> str:
-    """Return the name of *frame*'s function without parameters, in *room* columns where that is given.
+    """Return the name of *frame*'s function without parameters, in *room* columns if given.
 
-    A frame of which only the place is known, as tracemalloc's, is named by that.
+    A frame with a place only, as in tracemalloc, is named by that.
     """
     if frame.function is None:
         return f"{printable(short_file(frame.file or ''))}:{frame.line}" if has_place_only(frame) else "???"
@@ -89,7 +89,7 @@ def function_name(frame: Frame, *, room: int = 0, ellipsis: str = "…") -> str:
         name = _without_template_arguments(name, ellipsis)
     if room and len(name) > room:
         kept = max(room, 8) - 1
-        # One that no demangler could take begins with the function's name; others end with it.
+        # A name that could not be demangled begins with the function's name; others end with it.
         name = name[:kept] + ellipsis if name.startswith("_Z") else ellipsis + name[-kept:]
     return name
 
@@ -100,13 +100,13 @@ def has_place_only(frame: Frame) -> bool:
 
 
 def short_file(file: str) -> str:
-    """Return the last part of *file*; with its folder's where every Python package has a file of that name."""
+    """Return the last part of *file*; with its folder for names that occur in every Python package."""
     parts = PurePosixPath(file).parts
     return str(PurePosixPath(*parts[-2 if parts and parts[-1] in _OF_EVERY_PACKAGE else -1 :]))
 
 
 def plain_strings(name: str) -> str:
-    """Return *name* with the full type of std::string written as that."""
+    """Return *name* with the full type of std::string abbreviated."""
     return _STRING.sub("std::string", name)
 
 

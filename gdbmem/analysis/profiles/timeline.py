@@ -1,4 +1,4 @@
-"""The course of a series of totals, in as many columns as a chart has."""
+"""The history of a series of totals, in the columns of a chart."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Column:
 
 
 def columns_of(snapshots: Sequence[Totals], count: int) -> list[Column]:
-    """Return the course of *snapshots* in *count* columns of equal time.
+    """Return the history of *snapshots* in *count* columns of equal time.
 
-    Between snapshots nothing is known; a column without one repeats the size of the last before it.
+    A column without a snapshot repeats the size of the last one before it.
     """
     if not snapshots:
         return []
@@ -44,9 +44,9 @@ def columns_of(snapshots: Sequence[Totals], count: int) -> list[Column]:
 
 
 def outline(course: Sequence[int], count: int) -> list[int]:
-    """Return about *count* indices of *course*: both ends, and the least and the largest of each stretch between.
+    """Return about *count* indices of *course*: both ends, and the minimum and maximum of each interval.
 
-    A stretch without its extremes would draw a spike, or a fall, as if it had not been.
+    Without the extremes of an interval, a spike or a drop would be missing in the picture.
     """
     if len(course) <= count:
         return list(range(len(course)))

@@ -18,10 +18,10 @@ STEADY, UNEVEN, AT_ONCE, SETTLED, WENT_BACK, UNCERTAIN = (
 )
 TRENDS = (STEADY, UNEVEN, AT_ONCE, SETTLED, SHRANK, WENT_BACK, UNCERTAIN, UNCHANGED)
 
-_EVEN = 0.4  # of 1: what two steps of five, both alike, would reach
-_EVEN_OF_TWO = 0.6  # two steps of which one is nothing reach a half already
+_EVEN = 0.4  # of 1: the value for two equal steps of five
+_EVEN_OF_TWO = 0.6  # two steps of which one is zero reach a half already
 _STILL = 0.5  # of the mean step: how fast it must still grow at the end
-_KEPT = 0.2  # of all that was ever added: less than that went back
+_KEPT = 0.2  # fraction of all added bytes: keeping less counts as went-back
 _ONE_STEP = 0.8  # of what is kept
 _SURE = 3  # standard errors
 
@@ -30,7 +30,7 @@ class Trend(NamedTuple):
     """The verdict on one course."""
 
     kind: str  # one of TRENDS
-    kept_bytes: int  # what was added and, up to the last snapshot, never given back
+    kept_bytes: int  # bytes added and not released up to the last snapshot
 
 
 def change_of(
@@ -41,10 +41,10 @@ def change_of(
     error_bytes: int = 0,
     is_relative: bool = False,
 ) -> str:
-    """Return which of the five words between two snapshots fits.
+    """Return the change between two snapshots, one of the five words.
 
-    What one side may only hide, or may not have sampled, neither appeared nor vanished; nor did anything where it
-    isn't known what was there before (*is_relative*).
+    A path that one side may only hide, or may not have sampled, neither appeared nor vanished; nor did any path if the
+    earlier bytes are unknown (*is_relative*).
     """
     delta = after_bytes - before_bytes
     sure = not is_relative and not hidden_bytes and _SURE * error_bytes <= abs(delta)
@@ -58,8 +58,8 @@ def change_of(
 def judge(course: Sequence[int], *, uncertain_bytes: int = 0) -> Trend:
     """Return the trend of *course*, the bytes at three or more snapshots, oldest first.
 
-    What counts is what stays: at each snapshot, the least that is held from there to the end. That is steady where
-    its steps are alike and it still grows at the end; how far apart the snapshots were is not known.
+    The kept bytes are judged: at each snapshot, the minimum from there to the end. The trend is steady if their steps
+    are similar and they still grow at the end; the time between the snapshots is unknown.
     """
     floor = _floor(course)
     steps = [after - before for before, after in zip(floor, floor[1:])]
@@ -99,7 +99,7 @@ def _is_steady(steps: Sequence[int], kept: int) -> bool:
     squares = sum(step * step for step in steps)
     if not squares or not _still_grows(steps, kept):
         return False
-    evenness = kept * kept / (len(steps) * squares)  # 1 where all steps are equal
+    evenness = kept * kept / (len(steps) * squares)  # 1 if all steps are equal
     return evenness >= (_EVEN_OF_TWO if len(steps) == 2 else _EVEN)
 
 

@@ -1,4 +1,4 @@
-"""Allocation wrappers: functions that only allocate, for many callers, whom the answer should name instead."""
+"""Allocation wrappers: functions that only allocate for many callers; the answer should name the callers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from gdbmem.model.profiles.calltree import Frames
 from gdbmem.model.profiles.diff import Diff
 from gdbmem.patterns import lazy_pattern
 
-MANY_CALLERS = 8  # called by as many functions, one whose whole cost is allocation is a wrapper
-_CALLERS_OF_NAMED = 2  # the same where "alloc" is in its name
-_WHOLE = 0.9  # the least part of a function's bytes that it asks the allocator for itself
+MANY_CALLERS = 8  # number of callers from which a function that only allocates is a wrapper
+_CALLERS_OF_NAMED = 2  # the same if "alloc" is in its name
+_WHOLE = 0.9  # the least fraction of a function's bytes that it requests itself from the allocator
 _DEEPEST = 6  # wrappers of wrappers
 _NAMED = lazy_pattern("alloc", re.IGNORECASE)
 
@@ -23,8 +23,8 @@ _NAMED = lazy_pattern("alloc", re.IGNORECASE)
 def find_wrappers(diff: Diff) -> set[str]:
     """Return the names of the functions in *diff* that are allocation wrappers.
 
-    Those that bear an allocator's name; and those that ask an allocator or another wrapper for at least 90 % of
-    their bytes, and are called by MANY_CALLERS functions, or by two where "alloc" is in their name.
+    Those with an allocator's name; and those that request at least 90 % of their bytes from an allocator or another
+    wrapper, and are called by MANY_CALLERS functions, or by two if "alloc" is in their name.
     """
     return _WrapperSearch(diff).wrappers
 
@@ -59,7 +59,7 @@ class _WrapperSearch:
         return self.functions[number] if number >= 0 else None
 
     def _named(self) -> set[str]:
-        # Those that bear an allocator's name.
+        # Those with an allocator's name.
         if WRAPPER not in self.ranks:
             return set()
         found = {f for f, rank in zip(self.functions, self.ranks) if rank == WRAPPER} - {None}
@@ -114,7 +114,7 @@ class _WrapperSearch:
         return {f for f, size in self._totals(enough).items() if direct[f] >= _WHOLE * size}
 
     def _called_often(self, tops: Sequence[int]) -> Sequence[int]:
-        # Without the functions that can't have enough callers. One nameless caller may stand for many.
+        # Without functions that can't have enough callers. One nameless caller may represent many.
         frame, functions = self.diff.frame, self.functions
         is_top = bytearray(len(frame))
         for node in tops:
@@ -130,7 +130,7 @@ class _WrapperSearch:
         )
 
     def _callers(self, nodes: set[int]) -> dict[str, set[str]]:
-        # The named functions that call those of *nodes*, be it through nameless ones.
+        # The named functions that call those of *nodes*, also through nameless ones.
         found: dict[str, set[str]] = {}
         called = {node: self._function(node) or "" for node in nodes}
         for _ in range(_DEEPEST):
@@ -160,7 +160,7 @@ class _WrapperSearch:
 
 
 def _nameless_frames(frames: Frames) -> set[int]:
-    # Frame.is_nameless, of all.
+    # Frame.is_nameless, for all frames.
     without_file = [number for number, file in enumerate(frames.files) if file is None]
     return {n for n in without_file if (frames.functions[n] or "0x").startswith("0x")}
 

@@ -1,4 +1,4 @@
-"""Two groups of recordings → differences with confidence."""
+"""Two groups of recordings → differences with confidence intervals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gdbmem.model.series.verdict import Slope
 from gdbmem.records import dataclass, replace
 
 _MANY = 1000.0  # degrees of freedom: Student's distribution is the normal one
-_ALPHA = 0.05  # how often runs of the same thing may seem to differ, in any row
+_ALPHA = 0.05  # probability that runs of the same program seem to differ, in any row
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Figures:
     most_threads: float
     threads_started: float
     threads_per_second: (
-        float  # the same work takes longer on a busy machine: then it falls, and the count stays
+        float  # falls on a busy machine, where the same work takes longer, while the count stays
     )
     wall_seconds: Optional[float] = None
     cpu_seconds: Optional[float] = None
@@ -63,10 +63,10 @@ def figures_of(
 
 
 def compare(first: Sequence[Figures], second: Sequence[Figures]) -> list[Difference]:
-    """Return how the *second* group differs from the *first*.
+    """Return the differences of the *second* group from the *first*.
 
-    With several runs on either side intervals come from the spread between runs (Welch's test); with one
-    run only the slope has one, from within the run. They are as wide as so many rows at once ask for (Holm).
+    With several runs on each side intervals come from the variance between runs (Welch's test); with one run only the
+    slope has one, from within the run. They are widened for the number of rows (Holm's method).
     """
 
     def row(metric: str, unit: str, figure: str) -> Optional[Difference]:
@@ -91,7 +91,7 @@ def compare(first: Sequence[Figures], second: Sequence[Figures]) -> list[Differe
 
 
 def _together(rows: Sequence[Difference]) -> list[Difference]:
-    """Return *rows* with intervals that leave out zero by chance in one comparison of twenty (Holm's method)."""
+    """Return *rows* with intervals of which any excludes zero by chance in one comparison of twenty (Holm's method)."""
     tested = sorted((row for row in rows if row.chance is not None), key=lambda row: row.chance or 0.0)
     wider = {}
     level = _ALPHA
@@ -112,7 +112,7 @@ def _widened(row: Difference, level: float) -> Difference:
 
 
 def difference_of(metric: str, unit: str, first: Sequence[float], second: Sequence[float]) -> Difference:
-    """Return by how much the mean of *second* is above that of *first*, with its 95 % interval (Welch's test)."""
+    """Return the difference of the mean of *second* and that of *first*, with its 95 % interval (Welch's test)."""
     value = mean(second) - mean(first)
     if len(first) < 2 or len(second) < 2:
         return Difference(metric, unit, mean(first), mean(second), value)
@@ -140,7 +140,7 @@ def _slopes(first: Sequence[Optional[Slope]], second: Sequence[Optional[Slope]])
     if spread.low is not None:
         return spread
     one, other = known_first[0], known_second[0]
-    # Half an interval of 95 % is so many standard errors of a normal.
+    # Half a 95 % interval in standard errors of a normal distribution.
     error = math.hypot(one.high - one.low, other.high - other.low) / (2 * critical(_ALPHA, _MANY))
     if error == 0:
         return spread

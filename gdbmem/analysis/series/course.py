@@ -1,4 +1,4 @@
-"""A series without teeth: its last regime is judged, and the history before it told in the same sentence."""
+"""A series without teeth: its last regime is judged, and the history before it is described in the same sentence."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from gdbmem.records import replace
 from gdbmem.units import format_delta, format_duration, format_rate, format_size
 
 FEWEST_SAMPLES = 12
-_SHORTEST_ADVICE_SECONDS = 1.0  # of how much longer to watch
+_SHORTEST_ADVICE_SECONDS = 1.0  # of the further recording time
 _SHORTEST = 0.12  # of the time: a shorter regime is too young to be judged
-_ENDS = (1.0, 0.85, 0.7, 0.5, 0.35)  # of the last regime: the parts that are judged, the first that tells
+_ENDS = (1.0, 0.85, 0.7, 0.5, 0.35)  # of the last regime: the parts that are judged, until one is conclusive
 _BORROWED = 3  # times its own length: for so long a level has to exclude growth that matters
-_STOPPED = 0.35  # of the rate before: what may still rise as fast has not been shown to have stopped
-_SLOWER, _FEWEST_BEFORE = 0.5, 5  # of the rate before: what comes to a level rises no faster
+_STOPPED = 0.35  # of the rate before: growth that may still be as fast is not shown to have stopped
+_SLOWER, _FEWEST_BEFORE = 0.5, 5  # of the rate before: a series that levels off rises no faster
 _WIDE = 0.5  # of the time: growth in jumps has to go on for so long
 _ALIKE, _NEAR = (
     0.5,
@@ -32,13 +32,11 @@ _ALIKE, _NEAR = (
 )  # residuals this alike may be a walk, if they are further off than this share of the change
 _YOUNG = 0.005  # the least change, of the level, that counts after a cut
 _YOUNG_BYTES = 256 << 10  # and at least this
-_WANDERING = 3  # times the scatter of noise that wanders: so much may come of itself
-_RAMP = 0.4  # scatter, of its change: what is straighter is a ramp
-_SAME = 0.65  # of a slope: another one that is no different
+_WANDERING = 3  # times the scatter of wandering noise: as much may occur by chance
+_RAMP = 0.4  # scatter as a fraction of its change: a straighter line is a ramp
+_SAME = 0.65  # of a slope: within this fraction another one is not different
 _WAITS = 2.5  # a level this much longer than any before it is not a step of a staircase
-_LAST_BINS = (
-    5  # whose median a level is called by: the very last one may be a spike, or the end of the program
-)
+_LAST_BINS = 5  # samples whose median is the level: the last one may be a spike, or the end of the program
 
 
 class Course(NamedTuple):
@@ -59,7 +57,7 @@ class Course(NamedTuple):
         return fitted(self.times[begin:], self.values[begin:])
 
     def warmup(self, line: FittedLine) -> float:
-        """Return how long a start lasted, seconds, that was much steeper than *line*, if that is how it began."""
+        """Return the seconds of an initial phase much steeper than *line*, if there was one."""
         before = [s for s in self.stretches if s.xs[0] < line.xs[0]]
         if not before or any(s.jump for s in self.stretches):
             return 0.0
@@ -67,7 +65,7 @@ class Course(NamedTuple):
         return line.xs[0] - self.times[0] if steeper and before[0].slope > abs(line.robust) else 0.0
 
     def history(self, line: FittedLine) -> str:
-        """Return what came before *line*, in words."""
+        """Describe the history before *line*."""
         words = before_now(self.stretches, self.times, self.values, line.xs[0])
         moved = words.rsplit(", ", 1)[-1].startswith(("+", "-"))
         return f"{words} of warm-up" if moved and self.warmup(line) else words
@@ -81,7 +79,7 @@ class Course(NamedTuple):
         regimes = regimes_of(before, self.times, until=line.xs[0])
         last = kind if kind != "step" else "plateau"
         if regimes and begin > self.stretches[-1].begin and regimes[-1].kind == last:
-            regimes = regimes[:-1]  # the same, but for its beginning
+            regimes = regimes[:-1]  # the same, except its beginning
         start = regimes[-1].end if regimes else self.times[0]
         regimes = [*regimes, Regime(start, self.times[-1], last, line.change, line.slope)]
         warmup = self.warmup(line)
@@ -129,7 +127,7 @@ def judge_course(times: Sequence[float], values: Sequence[float], metric: str) -
 def _old_enough(
     times: Sequence[float], values: Sequence[float], stretches: Sequence[Stretch]
 ) -> Sequence[Stretch]:
-    """Return *stretches*, the last one joined with those before it where it is too young to be judged by itself."""
+    """Return *stretches*, the last one merged with those before it if it is too short to be judged by itself."""
     first = len(stretches) - 1
     while first and (
         not _is_old(times, stretches[first].begin) or len(times) - stretches[first].begin < FEWEST_SAMPLES
@@ -141,7 +139,7 @@ def _old_enough(
 
 
 def _is_old(times: Sequence[float], begin: int) -> bool:
-    """Tell whether what began at sample *begin* has a share of the time, or of the samples where there were gaps."""
+    """Tell whether the part from sample *begin* on is long enough in time, or in samples if there were gaps."""
     return times[-1] - times[begin] >= _SHORTEST * (times[-1] - times[0]) or len(
         times
     ) - begin >= _SHORTEST * len(times)
@@ -166,7 +164,7 @@ def _is_flatter(part: FittedLine, whole: FittedLine) -> bool:
 
 
 def _alike(stretches: Sequence[Stretch]) -> Optional[Stretch]:
-    """Return the first of several stretches at the end that go on from each other about as fast, if any."""
+    """Return the first of several continuous stretches at the end with about the same slope, if any."""
     first = len(stretches) - 1
     while first and not stretches[first].jump:
         slopes = sorted((stretches[first - 1].slope, stretches[-1].slope), key=abs)
@@ -177,7 +175,7 @@ def _alike(stretches: Sequence[Stretch]) -> Optional[Stretch]:
 
 
 def _chain(stretches: Sequence[Stretch]) -> Sequence[Stretch]:
-    """Return the stretches at the end that go on from each other, in one direction, each slower than the one before.
+    """Return the continuous stretches at the end in one direction, each slower than the one before.
 
     A short one may be an exception: in so little time noise makes a slope.
     """
@@ -194,7 +192,7 @@ def _chain(stretches: Sequence[Stretch]) -> Sequence[Stretch]:
 
 
 def _stands_out(course: Course, now: FittedLine, before: Sequence[Stretch]) -> bool:
-    """Tell whether the last regime moves more than what came before it scatters: else it may be noise that wanders."""
+    """Tell whether the last regime changes more than the scatter before it: otherwise it may be wandering noise."""
     if now.span >= 0.9 * course.seconds:
         return True
     if now.fit.likeness > _ALIKE and now.fit.residual > len(now.xs) * (_NEAR * now.change) ** 2:
@@ -229,7 +227,7 @@ def _is_faster(stretches: Sequence[Stretch]) -> bool:
 
 
 def _growth_in_jumps(course: Course, now: FittedLine) -> Optional[Verdict]:
-    """Return the verdict on what creeps up in jumps through half of its time and more; None where it doesn't."""
+    """Return the verdict on growth in jumps through half of the time or more; None if there is none."""
     stretches = course.stretches
     last = stretches[-1]
     if len(stretches) > 1 and last.seconds > _WAITS * _longest_wait(stretches) and now.is_level:
@@ -273,11 +271,11 @@ def _growth_with_onset(course: Course) -> Optional[Verdict]:
     return None
 
 
-# -- a level, or nothing that can be told ---------------------------------------------------------------------
+# -- a level, or inconclusive ---------------------------------------------------------------------------------
 
 
 def _hidden(course: Course, line: FittedLine) -> float:
-    """Return the growth, bytes, that *line* could hide: a short level says little about the time around it."""
+    """Return the growth, bytes, that *line* could hide: a short level proves little about the time around it."""
     return line.resolution * min(course.seconds, _BORROWED * line.span)
 
 
@@ -320,7 +318,7 @@ def _level(course: Course, now: FittedLine) -> Verdict:
 
 
 def _slowing(course: Course, chain: Sequence[Stretch], now: FittedLine) -> Verdict:
-    """Return the verdict on what rises ever more slowly: a plateau where it is known where that ends."""
+    """Return the verdict on decelerating growth: a plateau if its end level is known."""
     ending = find_ending(course.times, course.values, chain)
     if ending is None:
         return _level(course, now)
@@ -339,13 +337,13 @@ def _slowing(course: Course, chain: Sequence[Stretch], now: FittedLine) -> Verdi
 
 
 def _is_young(course: Course, begin: int) -> bool:
-    """Tell whether what goes on since sample *begin* is not much longer than the pauses before it."""
+    """Tell whether the part since sample *begin* is not much longer than the pauses before it."""
     before = find_pauses(course.times[:begin], course.values[:begin])
     return course.times[-1] - course.times[begin] < _WAITS * before.longest
 
 
 def _rises_as_before(course: Course, begin: int) -> bool:
-    """Tell whether it has risen since sample *begin* about as fast as before: the last of many jumps looks bent."""
+    """Tell whether the growth since sample *begin* is about as fast as before: the last of many jumps looks bent."""
     first, end = course.times[begin], course.times[-1]
     before = bisect_left(course.times, first - (end - first))
     if begin - before < _FEWEST_BEFORE:
@@ -357,7 +355,7 @@ def _rises_as_before(course: Course, begin: int) -> bool:
 
 
 def _rate_before(course: Course, now: FittedLine) -> float:
-    """Return how fast it rose, bytes per second, in as long a time before *now* or longer (a single step has none)."""
+    """Return the rate, bytes per second, over at least the same time before *now* (a single step has none)."""
     if len(course.stretches) < 3:
         return 0.0
     end, first = bisect_left(course.times, now.xs[0]), course.times[0]

@@ -12,16 +12,16 @@ from gdbmem.model.series.verdict import Slope
 
 PAGES_BYTES = 2 * 4096  # memory comes in pages: a change of two is not a trend
 MOST_BINS = 60
-_LEAST_GROWTH_BYTES = 64 << 10  # over the whole window: less is nothing to act upon
-_WALKS = 0.75  # residuals this alike may be a random walk, through which a line means nothing
-_STRAIGHT = 0.01  # no random walk keeps this near to its line, as a share of the change
-_EXPLAINED = 1.5  # times the line's change: what moved by more did so by something else
-_WORTH = 0.05  # growth of this share of the level must not hide in the noise of a plateau
+_LEAST_GROWTH_BYTES = 64 << 10  # over the whole window: less is irrelevant
+_WALKS = 0.75  # with this correlation the residuals may be a random walk, for which a line is meaningless
+_STRAIGHT = 0.01  # no random walk stays this close to its line, as a fraction of the change
+_EXPLAINED = 1.5  # times the line's change: a larger movement has another cause
+_WORTH = 0.05  # growth of this fraction of the level must not be hidden by the noise of a plateau
 _WORTH_BYTES = 1 << 20
 
 
 class FittedLine(NamedTuple):
-    """A stretch of a course, with the line through it."""
+    """A stretch of a series, with the line through it."""
 
     xs: Sequence[float]
     ys: Sequence[float]
@@ -37,12 +37,12 @@ class FittedLine(NamedTuple):
 
     @property
     def change(self) -> float:
-        """By how much it rises, bytes."""
+        """Its rise, bytes."""
         return self.robust * self.span
 
     @property
     def not_excluded(self) -> float:
-        """The largest slope, up or down, of which nobody can say that it would have shown."""
+        """The largest slope, up or down, that is not excluded."""
         return max(self.resolution, self.slope.high, -self.slope.low)
 
     @property
@@ -52,7 +52,7 @@ class FittedLine(NamedTuple):
 
     @property
     def worth(self) -> float:
-        """The growth that must not hide in it, bytes."""
+        """The relevant growth, bytes, that it must not hide."""
         return worth_of(self.ys)
 
     @property
@@ -62,33 +62,33 @@ class FittedLine(NamedTuple):
 
     @property
     def is_level(self) -> bool:
-        """Whether nothing worth mentioning can hide in it, and nothing denies that it is level."""
+        """Whether it can hide no relevant growth, and nothing contradicts that it is level."""
         return not self.proves_change and self.hidden <= self.worth
 
     @property
     def is_trend(self) -> bool:
-        """Whether a rise or fall is proven that goes on to the end."""
+        """Whether a rise or fall is proven that continues to the end."""
         return self.explains_change and _is_trend(self.xs, self.ys, self.fit, self.robust)
 
     @property
     def explains_change(self) -> bool:
-        """Whether it is a line from first to last: most of a start-up's change, before less, is not a trend's."""
+        """Whether the line explains its change, unlike most of the change of a start-up."""
         return abs(self.ys[-1] - self.ys[0]) <= _EXPLAINED * abs(self.change)
 
 
 def worth_of(ys: Sequence[float]) -> float:
-    """Return how much growth, bytes, matters at the level of *ys*."""
+    """Return the relevant growth, bytes, at the level of *ys*."""
     return max(_WORTH * median(ys), _WORTH_BYTES)
 
 
 def fitted(times: Sequence[float], values: Sequence[float]) -> FittedLine:
-    """Return the line through medians of equal stretches of time."""
+    """Return the line through medians of equal intervals of time."""
     xs, ys = bins(times, values, max(min(MOST_BINS, len(times) // 2), 2))
     fit, robust = fit_line(xs, ys), theil_sen(xs, ys)
     least = PAGES_BYTES / (xs[-1] - xs[0])
     half = max(t_critical(fit.dof, Z_95) * fit.error, least)
     slope = Slope(robust, min(fit.slope - half, robust - least), max(fit.slope + half, robust + least))
-    # What is found four times in five: the bound of the claim and one standard error and a bit.
+    # The slope detected with probability 0.8: the bound of the claim plus 0.84 standard errors.
     resolution = max((t_critical(fit.dof, Z_95) + 0.84) * fit.error, least)
     return FittedLine(xs, ys, fit, robust, slope, resolution)
 
@@ -106,7 +106,7 @@ def _is_trend(xs: Sequence[float], ys: Sequence[float], fit: Fit, robust: float)
 
 
 def _drifts(ys: Sequence[float]) -> bool:
-    """Tell whether the increments have a mean: holds for what creeps up in jumps, and for no random walk."""
+    """Tell whether the increments have a nonzero mean: true for growth in jumps, false for a random walk."""
     stride = max(len(ys) // 20, 1)
     picked = ys[::stride]
     steps = [b - a for a, b in zip(picked, picked[1:])]

@@ -14,20 +14,20 @@ from gdbmem.model.series.verdict import Slope, Verdict
 from gdbmem.text import plural
 from gdbmem.units import format_delta, format_duration, format_size
 
-_FEWEST = 5  # troughs: a line through fewer nearly always fits
-_ENOUGH = 8  # troughs that are asked for where there were too few
-_FEWEST_FOR_RANKS = 6  # of fewer not even the best order is beyond chance
+_FEWEST = 5  # troughs: a line through fewer almost always fits
+_ENOUGH = 8  # troughs requested if there were too few
+_FEWEST_FOR_RANKS = 6  # with fewer not even the best order is significant
 _Z_RANKS = 2.75  # Mann and Kendall's test: one in three hundred
 _PHASES = 4  # from mark to mark
-_EXPLAINED = 0.5  # of the variance within the stretches between marks is left by what the phases explain
-_Z_ORDER = 1.96  # troughs in such an order are not called flat
-_Z_NONE = 1.15  # in the order of what is left there is nothing
+_EXPLAINED = 0.5  # of the variance between marks remains unexplained by the phases
+_Z_ORDER = 1.96  # significance of an order from which troughs are not called flat
+_Z_NONE = 1.15  # below this significance the order of the rest is random
 _LEAST_GROWTH_BYTES = 64 << 10
 _BEARABLE_BYTES = 1 << 20
 _WORTH = 0.03  # of the teeth's height
-_HIDDEN = 0.3  # of the teeth: a floor under which so much growth could hide is not called flat
+_HIDDEN = 0.3  # of the teeth: a floor that could hide this much growth is not called flat
 _PAGES_BYTES = 2 * 4096
-_WHOLE_TOOTH = 0.8  # of a period: marks at least so far apart have a trough between them
+_WHOLE_TOOTH = 0.8  # of a period: marks at least this far apart have a trough between them
 
 
 class Floor(NamedTuple):
@@ -46,7 +46,7 @@ def judge_teeth(
     """Return the verdict on a sawtooth."""
     by_mark = _between_marks(times, values, marks, teeth.period_seconds)
     places = by_mark or list(teeth.troughs)
-    # The floor may lie between two samples: as far below as one is from the next.
+    # The floor may be between two samples: as far below as one is from the next.
     missed = 0.0 if by_mark else median(abs(b - a) for a, b in zip(values, values[1:]))
     floor = _floor_now(
         [times[i] for i in places],
@@ -70,7 +70,7 @@ def judge_teeth(
 def _floor_now(
     xs: Sequence[float], ys: Sequence[float], amplitude: float, missed: float, between: str
 ) -> Floor:
-    """Judge the floor; the end of a start-up, one trough or two, is left out."""
+    """Judge the floor; the end of a start-up, one trough or two, is excluded."""
     floor = judge_floor(xs, ys, amplitude, missed, between)
     for skipped in (1, 2):
         if floor.kind != "unclear" or len(xs) - skipped < _ENOUGH - 1:
@@ -82,7 +82,7 @@ def _floor_now(
 
 
 def teeth_of_marks(times: Sequence[float], values: Sequence[float], marks: Sequence[Mark]) -> Optional[Teeth]:
-    """Return the teeth from mark to mark, each with its own peak, of whatever shape; None where there are none."""
+    """Return the teeth from mark to mark, each with its own peak, of any shape; None if there are none."""
     edges = [mark.t for mark in marks if times[0] <= mark.t <= times[-1]]
     troughs = lowest_between(times, values, marks)
     if len(troughs) < _FEWEST or not _follow_marks(times, values, edges):
@@ -96,7 +96,7 @@ def teeth_of_marks(times: Sequence[float], values: Sequence[float], marks: Seque
 
 
 def _follow_marks(times: Sequence[float], values: Sequence[float], edges: Sequence[float]) -> bool:
-    """Tell whether the time since the last mark says how high a value is: noise knows of no marks."""
+    """Tell whether values depend on the time since the last mark; noise does not."""
     phases: list[list[float]] = [[] for _ in range(_PHASES)]
     for begin, end in zip(edges, edges[1:]):
         inside = [(t, v) for t, v in zip(times, values) if begin <= t < end]
@@ -114,7 +114,7 @@ def _follow_marks(times: Sequence[float], values: Sequence[float], edges: Sequen
 def _between_marks(
     times: Sequence[float], values: Sequence[float], marks: Sequence[Mark], period: float
 ) -> list[int]:
-    """Return where the lowest point from each mark to the next is; none where a tooth has several marks."""
+    """Return the lowest point from each mark to the next; none if a tooth has several marks."""
     lows = lowest_between(times, values, marks)
     gaps = [times[b] - times[a] for a, b in zip(lows, lows[1:])]
     return lows if len(lows) >= _FEWEST and median(gaps) >= _WHOLE_TOOTH * period else []
@@ -170,14 +170,14 @@ def judge_floor(
 
 
 def worth_a_step(ys: Sequence[float], amplitude: float) -> bool:
-    """Tell whether *ys* stand higher at the end than at the start in an order that chance seldom makes."""
+    """Tell whether *ys* are higher at the end than at the start in an order that is rare by chance."""
     half = len(ys) // 2
     rise = median(ys[-half:]) - median(ys[:half])
     return rise >= max(_LEAST_GROWTH_BYTES, _WORTH * amplitude) and mann_kendall(ys) > _Z_ORDER
 
 
 def mann_kendall(ys: Sequence[float]) -> float:
-    """Return Mann and Kendall's statistic as a normal's z: how far the order of *ys* is from chance."""
+    """Return Mann and Kendall's statistic of *ys* as a normal z."""
     size = len(ys)
     score = sum((b > a) - (b < a) for i, a in enumerate(ys) for b in ys[i + 1 :])
     counts: dict[float, int] = {}
@@ -196,7 +196,7 @@ def _is_proven(xs: Sequence[float], ys: Sequence[float]) -> bool:
 
 
 def _goes_on(xs: Sequence[float], ys: Sequence[float]) -> bool:
-    """Tell whether the later half rises too, no less than half as fast as a fair share."""
+    """Tell whether the later half rises, too, at least half as fast as the average."""
     half = len(xs) // 2
     whole = theil_sen(xs, ys)
     return (
@@ -228,7 +228,7 @@ def _interval(xs: Sequence[float], ys: Sequence[float], least: float) -> Slope:
 
 
 def _resolution(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Return the smallest slope that troughs so far from their line show four times in five."""
+    """Return the smallest slope that troughs with these residuals show with probability 0.8."""
     slope, middle = theil_sen(xs, ys), sum(xs) / len(xs)
     rest = [y - slope * x for x, y in zip(xs, ys)]
     level = median(rest)

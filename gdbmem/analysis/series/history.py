@@ -1,4 +1,4 @@
-"""The history before the last regime of a series, in words and as regimes."""
+"""The history before the last regime of a series, as text and as regimes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from gdbmem.analysis.series.statistics import Z_95, fit_line, t_critical
 from gdbmem.model.series.verdict import Regime, Slope
 from gdbmem.units import format_delta, format_duration, format_size
 
-_START = 0.1  # of the time: a step before that is how a program begins
+_START = 0.1  # of the time: an earlier step is part of the start-up
 _LATE_START, _NEXT_TO_NOTHING = (
     1 / 3,
     1 / 8,
-)  # the same of one that has so little of its later level until then
-_MOST_TOLD = 3  # stretches that are told one by one
+)  # the same for a program with less than this of its later level until then
+_MOST_TOLD = 3  # stretches that are described individually
 _LEVEL_BYTES = 64 << 10  # a change below this, or below
-_LEVEL_SHARE = 0.02  # this share of the largest change, is none
+_LEVEL_SHARE = 0.02  # this fraction of the largest change, is not a change
 _PAGES = 2 * 4096
 
 
@@ -32,14 +32,14 @@ class LastStep(NamedTuple):
 def before_now(
     stretches: Sequence[Stretch], times: Sequence[float], values: Sequence[float], until: float
 ) -> str:
-    """Return what happened before *until*, where the last regime begins; "" where it is the only one."""
+    """Describe the history before *until*, where the last regime begins; "" if it is the only one."""
     before = [s for s in stretches if s.xs[0] < until and s is not stretches[-1]]
     last = stretches[-1]
     begin = times[0]
     if not before:
         head = last.xs[0] < until - 0.3 * last.seconds
         return _grown(last.ys[-1] - last.ys[0], until - begin, "the first ") if head else ""
-    # What came at once has its own moment, however much later the part begins that is judged.
+    # A step has its own time, however much later the judged part begins.
     end = times[last.begin] if last.jump else max(until, times[last.begin])
     ends = [*(times[s.begin] for s in before[1:]), end]
     following = [*before[1:], last]
@@ -50,7 +50,7 @@ def before_now(
         grown = _grown(change, ends[-1] - start, "" if level else "the first ")
         return f"{_level_words(before[0], start - begin)}, {grown}" if level else grown
     words: list[str] = []
-    told, since = "", begin  # the level that the last words are about, and when it began
+    told, since = "", begin  # the last described level, and its begin
     for stretch, after, end in zip(before, following, ends):
         start = times[stretch.begin]
         if _is_level(stretch, before):
@@ -84,7 +84,7 @@ def _is_level(stretch: Stretch, among: Sequence[Stretch]) -> bool:
 
 
 def tell_step(stretches: Sequence[Stretch], times: Sequence[float]) -> Optional[LastStep]:
-    """Return the last step between levels; None where the series began with it, or something else moved it."""
+    """Return the last step between levels; None if the series began with it, or there was another change."""
     steps = [(a, b) for a, b in zip(stretches, stretches[1:]) if b.jump]
     if not steps or len(steps) < len(stretches) - 1:
         return None
@@ -106,7 +106,7 @@ def tell_step(stretches: Sequence[Stretch], times: Sequence[float]) -> Optional[
 def regimes_of(
     stretches: Sequence[Stretch], times: Sequence[float], until: Optional[float] = None
 ) -> list[Regime]:
-    """Return *stretches* as regimes, a step between two where one jumps; the last one ends at *until*."""
+    """Return *stretches* as regimes, with steps at jumps between them; the last one ends at *until*."""
     found: list[Regime] = []
     for number, stretch in enumerate(stretches):
         begin = times[stretch.begin]

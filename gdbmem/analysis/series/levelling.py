@@ -1,4 +1,4 @@
-"""Growth that slows down: a curve that flattens explains it as well as lines do."""
+"""Decelerating growth: a flattening curve explains it as well as lines do."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from gdbmem.analysis.series.statistics import Z_95, bins, fit_line, t_critical, 
 from gdbmem.model.series.verdict import Slope
 
 _TELLING = 6.0  # difference in log likelihood (twice) from which one curve is better than another
-_PROVEN = 10.0  # the same, before lines are believed rather than a curve
-_BENT = 5.0  # the same, where a stretch before it was steeper
+_PROVEN = 10.0  # the same, for preferring lines to a curve
+_BENT = 5.0  # the same, if a stretch before it was steeper
 _SLOWER = 0.85  # the last third than the one before it
-_SCALES = 9  # of the time, in which a curve flattens: so many are tried
+_SCALES = 9  # number of time scales tried for a flattening curve
 _BINS, _FEWEST = 50, 8
-_SOON_ENOUGH = 0.25  # of the time: an exponential of that scale has come to within two in a hundred
+_SOON_ENOUGH = 0.25  # of the time: an exponential of that scale has come within 2 % of its limit
 
 Curve = Callable[[float], float]
 
 
 def slows_down(times: Sequence[float], values: Sequence[float], chain: Sequence[Stretch]) -> bool:
-    """Tell whether what rises (or falls) to the end of *chain* may be levelling off.
+    """Tell whether a rise (or fall) to the end of *chain* may be levelling off.
 
-    So it is where a curve that flattens is clearly better than one line, and no worse than lines with corners
-    or than a curve that flattens over a line. Any end of the chain may be such a curve.
+    This is so if a flattening curve is clearly better than one line, and no worse than lines with corners or than a
+    flattening curve plus a line. Any end of the chain may be such a curve.
     """
     if len(chain) > 1 and _bends(chain[-1]):
         return True
@@ -33,7 +33,7 @@ def slows_down(times: Sequence[float], values: Sequence[float], chain: Sequence[
 
 
 def _bends(last: Stretch) -> bool:
-    """Tell whether the last stretch itself becomes flatter: after one that was steeper that is not chance."""
+    """Tell whether the last stretch itself becomes flatter: after a steeper one that is not chance."""
     size, middle = len(last.xs), last.xs[len(last.xs) // 2]
     if size < _FEWEST:
         return False
@@ -42,7 +42,7 @@ def _bends(last: Stretch) -> bool:
     gain = size * math.log((line.residual + quantum) / (bow.residual + quantum))
     if gain <= _BENT or bow.curve * last.slope >= 0:
         return False
-    # What bends at its beginning only is the end of a start-up, over a line that goes on.
+    # A bend only at the beginning is the end of a start-up on top of a continuing line.
     third = size // 3
     middle_slope = theil_sen(last.xs[third : 2 * third], last.ys[third : 2 * third])
     return abs(theil_sen(last.xs[2 * third :], last.ys[2 * third :])) < _SLOWER * abs(middle_slope)
@@ -84,14 +84,14 @@ class SeriesEnd(NamedTuple):
 
     level: float  # bytes
     to_come: float  # bytes that it is still away from it
-    beside: Slope  # of what goes on beside the exponential, bytes per second
+    beside: Slope  # slope besides the exponential, bytes per second
     resolution: float
 
 
 def find_ending(
     times: Sequence[float], values: Sequence[float], chain: Sequence[Stretch]
 ) -> Optional[SeriesEnd]:
-    """Return where *chain* ends if an exponential explains it, or an end of it, with nothing that goes on beside it."""
+    """Return the limit of *chain* if an exponential without a further slope explains it, or an end of it."""
     for start in range(len(chain)):
         ending = _ending(times, values, chain[start:])
         if ending is not None:
@@ -130,7 +130,7 @@ def _ending(times: Sequence[float], values: Sequence[float], chain: Sequence[Str
 
 
 def _golden(of: Callable[[float], float], low: float, high: float) -> float:
-    """Return where *of*, which has one valley, is lowest."""
+    """Return the minimum of *of*, which is unimodal, by golden-section search."""
     ratio = (math.sqrt(5) - 1) / 2
     for _ in range(24):
         width = ratio * (high - low)

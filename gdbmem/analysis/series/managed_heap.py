@@ -1,4 +1,4 @@
-"""Growth of a JVM below the size of its heap: it touches that for the first time until it is full, leak or not."""
+"""Growth of a JVM below the size of its heap, which it touches for the first time until it is full, leak or not."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _JVM = lazy_pattern(r"(?:\S*/)?java(?: .*)?", re.DOTALL)
 _HEAP_SIZE = lazy_pattern(r"(?:^| )(?:-Xmx|-XX:MaxHeapSize=)(\d{1,15})([kmgtKMGT]?)(?= |$)")
 _HEAP_SHARE = lazy_pattern(r"(?:^| )-XX:MaxRAMPercentage=(\d{1,3}(?:\.\d+)?)(?= |$)")
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
-_BESIDE_BYTES = 64 << 20  # what a JVM has resident beside its heap: itself, classes, compiled code, stacks
+_BESIDE_BYTES = 64 << 20  # resident memory of a JVM besides its heap: itself, classes, compiled code, stacks
 _LEAST_SHARE = 0.5  # of the growth that is the JVM's
 
 
 def heap_bytes(command: str, memory_bytes: Optional[int]) -> Optional[int]:
-    """Return how large the heap of the JVM with *command* may grow in *memory_bytes*; None: unknown, or it is none."""
+    """Return the largest heap of the JVM with *command* in *memory_bytes*; None: unknown, or not a JVM."""
     if not _JVM.fullmatch(command):
         return None
     sizes = _HEAP_SIZE.findall(command)
@@ -37,7 +37,7 @@ def heap_bytes(command: str, memory_bytes: Optional[int]) -> Optional[int]:
 def beside_heap(
     verdict: Verdict, *, name: str, heap: Optional[int], change_bytes: float, last_bytes: float
 ) -> Verdict:
-    """Return *verdict*, left open where the growth may be that of a JVM that fills its *heap*.
+    """Return *verdict*, made inconclusive if the growth may be that of a JVM that fills its *heap*.
 
     *change_bytes* and *last_bytes* are of the process *name*, which *heap* is the largest heap of; None for no JVM.
     """

@@ -1,4 +1,4 @@
-"""Growth that begins in the middle of a series, or gets ever faster: no straight line through all of it tells."""
+"""Growth that begins in the middle of a series, or accelerates: a line through the whole series misses it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Optional
 
 from gdbmem.analysis.series.statistics import isotonic, theil_sen
 
-_QUIET = 0.02  # of the whole change: nothing has happened yet
-_FEWEST = 15  # places after the beginning
-_ROUGH = 0.03  # how far from the nearest curve that only rises, as a share of the change
-_SLOWING = 0.45  # of the rate in the first third: what rises slower than that at last levels off
+_QUIET = 0.02  # of the whole change: not begun yet
+_FEWEST = 15  # positions tried after the beginning
+_ROUGH = 0.03  # distance from the nearest monotonic curve, as a fraction of the change
+_SLOWING = 0.45  # of the rate in the first third: slower growth at the end is levelling off
 
 
 def find_onset(xs: Sequence[float], ys: Sequence[float], least_bytes: float) -> Optional[int]:
-    """Return the index from which *ys* rise to the end, steadily or faster and faster; None where they don't."""
+    """Return the index from which *ys* rise to the end, steadily or accelerating; None if they don't."""
     change = ys[-1] - ys[0]
     if change < least_bytes:
         return None

@@ -1,4 +1,4 @@
-"""Cuts a series at its change points: stretches of time that a straight line each describes best.
+"""Cuts a series at its change points into stretches of time, each best described by a straight line.
 
 Optimal partitioning with a penalty for each cut, on medians of equal stretches of time; then each cut is
 moved to the sample where it belongs.
@@ -19,10 +19,10 @@ _BINS = 100
 _FEWEST = 4  # bins of a regime
 _MOST = 8  # regimes
 _LONG = 0.4  # of the series
-_AGAIN = 3  # times that the last one is cut anew
-_PENALTY = 18.0  # twice the log likelihood that one cut more has to gain
+_AGAIN = 3  # number of times that the last one is cut again
+_PENALTY = 18.0  # twice the log likelihood that another cut has to gain
 QUANTUM_BYTES = 2048.0  # memory comes in pages: residuals below this mean nothing
-_TELLING_BINS, _ALIKE = 20, 0.4  # of so many bins likeness above this is not chance
+_TELLING_BINS, _ALIKE = 20, 0.4  # with this many bins a higher correlation is not chance
 _JUMP_BYTES = 64 << 10
 _STANDS_OUT = 6.0  # times the noise: a jump
 
@@ -35,9 +35,7 @@ class Stretch(NamedTuple):
     xs: Sequence[float]
     ys: Sequence[float]
     slope: float  # bytes per second
-    jump: (
-        float  # bytes from the end of the stretch before to its own beginning; 0 where it goes on from there
-    )
+    jump: float  # jump, bytes, from the end of the previous stretch; 0 if it continues from there
 
     @property
     def seconds(self) -> float:
@@ -50,17 +48,17 @@ class Stretch(NamedTuple):
         return median(self.ys)
 
     def at(self, t: float) -> float:
-        """Return where its line is at *t*, bytes."""
+        """Return the value of its line at *t*, bytes."""
         return self.level + self.slope * (t - median(self.xs))
 
     @property
     def change(self) -> float:
-        """By how much its line rises from its beginning to its end, bytes."""
+        """The rise of its line from its beginning to its end, bytes."""
         return self.slope * self.seconds
 
     @property
     def wanders(self) -> bool:
-        """Whether what is left of its line is alike from bin to bin."""
+        """Whether its residuals are correlated from bin to bin."""
         residuals = [y - self.at(x) for x, y in zip(self.xs, self.ys)]
         return len(residuals) >= _TELLING_BINS and likeness_of(residuals) > _ALIKE
 
@@ -75,7 +73,7 @@ def cut(times: Sequence[float], values: Sequence[float]) -> list[Stretch]:
     """Return the stretches of a series, in order."""
     found = _cut(times, values, 0)
     for _ in range(_AGAIN):
-        # A bin with a jump in it outweighs all that is finer: what follows the cut is looked at by itself.
+        # A bin with a jump outweighs finer structure: the part after the cut is examined by itself.
         last = found[-1]
         if len(found) == 1 or last.end - last.begin < _LONG * len(times):
             break
@@ -87,7 +85,7 @@ def cut(times: Sequence[float], values: Sequence[float]) -> list[Stretch]:
 
 
 def merged(times: Sequence[float], values: Sequence[float], young: Sequence[Stretch]) -> Stretch:
-    """Return neighbouring stretches as one."""
+    """Merge adjacent stretches."""
     first = young[0]
     return _stretch(times, values, first.begin, young[-1].end)._replace(jump=first.jump)
 
@@ -103,7 +101,7 @@ def _cut(times: Sequence[float], values: Sequence[float], first: int) -> list[St
     least = max(2 * _FEWEST, 3 * size // _BINS)
     kept = [first]
     for place in places[1:]:
-        # A short one is what a bin with a jump in it has left behind; a program may begin with one.
+        # A short one is an artefact of a bin with a jump; a program may begin with one.
         if place - kept[-1] >= least or (place > first == kept[-1] == 0):
             kept.append(place)
     kept = [*kept[:-1], len(times)] if len(kept) > 1 else [first, len(times)]
@@ -180,7 +178,7 @@ def _partition(xs: Sequence[float], ys: Sequence[float]) -> list[int]:
 
 
 def _squares_of_lines(xs: Sequence[float], ys: Sequence[float]) -> list[list[float]]:
-    """Return the squares that are left of a line through bins i to j (exclusive), as [i][j]."""
+    """Return the residual sums of squares of lines through bins i to j (exclusive), as [i][j]."""
     size = len(xs)
     middle_x, middle_y = xs[size // 2], median(ys)
     us, vs = [x - middle_x for x in xs], [y - middle_y for y in ys]

@@ -1,4 +1,4 @@
-"""The time to watch until a slope of a given size would show, by the noise so far."""
+"""The recording time until a slope of a given size would show, by the noise so far."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Optional
 from gdbmem.model.series.verdict import Verdict
 
 _LEAST_BYTES = 96 << 10  # over the whole time: less is not called growth
-_STRICT = 3.0  # what is called growing has to be so much larger than what is just seen
+_STRICT = 3.0  # factor of the least slope called growing over the least detectable one
 _FEWEST_TEETH = 8
 
 
 def seconds_to_resolve(verdict: Verdict, slope: float) -> Optional[float]:
-    """Return for how many seconds, from its beginning, to watch until *slope* (bytes per second) would show.
+    """Return the seconds to record, from the beginning, until *slope* (bytes per second) would show.
 
-    A line's error falls with the time to the power of 3/2, as its samples become more and its lever longer.
-    None where too little was seen to know the noise.
+    A line's error falls with the time to the power of 3/2, as the number of samples and the span increase.
+    None if there are too few samples to estimate the noise.
     """
     if verdict.resolution is None or not verdict.regimes:
         return None

@@ -1,4 +1,4 @@
-"""Teeth of a sawtooth: where a series turns, and whether its turns are those of one."""
+"""Teeth of a sawtooth: the turning points of a series, and whether they form one."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gdbmem.records import dataclass
 _FEWEST = 3
 _SHARE_OF_RANGE = 0.4  # a turn smaller than this share of the range is not a tooth
 _IRREGULAR = 0.5  # standard deviation ÷ mean, of the periods and of the heights
-_FEWEST_A_TOOTH = 5  # samples: with fewer the shape is a matter of chance
-_ROUGH = 0.13  # how far from its line a tooth may be, as a share of its height
+_FEWEST_A_TOOTH = 5  # samples: with fewer the shape is random
+_ROUGH = 0.13  # largest distance of a tooth from its line, as a fraction of its height
 _ROUGH_BOW = (
-    0.03  # how far from the nearest curve that never turns: noise is nearer to such a one than to a line
+    0.03  # largest distance from the nearest monotonic curve; noise is nearer to such a curve than to a line
 )
 _FEWEST_IRREGULAR, _FEWEST_SAMPLES_IRREGULAR = 6, 10  # teeth, and samples of each
-_EVEN_FLOOR = 0.1  # how far troughs may be from their line, as a share of the teeth's height
+_EVEN_FLOOR = 0.1  # largest distance of troughs from their line, as a fraction of the teeth's height
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Teeth:
 
 
 def find_teeth(times: Sequence[float], values: Sequence[float], *, regular: bool = True) -> Optional[Teeth]:
-    """Return the teeth of a sawtooth; None where the series isn't one.
+    """Return the teeth of a sawtooth; None if the series isn't one.
 
-    Teeth that are not *regular* come when they like and are as high as they like, but all fall to one line.
+    Teeth that are not *regular* have any periods and heights, but all fall to one line.
     """
     if len(values) < 3 * _FEWEST:
         return None
@@ -44,7 +44,7 @@ def find_teeth(times: Sequence[float], values: Sequence[float], *, regular: bool
     level = [v - slope * (t - times[0]) for t, v in zip(times, smooth)]
     noise = noise_of(values)
     peaks, troughs = _turns(level, _least_turn(level, noise))
-    # Where a program begins is not a floor: a trough is what a fall has led to.
+    # The beginning of a program is not a floor: a trough follows a fall.
     troughs = [trough for trough in troughs if peaks and trough > peaks[0]]
     if len(peaks) < _FEWEST or len(troughs) < _FEWEST - 1:
         return None
@@ -72,7 +72,7 @@ def _least_turn(level: Sequence[float], noise: float) -> float:
 
 
 def _lowest_near(values: Sequence[float], trough: int) -> int:
-    # The median of three has cut off what was lowest for one sample only.
+    # The median of three has removed minima of a single sample.
     return min(range(max(trough - 1, 0), min(trough + 2, len(values))), key=values.__getitem__)
 
 
@@ -82,7 +82,7 @@ def _are_alike(times: Sequence[float], heights: Sequence[float], peaks: Sequence
 
 
 def _have_one_floor(xs: Sequence[float], ys: Sequence[float], height: float) -> bool:
-    """Tell whether troughs lie on a line: those of noise that wanders are as far from it as its peaks."""
+    """Tell whether troughs are on a line: those of wandering noise are as far from it as its peaks."""
     if len(xs) < _FEWEST_IRREGULAR:
         return False
     return fit_line(xs, ys).residual <= len(xs) * (_EVEN_FLOOR * height) ** 2
@@ -108,7 +108,7 @@ def _stand_out(
 
 
 def _drops(values: Sequence[float], peaks: Sequence[int], troughs: Sequence[int]) -> list[float]:
-    """Return how far the values themselves fall after each peak; stairs up never do, whatever the trend."""
+    """Return the fall of the values themselves after each peak; rising stairs never fall, whatever the trend."""
     drops = []
     for peak in peaks:
         after = next((trough for trough in troughs if trough > peak), None)
@@ -118,12 +118,12 @@ def _drops(values: Sequence[float], peaks: Sequence[int], troughs: Sequence[int]
 
 
 def _rises(values: Sequence[float], peaks: Sequence[int], troughs: Sequence[int]) -> list[float]:
-    """Return how far the values themselves rise after each trough; stairs down never do."""
+    """Return the rise of the values themselves after each trough; falling stairs never rise."""
     return [-drop for drop in _drops(values, troughs, peaks)]
 
 
 def _is_clean(level: Sequence[float], turns: Sequence[int], height: float) -> bool:
-    """Tell whether it goes from turn to turn in a line, a leap or a bow; noise that wanders does none of them."""
+    """Tell whether it goes from turn to turn in a line, a jump or a curve; wandering noise does not."""
     straight = bowed = 0.0
     count = 0
     for begin, end in zip(turns, turns[1:]):
@@ -145,7 +145,7 @@ def _leap(leg: Sequence[float]) -> list[float]:
 
 
 def _one_way(leg: Sequence[float]) -> list[float]:
-    """Return the curve nearest to *leg* that never turns."""
+    """Return the monotonic curve nearest to *leg*."""
     if leg[-1] >= leg[0]:
         return isotonic(leg)
     return [-value for value in isotonic([-value for value in leg])]
@@ -156,7 +156,7 @@ def _distance(left: Sequence[float], right: Sequence[float]) -> float:
 
 
 def _turns(level: Sequence[float], turn: float) -> tuple[list[int], list[int]]:
-    """Return the peaks and troughs between which the series moved by *turn* at least; none where *turn* is 0."""
+    """Return the peaks and troughs between which the series moved by at least *turn*; none if *turn* is 0."""
     if turn <= 0:
         return [], []
     peaks: list[int] = []

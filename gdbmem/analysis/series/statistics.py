@@ -1,4 +1,4 @@
-"""Statistics that a few wild values don't move, and lines with honest errors. Pure Python."""
+"""Robust statistics, and lines with errors that allow for correlated residuals. Pure Python."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import NamedTuple, Optional
 
 Z_95 = 1.96
 _LONG_GAP = 0.05  # of the whole time
-Z_STRICT = 3.29  # one in two thousand on either side: what a claim of growth has to pass
+Z_STRICT = 3.29  # one in two thousand on either side: the test for a claim of growth
 
 
 class Fit(NamedTuple):
-    """A straight line, with or without a curved term beside it."""
+    """A straight line, with or without an added curved term."""
 
     slope: float
-    error: float  # standard error of the slope, neighbours' likeness counted in
+    error: float  # standard error of the slope, corrected for correlation of neighbours
     residual: float  # sum of squares
     curve: float  # the weight of the curved term
     dof: int
@@ -36,7 +36,7 @@ def t_critical(dof: float, z: float) -> float:
 
 
 def noise_of(values: Sequence[float]) -> float:
-    """Return the standard deviation of the noise from one value to the next, trends and jumps left out."""
+    """Return the standard deviation of the noise from one value to the next, excluding trends and jumps."""
     steps = [b - a for a, b in zip(values, values[1:])]
     if not steps:
         return 0.0
@@ -88,7 +88,7 @@ def fit_line(
 
 
 def likeness_of(residuals: Sequence[float]) -> float:
-    """Return the correlation of neighbours, 0 to 0.95, corrected for what few values hide."""
+    """Return the correlation of neighbours, 0 to 0.95, corrected for small samples."""
     squares = _dot(residuals, residuals)
     if squares <= 0 or len(residuals) < 4:
         return 0.0
@@ -97,7 +97,7 @@ def likeness_of(residuals: Sequence[float]) -> float:
 
 
 def bins(times: Sequence[float], values: Sequence[float], count: int) -> tuple[list[float], list[float]]:
-    """Return the medians of *count* equal stretches of time, of which long gaps are not part."""
+    """Return the medians of *count* equal intervals of time, excluding long gaps."""
     covered = _covered(times)
     span = covered[-1] or 1.0
     members: list[list[int]] = [[] for _ in range(count)]
@@ -112,7 +112,7 @@ def bins(times: Sequence[float], values: Sequence[float], count: int) -> tuple[l
 
 
 def _covered(times: Sequence[float]) -> list[float]:
-    # With the gap, what was seen before and after a night would end up in two or three bins.
+    # With the gap, the samples before and after a night would be in two or three bins.
     longest = _LONG_GAP * (times[-1] - times[0])
     steps = [b - a for a, b in zip(times, times[1:])]
     usual = median(steps)
@@ -120,7 +120,7 @@ def _covered(times: Sequence[float]) -> list[float]:
 
 
 def thinned(points: Iterable[tuple[float, float]], limit: int = 4000) -> tuple[list[float], list[float]]:
-    """Return at most *limit* of *points*, the smallest and largest of each stretch among them."""
+    """Return at most *limit* of *points*, including the minimum and maximum of each interval."""
     times: list[float] = []
     values: list[float] = []
     stride = 1
@@ -163,7 +163,7 @@ def _dot(left: Sequence[float], right: Sequence[float]) -> float:
 
 
 def _inverse(matrix: Sequence[Sequence[float]]) -> list[list[float]]:
-    # Gauss and Jordan on two or three rows; a singular one gets a huge error instead of an exception.
+    # Gauss-Jordan elimination on two or three rows; a singular matrix gets a huge error and no exception.
     size = len(matrix)
     rows = [list(row) + [float(i == j) for j in range(size)] for i, row in enumerate(matrix)]
     for i in range(size):

@@ -1,4 +1,4 @@
-"""Student's distribution, as exact as a few runs need it. Pure Python."""
+"""Student's distribution, with the accuracy needed for a few runs. Pure Python."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _PRECISE = 1e-12
 
 
 def chance_of(t: float, dof: float) -> float:
-    """Return how probable a value as far from 0 as *t*, or farther, is with *dof* degrees of freedom."""
+    """Return the two-sided probability of a value at least as far from 0 as *t*, with *dof* degrees of freedom."""
     return _incomplete_beta(dof / (dof + t * t), dof / 2, 0.5)
 
 

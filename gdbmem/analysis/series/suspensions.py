@@ -1,4 +1,4 @@
-"""Time in which nobody looked and nothing moved: a suspended machine says nothing about a rate."""
+"""Gaps without samples or changes: the time of a suspended machine does not count for a rate."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ _LEAST_BYTES = 64 << 10
 
 
 class Awake(NamedTuple):
-    """Times without standstills, and which standstills were taken out."""
+    """Times without standstills, and the removed standstills."""
 
     times: Sequence[float]
-    left_out: Sequence[tuple[float, float]]  # where in *times* it would stand, and for how long
+    left_out: Sequence[tuple[float, float]]  # its position in *times*, and its duration
 
     @property
     def seconds(self) -> float:
-        """The time in which nothing moved, seconds."""
+        """The total time of the standstills, seconds."""
         return sum(length for _, length in self.left_out)
 
     def original(self, t: float) -> float:
-        """Return the time of the series that *t* was."""
+        """Return the original time of *t*."""
         return t + sum(length for at, length in self.left_out if at < t)
 
 
 def without_standstills(times: Sequence[float], values: Sequence[float]) -> Awake:
-    """Take long gaps out of *times* after which the series goes on as if there had been none.
+    """Remove long gaps from *times* after which the series continues as if there had been none.
 
-    A gap over which it moved as before (the monitor was away, the program wasn't) stays what it is.
+    A gap over which it changed as before (the monitor was stopped, the program wasn't) is kept.
     """
     span = times[-1] - times[0]
     gaps = [i for i in range(1, len(times)) if times[i] - times[i - 1] > _SHARE * span]
@@ -60,7 +60,7 @@ def _stood_still(times: Sequence[float], values: Sequence[float], gap: int, gaps
     ranges = [max(values[side]) - min(values[side]) for side in sides]
     covered = [slope * (times[side][-1] - times[side][0]) for slope, side in zip(slopes, sides)]
     if slopes[0] * slopes[1] <= 0 or any(abs(c) < 0.5 * size for c, size in zip(covered, ranges)):
-        return False  # teeth, or noise: it has no rate to go by
+        return False  # teeth, or noise: there is no rate
     jump = median(values[gap : gap + 3]) - median(values[gap - 3 : gap])
     expected = min(slopes, key=abs) * (times[gap] - times[gap - 1])
     telling = max(_LEAST_BYTES, 6 * noise_of(values))

@@ -7,20 +7,20 @@ from typing import Optional
 
 from gdbmem.analysis.series.statistics import fit_line
 
-_FEWEST = 8  # stretches with starts, and as many without
+_FEWEST = 8  # intervals with thread starts, and as many without
 _FEWEST_THREADS = 50
 _STRETCHES = 60
-_ELSEWHERE = 0.1  # of the growth may come while no thread is started
+_ELSEWHERE = 0.1  # fraction of the growth that may occur while no thread is started
 _LEAST_BYTES = 1 << 20
-_CLOSE = 0.2  # error of the memory for each thread, as a share of it
+_CLOSE = 0.2  # error of the memory per thread, as a fraction of it
 
 Points = Sequence[tuple[float, float]]
 
 
 def left_by_each(memory: Points, started: Points) -> Optional[float]:
-    """Return how many bytes each started thread leaves behind; None where the data doesn't prove that any does.
+    """Return the bytes that each started thread leaves behind; None if the data does not prove this.
 
-    *started* counts the threads so far. Where threads are started all the time, growth may as well have another cause.
+    *started* counts the threads so far. If threads are started all the time, growth may have another cause.
     """
     if len(memory) < 2 * _FEWEST or len(started) < 2 or started[-1][1] - started[0][1] < _FEWEST_THREADS:
         return None

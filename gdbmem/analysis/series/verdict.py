@@ -1,9 +1,9 @@
 """From a series to a judgement: growing, plateau, sawtooth, step, shrinking or inconclusive.
 
-A series is cut at its change points, and the last regime is judged: the verdict is about now, what came before
-is its history. A sawtooth is judged by its troughs, never by a line through its teeth. A claim of growth has to
-pass a strict test, to hold in every third of its time, and not to be a curve that flattens; none of a level may
-be denied by the interval of its slope.
+A series is cut at its change points, and the last regime is judged: the verdict is about the present, and the part
+before is the history. A sawtooth is judged by its troughs, never by a line through its teeth. A claim of growth has
+to pass a strict test, to hold in every third of its time, and not to be a flattening curve; a claim of a level must
+not be contradicted by the interval of its slope.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from gdbmem.records import replace
 from gdbmem.text import plural
 from gdbmem.units import format_duration
 
-_SHARES_OF_START = (0.0, 0.15, 0.3)  # of the time, in which teeth aren't looked for
+_SHARES_OF_START = (0.0, 0.15, 0.3)  # of the time, not searched for teeth
 _FIRST_OF_ALL = lazy_pattern(r"^(\S+ \S+ in) the first (.*?)(?: of warm-up)?, then ")
-_ENDED = 2.5  # times the longest time from tooth to tooth without one: there are none any more
+_ENDED = 2.5  # times the longest period without a tooth: the sawtooth has ended
 
 
 def judge(
@@ -76,7 +76,7 @@ def _too_few(times: Sequence[float], metric: str) -> Verdict:
 def _judge_shape(
     times: Sequence[float], values: Sequence[float], metric: str, marks: Sequence[Mark]
 ) -> Verdict:
-    # A program that loads more than its teeth are high hides them, so the start is left out too.
+    # A program that loads more than the height of its teeth hides them, so the start is also excluded.
     for share, regular in (*((share, True) for share in _SHARES_OF_START), (0.0, False)):
         begin = bisect_left(times, times[0] + share * (times[-1] - times[0]))
         teeth = find_teeth(times[begin:], values[begin:], regular=regular)
@@ -96,7 +96,7 @@ def _judge_teeth(
     metric: str,
     marks: Sequence[Mark],
 ) -> Verdict:
-    """Return the verdict on *teeth*, whose indices count from *begin*; on what followed where they have ended."""
+    """Return the verdict on *teeth*, whose indices count from *begin*, or on the part after them if they have ended."""
     early = cut(times[: begin + 1], values[: begin + 1]) if begin >= FEWEST_SAMPLES else []
     before = regimes_of(early, times, until=times[begin]) if early else []
     end = begin + max([*teeth.peaks, *teeth.troughs])

@@ -1,1 +1,1 @@
-"""Questions about single blocks of a heap."""
+"""Queries about single blocks of a heap."""

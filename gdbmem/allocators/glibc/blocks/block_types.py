@@ -1,8 +1,8 @@
 """The types of live blocks by their first words: an object's class, or a node of a tree or list.
 
-An object of a class with virtual functions begins with a pointer to its vtable. A node of a std::map or std::set is
-one whose parent points back to it, a node of a std::list one whose neighbours do; whatever else is linked in the
-same way counts as such too. In numpy where it is there, else in plain Python, with the same result.
+An object of a class with virtual functions begins with a pointer to its vtable. A block is a node of a std::map or
+std::set if its parent points back to it, and a node of a std::list if its neighbours do; other structures with the
+same links count as these, too. In numpy if available, else in plain Python, with the same result.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ def sort_blocks(
     *,
     pure: bool = False,
 ) -> TypeSums:
-    """Return the live blocks by what they hold.
+    """Return the live blocks by type.
 
-    *vectors* are the addresses of vectors' elements, *files* the mapped files, where vtables are.
+    *vectors* are the addresses of vectors' elements, *files* the mapped files, which contain vtables.
     """
     sums = TypeSums()
     known = sorted(vectors)
@@ -187,7 +187,7 @@ def _pieces(np: Any, memory: Memory, table: ChunkTable) -> Iterator[tuple[Any, A
         mine = live[at:last]
         start = table.start + UNIT * units[mine].astype(np.int64)
         size = UNIT * (ends[mine].astype(np.int64) - units[mine])
-        # Behind the last chunk stands another's header, so that four words can be read of each.
+        # A header follows the last chunk, so that four words of each can be read.
         words = np.frombuffer(memory.read(base, int(start[-1]) + 48 - base), dtype=np.int64)
         number = (start + HEADER - base) // 8
         yield start, size, np.stack([words[number + n] for n in range(4)])
@@ -224,7 +224,7 @@ def _pointers(words: Any) -> Any:
 
 
 def _gather(np: Any, memory: Memory, addresses: Any) -> Any:
-    """Return the word at each of *addresses*, 0 where it can't be read: each window is read once."""
+    """Return the word at each of *addresses*, 0 if it can't be read; each window is read once."""
     result = np.zeros(len(addresses), dtype=np.int64)
     order = np.argsort(addresses, kind="stable")
     ordered = addresses[order]

@@ -1,7 +1,7 @@
-"""The chunks of a heap, each with its start and whether it is live, for questions about single blocks.
+"""The chunks of a heap, each with its start and whether it is live, for queries about single blocks.
 
-`heap.read_heap` has walked the same regions and says how far they are sound. A chunk takes 5 bytes here, so that
-10^8 of them fit into half a gigabyte. In numpy where it is there, else in plain Python, with the same result.
+`heap.read_heap` has walked the same regions and found how far they are intact. A chunk takes 5 bytes here, so that
+10^8 of them fit into half a gigabyte. In numpy if available, else in plain Python, with the same result.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ if TYPE_CHECKING:
 UNIT = 16  # chunks begin at multiples of this
 HEADER = 16  # from a chunk's address to the program's memory
 _BLOCK = 1 << 24
-_PIECE = 1 << 18  # addresses that are looked up at a time
+_PIECE = 1 << 18  # addresses looked up at a time
 
 
 @dataclass(frozen=True)
 class ChunkTable:
-    """The chunks of one region, in order: *units* of 16 bytes from *start* where each begins."""
+    """The chunks of one region, in order: *units* are their offsets from *start* in units of 16 bytes."""
 
     start: int
     end: int  # of the last chunk
     units: Sequence[int]  # array('I'), or numpy's uint32
-    live: Sequence[int]  # 1 for each that the program holds: bytearray, or numpy's bool
+    live: Sequence[int]  # 1 for each live one: bytearray, or numpy's bool
 
     def __len__(self) -> int:
         return len(self.units)
 
     def find(self, address: int) -> int:
-        """Return the number of the chunk that *address* lies in; -1 outside the region."""
+        """Return the number of the chunk that contains *address*; -1 outside the region."""
         if not self.start <= address < self.end:
             return -1
         return bisect_right(self.units, (address - self.start) // UNIT) - 1
 
     def bounds(self, number: int) -> tuple[int, int]:
-        """Return where chunk *number* begins, header included, and ends."""
+        """Return start (of the header) and end of chunk *number*."""
         begin = self.start + UNIT * int(self.units[number])
         if number + 1 == len(self.units):
             return begin, self.end
@@ -52,7 +52,7 @@ class ChunkTable:
 
 
 def chunk_tables(memory: Memory, heap: HeapReading, *, pure: bool = False) -> list[ChunkTable]:
-    """Return a table for each region of *heap* that holds chunks, in order of address."""
+    """Return a table for each region of *heap* with chunks, in order of address."""
     tables = []
     for arena in heap.arenas:
         for tally in arena.tallies:
@@ -63,7 +63,7 @@ def chunk_tables(memory: Memory, heap: HeapReading, *, pure: bool = False) -> li
 
 
 def chunk_table(memory: Memory, start: int, end: int, cached: Cached, *, pure: bool = False) -> ChunkTable:
-    """Return the chunks between *start* and *end*, at both of which one begins; *cached* ones are not live."""
+    """Return the chunks between *start* and *end*, which are starts of chunks; *cached* ones are not live."""
     if pure or not lockstep.available():
         return _plain(memory, start, end, cached)
     return _quick(memory, start, end, cached)
@@ -84,7 +84,7 @@ def _plain(memory: Memory, start: int, end: int, cached: Cached) -> ChunkTable:
             at += head >> 4
             address = base + UNIT * at
     last = memory.read(end + 8, 1)[0] & 1
-    live = heads[1:] + bytes([last]) if heads else heads  # whether a chunk is in use stands in the next one
+    live = heads[1:] + bytes([last]) if heads else heads  # a chunk's in-use flag is in the next one
     for addresses in (cached.tcache, cached.fastbins):
         for chunk in addresses:
             at = bisect_left(units, (chunk - start) // UNIT)
@@ -106,7 +106,7 @@ def _quick(memory: Memory, start: int, end: int, cached: Cached) -> ChunkTable:
     for addresses in (cached.tcache, cached.fastbins):
         for begin in range(0, len(addresses), _PIECE):
             some = np.asarray(addresses[begin : begin + _PIECE], dtype=np.uint64)
-            # Of the type of what is searched: numpy would copy that, all of it, to make them alike.
+            # Of the same type as the searched array: otherwise numpy would copy all of it to convert it.
             wanted = ((some - np.uint64(start)) // np.uint64(UNIT)).astype(every.dtype)
             number = np.minimum(np.searchsorted(every, wanted), len(every) - 1)
             live[number[every[number] == wanted]] = False

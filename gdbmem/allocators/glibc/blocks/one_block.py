@@ -1,4 +1,4 @@
-"""The chunk that an address lies in: its state, the list that it is in, its neighbours, and what contradicts them."""
+"""The chunk that contains an address: its state, its list, its neighbours, and inconsistencies."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PAGE = 4096
 def view_chunk(
     memory: Memory, heap: HeapReading, tables: Sequence[ChunkTable], address: int, *, pure: bool = False
 ) -> Optional[ChunkView]:
-    """Return the chunk that *address* lies in; None where malloc has none there.
+    """Return the chunk that contains *address*; None if malloc has none there.
 
     *tables* are those of `chunk_tables`.
     """
@@ -72,7 +72,7 @@ def _view(
 
 
 def _contradictions(memory: Memory, heap: HeapReading, chunk: Chunk) -> list[str]:
-    """Return what check_chunk() and check_free() find of *chunk*: of a heap that is overwritten few are kept."""
+    """Return the findings of check_chunk() and check_free() on *chunk*, because the walk keeps only a few."""
     if chunk.state in (TOP, MMAPPED, BROKEN):
         return []
     home = next(t for arena in heap.arenas for t in arena.tallies if t.start <= chunk.address < t.end)
@@ -90,7 +90,7 @@ def _contradictions(memory: Memory, heap: HeapReading, chunk: Chunk) -> list[str
 
 
 def _mapped(memory: Memory, mapped: MmappedChunk) -> Chunk:
-    """Return the chunk of a mapping of its own; one with an alignment begins further on its first page."""
+    """Return an individually mapped chunk; an aligned one begins further on its first page."""
     words = memoryview(memory.read(mapped.start, _PAGE)).cast("Q")
     for at in range(0, len(words), 2):
         if words[at] == 8 * at and words[at + 1] & 7 == IS_MMAPPED:
@@ -101,7 +101,7 @@ def _mapped(memory: Memory, mapped: MmappedChunk) -> Chunk:
 
 @dataclass
 class _Region:
-    """One region of an arena, with the chunks in it that can be told apart."""
+    """One region of an arena, with its identifiable chunks."""
 
     memory: Memory
     heap: HeapReading
@@ -114,7 +114,7 @@ class _Region:
         self.windows = WindowedMemory(self.memory)
 
     def around(self, address: int) -> tuple[list[Chunk], int]:
-        """Return the chunk at *address* with its neighbours, and its number among these; -1: there is none."""
+        """Return the chunk at *address* with its neighbours, and its index among these; -1: there is none."""
         state = self.arena.state
         table = next((table for table in self.tables if table.start == self.tally.start), None)
         fault = next(
@@ -143,7 +143,7 @@ class _Region:
         following: Optional[Chunk],
         before: Optional[Chunk] = None,
     ) -> tuple[list[Chunk], int]:
-        """Return the chunk of *table* at *address* with its neighbours; *before* and *following* stand around it."""
+        """Return the chunk of *table* at *address* with its neighbours; *before* and *following* surround the table."""
         number = table.find(address) if table is not None else -1
         if table is None or number < 0:
             return [], -1
@@ -160,14 +160,14 @@ class _Region:
         )
 
     def _with_last(self, table: Optional[ChunkTable], chunk: Chunk) -> tuple[list[Chunk], int]:
-        """Return *chunk* behind the one of *table* that stands before it."""
+        """Return *chunk* after its predecessor in *table*."""
         at = table.find(chunk.address - 1) if table is not None else -1
         if at < 0 and table is not None and len(table) and table.end == chunk.address:
             at = len(table) - 1
         return ([self._chunk(table, at), chunk], 1) if table is not None and at >= 0 else ([chunk], 0)
 
     def _sound(self, start: int) -> Optional[ChunkTable]:
-        """Return the chunks that follow a break, up to the next one."""
+        """Return the chunks from one break to the next one."""
         limit = next(r.limit for r in self.arena.state.regions if r.start <= start < r.end)
         tally = HeapTally(start, self.tally.end)
         walk(self.memory, tally, limit, Cached())

@@ -19,12 +19,12 @@ _BLOCK = 1 << 23
 
 
 class FoundPointer(NamedTuple):
-    """A word that points into the chunk, and where it stands."""
+    """A word that points into the chunk, and its location."""
 
     address: int
     value: int
     place: str  # of PLACES
-    owner: int  # the program's memory of the live block that it stands in; 0 outside of the heap
+    owner: int  # user address of the live block that contains it; 0 outside the heap
 
 
 def find_pointers(
@@ -36,7 +36,7 @@ def find_pointers(
     *,
     pure: bool = False,
 ) -> Iterator[FoundPointer]:
-    """Yield the words in *areas* and in live blocks that point into *target*; none that stands in it itself."""
+    """Yield the words in *areas* and in live blocks that point into *target*, except words in *target* itself."""
     quick = not pure and lockstep.available()
     low, high = target
     for place, start, end in areas:
@@ -75,6 +75,6 @@ def _scan_quick(base: int, data: bytes, low: int, high: int) -> Iterator[tuple[i
     import numpy as np  # 110 ms
 
     words = np.frombuffer(data, dtype=np.uint64, count=len(data) // 8)
-    # Below *low* the difference wraps round, and is larger than any block.
+    # Below *low* the difference wraps around, and is larger than any block.
     for at in np.flatnonzero(words - np.uint64(low) < np.uint64(high - low)).tolist():
         yield base + 8 * at, int(words[at])

@@ -1,8 +1,8 @@
 """Every vector of a heap by its three pointers: begin ≤ end ≤ limit, begin where a live block's memory begins.
 
-Nothing is known of types, so each condition that can be has to hold: the three pointers lie in one piece of
-memory that the program holds, and the limit is where the block ends, but for what malloc rounds up. A block is
-counted once. What passes is a std::vector of libstdc++ or libc++, or a buffer that is kept in the same way.
+The types are unknown, so every available condition has to hold: the three pointers are in one live piece of memory,
+and the limit is the end of the block, except for malloc's rounding. A block is counted once. The results are
+std::vectors of libstdc++ or libc++, or buffers with the same representation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_ADDRESS = 1 << 47
 PLACES = (HEAP, DATA, STACK)
 
 Area = tuple[str, int, int]  # place, start, end
-Triple = tuple[int, int, int, int]  # where it stands, begin, end, limit
+Triple = tuple[int, int, int, int]  # its address, begin, end, limit
 
 
 def find_vectors(
@@ -40,9 +40,9 @@ def find_vectors(
     *,
     pure: bool = False,
 ) -> list[FoundVector]:
-    """Return the vectors whose three pointers stand in live blocks or in *areas*, each block once.
+    """Return the vectors whose three pointers are in live blocks or in *areas*, each block once.
 
-    Of several that point to one block the first counts: in the heap, then in *areas* as they come.
+    Of several that point to one block the first counts: in the heap, then in *areas* in their order.
     """
     if not pure and lockstep.available():
         return find_columns(memory, tables, mmapped, areas).vectors()
@@ -80,7 +80,7 @@ def find_columns(
     mmapped: Sequence[MmappedChunk],
     areas: Iterable[Area],
 ) -> VectorColumns:
-    """Return find_vectors() as columns; numpy has to be there."""
+    """Return find_vectors() as columns; requires numpy."""
     import numpy as np  # 110 ms
 
     blocks = _Blocks(tables, mmapped)
@@ -105,7 +105,7 @@ def _pieces(
 
 
 def _is_in_live(table: Any, owner: int) -> bool:
-    """Tell whether the three words at *owner* lie in one block that the program holds."""
+    """Tell whether the three words at *owner* are in one live block."""
     if table is None:
         return True
     number = table.find(owner)
@@ -118,7 +118,7 @@ def _is_in_live(table: Any, owner: int) -> bool:
 def _is_deque(memory: Memory, owner: int, begin: int, last: int, end: int) -> bool:
     """Tell whether the words are an iterator of a deque: a fourth points to the slot that holds *begin*.
 
-    Its first two words are where it stands and where its node begins: only where these are one they are in order.
+    Its first two words are its position and the start of its node: they are in order only if these are equal.
     """
     if last != begin or owner + 32 > end:
         return False
@@ -130,7 +130,7 @@ def _is_deque(memory: Memory, owner: int, begin: int, last: int, end: int) -> bo
 
 
 def _is_stream(memory: Memory, owner: int, begin: int, start: int, end: int) -> bool:
-    """Tell whether the words are pointers of a FILE into its buffer: others to its beginning stand around them."""
+    """Tell whether the words are pointers of a FILE into its buffer: others to its beginning surround them."""
     if owner - 16 < start or owner + 32 > end:
         return False
     try:
@@ -141,7 +141,7 @@ def _is_stream(memory: Memory, owner: int, begin: int, start: int, end: int) -> 
 
 
 class _Blocks:
-    """The live blocks by the address that the program has of them."""
+    """The live blocks by their user address."""
 
     def __init__(self, tables: Sequence[ChunkTable], mmapped: Sequence[MmappedChunk]) -> None:
         self._tables = tables
@@ -152,7 +152,7 @@ class _Blocks:
         self.high = max(ends, default=0)
 
     def fits(self, begin: int, limit: int) -> bool:
-        """Tell whether a live block begins at *begin* that malloc would give for ``limit - begin`` bytes."""
+        """Tell whether a live block begins at *begin* with the size that malloc returns for ``limit - begin`` bytes."""
         if begin in self._mapped:
             return 0 <= self._mapped[begin] - (limit - begin) < _PAGE + HEADER
         return 0 <= self._usable(begin) - (limit - begin) < _ROUNDED
@@ -204,7 +204,7 @@ def _windows(start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def _scan_plain(memory: Memory, start: int, end: int, blocks: _Blocks) -> Iterator[Triple]:
-    """Yield what is a vector by its pointers' order, and by the block that they point into."""
+    """Yield vectors, by the order of their pointers and the block that they point into."""
     low, high = blocks.low, blocks.high
     for at, stop in _windows(start, end):
         for base, data in readable_pieces(memory, at, stop):
@@ -243,7 +243,7 @@ def _scan_quick(memory: Memory, start: int, end: int, table: Any, blocks: _Block
 
 
 def _all_in_live(np: Any, table: Any, owners: Any) -> Any:
-    """Return _is_in_live() for each of *owners*, which lie in the region of *table*."""
+    """Return _is_in_live() for each of *owners*, which are in the region of *table*."""
     if table is None or not len(table):
         return np.full(len(owners), table is None)
     column = np.asarray(table.units)
@@ -257,13 +257,13 @@ def _all_in_live(np: Any, table: Any, owners: Any) -> Any:
 
 
 def _doubtful(np: Any, words: Any, number: Any, first: Any, last: Any) -> Any:
-    """Tell which may be a deque's iterator or a FILE's pointers by the words around, as far as these were read."""
+    """Tell which may be a deque's iterator or a FILE's pointers, by the surrounding words that were read."""
     before = np.where(number > 0, words[number - 1], first)
     return (first == last) | (before == first)
 
 
 def readable_pieces(memory: Memory, start: int, end: int) -> Iterator[tuple[int, bytes]]:
-    """Yield what can be read of ``[start, end)``: as a whole, or page by page."""
+    """Yield the readable parts of ``[start, end)``: as a whole, or page by page."""
     try:
         yield start, memory.read(start, end - start)
         return

@@ -1,4 +1,4 @@
-"""Following malloc's lists of free chunks one by one: what is in each, and where one contradicts itself.
+"""Following malloc's lists of free chunks: their contents, and inconsistencies.
 
 Source: glibc malloc/malloc.c, struct malloc_state, bin_index.
 """
@@ -35,14 +35,14 @@ _MOST_HOPS = 1_000_000
 
 @dataclass(frozen=True)
 class HeapBin:
-    """One bin as it was followed from its head."""
+    """One bin, followed from its head."""
 
-    number: int  # from 1, as malloc counts them
+    number: int  # from 1, as in malloc
     low: int
     high: int
     count: int
     bytes: int
-    fault_at: int = 0  # the chunk where the list contradicts itself
+    fault_at: int = 0  # the chunk where the list is inconsistent
     fault: str = ""
 
     @property
@@ -51,14 +51,14 @@ class HeapBin:
 
 
 def bins_at(found: Found, arena: int) -> int:
-    """Return where the heads of the bins of the arena at *arena* begin."""
+    """Return the address of the first bin head of the arena at *arena*."""
     return arena + found.layout.state["bins"]
 
 
 def follow_bins(
     windows: WindowedMemory, arena: ArenaReading, first: int, heads: Sequence[int]
 ) -> Iterator[HeapBin]:
-    """Yield each bin of *arena*, whose *heads* stand at *first*, up to where it contradicts itself."""
+    """Yield each bin of *arena*, whose *heads* begin at *first*, up to an inconsistency."""
     left = sum(tally.chunks[1] for tally in arena.tallies) + BINS
     for at in range(BINS):
         head = first + 16 * at - 16
@@ -83,7 +83,7 @@ def follow_bins(
 
 
 def _link_fault(windows: WindowedMemory, arena: ArenaReading, chunk: int, before: int) -> tuple[str, int]:
-    """Return what contradicts the link from *before* to *chunk*, and at which of them; "" where nothing does."""
+    """Return the inconsistency of the link from *before* to *chunk*, and at which of them; "" if there is none."""
     tallies = arena.tallies
     if chunk % 16 or not any(tally.start <= chunk < tally.end for tally in tallies):
         return f"leads from 0x{before:x} to 0x{chunk:x}, where no block of this arena is", before
@@ -115,11 +115,11 @@ def _bin_name(at: int) -> str:
 
 
 def bin_of(windows: WindowedMemory, first: int, chunk: int) -> Optional[int]:
-    """Return the number of the bin that the free *chunk* is in; None where its links lead to no head.
+    """Return the number of the bin of the free *chunk*; None if its links lead to no head.
 
-    The heads of its arena begin at *first*. The shorter way round the ring is what it costs.
+    The heads of its arena begin at *first*. The cost is the shorter way around the ring.
     """
-    ways = {16: chunk, 24: chunk}  # by where the link stands
+    ways = {16: chunk, 24: chunk}  # by the offset of the link
     for _ in range(_MOST_HOPS):
         for link in list(ways):
             at, rest = divmod(_followed(windows, ways[link] + link) - (first - 16), 16)
@@ -141,7 +141,7 @@ def _followed(windows: WindowedMemory, address: int) -> int:
 
 
 def bin_text(number: int) -> str:
-    """Return bin *number* as people read it."""
+    """Return bin *number* as text."""
     if number == 1:
         return "the unsorted bin"
     if number < _FIRST_LARGE:
@@ -150,7 +150,7 @@ def bin_text(number: int) -> str:
 
 
 def read_free_lists(memory: Memory, heap: HeapReading) -> FreeLists:
-    """Return all lists of *heap* that aren't empty, each with how many chunks are in it."""
+    """Return all non-empty lists of *heap*, each with its number of chunks."""
     return FreeLists(
         [ThreadLists(tid, lists) for tid, lists in _tcaches(memory, heap)],
         [_arena_lists(memory, heap, arena) for arena in heap.arenas if not arena.state.is_unused],

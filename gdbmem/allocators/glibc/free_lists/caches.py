@@ -1,4 +1,4 @@
-"""Chunks that malloc keeps for itself although they look in use: tcaches and fastbins, complete."""
+"""Free chunks that look in use: all contents of tcaches and fastbins."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from gdbmem.linux.memory.maps import Mapping
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
 from gdbmem.records import dataclass, field
 
-_LONG = 1_000  # chunks in a list from which on setting up numpy's way takes less time
+_LONG = 1_000  # length of a list from which on the numpy algorithm is faster
 
 
 @dataclass
 class Caches:
-    """The contents of the caches, and the parts that could not be read."""
+    """The contents of the caches, and their unreadable parts."""
 
     cached: Cached = field(default_factory=Cached)
     unread_threads: list[int] = field(default_factory=list)
-    broken: list[Damage] = field(default_factory=list)  # chains that ran in a circle or out of memory
+    broken: list[Damage] = field(default_factory=list)  # chains that are circular or lead to invalid memory
     arena_of: dict[int, int] = field(default_factory=dict)  # tid → address of its arena
-    # Address and size of each chunk that holds a tcache, where malloc makes these for the first block that they take.
+    # Address and size of each chunk that contains a tcache, if malloc creates tcaches on first use.
     late_tcaches: list[tuple[int, int]] = field(default_factory=list)
     tcache_lists: dict[tuple[int, int], list[int]] = field(default_factory=dict)  # tid, bin → chunks
     tcache_faults: dict[tuple[int, int], str] = field(default_factory=dict)
     fastbin_counts: dict[tuple[int, int], int] = field(default_factory=dict)  # arena, bin → chunks
-    fastbin_faults: dict[tuple[int, int], str] = field(default_factory=dict)  # arena, bin → what is wrong
+    fastbin_faults: dict[tuple[int, int], str] = field(default_factory=dict)  # arena, bin → the inconsistency
 
 
 class Known:
-    """Which addresses are in writable memory; asked for every pointer that is followed."""
+    """Tells whether addresses are in writable memory; used for every pointer followed."""
 
     def __init__(self, mappings: Sequence[Mapping]) -> None:
         writable = [m for m in mappings if "w" in m.permissions]
@@ -62,7 +62,7 @@ def read_caches(
 ) -> Caches:
     """Return every chunk in a tcache or a fastbin; threads whose cache wasn't found are named.
 
-    *tls_bytes* is the size of libc's thread-local variables, 0 where it isn't known.
+    *tls_bytes* is the size of libc's thread-local variables, 0 if unknown.
     """
     result = Caches()
     known = Known(mappings)
@@ -120,17 +120,17 @@ def _follow_tcaches(
 class _Tcache:
     address: int
     size: int  # bytes, with the header
-    entries: Sequence[int]  # where the chain of each bin begins: addresses of user memory, or 0
-    odd: Sequence[int] = ()  # bins whose beginning, or count, can't be
-    counts: Sequence[int] = ()  # of each bin; empty where malloc keeps none
+    entries: Sequence[int]  # the first entry of each bin: addresses of user memory, or 0
+    odd: Sequence[int] = ()  # bins whose first entry, or count, is impossible
+    counts: Sequence[int] = ()  # of each bin; empty if malloc has none
 
     def chunk_bytes(self, number: int) -> int:
-        """Return the size of the chunks in bin *number*; 0 for the bins of large ones, which hold several sizes."""
+        """Return the size of the chunks in bin *number*; 0 for the bins of large ones, which have several sizes."""
         return MIN_CHUNK + ALIGNMENT * number if number < 64 else 0
 
 
 def _tcaches(windows: WindowedMemory, known: Known, variables: ThreadVariables) -> dict[int, _Tcache]:
-    """Return tid → tcache: the one thread-local variable that points to a tcache wherever it points."""
+    """Return tid → tcache: the one thread-local variable that points to a tcache in every thread where it is set."""
     best: dict[int, _Tcache] = {}
     most = (0, 0)
     for column in variables.columns():
@@ -148,7 +148,7 @@ def _tcaches(windows: WindowedMemory, known: Known, variables: ThreadVariables) 
 
 
 def _read_tcache(windows: WindowedMemory, known: Known, address: int) -> Optional[_Tcache]:
-    """Return the tcache at *address*; None where the block there has another size than a tcache's."""
+    """Return the tcache at *address*; None if the block there does not have the size of a tcache."""
     try:
         head = windows.word(address - 8)
         bins = TCACHE_CHUNKS.get(head & ~7)
@@ -161,14 +161,14 @@ def _read_tcache(windows: WindowedMemory, known: Known, address: int) -> Optiona
     slots = memoryview(counts).cast("H")
     entries = raw[bins // 4 :]
     odd = [n for n, entry in enumerate(entries) if entry and (entry % 16 or entry not in known)]
-    if bins == 64:  # the counters count what the lists hold; later ones what may still be put there
+    if bins == 64:  # the counters count the entries; in later versions the free slots
         odd += [n for n in range(bins) if n not in odd and bool(slots[n]) != bool(entries[n])]
     begins = [0 if n in odd else entry for n, entry in enumerate(entries)]
     return _Tcache(address, head & ~7, begins, odd, list(slots) if bins == 64 else ())
 
 
 def _arenas_of(variables: ThreadVariables, addresses: set[int]) -> dict[int, int]:
-    """Return tid → arena: the thread-local variable that holds an arena's address in most threads."""
+    """Return tid → arena: the thread-local variable that is an arena's address in most threads."""
     best: dict[int, int] = {}
     for column in variables.columns():
         found = {tid: value for tid, value in column.items() if value in addresses}
@@ -180,7 +180,7 @@ def _arenas_of(variables: ThreadVariables, addresses: set[int]) -> dict[int, int
 def _is_protected(
     windows: WindowedMemory, known: Known, tcaches: Iterable[_Tcache], arenas: Sequence[ArenaState]
 ) -> bool:
-    """Tell whether list pointers are xored with their place (safe-linking), as the lists themselves show."""
+    """Tell whether list pointers are xored with their address (safe-linking), determined from the lists."""
     plain = safe = 0
     links = [entry for tcache in tcaches for entry in tcache.entries if entry]
     links += [head + 16 for arena in arenas for head in arena.fastbins if head]
@@ -221,7 +221,7 @@ def _list(
 
 
 class _LongError(Exception):
-    """A list has more chunks than are to be followed one by one."""
+    """A list is too long to be followed one by one."""
 
 
 def _all_fast(
@@ -231,7 +231,7 @@ def _all_fast(
     protected: bool,
     result: Caches,
 ) -> Sequence[int]:
-    """Return the chunks in fastbins, sorted: long lists with numpy where it is there, else one by one."""
+    """Return the chunks in fastbins, sorted: long lists with numpy if available, else one by one."""
     few: set[int] = set()
     many = []
     for arena in arenas:
@@ -268,7 +268,7 @@ def _all_fast(
 def _fast_of(
     windows: WindowedMemory, arena: ArenaState, protected: bool, result: Caches, most: Optional[int]
 ) -> list[int]:
-    """Return the chunks in the fastbins of *arena*; raises _LongError where a list has more than *most*."""
+    """Return the chunks in the fastbins of *arena*; raises _LongError if a list has more than *most*."""
     found: list[list[int]] = []
     faults: list[list[Damage]] = []
     where = f"fastbin of arena {arena.number}"
@@ -292,7 +292,7 @@ def _chain(
     where: str,
     most: Optional[int] = None,
 ) -> list[int]:
-    """Return the chunks of a list from *chunk* on; a list that can't be is noted in *broken*.
+    """Return the chunks of a list from *chunk* on; an inconsistent list is recorded in *broken*.
 
     A fastbin points to chunks, a tcache to user memory 16 bytes on, where the link is in both.
     """
@@ -305,7 +305,7 @@ def _chain(
         try:
             if chunk in seen or chunk & 15 or chunk < 0:
                 raise MemoryUnreadable(chunk)
-            # The hot loop of a heap with millions of small free blocks: one look-up a block.
+            # The hot loop for a heap with millions of small free blocks: one look-up per block.
             window = loaded.get(link >> 16)
             value = window[(link & 0xFFFF) >> 3] if window else windows.word(link)
         except MemoryUnreadable:
@@ -323,7 +323,7 @@ def _chain(
 
 
 def _odd_size(windows: WindowedMemory, chunks: Sequence[int], size: int) -> int:
-    """Return the number of the first of *chunks* that isn't of *size*; their count where all are."""
+    """Return the index of the first of *chunks* that isn't of *size*; their count if all are."""
     for number, chunk in enumerate(chunks):
         window = windows.windows.get(chunk + 8 >> 16)
         head = window[(chunk + 8 & 0xFFFF) >> 3] if window else windows.word(chunk + 8)
@@ -333,7 +333,7 @@ def _odd_size(windows: WindowedMemory, chunks: Sequence[int], size: int) -> int:
 
 
 def _check_apart(tcached: list[int], fast: Sequence[int], broken: list[Damage]) -> None:
-    """Note a chunk that is in two lists."""
+    """Record a chunk that is in two lists."""
     ordered = sorted(tcached)
     twice = [chunk for chunk, following in zip(ordered, ordered[1:]) if chunk == following]
     for chunk in dict.fromkeys(tcached):

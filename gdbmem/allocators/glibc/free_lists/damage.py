@@ -1,4 +1,4 @@
-"""Contradictions in a heap: which chunk is the first that can't be as it is, and what stands beside it."""
+"""Inconsistencies in a heap: the first invalid chunk, and its neighbour."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 _MASK = (1 << 64) - 1
 _HOPS = 32
-_SEARCHED = 1 << 20  # bytes behind a broken size in which sound chunks are looked for
+_SEARCHED = 1 << 20  # bytes after a broken size in which intact chunks are searched for
 
 
 @dataclass(frozen=True)
 class Damage:
-    """One contradiction."""
+    """One inconsistency."""
 
     address: int
     arena: int
@@ -32,7 +32,7 @@ class Damage:
 
 
 def check_lists(memory: Memory, found: Found, arena: ArenaReading) -> list[Damage]:
-    """Return where the bins of *arena* and its free chunks, all of which were walked, contradict each other."""
+    """Return the inconsistencies between the bins of *arena* and its free chunks, all of which were walked."""
     state = arena.state
     if state.is_unused:
         return []
@@ -54,14 +54,14 @@ def check_lists(memory: Memory, found: Found, arena: ArenaReading) -> list[Damag
 
 
 def check_fastbins(memory: Memory, arena: ArenaReading, caches: Caches) -> list[Damage]:
-    """Return which fastbins of *arena* hold blocks of other sizes than theirs; all its chunks were walked.
+    """Return the fastbins of *arena* that contain blocks of wrong sizes; all its chunks were walked.
 
-    Long lists are followed without a look at the sizes.
+    Long lists are followed without checking the sizes.
     """
     number = arena.state.number
     if any(of == number for of, _ in caches.fastbin_faults):
         return []
-    difference: Counter[int] = Counter()  # size → blocks that its list lacks
+    difference: Counter[int] = Counter()  # size → blocks missing in its list
     for tally in arena.tallies:
         difference.update({size: states[FASTBIN] for size, states in tally.sizes.items() if states[FASTBIN]})
     lists = {
@@ -84,7 +84,7 @@ def check_fastbins(memory: Memory, arena: ArenaReading, caches: Caches) -> list[
 
 
 def is_fencepost(memory: Memory, address: int, end: int, *, in_further_arena: bool) -> bool:
-    """Tell whether malloc closed a piece of heap with the 16 bytes at *address*, or something wrote that size there.
+    """Tell whether the 16 bytes at *address* are malloc's fencepost, and not a size written by something else.
 
     Source: glibc malloc/malloc.c, sysmalloc.
     """
@@ -94,22 +94,22 @@ def is_fencepost(memory: Memory, address: int, end: int, *, in_further_arena: bo
         following = word_at(memory, address + 24)
     except MemoryUnreadable:
         return address + 16 == end
-    # Two of them end where the break did, or a third where the room was for it.
+    # Two of them end at the former break, followed by a third one if there was room.
     return following in (16, 17) and any((address + size) % 4096 == 0 for size in (32, 48))
 
 
 @dataclass(frozen=True)
 class Break:
-    """A size that leads nowhere."""
+    """A size that leads to no chunk."""
 
     address: int  # of the chunk whose size word was overwritten
-    sound: Optional[int]  # where sound chunks begin again
+    sound: Optional[int]  # where intact chunks begin again
 
 
 def find_break(memory: Memory, before: int, stopped_at: int, limit: int) -> Break:
-    """Return which size word is wrong: that of the chunk at *stopped_at*, or of the one *before* that led there.
+    """Return the wrong size word: that of the chunk at *stopped_at*, or of the one *before* that led there.
 
-    Where sound chunks begin inside of the one before, its size is too large.
+    If intact chunks begin inside the one before, its size is too large.
     """
     address = before + MIN_CHUNK
     stop = min(stopped_at + _SEARCHED, limit)

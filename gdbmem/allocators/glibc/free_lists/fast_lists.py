@@ -1,9 +1,9 @@
 """Following the long lists of fastbins with numpy: millions of blocks, linked in any order.
 
-A list can only be followed from its head, one block after the other. Here thousands of walkers begin at blocks of all
-the lists and go on side by side until each comes to where another one began; what leads from a head to its end is
-then put together from their ways. Blocks that look linked, and that no list leads to, are left out: an allocated block
-keeps the link that it had in a list until the program writes to it.
+A list can only be followed from its head, block by block. Here thousands of walkers start at blocks of all the lists
+and advance in parallel until each reaches the start of another one; the path from a head to its end is then composed
+of their segments. Blocks that look linked but are reached from no head are excluded: an allocated block keeps the link
+that it had in a list until the program overwrites it.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
 
 _LARGEST = 176  # of the chunks that mallopt(M_MXFAST) can have put into fastbins
 _WALKERS = 1 << 15
-_STEPS = 64  # between two looks at who has gone on for very long
+_STEPS = 64  # steps between two checks for very long paths
 _LONG = 64 * _STEPS
-_FENCEPOST = 48  # bytes at most at the end of a heap that was filled
+_FENCEPOST = 48  # bytes at most at the end of a full heap
 _WORD = 64  # units that share a row of slots
 _MOST_ROWS = 3 << 19  # 192 MiB of slots
 _SLOTS = 32  # in a row: no two chunks begin within two units
-_PIECE = 1 << 15  # slots at a time: what is computed on the way stays in the processor's cache
+_PIECE = 1 << 15  # slots at a time: intermediate results stay in the processor's cache
 _FLAGS = 3  # bits of a slot
 _NOWHERE, _END, _PARKED = 0, _SLOTS, _SLOTS + 1
 
 
 @dataclass(frozen=True)
 class BrokenList:
-    """Where a fastbin doesn't go on."""
+    """The place where a fastbin is broken."""
 
     bin: int
-    chunk: int  # the last one that leads to a chunk of the list; 0: already the bin itself doesn't
-    to: int  # the chunk after that, in which no link is that could be one, or that comes for the second time; 0: none
+    chunk: int  # the last chunk with a valid link; 0: the bin itself is invalid
+    to: int  # the chunk after that, whose link is invalid, or that occurs for the second time; 0: none
     is_circle: bool
 
     def text(self, head: int) -> str:
-        """Return how the list goes wrong, whose bin leads to *head*."""
+        """Describe the fault of the list whose bin points to *head*."""
         begin = f"from 0x{self.chunk:x} " if self.chunk else ""
         if self.is_circle:
             return f"{begin}to 0x{self.to:x}, where it was before"
@@ -65,9 +65,9 @@ class FastLists:
 
 
 def read_fast_lists(memory: Memory, arena: ArenaState, protected: bool) -> Optional[FastLists]:
-    """Follow the fastbins of *arena*; *protected*: links are xored with their place.
+    """Follow the fastbins of *arena*; *protected*: links are xored with their address.
 
-    None where the chunks don't lead from one end of the arena to the other without a break.
+    None if the chunks don't lead from one end of the arena to the other without a break.
     """
     import numpy as np  # 110 ms
 
@@ -91,12 +91,12 @@ def _link_of(memory: Memory, chunk: int, protected: bool) -> int:
 
 
 class _Nodes:
-    """The chunks that may be in a fastbin, each in a slot that its address gives it, and where its link leads.
+    """The chunks that may be in a fastbin, each in a slot determined by its address, with the target of its link.
 
-    Units of 16 bytes are counted through all regions, from row 2 on; unit 64 is the end of a list, as if a chunk began
-    there. Each 64 of them with a node among them have a row of slots; the first row is nobody's. A place is the number
-    of a slot and, as its lowest bit, which of the slot's two units is meant. A slot has the place that a node's link
-    leads to, and above that three flags: `begin` and `seen` are those of `_Ways`, `odd` says which unit the node is at.
+    Units of 16 bytes are numbered through all regions, from row 2 on; unit 64 is the end of a list, as if a chunk began
+    there. Each 64 units that contain a node have a row of slots; the first row is unused. A place is the number of a
+    slot and, as its lowest bit, one of the slot's two units. A slot contains the place that a node's link points to,
+    and above that three flags: `begin` and `seen` belong to `_Ways`, `odd` is the unit of the node.
     """
 
     def __init__(self, np: Any, regions: Sequence[HeapRegion]) -> None:
@@ -108,19 +108,19 @@ class _Nodes:
         count = 2 + int(words.sum())
         pieces = [np.zeros(8 * size, dtype=np.uint8) for size in words.tolist()]
         self.trails = [Trail(int(start), bits) for start, bits in zip(self.starts, pieces)]
-        # Of a heap that is not huge each word is a row: to look for one takes longer than all else.
+        # In a heap that is not huge each word is a row: searching for one would dominate the time.
         self.row_of = None if count <= _MOST_ROWS else np.zeros(count, dtype=np.uint32)
         self.rows = count
         if self.row_of is not None:
             self.row_of[1] = 1
             self.rows = 2
-        # Rows are taken as they are needed: what lies behind them costs no memory.
+        # Rows are allocated on demand: the untouched rest takes no memory.
         kind = np.uint32 if _WORD * count < 1 << 32 - _FLAGS else np.uint64
         self.slots = np.zeros(_SLOTS * count, dtype=kind)
         self.odd = 8 * self.slots.itemsize - _FLAGS
 
     def add_region(self, memory: Memory, number: int, protected: bool) -> bool:
-        """Add what may be in a fastbin in region *number*; False where not all of it can be walked."""
+        """Add the possible fastbin chunks in region *number*; False if not all of it can be walked."""
         region, trail = self.regions[number], self.trails[number]
         shift = _WORD * int(self.firsts[number]) - (trail.base >> 4)
         limit = min(region.limit, region.end - UNIT)
@@ -138,7 +138,7 @@ class _Nodes:
         return at_end == limit or (region.end - at_end <= _FENCEPOST and why_stopped(head) == FENCEPOST)
 
     def _add(self, units: Any, to: Any) -> None:
-        """Add the chunks at *units*, whose links lead to those at *to*."""
+        """Add the chunks at *units*, whose links point to those at *to*."""
         if self.row_of is not None and len(units):
             np, words = self.np, units >> 6
             low, high = int(words[0]), int(words[-1]) + 1
@@ -160,7 +160,7 @@ class _Nodes:
         return places
 
     def _units(self, addresses: Any) -> tuple[Any, Any]:
-        """Return which of *addresses* a chunk may be at, or are 0, and the units there."""
+        """Return which of *addresses* may be a chunk, or are 0, and their units."""
         np = self.np
         region = np.zeros(1, dtype=np.int64)
         if len(self.starts) > 1:
@@ -197,7 +197,7 @@ class _Nodes:
             )
 
     def follow(self, heads: Sequence[int]) -> FastLists:
-        """Return the nodes that *heads* lead to."""
+        """Return the nodes reached from *heads*."""
         np = self.np
         begins = self._begins(heads)
         ways = _Ways(np, self.slots, begins[begins > _END])
@@ -216,7 +216,7 @@ class _Nodes:
                     result.broken.append(BrokenList(number, self._address(at), led, is_circle=to != _NOWHERE))
         ways.forget_others(reached)
         members = self._members(ways.seen)
-        if sum(map(len, members)) != sum(result.counts.values()):  # other ways lead into the lists
+        if sum(map(len, members)) != sum(result.counts.values()):  # other paths lead into the lists
             ways.mark(reached)
             members = self._members(ways.seen)
         self.slots = ways.slots = None
@@ -224,7 +224,7 @@ class _Nodes:
         return result
 
     def _begins(self, heads: Sequence[int]) -> Any:
-        """Return the slots of *heads*: `_NOWHERE` where no node is."""
+        """Return the slots of *heads*: `_NOWHERE` if there is no node."""
         np = self.np
         which, units = self._units(np.array(heads, dtype=np.uint64).view(np.int64))
         places = self._places(units)
@@ -237,7 +237,7 @@ class _Nodes:
         return begins
 
     def _members(self, seen: Any) -> list[Any]:
-        """Return the places of the nodes whose slot has the flag *seen*, each piece's counted from its begin."""
+        """Return the places of the nodes whose slot has the flag *seen*, relative to the start of each piece."""
         np, pieces = self.np, []
         odd = self.slots.dtype.type(self.odd)
         for low in range(2 * _SLOTS, len(self.slots), _PIECE):
@@ -264,7 +264,7 @@ class _Nodes:
         return addresses.view(np.uint64)
 
     def _bases(self) -> Any:
-        """Return the address at which the units of each row begin."""
+        """Return the start address of each row."""
         region = self.np.searchsorted(self.firsts, self.words, side="right") - 1
         return self.starts[region] + (self.words - self.firsts[region]) * (_WORD * UNIT)
 
@@ -278,7 +278,7 @@ class _Nodes:
 
 
 def _linked(np: Any, memory: Memory, chunks: HeapChunks, protected: bool) -> tuple[Any, Any]:
-    """Return where those of *chunks* are, in units of 16 bytes, that fit into a fastbin, and the links in them."""
+    """Return the positions, in units of 16 bytes, of those *chunks* that fit into a fastbin, and their links."""
     at = chunks.at
     if int(chunks.sizes.max()) > _LARGEST // UNIT:
         at = at[chunks.sizes <= _LARGEST // UNIT]
@@ -292,9 +292,9 @@ def _linked(np: Any, memory: Memory, chunks: HeapChunks, protected: bool) -> tup
 
 
 class _Ways:
-    """The ways of many walkers, from where each began to where another one did.
+    """The paths of many walkers, from the start of each to the start of another one.
 
-    The highest bit of a slot says that somebody begins there, the next one that somebody stepped on it.
+    The highest bit of a slot is set if a walker starts there, the next one if a walker stepped on it.
     """
 
     def __init__(self, np: Any, slots: Any, heads: Any) -> None:
@@ -310,12 +310,12 @@ class _Ways:
         slots[begins] |= self.begin
         slots[_END] = self.begin
         slots[_PARKED] = _PARKED << 1
-        # begin → where its way ends (`_NOWHERE`: where no node is), by which node, how long
+        # start → the end of its path (`_NOWHERE`: not a node), the last node, the length
         self.onward: dict[int, tuple[int, int, int]] = {}
         self._walk(begins)
 
     def _walk(self, begins: Any) -> None:
-        """Go from *begins*, all at once, until each is where a way begins; who is there is parked."""
+        """Advance from *begins*, all at once, until each is at the start of a path; finished walkers are parked."""
         np, slots, one = self.np, self.slots, self.one
         here, links, steps, parked = begins, slots[begins], 0, 0
         while len(begins):
@@ -326,7 +326,7 @@ class _Ways:
             steps += 1
             places ^= links >> self.to_odd
             places &= one
-            links *= places ^ one  # 0 where the link leads to the slot's other unit
+            links *= places ^ one  # 0 if the link points to the slot's other unit
             arrived = np.flatnonzero(links - one >= self.begin - one)  # or it is 0
             if len(arrived):
                 ends = np.where(links[arrived] == 0, _NOWHERE, there[arrived])
@@ -345,7 +345,7 @@ class _Ways:
         self.onward.update(zip(begins.tolist(), zip(ends.tolist(), last.tolist(), repeat(steps))))
 
     def _cut(self, begins: Any, here: Any, links: Any, steps: int) -> tuple[Any, Any, Any]:
-        """End long ways where they have come to, and begin new ones there: a circle meets itself then."""
+        """End long paths at their current position, and start new ones there: a cycle then meets itself."""
         np = self.np
         left = np.flatnonzero(here != _PARKED)
         begins, here, links = begins[left], here[left], links[left]
@@ -354,9 +354,9 @@ class _Ways:
         return here[first], here[first], links[first] | self.begin
 
     def lead(self, begin: int, reached: list[int]) -> Optional[tuple[int, int]]:
-        """Add the begins of the ways from *begin* to the end of its list; return where it breaks, if it does.
+        """Add the starts of the paths from *begin* to the end of its list; return where it breaks, if it does.
 
-        That is a node, and the one before to which it leads back: `_NOWHERE` where it leads to no node.
+        That is a node, and the earlier one to which it leads back: `_NOWHERE` if it leads to no node.
         """
         seen = set(reached)
         at = begin
@@ -372,17 +372,17 @@ class _Ways:
         return None
 
     def forget_others(self, reached: list[int]) -> None:
-        """Take the flag of who was stepped on from the nodes on all ways but those that begin at *reached*."""
+        """Clear the `seen` flag of the nodes on all paths except those that start at *reached*."""
         self._flag(sorted(set(self.onward).difference(reached)), ~self.seen, self.link & self.seen)
 
     def mark(self, reached: list[int]) -> None:
-        """Leave the flag of who was stepped on to the nodes on the ways that begin at *reached*."""
+        """Keep the `seen` flag of the nodes on the paths that start at *reached*."""
         slots = self.slots
         slots &= ~self.seen
         self._flag(reached, ~self.seen, self.seen)
 
     def _flag(self, begins: list[int], kept: Any, added: Any) -> None:
-        """Keep the bits *kept* of the slots on the ways from *begins*, and set those *added*."""
+        """Keep the bits *kept* of the slots on the paths from *begins*, and set the bits *added*."""
         np, slots = self.np, self.slots
         here = np.array(begins, dtype=np.intp)
         left = np.array([self.onward[begin][2] for begin in begins], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Threads in the middle of malloc: the data that they were changing may contradict itself for the moment."""
+"""Threads in the middle of malloc, whose data may be temporarily inconsistent."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from gdbmem.linux.elf.headers import Image
 
 _FUNCTIONS = ("malloc", "free", "calloc", "realloc", "memalign", "malloc_trim", "malloc_info", "mallopt")
-_BEFORE, _AFTER = 0x5000, 0x1000  # functions of malloc.c that aren't exported stand before these, mostly
-_STACK = 0x1000  # bytes of a thread's stack that are searched for where a function returns to
+_BEFORE, _AFTER = 0x5000, 0x1000  # the non-exported functions of malloc.c are mostly before these
+_STACK = 0x1000  # bytes of a thread's stack that are searched for return addresses
 _ABORT_BYTES = 0x400
-# Above an address aarch64 may keep its signature (pointer authentication) on the stack.
+# On aarch64 the upper bits of an address on the stack may be its signature (pointer authentication).
 _ADDRESS = (1 << 48) - 1 if platform.machine() == "aarch64" else (1 << 64) - 1
 _NONE = 1 << 16  # no system call has a number so high: the kernel writes -1 for none
 _SYSCALL, _SVC = b"\x0f\x05", b"\x01\x00\x00\xd4"
@@ -31,9 +31,9 @@ _CALLS = {_SYSCALL: {9, 10, 11, 12, 25, 28, 157}, _SVC: {222, 226, 215, 214, 216
 
 
 def threads_inside(memory: Memory, image: Image, threads: Sequence[ThreadPointers]) -> int:
-    """Return how many *threads* run in malloc's code, or return to it; none that is aborting the process there.
+    """Return how many *threads* run in malloc's code, or return to it, except those aborting the process there.
 
-    A thread in a static program, where no symbol can be looked up, counts as inside when it runs in no system call.
+    In a static program without symbols a thread counts as inside if it is not in a system call.
     """
     known = exported(memory, image.start, image.bias, (*_FUNCTIONS, "abort"))
     abort = known.pop("abort", -_ABORT_BYTES)
@@ -52,9 +52,9 @@ def threads_inside(memory: Memory, image: Image, threads: Sequence[ThreadPointer
 
 
 def _may_change(memory: Memory, thread: ThreadPointers, below: Sequence[int]) -> bool:
-    """Tell whether *thread* can be in malloc, a return to which stands on its stack above the words *below*.
+    """Tell whether *thread* can be in malloc, given a return address into malloc on its stack above the words *below*.
 
-    That word may be left from an earlier call, in a frame of a function that waits for something else.
+    That word may be left over from an earlier call, in a frame of a function that waits for something else.
     """
     for instruction, numbers in _CALLS.items():
         known = 0 <= thread.system_call < _NONE and thread.system_call not in numbers

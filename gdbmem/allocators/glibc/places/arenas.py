@@ -1,4 +1,4 @@
-"""The arenas of a process and the regions of memory that their chunks lie in."""
+"""The arenas of a process and the regions of memory that contain their chunks."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gdbmem.model.memory import Memory, MemoryUnreadable, word_at, words_at
 from gdbmem.records import dataclass, field, replace
 
 _MOST_ARENAS = 100_000
-_HOPS = 64  # a chunk that this many others follow is believed to be one
+_HOPS = 64  # a chunk followed by this many others is accepted as one
 
 
 class HeapCorrupt(TargetError):  # noqa: N818  (what it says is the condition)
-    """The heap contradicts itself at an address."""
+    """The heap is inconsistent at an address."""
 
     def __init__(self, message: str) -> None:
         super().__init__(
@@ -30,10 +30,10 @@ class HeapCorrupt(TargetError):  # noqa: N818  (what it says is the condition)
 
 @dataclass(frozen=True)
 class HeapRegion:
-    """Memory that holds one arena's chunks end to end."""
+    """Memory that contains one arena's chunks end to end."""
 
     start: int  # the first chunk
-    limit: int  # the top chunk; the end of the region where it has none
+    limit: int  # the top chunk; the end of the region if it has none
     end: int
     overhead_start: int  # malloc's own structures before the first chunk begin here
 
@@ -44,7 +44,7 @@ class HeapRegion:
 
 @dataclass
 class ArenaState:
-    """One arena as its malloc_state says."""
+    """One arena according to its malloc_state."""
 
     number: int  # 0 is the main arena
     address: int
@@ -54,7 +54,7 @@ class ArenaState:
     locked: bool
     fastbins: Sequence[int]
     regions: list[HeapRegion] = field(default_factory=list)
-    unfound_bytes: int = 0  # in pieces that malloc counts, and that were not found
+    unfound_bytes: int = 0  # in pieces that malloc counts and that were not found
 
     @property
     def is_main(self) -> bool:
@@ -68,7 +68,7 @@ class ArenaState:
 def read_arenas(
     memory: Memory, found: Found, parameters: Optional[Parameters], mappings: Sequence[Mapping]
 ) -> list[ArenaState]:
-    """Return every arena, the main one first; raises HeapCorrupt where their chain is broken."""
+    """Return every arena, the main one first; raises HeapCorrupt if their chain is broken."""
     arenas: list[ArenaState] = []
     address = found.main_arena
     while True:
@@ -157,9 +157,9 @@ def _heap_regions(memory: Memory, found: Found, arena: ArenaState, heap_size: in
 
 
 def resume(memory: Memory, start: int, limit: int, end: int) -> Optional[int]:
-    """Return where chunks begin again after a fencepost; None where nothing between looks like one.
+    """Return where chunks begin again after a fencepost; None if there are none.
 
-    The program called sbrk itself: its bytes lie between two pieces of the main arena.
+    The program itself called sbrk: that memory is between two pieces of the main arena.
     """
     address = (start + 15) & ~15
     step = 1 << 20

@@ -1,6 +1,6 @@
-"""The layout of glibc malloc's structures: from debug information, or as known of releases.
+"""The layout of glibc malloc's structures: from debug information, or from a table of releases.
 
-A layout from the table is only a candidate: `locate` believes it when the heap itself agrees.
+A layout from the table is only a candidate: `locate` accepts it if it matches the heap.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class LibcFacts:
 
 
 def parse_ptype(text: str) -> Optional[Struct]:
-    """Return the structure that gdb's ``ptype /o`` printed; None where it knew none."""
+    """Parse the structure printed by gdb's ``ptype /o``; None if gdb knew none."""
     total = _TOTAL.search(text)
     offsets: dict[str, int] = {}
     for match in _FIELD.finditer(text):

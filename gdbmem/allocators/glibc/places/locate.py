@@ -1,4 +1,4 @@
-"""Finding glibc's malloc in a process: main_arena and mp_, by symbol or by what they look like."""
+"""Finding glibc's malloc in a process: main_arena and mp_, by symbol or by their contents."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from gdbmem.model.memory import Memory, MemoryUnreadable, word_at, words_at
 from gdbmem.records import dataclass
 
 _BINS = 127  # pairs of pointers in malloc_state.bins
-_MOST_ODD = 2  # bins that a thread in malloc may have left half changed
-_HEAP_STEP, _HEAP_INFO = 1 << 20, 0x100  # further arenas stand at the begin of a heap, behind its description
+_MOST_ODD = 2  # bins that a thread in malloc may have changed in part
+_HEAP_STEP, _HEAP_INFO = 1 << 20, 0x100  # further arenas are at the start of a heap, after its description
 _MOST_ARENAS = 100_000
 _FIRST_CHUNKS = 16
 HEAP_MAX = 64 << 20  # heaps of further arenas are aligned to this
@@ -29,7 +29,7 @@ HEAP_MAX = 64 << 20  # heaps of further arenas are aligned to this
 
 @dataclass(frozen=True)
 class Found:
-    """Where malloc's variables are in this process."""
+    """Addresses of malloc's variables in this process."""
 
     main_arena: int
     layout: MallocLayout
@@ -40,7 +40,7 @@ class Found:
 def locate(
     memory: Memory, mappings: Sequence[Mapping], data: Sequence[tuple[int, int]], bias: int, facts: LibcFacts
 ) -> Optional[Found]:
-    """Return where malloc's state is; None where there is none that agrees with the heap.
+    """Return the location of malloc's state; None if none matches the heap.
 
     *data* are the writable ranges of the object that malloc is part of, loaded at *bias*.
     """
@@ -57,7 +57,7 @@ def locate(
 
 
 def state_is_sound(memory: Memory, mappings: Sequence[Mapping], state: int, struct: Struct) -> bool:
-    """Tell whether a malloc_state at *state* agrees with itself and with the heap."""
+    """Tell whether a malloc_state at *state* is consistent with itself and with the heap."""
     try:
         raw = memory.read(state, struct.size)
     except MemoryUnreadable:
@@ -88,7 +88,7 @@ def state_is_sound(memory: Memory, mappings: Sequence[Mapping], state: int, stru
 
 
 def _comes_round(memory: Memory, state: int, following: int, offset: int) -> bool:
-    """Whether the ring of arenas leads back: what tells one release's layout from another's best."""
+    """Tell whether the ring of arenas is closed, the best test to distinguish the layouts of releases."""
     for _ in range(_MOST_ARENAS):
         if following == state:
             return True
@@ -102,7 +102,7 @@ def _comes_round(memory: Memory, state: int, following: int, offset: int) -> boo
 
 
 def _end_of_run(mappings: Sequence[Mapping], home: Mapping) -> int:
-    """Return where the memory that begins with *home* ends: mappings that touch count as one."""
+    """Return the end of the memory that begins with *home*: adjacent mappings count as one."""
     end = home.end
     for mapping in mappings:
         if mapping.start == end and mapping.is_anonymous:
@@ -111,7 +111,7 @@ def _end_of_run(mappings: Sequence[Mapping], home: Mapping) -> int:
 
 
 def _candidates(memory: Memory, start: int, end: int) -> Iterator[tuple[int, Struct]]:
-    """Yield where a main arena may be: its word `next` points to itself, or to an arena at the begin of a heap."""
+    """Yield possible main arenas: the word `next` points to itself, or to an arena at the start of a heap."""
     try:
         words = memoryview(memory.read(start, (end - start) & -8)).cast("Q")
     except MemoryUnreadable:
@@ -134,7 +134,7 @@ def _candidates(memory: Memory, start: int, end: int) -> Iterator[tuple[int, Str
 
 
 def _has_bins(memory: Memory, state: int, struct: Struct) -> bool:
-    """Tell whether the bins of a malloc_state at *state* are rings, all but those that are being changed."""
+    """Tell whether the bins of a malloc_state at *state* are rings, except those being changed."""
     first = state + struct["bins"]
     try:
         heads = words_at(memory, first, 2 * _BINS)
@@ -185,7 +185,7 @@ def _parameter_candidates(
 
 
 def _begins(memory: Memory, address: int, heap: Mapping) -> bool:
-    """Tell whether the chunks of *heap* may begin at *address*: the first few have sizes that can be."""
+    """Tell whether the chunks of *heap* may begin at *address*: the first few have possible sizes."""
     chunk = (address + 15) & ~15
     try:
         word = word_at(memory, chunk + 8)
@@ -226,7 +226,7 @@ def _parameters_are_sound(memory: Memory, address: int, struct: Struct) -> bool:
 
 @dataclass(frozen=True)
 class Parameters:
-    """The figures of mp_ that the ledger needs; bytes where not a count."""
+    """The fields of mp_ that the ledger needs; bytes unless a count."""
 
     mmapped_chunks: int
     mmapped_bytes: int
@@ -239,7 +239,7 @@ class Parameters:
 
 
 def read_parameters(memory: Memory, found: Found) -> Optional[Parameters]:
-    """Return mp_'s figures; None where it wasn't found."""
+    """Return mp_'s fields; None if it wasn't found."""
     if found.parameters is None:
         return None
     struct = found.layout.parameters

@@ -1,4 +1,4 @@
-"""Chunks that malloc took straight from mmap. No list leads to them: they are recognised by their header."""
+"""Chunks that malloc mapped individually. They are in no list, so they are recognised by their header."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gdbmem.model.memory import Memory, MemoryUnreadable
 from gdbmem.records import dataclass
 
 PAGE = 4096
-# Where the header of a block with an alignment of its own may be on its first page.
+# Possible offsets of the header of an aligned block on its first page.
 _OFFSETS = (0, 16, 48, 112, 240, 496, 1008, 2032, 4080)
 
 
@@ -26,7 +26,7 @@ def find_mmapped(
 ) -> list[MmappedChunk]:
     """Return the mmapped chunks in *areas* (unclaimed anonymous memory), *count* of *total_bytes* by mp_.
 
-    The search ends when the count is reached; what is found beyond it would be a false likeness.
+    The search ends when the count is reached; any further match would be false.
     """
     found: list[MmappedChunk] = []
     held = 0
@@ -52,8 +52,8 @@ def _chunk_at(memory: Memory, page: int, end: int) -> MmappedChunk | None:
         before, size = words[offset >> 3], words[(offset >> 3) + 1]
         if size & 7 != IS_MMAPPED or before != offset:
             continue
-        # What lies before an aligned block belongs to its pages too. Since glibc 2.43 the size leaves the
-        # chunk's own header out.
+        # The memory before an aligned block belongs to its pages, too. Since glibc 2.43 the size excludes the
+        # chunk's own header.
         for header in (0, CHUNK_HEADER):
             stop = page + before + (size & ~7) + header
             if stop % PAGE == 0 and page + offset + 32 <= stop <= end:

@@ -1,7 +1,7 @@
-"""The pieces of a main arena that lie apart: malloc takes memory from mmap where the break can't grow.
+"""Non-contiguous pieces of a main arena: malloc uses mmap when the break can't grow.
 
-Something else is mapped behind the break, or a tunable (glibc.malloc.hugetlb=2) keeps malloc from sbrk. Nothing
-lists the pieces. Each begins at a page, and its chunks lead to the top chunk or to the fencepost at its end.
+Something else is mapped after the break, or a tunable (glibc.malloc.hugetlb=2) keeps malloc from using sbrk. There is
+no list of the pieces. Each begins at a page, and its chunks lead to the top chunk or to the fencepost at its end.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ _PAGE = 4096
 
 
 def writable_areas(mappings: Sequence[Mapping]) -> list[tuple[int, int]]:
-    """Return the writable memory of *mappings*; what touches is one area, whatever flags its mappings have."""
+    """Return the writable memory of *mappings*; adjacent mappings form one area, whatever their flags."""
     return Ranges((m.start, m.end) for m in mappings if "w" in m.permissions).items
 
 
 def area_of(mappings: Sequence[Mapping], address: int) -> Optional[tuple[int, int]]:
-    """Return the writable memory without a gap that *address* lies in."""
+    """Return the contiguous writable memory that contains *address*."""
     areas = writable_areas(mappings)
     return next((area for area in areas if area[0] <= address < area[1]), None)
 
 
 def find_pieces(memory: Memory, mappings: Sequence[Mapping], top: int, top_end: int) -> list[tuple[int, int]]:
-    """Return where each piece outside the break begins and ends; the one of the *top* chunk comes last."""
+    """Return start and end of each piece outside the break, that of the *top* chunk last."""
     windows = WindowedMemory(memory)
     found: list[tuple[int, int]] = []
     for low, high in writable_areas([m for m in mappings if m.is_anonymous and not m.name.startswith("[")]):
@@ -47,7 +47,7 @@ def _pieces(
             before, head = windows.word(address), windows.word(address + 8)
             size = head & ~7
             if head & 15 == IS_MMAPPED and not before and size % _PAGE == 0 and size:
-                further = address + size  # a block of its own: what it holds is the program's
+                further = address + size  # an individually mapped block: its contents are the program's
             elif head & 15 == PREV_INUSE and size >= MIN_CHUNK:
                 end = _end_of(windows, address, high, top, top_end)
                 if end is not None:
@@ -59,11 +59,11 @@ def _pieces(
 
 
 def _end_of(windows: WindowedMemory, address: int, high: int, top: int, top_end: int) -> Optional[int]:
-    """Return the end of the piece whose chunks begin at *address*; None where they lead to none."""
+    """Return the end of the piece whose chunks begin at *address*; None if they lead to none."""
     while address != top:
         head = windows.word(address + 8)
         size = head & ~7
-        if size == 16:  # the fencepost: two chunks, and a third where that much room was left
+        if size == 16:  # the fencepost: two chunks, and a third if there was room for it
             return next((end for end in (address + 32, address + 48) if end % _PAGE == 0), None)
         if size < MIN_CHUNK or head & (8 | IS_MMAPPED | NON_MAIN_ARENA) or address + size >= high:
             return None

@@ -1,7 +1,7 @@
-"""Finding libc's thread-local variables: at one distance from every thread's pointer, listed in its DTV.
+"""Finding libc's thread-local variables: at the same distance from every thread pointer, listed in the DTV.
 
-The distance is the program's own thread-local memory away, which may be megabytes. Each thread's DTV says where the
-block of each module begins. Source: glibc sysdeps/generic/dl-dtv.h, sysdeps/x86_64/nptl/tls.h, elf/dl-tls.c.
+The program's own thread-local memory, which may be megabytes, is in between. Each thread's DTV has the start of the
+block of each module. Source: glibc sysdeps/generic/dl-dtv.h, sysdeps/x86_64/nptl/tls.h, elf/dl-tls.c.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ _MOST_MODULES = 4096
 _FARTHEST = 1 << 30
 _PAGE = 4096
 _ZEROS = bytes(_PAGE)
-_NEAR = (-_PAGE, _PAGE)  # where a thread's DTV can't be read
-_UNKNOWN_BYTES = 1 << 10  # of a libc's own block whose size isn't known
+_NEAR = (-_PAGE, _PAGE)  # if a thread's DTV can't be read
+_UNKNOWN_BYTES = 1 << 10  # of libc's own block if its size is unknown
 
 
 def static_blocks(memory: Memory, pointers: Sequence[int], size: int = 0) -> list[tuple[int, int]]:
-    """Return where blocks of *size* bytes may begin and end, from any of the thread pointers *pointers*.
+    """Return possible starts and ends of blocks of *size* bytes, relative to each of the thread pointers *pointers*.
 
-    These are the blocks that every thread has at the same distance; around the pointer where no DTV is readable.
+    These are the blocks at the same distance in every thread; the memory around the pointer if no DTV is readable.
     """
     common: set[int] = set()
     for number, pointer in enumerate(pointers[:4]):
@@ -48,13 +48,13 @@ def _distances(memory: Memory, pointer: int) -> Iterator[int]:
 
 @dataclass
 class ThreadVariables:
-    """The words where libc's thread-local variables may be, of many threads."""
+    """The words of many threads that may be libc's thread-local variables."""
 
     blocks: dict[int, dict[int, memoryview]] = field(default_factory=dict)  # tid → distance → words
 
     @classmethod
     def read(cls, memory: Memory, pointers: dict[int, int], size: int) -> ThreadVariables:
-        """Read them; *pointers* are the threads' by tid, *size* the bytes of libc's thread-local variables."""
+        """Read them; *pointers* are the thread pointers by tid, *size* the bytes of libc's thread-local variables."""
         ranges = static_blocks(memory, list(pointers.values()), size)
         result = cls()
         for tid, pointer in pointers.items():
@@ -66,7 +66,7 @@ class ThreadVariables:
         return result
 
     def columns(self) -> Iterator[dict[int, int]]:
-        """Yield tid → word for each variable that holds a pointer in one thread at least."""
+        """Yield tid → word for each variable that is a pointer in at least one thread."""
         wanted: dict[tuple[int, int], None] = {}
         for blocks in self.blocks.values():
             for start, words in blocks.items():
@@ -80,7 +80,7 @@ class ThreadVariables:
 
 
 def _readable(memory: Memory, pointer: int, start: int, end: int) -> dict[int, memoryview]:
-    """Return distance → words of what can be read between *start* and *end* from *pointer*, by pages if need be."""
+    """Return distance → words of the readable memory from *start* to *end* of *pointer*, if necessary by pages."""
     try:
         return {start: memoryview(memory.read(pointer + start, end - start & -8)).cast("Q")}
     except MemoryUnreadable:

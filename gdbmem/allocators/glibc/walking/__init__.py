@@ -1,1 +1,1 @@
-"""Walking the chunks of a heap, and what is summed on the way."""
+"""Walking the chunks of a heap, and the sums computed on the way."""

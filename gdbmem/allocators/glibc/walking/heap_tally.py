@@ -13,10 +13,10 @@ from gdbmem.records import dataclass, field
 if TYPE_CHECKING:
     from gdbmem.allocators.glibc.walking.trails import Trail
 
-PAGE = 4096  # what is added up by itself; the kernel's pages may be larger
+PAGE = 4096  # granularity of the sums; the kernel's pages may be larger
 LIVE, FREE, TCACHE, FASTBIN = range(4)
 STATES = 4
-HEADER = 8  # bytes of a live chunk that malloc keeps for itself
+HEADER = 8  # malloc's overhead per live chunk, bytes
 # malloc_trim leaves the first bytes of a free chunk alone: sizeof (struct malloc_chunk).
 TRIM_KEEPS = 48
 _MOST_ODD = 64
@@ -25,10 +25,10 @@ ENDED, FENCEPOST, CORRUPT = "ended", "fencepost", "corrupt"
 
 
 def why_stopped(head: int) -> str:
-    """Return why no chunk begins at the size word *head*, which is too small for one.
+    """Return why there is no chunk at the size word *head*, which is too small.
 
-    A fencepost closes a piece of heap that could not grow: 16 bytes, then 16 or 0 bytes in use. Its own flag says
-    whether the chunk before it is in use, and the rest of the piece, which malloc frees there, need not be.
+    A fencepost ends a piece of heap that could not grow: 16 bytes, then 16 or 0 bytes in use. Its own flag tells
+    whether the chunk before it is in use; that is the rest of the piece, which malloc may have freed.
     """
     return FENCEPOST if head & ~7 == 16 or head & ~6 == 1 else CORRUPT
 
@@ -59,23 +59,23 @@ class HeapTally:
     start: int
     end: int
     pages: array[int] = field(init=False)  # 4 figures a page: bytes of each state
-    headers: array[int] = field(init=False)  # a page: live chunks that begin on it
-    reached: bytearray = field(init=False)  # a page: whether a live chunk from before reaches into it
+    headers: array[int] = field(init=False)  # per page: live chunks that begin on it
+    reached: bytearray = field(init=False)  # per page: whether a live chunk from before reaches into it
     chunks: list[int] = field(default_factory=lambda: [0] * STATES)
     bytes: list[int] = field(default_factory=lambda: [0] * STATES)
     sizes: dict[int, list[int]] = field(default_factory=dict)  # size → chunks of each state
     pinned: dict[int, float] = field(default_factory=dict)  # size of live chunks → free bytes beside them
     runs: list[tuple[int, int]] = field(default_factory=list)  # neighbouring free chunks, pages among them
-    pending: int = 0  # start of the free run that the walk is in; 0: in none
+    pending: int = 0  # start of the current free run of the walk; 0: none
     last: int = 0  # the chunk before the one where the walk ended
     stopped_at: int = 0
     stopped_why: str = ""
     beside_end: list[int] = field(
         default_factory=list
     )  # sizes of live chunks on the page where the walk ended
-    strays: int = 0  # cached chunks that the walk did not come by
+    strays: int = 0  # cached chunks that the walk did not encounter
     in_further_arena: bool = False
-    odd: dict[int, str] = field(default_factory=dict)  # chunk → what of it contradicts its neighbours
+    odd: dict[int, str] = field(default_factory=dict)  # chunk → its inconsistencies with its neighbours
     link_sum: int = 0  # over the links of free chunks: see `linksums`
 
     def __post_init__(self) -> None:
@@ -86,7 +86,7 @@ class HeapTally:
         self.reached = bytearray(count)
 
     def note_odd(self, address: int, why: str) -> None:
-        """Keep that the chunk at *address* contradicts its neighbours; the first ones, not all of a million."""
+        """Record that the chunk at *address* is inconsistent with its neighbours; only the first ones are kept."""
         if len(self.odd) < _MOST_ODD:
             self.odd.setdefault(address, why)
 
@@ -113,7 +113,7 @@ class HeapTally:
         return self.pages[STATES * page + FREE] / sharing if sharing else 0.0
 
     def end_run(self, end: int) -> None:
-        """The free run that began at `pending` ends at *end*: kept when pages fit inside it."""
+        """End the free run that began at `pending` at *end*; it is kept if whole pages fit inside."""
         if self.pending and has_pages(self.pending, end):
             self.runs.append((self.pending, end))
         self.pending = 0
@@ -154,7 +154,7 @@ def has_pages(start: int, end: int) -> bool:
 
 
 def trim_range(start: int, end: int) -> tuple[int, int]:
-    """Return the pages that malloc_trim gives back of a free chunk ``[start, end)``.
+    """Return the pages of a free chunk ``[start, end)`` that malloc_trim returns.
 
     Source: glibc malloc/malloc.c, mtrim.
     """

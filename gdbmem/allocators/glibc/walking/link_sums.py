@@ -1,8 +1,8 @@
 """Checking each chunk against its neighbours, and free chunks' links by a sum, while a heap is walked.
 
-A free chunk c stands in a ring: c.fd.bk is c. Of all chunks and heads of bins the pairs (c, c.fd) are then the pairs
-(c.bk, c), in another order, so that a sum over a mix of each is the same: one pass, however many there are. Only
-where the sums differ are the rings followed one by one (`bins`).
+A free chunk c is in a ring: c.fd.bk is c. For all chunks and heads of bins the pairs (c, c.fd) are then the pairs
+(c.bk, c) in another order, so that the sums of a hash of each pair are equal: one pass, however many there are. Only
+if the sums differ are the rings followed one by one (`bins`).
 Source: glibc malloc/malloc.c, struct malloc_chunk, unlink_chunk, _int_malloc.
 """
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 _MASK = (1 << 64) - 1
 _FIRST, _SECOND, _THIRD = 0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
-LARGE = 1024  # from here on chunks of one size in a bin have a ring of their own
-_NAMED = 8  # odd chunks that are kept of one region
+LARGE = 1024  # from here on chunks of one size in a bin have a separate ring
+_NAMED = 8  # inconsistent chunks recorded per region
 
 
 def mix(first: int, second: int) -> int:
-    """Return a number that two pairs of words share by accident only."""
+    """Return a hash of a pair of words."""
     mixed = (first * _FIRST & _MASK) ^ (second * _SECOND & _MASK)
     return (mixed ^ mixed >> 29) * _THIRD & _MASK
 
 
 def link_difference(address: int, forward: int, backward: int) -> int:
-    """Return what a member of a ring adds to the sum, which is 0 (mod 2^64) over whole rings."""
+    """Return the contribution of a member of a ring to the sum, which is 0 (mod 2^64) over whole rings."""
     return (mix(address, forward) - mix(backward, address)) & _MASK
 
 
 def check_chunk(tally: HeapTally, address: int, head: int, *, in_use: bool, is_last: bool) -> None:
-    """Note the chunk at *address* where its flags can't be."""
+    """Record the chunk at *address* if its flags are impossible."""
     if head & IS_MMAPPED:
         tally.note_odd(address, _MMAPPED)
     elif bool(head & NON_MAIN_ARENA) != (tally.in_further_arena and in_use) and not is_last:
@@ -81,7 +81,7 @@ class LinkSums:
         inner = len(free) if int(at[-1]) + 2 < chunks.count else len(free) - 1
         if inner and int(at[inner - 1] + sizes[inner - 1]) >= chunks.count:
             inner -= 1
-        for number in range(inner, len(free)):  # the last chunk reaches out of what was read
+        for number in range(inner, len(free)):  # the last chunk extends beyond the data read
             check_free(self.memory, self.tally, base + 16 * int(at[number]), 16 * int(sizes[number]))
         at, sizes = at[:inner], sizes[:inner]
         words = chunks.words

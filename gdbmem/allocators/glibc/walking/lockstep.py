@@ -1,10 +1,10 @@
 """Walking a heap with numpy: many walkers side by side over one block, every seam verified.
 
-A chunk's place is known only from the one before it. Here hundreds of walkers begin at places that look
-like chunks, each in a segment of its own, and walk in lockstep; each must land where the next one began.
-Where one doesn't, the next one was wrong: it walks again from where the true chain comes in, until all agree.
-The result is that of `walk`. What the walkers touch fits a processor's second-level cache: the heap is read in
-pieces that are gone over once, and a step of all walkers over a block is one gather.
+The address of a chunk is known only from the one before it. Here hundreds of walkers start at addresses that look
+like chunks, each in its own segment, and walk in lockstep; each must arrive at the start of the next one.
+If it doesn't, the next one was wrong: it walks again from where the true chain enters its segment, until all agree.
+The result is that of `walk`. The working set of the walkers fits into a processor's second-level cache: the heap is
+read in pieces that are processed once, and a step of all walkers over a block is one gather.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 BLOCK = 1 << 21
 _PIECE = 1 << 14  # units read at once
 _SPACING = 256  # units from one walker to the next
-_NEAR = 8  # so many units are looked at for a chunk where a walker might begin
-_SAMPLE = 32  # chunks that are looked at before all of a block are
-_WARM_UP = 8  # steps that a walker takes before it begins: wrong chains soon run into the true one
-_OUTSIZE = 32  # so many times the mean of the block before
+_NEAR = 8  # units examined for a chunk where a walker could start
+_SAMPLE = 32  # chunks examined before all of a block are
+_WARM_UP = 8  # warm-up steps of a walker: wrong chains soon join the true one
+_OUTSIZE = 32  # factor on the mean of the previous block
 _STEPS = 160  # below 256: they are counted in bytes
-_CHECK_EVERY = 4  # steps; asking whether all have arrived costs more than a step
-_STUCK = 1 << 60  # where a walker ends that met a size which can't be
+_CHECK_EVERY = 4  # steps between two tests whether all have arrived, which cost more than a step
+_STUCK = 1 << 60  # the end of a walker at an impossible size
 _BEYOND = 1 << 61
 
 
 def walk(memory: Memory, tally: HeapTally, limit: int, cached: Cached, *, block_bytes: int = BLOCK) -> None:
-    """Do what `walk.walk` does, in numpy."""
+    """The same as `walk.walk`, in numpy."""
     import numpy as np  # 110 ms
 
     sums = PageSums(np, tally, cached, LinkSums(np, tally, memory))
@@ -70,7 +70,7 @@ def follow_chunks(
 ) -> Iterator[HeapChunks]:
     """Yield the chunks from *address* to *limit*, where 16 bytes must be readable, block by block.
 
-    Ends before *limit*, at the end of the last ones, where a size can't be.
+    Ends before *limit* at an impossible size.
     """
     import numpy as np  # 110 ms
 
@@ -88,26 +88,26 @@ def follow_chunks(
 
 
 class _Chain:
-    """The walkers over one block, and the arrays that they use again for the next one.
+    """The walkers over one block, and the arrays that they reuse for the next one.
 
-    Unit u of a block is the chunk at ``base + 16 u``. Each walker goes from its entry to that of the next one.
+    Unit u of a block is the chunk at ``base + 16 u``. Each walker goes from its start to that of the next one.
     """
 
     def __init__(self, np: Any, units: int) -> None:
         self.np = np
         self.words: Words = np.empty(2 * units, dtype=np.uint64)
-        room = units + _SPACING  # so that what is looked at from a walker's distance to the next is there
+        room = units + _SPACING  # padding for accesses between a walker and the next
         self.index: Units = np.arange(room, dtype=np.int64)
         self.following: Units = np.zeros(room, dtype=np.int64)
         self.all_flags: Flags = np.zeros(room, dtype=np.uint8)
         self.rows: Units = np.empty((_STEPS + 1, room // _SPACING + 1), dtype=np.int64)
         self.usual = 0  # steps until all walkers of the last block had arrived
-        self.likely = units  # no more units than a chunk has that a walker may begin at
+        self.likely = units  # largest chunk, in units, at which a walker may start
 
     def load(self, memory: Memory, base: int, count: int) -> None:
-        """Read the *count* units at *base*; keep of each where the next chunk is, if it is one, and its flags.
+        """Read the *count* units at *base*; store for each its flags and the position of the next chunk, if it is one.
 
-        What is read is done with while the processor has it at hand: going over it again takes longer than all else.
+        The data is processed while it is in the processor's cache: another pass over it would dominate the time.
         """
         np = self.np
         self.follows, self.flags = self.following[: count + 1], self.all_flags[:count]
@@ -119,16 +119,16 @@ class _Chain:
             np.right_shift(words[1::2], 4, out=follows.view(np.uint64))
             follows += self.index[here]
             self.flags[here] = words.view(np.uint8)[8::16]
-        self.follows[-1] = _BEYOND  # who has left the block stays outside
+        self.follows[-1] = _BEYOND  # walkers that have left the block stay outside
 
     def head(self, unit: int) -> int:
         """Return the size word at *unit*."""
         return (int(self.follows[unit]) - unit) << 4 | int(self.flags[unit]) & 15
 
     def follow(self, first: int, limit: int) -> tuple[Units, Units, Flags, int]:
-        """Return the units where chunks begin, from *first* on, their sizes, flags, and where it goes on.
+        """Return the units where chunks begin, from *first* on, their sizes, flags, and where the chain continues.
 
-        That is where it is stuck if it is before the end. The chunk at *limit* (top) belongs to nobody's walk.
+        The chain is broken there if that is before the end. The chunk at *limit* (top) is not part of the walk.
         """
         np = self.np
         self.stop = min(len(self.flags), limit)
@@ -138,7 +138,9 @@ class _Chain:
         self.entries = self._warmed_up(first, self._guess(first, min(limit, self.likely)))
         self.exits: Units = np.empty_like(self.entries)
         self.alive = np.ones(len(self.entries), dtype=bool)
-        self.paths: list[tuple[Units, Any, Units]] = []  # where walkers stepped, which of it counts, and who
+        self.paths: list[
+            tuple[Units, Any, Units]
+        ] = []  # units that walkers stepped on, which of them count, and by which walker
         everyone = self.index[: len(self.entries)]
         self._run(everyone, self.entries, np.append(self.entries[1:], self.stop), self.rows)
         self._settle()
@@ -147,11 +149,11 @@ class _Chain:
         return self._checked(at, limit)
 
     def _equal(self, first: int) -> Optional[Units]:
-        """Return the units where chunks begin if all are as large as the one at *first*: nobody need walk then."""
+        """Return the units where chunks begin if all are as large as the one at *first*, without a walk."""
         size = int(self.follows[first]) - first
         if size < 2:
             return None
-        # Most heaps show by the first few that it isn't so.
+        # In most heaps the first few show that they are not.
         for stop in (min(first + _SAMPLE * size, self.stop), self.stop):
             at, follows = self.index[first:stop:size], self.follows[first:stop:size]
             if (follows - at != size).any():
@@ -159,9 +161,9 @@ class _Chain:
         return at
 
     def _guess(self, first: int, limit: int) -> Units:
-        """Return where beyond *first*, at places a little apart, chunks seem to begin."""
+        """Return units beyond *first*, spaced apart, where chunks seem to begin."""
         np = self.np
-        begin = first + _SPACING - 2 * _WARM_UP  # so that walkers over small chunks are evenly apart
+        begin = first + _SPACING - 2 * _WARM_UP  # so that walkers over small chunks are evenly spaced
         if begin + _NEAR > self.stop:
             return self.index[:0]
         every = slice(begin, begin + ((self.stop - _NEAR - begin) // _SPACING + 1) * _SPACING)
@@ -177,23 +179,23 @@ class _Chain:
         return guesses
 
     def _warmed_up(self, first: int, guesses: Units) -> Units:
-        """Return *first*, and where chains from *guesses* have come to after some steps, in order.
+        """Return *first*, and the positions of chains from *guesses* after some steps, in order.
 
-        Freed neighbours become one chunk, in which the size words of the old ones still stand. A chain from such a
-        word comes back to the true one within some steps: a walker that begins there needn't be corrected.
+        Adjacent free chunks are merged, and the size words of the old ones remain inside. A chain from such a word
+        joins the true one within some steps: a walker that starts there needn't be corrected.
         """
         np = self.np
         take = self.follows.take
         for _ in range(_WARM_UP if len(guesses) else 0):
             guesses = take(guesses, mode="clip")
-        # Those that have left the block, or are stuck, were wrong.
+        # Those that have left the block, or are stuck, were false.
         guesses = guesses[(guesses < self.stop) & (take(guesses, mode="clip") > guesses)]
         later = np.minimum.accumulate(guesses[::-1])[::-1]
         entries: Units = np.concatenate(([first], guesses[:-1][guesses[:-1] < later[1:]], guesses[-1:]))
         return entries
 
     def _run(self, walkers: Units, here: Units, ends: Units, rows: Optional[Units] = None) -> None:
-        """Have *walkers* go from *here* on until all are at *ends* or beyond, at first through *rows*."""
+        """Advance *walkers* from *here* until all are at *ends* or beyond, at first through *rows*."""
         np = self.np
         while len(walkers):
             expected = 0 if rows is None else self.usual
@@ -219,7 +221,7 @@ class _Chain:
             walkers, here, ends = walkers[onward], exits[onward], ends[onward]
 
     def _step(self, places: Units, ends: Units, expected: int) -> int:
-        """Fill *places*, row by row, until all are at *ends*; return the last row. It is *expected* so far."""
+        """Fill *places*, row by row, until all are at *ends*; return the last row, which is *expected* there."""
         take = self.follows.take
         check = max(min(expected, _STEPS), 1)
         before = places[0]
@@ -234,7 +236,7 @@ class _Chain:
         return step
 
     def _settle(self) -> None:
-        """Dismiss walkers until each one lands where the next one began."""
+        """Discard walkers until each one arrives at the start of the next one."""
         np = self.np
         while True:
             busy = np.flatnonzero(self.alive)
@@ -243,10 +245,10 @@ class _Chain:
             if not broken.any():
                 return
             first = int(broken.argmax())
-            if exits[first] == _STUCK:  # all before it is verified: here the chain really ends
+            if exits[first] == _STUCK:  # all before it are verified: the chain really ends here
                 self.alive[busy[first + 1 :]] = False
                 return
-            # A walker that nobody confirms, or that got stuck, corrects no other: that would spread its error.
+            # A walker that is unconfirmed, or stuck, corrects no other: that would spread its error.
             trusted = np.append(True, ~broken[:-1]) & (exits[:-1] != _STUCK)
             reach = np.maximum.accumulate(np.where(trusted, exits[:-1], 0))
             inside = np.append(False, entries[1:] < reach)
@@ -256,14 +258,14 @@ class _Chain:
             self._run(again, self.exits[again], ends)
 
     def _next_alive(self) -> Units:
-        """Return for each walker which is the next one that wasn't dismissed."""
+        """Return for each walker the next one that wasn't discarded."""
         np = self.np
         numbers = np.where(self.alive, self.index[: len(self.alive)], len(self.alive))
         after: Units = np.minimum.accumulate(np.append(numbers[1:], len(self.alive))[::-1])[::-1]
         return after
 
     def _collect(self) -> Units:
-        """Return where the walkers stepped on their way, in order."""
+        """Return the units that the walkers stepped on, in order."""
         np = self.np
         everyone = self.alive.all()
         pieces = []
@@ -275,11 +277,11 @@ class _Chain:
         if len(pieces) == 1:
             return pieces[0]
         at: Units = np.concatenate(pieces)
-        at.sort(kind="stable")  # merges what is in order already
+        at.sort(kind="stable")  # merges sorted runs
         return at
 
     def _checked(self, at: Units, limit: int) -> tuple[Units, Units, Flags, int]:
-        """Cut the chain *at* where a size can't be."""
+        """Truncate the chain at an impossible size."""
         np = self.np
         flags = self.flags[at]
         end = int(self.follows[at[-1]])
@@ -294,7 +296,7 @@ class _Chain:
 
 
 def available() -> bool:
-    """Tell whether numpy is there."""
+    """Tell whether numpy is available."""
     try:
         import_numpy()
     except ImportError:

@@ -1,4 +1,4 @@
-"""Adding blocks of chunks to a tally with numpy: sizes, bytes on each page, free runs, who pins what."""
+"""Adding blocks of chunks to a tally with numpy: sizes, bytes on each page, free runs, pinned bytes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SMALL = 1 << 13  # sizes below 128 KiB are counted by table, in units
 
 
 class PageSums:
-    """Fills *tally*, block by block. Most chunks are live: what is added up one by one are the others."""
+    """Fills *tally*, block by block. Most chunks are live: only the others are processed one by one."""
 
     def __init__(self, np: Any, tally: HeapTally, cached: Cached, links: LinkSums) -> None:
         self.np, self.tally, self.cached, self.links = np, tally, cached, links
@@ -40,12 +40,12 @@ class PageSums:
         self.reached = np.frombuffer(tally.reached, dtype=np.uint8)
         self.counts = np.zeros((_SMALL, STATES), dtype=np.int64)
         self.pinned = np.zeros(_SMALL)
-        self.found = 0  # cached chunks that came by
+        self.found = 0  # cached chunks encountered
         self.waiting: Units = np.empty(0, dtype=np.int64)  # sizes of the live chunks that lie on …
-        self.waiting_page = 0  # … the page that the chain has not left
+        self.waiting_page = 0  # … the current page of the chain
 
     def add(self, chunks: HeapChunks) -> None:
-        """Add *chunks*, which follow those that were added before."""
+        """Add *chunks*, which follow those added before."""
         self.base, self.at, self.size, self.end = chunks.base, chunks.at, chunks.sizes, chunks.end
         self.offset = (self.base - self.tally.base) // PAGE  # the block's first page as a page of the region
         self._find_others(chunks.flags, chunks.next_head)
@@ -56,7 +56,7 @@ class PageSums:
         self._find_runs()
 
     def finish(self) -> None:
-        """Bring what was kept in tables into the tally."""
+        """Transfer the tables to the tally."""
         self.tally.beside_end = (self.waiting * UNIT).tolist()
         self._charge_waiting()
         tally = self.tally
@@ -79,11 +79,11 @@ class PageSums:
         self.tally.pinned[units * UNIT] = self.tally.pinned.get(units * UNIT, 0.0) + share
 
     def _find_others(self, flags: Any, next_head: int) -> None:
-        """Find the chunks that are not live: which they are, in order, by state and together."""
+        """Find the chunks that are not live, in order, by state and together."""
         np = self.np
         free = np.flatnonzero(flags & 1 == 0) - 1  # a chunk's flag is in the size word of the next
         if len(free) and free[0] < 0:
-            free = free[1:]  # it is of the block before
+            free = free[1:]  # it belongs to the previous block
         if not next_head & 1:
             free = np.append(free, len(self.at) - 1)
         self.others: Units = free
@@ -96,7 +96,7 @@ class PageSums:
                 self.others = _merged(np, self.others, self.kinds[state], len(self.at))
 
     def _indexes(self, addresses: Any) -> Units:
-        """Return which of the block's chunks begin at *addresses*, and are not others already."""
+        """Return which of the block's chunks begin at *addresses*, and are not already known as not live."""
         np = self.np
         units = (np.frombuffer(addresses, dtype=np.int64) - self.base) >> 4
         there = np.zeros(int(self.at[-1]) + 1, dtype=bool)
@@ -139,9 +139,9 @@ class PageSums:
     # -- pages --------------------------------------------------------------------------------------------
 
     def _fill_pages(self) -> None:
-        """Add each chunk's bytes to the pages it lies on, and count the live ones that begin there.
+        """Add each chunk's bytes to its pages, and count the live ones that begin there.
 
-        Chunks touch, so that a page is full of them but at the ends of the block: what the others leave is live.
+        Chunks are adjacent, so pages are full except at the ends of the block: bytes of no other chunk are live.
         """
         np = self.np
         self.first, last = int(self.at[0]) // _PER_PAGE, (self.end - 1) // _PER_PAGE
@@ -150,7 +150,7 @@ class PageSums:
         rows = slice(self.offset + self.first, self.offset + last + 1)
         pages = self.pages[rows]
         live = edges[1:] - edges[:-1]
-        self.before: Units = np.searchsorted(self.at, edges)  # so many chunks begin before each edge
+        self.before: Units = np.searchsorted(self.at, edges)  # number of chunks that begin before each edge
         begun = self.before[1:] - self.before[:-1]
         self._note_over(edges[1:-1], rows)
         for state, mine in self.kinds.items():
@@ -165,14 +165,14 @@ class PageSums:
         self.headers[rows] += begun.astype(np.uint16)
 
     def _note_over(self, edges: Units, rows: slice) -> None:
-        """Find the chunk that lies over each of *edges*, between two pages, if one does."""
+        """Find the chunk that spans each of *edges*, between two pages, if one does."""
         over = self.before[1:-1] - 1
         lies_over = self.at[over] + self.size[over] > edges
         self.over: Units = self.np.where(lies_over, self.small[over], 0)
         self.reached[rows][1:] |= lies_over & (self.live[over] > 0)
 
     def _held(self, at: Units, size: Units, edges: Units, before: Units) -> Units:
-        """Return what the chunks *at* hold between each two *edges*, *before* which so many begin."""
+        """Return the bytes of the chunks *at* between each two *edges*, given the number that begin *before* each."""
         np = self.np
         sums, ends = np.zeros(len(at) + 1, dtype=np.int64), np.zeros(len(at) + 1, dtype=np.int64)
         np.cumsum(size, out=sums[1:])
@@ -184,7 +184,7 @@ class PageSums:
     def _share_pins(self) -> None:
         """Charge the free bytes of each page to the live chunks on it, in equal shares.
 
-        A page that the chain has not left waits: what follows may be free.
+        The current page of the chain waits: free chunks may follow.
         """
         left = self.end // _PER_PAGE  # pages before this one are complete
         count = int(self.before[left - self.first])
@@ -226,7 +226,7 @@ class PageSums:
         self.waiting = self.waiting[:0]
 
     def _find_runs(self) -> None:
-        """Keep the runs of neighbouring free chunks that hold whole pages."""
+        """Keep the runs of adjacent free chunks that contain whole pages."""
         np, tally, base = self.np, self.tally, self.base
         free = self.kinds[FREE]
         if FASTBIN in self.kinds:  # malloc_trim empties these first
@@ -240,7 +240,7 @@ class PageSums:
         apart = np.flatnonzero(np.diff(free) != 1)
         begins, ends = free[np.append(0, apart + 1)], free[np.append(apart, len(free) - 1)]
         low, high = self.at[begins], self.at[ends] + self.size[ends]
-        long = high - low >= _PER_PAGE  # shorter ones hold no whole page; those at the ends may go on
+        long = high - low >= _PER_PAGE  # shorter ones contain no whole page; those at the ends may continue
         long[0] = long[-1] = True
         long = np.flatnonzero(long)
         low, high, ends = low[long] * UNIT + base, high[long] * UNIT + base, ends[long]
@@ -258,7 +258,7 @@ class PageSums:
         return bool((pages[:, FREE] + pages[:, FASTBIN] == PAGE).any())
 
     def _at_the_ends(self, free: Units) -> Units:
-        """Return those of *free* whose run touches an end of the block, where it may go on."""
+        """Return those of *free* whose run touches an end of the block, where it may continue."""
         begin, end = 0, len(free)
         while begin < end and free[begin] == begin:
             begin += 1
@@ -269,7 +269,7 @@ class PageSums:
 
 
 def _merged(np: Any, some: Units, more: Units, count: int) -> Units:
-    """Return the numbers below *count* that *some* or *more*, both in order, have; no number is in both."""
+    """Merge *some* and *more*, both sorted and disjoint, and return the numbers below *count*."""
     if not len(some):
         return more
     there = np.zeros(count, dtype=bool)

@@ -1,4 +1,4 @@
-"""Chunks as a walk with numpy yields them, and a note of them from which a second walk needs hardly any reading."""
+"""Chunks as yielded by a walk with numpy, and a compact record of them that makes a second walk cheap."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ UNIT = 16  # chunks begin at multiples of this
 
 @dataclass(frozen=True)
 class HeapChunks:
-    """Chunks that follow each other: each one's unit (it begins at ``base + 16 unit``), units, and flags."""
+    """Consecutive chunks: each one's unit (it begins at ``base + 16 unit``), units, and flags."""
 
     base: int
     at: Units
@@ -29,7 +29,7 @@ class HeapChunks:
     flags: Flags  # the lowest byte of the size word
     end: int  # unit where the last one ends
     next_head: int  # the size word there
-    words: Words  # two a unit, of what was read from `base` on; overwritten by the next block
+    words: Words  # two per unit, from `base` on; overwritten by the next block
     count: int  # units that were read
 
 
@@ -39,12 +39,12 @@ class _Block:
     end: int
     next_head: int
     count: int
-    flag: Optional[int]  # what all size words of the block end with; None where they differ
+    flag: Optional[int]  # the flags of all size words of the block; None if they differ
 
 
 @dataclass
 class Trail:
-    """Where the chunks of one region begin: a bit for each unit from *base*, its first page, on."""
+    """The starts of the chunks of one region: a bit for each unit from *base*, its first page, on."""
 
     base: int
     bits: Any  # numpy's uint8
@@ -52,16 +52,16 @@ class Trail:
 
     @property
     def end(self) -> int:
-        """Return where the last chunk ends."""
+        """Return the end of the last chunk."""
         return self.blocks[-1].base + UNIT * self.blocks[-1].end if self.blocks else self.base
 
     def has(self, address: int) -> bool:
-        """Tell whether a chunk that was noted begins at *address*."""
+        """Tell whether a recorded chunk begins at *address*."""
         unit, rest = divmod(address - self.base, UNIT)
         return not rest and 0 <= unit < 8 * len(self.bits) and bool(self.bits[unit >> 3] >> (unit & 7) & 1)
 
     def note(self, np: Any, chunks: HeapChunks) -> None:
-        """Keep *chunks*, which follow those that were noted before."""
+        """Record *chunks*, which follow those recorded before."""
         there = np.zeros(-(-chunks.count // 8) * 8, dtype=bool)
         there[chunks.at] = True
         first = (chunks.base - self.base) // (8 * UNIT)
@@ -75,7 +75,7 @@ class Trail:
         )
 
     def replay(self, memory: Memory) -> Iterator[HeapChunks]:
-        """Yield the chunks again; *memory* is read where a block has others than chunks in use."""
+        """Yield the chunks again; *memory* is read only for blocks with chunks that are not in use."""
         import numpy as np  # 110 ms
 
         words: Words = np.empty(2 * max((block.count for block in self.blocks), default=0), dtype=np.uint64)
@@ -93,7 +93,7 @@ class Trail:
             yield HeapChunks(block.base, at, sizes, flags, block.end, block.next_head, words, block.count)
 
     def first_of_other_size(self, memory: Memory, addresses: Any, sizes: Sequence[int]) -> Optional[int]:
-        """Return the first of the chunks at *addresses*, sorted, that is of none of *sizes* (bytes)."""
+        """Return the first of the chunks at *addresses*, sorted, with a size not in *sizes* (bytes)."""
         import numpy as np  # 110 ms
 
         units = [size // UNIT for size in sizes]

@@ -25,7 +25,7 @@ BLOCK = 1 << 24
 def walk(memory: Memory, tally: HeapTally, limit: int, cached: Cached, *, block_bytes: int = BLOCK) -> None:
     """Walk from ``tally.start`` to *limit* (the top chunk, or the end of an older heap) and fill *tally*.
 
-    Stops early at a fencepost or where a size can't be, and says so in ``tally.stopped_at`` and ``_why``.
+    Stops early at a fencepost or an impossible size, and records this in ``tally.stopped_at`` and ``_why``.
     """
     states = dict.fromkeys(cached.tcache, TCACHE)
     states.update(dict.fromkeys(cached.fastbins, FASTBIN))
@@ -58,7 +58,7 @@ def _walk_block(
     memory: Memory,
     live: list[tuple[int, int]],
 ) -> int:
-    """Walk the chunks that begin in this block; return where the next one begins."""
+    """Walk the chunks that begin in this block; return the start of the next one."""
     count = len(words)
     word = words[(address - base >> 3) + 1]
     flags, wanted = IS_MMAPPED | NON_MAIN_ARENA, NON_MAIN_ARENA if tally.in_further_arena else 0
@@ -108,7 +108,7 @@ def _count(tally: HeapTally, state: int, address: int, size: int, live: list[tup
 def _share_pins(tally: HeapTally, live: list[tuple[int, int]], end: int) -> list[tuple[int, int]]:
     """Charge the free bytes of each page before page *end* to the live chunks on it, in equal shares.
 
-    Returns what is on the pages beyond: what follows there may be free.
+    Returns the sums of the pages beyond, where free chunks may follow.
     """
     pinned = tally.pinned
     for page, size in live:
