@@ -26,7 +26,7 @@ from gdbmem.linux.files.target_side import TargetSide
 from tests.conftest import Program
 from tests.live.roots import AS_MALLORY, MALLORY, contained, make_root
 from tests.live.test_own_roots import mount_over, ready
-from tests.live.user import GDBMEM, environment
+from tests.live.user import GDBMEM, environment, skip_where_others_cannot_run_gdbmem
 
 pytestmark = [
     pytest.mark.needs("gdb", "gcc", "setpriv", "unshare"),
@@ -53,6 +53,7 @@ def looked_at_by(who: str, folder: Path, *words: object) -> subprocess.Completed
     """Return what gdbmem with *words* came to, typed by root or by the user whose process it is."""
     command = [GDBMEM]
     if who == "its user":
+        skip_where_others_cannot_run_gdbmem()
         python = f"/usr/bin/python{sys.version_info[0]}.{sys.version_info[1]}"
         if not os.access(python, os.X_OK):
             pytest.skip(f"no {python}, which every user can execute")

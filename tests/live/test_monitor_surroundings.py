@@ -17,7 +17,7 @@ import pytest
 from gdbmem.series.store import Recording
 from tests.conftest import Program
 from tests.live.test_monitor import LEAKS, SLEEPS, monitor
-from tests.live.user import GDBMEM
+from tests.live.user import GDBMEM, skip_where_others_cannot_run_gdbmem
 
 pytestmark = [
     pytest.mark.usefixtures("no_process_left"),
@@ -206,6 +206,7 @@ def own_mounts() -> None:
 
 @pytest.mark.usefixtures("own_mounts")
 def test_with_hidepid_only_ones_own_processes_are_found_and_that_is_said(scratch: Path) -> None:
+    skip_where_others_cannot_run_gdbmem()
     scratch.chmod(0o777)
     script = (
         "mount -t proc -o hidepid=2 proc /proc 2>/dev/null || mount -o remount,hidepid=2 /proc || exit 77\n"

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -51,6 +52,14 @@ def environment(**changes: Optional[str]) -> dict[str, str]:
     """Return this process's environment with the shared data folder and *changes* (None removes)."""
     merged = {**os.environ, "XDG_DATA_HOME": data_home(), "TERM": "dumb", **changes}
     return {name: value for name, value in merged.items() if value is not None}
+
+
+def skip_where_others_cannot_run_gdbmem() -> None:
+    """Skip a test that runs gdbmem as another user, where the checkout is in a folder that only its owner can enter."""
+    command = Path(GDBMEM).resolve()
+    closed = next((folder for folder in command.parents if not folder.stat().st_mode & stat.S_IXOTH), None)
+    if closed is not None:
+        pytest.skip(f"other users can't enter {closed}")
 
 
 class User:
