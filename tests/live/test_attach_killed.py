@@ -19,6 +19,7 @@ from gdbmem.linux.process.process import process_facts
 from tests.conftest import Program
 from tests.cover import diagonals
 from tests.live.user import GDBMEM, User, at_terminal, environment, shell
+from tests.zoo.keeping import wait_until
 
 pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
 
@@ -87,6 +88,7 @@ def test_a_process_goes_on_when_gdb_or_the_launcher_is_killed(
                 else:
                     (run,) = tmp_path.glob("gdbmem.goes_on.*")
                     wanted = f"gdbmem was killed while gdb was attached to process {process.pid}"
+                    assert wait_until(lambda: wanted in (run / "run.json").read_text(), 10)
                     assert wanted in " ".join(shell(GDBMEM, "show", run, folder=tmp_path).stdout.split())
             assert process.stdin is not None
             process.stdin.close()

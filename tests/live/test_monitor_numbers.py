@@ -365,9 +365,11 @@ def test_a_spike_between_two_looks_is_in_the_peak_also_where_a_larger_process_st
         code = f"import mmap, os, time\nif not os.fork():\n  time.sleep(1.5); {spike}; os._exit(0)\nos.wait()"
     words = [GDBMEM, "monitor", "-q", "--json", "--interval", "20s", "--", sys.executable, "-c", code]
     done = subprocess.run(
-        [sys.executable, "-c", LARGER, *words], cwd=scratch, stdout=subprocess.PIPE, check=True, timeout=60
+        [sys.executable, "-c", LARGER, *words], cwd=scratch, capture_output=True, check=True, timeout=60
     )
     document = json.loads(done.stdout)
+    if where == "a child" and not document["spikes"] and b"process events can't be read" in done.stderr:
+        pytest.skip("here a child is known only if it was there at a look")
     kernels = [document["peak_bytes"] if where == "itself" else document["spikes"][0]["rss_bytes"]]
     assert kernels == [pytest.approx(205 << 20, rel=0.06)]
     assert max(s["rss_bytes"] or 0 for s in document["samples"]) < 100 << 20, "no look has seen it"
