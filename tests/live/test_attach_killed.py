@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import signal
@@ -46,6 +47,11 @@ def left_in_code(pid: int) -> dict[int, bytes]:
     return left
 
 
+def is_noted(run: Path, sentence: str) -> bool:
+    """Tell whether the guard, which outlives the launcher, has written *sentence* into *run*."""
+    return sentence in (run / "run.json").read_text()
+
+
 def go_on(process: subprocess.Popen[str]) -> None:
     """Have the process load a library, fork and start a thread."""
     assert process.stdin is not None and process.stdout is not None
@@ -88,7 +94,7 @@ def test_a_process_goes_on_when_gdb_or_the_launcher_is_killed(
                 else:
                     (run,) = tmp_path.glob("gdbmem.goes_on.*")
                     wanted = f"gdbmem was killed while gdb was attached to process {process.pid}"
-                    assert wait_until(lambda: wanted in (run / "run.json").read_text(), 10)
+                    assert wait_until(functools.partial(is_noted, run, wanted), 10)
                     assert wanted in " ".join(shell(GDBMEM, "show", run, folder=tmp_path).stdout.split())
             assert process.stdin is not None
             process.stdin.close()
