@@ -35,6 +35,9 @@ class Filled(NamedTuple):
     points: list[_Point]
     by_rss: int = 0  # RSS and page faults
     by_cgroup: int = 0
+    by_others: Sequence[
+        _Point
+    ] = ()  # how much PSS had changed up to a time because of programs that share pages
 
 
 def total_points(recording: Recording) -> Filled:
@@ -55,10 +58,35 @@ def total_points(recording: Recording) -> Filled:
     times = [t for t, _ in looks]
     private = _private(recording)
     filled = [read[0]]
+    by_others = [(read[0][0], 0.0)]
     for before, after in zip(read, read[1:]):
         between = looks[bisect.bisect_left(times, before[0]) : bisect.bisect_right(times, after[0])]
         filled += [*_between(before, after, between, private.get(before[0], {})), after]
-    return Filled(filled, by_rss=len(filled) - len(read))
+        change = after[1] - before[1] if _stood_still(between, before[0], after[0]) else 0.0
+        by_others.append((after[0], by_others[-1][1] + change))
+    return Filled(filled, by_rss=len(filled) - len(read), by_others=by_others)
+
+
+def without_others(points: Sequence[_Point], by_others: Sequence[_Point]) -> list[_Point]:
+    """Return *points* less what other programs have changed in them by sharing pages, or no longer sharing them."""
+    if not any(change for _, change in by_others):
+        return list(points)
+    times = [t for t, _ in by_others]
+    found = []
+    for t, value in points:
+        place = min(max(bisect.bisect_right(times, t), 1), len(times) - 1)
+        (begin, first), (end, last) = by_others[place - 1], by_others[place]
+        part = min(max((t - begin) / (end - begin), 0.0), 1.0)
+        found.append((t, value - first - (last - first) * part))
+    return found
+
+
+def _stood_still(looks: Sequence[_Look], begin: float, end: float) -> bool:
+    """Tell whether no process took or gave back memory at any of *looks*, which reach from *begin* to *end*."""
+    if len(looks) < 2 or (looks[0][0], looks[-1][0]) != (begin, end):
+        return False
+    first = looks[0][1]
+    return all(faults is not None for _, faults in first.values()) and all(one == first for _, one in looks)
 
 
 def _by_cgroup(read: Sequence[_Point], held: Sequence[_Point]) -> list[_Point]:

@@ -11,13 +11,13 @@ from gdbmem.analysis.series.teardown import without_teardown
 from gdbmem.analysis.series.thread_leftover import left_by_each
 from gdbmem.analysis.series.verdict import judge
 from gdbmem.errors import Notice
-from gdbmem.model.series.series import TREE
+from gdbmem.model.series.series import TREE, Mark
 from gdbmem.model.series.series_summary import CgroupSummary, Component, LineSummary, SeriesSummary, Spike
 from gdbmem.model.series.verdict import Verdict
 from gdbmem.records import replace
-from gdbmem.series.filling import Filled, total_points
+from gdbmem.series.filling import Filled, total_points, without_others
 from gdbmem.series.store import Recording
-from gdbmem.units import format_duration
+from gdbmem.units import format_delta, format_duration
 
 _COMPONENTS = {
     "anonymous": "anonymous_bytes",
@@ -29,6 +29,7 @@ _COMPONENTS = {
 _LEAST_SPIKE_BYTES, _LEAST_SPIKE = 4 << 20, 0.1
 _TICKS = 100  # a second, of the kernel's clock that births are told by
 _GAP = 5  # intervals without a sample
+_LEAST_BY_OTHERS = 0.01  # of the total, to be said
 _MOST_NAMED = 5  # processes in a command to type
 _MOST_LINES = 200  # that get a row of their own
 
@@ -37,9 +38,9 @@ def summarize(recording: Recording) -> SeriesSummary:
     """Return the summary of *recording*."""
     metric = recording.total_metric
     looks, gaps = _looks(recording)
-    points, by_rss, by_cgroup = judged_points(recording)
-    times, values = thinned(points)
-    verdict = judge(times, values, metric=metric, marks=recording.marks)
+    filled = judged_points(recording)
+    times, values = thinned(filled.points)
+    verdict = _judged(filled, metric, recording.marks)
     if not recording.lines:
         verdict = replace(verdict, evidence="no process was there to be watched")
     lines = [_line(recording, number) for number in range(min(len(recording.lines), _MOST_LINES))]
@@ -50,8 +51,8 @@ def summarize(recording: Recording) -> SeriesSummary:
         metric=metric,
         seconds=looks[-1] - looks[0] if looks else 0.0,
         samples=len(looks),
-        looks_by_rss=by_rss,
-        looks_by_cgroup=by_cgroup,
+        looks_by_rss=filled.by_rss,
+        looks_by_cgroup=filled.by_cgroup,
         reads_of_pss=sum(1 for _ in recording.points(TREE, "pss_bytes")),
         first_bytes=values[0] if values else None,
         last_bytes=values[-1] if values else None,
@@ -74,6 +75,20 @@ def summarize(recording: Recording) -> SeriesSummary:
         cpu_seconds=_used(recording, "cpu_seconds"),
         gpu_peak_bytes=max((value for _, value in recording.points(TREE, "gpu_bytes")), default=None),
     )
+
+
+def _judged(filled: Filled, metric: str, marks: Sequence[Mark]) -> Verdict:
+    """Return the verdict on what the processes themselves did."""
+    times, values = thinned(without_others(filled.points, filled.by_others))
+    verdict = judge(times, values, metric=metric, marks=marks)
+    change = filled.by_others[-1][1] if filled.by_others else 0.0
+    if not values or abs(change) < _LEAST_BY_OTHERS * values[-1]:
+        return verdict
+    others = (
+        f"not counted: {format_delta(change)} of PSS while RSS and page faults stood still, because other"
+        " programs share these pages"
+    )
+    return replace(verdict, evidence=f"{verdict.evidence}; {others}")
 
 
 def _with_heap(verdict: Verdict, recording: Recording, lines: Sequence[LineSummary]) -> Verdict:

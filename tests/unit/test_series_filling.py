@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
@@ -18,14 +19,23 @@ Course = Callable[[float], float]
 
 
 def record(
-    folder: Path, course: Course, *, pss: Course, seconds: float = 5.0, every: int = 5, lives: float = 1e9
+    folder: Path,
+    course: Course,
+    *,
+    pss: Course,
+    faults: Callable[[float], Optional[int]] = lambda t: None,
+    seconds: float = 5.0,
+    every: int = 5,
+    lives: float = 1e9,
 ) -> Recording:
     """Record two processes of RSS *course* and the tree's *pss*, read at each *every*-th look."""
     writer = SeriesWriter(folder, SeriesFacts("x", 0.2, 1.7e9, "boot", 0.0))
     lines = [SeriesLine(n, 30 + n, 7, "worker", "", 0, 0.0) for n in (1, 2)]
     for number in range(int(seconds * 5) + 1):
         t = number * 0.2
-        both = [(n, ProcessSample(rss_bytes=int(course(t)), threads=1)) for n in (1, 2)]
+        both = [
+            (n, ProcessSample(rss_bytes=int(course(t)), minor_faults=faults(t), threads=1)) for n in (1, 2)
+        ]
         readings = both if t < lives else both[:1]
         total = ProcessSample(threads=2, pss_bytes=int(pss(t)) if number % every == 0 else None)
         writer.append(t, [*readings, (TREE, total)], [] if number else lines)
@@ -38,7 +48,7 @@ def test_a_short_leak_is_judged_by_the_looks_between_its_few_reads_of_pss(tmp_pa
         return 20 * MIB + t * 2 * MIB
 
     recording = record(tmp_path, lambda t: SHARED + own(t), pss=lambda t: SHARED + 2 * own(t))
-    points, followed, _ = total_points(recording)
+    points, followed, *_ = total_points(recording)
     assert (len(points), followed) == (26, 20)
     assert points[7][1] == pytest.approx(SHARED + 2 * own(1.4), abs=4)
     summary = summarize(recording)
@@ -98,3 +108,25 @@ def test_between_two_reads_with_a_death_nothing_is_filled(tmp_path: Path) -> Non
 def test_a_recording_with_many_reads_of_pss_needs_no_rss(tmp_path: Path) -> None:
     recording = record(tmp_path, lambda t: SHARED, pss=lambda t: SHARED, seconds=20.0, every=1)
     assert total_points(recording)[1] == 0
+
+
+@pytest.mark.parametrize("every", [1, 5])
+def test_a_program_does_not_grow_because_others_that_share_its_pages_end(tmp_path: Path, every: int) -> None:
+    def kind(name: str, faults: Callable[[float], Optional[int]]) -> tuple[str, str]:
+        folder = tmp_path / name
+        folder.mkdir()
+        recording = record(
+            folder, lambda t: 8 * MIB, pss=lambda t: 2 * MIB + 1e5 * t, faults=faults, every=every
+        )
+        verdict = summarize(recording).verdict
+        return verdict.kind, verdict.evidence.rpartition("; ")[2]
+
+    others = "because other programs share these pages"
+    said = f"not counted: +488.3 KiB of PSS while RSS and page faults stood still, {others}"
+    assert kind("idle", lambda t: 1000) == ("plateau", said)
+    assert kind("copies", lambda t: 1000 + int(t * 25))[0] == "growing", (
+        "what workers copy leaves RSS as it is"
+    )
+    assert kind("unknown", lambda t: None)[0] == "growing", (
+        "without page faults nobody knows whose doing it is"
+    )
