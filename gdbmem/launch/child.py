@@ -1,4 +1,4 @@
-"""Child processes: born in a session of their own, and ended rung by rung, never by name."""
+"""Child processes: started in separate sessions, and ended by escalating signals, never by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Ladder = Sequence[tuple[signal.Signals, float]]
 GENTLE: Ladder = ((signal.SIGTERM, 10.0), (signal.SIGKILL, 10.0))
 
 _PR_SET_PDEATHSIG = 1
-# As this process was started: a program that the user launches through us gets the same.
+# The state at the start of this process: a program that the user launches gets the same.
 _MASK = signal.pthread_sigmask(signal.SIG_BLOCK, ())
 _PYTHONS = (signal.SIGPIPE, signal.SIGXFSZ)  # which Python itself ignores
 _IGNORED = [n for n in signal.valid_signals() if n not in _PYTHONS and signal.getsignal(n) == signal.SIG_IGN]
@@ -26,7 +26,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Child:
-    """A child process; with *own_session* it leads a session (and group) of its own."""
+    """A child process; with *own_session* it leads its own session and group."""
 
     def __init__(
         self,
@@ -42,9 +42,9 @@ class Child:
         native_signals: bool = False,
         before_exec: Optional[Callable[[], None]] = None,
     ) -> None:
-        """Start *argv*; should this process be killed, the child gets *dies_with_us* (None: no signal).
+        """Start *argv*; if this process is killed, the child gets *dies_with_us* (None: no signal).
 
-        With *native_signals* it blocks and ignores the signals that this process did when it was started, as if the
+        With *native_signals* it blocks and ignores the same signals as this process at its start, as if the
         user had started it, otherwise none.
         """
         self.name = os.path.basename(os.fsdecode(argv[0]))  # noqa: PTH119  (may be bytes)
@@ -81,12 +81,12 @@ class Child:
 
     @property
     def fatal_signal(self) -> str:
-        """The name of the signal that ended it; "" while it runs, or where none did."""
+        """The name of the signal that ended it; "" while it runs, or if none did."""
         code = self._process.poll() or 0
         return signal.Signals(-code).name if code < 0 else ""
 
     def signal(self, number: signal.Signals) -> None:
-        """Send *number* to the child and, in a session of its own, to everything it started."""
+        """Send *number* to the child and, if it has its own session, to everything it started."""
         if self.alive:
             try:
                 if self._own_session:
@@ -97,7 +97,7 @@ class Child:
                 pass
 
     def wait(self, seconds: float) -> bool:
-        """Wait for the end, at most *seconds*; tell whether it came."""
+        """Wait for the end, at most *seconds*; return whether it has ended."""
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -132,7 +132,7 @@ def _preparation(
     *,
     native_signals: bool,
 ) -> Callable[[], None]:
-    """Return what the child itself does before it becomes the program."""
+    """Return the steps of the child before it executes the program."""
 
     def prepare() -> None:
         if dies_with_us is not None:
@@ -147,7 +147,7 @@ def _preparation(
 
 
 def die_with_parent(number: signal.Signals) -> None:
-    """Have this process get *number* when its parent has gone."""
+    """Send *number* to this process when its parent ends."""
     _libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
 
 

@@ -1,4 +1,4 @@
-"""Is everything here that gdbmem needs? Each check tries the thing itself, not only whether it is there."""
+"""Checks whether everything that gdbmem needs is installed and works; each check tests the function itself."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from gdbmem.symbols.unwinding.cfi import can_unwind
 _SECONDS = 60.0
 _WITHOUT_GDB = "no launch, attach or snap, and addresses stay without names"
 _WITHOUT_VALGRIND = "no launch --massif, no engines memcheck and dhat"
-# The engines that are valgrind's, and the option that names the file each writes at its end.
+# The engines of valgrind, and the option that names the file each writes at its end.
 _TOOLS = (("massif", "--massif-out-file"), ("memcheck", ""), ("dhat", "--dhat-out-file"))
 
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     ok: bool
@@ -43,11 +43,11 @@ class Check:
     mend: str = ""  # what to do or type
     needed: bool = True  # without it `gdbmem launch` does not work
     is_tool: bool = False  # a program that has to be installed
-    without: str = ""  # what can't be done without it
+    without: str = ""  # what does not work without it
 
 
 def check_all() -> list[Check]:
-    """Look at everything; each check is made even where an earlier one failed."""
+    """Make all checks; each one also if an earlier one failed."""
     checks = [Check("gdbmem", True, f"{__version__}, Python {platform.python_version()}"), _packages()]
     found = _gdb(checks)
     if found is not None:
@@ -77,7 +77,7 @@ def _gdb(checks: list[Check]) -> Optional[GdbPython]:
     try:
         found = gdb_python(find_gdb())
     except GdbmemError as error:
-        # One that is there but has no Python has to be replaced: that is a missing tool, too.
+        # An installed gdb without Python has to be replaced: it counts as a missing tool.
         checks.append(Check("gdb", False, error.message, error.hint, is_tool=True, without=_WITHOUT_GDB))
         return None
     checks.append(Check("gdb", True, f"{found.version}, {found.gdb}", is_tool=True))
@@ -135,7 +135,7 @@ def _valgrind() -> list[Check]:
 
 
 def _tool(valgrind: str, engine: str, out_file: str, *, needed: bool) -> Check:
-    """Run valgrind's tool *engine* on a program that does nothing; its file goes nowhere."""
+    """Run valgrind's tool *engine* on a program that does nothing; its file is discarded."""
     program = shutil.which("true") or "/bin/true"
     words = [
         valgrind,
@@ -149,7 +149,7 @@ def _tool(valgrind: str, engine: str, out_file: str, *, needed: bool) -> Check:
     if status == 0:
         return Check(engine, True, f"ran {program}", needed=needed, is_tool=True)
     if "redirection" in output:
-        # valgrind has to find some functions of ld.so by name, and it is stripped.
+        # valgrind has to find some functions of ld.so by name, but ld.so is stripped.
         mend = how_to_install("libc-symbols")
         return Check(engine, False, "ld.so has no symbols", mend, needed=needed, is_tool=True, without=lost)
     said = output.splitlines()[-1].strip() if output else f"status {status}"
@@ -186,7 +186,7 @@ def _libc_symbols(found: GdbPython) -> Check:
 
 
 def _libc() -> Optional[str]:
-    # The one that this very process uses.
+    # The one that this process uses.
     try:
         maps = Path("/proc/self/maps").read_bytes()
     except OSError:

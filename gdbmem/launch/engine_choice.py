@@ -1,4 +1,4 @@
-"""`--engine auto`: which engine suits a program, by few rules, and why in one sentence."""
+"""`--engine auto`: choosing the engine for a program by a few rules, with the reason in one sentence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gdbmem.text import printable
 AUTO = "auto"
 _LARGE_BYTES = 200 << 20  # valgrind reads all debug information before it begins
 
-# What a program is linked to → why valgrind is no good for it. In this order.
+# Libraries that a program is linked to → the reason against valgrind. In this order.
 _NOT_UNDER_VALGRIND = (
     (
         lazy_pattern(r"lib(?:cuda|cudart|cublas|nvidia-ml|amdhip64|OpenCL|ze_loader)\b.*"),
@@ -39,7 +39,7 @@ _OWN_ALLOCATORS = (
 
 @dataclass(frozen=True)
 class Choice:
-    """An engine, the options that it needs for this program, and why it is this one."""
+    """An engine, the options that it needs for this program, and the reason for the choice."""
 
     engine: str
     reason: str
@@ -52,9 +52,9 @@ class Choice:
 
 
 def choose_engine(program: Program) -> Choice:
-    """Return the engine for *program*: massif, unless something speaks against it.
+    """Return the engine for *program*: massif, unless there is a reason against it.
 
-    Rules, the first that holds: a static program; an allocator that it is linked to; a GPU, or threads that
+    Rules, the first that applies: a static program; an allocator that it is linked to; a GPU, or threads that
     compute together; very much debug information; no valgrind.
     """
     name = _name_of(program)
@@ -109,7 +109,7 @@ def _for_static(name: str) -> Choice:
 
 
 def _against_valgrind(program: Program, linked: Sequence[str]) -> str:
-    """Return what speaks against valgrind, to stand behind the program's name; "" where nothing does."""
+    """Return the reason against valgrind, to follow the program's name; "" if there is none."""
     for pattern, reason in _NOT_UNDER_VALGRIND:
         library = _first(pattern, linked)
         if library:

@@ -34,7 +34,7 @@ QUIET = ("-iex", "set print symbol-loading off", "-iex", "set print inferior-eve
 def run_interactive(
     job: Job, *, gdb_arguments: Sequence[str], finish: bool, command: Sequence[str], runs: list[Run]
 ) -> int:
-    """Run gdb on *job* until the user leaves it; return 0 unless gdbmem itself failed.
+    """Run gdb on *job* until the user quits it; return 0 unless gdbmem itself failed.
 
     With *finish* the program then runs on to its own end; otherwise it is ended, its history saved. The run is added
     to *runs*, also where something failed.
@@ -59,14 +59,14 @@ def run_interactive(
                 for notice in problems(launch):
                     print(f"gdbmem: {notice.sentence}", file=sys.stderr)
                 runs.append(launch.run)
-                if launch.run.folder.is_dir():  # it is gone where nothing was recorded
+                if launch.run.folder.is_dir():  # it was removed if nothing was recorded
                     say_run(launch.run)
     return 0
 
 
 def _run_gdb(launch: Launch, gdb_arguments: Sequence[str], modes: Optional[TerminalModes]) -> None:
     symbols = str(launch.job.program.symbols)
-    # gdb would print the path as it is, escape sequences and all.
+    # gdb would print the raw path, including escape sequences.
     quiet = QUIET if printable(symbols) != symbols else ()
     argv = [launch.job.gdb, "-q", *DEAF, *quiet, "-x", str(loader_file()), "-ex", CONNECT, *gdb_arguments]
     child = Child(
@@ -93,7 +93,7 @@ def _let_finish(launch: Launch) -> None:
 
 
 def say_run(run: Run) -> None:
-    """Say what *run* holds, what its engine wrote at the end among it, and what to type next."""
+    """Report the contents of *run*, including the engine's files at the end, and the next commands."""
     engine = str(run.facts.get("engine") or "none")
     folder = shown(run.folder)
     count = len(run.snapshots)
@@ -112,7 +112,7 @@ def say_run(run: Run) -> None:
 
 
 def shown(folder: Path) -> str:
-    """Return *folder* as short as it can be typed from here."""
+    """Return the shortest path of *folder* from here."""
     try:
         return str(folder.relative_to(Path.cwd()))
     except (ValueError, FileNotFoundError):  # the current folder may have been deleted meanwhile

@@ -1,4 +1,4 @@
-"""A process beside the program that hears Ctrl-C: the terminal sends it to the program's group, and not to gdb's."""
+"""A process that receives Ctrl-C in the program's process group: the terminal does not send it to gdb's group."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from gdbmem.launch.child import die_with_parent
 
 
 class Ear:
-    """Sits in the process group of a native program; each Ctrl-C that comes there reaches this process too."""
+    """Joins the process group of a native program; each Ctrl-C sent to that group also reaches this process."""
 
     def __init__(self) -> None:
         self._group = 0
         self._pid: Optional[int] = None
 
     def move_to(self, pid: int) -> None:
-        """Listen where process *pid* is; nothing where we hear the same anyway."""
+        """Listen in the group of process *pid*; do nothing if we receive its signals anyway."""
         try:
             group = os.getpgid(pid)
         except ProcessLookupError:

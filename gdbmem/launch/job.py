@@ -1,4 +1,4 @@
-"""One launch from its order to its run folder: what interactive and unattended launches share."""
+"""One launch from its job to its run folder, shared by interactive and unattended launches."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from gdbmem.text import printable
 
 @dataclass(frozen=True)
 class Job:
-    """An order to launch."""
+    """The options of a launch."""
 
     program: Program
     arguments: Sequence[str]
@@ -61,7 +61,7 @@ class Job:
         return self.engine in NATIVE_NAMES
 
     def notices(self) -> list[Notice]:
-        """Return what valgrind won't see of this program."""
+        """Return notices on the parts of this program that valgrind can't see."""
         if self.is_native:
             return []
         pages = isinstance(self.options, massif.MassifOptions) and self.options.pages_as_heap
@@ -69,7 +69,7 @@ class Job:
 
 
 class Launch:
-    """A run folder, a runtime folder and a supervisor, ready to start things."""
+    """A run folder, a runtime folder and a supervisor, ready to start processes."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Launch:
         plan: Optional[RecipePlan],
         began: float,
     ):
-        """*hear* gets what gdb tells; *plan* is the recipe where nobody sits at gdb; *began*: seconds since 1970."""
+        """*hear* gets gdb's notifications; *plan* is the recipe for an unattended gdb; *began*: seconds since 1970."""
         self.job = job
         self.run = run
         self.runtime = runtime
@@ -107,7 +107,7 @@ class Launch:
         return found
 
     def _start_valgrind(self, serial: int, arguments: Optional[list[str]]) -> valgrind.Process:
-        assert self._valgrind is not None  # a native launch never asks for it
+        assert self._valgrind is not None  # a native launch never requests it
         if arguments is not None:
             self.job = replace(self.job, arguments=arguments)
         order = valgrind.Order(
@@ -126,7 +126,7 @@ class Launch:
         )
         stdin, stdout = self._streams
         if stdin is not None:
-            with contextlib.suppress(OSError):  # a pipe has no beginning to go back to
+            with contextlib.suppress(OSError):  # a pipe can't be rewound
                 os.lseek(stdin, 0, os.SEEK_SET)
         process = valgrind.start(order, stdin=stdin, stdout=stdout, terminal=self._terminal)
         starts = [
@@ -141,7 +141,7 @@ class Launch:
         return process
 
     def note_ends(self) -> None:
-        """Write into the run what became of each valgrind, and where what it wrote at the end is."""
+        """Record in the run the end of each valgrind, and the files that it wrote then."""
         starts = [dict(start) for start in self.run.facts.get("starts", [])]
         for start, process in zip(starts, self.supervisor.past):
             start["status"] = process.child.status
@@ -163,9 +163,9 @@ class Launch:
 def open_launch(
     job: Job, *, hear: Callable[[Message], None], plan: Optional[RecipePlan], command: Sequence[str]
 ) -> Iterator[Launch]:
-    """Yield a Launch with its run folder made; at the end everything is ended and written down.
+    """Yield a Launch with its run folder created; at the end all processes are ended and recorded.
 
-    *hear* gets what gdb tells; *plan* is the recipe where nobody sits at gdb.
+    *hear* gets gdb's notifications; *plan* is the recipe for an unattended gdb.
     """
     found = None
     refuse_little_room()
@@ -184,7 +184,7 @@ def open_launch(
             with launch.supervisor:
                 yield launch
     finally:
-        # What takes long comes after the folder in /tmp has gone: nobody would remove it any more.
+        # Slow work follows the removal of the folder in /tmp, which nobody would remove after a kill.
         if launch is not None:
             _finish(launch, began)
         with contextlib.suppress(OSError):
@@ -192,7 +192,7 @@ def open_launch(
 
 
 def _finish(launch: Launch, began: float) -> None:
-    """Write down what the launch came to; a full disk must not hide what it itself has to say."""
+    """Record the outcome of the launch; a full disk must not hide its own errors."""
     launch.close()
     with contextlib.suppress(InputError):
         launch.note_ends()
@@ -217,7 +217,7 @@ def _write_order(run: Run, job: Job, command: Sequence[str]) -> None:
 
 
 def gdb_environment(launch: Launch) -> dict[str, str]:
-    """Return gdb's environment: ours, and where the launcher listens."""
+    """Return gdb's environment: ours, with the launcher's socket."""
     found = {**os.environ, ENVIRONMENT: str(launch.supervisor.socket_path), NEWLINE: "\n"}
     return native_environment(found) if launch.job.is_native else found
 
@@ -229,7 +229,7 @@ def gdb_program(job: Job) -> Sequence[str]:
 
 
 def problems(launch: Launch) -> list[Notice]:
-    """Return what valgrind's logs tell of this launch's failures, and what was wrong with its end."""
+    """Return the failures of this launch according to valgrind's logs, and problems at its end."""
     found = (valgrind.explain(process.log_text()) for process in launch.supervisor.past)
     return [*(notice for notice in found if notice is not None), *launch.notices]
 
@@ -239,7 +239,7 @@ def _open_streams(job: Job, run: Run) -> tuple[Optional[int], Optional[int]]:
     if job.stdin is not None:
         stdin = _open(job.stdin, os.O_RDONLY, "--stdin")
     elif not os.isatty(0):
-        # A pipe holds gdb's commands, not the program's input.
+        # A pipe contains gdb's commands, not the program's input.
         stdin = os.open(os.devnull, os.O_RDONLY)
     if job.stdout is not None:
         path = run.folder / "stdout" if job.stdout == "" else Path(job.stdout)

@@ -1,4 +1,4 @@
-"""A program run up to the moment at which its memory is measured: as it rests, after a time, or as it ends.
+"""A program run up to the moment of measurement: at rest, after a time, or at its end.
 
 Its first thread is traced for the last of these: the kernel stops it as it exits, with all of its memory.
 """
@@ -40,11 +40,11 @@ _CONTINUE, _LISTEN = 7, 0x4208
 _TRACE_EXIT, _EXIT_EVENT, _STOP_EVENT = 0x40, 6, 128
 _WALL = 0x40000000
 _LOOK_SECONDS = 0.02
-_REST_SECONDS = 1.0  # so long a program has to have done next to nothing
-_REST_BUSY = 0.25  # of the looks in that time may find a thread running
+_REST_SECONDS = 1.0  # time for which a program must have been idle to be at rest
+_REST_BUSY = 0.25  # fraction of the samples in that time that may find a running thread
 _REST_GROWTH = 64 << 10
 _GDB_SECONDS = 300.0
-# It stops for us to trace it before it becomes the program.
+# It stops before the exec, so that we can trace it.
 _GATE = 'kill -STOP $$; exec "$0" "$@"'
 
 
@@ -75,12 +75,12 @@ class MeasuredRun:
         with contextlib.suppress(OSError):
             os.killpg(self.pid, signal.SIGKILL)
         with contextlib.suppress(OSError):
-            ptrace(_CONTINUE, self.pid)  # one that was stopped as it exits hears no signal
+            ptrace(_CONTINUE, self.pid)  # a process stopped at its exit handles no signal
         while self._status is None:
             self.take_stops(wait=True)
         if self._process.stdin is not None:
             self._process.stdin.close()
-        self._process.returncode = self._status  # it was waited for here
+        self._process.returncode = self._status  # it was collected here
 
     def _trace(self) -> None:
         os.waitpid(self.pid, os.WUNTRACED)
@@ -97,7 +97,7 @@ class MeasuredRun:
             ) from None
 
     def reach(self, seconds: Optional[float]) -> str:
-        """Wait until the program rests, or for so many *seconds*, or until it ends; return which it was."""
+        """Wait until the program is at rest, or for *seconds*, or until it ends; return which of these occurred."""
         while True:
             if self.take_stops():
                 return AT_END
@@ -118,7 +118,7 @@ class MeasuredRun:
         )
 
     def take_stops(self, *, wait: bool = False) -> bool:
-        """Have the first thread go on wherever it stopped, with its signals; return True as it exits, stopped."""
+        """Resume the first thread after each stop, with its signals; return True when it is stopped at its exit."""
         while self._status is None:
             try:
                 pid, status = os.waitpid(self.pid, _WALL | (0 if wait else os.WNOHANG))
@@ -159,7 +159,7 @@ class MeasuredRun:
         return size
 
     def children(self) -> int:
-        """Return how many living processes the program has started, and those in turn."""
+        """Return the number of living descendants of the program."""
         found = (stat_of(pid) for pid in descendants({self.pid}, parents()))
         return sum(stat is not None and not stat.has_ended for stat in found)
 
@@ -177,13 +177,13 @@ class MeasuredRun:
             return build_ledger(read_process(self.pid, name, memory, threads, malloc))
 
     def let_go(self) -> None:
-        """Trace it no more."""
+        """Stop tracing it."""
         with Freeze(self.pid, only=self.pid, seized={self.pid}):
             pass
 
 
 def trim_by_gdb(words: Sequence[str], seconds: Optional[float]) -> int:
-    """Return what malloc_trim(0), called by gdb at the moment that a MeasuredRun finds, gives back.
+    """Return the bytes that malloc_trim(0) returns, called by gdb at the moment of a MeasuredRun.
 
     Raises TargetError with the reason where it could not be called.
     """
@@ -192,7 +192,7 @@ def trim_by_gdb(words: Sequence[str], seconds: Optional[float]) -> int:
         if moment != AT_END:
             run.let_go()
             return _returned(["-p", str(run.pid), "-ex", _MEMTRIM])
-    # Nothing can be called in a process that exits: gdb stops another run a little earlier.
+    # No function can be called in an exiting process: gdb stops another run slightly earlier.
     before = ("set breakpoint pending on", "set disable-randomization off", "handle all nostop noprint pass")
     commands = [*before, "break _exit", "run", _MEMTRIM, "kill"]
     return _returned([*(word for line in commands for word in ("-ex", line)), "--args", *words])
@@ -239,7 +239,7 @@ def _what_it_says(gdb: subprocess.Popen[bytes]) -> bytes:
 
 
 def environment_with(tunables: str) -> dict[str, str]:
-    """Return this environment, with *tunables* set beside those that it sets."""
+    """Return this environment, with *tunables* added to those that it sets."""
     given = [os.environ["GLIBC_TUNABLES"]] if os.environ.get("GLIBC_TUNABLES") else []
     value = ":".join([*given, *([tunables] if tunables else [])])
     return {**os.environ, **({"GLIBC_TUNABLES": value} if value else {})}
@@ -247,7 +247,7 @@ def environment_with(tunables: str) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _standard_input() -> Iterator[int]:
-    """Yield what each run reads: our standard input from its beginning where it is a file, else an open, empty pipe."""
+    """Yield the input of each run: our standard input from its beginning if it is a file, else an open, empty pipe."""
     number = -1
     with contextlib.suppress(OSError, ValueError):
         if stat.S_ISREG(os.fstat(sys.stdin.fileno()).st_mode):

@@ -22,11 +22,11 @@ from gdbmem.text import printable
 if TYPE_CHECKING:
     from gdbmem.launch.job import Job
 
-PREFIX = "own"  # dumps that the engine takes by itself: snapshots/own.0001.heap
+PREFIX = "own"  # the engine's own dumps: snapshots/own.0001.heap
 
 
 def find_library(table: EngineTable) -> str:
-    """Return the name under which the loader finds what *table* preloads; "" where it preloads nothing.
+    """Return the name under which the loader finds the library that *table* preloads; "" if there is none.
 
     Raises MissingToolError with what to install.
     """
@@ -47,7 +47,7 @@ def find_library(table: EngineTable) -> str:
 
 
 def refuse_unsuitable(job: Job, table: EngineTable) -> None:
-    """Raise InputError where the program would ignore the preload, TargetError where the kernel samples no faults."""
+    """Raise InputError if the program would ignore the preload, TargetError if the kernel does not sample faults."""
     if table.name == faults.NAME:
         with FaultWatch():
             pass
@@ -67,16 +67,16 @@ def refuse_unsuitable(job: Job, table: EngineTable) -> None:
 
 
 def prefix(run: str) -> str:
-    """Return what the engine's own dumps begin with, in the run folder *run*."""
+    """Return the path prefix of the engine's own dumps in the run folder *run*."""
     return f"{run}/snapshots/{PREFIX}"
 
 
 def native_plan(job: Job, run: Run, runtime: Path, *, began: float, quiet: bool) -> NativePlan:
-    """Return what gdb has to know to start the program of *job* by itself.
+    """Return the plan for gdb to start the program of *job* itself.
 
     Its snapshots and the engine's own count time from *began*, seconds since 1970.
-    Paths that gdb puts into a shell's words are links in *runtime*, which are plain. *quiet*: nobody
-    sits at gdb, so that the program's output has to be led past it.
+    Paths that gdb puts into a shell's words are links in *runtime* with plain names. *quiet*: gdb is unattended, so
+    the program's output has to be redirected.
     """
     library = find_library(native_engine(job.engine).TABLE)
     link = str(runtime / "run")
@@ -123,12 +123,12 @@ def _streams(job: Job, run: Run, runtime: Path, *, quiet: bool) -> str:
 def native_arguments(job: Job) -> Sequence[str]:
     """Return the end of gdb's command line: the program and its arguments."""
     program = job.program
-    # A script is run by its interpreter, by that name: a virtual environment's Python finds its packages by it.
+    # A script is run by its interpreter under that name, by which a virtual environment's Python finds its packages.
     return ["--args", *(program.script or [str(program.symbols)]), *job.arguments]
 
 
 def native_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return gdb's *environment* with word that it starts the program itself."""
+    """Return gdb's *environment* with the setting that it starts the program itself."""
     return {**environment, NATIVE: "1"}
 
 

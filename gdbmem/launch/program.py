@@ -1,4 +1,4 @@
-"""The program to be launched: where it is, whether it can run, what a profiler won't see of it."""
+"""The program to be launched: its path, whether it can run, and the parts that a profiler can't see."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gdbmem.runs.run import current_folder
 from gdbmem.text import printable
 
 _PT_INTERP = 3
-_MOST_NESTED = 5  # interpreters that are scripts; the kernel follows no more
+_MOST_NESTED = 5  # nesting of interpreters that are scripts; the kernel's limit
 _MALLOC_OF_PYTHON = ("malloc", "malloc_debug")
 
 
@@ -30,17 +30,15 @@ class NotExecutableError(InputError):
 
 @dataclass(frozen=True)
 class Program:
-    """A program that was found and looked at."""
+    """A program that was found and examined."""
 
-    path: Path  # as it will be started, absolute
-    symbols: Path  # what gdb reads: the file itself, or a script's interpreter
+    path: Path  # as it will be started; absolute
+    symbols: Path  # the file for gdb: the program itself, or a script's interpreter
     is_static: bool
-    script: tuple[
-        str, ...
-    ] = ()  # of a script: what its interpreter, which is the first word, is started with
+    script: tuple[str, ...] = ()  # for a script: the command line with its interpreter as the first word
 
     def notices(self, environment: Mapping[str, str], *, pages: bool, engine: str = "massif") -> list[Notice]:
-        """Return what valgrind won't see of this program in *environment*, with what to do; nothing escapes *pages*."""
+        """Return notices on memory of this program that valgrind misses in *environment*; none with *pages*."""
         if pages:
             return []
         found = []
@@ -96,7 +94,7 @@ def find_program(name: str, *, folder: Optional[Path] = None) -> Program:
 
 def _locate(name: str, folder: Path) -> Path:
     if "/" not in name:
-        # As a shell does: a bare word is looked up in PATH only.
+        # As in a shell: a bare word is looked up in PATH only.
         found = shutil.which(name)
         if found:
             return Path(found).absolute()
@@ -116,12 +114,12 @@ def _locate(name: str, folder: Path) -> Path:
 
 
 def examine(path: Path, *, nested: int = 0) -> Program:
-    """Look into the program at *path*; raises NotExecutableError for what no kernel would execute."""
+    """Examine the program at *path*; raises NotExecutableError for a file that no kernel would execute."""
     try:
         with path.open("rb") as stream:
             head = stream.read(4096)
     except OSError:
-        # Executable but not readable: valgrind will say so itself.
+        # Executable but not readable: valgrind will report this itself.
         return Program(path, path, is_static=False)
     if head.startswith(b"#!"):
         return _script(path, head, nested)
@@ -151,7 +149,7 @@ def _script(path: Path, head: bytes, nested: int) -> Program:
 
 
 def _interpreter_words(head: bytes) -> Sequence[str]:
-    # As the kernel reads the line: a program, and all the rest as one argument.
+    # As the kernel parses the line: a program, and the whole rest as one argument.
     line = os.fsdecode(head[2:].split(b"\n", 1)[0]).strip(" \t\r")
     program, *rest = line.split(None, 1)[:2] or [""]
     if Path(program).name != "env":
@@ -163,7 +161,7 @@ def _interpreter_words(head: bytes) -> Sequence[str]:
 
 
 def _has_interpreter(path: Path) -> bool:
-    """Tell whether the ELF file names a dynamic loader (PT_INTERP); True when that can't be read."""
+    """Tell whether the ELF file names a dynamic loader (PT_INTERP); True if that can't be read."""
     try:
         with path.open("rb") as stream:
             header = stream.read(64)

@@ -1,4 +1,4 @@
-"""A short-lived folder, 0700, for what must have a short path without blanks: FIFOs, a socket, a link."""
+"""A short-lived folder, 0700, for files that need a short path without spaces: FIFOs, a socket, a link."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gdbmem.errors import ToolError
 from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 
-# vgdb splits its arguments at blanks, gdb hands a command to a shell: a plain path needs no care at all.
+# vgdb splits its arguments at spaces, gdb passes a command to a shell: a plain path needs no quoting.
 _PLAIN = lazy_pattern(r"/[A-Za-z0-9_./-]{1,60}")
 
 
@@ -21,8 +21,8 @@ _PLAIN = lazy_pattern(r"/[A-Za-z0-9_./-]{1,60}")
 def runtime_folder(run: Path, *, tell: Callable[[Path], None] = lambda _: None) -> Iterator[Path]:
     """Yield a new folder with the link ``run`` to *run* in it; it is removed at the end.
 
-    It lies under $XDG_RUNTIME_DIR where FIFOs can be made there, else under /tmp. *tell* hears of it before it is
-    made: whoever removes it in a killed process's place. Raises ToolError where neither will do.
+    It is under $XDG_RUNTIME_DIR if FIFOs can be created there, else under /tmp. *tell* is called before it is created,
+    for the process that removes it if this one is killed. Raises ToolError if neither is usable.
     """
     folder = _make([os.environ.get("XDG_RUNTIME_DIR"), "/tmp", "/var/tmp"], tell)
     try:

@@ -11,8 +11,8 @@ from typing import Optional
 from gdbmem.launch.child import Child
 from gdbmem.launch.valgrind import left_vgdb
 
-# A valgrind that no gdb has been connected to blocks SIGTERM and waits for ever; a program may ignore it.
-# Each line read is "GROUP SIGNAL", whom to end and with what to begin, or "folder" and what to remove.
+# A valgrind to which no gdb has connected yet blocks SIGTERM and waits forever; a program may ignore it.
+# Each line read is "GROUP SIGNAL", the process group to end and the first signal, or "folder" and the path to remove.
 _SCRIPT = """
 while read -r group signal; do
   if [ "$group" = folder ]; then folder=$signal; else target=$group; first=$signal; fi
@@ -31,7 +31,7 @@ fi
 
 
 class Sentinel:
-    """A shell that waits for this process's end: a pipe closes however that comes about."""
+    """A shell that waits for this process's end, in whatever way, by the closing of a pipe."""
 
     def __init__(self) -> None:
         """Begin to watch."""
@@ -63,12 +63,12 @@ class Sentinel:
         self.dismiss()
 
     def remove(self, folder: Path) -> None:
-        """Remove *folder*, which has no blanks in its path and need not be there yet, should this process be killed."""
+        """Remove *folder*, whose path has no spaces and which need not exist yet, if this process is killed."""
         self._folder = folder
         self._tell(f"folder {folder}")
 
     def guard(self, group: int, *, reached: bool) -> None:
-        """End process group *group* should this process be killed, gently if gdb has *reached* it."""
+        """End process group *group* if this process is killed, with SIGTERM first if gdb has *reached* it."""
         self._tell(f"{group} {'TERM' if reached else 'KILL'}")
 
     def dismiss(self) -> None:

@@ -1,4 +1,4 @@
-"""Dumps that a profiler took by itself during a run: recorded at its end, each with the process that it is of."""
+"""Dumps that a profiler took by itself during a run: recorded at its end, each with its process."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _OF_PROCESS = lazy_pattern(rf"{PREFIX}(?:\.(\d+)\.\d+\.\w+|_(\d+)\.\d+)\.heap")
 
 
 def collect_own_dumps(run: Run, engine: str, began: float) -> Sequence[Notice]:
-    """Record the dumps that the engine took by itself in *run*; return what must be said of them.
+    """Record the dumps that the engine took by itself in *run*; return notices on them.
 
     *began* is seconds since 1970.
     """
     known = {record.file for record in run.snapshots if not record.base_name.startswith("unnamed-")}
-    unsigned: list[int] = []  # bytes allocated until each of those that name no process
+    unsigned: list[int] = []  # bytes allocated until each dump without a process id
     for path in sorted((run.folder / "snapshots").glob(f"{PREFIX}*.heap"), key=_order):
         file = f"snapshots/{path.name}"
         if file in known or not path.stat().st_size:
@@ -37,7 +37,7 @@ def collect_own_dumps(run: Run, engine: str, began: float) -> Sequence[Notice]:
         unsigned += [] if allocated is None else [allocated]
     if all(earlier <= later for earlier, later in zip(unsigned, unsigned[1:])):
         return []
-    # What a process has allocated in all never shrinks.
+    # The total of allocated bytes of a process never shrinks.
     text = f"a forked child has dumped too, under its parent's file names: the origin of those called {OWN} is unknown"
     return [Notice("mixed-dumps", text)]
 

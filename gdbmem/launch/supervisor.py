@@ -1,7 +1,7 @@
-"""The parent of valgrind and gdb: starts them, answers gdb, sees them die, and ends them in the right order.
+"""The parent of valgrind and gdb: starts them, answers gdb, detects their ends, and ends them in the right order.
 
 gdb goes first and valgrind after it: when gdb's pipe closes valgrind resumes, and a SIGTERM then makes its
-tool write its file. The other way round gdb would hang on a dead connection.
+tool write its file. In the opposite order gdb would hang on a dead connection.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ if TYPE_CHECKING:
 READY_SECONDS = 300.0  # reading the debug information of a very large program takes minutes
 TERM_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.5, 2.0)  # between one SIGTERM and the next, in seconds
 WRITE_SECONDS = 120.0  # for a tool to write its file
-ANSWER_SECONDS = 30.0  # a machine that does much else lets valgrind wait
-CALL_SECONDS = 5.0  # for a call that gdb has a thread make to come to its end
-FATE_SECONDS = 3.0  # for a process to go whose connection to gdb has closed
-# A gdb that loads waits for this process's answers, deaf to all but the last; it has captured nothing yet.
+ANSWER_SECONDS = 30.0  # valgrind is slower on a busy machine
+CALL_SECONDS = 5.0  # for the end of a call that gdb has injected
+FATE_SECONDS = 3.0  # for the end of a process whose connection to gdb has closed
+# A gdb that is loading waits for this process's answers and reacts only to SIGKILL; it has captured nothing yet.
 _GDB_SIGNALS = ((signal.SIGHUP, 3.0), (signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0))
 _KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
 _ENDING = (*_KEYBOARD, signal.SIGTERM, signal.SIGHUP)
@@ -67,7 +67,7 @@ StartValgrind = Callable[[int, Optional[list[str]]], valgrind.Process]
 
 
 class Interrupted(Exception):  # noqa: N818  (not an error: somebody wants this to end)
-    """A signal asked the launch to end."""
+    """A signal requested the end of the launch."""
 
     def __init__(self, number: signal.Signals) -> None:
         super().__init__(number.name)
@@ -85,7 +85,7 @@ class Supervisor:
         hear: Callable[[Message], None],
         answers: Answers,
     ) -> None:
-        """*hear* gets what gdb tells without asking; *answers* is asked what the supervisor doesn't know itself."""
+        """*hear* gets gdb's notifications; *answers* handles questions that the supervisor can't answer itself."""
         self.process: Optional[valgrind.Process] = None
         self.past: list[valgrind.Process] = []  # that have ended, oldest first
         self.gdb: Optional[Child] = None
@@ -101,10 +101,10 @@ class Supervisor:
         self._releases: dict[int, Child] = {}  # vgdb, letting a traced child run; by the child's pid
         self._wires: list[Wire] = []
         self._foreground = self._keyboard_is_gdbs = False
-        self._gdb_loads = True  # until it says that it is ready
+        self._gdb_loads = True  # until it reports that it is ready
         self._interrupts = 0  # that were gdb's, not ours
         self._ear = Ear()
-        self.terminal: Optional[OwnTerminal] = None  # of the program, when it has one of its own
+        self.terminal: Optional[OwnTerminal] = None  # of the program, if it has its own
 
     def __enter__(self) -> Supervisor:
         self._inotify = _watch_for_files(self._runtime)
@@ -116,7 +116,7 @@ class Supervisor:
         self._listener.bind(os.fspath(self.socket_path))
         self._listener.listen(4)
         self._old_handlers: dict[signal.Signals, Any] = {}
-        # Started by nohup, or by a script in the background, it is not to be ended by what they have it ignore.
+        # Signals ignored at the start (by nohup, or a script in the background) stay ignored.
         self._note(*(s for s in (*_ENDING, *_NOTED) if signal.getsignal(s) != signal.SIG_IGN))
         self._old_wakeup = signal.set_wakeup_fd(self._wake_out.fileno(), warn_on_full_buffer=False)
         return self
@@ -139,9 +139,9 @@ class Supervisor:
     # -- waiting ------------------------------------------------------------------------------------------
 
     def wait(self, condition: Callable[[], bool], seconds: Optional[float] = None) -> bool:
-        """Serve until *condition* holds; tell whether it came to hold within *seconds*.
+        """Serve until *condition* holds; return whether it did within *seconds*.
 
-        Raises Interrupted when this process is asked to end.
+        Raises Interrupted when a signal requests the end of this process.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
         while not condition():
@@ -192,7 +192,7 @@ class Supervisor:
             if number is None:
                 self._hear(message)
             else:
-                with contextlib.suppress(ToolError):  # gdb has gone meanwhile: its end is seen elsewhere
+                with contextlib.suppress(ToolError):  # gdb has ended meanwhile: this is handled elsewhere
                     wire.send(self._reply(message), number)
 
     def _reply(self, question: Message) -> Message:
@@ -220,7 +220,7 @@ class Supervisor:
         elif isinstance(question, Hear):
             self._ear.move_to(question.pid)
         elif isinstance(question, GiveKeyboard):
-            # Answered, so that gdb shows no prompt while its keyboard is still read here.
+            # Answered, so that gdb shows no prompt while the keyboard is still read here.
             if self.terminal is not None:
                 self.terminal.hear(question.running)
         else:
@@ -238,15 +238,15 @@ class Supervisor:
         return ValgrindTarget(process.pid, tuple(process.vgdb()), own_terminal=self.terminal is not None)
 
     def _fate(self, *, exited: bool) -> Fate:
-        """Return what has become of the program: often gdb only sees that its connection closed.
+        """Return how the program ended: often gdb only sees that its connection closed.
 
         *exited*: gdb saw it end.
         """
         process = self.process
         if process is None:
             return Fate()
-        # The connection closes a moment before the process is gone, or has become another. Where its FIFO has
-        # gone too it is on the way: massif writes its file, or a valgrind starts for the program of an exec.
+        # The connection closes a moment before the process has ended, or executed another program. If its FIFO is
+        # also gone, it is about to: massif writes its file, or a valgrind starts for the program of an exec.
         for seconds in (FATE_SECONDS, READY_SECONDS):
             decided = self.wait(
                 lambda: (
@@ -264,17 +264,17 @@ class Supervisor:
         return Fate(process.child.status, valgrind.fate(process, exited=exited))
 
     def _link_to_next(self, process: valgrind.Process) -> str:
-        """Return a plain path to the program that *process* runs now: its own may hold anything."""
+        """Return a plain path to the program that *process* runs now: its own may contain any characters."""
         self._links += 1
         link = self._runtime / f"program{self._links}"
         program = process.present_program()
         link.symlink_to(examine(program).symbols if program is not None else process.order.program.symbols)
         return str(link)
 
-    # -- birth --------------------------------------------------------------------------------------------
+    # -- start --------------------------------------------------------------------------------------------
 
     def start_valgrind(self, arguments: Optional[list[str]] = None) -> valgrind.Process:
-        """Start valgrind and wait until it waits for gdb; raises ToolError with its own words when it fails."""
+        """Start valgrind and wait until it waits for gdb; raises ToolError with its own message on failure."""
         self._serial += 1
         self._attached = False
         self.process = process = self._start_valgrind(self._serial, arguments)
@@ -296,15 +296,15 @@ class Supervisor:
         )
 
     def watch_gdb(self, child: Child, modes: Optional[TerminalModes]) -> None:
-        """Take *child*, which may change the terminal's *modes*, as this launch's gdb and wait for its end.
+        """Run *child*, which may change the terminal's *modes*, as this launch's gdb and wait for its end.
 
-        Ctrl-C is gdb's from the moment it says that it is ready; before, it ends the launch.
+        gdb handles Ctrl-C after it reports that it is ready; before, Ctrl-C ends the launch.
         """
         self.gdb = child
         self._foreground = True
         if modes is not None:
             modes.await_gdb(child.pid)
-        self._note(*_KEYBOARD)  # somebody sits there
+        self._note(*_KEYBOARD)  # interactive
         try:
             self.wait(lambda: not child.alive)
         finally:
@@ -312,7 +312,7 @@ class Supervisor:
             self._foreground = self._keyboard_is_gdbs = False
 
     def _note_file(self, name: str) -> None:
-        """Let traced children run: each waits at its start for a gdb that won't come. *name* is a new FIFO."""
+        """Resume traced children: each waits at its start for a gdb that will not connect. *name* is a new FIFO."""
         process = self.process
         pid = process.reachable_pid(name) if process is not None else None
         if process is None or pid is None:
@@ -321,7 +321,7 @@ class Supervisor:
             process.beginnings += 1
             if process.beginnings == 1 or (self.gdb is not None and self.gdb.alive):
                 return  # gdb connects to it
-        # An exec makes its process wait again, and leaves the vgdb that talked to it without a partner.
+        # An exec makes its process wait again, and leaves its vgdb without a peer.
         self._end_release(pid)
         self._releases[pid] = process.monitor(pid=pid)
 
@@ -330,12 +330,12 @@ class Supervisor:
         if release is not None:
             release.stop(((signal.SIGTERM, 1.0), (signal.SIGKILL, 1.0)))
 
-    # -- death --------------------------------------------------------------------------------------------
+    # -- end ----------------------------------------------------------------------------------------------
 
     def end(self) -> None:
-        """End gdb, then valgrind, then whatever the program left running."""
+        """End gdb, then valgrind, then processes that the program left running."""
         for wire in self._wires:
-            wire.hang_up()  # a gdb that waits for an answer hears no signal
+            wire.hang_up()  # a gdb that waits for an answer does not react to signals
         if self.gdb is not None and self.gdb.alive:
             with self.calls.open("rb") as lock:
                 call_lock.hold_calls(lock.fileno(), CALL_SECONDS)
@@ -343,14 +343,14 @@ class Supervisor:
         self.end_valgrind()
 
     def end_valgrind(self) -> None:
-        """End valgrind so that its tool writes its file; it is asked for before SIGKILL loses it."""
+        """End valgrind so that its tool writes its file, which is requested explicitly before a SIGKILL."""
         process, self.process = self.process, None
         if process is None:
             return
         self.past.append(process)
         others = process.reachable_pids() - {process.pid}
         if not process.ready or not self._attached:
-            process.child.stop(((signal.SIGKILL, 10.0),))  # SIGTERM is blocked until gdb has been there
+            process.child.stop(((signal.SIGKILL, 10.0),))  # SIGTERM is blocked until gdb has connected
         if not _terminate(process):
             # The program ignores or handles SIGTERM.
             self._rescue(process)
@@ -365,14 +365,14 @@ class Supervisor:
         command = engine.rescue_command(f"{self._runtime}/run/{process.history.name}")
         if command is not None:
             asked = process.monitor(*command.split())
-            # A valgrind whose gdb was killed in the middle of a command may never answer anybody else.
+            # A valgrind whose gdb was killed during a command may never answer again.
             was_killed = self.gdb is not None and self.gdb.fatal_signal
             asked.wait(ANSWER_SECONDS if was_killed else WRITE_SECONDS)
             asked.stop()
 
 
 def _watch_for_files(runtime: Path) -> INotify:
-    """Return an INotify of what appears in *runtime* and in its run; raises ToolError where the kernel gives none."""
+    """Return an INotify of new files in *runtime* and in its run; raises ToolError if the kernel refuses."""
     from inotify_simple import INotify, flags  # 18 ms
 
     try:
@@ -390,9 +390,9 @@ def _watch_for_files(runtime: Path) -> INotify:
 
 
 def _terminate(process: valgrind.Process) -> bool:
-    """End *process* with SIGTERM, on which its tool writes its file; tell whether that worked.
+    """End *process* with SIGTERM, on which its tool writes its file; return whether it ended.
 
-    Valgrind passes a signal on to its gdb, and loses one that comes before it has noticed that gdb has gone.
+    Valgrind passes a signal on to its gdb, and loses it if it has not noticed yet that gdb has ended.
     """
     for seconds in TERM_PAUSES:
         process.child.signal(signal.SIGTERM)
@@ -418,7 +418,7 @@ def _end_pids(pids: set[int]) -> None:
 
 @contextlib.contextmanager
 def saved_terminal() -> Iterator[Optional[TerminalModes]]:
-    """Put the terminal's modes back at the end: a gdb that was killed leaves it without echo. Yield them."""
+    """Yield the terminal's modes, and restore them at the end: a killed gdb leaves the terminal without echo."""
     import termios  # 1 ms
 
     modes = None

@@ -1,4 +1,4 @@
-"""A terminal of the program's own (--own-terminal), shown on and fed from the one that gdb runs on."""
+"""A separate terminal for the program (--own-terminal), connected to the one that gdb runs on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _END_OF_INPUT = b"\x04"
 
 
 def _as_typed(settings: list[Any]) -> list[Any]:
-    """Return terminal *settings* under which each key is handed on at once, as it is, but for Ctrl-C."""
+    """Return terminal *settings* that pass each key on at once and unchanged, except Ctrl-C."""
     changed = [*settings[:6], list(settings[6])]
     changed[0] &= ~(termios.ICRNL | termios.INLCR | termios.IGNCR | termios.IXON)
     changed[3] &= ~(termios.ICANON | termios.ECHO | termios.IEXTEN)
@@ -22,7 +22,7 @@ def _as_typed(settings: list[Any]) -> list[Any]:
 
 
 class OwnTerminal:
-    """A pseudo-terminal: what the program writes comes out here; what is typed while it runs goes in.
+    """A pseudo-terminal: the program's output is printed here; keys typed while it runs are its input.
 
     For programs that open /dev/tty or want isatty() and the window's size to be right. gdb reads the
     keyboard only at its prompt, so what is typed goes to the program, key by key, exactly while gdb lets it run.
@@ -32,19 +32,21 @@ class OwnTerminal:
         self.master, self.slave = pty.openpty()
         self.copy_size()
         self._running = False
-        self._settings: Optional[list[Any]] = None  # of the keyboard's terminal while it is the program's
+        self._settings: Optional[list[Any]] = (
+            None  # settings of the keyboard's terminal while the program has it
+        )
 
     def become_controlling(self) -> None:
         """Called in the child, in its new session: make this its controlling terminal."""
         fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
     def copy_size(self) -> None:
-        """Give it the size of the terminal we are on."""
+        """Give it the size of our terminal."""
         with contextlib.suppress(OSError):
             fcntl.ioctl(self.master, termios.TIOCSWINSZ, fcntl.ioctl(0, termios.TIOCGWINSZ, b"\0" * 8))
 
     def hear(self, running: bool) -> None:
-        """Take note of gdb's word on whether the program runs, and the keyboard is the program's."""
+        """Handle gdb's message that the program runs, and has the keyboard, or has stopped."""
         self._running = running
         with contextlib.suppress(termios.error):
             if running:
@@ -55,7 +57,7 @@ class OwnTerminal:
                 self._settings = None
 
     def sources(self) -> dict[int, Callable[[], None]]:
-        """Return what to read now: descriptors, each with what to do when it has something."""
+        """Return the descriptors to read now, each with its handler."""
         found: dict[int, Callable[[], None]] = {self.master: self._show}
         if self._running and os.isatty(0):
             found[0] = self._feed
@@ -75,12 +77,12 @@ class OwnTerminal:
     def _read(descriptor: int) -> Optional[bytes]:
         try:
             return os.read(descriptor, 1 << 16)
-        except OSError:  # EIO: nobody has the other end open at this moment
+        except OSError:  # EIO: the other end is not open at this moment
             return None
 
     def close(self) -> None:
         os.set_blocking(self.master, False)
-        while data := self._read(self.master):  # the program's last words
+        while data := self._read(self.master):  # the program's last output
             os.write(1, data)
         os.close(self.master)
         os.close(self.slave)

@@ -1,4 +1,4 @@
-"""`gdbmem launch --recipe FILE`: a recipe played by a gdb that nobody sits at."""
+"""`gdbmem launch --recipe FILE`: a recipe played by an unattended gdb."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class PlayedPoint:
     pending: bool = False  # the program has no such location
 
     def recorded(self, action: str) -> list[str]:
-        """Return the names of what *action* (snap, ledger or containers) has recorded here."""
+        """Return the names of the results of *action* (snap, ledger or containers) here."""
         return {"snap": self.snapshots, "ledger": self.ledgers, "containers": self.containers}[action]
 
 
@@ -69,7 +69,7 @@ class Outcome:
     run: Run
     points: list[PlayedPoint]
     notices: list[Notice] = field(default_factory=list)
-    status: Optional[int] = None  # the program's, as a shell shows it
+    status: Optional[int] = None  # the program's, as in a shell
     interrupted: Optional[int] = None  # the signal that ended the launch
     timed_out: bool = False
     failure: str = ""  # of gdbmem, gdb or valgrind
@@ -77,7 +77,7 @@ class Outcome:
 
 
 def play_recipe(recipe: Recipe, job: Job, *, progress: Progress, command: Sequence[str]) -> Outcome:
-    """Play *recipe* on *job* and return what came of it; whatever was captured stays in its run."""
+    """Play *recipe* on *job* and return the outcome; captured data stays in its run."""
     ensure_private_folder(job.gdb)
     points = [PlayedPoint(point.name, point.at, recipe.place(point.position)) for point in recipe.points]
     player = _Player(points, progress)
@@ -97,14 +97,14 @@ def play_recipe(recipe: Recipe, job: Job, *, progress: Progress, command: Sequen
     outcome.notices += problems(launch)
     if launch.supervisor.past and outcome.status is None:
         outcome.status = launch.supervisor.past[-1].child.status
-    if launch.run.folder.is_dir():  # it is gone where nothing was recorded
+    if launch.run.folder.is_dir():  # it was removed if nothing was recorded
         try:
             launch.run.update(
                 recipe=recipe.to_plan(),
                 points=[vars(point) for point in points],
                 warnings=[{"slug": notice.slug, "message": notice.message} for notice in outcome.notices],
             )
-        except InputError as error:  # a full disk: what was found out is told all the same
+        except InputError as error:  # a full disk: the results are still reported
             outcome.failure = outcome.failure or str(error)
     return outcome
 
@@ -149,24 +149,24 @@ def _shown(path: Path) -> str:
 
 
 class _Player:
-    """Hears what the gdb that plays the recipe tells, and makes progress lines of it."""
+    """Handles the notifications of the gdb that plays the recipe, and prints progress lines."""
 
     def __init__(self, points: list[PlayedPoint], progress: Progress) -> None:
         self._points = points
         self._progress = progress
         self.outcome: Optional[Outcome] = None
-        self._failed: Counter[str] = Counter()  # actions, by what is said of them
-        self._explained: set[int] = set()  # points of which it was said why they recorded nothing
+        self._failed: Counter[str] = Counter()  # actions, by their message
+        self._explained: set[int] = set()  # points already reported to have recorded nothing
         self._counts = False  # whether a snapshot has counted anything
 
     def hear(self, message: Message) -> None:
-        """Note *message* in the outcome."""
+        """Record *message* in the outcome."""
         assert self.outcome is not None, "gdb begins after the run folder was made"
         self._note(message, self.outcome)
 
     @functools.singledispatchmethod
     def _note(self, message: Message, outcome: Outcome) -> None:
-        raise TypeError(f"gdb told {type(message).__name__}")  # answers and questions are never told
+        raise TypeError(f"gdb told {type(message).__name__}")  # answers and questions are not notifications
 
     @_note.register
     def _on_started(self, _: RecipeStarted, outcome: Outcome) -> None:
@@ -191,7 +191,7 @@ class _Player:
         if result.room is not None and all(known.slug != "little-room" for known in outcome.notices):
             outcome.notices.append(Notice("little-room", result.room))
         if result.heap_bytes and not self._counts:
-            # A program that had allocated nothing yet was no blind spot.
+            # A program that has not allocated anything yet is not a blind spot.
             self._counts = True
             outcome.notices[:] = [known for known in outcome.notices if known.slug != "own-allocator"]
         said = result.error or result.text
@@ -200,7 +200,7 @@ class _Player:
         self._progress(said if is_snapshot else f"{name}: {result.action}: {said.rstrip()}")
 
     def _on_failed_action(self, text: str, outcome: Outcome) -> None:
-        """Have *text* said once, with how often it was so."""
+        """Report *text* once, with its number of occurrences."""
         self._failed[text] += 1
         times = self._failed[text]
         if times == 1:

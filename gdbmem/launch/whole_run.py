@@ -1,4 +1,4 @@
-"""The profile of a whole run, when the program has ended: found, made readable, recorded, and shown."""
+"""The profile of a whole run, after the end of the program: found, converted, recorded, and shown."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAME = "whole-run"
 
 
 def record_whole_runs(run: Run, engine: str, supervisor: Supervisor) -> Sequence[Notice]:
-    """Record the profile of each process of this launch in *run*; return what must be said of those that are none."""
+    """Record the profile of each process of this launch in *run*; return notices on unusable files."""
     if not table(engine).whole_run:
         return []
     notices: list[Notice] = []
@@ -48,14 +48,14 @@ def record_whole_runs(run: Run, engine: str, supervisor: Supervisor) -> Sequence
 
 
 def _of_valgrind(run: Run, engine: str, supervisor: Supervisor) -> list[Path]:
-    """Return what valgrind's tool wrote, the program's own last: what is asked for without a name is that."""
+    """Return the files of valgrind's tool, the program's own last, which is the default."""
     own = [process.history for process in supervisor.past]
     others = sorted(path for path in run.folder.glob(f"{engine}.*.out") if path not in own)
     return [path for path in [*others, *own] if path.exists()]
 
 
 def _interpreted(run: Run, notices: list[Notice]) -> list[Path]:
-    """Have heaptrack's own interpreter name the addresses in what it recorded; return the files that it made."""
+    """Name the addresses in heaptrack's recordings by its own interpreter; return the resulting files."""
     return [path for raw in _raws(run) if (path := _interpret(raw, run, notices)) is not None]
 
 
@@ -75,7 +75,7 @@ def _interpret(raw: Path, run: Run, notices: list[Notice]) -> Optional[Path]:
     try:
         reason = _run_interpreter(raw, temporary)
         if not reason:
-            _open(temporary, "in-use")  # one that was cut at its beginning is kept as it is
+            _open(temporary, "in-use")  # a file truncated at its beginning is kept unchanged
             temporary.replace(target)
             raw.unlink()
             return target
@@ -90,7 +90,7 @@ def _interpret(raw: Path, run: Run, notices: list[Notice]) -> Optional[Path]:
 
 
 def _run_interpreter(raw: Path, target: Path) -> str:
-    """Have *raw* interpreted, packed as heaptrack itself packs it; return why that failed, "" where it did not."""
+    """Interpret *raw*, compressed as by heaptrack itself; return the reason of a failure, else ""."""
     import shutil  # 3 ms
     import tempfile  # 5 ms
 

@@ -19,7 +19,7 @@ _GDBMEM = [sys.executable, "-c", "from gdbmem.cli.main import main; raise System
 
 
 def steps(action: str, pid: int, run: Path, folder: Path) -> Iterator[tuple[str, list[str]]]:
-    """Yield the file to write and the command that prints what belongs into it."""
+    """Yield the file to write and the command that prints its contents."""
     if action == "bundle":
         yield "smaps.txt", ["cat", f"/proc/{pid}/smaps"]
     if action in ("explain", "bundle"):
@@ -30,14 +30,14 @@ def steps(action: str, pid: int, run: Path, folder: Path) -> Iterator[tuple[str,
         gdb = shutil.which("gdb")
         if gdb is not None:
             show = f"thread apply all backtrace {_MOST_FRAMES}"
-            # Nothing of the user's or of the program's own is loaded: this is to be short.
+            # No settings of the user and no scripts of the program are loaded, to keep the stop short.
             quiet = ["-nx", "-batch", "-iex", "set auto-load off", "-iex", "set debuginfod enabled off"]
             yield "stacks.txt", [gdb, *quiet, "-p", str(pid), "-ex", show]
         yield "series.csv", [*_GDBMEM, "export", str(run), "--to", "csv"]
 
 
 def main(argv: list[str]) -> None:
-    """Do all steps of an action."""
+    """Execute all steps of an action."""
     action, pid, run, folder = argv[0], int(argv[1]), Path(argv[2]), Path(argv[3])
     for name, command in steps(action, pid, run, folder):
         errors = folder / f"{name}.errors"

@@ -1,4 +1,4 @@
-"""Recording the page faults of one process in intervals, each between two moments at which it stands still."""
+"""Recording the page faults of one process in intervals, each between two moments at which it is stopped."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ class Interval:
     faults: int
     samples: int
     lost: int  # samples
-    counted: Optional[int]  # the faults of the process by its own count, which has those in kernel mode
-    executed: bool  # another program, or the same anew
+    counted: Optional[
+        int
+    ]  # the faults of the process by the kernel's count, which includes those in kernel mode
+    executed: bool  # another program was executed, or the same again
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class IntervalRecorder:
     def __init__(self, pid: int, *, period: int = 0, requests: Optional[int] = None) -> None:
         """Begin with process *pid*. Data that comes on the descriptor *requests* ends a turn() early.
 
-        *period*: a sample each so many faults; 0: as many as are needed. Raises TargetError where the kernel refuses.
+        *period*: the number of faults per sample; 0: automatic. Raises TargetError if the kernel refuses.
         """
         check_analysable(pid, may_be_traced=True)
         self.pid = pid
@@ -83,12 +85,12 @@ class IntervalRecorder:
 
     @property
     def layout(self) -> SampleLayout:
-        """Return how the samples look."""
+        """Return the layout of the samples."""
         return self._watch.layout
 
     @property
     def periods(self) -> Mapping[int, Sequence[tuple[int, int]]]:
-        """Return the faults a sample, each with the time since when, by the event's identifier: these grow."""
+        """Return the faults per sample, each with its start time, by the event's identifier; entries are added."""
         return self._watch.periods
 
     @property
@@ -102,19 +104,19 @@ class IntervalRecorder:
         return has_ended(self.pid)
 
     def turn(self) -> None:
-        """Take what was sampled, and wait a moment for more."""
+        """Take the samples, and wait a moment for more."""
         before = self._watch.counts
         self._take(is_last=False)
-        # That it stands still in gdb says nothing of how fast its faults will come.
+        # A stop in gdb has no bearing on the rate of its faults.
         if self._watch.counts != before:
             self._watch.adapt([self.pid])
         self._watch.wait(_TURN_SECONDS)
 
     def cut(self) -> Interval:
-        """Return what was recorded since the last one. Raises TargetError where the process has ended."""
+        """Return the recording since the last cut. Raises TargetError if the process has ended."""
         self._take(is_last=True)
         before, self._last = self._last, self._reading()
-        # The record of it may have found no room.
+        # Its record may have been lost.
         program, self._program = self._program, random_bytes(self.pid)
         then, now = self._before, self._counts()
         self._before = now
@@ -143,7 +145,7 @@ class IntervalRecorder:
         return _Counts(sum(watch.counts.values()), watch.samples, watch.lost, fault_counts(self.pid))
 
     def _take(self, *, is_last: bool) -> None:
-        # Many events take long to count: that is then done in some of the turns only.
+        # Many events take long to count: then only some turns count them.
         self._turns += 1
         is_counted = is_last or self._turns % (1 + self._watch.events // _EVENTS_A_TURN) == 0
         turn = []

@@ -1,4 +1,4 @@
-"""Recording the page faults of running processes, or of a program that is started for it."""
+"""Recording the page faults of running processes, or of a new program."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from gdbmem.units import format_duration
 _TURN_SECONDS = 0.05
 _GRACE_SECONDS = 5.0
 _LARGEST_SPOOL_BYTES = 2 << 30
-_READING_SHARE = 0.005  # of the time may go into reading what is resident while the recording goes on,
-_READING_SECONDS = 0.08  # and so much in any case
+_READING_SHARE = 0.005  # fraction of the time for reading resident memory during the recording,
+_READING_SECONDS = 0.08  # and the least allowance
 _STEP_BYTES = 1 << 20
 _EVENTS_A_TURN = 400
-_MOST_READ = 64  # processes whose resident memory is looked at in each turn
+_MOST_READ = 64  # processes whose resident memory is checked in each turn
 
 
 @dataclass
@@ -41,16 +41,16 @@ class Watched:
 
     pid: int
     name: str
-    is_root: bool  # it was there, or was started, at the beginning: not born of another one
+    is_root: bool  # it existed, or was started, at the beginning: not forked during the recording
     before: Reading
-    maps: bytes = b""  # its code at the beginning; b"": it comes with the records
-    after: Optional[Reading] = None  # at the end; of one that ended before: at the largest that was seen
+    maps: bytes = b""  # its code mappings at the beginning; b"": they are in the records
+    after: Optional[Reading] = None  # at the end; for one that ended before: at the largest reading
     has_ended: bool = False
-    ended: int = 0  # CLOCK_MONOTONIC, ns: when that was seen
+    ended: int = 0  # CLOCK_MONOTONIC, ns: the time of that reading
     size_bytes: int = 0  # resident at the last turn
     faults_before: int = 0  # by /proc/PID/stat
     faults_after: Optional[int] = None
-    peak_bytes: Optional[int] = None  # resident, by the kernel's own record, of a program that has ended
+    peak_bytes: Optional[int] = None  # peak RSS in the kernel's record, of a program that has ended
     uid: int = 0
 
 
@@ -62,21 +62,21 @@ class _Turn:
 
 @dataclass
 class FaultRecording:
-    """Everything that was recorded; records are in a temporary file. Close it."""
+    """A recording; its records are in a temporary file. Close it."""
 
     layout: SampleLayout
     sees_kernel_mode: bool
     spool: BinaryIO
     turns: list[_Turn] = field(default_factory=list)
-    periods: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # as FaultWatch has them
+    periods: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # in the form of FaultWatch
     faults: int = 0
     samples: int = 0
     lost: int = 0  # samples
-    unkept: int = 0  # samples for which there was no room on the disk
+    unkept: int = 0  # samples dropped because the disk was full
     seconds: float = 0.0
     watched: dict[int, Watched] = field(default_factory=dict)
     program: str = ""
-    status: Optional[int] = None  # of a program that was started
+    status: Optional[int] = None  # of a started program
 
     def records(self) -> Iterator[Turn]:
         """Yield the turns, one after the other."""
@@ -93,7 +93,7 @@ class FaultRecording:
 
 
 class FaultRecorder:
-    """Records until it is told to end, the time is over, or nothing is left to watch."""
+    """Records until a signal, the end of the time, or the end of all processes."""
 
     def __init__(
         self,
@@ -102,17 +102,17 @@ class FaultRecorder:
         say: Callable[[str], None] = lambda text: None,
         at_end: Callable[[Sequence[int]], None] = lambda pids: None,
     ) -> None:
-        """*at_end* is called with the processes that still run, before one that was started is ended."""
+        """*at_end* is called with the processes that still run, before a started program is ended."""
         self._period = period
         self._at_end = at_end
         self._say = say
         self._ended_by: Optional[int] = None
-        self.has_recorded = False  # what comes then takes its time
+        self.has_recorded = False  # the work after that takes time
         self._turns = 0
         self._spent = 0.0  # seconds, for reading what is resident
 
     def record(self, pids: Sequence[int], *, seconds: float) -> FaultRecording:
-        """Record the faults of *pids*, which run, and of those that they have started or will. Raises TargetError."""
+        """Record the faults of the running processes *pids*, and of their children. Raises TargetError."""
         for pid in pids:
             check_analysable(pid, may_be_traced=True)
         everyone = [*pids, *(one for one in descendants(set(pids), parents()) if one not in pids)]
@@ -144,7 +144,7 @@ class FaultRecorder:
                 self._run(watch, recording, lambda: program.poll() is not None, seconds)
             finally:
                 recording.status = self._finish(program)
-            if len(recording.watched) == 1:  # else it may be that of one that it has waited for
+            if len(recording.watched) == 1:  # otherwise it may be that of a collected child
                 recording.watched[program.pid].peak_bytes = program.peak_bytes
         return recording
 
@@ -207,7 +207,7 @@ class FaultRecorder:
         uid = above.uid if above is not None else 0
         recording.watched[pid] = Watched(pid, name, False, Reading(time.monotonic_ns()), uid=uid)
 
-    # What is resident is read at the end, and before, as long as that is cheap, whenever a process is larger
+    # Resident memory is read at the end, and before, as long as that is cheap, whenever a process is larger
     # than at the last reading: it may end at any moment.
     def _look(self, recording: FaultRecording, began: float, *, at_end: bool) -> None:
         alive = [one for one in recording.watched.values() if not one.has_ended]
@@ -241,7 +241,7 @@ class FaultRecorder:
 
     @contextlib.contextmanager
     def _ending(self) -> Iterator[None]:
-        """Have SIGINT, SIGTERM and SIGHUP end the recording; a second one ends us."""
+        """Make SIGINT, SIGTERM and SIGHUP end the recording; a second one ends this process."""
         before: dict[int, Any] = {}
 
         def end(number: int, _: object) -> None:
@@ -274,7 +274,7 @@ def _until(seconds: float) -> str:
 
 
 def _births(data: bytes) -> Iterator[tuple[int, int]]:
-    """Yield (pid, parent) of each process, no thread, that was made by the records *data*."""
+    """Yield (pid, parent) of each new process (not thread) in the records *data*."""
     at = 0
     while at < len(data):
         kind, _, size = HEADER.unpack_from(data, at)

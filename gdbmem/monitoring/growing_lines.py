@@ -1,4 +1,4 @@
-"""A `gdbmem grow` beside a monitor: which lines make the watched processes bigger."""
+"""A `gdbmem grow` beside a monitor: the lines that make the watched processes grow."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Optional
 from gdbmem.launch.child import die_with_parent
 from gdbmem.linux.process.process import has_ended
 
-RECORDING = "recording "  # how the first line begins once it does
+RECORDING = "recording "  # the beginning of its first line when recording has started
 _BEGUN = f"gdbmem: {RECORDING}"
 _SECONDS = 600.0  # for naming what was recorded
 
 
 class GrowingLines:
-    """Records the page faults of some processes into a file, in a process of its own. Close it."""
+    """Records the page faults of some processes to a file, in a separate process. Close it."""
 
     def __init__(self, pids: Sequence[int], profile: Path) -> None:
-        """Begin, and return once it records; `refusal` says why it does not."""
+        """Start, and return when it records; `refusal` has the reason if it does not."""
         self._pids = pids
         words = [sys.executable, "-m", "gdbmem.cli.main", "grow", "--profile", str(profile), "--force"]
         self._tool = subprocess.Popen(
@@ -33,9 +33,7 @@ class GrowingLines:
             text=True,
             errors="surrogateescape",
             start_new_session=True,  # Ctrl-C is for the monitor, which ends it
-            preexec_fn=lambda: die_with_parent(
-                signal.SIGINT
-            ),  # it keeps what it has, should the monitor be killed
+            preexec_fn=lambda: die_with_parent(signal.SIGINT),  # it saves its data if the monitor is killed
         )
         self.refusal = self._refusal()
 
@@ -49,10 +47,10 @@ class GrowingLines:
         return said.strip().removeprefix("gdbmem: ") or "gdbmem grow ended without a word"
 
     def finish(self) -> Optional[str]:
-        """End the recording and return its report; None where there is none."""
+        """End the recording and return its report; None if there is none."""
         if not all(
             map(has_ended, self._pids)
-        ):  # else it ends by itself, and a signal would interrupt its report
+        ):  # otherwise it ends by itself, and a signal would interrupt its report
             with contextlib.suppress(OSError):
                 self._tool.send_signal(signal.SIGINT)
         try:

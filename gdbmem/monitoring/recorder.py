@@ -1,4 +1,4 @@
-"""The loop of a monitor: looks at a tree in step with the clock, keeps what it sees, ends as it should."""
+"""The loop of a monitor: samples a tree at regular times, stores the samples, and handles its end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gdbmem.records import dataclass
 from gdbmem.series.store import SeriesWriter
 
 _THIN_EVERY_SECONDS = 60.0
-_GRACE_SECONDS = 10.0  # that a program gets to end after a signal
+_GRACE_SECONDS = 10.0  # time for a program to end after a signal
 
 
 @dataclass(frozen=True)
@@ -28,17 +28,17 @@ class SamplingPlan:
 
     interval_seconds: float
     duration_seconds: float = math.inf
-    stays: bool = False  # go on when nothing is left: more may come
+    stays: bool = False  # continue when no process is left: more may start
 
 
 class RecorderView(Protocol):
-    """Whoever shows what is going on."""
+    """The interface of a view of the recording."""
 
     def show(self, look: Look) -> None: ...
 
     @property
     def shows_glances(self) -> bool:
-        """Whether glances are worth being decoded and shown as looks."""
+        """Whether glances have to be decoded and shown as samples."""
 
     def note(self, text: str) -> None: ...
 
@@ -48,11 +48,11 @@ class RecorderView(Protocol):
         """Return a descriptor with keys to read, if there is one."""
 
     def key(self) -> str:
-        """Return what the key that waits asks for: "quit", "mark", "pause", "sort" or ""."""
+        """Return the command of the pending key: "quit", "mark", "pause", "sort" or ""."""
 
 
 class SeriesRecorder:
-    """Looks at a tree until it is told to end, or nothing is left to look at."""
+    """Samples a tree until a signal, a key or the end of all processes."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class SeriesRecorder:
         self._poll = select.poll()  # signals and keys
         self._listening = select.poll()  # and births
         self._kill_at: Optional[float] = None
-        self._passed_on = 0  # the signal that we were sent, and the program after us
+        self._passed_on = 0  # the signal that was received, and passed on to the program
         self._paused = False
         self._marks_seen = len(writer.marks_since(0))
         self._next_thin = clock() + _THIN_EVERY_SECONDS
@@ -85,7 +85,7 @@ class SeriesRecorder:
         self._noted: set[str] = set()
 
     def run(self) -> str:
-        """Record; return what ended it: "exit", "time", "signal" or "quit"."""
+        """Record; return the reason for the end: "exit", "time", "signal" or "quit"."""
         with self._signals():
             begin = next_look = self._clock()
             end = begin + self._plan.duration_seconds
@@ -114,14 +114,14 @@ class SeriesRecorder:
         return self._ending
 
     def _after(self, look: float, now: float) -> float:
-        """Return when the look after *look* is due: in step with the clock, after a stall with the next whole step."""
+        """Return the time of the sample after *look*: a multiple of the interval, also after a stall."""
         interval = self._plan.interval_seconds
         return look + max(int((now - look) / interval) + 1, 1) * interval
 
     def _glance(self, next_look: float, end: float) -> float:
-        """Read RSS only, time and again from *next_look* on, until more is to be done; return when that is due.
+        """Read RSS only, repeatedly from *next_look* on, until other work is due; return when that is.
 
-        After each sleep the processor's caches are cold: the cost is whatever is touched here.
+        After each sleep the processor's caches are cold: the cost depends on the memory touched here.
         """
         until, lines, read, read_family = self._tree.glances
         clock, keep, interval = self._clock, self._writer.glance, self._plan.interval_seconds
@@ -135,7 +135,7 @@ class SeriesRecorder:
             if ready:
                 if not self._is_only_of_births(ready) or self._tree.has_grown(now):
                     break
-                wait = self._poll.poll  # what is born elsewhere wakes nobody twice in an interval
+                wait = self._poll.poll  # unrelated forks wake the loop at most once per interval
                 continue
             if now >= last or (searches and self._tree.has_grown(now)) or not (statm := read()):
                 break
@@ -160,7 +160,7 @@ class SeriesRecorder:
 
     @property
     def _looks_on(self) -> bool:
-        # What a program does while it is being ended says nothing about the time before.
+        # Changes while a program is being ended do not count for the time before.
         return not self._paused and self._kill_at is None
 
     def _look_last(self) -> None:
@@ -185,7 +185,7 @@ class SeriesRecorder:
         self._view.show(look)
 
     def _warn(self) -> None:
-        """Say, once each, what the user can't see in the numbers."""
+        """Report, once each, facts that the numbers don't show."""
         if self._writer.has_gone:
             self._note_once(
                 "the run folder has been removed or renamed: of a removed one nothing will be left"
@@ -266,7 +266,7 @@ class SeriesRecorder:
         elif number in (signal.SIGTERM, signal.SIGHUP):
             self._end_program("signal", signal.Signals(number))
         elif number == signal.SIGINT and self._program is None:
-            self._ending = "signal"  # a program of ours has got it from the terminal too: its end is ours
+            self._ending = "signal"  # a started program gets it from the terminal, too: its end ends us
 
     def _press(self, wish: str) -> None:
         if wish == "quit":

@@ -1,4 +1,4 @@
-"""Recording a series: from what is to be watched to a finished run."""
+"""Recording a series: from the target to a finished run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from gdbmem.series.summary import summarize
 from gdbmem.text import plural, printable
 
 _DESCRIPTORS_WANTED = 65536
-GROWN = "grown.faults"  # in the run's folder: which lines made the processes bigger
+GROWN = "grown.faults"  # in the run's folder: the lines that made the processes grow
 
 OpenView = Callable[[str, Path], "contextlib.AbstractContextManager[RecorderView]"]
 """Opens what shows the recording while it runs; gets the target's name and the run's folder."""
@@ -47,36 +47,36 @@ OpenView = Callable[[str, Path], "contextlib.AbstractContextManager[RecorderView
 
 @dataclass(frozen=True)
 class RecordingOptions:
-    """Order for a recording. One of *program*, *resume* and *wanted* is given."""
+    """Options of a recording. One of *program*, *resume* and *wanted* is given."""
 
     program: Optional[Sequence[str]]  # its path or name, and its arguments
-    resume: Optional[str]  # the folder of the run to go on with
-    wanted: Wanted  # what is watched where no program is started
-    run: Optional[str]  # the folder to record in; None: one is made in the current folder
+    resume: Optional[str]  # the folder of the run to continue
+    wanted: Wanted  # the target if no program is started
+    run: Optional[str]  # the folder to record in; None: one is created in the current folder
     interval_seconds: float
     duration_seconds: float
     until_exit: bool  # do not wait for more processes of the kind
-    follow: bool  # children too
+    follow: bool  # include children
     pss_percent: float  # of one CPU, at most, for reading PSS and USS
     stdout: Optional[str]  # the file that the program writes to
     captures: bool  # without *stdout* the program's output goes into the run
     mark: Optional[re.Pattern[str]]  # a line of the program's output that matches sets a mark
-    triggers: Sequence[tuple[Condition, str]]  # what to do when
-    grow: bool = False  # record which lines make the processes bigger, too
+    triggers: Sequence[tuple[Condition, str]]  # conditions and actions
+    grow: bool = False  # also record the lines that make the processes grow
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A series that has just been recorded."""
+    """A completed recording."""
 
     run: Run
-    status: int  # of the program; 0 where none was started
+    status: int  # of the program; 0 if none was started
     program: Optional[Sequence[str]]
-    grown: Optional[str] = None  # which lines made the processes bigger: a report
+    grown: Optional[str] = None  # the report on the lines that made the processes grow
 
 
 def record_series(options: RecordingOptions, open_view: OpenView, command: Sequence[str]) -> Recorded:
-    """Record as *options* say; *command* is noted in the run as what made it."""
+    """Record according to *options*; *command* is stored in the run."""
     _allow_descriptors()
     with contextlib.ExitStack() as stack:
         ready = _prepare(options, open_view, stack)
@@ -97,7 +97,7 @@ def record_series(options: RecordingOptions, open_view: OpenView, command: Seque
 
 
 def _growing_lines(ready: _Ready, stack: contextlib.ExitStack) -> Optional[GrowingLines]:
-    """Begin to record which lines make the processes bigger; where that can't be, say so and watch without."""
+    """Start recording the lines that make the processes grow; on failure report it and continue without."""
     pids = sorted(ready.target.find())
     if not pids:
         ready.view.note("--grow records nothing: none of the processes runs yet")
@@ -115,7 +115,7 @@ def _growing_lines(ready: _Ready, stack: contextlib.ExitStack) -> Optional[Growi
 def _watched(
     ready: _Ready, wanted: Sequence[tuple[Condition, str]], stack: contextlib.ExitStack
 ) -> RecorderView:
-    """Return the view, and have done what is *wanted* when a condition comes true."""
+    """Return the view, extended by the triggers *wanted*."""
     if not wanted:
         return ready.view
     folder = ready.run.folder
@@ -131,7 +131,7 @@ def _watched(
 
 
 def verdict_so_far(folder: Path) -> Verdict:
-    """Judge what has been recorded in *folder* until now; inconclusive where that can't be read or is gone."""
+    """Judge the recording in *folder* so far; inconclusive if it can't be read."""
     try:
         with contextlib.closing(Recording(folder)) as recording:
             return summarize(recording).verdict
@@ -140,7 +140,7 @@ def verdict_so_far(folder: Path) -> Verdict:
 
 
 def _finish(ready: _Ready, ending: str, status: Optional[int]) -> None:
-    """Write what is left to write; where that can't be, what was written before is still to be reported."""
+    """Write the rest; on failure the data written before is still reported."""
     ready.writer.close()
     if ready.writer.lost_writes:
         writes = plural(ready.writer.lost_writes, "write")
@@ -155,7 +155,7 @@ def _finish(ready: _Ready, ending: str, status: Optional[int]) -> None:
 
 @dataclass(frozen=True)
 class _Ready:
-    """All that the recording of a program, or of a target, needs."""
+    """Everything that the recording of a program, or of a target, needs."""
 
     target: WatchTarget
     run: Run
@@ -168,7 +168,7 @@ class _Ready:
 
 
 def _prepare(options: RecordingOptions, open_view: OpenView, stack: contextlib.ExitStack) -> _Ready:
-    # The program comes last: what can't be had leaves none behind, and its first look has nothing to wait for.
+    # The program is started last: an earlier failure leaves none behind, and its first sample has no delay.
     events = listen() if options.follow else None
     if events is not None:
         stack.callback(events.close)
@@ -187,7 +187,7 @@ def _prepare(options: RecordingOptions, open_view: OpenView, stack: contextlib.E
     stack.callback(writer.close)
     view = stack.enter_context(open_view(name, run.folder))
     _note_blind_spots(view, hears=events is not None or not options.follow)
-    # Where PSS is not wanted, nobody asks for a total.
+    # Without PSS there is no total.
     family = make_family() if words is not None and options.pss_percent and options.follow else None
     if family is not None:
         stack.callback(family.close)
@@ -230,7 +230,7 @@ def _tree(ready: _Ready, options: RecordingOptions) -> Tree:
         follow=options.follow,
         budget=options.pss_percent / 100,
         roots_are_known=not ready.target.may_return,
-        leave_out={os.getpid()},  # a child of the shell that is watched
+        leave_out={os.getpid()},  # a child of the watched shell
         surroundings=Surroundings(cgroup=ready.limit.folder, gpu=find_gpus(), family=ready.family),
         family=ready.family,
     )
@@ -258,7 +258,7 @@ def _writer(run: Run, name: str, limit: Limit, options: RecordingOptions, *, is_
 
 
 def _limit(target: Optional[WatchTarget]) -> Limit:
-    """Return the limit over *target*; without one, over this process and what it starts."""
+    """Return the limit that applies to *target*; without a target to this process and its children."""
     if target is None:
         return tightest_limit(os.getpid())
     if "cgroup" in target.words:

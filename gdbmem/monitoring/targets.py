@@ -1,4 +1,4 @@
-"""The processes that a monitor watches: by pid, name, user or cgroup, a program of ours, or those of an earlier run."""
+"""The targets of a monitor: by pid, name, user or cgroup, a started program, or those of an earlier run."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class WatchTarget:
     find: Callable[[], set[int]]
     name: str
     words: dict[str, object]
-    may_return: bool  # more of its kind may come when all have gone
+    may_return: bool  # more of its kind may start after all have ended
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """The target as the user names it: one of these."""
+    """The target as named by the user: one of these."""
 
     pids: Sequence[int] = ()
     name: Optional[re.Pattern[str]] = None  # of names and command lines
@@ -38,7 +38,7 @@ class Wanted:
 
 
 def find_target(wanted: Wanted) -> WatchTarget:
-    """Return what is *wanted*; raises TargetError or InputError where there is no such thing."""
+    """Return the target *wanted*; raises TargetError or InputError if there is none."""
     if wanted.name is not None:
         return _named(wanted.name)
     if wanted.user is not None:
@@ -55,7 +55,7 @@ def _named(pattern: re.Pattern[str]) -> WatchTarget:
 
 
 def _pids(wanted: Mapping[int, Optional[int]]) -> WatchTarget:
-    """Watch the *wanted* processes: pid → start ticks, None for whoever has the number now."""
+    """Watch the *wanted* processes: pid → start ticks, None for the current process of that pid."""
     born = {}
     for pid, ticks in wanted.items():
         stat = processes.stat_of(pid)
@@ -73,7 +73,7 @@ def _pids(wanted: Mapping[int, Optional[int]]) -> WatchTarget:
         )
 
     def find() -> set[int]:
-        # The number alone is not an identity: it is given away again.
+        # The pid alone is not an identity: it is reused.
         return {p for p, (ticks, _) in born.items() if (s := processes.stat_of(p)) and s.start_ticks == ticks}
 
     name = next(iter(born.values()))[1] + (f" and {len(born) - 1} more" if len(born) > 1 else "")
@@ -114,7 +114,7 @@ def _cgroup(path: str) -> WatchTarget:
 
 
 def target_of_program(program: WatchedProgram) -> WatchTarget:
-    """Watch a program that we have started."""
+    """Watch a program started by the monitor."""
     stat = processes.stat_of(program.pid)
     ticks = stat.start_ticks if stat else 0
     name = Path(program.words[0]).name
@@ -128,7 +128,7 @@ def target_of_program(program: WatchedProgram) -> WatchTarget:
 
 
 def find_again(run: Run) -> WatchTarget:
-    """Return what *run* watched; raises InputError where it is not a run of a monitor."""
+    """Return the target of *run*; raises InputError if it is not a run of a monitor."""
     words = run.facts.get("monitor")
     if not isinstance(words, dict):
         raise InputError(

@@ -1,4 +1,4 @@
-"""Conditions on what a monitor sees, and what is done when one comes true: once, until it was false again."""
+"""Conditions on a monitor's samples, with actions when one becomes true: once, until it was false again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gdbmem.units import format_duration, format_size, parse_size
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
 }  # fmt: skip
-# Each word's field of a reading, and whether it is the tree's; else it is that of the process that has most.
+# The field of a reading for each word, and whether it is the tree's; otherwise that of the largest process.
 _METRICS = {
     "rss": ("rss_bytes", False),
     "pss": ("pss_bytes", True),
@@ -36,11 +36,11 @@ _METRICS = {
 _COUNTED = ("threads", "files")
 _CONDITION = lazy_pattern(r"\s*(\w+)\s*(>=|<=|>|<)\s*(\S.*?)\s*")
 _JUDGE_EVERY_SECONDS, _JUDGE_BUDGET = 10.0, 0.01  # of a CPU
-_LAST_WAIT_SECONDS = 30.0  # for what is being done when the recording ends
+_LAST_WAIT_SECONDS = 30.0  # for actions in progress when the recording ends
 
 
 class FiredTrigger(TypedDict):
-    """An action that a trigger has started, as the run keeps it."""
+    """An action that a trigger has started, in the form saved in the run."""
 
     t: float  # seconds since the recording began
     when: str
@@ -89,7 +89,7 @@ def parse_condition(text: str) -> Condition:
 
 
 class Triggers:
-    """Watches what is seen, and starts what is to be done in a process of its own."""
+    """Checks the samples, and starts the actions in separate processes."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Triggers:
         note: Callable[[str], None],
         mark: Callable[[Mark], object],
     ) -> None:
-        """Watch for each condition *wanted* and do its action; *judge* tells whether memory grows."""
+        """Check each condition *wanted* and run its action; *judge* tells whether memory grows."""
         self._run = run
         self._wanted = wanted
         self._judge, self._note, self._mark = judge, note, mark
@@ -111,7 +111,7 @@ class Triggers:
         self._fired: list[FiredTrigger] = []
 
     def see(self, look: Look) -> None:
-        """Take in *look*, and do what it asks for."""
+        """Check the sample *look*, and start the triggered actions."""
         self._lines.update((line.number, line) for line in look.changed_lines)
         readings = dict(look.readings)
         for number, (condition, action) in enumerate(self._wanted):
@@ -127,7 +127,7 @@ class Triggers:
     def _found(
         self, condition: Condition, t: float, readings: Mapping[int, ProcessSample]
     ) -> Optional[tuple[bool, Optional[int], str]]:
-        """Return whether *condition* holds, for which process, and the value; None where that isn't known now."""
+        """Return whether *condition* holds, for which process, and the value; None if unknown now."""
         sizes = {n: r.rss_bytes for n, r in readings.items() if n != TREE and r.rss_bytes is not None}
         largest = max(sizes, key=sizes.__getitem__, default=None)
         if condition.metric == "growing":
@@ -196,7 +196,7 @@ class Triggers:
                         (folder / "errors").unlink()
 
     def close(self) -> None:
-        """Wait for what is still being done; what takes too long ends by itself later."""
+        """Wait for actions in progress; those that take too long end by themselves later."""
         deadline = time.monotonic() + _LAST_WAIT_SECONDS
         for process, _ in self._running:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -205,7 +205,7 @@ class Triggers:
 
 
 def triggers_of(folder: Path) -> list[FiredTrigger]:
-    """Return what triggers have done in the run in *folder*, by its run.json; what has another shape is left out."""
+    """Return the actions of triggers in the run in *folder*, by its run.json; malformed entries are omitted."""
     found = open_run(folder).facts.get("triggers") if is_run(folder) else None
     names = ("when", "value", "do", "folder")
     return [
@@ -216,6 +216,6 @@ def triggers_of(folder: Path) -> list[FiredTrigger]:
 
 
 def trigger_text(trigger: FiredTrigger) -> str:
-    """Return in a sentence what *trigger* has done."""
+    """Return a sentence on the action of *trigger*."""
     when = f"after {format_duration(trigger['t'])}, when {trigger['when']} ({trigger['value']})"
     return printable(f"{when}: {trigger['do']} of process {trigger['pid']}, in {trigger['folder']}")

@@ -1,4 +1,4 @@
-"""The program that a monitor starts: its output is the user's, its lines may set marks."""
+"""The program that a monitor starts: its output goes to the user, and its lines may set marks."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from gdbmem.launch.program import NotExecutableError, NotFoundError
 from gdbmem.linux.monitoring.sampling import ProcessFiles
 from gdbmem.text import printable
 
-_LAST_OUTPUT_SECONDS = 2.0  # a grandchild may hold the program's output open for ever
+_LAST_OUTPUT_SECONDS = 2.0  # a grandchild may keep the program's output open forever
 _LONGEST_REPORT = 1 << 16
 
 
 class WatchedProgram:
-    """A child that is only watched: same terminal, same process group, it outlives a killed monitor."""
+    """A child that is only watched: same terminal, same process group; it survives a killed monitor."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class WatchedProgram:
         environment: Optional[Mapping[str, str]] = None,
         before_exec: Optional[Callable[[], None]] = None,
     ) -> None:
-        """Start *words*; raises NotFoundError or NotExecutableError as a shell would say 127 and 126.
+        """Start *words*; raises NotFoundError or NotExecutableError (127 and 126 in a shell).
 
         Lines of its output that match *marks* are reported by take_marks(); its output then is a pipe to a relay.
         """
@@ -78,7 +78,7 @@ class WatchedProgram:
     def poll(self) -> Optional[int]:
         """Return the exit status as a shell shows it (128+N for signal N); None while it runs.
 
-        Until finish() it stays a zombie, in which the kernel shows what it has used.
+        Until finish() it stays a zombie, for which the kernel shows the resource usage.
         """
         if self._process.returncode is None:
             ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -93,15 +93,14 @@ class WatchedProgram:
         self._process.send_signal(number)
 
     def leave(self, status: int) -> None:
-        """Let it run on when we end, which will be with *status*."""
+        """Let it continue when this process ends, with *status*."""
         self._left = status
 
     @property
     def peak_bytes(self) -> Optional[int]:
-        """The highest RSS of it, or of one that it has waited for; None before finish(), or where ours was higher.
+        """The peak RSS of it, or of a collected child; None before finish(), or if ours was higher.
 
-        The kernel hands down what was resident before a process executed another program: ours, and to our own
-        ru_maxrss that of whoever started us.
+        The kernel inherits the peak across an exec: the child has ours, and our own ru_maxrss that of our parent.
         """
         peak = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
         with contextlib.closing(ProcessFiles(os.getpid())) as files:
@@ -126,10 +125,10 @@ class WatchedProgram:
 
 
 class _Relay:
-    """Stands between the program and where its output goes, and lives on when this process is killed."""
+    """Copies the program's output to its destination, and survives if this process is killed."""
 
     def __init__(self, marks: re.Pattern[str], target: Optional[int]) -> None:
-        """Copy what is written to *output* to *target*, or to our standard output."""
+        """Copy *output* to *target*, or to our standard output."""
         end, self.output = os.pipe()
         self._reports, reports = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         script = Path(__file__).with_name("relay.py")
@@ -152,7 +151,7 @@ class _Relay:
         os.close(self.output)
 
     def take(self) -> list[tuple[float, str]]:
-        """Return what was reported since the last call."""
+        """Return the reports since the last call."""
         with contextlib.suppress(BlockingIOError):
             while data := os.read(self._reports, _LONGEST_REPORT):
                 self._rest += data

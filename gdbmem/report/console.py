@@ -1,4 +1,4 @@
-"""The console that a text report is drawn on: its width, its colours, and the characters that it can show."""
+"""The console for text reports: its width, its colours, and the characters that it can show."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NARROWEST = 40
 
 
 class Glyphs(NamedTuple):
-    """The characters beyond ASCII that reports use; each replacement is as wide as what it replaces."""
+    """The non-ASCII characters that reports use; each replacement has the same width."""
 
     ellipsis: str = ELLIPSIS
     plus_minus: str = "±"
@@ -39,7 +39,7 @@ class TextBlock(Protocol):
 
 
 class Console:
-    """Prints text in styles to *file*: escape sequences where it takes colours, and nothing but the text elsewhere."""
+    """Prints text in styles to *file*: with escape sequences if it supports colours, otherwise plain text."""
 
     def __init__(
         self,
@@ -69,12 +69,12 @@ class Console:
         self.file.write("".join([f"{self.shown(line)}\n" for line in lines]))
 
     def shown(self, line: Text) -> str:
-        """Return *line* as it is written: with escape sequences where there are colours."""
+        """Return *line* as it is written: with escape sequences if there are colours."""
         return line.ansi() if self.has_colors else line.plain
 
 
 def make_console(stream: IO[str], *, width: Optional[int] = None, color: Optional[bool] = None) -> Console:
-    """Return a console that writes to *stream*; what is None is found out from the stream and the environment.
+    """Return a console that writes to *stream*; None values are determined from the stream and the environment.
 
     Colour needs a terminal, and no NO_COLOR. A pipe is 100 columns wide unless COLUMNS says otherwise.
     """
@@ -91,17 +91,17 @@ def make_console(stream: IO[str], *, width: Optional[int] = None, color: Optiona
 
 
 def glyphs_for(console: Console) -> Glyphs:
-    """Return the characters that the other end of *console* can show."""
+    """Return the characters that the encoding of *console* supports."""
     return Glyphs() if console.encoding.lower().startswith(("utf-8", "utf8", "utf_8", "utf-16")) else ASCII
 
 
 def columns_that_fit(
     rows: Sequence[Sequence[str]], width: int, *, give_up: Sequence[int], shortest: Optional[int] = None
 ) -> list[int]:
-    """Return which columns of *rows* (the headings are a row) to show in *width*: a number that is cut is none.
+    """Return which columns of *rows* (the headings are a row) to show in *width*: numbers must not be truncated.
 
-    Those of *give_up* go, in that order, until the rest fits with two blanks between; the first column can be cut
-    to *shortest* letters.
+    Columns in *give_up* are removed, in that order, until the rest fits with two spaces in between; the first column
+    can be truncated to *shortest* characters.
     """
     widths = [max(len(cell) for cell in column) for column in zip(*rows)]
     if shortest is not None:
@@ -115,7 +115,7 @@ def columns_that_fit(
 
 
 def print_sentence(console: Console, text: str, style: str = "", *, label: str = "") -> None:
-    """Print *text*, broken into lines on a terminal only: elsewhere a sentence is a line."""
+    """Print *text*, wrapped on a terminal only: elsewhere a sentence is one line."""
     glyphs = glyphs_for(console)
     shown = text.replace("…", glyphs.ellipsis).replace("±", glyphs.plus_minus)
     console.print(Text.assemble((label, "yellow"), (shown, style)), soft_wrap=not console.is_terminal)

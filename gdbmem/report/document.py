@@ -17,12 +17,12 @@ Document = dict[str, object]
 
 
 def to_json(document: Document) -> str:
-    """Return *document* as text, ASCII only: bytes that are not UTF-8 come out as escaped lone surrogates."""
+    """Return *document* as text, ASCII only: bytes that are not UTF-8 are escaped lone surrogates."""
     return json.dumps(document, indent=1) + "\n"
 
 
 def head(kind: str, notices: Iterable[Notice]) -> Document:
-    """Return what every document begins with."""
+    """Return the keys that every document begins with."""
     return {
         "format_version": FORMAT_VERSION,
         "kind": kind,

@@ -1,4 +1,4 @@
-"""Text in styles, and tables of it, laid out for a width in columns.
+"""Styled text and tables, laid out for a width in columns.
 
 A library for this (rich) takes 60 ms to import, which is more than reading and ranking a small profile.
 """
@@ -11,8 +11,8 @@ from typing import NamedTuple, Union
 
 from gdbmem.patterns import lazy_pattern
 
-_GAP = 2  # blanks between the columns of a table
-_NARROWEST = 8  # columns of what may be broken into lines, on however narrow a screen
+_GAP = 2  # spaces between the columns of a table
+_NARROWEST = 8  # least width of a column that may be wrapped, on any screen
 _WORD = lazy_pattern(r"\s*\S+\s*")
 ELLIPSIS = "…"
 
@@ -26,7 +26,7 @@ _CODES = {
 
 
 def cells_of(text: str) -> int:
-    """Return how many columns of a terminal *text* takes: two for each wide letter, none for what combines."""
+    """Return the terminal columns of *text*: two for each wide character, none for combining ones."""
     return len(text) if text.isascii() else sum(map(_cells_of_letter, text))
 
 
@@ -37,7 +37,7 @@ def _cells_of_letter(letter: str) -> int:
 
 
 class Text:
-    """A string of parts in styles: `bold`, `dim`, `red`, `bold red`, …; *style* is that of all."""
+    """A string of styled parts: `bold`, `dim`, `red`, `bold red`, …; *style* applies to all."""
 
     def __init__(self, text: str = "", style: str = "", *, no_wrap: bool = False, overflow: str = "") -> None:
         self.style, self.no_wrap, self.overflow = style, no_wrap, overflow
@@ -89,7 +89,7 @@ class Text:
         return found
 
     def truncate(self, width: int, *, overflow: str = "") -> None:
-        """Cut what is longer than *width* columns; with `ellipsis` its last column shows that."""
+        """Truncate to *width* columns; with `ellipsis` the last column shows the truncation."""
         plain = self.plain
         if cells_of(plain) <= width:
             return
@@ -100,11 +100,11 @@ class Text:
             self.append(ELLIPSIS, self._parts[-1][1] if self._parts else "")
 
     def rstrip(self) -> None:
-        """Drop the blanks at the end."""
+        """Remove trailing spaces."""
         self._parts = self._slice(0, len(self.plain.rstrip()))._parts
 
     def wrapped(self, width: int) -> list[Text]:
-        """Return the lines that this text takes in *width* columns, broken between words; an indent is kept."""
+        """Return the text wrapped to *width* columns between words; an indent is kept."""
         lines = self.split("\n") if "\n" in self.plain else [self]
         return [piece for line in lines for piece in line._wrapped_line(max(width, 1))]
 
@@ -151,7 +151,7 @@ class Text:
 
 
 def _letters_in(text: str, width: int) -> int:
-    """Return how many letters of *text* fit into *width* columns."""
+    """Return how many characters of *text* fit into *width* columns."""
     if text.isascii():
         return width
     taken = 0
@@ -163,7 +163,7 @@ def _letters_in(text: str, width: int) -> int:
 
 
 def _breaks(line: str, width: int, indent: int) -> Iterator[int]:
-    """Yield where each line ends when *line* is broken at *width* columns; words that are longer are cut."""
+    """Yield the end of each line when *line* is wrapped at *width* columns; longer words are broken."""
     room, begin, at = width, 0, 0
     for match in _WORD.finditer(line):
         at = match.start()
@@ -181,12 +181,12 @@ class _Column(NamedTuple):
     title: str
     justify: str
     no_wrap: bool
-    overflow: str  # fold: into lines; ellipsis: cut
-    gives_way: bool  # where the table is wider than the screen
+    overflow: str  # fold: wrapped; ellipsis: truncated
+    gives_way: bool  # if the table is wider than the screen
 
 
 class Table:
-    """Columns side by side, two blanks between them."""
+    """Columns side by side, separated by two spaces."""
 
     def __init__(self, *, header_style: str = "", show_header: bool = True) -> None:
         self._header_style, self._show_header = header_style, show_header
@@ -196,7 +196,7 @@ class Table:
     def add_column(
         self, title: str, *, justify: str = "left", no_wrap: bool = False, overflow: str = "fold"
     ) -> None:
-        """Add a column; with *no_wrap* it keeps its width, unless *overflow* is `ellipsis`: then it is cut."""
+        """Add a column; with *no_wrap* it keeps its width, unless *overflow* is `ellipsis`: then it is truncated."""
         gives_way = not no_wrap or overflow == "ellipsis"
         self._columns.append(_Column(title, justify, no_wrap, overflow, gives_way))
 
@@ -217,7 +217,7 @@ class Table:
             yield from self._lines_of(row, widths)
 
     def _narrow(self, widths: list[int], width: int) -> None:
-        """Take what *widths* have too much from the widest of the columns that give way."""
+        """Reduce *widths* by the excess, from the widest of the flexible columns."""
         for _ in range(sum(widths) + _GAP * (len(widths) - 1) - width):
             able = [n for n, c in enumerate(self._columns) if c.gives_way and widths[n] > _NARROWEST]
             if not able:

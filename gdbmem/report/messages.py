@@ -1,4 +1,4 @@
-"""The paragraphs of docs/messages.md, which explain each message by the slug in brackets behind it."""
+"""The paragraphs of docs/messages.md, which explain each message by the slug in brackets after it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PAGES = (_PACKAGE / "messages.md", _PACKAGE.parent / "docs" / "messages.md")
 def explain_message(slug: str) -> str:
     """Return the paragraph on messages with *slug*, which may still be in its brackets, as plain text.
 
-    Raises InputError, with the nearest one, where there is none.
+    Raises InputError, with the nearest slug, if there is none.
     """
     name = slug.strip("[]")
     paragraphs = _paragraphs()

@@ -1,4 +1,4 @@
-"""Frames and numbers as people read them: short function names, places, deltas, shares."""
+"""Frames and numbers for text reports: short function names, places, deltas, shares."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def full_place(frame: Frame) -> str:
 
 
 def full_function(frame: Frame) -> str:
-    """Return the function of *frame* as its symbol says it, parameters and all."""
+    """Return the function of *frame* with its parameters, as in its symbol."""
     return plain_strings(printable(frame.function or ("" if has_place_only(frame) else "???")))
 
 
 def unlisted_site(row: Row) -> str:
-    """Return what to call the place of *row*, of which no frame is known."""
+    """Return the label for the place of *row* without a known frame."""
     if not row.is_pruned:
         return "no frame recorded"
     return (
@@ -63,12 +63,12 @@ def unlisted_site(row: Row) -> str:
 
 
 def unlisted_callers(row: Row) -> str:
-    """Return what to call the callers of *row*'s last frame that its file does not list."""
+    """Return the label for the unlisted callers of *row*'s last frame."""
     return "callers that the file leaves out" if row.is_cut else "callers under the threshold, not listed"
 
 
 def share(part: int, whole: int) -> str:
-    """Return ``98 %`` or ``all``; never a rounded 100 % or 0 % that is not so."""
+    """Return ``98 %`` or ``all``; 100 % and 0 % never result from rounding."""
     if part == whole:
         return "all"
     percent = 100 * part / whole

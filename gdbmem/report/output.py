@@ -1,4 +1,4 @@
-"""The destination of a result: the standard output, or a file that appears whole or not at all."""
+"""The destination of a result: the standard output, or a file that is created completely or not at all."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from gdbmem.text import printable
 def open_output(path: Optional[str], *, force: bool = False) -> Iterator[TextIO]:
     """Yield a stream for the result; *path* None or ``-`` is the standard output.
 
-    A device or FIFO (/dev/null, /dev/fd/63) is written to as it is: a rename would put a file in its place.
-    A file is written under a temporary name beside its own and renamed when the block has ended well;
-    on any error nothing is left behind. Open it before the long part of a command, so that a wrong
-    path costs no time. Raises InputError where the file exists (without *force*) or can't be made.
+    A device or FIFO (/dev/null, /dev/fd/63) is written directly: a rename would replace it by a file.
+    A file is written under a temporary name in the same folder and renamed when the block has ended without error;
+    on any error nothing is left behind. Open it before the long part of a command, so that a wrong path fails at
+    once. Raises InputError if the file exists (without *force*) or can't be created.
     """
     if path is None or path == "-":
         yield sys.stdout
@@ -37,7 +37,7 @@ def open_output(path: Optional[str], *, force: bool = False) -> Iterator[TextIO]
         )
     target = target.resolve()  # a link stays a link
     try:
-        import tempfile  # takes long, and the standard output needs none
+        import tempfile  # slow, and not needed for the standard output
 
         descriptor, temporary = tempfile.mkstemp(prefix=".gdbmem-", dir=target.parent)
     except OSError as error:
@@ -55,7 +55,7 @@ def open_output(path: Optional[str], *, force: bool = False) -> Iterator[TextIO]
 
 
 class _ResultFile(io.FileIO):
-    """Says which file could not be written; what else fails in the block is nobody's business here."""
+    """Names the file that could not be written; other errors in the block are not translated."""
 
     def __init__(self, file: Union[str, int], path: str) -> None:
         super().__init__(file, "w")
@@ -64,7 +64,7 @@ class _ResultFile(io.FileIO):
     def write(self, data: Any) -> int:
         try:
             return super().write(data)
-        except BrokenPipeError:  # the reader of a FIFO has had enough
+        except BrokenPipeError:  # the reader of a FIFO has closed it
             raise
         except OSError as error:
             raise _failed(self._path, error) from error
@@ -105,7 +105,7 @@ def _settle(temporary: str, target: Path, *, force: bool) -> None:
         Path(temporary).replace(target)
         return
     try:
-        os.link(temporary, target)  # fails where another process has made the file meanwhile
+        os.link(temporary, target)  # fails if another process has created the file meanwhile
     except FileExistsError:
         raise InputError(
             f"{printable(str(target))} exists", slug="output-exists", hint="name another file, or add --force"

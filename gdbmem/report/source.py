@@ -1,7 +1,7 @@
-"""The line of source that a frame names, found, read with care, and highlighted.
+"""The source line of a frame, found, read safely, and highlighted.
 
-A profile may be a stranger's, and name any file: only files with the endings of sources are read, and where roots are
-given only those beneath them, wherever links lead.
+A profile may be untrusted, and name any file: only files with suffixes of sources are read, and if roots are given,
+only those below them after resolving links.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _LARGEST_FILE_BYTES = 16 << 20
 _LONGEST_LINE = 400
 _MARGIN = 3  # lines that are shown before and after one
-_SOURCE = (  # compiled when the first file is there
+_SOURCE = (  # compiled when the first file is found
     r"\.([chmCHMSFsfydvl]|cc|cp|cpp|cppm|cxx|c\+\+|hh|hp|hpp|hxx|h\+\+|tcc|tpp|inl|inc|ipp|ixx|def|cu|cuh|mm|rs|go|pyx?|pxd"
     r"|java|kts?|scala|swift|f(or|90|95|03|08)|F(90|95|03|08)|ad[abs]|asm|zig|nim|vala|jl|hs|mli?|cs|pas|js|ts|rb|p[lm]|lua"
     r"|yy|ll|cl|lisp|erl|exs?)"
@@ -35,7 +35,7 @@ _SYSTEM = (
     "/usr/local/include/",
     "/usr/lib/",
     "/usr/src/",
-)  # where headers have no ending, too
+)  # folders whose headers may have no suffix
 _CPP_SUFFIXES = ("", ".c", ".h", ".hpp", ".cc", ".cpp", ".cxx", ".hh", ".tcc", ".inl")
 # Token type → style, the sixteen terminal colours only: they follow the user's own theme.
 _STYLES = (
@@ -50,10 +50,10 @@ _STYLES = (
 
 
 class SourceLines:
-    """Reads lines of source files, each file once; what can't be read is None."""
+    """Reads lines of source files, each file once; unreadable ones are None."""
 
     def __init__(self, folders: Sequence[str] = (), roots: Optional[Sequence[str]] = None) -> None:
-        """*folders* are searched for what has no folder; only what is beneath *roots* and them is read; None: all."""
+        """*folders* are searched for files without a folder; only files below *roots* and them are read; None: all."""
         self._folders = [Path(folder) for folder in folders]
         self._roots = roots if roots is None else [*_SYSTEM, *map(_beneath, [*roots, *folders])]
         self._withheld: set[str] = set()
@@ -62,9 +62,9 @@ class SourceLines:
         self._lexers: dict[str, Lexer] = {}
 
     def line(self, file: Optional[str], number: Optional[int]) -> Optional[str]:
-        """Return line *number* (from 1) of *file*, without its indentation; None where it can't be had.
+        """Return line *number* (from 1) of *file*, without its indentation; None if it is unavailable.
 
-        A file without a folder is looked for in the folders given, never in the current one.
+        A file without a folder is searched for in the given folders, never in the current one.
         """
         if file is None or number is None:
             return None
@@ -76,7 +76,7 @@ class SourceLines:
         return _readable(lines[number - 1]).strip() or None
 
     def notices(self) -> list[Notice]:
-        """Return what has to be said of the files that are here and were not read."""
+        """Return the notices on existing files that were not read."""
         if not self._withheld:
             return []
         folder = printable(str(PurePosixPath(min(self._withheld)).parent))
@@ -88,7 +88,7 @@ class SourceLines:
 
     @property
     def shown_files(self) -> int:
-        """The number of files of which lines were given as HTML."""
+        """The number of files with lines returned as HTML."""
         return len(self._shown)
 
     def marked_up(self, file: str, first: int, last: int) -> list[Markup]:
@@ -121,13 +121,13 @@ class SourceLines:
         return Markup("\n".join(numbered).replace("</mark>\n", "</mark>"))
 
     def highlighted(self, file: str, line: str) -> drawing.Text:
-        """Return *line* of *file* coloured as its language is."""
+        """Return *line* of *file* highlighted for its language."""
         text = drawing.Text(no_wrap=True)
         try:
             lexer = self._lexer(file)
         except ImportError:  # gdb's Python, before `gdbmem install`
             return text.append(line)
-        # Without its newline a comment's end is not seen.
+        # Without its newline the end of a comment is not recognised.
         for token, value in lexer.get_tokens(f"{line}\n"):
             text.append(value.rstrip("\n"), _style_of(str(token)))
         return text

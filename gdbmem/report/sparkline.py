@@ -1,4 +1,4 @@
-"""A course of numbers as one line of characters."""
+"""A series of numbers as one line of characters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def thinned(course: Sequence[int], count: int) -> list[int]:
-    """Return at most *count* values of *course*: both ends, and between them the largest of each stretch."""
+    """Return at most *count* values of *course*: both ends, and between them the maximum of each interval."""
     if len(course) <= count or count < 3:
         return list(course) if len(course) <= count else [max(course)][:count]
     within = course[1:-1]

@@ -1,6 +1,6 @@
 """The messages between gdb and its launcher: frozen data, and their form as JSON objects.
 
-A question names its answer's class in its docstring. What gdb tells has no answer.
+A question names its answer's class in its docstring. Notifications of gdb have no answer.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ class Restart(Message):
 
 @dataclass(frozen=True)
 class AskFate(Message):
-    """Ask for the fate of the program, which gdb saw exit (*exited*) or not. Answered by Fate."""
+    """Ask how the program ended; *exited*: gdb saw it exit. Answered by Fate."""
 
     exited: bool = False
 
 
 @dataclass(frozen=True)
 class Ready(Message):
-    """gdb has loaded: Ctrl-C is its own from here on. Answered by Done."""
+    """gdb has loaded, and handles Ctrl-C from here on. Answered by Done."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class AskInterrupts(Message):
 
 @dataclass(frozen=True)
 class GiveKeyboard(Message):
-    """The program runs, so that what is typed is for it, or has stopped. Answered by Done."""
+    """The program runs and gets the keyboard, or has stopped. Answered by Done."""
 
     running: bool
 
@@ -94,12 +94,12 @@ class Collect(Message):
 
 @dataclass(frozen=True)
 class Done(Message):
-    """It has been done."""
+    """The request has been carried out."""
 
 
 @dataclass(frozen=True)
 class Refused(Message):
-    """It can't be done: the parts of a GdbmemError."""
+    """The request has failed: the parts of a GdbmemError."""
 
     sentence: str
     slug: str
@@ -121,10 +121,10 @@ class ValgrindTarget(Message):
 
 @dataclass(frozen=True)
 class Fate(Message):
-    """The end of the program, or the one that took its place.
+    """The end of the program, or the program that replaced it.
 
-    *status* as a shell shows it, *sentence* for the user or "". *next* is a path to the program that took its
-    place (exec) and waits for gdb under the same valgrind.
+    *status* as in a shell, *sentence* for the user or "". *next* is a path to the program that replaced it (exec)
+    and waits for gdb under the same valgrind.
     """
 
     status: Optional[int] = None
@@ -148,11 +148,11 @@ class RecipePlan(Message):
 
 @dataclass(frozen=True)
 class NativePlan(Message):
-    """How gdb starts a program by itself.
+    """How gdb itself starts a program.
 
-    *began*: seconds since 1970. *wrapper* and *streams* are a shell's words; *library* is what is preloaded, or "".
-    *prefix*: how the names of the engine's own dumps begin. *folder*: the program's current folder; None: gdb's.
-    *period*: how many page faults there are to a sample; 0: as many as are needed.
+    *began*: seconds since 1970. *wrapper* and *streams* are a shell's words; *library* is the preloaded library, or "".
+    *prefix*: the beginning of the names of the engine's own dumps. *folder*: the program's current folder; None:
+    gdb's. *period*: page faults per sample; 0: automatic.
     """
 
     engine: str
@@ -167,13 +167,13 @@ class NativePlan(Message):
 
 @dataclass(frozen=True)
 class AttachedPlan(Message):
-    """A process that ran already, and how gdb comes to it.
+    """A running process, and how gdb attaches to it.
 
-    *valgrind*: set where it runs under valgrind; gdb traces it otherwise. *there*: a folder that the process can write
+    *valgrind*: set if it runs under valgrind; gdb traces it otherwise. *there*: a folder that the process can write
     to. *sysroot* and *program*: where gdb finds the process's files, if not by their paths. *calls*: the file whose
-    lock gdb holds during a call. *tracer*: the file of the lock that gdb's tracing thread holds. *prefix*: how the
-    names of a profiler's dumps begin. *harmless*: its threads whose seccomp filters let them be made to call something,
-    as "TID:FILTERS".
+    lock gdb holds during a call. *tracer*: the file of the lock that gdb's tracing thread holds. *prefix*: the
+    beginning of the names of a profiler's dumps. *harmless*: its threads whose seccomp filters allow injected calls, as
+    "TID:FILTERS".
     """
 
     pid: int
@@ -188,19 +188,19 @@ class AttachedPlan(Message):
     harmless: tuple[str, ...] = ()
 
 
-# -- what gdb tells ---------------------------------------------------------------------------------------
+# -- notifications by gdb ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class RecipeStarted(Message):
-    """The program of a recipe runs."""
+    """The program of a recipe has started."""
 
 
 @dataclass(frozen=True)
 class ActionResult(Message):
-    """The outcome of one action at a point's hit; *error* is set where it failed.
+    """The outcome of one action at a point's hit; *error* is set if it failed.
 
-    *label*: the name of the snapshot, ledger or container scan. *heap_bytes*: None where it is not a snapshot, or
+    *label*: the name of the snapshot, ledger or container scan. *heap_bytes*: None if it is not a snapshot, or
     unknown. *warning*: why a snapshot may have seen too little. *room*: why the program's own calls may fail.
     """
 
@@ -216,7 +216,7 @@ class ActionResult(Message):
 
 @dataclass(frozen=True)
 class Hit(Message):
-    """The recipe's point *point* was hit as asked, for the *hit*-th time."""
+    """The recipe's point *point* had a wanted hit, its *hit*-th."""
 
     point: int
     hit: int
@@ -235,7 +235,7 @@ class Unresolved(Message):
 
 @dataclass(frozen=True)
 class PointFailed(Message):
-    """A point was left out from here on."""
+    """A point was disabled from here on."""
 
     point: int
     sentence: str
@@ -299,7 +299,7 @@ def encode(message: Message) -> dict[str, object]:
 
 
 def decode(kind: object, fields: Mapping[str, Any]) -> Message:
-    """Return the message of *kind*; raises ToolError where the kind or a field isn't known, is missing or wrong."""
+    """Return the message of *kind*; raises ToolError if the kind or a field is unknown, missing or invalid."""
     found = next((one for one in Message.__subclasses__() if one.__name__ == kind), None)
     if found is None:
         raise _unknown(f"a message '{printable(str(kind))}'")
@@ -326,7 +326,7 @@ def _build(kind: Any, fields: object) -> Any:
 
 
 def _value(kind: Any, value: Any) -> Any:
-    """Return *value*, as JSON has it, as the type *kind* of a field."""
+    """Convert *value* from JSON to the type *kind* of a field."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Union:
         return None if value is None else _value(arguments[0], value)

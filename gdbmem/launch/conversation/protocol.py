@@ -1,4 +1,4 @@
-"""The connection between gdb and its launcher: messages as one JSON object a line over a Unix socket.
+"""The connection between gdb and its launcher: messages as one JSON object per line over a Unix socket.
 
 gdb asks, the launcher answers; what gdb merely tells has no answer. Nothing here is trusted more than
 the folder the socket lies in, which only its owner can enter.
@@ -15,11 +15,11 @@ from gdbmem.errors import ToolError
 from gdbmem.launch.conversation.messages import Message, Refused, decode, encode
 
 ENVIRONMENT = "GDBMEM_SESSION"  # names the socket, in gdb's environment
-NATIVE = "GDBMEM_NATIVE"  # set where gdb starts the program itself
+NATIVE = "GDBMEM_NATIVE"  # set if gdb starts the program itself
 NEWLINE = (
-    "GDBMEM_NEWLINE"  # holds one: a shell's words that go through a command of gdb's must be on one line
+    "GDBMEM_NEWLINE"  # contains a newline: a shell's words that go through a gdb command must be on one line
 )
-ATTACHED = "GDBMEM_ATTACHED"  # set where the process ran already
+ATTACHED = "GDBMEM_ATTACHED"  # set for an attached process
 _LIMIT = 1 << 24
 
 
@@ -27,7 +27,7 @@ Answer = TypeVar("Answer", bound=Message)
 
 
 class Received(NamedTuple):
-    """A message as it came; *number*: of the question that it is, or that it answers. None: it was told."""
+    """A received message; *number*: of the question that it is, or that it answers. None: a notification."""
 
     message: Message
     number: Optional[int]
@@ -43,7 +43,7 @@ class Wire:
 
     @classmethod
     def connect(cls, path: str) -> Wire:
-        """Connect to the launcher's socket at *path*; raises ToolError when it has gone."""
+        """Connect to the launcher's socket at *path*; raises ToolError if it has ended."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             connection.connect(path)
@@ -59,12 +59,12 @@ class Wire:
         self._connection.close()
 
     def hang_up(self) -> None:
-        """Answer no more: whoever waits for an answer hears so. What it still tells goes nowhere: that is no error."""
+        """Close our sending side: a peer blocked in ask() fails at once. Its later notifications are ignored."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_WR)
 
     def send(self, message: Message, number: Optional[int] = None) -> None:
-        """Send *message*; raises ToolError when the other end has gone."""
+        """Send *message*; raises ToolError if the other end has closed."""
         line = json.dumps({**encode(message), "number": number}).encode() + b"\n"
         try:
             self._connection.sendall(line)

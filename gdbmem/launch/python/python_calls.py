@@ -1,8 +1,8 @@
-"""Placing code before the main thread of a Python process: PEP 768 by hand, or a pending call.
+"""Scheduling code in the main thread of a Python process: PEP 768 by hand, or a pending call.
 
 PEP 768 (Python/remote_debugging.c): the path of a script is written into the main thread's state, then a flag, then a
-bit that has the interpreter look there. Before 3.14 a stopped thread is made to call Py_AddPendingCall, which takes no
-memory and only notes what is to be called; what it notes is a few instructions of ours (python_instructions.py).
+bit that makes the interpreter check it. Before 3.14 a stopped thread is made to call Py_AddPendingCall, which allocates
+no memory and only queues a call: that of a few instructions of ours (python_instructions.py).
 """
 
 from __future__ import annotations
@@ -40,7 +40,11 @@ _NEEDED = ("Py_AddPendingCall", "PyRun_SimpleString", "PyThreadState_Get", "Py_G
 _STOP_BIT = 1 << 5  # _PY_EVAL_PLEASE_STOP_BIT
 _INTERPRETER_AT = 16  # in a thread's state
 _PAGE = 4096
-_NOTING, _RESULT, _TEXT = 2048, _PAGE + 8, _PAGE + 16  # in the two pages; the second one begins with the flag
+_NOTING, _RESULT, _TEXT = (
+    2048,
+    _PAGE + 8,
+    _PAGE + 16,
+)  # offsets in the two pages; the second one begins with the flag
 _READ_WRITE, _READ_EXECUTE, _PRIVATE_ANONYMOUS = 3, 5, 0x22
 _TRIES, _BREATH_SECONDS = 5, 0.01
 _FAILED = (1 << 64) - 4096  # results from here on are errors
@@ -55,7 +59,7 @@ def refused(pid: int, why: str) -> TargetError:
 
 
 class RemoteScript:
-    """A script that the main thread has been asked to run, by PEP 768."""
+    """A script scheduled in the main thread by PEP 768."""
 
     seconds_for_result = 2.0  # it counts as run when it begins
 
@@ -66,7 +70,7 @@ class RemoteScript:
     def place(
         cls, pid: int, memory: WritableMemory, reader: FrameReader, folder: Path, source: str
     ) -> RemoteScript:
-        """Write *source* into *folder*, and its path into the process. Raises TargetError where it refuses that."""
+        """Write *source* into *folder*, and its path into the process. Raises TargetError if it refuses that."""
         offsets = reader.debug_offsets
         assert offsets is not None and offsets.remote is not None
         remote = offsets.remote
@@ -109,11 +113,11 @@ class RemoteScript:
     def has_run(self) -> bool:
         if self._memory.read(self._pending, 4) == bytes(4):
             return True
-        self._ask()  # the bit may have been lost: the interpreter changes the others of that word
+        self._ask()  # the bit may have been lost: the interpreter changes other bits of that word
         return False
 
     def was_too_deep(self) -> bool:
-        return False  # the interpreter looks itself, and has no state in which that were fatal
+        return False  # the interpreter checks itself, and has no state in which that would be fatal
 
     def withdraw(self) -> bool:
         if self._memory.read(self._pending, 4) == bytes(4):
@@ -122,7 +126,7 @@ class RemoteScript:
         return True
 
     def clean_up(self) -> None:
-        """Nothing was taken."""
+        """Do nothing: no resources were taken."""
 
 
 def _script(folder: Path, source: str) -> Path:
@@ -133,7 +137,7 @@ def _script(folder: Path, source: str) -> Path:
 
 
 class NotedCall:
-    """A call that the main thread has been asked to make, in two pages of ours: instructions, and the source text."""
+    """A pending call of the main thread, in two pages that we map: instructions, and the source text."""
 
     seconds_for_result = 0.05  # it counts as run when it has ended
 
@@ -147,7 +151,7 @@ class NotedCall:
     def place(
         cls, pid: int, memory: WritableMemory, reader: FrameReader, mappings: Sequence[Mapping], source: str
     ) -> NotedCall:
-        """Have a thread of the process note the call. Raises TargetError where that can't be."""
+        """Make a thread of the process queue the call. Raises TargetError on failure."""
         functions, depth = _functions(pid, memory, mappings), reader.call_depth(memory)
         if depth is None:
             raise refused(pid, "how deep its threads are in calls can't be told")
@@ -173,14 +177,14 @@ class NotedCall:
         return self._memory.read(self._pages + _PAGE, 1)[0] == TOO_DEEP
 
     def withdraw(self) -> bool:
-        """Empty the text: the call is still made, and does nothing."""
+        """Clear the text: the call is still made, but does nothing."""
         if self.has_run():
             return False
         self._memory.write(self._pages + _TEXT, b"\0")
         return True
 
     def clean_up(self) -> None:
-        """Unmap the two pages, unless a thread still stands in them."""
+        """Unmap the two pages, unless a thread is still in them."""
         for _ in range(_TRIES):
             with spared_for_want_of_memory(), Freeze(self._pid) as freeze:
                 inside = any(
@@ -228,7 +232,7 @@ def _placed(
     depth: CallDepth,
     text: bytes,
 ) -> int:
-    """Map two pages, fill them, and have the call noted; return the pages, 0 where that has to be tried again."""
+    """Map two pages, fill them, and queue the call; return the pages, 0 if it has to be retried."""
     if _TEXT + len(text) > 2 * _PAGE:
         raise ValueError("the text is longer than a page")
     with _calling(freeze, sites) as caller:
@@ -244,7 +248,7 @@ def _placed(
             caller.system_call(caller.calls.munmap, pages, 2 * _PAGE)
             raise refused(freeze.pid, "it may have no memory with instructions of ours")
         if not caller.function(pages + _NOTING, lambda: freeze.release_others(caller.tid)):
-            return 0  # it may have been noted already
+            return 0  # it may have been queued already
         if memory.read(pages + _RESULT, 5) == b"\0\0\0\0\1":
             return pages
         caller.system_call(

@@ -1,8 +1,8 @@
 """Running a few lines of Python in a process: by PEP 768 from 3.14 on, else by one pending call.
 
-The code runs in the main thread, where the interpreter itself takes in such calls: never in the midst of an allocation
-or of another call. It cannot raise, and leaves its result in a file that only it and we can write to. A process of our
-own places it, and takes it back should we be killed.
+The code runs in the main thread, at points where the interpreter itself handles such calls: never during an allocation
+or another call. It cannot raise, and writes its result to a file that only it and we can write to. A separate process
+of gdbmem schedules it, and withdraws it if gdbmem is killed.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from gdbmem.model.python import PythonThread
 from gdbmem.records import dataclass
 
 _POLL_SECONDS = 0.002
-_TRIES = 8  # where the main thread stands at the limit of its recursion
+_TRIES = 8  # if the main thread is at its recursion limit
 _BREATH_SECONDS = 0.01
 _TRY_AGAIN = ("python-code-too-deep", "python-code-no-result", "python-code-failed")
 _LONGEST_RESULT = 4096
-_LOOK_SECONDS = 1.0  # at a thread that calls and returns meanwhile
+_LOOK_SECONDS = 1.0  # for a thread that calls and returns meanwhile
 _WRAPPED = """\
 try:
     exec({body!r}, {{"result_file": {file!r}}})
@@ -58,23 +58,23 @@ os.close(descriptor)
 
 
 class Placed(Protocol):
-    """Code that waits in a process for its turn."""
+    """Code scheduled in a process."""
 
     @property
     def seconds_for_result(self) -> float:
-        """How long after has_run() the result may take."""
+        """The time limit for the result after has_run()."""
 
     def has_run(self) -> bool:
-        """Tell whether it has been run, or has begun to."""
+        """Tell whether it has run, or started to."""
 
     def was_too_deep(self) -> bool:
-        """Tell whether it was not run because the thread had no room for its calls."""
+        """Tell whether it was not run because the thread was too close to its recursion limit."""
 
     def withdraw(self) -> bool:
-        """Take it back; False where it has run or begun meanwhile."""
+        """Withdraw it; False if it has run or started meanwhile."""
 
     def clean_up(self) -> None:
-        """Give back what it took in the process, where it has run."""
+        """Release its resources in the process, if it has run."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class CodeResult:
 def run_in_python(pid: int, code: str, *, wait_seconds: float) -> CodeResult:
     """Run *code*, which sets ``answer`` to a list of names and integers, in the main thread of process *pid*.
 
-    Waits for *wait_seconds* at most; then the code is taken back. Raises TargetError where it can't be run.
+    Waits for *wait_seconds* at most; then the code is withdrawn. Raises TargetError if it can't be run.
     """
     check_analysable(pid)
     _check_view(pid)
@@ -98,7 +98,7 @@ def run_in_python(pid: int, code: str, *, wait_seconds: float) -> CodeResult:
         try:
             return _run_once(pid, code, wait_seconds)
         except TargetError as error:
-            # Also where it stood too deep in calls; it goes on meanwhile.
+            # Also if it was too deep in calls; it continues meanwhile.
             if error.slug not in _TRY_AGAIN or number == _TRIES - 1:
                 raise
             time.sleep(_BREATH_SECONDS)
@@ -106,7 +106,7 @@ def run_in_python(pid: int, code: str, *, wait_seconds: float) -> CodeResult:
 
 
 class _AskerGoneError(Exception):
-    """Nobody waits for the result any more."""
+    """The process that waited for the result has ended."""
 
 
 def _run_once(pid: int, code: str, wait_seconds: float) -> CodeResult:
@@ -126,14 +126,14 @@ def _run_once(pid: int, code: str, wait_seconds: float) -> CodeResult:
 
 @dataclass(frozen=True)
 class _Work:
-    """The work of the process of our own that places the code."""
+    """The work of the helper process that schedules the code."""
 
     pid: int
     code: str
     wait_seconds: float
 
     def done_for(self, asker: Awaiting) -> None:
-        """Place the code, clean up, and answer with its result; take it back when *asker* goes."""
+        """Schedule the code, clean up, and answer with its result; withdraw it when *asker* ends."""
         try:
             with WritableMemory(self.pid) as memory, _result_file(self.pid) as (folder, file, descriptor):
                 result = self._result(memory, folder, wrapped(self.code, file), descriptor, asker)
@@ -166,7 +166,7 @@ class _Work:
 
 
 def wrapped(code: str, file: Path) -> str:
-    """Return *code* so that nothing of it can raise, or leave a name in the program's own module."""
+    """Return *code* wrapped so that it can't raise, or leave a name in the program's own module."""
     body = _BODY.format(code="".join(f"    {line}\n" for line in code.splitlines()).rstrip("\n"))
     return _WRAPPED.format(body=body, file=str(file))
 
@@ -185,7 +185,7 @@ def _check_view(pid: int) -> None:
 
 
 def _check_running(pid: int, reader: FrameReader, memory: WritableMemory) -> None:
-    """Refuse where the main thread runs no Python: while the interpreter is being made, or ends."""
+    """Refuse if the main thread runs no Python: while the interpreter starts or ends."""
     main = None
     deadline = time.monotonic() + _LOOK_SECONDS
     while (main is None or not main.frames) and time.monotonic() < deadline:
@@ -193,11 +193,11 @@ def _check_running(pid: int, reader: FrameReader, memory: WritableMemory) -> Non
             main = _main_thread(pid, reader, memory)
         time.sleep(_POLL_SECONDS)
     if main is None or not main.frames:
-        with Freeze(pid), contextlib.suppress(TargetError):  # it changed in each look
+        with Freeze(pid), contextlib.suppress(TargetError):  # it changed in each sample
             main = _main_thread(pid, reader, memory)
     own = Path(f"/proc/{pid}/status").read_text() if main is None else ""
     if main is None and len(own.partition("NSpid:")[2].partition("\n")[0].split()) > 1:
-        return  # its number there is another one
+        return  # its pid there is a different one
     if main is None or not main.frames:
         raise TargetError(
             f"the main thread of process {pid} is not running Python code, so nothing can be run in it",
@@ -221,7 +221,7 @@ def _result_file(pid: int) -> Iterator[tuple[Path, Path, int]]:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             if owner.st_uid != os.geteuid():
-                folder.chmod(0o711)  # whoever knows the names
+                folder.chmod(0o711)  # if the names are known to others
                 os.chown(descriptor, owner.st_uid, owner.st_gid)
             yield folder, file, descriptor
         finally:
@@ -238,7 +238,7 @@ def _place(
     folder: Path,
     source: str,
 ) -> tuple[Placed, str, float]:
-    """Put *source* before the main thread; return it, by which way, and how long the process was stopped for it."""
+    """Schedule *source* in the main thread; return it, the method, and the duration of the stop."""
     offsets = reader.debug_offsets
     if offsets is not None and offsets.remote is not None:
         return RemoteScript.place(pid, memory, reader, folder, source), "remote-exec", 0.0
@@ -247,7 +247,7 @@ def _place(
 
 
 def _awaited(pid: int, placed: Placed, descriptor: int, wait_seconds: float, asker: Awaiting) -> bytes:
-    """Return the result as soon as it is whole. Raises TargetError where none comes, and _AskerGoneError."""
+    """Return the result as soon as it is complete. Raises TargetError if there is none in time, and _AskerGoneError."""
     deadline = time.monotonic() + wait_seconds
     run_at: Optional[float] = None
     while True:
@@ -301,7 +301,7 @@ def _waits_in(pid: int) -> str:
 
 
 def _numbers(text: bytes) -> dict[str, int]:
-    """Return what the code has written: the process's word."""
+    """Return the numbers that the code has written; they are untrusted."""
     words = text.decode("ascii", "replace").split()
     numbers = {}
     for word in words[1:] if words[:1] == ["ok"] else ():

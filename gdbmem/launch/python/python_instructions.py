@@ -5,8 +5,8 @@ from __future__ import annotations
 from gdbmem.allocators.cpython.recursion import CallDepth
 from gdbmem.records import dataclass
 
-HAS_RUN, TOO_DEEP = 1, 2  # what the byte says then
-CALLS_NEEDED = 100  # the few lines need 12, an import hook of the program's own some more
+HAS_RUN, TOO_DEEP = 1, 2  # values of the flag
+CALLS_NEEDED = 100  # calls: the lines need 12, an import hook of the program some more
 _CALL_RAX = b"\xff\xd0"
 
 
@@ -21,9 +21,9 @@ class InterpreterFunctions:
 
 
 def noting_call(function: int, arguments: tuple[int, int], result: int) -> bytes:
-    """Return a function that calls the one at *function*, and leaves what that returned (32 bits) at *result*.
+    """Return a function that calls the one at *function*, and stores its return value (32 bits) at *result*.
 
-    The byte behind these four is then 1.
+    The byte after these four is then 1.
     """
     text = b"\xf3\x0f\x1e\xfa\x48\x83\xec\x08"  # endbr64; sub rsp, 8
     text += b"\x48\xbf" + arguments[0].to_bytes(8, "little")  # mov rdi, N
@@ -34,7 +34,7 @@ def noting_call(function: int, arguments: tuple[int, int], result: int) -> bytes
 
 
 def instructions(functions: InterpreterFunctions, depth: CallDepth, flag: int) -> bytes:
-    """Return a function that runs the Python text that it gets, where the thread has room for that.
+    """Return a function that runs its argument, a Python text, if the thread is not too deep in calls.
 
     It sets the byte at *flag* to HAS_RUN or TOO_DEEP and returns 0: an error would end the program. A thread that has
     overflowed, or would, gets no further call: in CPython 3.8 and 3.9 that leaves a state in which the program's own
@@ -55,7 +55,7 @@ def instructions(functions: InterpreterFunctions, depth: CallDepth, flag: int) -
 
 
 def _checks(functions: InterpreterFunctions, depth: CallDepth) -> list[tuple[bytes, bytes]]:
-    """Return comparisons, each with the jump to be made where it is so."""
+    """Return comparisons, each with its conditional jump."""
     found = [
         (b"\x41\x80\xbc\x24" + _word(depth.overflowed) + b"\x00", b"\x0f\x85")
     ]  # cmp byte [r12+N], 0; jne
@@ -71,7 +71,7 @@ def _checks(functions: InterpreterFunctions, depth: CallDepth) -> list[tuple[byt
 
 
 def _with_jumps(checks: list[tuple[bytes, bytes]], over: int) -> bytes:
-    """Return the checks; each jumps over those that follow, and *over* bytes more."""
+    """Return the checks; each jumps over the following ones, and *over* bytes more."""
     text = b""
     for comparison, jump in reversed(checks):
         text = comparison + jump + _word(len(text) + over) + text

@@ -1,1 +1,1 @@
-"""Valgrind as a child or as a process that runs already."""
+"""Valgrind as a child or as a running process."""

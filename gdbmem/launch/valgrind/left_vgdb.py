@@ -1,4 +1,4 @@
-"""Ending vgdbs that a launch has left: one that opens the FIFO of a dead valgrind waits for ever.
+"""Ending vgdbs that a launch has left: a vgdb that opens the FIFO of a dead valgrind waits forever.
 
 The launcher imports this; its sentinel runs it as a script, with the runtime folder as its argument.
 """
@@ -13,16 +13,16 @@ import sys
 import time
 from pathlib import Path
 
-_GENTLE_SECONDS = 1.0  # it lets a valgrind go that it holds
+_GENTLE_SECONDS = 1.0  # it releases a valgrind that it holds
 
 
 def end_left(folder: str) -> int:
-    """End each vgdb that was started for the launch whose runtime folder is *folder*; return how many there were."""
+    """End each vgdb of the launch with the runtime folder *folder*; return how many there were."""
     found: list[int] = []
     if not hasattr(os, "pidfd_open"):  # a Python built for Linux before 5.3
         return 0
     for name in os.listdir("/proc"):  # noqa: PTH208  (quick)
-        # Our own hold on it, so that another process, which gets its number, is never meant.
+        # A pidfd, so that another process that gets its number is never signalled.
         with contextlib.suppress(OSError):
             if name.isdigit() and _is_vgdb(name):
                 found.append(os.pidfd_open(int(name)))

@@ -1,4 +1,4 @@
-"""Valgrind as a child: its command line, how one connects to it, and what its log says."""
+"""Valgrind as a child: its command line, connecting to it, and reading its log."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def find_valgrind() -> Valgrind:
 def own_settings() -> list[str]:
     """Return valgrind's options for this user: $VALGRIND_OPTS and ~/.valgrindrc, never ./.valgrindrc.
 
-    The current folder may be anybody's. Later options win, as valgrind has it.
+    Others may write to the current folder. Later options take precedence, as in valgrind.
     """
     try:
         written = (Path.home() / ".valgrindrc").read_text(errors="surrogateescape")
@@ -60,7 +60,7 @@ def own_settings() -> list[str]:
 
 @dataclass(frozen=True)
 class Order:
-    """One program to be run under valgrind."""
+    """The options for one program under valgrind."""
 
     valgrind: Valgrind
     tool_arguments: Sequence[str]  # the engine's: --tool, its options
@@ -71,7 +71,7 @@ class Order:
     runtime: Path  # the runtime folder
     engine: str = massif.NAME
     folder: Optional[Path] = None  # the program's current folder; None: ours
-    serial: int = 1  # of this start in the run; valgrind's pid may repeat, this doesn't
+    serial: int = 1  # number of this start in the run; unlike valgrind's pid it does not repeat
 
     @property
     def prefix(self) -> str:
@@ -103,17 +103,19 @@ def _percent(path: Path) -> str:
 
 
 def history_pattern(run: Path, serial: int, engine: str = massif.NAME) -> Path:
-    """Return what to give a tool as its out file: one a process, whatever the folder is called."""
+    """Return the tool's option for its output file: one per process, for any name of the folder."""
     return Path(_percent(run)) / f"{engine}.{serial}.%p{valgrind_engine(engine).SUFFIX}"
 
 
 @dataclass
 class Process:
-    """A valgrind that was started."""
+    """A started valgrind."""
 
     order: Order
     child: Child
-    beginnings: int = 0  # how often it made its FIFOs: at its start, and after each exec that it follows
+    beginnings: int = (
+        0  # number of times that it created its FIFOs: at its start, and after each followed exec
+    )
 
     @property
     def pid(self) -> int:
@@ -130,7 +132,7 @@ class Process:
 
     @property
     def is_writing(self) -> bool:
-        """Tell whether the tool has begun with what it writes at the program's end."""
+        """Tell whether the tool has begun to write its file at the program's end."""
         ending = valgrind_engine(self.order.engine).ENDING
         return self.history.exists() or (bool(ending) and ending in self.log_text())
 
@@ -142,15 +144,15 @@ class Process:
 
     @property
     def ready(self) -> bool:
-        """Tell whether valgrind can be reached by vgdb: it waits, before the program's first instruction.
+        """Tell whether valgrind is reachable by vgdb and waits before the program's first instruction.
 
-        The log says so a moment earlier, and a vgdb that comes in between gives up.
+        The log reports it a moment earlier, and a vgdb started in between gives up.
         """
         return self._fifo(self.pid) is not None
 
     def vgdb(self, *words: str, pid: Optional[int] = None) -> list[str]:
         """Return the command line that connects gdb to this process, or runs the monitor command *words*."""
-        # vgdb looks for a FIFO whose name holds the program's idea of user and host, not ours.
+        # The name of the FIFO for vgdb contains user and host as seen by the program, not by us.
         fifo = self._fifo(pid or self.pid)
         names = [f"LOGNAME={fifo[2]}", f"USER={fifo[2]}", f"HOST={fifo[3]}"] if fifo else []
         return [
@@ -163,7 +165,7 @@ class Process:
         ]
 
     def monitor(self, *words: str, pid: Optional[int] = None) -> Child:
-        """Start to run a monitor command where no gdb is connected; status 0: it was carried out."""
+        """Start a monitor command while no gdb is connected; status 0: it was carried out."""
         null = subprocess.DEVNULL
         return Child(self.vgdb(*words, pid=pid), stdin=null, stdout=null, stderr=null)
 
@@ -182,17 +184,17 @@ class Process:
         return _FIFO.fullmatch(name, len(prefix)) if name.startswith(prefix) else None
 
     def _fifo(self, pid: int) -> Optional[re.Match[str]]:
-        # Of the two FIFOs and the shared memory that vgdb needs it is the last to be made.
+        # It is created last of the two FIFOs and the shared memory that vgdb needs.
         matches = (self._match(path.name) for path in self.order.runtime.iterdir())
         return next((match for match in matches if match and int(match[1]) == pid), None)
 
     def present_program(self) -> Optional[Path]:
-        """Return the program that it runs now, after an exec; None when that can't be told."""
+        """Return the program that it runs now, after an exec; None if unknown."""
         return present_program(self.pid)
 
 
 def present_program(pid: int) -> Optional[Path]:
-    """Return the program that the valgrind *pid* runs now; None when that can't be told."""
+    """Return the program that the valgrind *pid* runs now; None if unknown."""
     try:
         words = Path(f"{memory_folder(pid)}/cmdline").read_bytes().split(b"\0")[1:]
         name = next(word for word in words if not word.startswith(b"-"))
@@ -202,7 +204,7 @@ def present_program(pid: int) -> Optional[Path]:
 
 
 def executable(pid: int) -> str:
-    """Return the path of the program that process *pid* runs; "" when it has gone, or is just going."""
+    """Return the path of the program that process *pid* runs; "" if it has ended, or is ending."""
     try:
         return str(Path(f"{memory_folder(pid)}/exe").readlink())
     except OSError:
@@ -213,18 +215,18 @@ _FOLLOW = "launch with --trace-children to follow it"
 
 
 def replacement(pid: int) -> str:
-    """Return the program that has taken valgrind's place in process *pid*, by an exec that it did not follow.
+    """Return the program that has replaced valgrind in process *pid*, by an exec that it did not follow.
 
-    "" while that still runs valgrind, and when it is ending: its program goes a moment before the process does.
+    "" while it still runs valgrind, and when it is ending: its program disappears before the process does.
     """
     program = executable(pid)
     return "" if "valgrind" in program else program
 
 
 def fate(process: Process, *, exited: bool) -> str:
-    """Return what became of *process*, whose connection to gdb has closed; "" when its status says it all.
+    """Describe the end of *process*, whose connection to gdb has closed; "" if its status is sufficient.
 
-    *exited*: gdb was told of an end.
+    *exited*: gdb was notified of an end.
     """
     notice = explain(process.log_text())
     if notice is not None:
@@ -251,8 +253,8 @@ def fate(process: Process, *, exited: bool) -> str:
 
 
 def _gone_elsewhere(order: Order, status: int) -> str:
-    """Return what to say of a program that executed another, which ended with *status* where no gdb saw it."""
-    # To the program /proc/self/exe is itself; to the kernel, which executes it, valgrind.
+    """Return the sentence on a program that executed another one, which ended with *status* without gdb."""
+    # For the program /proc/self/exe is itself; for the kernel, which executes it, it is valgrind.
     itself = "valgrind can't start itself, which is what a program under it executes by /proc/self/exe"
     if "--trace-children=yes" in order.tool_arguments:
         return (
@@ -275,7 +277,7 @@ def start(
     stdout: Optional[int] = None,
     terminal: Optional[OwnTerminal] = None,
 ) -> Process:
-    """Start valgrind in a session of its own; it will wait for gdb before the program's first instruction.
+    """Start valgrind in its own session; it will wait for gdb before the program's first instruction.
 
     The program has *terminal*, or *stdin* and *stdout* (None: ours).
     """
@@ -293,7 +295,7 @@ def start(
     return Process(order, child)
 
 
-# What valgrind's log says when it or the program fails → a sentence with the way out.
+# Messages in valgrind's log about failures → a sentence with the remedy.
 _FAILURES: Sequence[tuple[bytes, str, str]] = (
     (
         rb"unhandled instruction bytes: 0x62|unrecognised.*0x62 0x",
@@ -338,7 +340,7 @@ _FAILURES: Sequence[tuple[bytes, str, str]] = (
 
 
 def explain(text: bytes) -> Optional[Notice]:
-    """Return what valgrind's log or stderr *text* tells of a failure, as a sentence; None for none we know."""
+    """Return a sentence on the failure in valgrind's log or stderr *text*; None if none is recognised."""
     for pattern, slug, sentence in _FAILURES:
         if re.search(pattern, text):
             return Notice(slug, sentence)
@@ -346,7 +348,7 @@ def explain(text: bytes) -> Optional[Notice]:
 
 
 def last_line(text: bytes) -> str:
-    """Return the last line of valgrind's own words, without its ``==PID==``."""
+    """Return the last line of valgrind's own output, without its ``==PID==``."""
     lines = [re.sub(rb"^(==|--)\d+(==|--) ?", b"", line).strip() for line in text.splitlines()]
     lines = [line for line in lines if line]
     return printable(lines[-1].decode("utf-8", "surrogateescape")) if lines else ""

@@ -1,4 +1,4 @@
-"""A valgrind that runs already: which tool it is, and how vgdb reaches it."""
+"""A running valgrind: its tool, and how vgdb reaches it."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from gdbmem.records import dataclass
 from gdbmem.text import printable
 
 _TOOL = lazy_pattern(r"/([a-z]+)-(?:amd64|x86|arm64|arm|ppc64\w*|s390x|mips\w*|riscv64)-\w+$")
-# Valgrind keeps the memory that it shares with vgdb mapped: its name holds all that vgdb has to know.
+# Valgrind keeps the memory that it shares with vgdb mapped: its name contains all that vgdb needs.
 _SHARED = lazy_pattern(rb" (/[^\n]*)-shared-mem-vgdb-(\d+)-by-([^\n]*)-on-([^\n]*?)(?: \(deleted\))?\n")
 _SECONDS = 120.0  # a program of many gigabytes takes its time
-_PAUSE_SECONDS = 1.0  # between two looks whether valgrind still lives
+_PAUSE_SECONDS = 1.0  # between two checks whether valgrind still lives
 
 
 @dataclass(frozen=True)
 class RunningValgrind:
-    """A program under valgrind, which somebody else has started."""
+    """A program under a valgrind that gdbmem has not started."""
 
     pid: int
     tool: str  # massif, memcheck, …
     prefix: str  # of its FIFOs
-    user: str  # as it knows them, which are part of their names
+    user: str  # as it sees them; they are part of the names
     host: str
-    owner: Optional[tuple[int, int]] = None  # user and group of somebody else, whose valgrind it is
+    owner: Optional[tuple[int, int]] = None  # user and group of the valgrind, if another user's
 
     def words(self, *command: str) -> list[str]:
         """Return the command line that connects gdb to it, or runs the monitor command *command*."""
         names = [f"LOGNAME={self.user}", f"USER={self.user}", f"HOST={self.host}"]
         vgdb = find_valgrind().vgdb
-        # valgrind answers only to a vgdb that it may signal, which root's is not.
+        # valgrind answers only a vgdb that it may signal, which excludes root's.
         become = []
         if self.owner is not None and os.getuid() == 0:
             uid, gid = self.owner
@@ -48,7 +48,7 @@ class RunningValgrind:
         return [*become, "env", *names, vgdb, f"--vgdb-prefix={self.prefix}", f"--pid={self.pid}", *command]
 
     def ask(self, *command: str) -> str:
-        """Run a monitor command and return what it said. Raises ToolError where it can't be reached."""
+        """Run a monitor command and return its output. Raises ToolError if it can't be reached."""
         with subprocess.Popen(
             self.words(*command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         ) as vgdb:
@@ -64,7 +64,7 @@ class RunningValgrind:
         return said
 
     def _answer(self, vgdb: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
-        """Return what *vgdb* writes; it waits for ever where valgrind has been killed."""
+        """Return the output of *vgdb*, which waits forever if valgrind has been killed."""
         deadline = time.monotonic() + _SECONDS
         while time.monotonic() < deadline:
             is_last = has_ended(self.pid)
@@ -81,7 +81,7 @@ class RunningValgrind:
 
 
 def find_running(pid: int) -> Optional[RunningValgrind]:
-    """Return the valgrind that *pid* is; None where it is none. Raises TargetError for one without vgdb."""
+    """Return the valgrind of process *pid*; None if it is not a valgrind. Raises TargetError for one without vgdb."""
     found = _TOOL.search(executable(pid))
     if found is None:
         return None
@@ -107,7 +107,7 @@ def find_running(pid: int) -> Optional[RunningValgrind]:
 
 
 def _without_gdbserver(pid: int, tool: str) -> TargetError:
-    # What a process forks has its command line, but FIFOs of its own only where valgrind follows children.
+    # A forked child has the same command line, but its own FIFOs only if valgrind follows children.
     if _was_told(pid, b"--vgdb=no"):
         return TargetError(
             f"process {pid} runs under valgrind's {tool} without its gdbserver (--vgdb=no)",
@@ -122,7 +122,7 @@ def _without_gdbserver(pid: int, tool: str) -> TargetError:
 
 
 def _was_told(pid: int, option: bytes) -> bool:
-    """Tell whether *option* stands on the command line of the valgrind *pid*, or in its environment."""
+    """Tell whether *option* is on the command line of the valgrind *pid*, or in its environment."""
     for file in ("cmdline", "environ"):
         with contextlib.suppress(OSError):
             for word in Path(f"{memory_folder(pid)}/{file}").read_bytes().split(b"\0"):
@@ -132,7 +132,7 @@ def _was_told(pid: int, option: bytes) -> bool:
 
 
 def _number_inside(pid: int) -> int:
-    """Return the number that process *pid* has for itself."""
+    """Return the number of process *pid* in its own namespace."""
     try:
         lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
     except OSError:

@@ -32,7 +32,7 @@ def pools_document(
     *,
     pause_seconds: Optional[float] = None,
 ) -> Document:
-    """Return *allocators* as ``kind=bfc``, with what each would do with the request; the first's stands outside too."""
+    """Return *allocators* as ``kind=bfc``, with the outcome of the request in each; the first's also at the top."""
     of_each = [*decisions, *[None] * (len(allocators) - len(decisions))]
     every = [*notices, *(notice for allocator in allocators for notice in allocator.notices)]
     first = next(((a, d) for a, d in zip(allocators, of_each) if d is not None), None)
@@ -49,7 +49,7 @@ def _allocator(allocator: Allocator, decision: Optional[Decision]) -> Document:
     whole, counted = (
         allocator.is_complete,
         allocator.counters,
-    )  # of a pool with missing chunks sums are unknown
+    )  # the sums of a pool with missing chunks are unknown
     return {
         "name": allocator.name,
         "class": allocator.class_name,
@@ -94,7 +94,7 @@ def _region(allocator: Allocator, region: Region) -> Document:
 
 
 def chunk_document(allocator: Allocator, index: int) -> Document:
-    """Return one chunk; what its source doesn't have is absent or null."""
+    """Return one chunk; values that its source doesn't have are absent or null."""
     chunks = allocator.chunks
     state = chunks.state[index]
     found: Document = {
@@ -119,7 +119,7 @@ def chunk_document(allocator: Allocator, index: int) -> Document:
 
 
 def decision_document(allocator: Allocator, decision: Decision) -> Document:
-    """Return what becomes of a request."""
+    """Return the outcome of a request."""
     obstacle = decision.obstacle
     return {
         "bytes": decision.request_bytes,

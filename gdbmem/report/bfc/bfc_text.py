@@ -1,4 +1,4 @@
-"""Pools as text: the answer first, then sums, regions as bars, bins, and single chunks where they are asked for."""
+"""Pools as text: the answer first, then sums, regions as bars, bins, and on request single chunks."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ ALL = "all"
 
 @dataclass(frozen=True)
 class PoolView:
-    """The parts that are printed of each pool."""
+    """The parts of each pool to print."""
 
     chunks: bool = False  # a row for each chunk
     state: str = ALL  # "free", "used": of those rows
     at_least_bytes: int = 0
-    owner: str = ""  # only chunks whose owner has this in it
+    owner: str = ""  # only chunks whose owner contains this
     top: int = _MOST_ROWS
 
 
@@ -37,7 +37,7 @@ def print_pools(
     view: PoolView,
     console: Console,
 ) -> None:
-    """Print each of *allocators* with what becomes of the request, where there is one."""
+    """Print each of *allocators* with the outcome of the request, if there is one."""
     of_each = [*decisions, *[None] * (len(allocators) - len(decisions))]
     for number, (allocator, decision) in enumerate(zip(allocators, of_each)):
         if number:
@@ -126,7 +126,7 @@ def _sum_rows(allocator: Allocator) -> Iterator[tuple[str, str, str]]:
 
 
 def _counted_rows(allocator: Allocator) -> Iterator[tuple[str, str, str]]:
-    """Yield what the allocator counted itself, and what is listed of it where chunks are missing."""
+    """Yield the allocator's own counts, and the listed part of them if chunks are missing."""
     counted = allocator.counters
     for name, size in (("pool", counted.pool_bytes), ("in use", counted.in_use_bytes)):
         if size is not None:
@@ -218,7 +218,7 @@ def _print_chunks(allocator: Allocator, view: PoolView, console: Console) -> Non
 
 
 def chosen_chunks(allocator: Allocator, view: PoolView) -> Iterator[int]:
-    """Yield the indices of the chunks that *view* asks for, in order of address."""
+    """Yield the indices of the chunks that *view* selects, in order of address."""
     states = {"free": allocator.where(FREE), "used": allocator.where(IN_USE)}
     mask = states.get(view.state, b"\1" * len(allocator.chunks))
     for index in compress(range(len(allocator.chunks)), mask):

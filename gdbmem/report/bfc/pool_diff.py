@@ -40,7 +40,7 @@ def _share(fragmentation: Optional[float]) -> str:
 def print_pool_diffs(
     diffs: Sequence[PoolDiff], notices: Sequence[Notice], console: Console, *, top: int
 ) -> None:
-    """Print each of *diffs*, with at most *top* rows a table."""
+    """Print each of *diffs*, with at most *top* rows per table."""
     for number, diff in enumerate(diffs):
         if number:
             console.print()
@@ -56,7 +56,7 @@ def print_pool_diffs(
 
 
 def print_changes(title: str, changes: Sequence[PoolChange], console: Console, top: int) -> None:
-    """Print the largest *top* of *changes* as a table, under an empty line; nothing where there are none."""
+    """Print the largest *top* of *changes* as a table, after an empty line; nothing if there are none."""
     if not changes:
         return
     table = drawing.Table()
@@ -86,7 +86,7 @@ def pool_diffs_json(diffs: Sequence[PoolDiff], notices: Sequence[Notice]) -> str
 
 
 def diff_document(diff: PoolDiff) -> Document:
-    """Return what became of one pool."""
+    """Return the change of one pool."""
     return {
         "name": diff.after.name,
         "before": _side(diff.before),

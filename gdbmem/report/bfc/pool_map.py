@@ -14,7 +14,7 @@ from gdbmem.units import format_size
 
 _WIDTH, _ROW, _GAP = 1000, 22, 22
 _MOST_REGIONS = 200  # of an allocator, the largest ones
-_FINEST = 0.5  # pixels: chunks that are smaller are drawn together
+_FINEST = 0.5  # pixels: smaller chunks are drawn together
 _COLORS = {IN_USE: "#2f6fb7", FREE: "#4ca65b", PENDING: "#e0a13a"}
 _NAMES = {IN_USE: "in use", FREE: "free", PENDING: "freed, not yet usable"}
 _MIXED, _IN_THE_WAY, _REQUEST = "#7f9aa0", "#c0392b", "#8e44ad"
@@ -28,7 +28,7 @@ def check_picture_name(name: str) -> None:
 
 
 def render_pools(allocators: Sequence[Allocator], decisions: Sequence[Optional[Decision]], name: str) -> str:
-    """Return the picture of *allocators*, as SVG or as a page with it, by how *name* ends."""
+    """Return the picture of *allocators*, as SVG or as a page with it, by the suffix of *name*."""
     drawn = _draw(allocators, decisions)
     if not name.lower().endswith(".html"):
         return drawn
@@ -104,7 +104,7 @@ def _caption(region: Region) -> str:
 def _chunks(
     allocator: Allocator, region: Region, scale: float, top: int, in_the_way: frozenset[int]
 ) -> Iterator[str]:
-    """Yield the rectangles of *region*; neighbours that are too small to see are one."""
+    """Yield the rectangles of *region*; adjacent ones that are too small to see are joined."""
     chunks = allocator.chunks
     if not region.count:
         yield _rect(0, top, region.size_bytes * scale, "#dddddd", "its chunks are not known")

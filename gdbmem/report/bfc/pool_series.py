@@ -24,12 +24,12 @@ _COLUMNS = (
 
 
 def print_series_head(console: Console) -> None:
-    """Print the headings of the rows, each of which is printed when it is there."""
+    """Print the headings of the rows, which are printed as they arrive."""
     console.print("  ".join(f"{name:>{width}}" for name, width in _COLUMNS), "dim", soft_wrap=True)
 
 
 def print_sample(sample: PoolSample, console: Console, *, named: bool) -> None:
-    """Print the row of one pool at one moment; *named* where there are several pools."""
+    """Print the row of one pool at one moment; *named* if there are several pools."""
     asked = "" if sample.requested_bytes is None else format_size(sample.requested_bytes)
     cells = (
         format_duration(sample.at_seconds),
@@ -49,7 +49,7 @@ def print_sample(sample: PoolSample, console: Console, *, named: bool) -> None:
 
 
 def print_series_end(series: PoolSeries, console: Console, *, top: int) -> None:
-    """Print what became of each pool from the first walk to the last."""
+    """Print the change of each pool from the first sample to the last."""
     for diff in series.diffs:
         console.print()
         name = printable(diff.after.name) or "allocator without a name"

@@ -1,4 +1,4 @@
-"""Pools out of the JSON that `gdbmem bfc --json` wrote."""
+"""Pools read from the JSON that `gdbmem bfc --json` wrote."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _TAGS = ("central gap", "lower", "upper")
 
 
 def is_saved_pools(data: bytes) -> bool:
-    """Return whether *data*, the beginning of a file, is that of the JSON of `gdbmem bfc`."""
+    """Return whether *data* is the beginning of a JSON file of `gdbmem bfc`."""
     return data[:1] == b"{" and b'"kind": "bfc"' in data
 
 
 def read_saved_pools(text: str, name: str) -> list[Allocator]:
-    """Return the pools that pools_json() wrote; raises InputError where *text* is no such document."""
+    """Return the pools that pools_json() wrote; raises InputError if *text* is not such a document."""
     try:
         document = json.loads(text)
         if document["kind"] != "bfc" or document["format_version"] > FORMAT_VERSION:

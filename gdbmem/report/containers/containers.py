@@ -34,7 +34,7 @@ _DEFAULTS = lazy_pattern(r", std::(allocator|less|hash|equal_to|default_delete)<
 
 
 def containers_json(survey: Survey, before: Optional[Survey] = None) -> str:
-    """Return *survey* as ``kind=containers``; with *before*, what changed beside each."""
+    """Return *survey* as ``kind=containers``; with *before*, with the change of each."""
     changes = {(g.path, g.type_name): g for g in growth(before, survey)} if before else {}
     rows = []
     for container in survey.containers:
@@ -74,7 +74,7 @@ def _uncounted(one: Uncounted) -> dict[str, object]:
 
 
 def read_survey(text: str, name: str) -> Survey:
-    """Return the survey that containers_json() wrote; raises InputError where *text* is no such document."""
+    """Return the container scan that containers_json() wrote; raises InputError if *text* is not such a document."""
     try:
         document = json.loads(text)
         if document["kind"] != "containers" or document["format_version"] > FORMAT_VERSION:
@@ -106,7 +106,7 @@ def read_survey(text: str, name: str) -> Survey:
 
 
 def growth_document(before: Survey, after: Survey) -> Document:
-    """Return which paths changed between two surveys, as ``kind=containers-growth``."""
+    """Return the paths that changed between two scans, as ``kind=containers-growth``."""
     return {
         **head("containers-growth", [*before.notices, *after.notices]),
         "delta_bytes": after.held_bytes - before.held_bytes,
@@ -124,7 +124,7 @@ def growth_document(before: Survey, after: Survey) -> Document:
 
 
 def print_containers(survey: Survey, console: Console, top: int, expression: str = "") -> None:
-    """Print the containers that hold most; *expression* is what they were reached from, if not all variables."""
+    """Print the containers that hold most; *expression* is their origin, if not all variables."""
     console.print(drawing.Text(answer_survey(survey, expression), "bold"), soft_wrap=True)
     if not survey.containers:
         print_notices(survey.notices, console)
@@ -156,7 +156,7 @@ def print_containers(survey: Survey, console: Console, top: int, expression: str
 
 
 def answer_survey(survey: Survey, expression: str = "") -> str:
-    """Return what the containers hold, and which of them most, in one sentence."""
+    """Return in one sentence the memory held by the containers, and the largest of them."""
     if not survey.containers and expression:
         return f"no container was reached from {printable(expression)}; it must be a variable, or in one"
     if not survey.containers:
@@ -176,7 +176,7 @@ def answer_survey(survey: Survey, expression: str = "") -> str:
 
 
 def print_container_growth(rows: Sequence[ContainerGrowth], console: Console, top: int, name: str) -> None:
-    """Print which containers changed since *name*."""
+    """Print the containers that changed since *name*."""
     if not rows:
         console.print(f"No container has changed since {printable(name)}.")
         return
@@ -208,7 +208,7 @@ def _what(container: Container) -> str:
 
 
 def short_type(name: str) -> str:
-    """Return *name* as people write it: without allocators and the library's inner namespaces."""
+    """Return *name* without allocators and the library's inner namespaces."""
     for pattern, short in _NOISE:
         name = pattern.sub(short, name)
     while True:

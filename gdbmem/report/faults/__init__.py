@@ -1,1 +1,1 @@
-"""Page faults beside the resident set: who made a process grow."""
+"""Page faults compared with the resident set: the lines that made a process grow."""

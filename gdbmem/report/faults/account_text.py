@@ -1,4 +1,4 @@
-"""The account of a recording of page faults: what they explain of the resident set, what not, and how surely."""
+"""The account of a recording of page faults: the explained and unexplained resident memory, with its accuracy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = {
 
 
 def print_account(totals: FaultTotals, console: Console) -> None:
-    """Print what the resident set grew by beside what the faults explain, and how they were sampled."""
+    """Print the growth of the resident set, the part that the faults explain, and how they were sampled."""
     console.print()
     console.print(_table(totals.accounts))
     for sentence in sentences(totals):
@@ -29,7 +29,7 @@ def print_account(totals: FaultTotals, console: Console) -> None:
 
 
 def sentences(totals: FaultTotals) -> list[str]:
-    """Return how the numbers came about, and how sure they are."""
+    """Return sentences on the origin of the numbers and their accuracy."""
     accounts = totals.accounts
     found = [_sampling(totals)]
     if totals.broken_paths * 10 > totals.samples:

@@ -20,7 +20,7 @@ def grow_json(
     query: Query,
     held: Optional[list[Document]] = None,
 ) -> str:
-    """Return the recording as text; *held*: what the memory of the lines that grew most holds."""
+    """Return the recording as text; *held*: the contents of the memory of the lines that grew most."""
     known = [one.delta_bytes for one in totals.accounts if one.delta_bytes is not None]
     document: Document = {
         **profile_document(profile, query, snapshot=snapshot),

@@ -18,7 +18,7 @@ _LEFT = "has left meanwhile"
 
 
 def print_held(held: Sequence[SiteHoldings], console: Console) -> None:
-    """Print a table: each line, and beneath it what its memory holds."""
+    """Print a table: each line, and below it the contents of its memory."""
     if not held:
         return
     table = Table(header_style="bold")

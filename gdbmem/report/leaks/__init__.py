@@ -1,1 +1,1 @@
-"""Leak searches, and who keeps a block alive."""
+"""Leak searches, and the holders of a block."""

@@ -20,7 +20,7 @@ _SHORT = {DEFINITELY: "lost", INDIRECTLY: "indirectly", POSSIBLY: "possibly"}
 
 
 def print_leaks(search: LeakSearch, console: Console, *, top: int) -> None:
-    """Print what is lost: a sentence, the *top* records, and the sums."""
+    """Print the lost memory: a sentence, the *top* records, and the sums."""
     print_sentence(console, leak_answer(search), "bold")
     records = ranked(search)
     if records:
@@ -33,7 +33,7 @@ def print_leaks(search: LeakSearch, console: Console, *, top: int) -> None:
 
 
 def leak_answer(search: LeakSearch) -> str:
-    """Return how much no pointer reaches, by how much that has grown, and which line lost most of it."""
+    """Return the unreachable bytes, their growth, and the line that lost most of them."""
     lost = lost_bytes(search)
     if not lost:
         return (
@@ -99,7 +99,7 @@ def _record(record: LeakRecord) -> Document:
 
 
 def print_blocks(number: int, blocks: Sequence[Block], console: Console, *, is_whole: bool) -> None:
-    """Print the *blocks* of loss record *number*, each with what it keeps below it."""
+    """Print the *blocks* of loss record *number*, each with the blocks that it points to below."""
     own = [block for block in blocks if not block.depth]
     size = format_size(sum(block.bytes for block in own))
     print_sentence(console, f"loss record {number}: {plural(len(own), 'block')}, {size}", "bold")

@@ -22,7 +22,7 @@ _KINDS = {
 
 
 def types_document(found: BlockTypes, names: Mapping[str, str]) -> list[Document]:
-    """Return *found* as it stands in ``kind=ledger``, under ``types``; *names* are demangled ones."""
+    """Return *found* in the form of ``kind=ledger``, ``types``; *names* are demangled ones."""
     return [
         {
             "kind": one.kind,
@@ -62,7 +62,7 @@ def print_types(found: BlockTypes, names: Mapping[str, str], console: Console) -
 
 
 def type_in_words(kind: str, name: str, names: Mapping[str, str]) -> str:
-    """Return what to call blocks of a *kind*, objects of class *name* if they are such; *names* are demangled ones."""
+    """Return the label for blocks of a *kind*, of class *name* for objects; *names* are demangled ones."""
     if kind != CLASS:
         return _KINDS[kind]
     return printable(plain_strings(names.get(name, name)))

@@ -30,7 +30,7 @@ _A_LINE = 16  # bytes
 
 
 def chunk_document(view: ChunkView, names: Mapping[str, str]) -> Document:
-    """Return *view* as it stands in ``kind=ledger``, under ``chunk``; *names* are demangled ones."""
+    """Return *view* in the form of ``kind=ledger``, ``chunk``; *names* are demangled ones."""
     return {
         "asked": view.asked,
         "arena": view.home,
@@ -65,7 +65,7 @@ def _chunk_document(chunk: Chunk, names: Mapping[str, str]) -> Document:
 
 
 def bins_document(found: FreeLists) -> Document:
-    """Return *found* as it stands in ``kind=ledger``, under ``bins``."""
+    """Return *found* in the form of ``kind=ledger``, ``bins``."""
     return {
         "tcaches": [
             {"tid": one.tid, "lists": [_list_document(each) for each in one.lists]} for one in found.tcaches
@@ -94,7 +94,7 @@ def _list_document(one: FreeList) -> Document:
 
 
 def print_chunk(view: ChunkView, names: Mapping[str, str], console: Console) -> None:
-    """Print the chunk, its neighbours, who points into it and its first bytes."""
+    """Print the chunk, its neighbours, the pointers into it and its first bytes."""
     console.print(drawing.Text(_headline(view), "bold"), soft_wrap=True)
     for fault in view.faults:
         print_sentence(console, printable(fault), label="contradiction: ")
@@ -174,7 +174,7 @@ def _lines(address: int, data: bytes) -> Iterator[str]:
 
 
 def print_bins(found: FreeLists, console: Console) -> None:
-    """Print the lists, thread by thread and arena by arena, with where one contradicts itself."""
+    """Print the lists, thread by thread and arena by arena, with their inconsistencies."""
     for cache in found.tcaches:
         count, size = sum(o.count for o in cache.lists), sum(o.bytes for o in cache.lists)
         title = f"tcache of thread {cache.tid}: {plural(count, 'block')}, {format_size(size)}"

@@ -1,4 +1,4 @@
-"""The map of a heap as a picture: SVG, or one HTML file that needs nothing else and can be zoomed into."""
+"""The map of a heap as a picture: SVG, or one self-contained HTML file that can be zoomed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SVG_CELLS = 4096
 
 
 def check_map_name(name: str) -> str:
-    """Return "svg" or "html", by how *name* ends; raises UsageError for another."""
+    """Return "svg" or "html", by the suffix of *name*; raises UsageError for any other."""
     kind = name.rpartition(".")[2].lower()
     if kind not in ("svg", "html"):
         raise UsageError(f"--map makes .svg and .html, not '{printable(name)}'", hint="--map heap.html")
@@ -42,17 +42,17 @@ def check_map_name(name: str) -> str:
 
 
 def open_picture(name: Optional[str], force: bool) -> AbstractContextManager[Optional[TextIO]]:
-    """Return the stream for the picture *name*, as open_output() does; of None where there is none."""
+    """Return the stream for the picture *name*, as open_output() does; a context of None without a name."""
     return nullcontext() if name is None else open_output(name, force=force)
 
 
 def render_map(heap: HeapMap, title: str, kind: str) -> str:
-    """Return the picture of *heap* as text of *kind*, "svg" or "html"; *title* is a stranger's."""
+    """Return the picture of *heap* as text of *kind*, "svg" or "html"; *title* is untrusted."""
     return render_svg(heap, title) if kind == "svg" else render_html(heap, title)
 
 
 def render_svg(heap: HeapMap, title: str) -> str:
-    """Return *heap* as SVG: a row of cells after the other, each with its figures as a tooltip."""
+    """Return *heap* as SVG: rows of cells, each with its figures as a tooltip."""
     heap = _coarser(heap, _SVG_CELLS)
     parts, top = [], 72
     for region in heap.regions:
@@ -79,7 +79,7 @@ def render_svg(heap: HeapMap, title: str) -> str:
 
 
 def render_html(heap: HeapMap, title: str) -> str:
-    """Return *heap* as one HTML file without anything from elsewhere: wheel and buttons zoom, the pointer asks."""
+    """Return *heap* as one self-contained HTML file: wheel and buttons zoom, hovering shows figures."""
     data = {
         "cell": heap.cell_bytes,
         "parts": [_MEANING[part] for part in PARTS],
@@ -93,7 +93,7 @@ def render_html(heap: HeapMap, title: str) -> str:
             for region in heap.regions
         ],
     }
-    # "<" could end the island, or begin a comment in it.
+    # "<" could end the data island, or begin a comment in it.
     island = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     rows = "".join(
         f'<tr><td><i style="background:{_hex(_COLORS[part])}"></i></td><td>{escape(_MEANING[part])}</td>'
@@ -122,7 +122,7 @@ def _figures(cell: Sequence[int]) -> str:
 
 
 def _stack(cell: Sequence[int], x: int, y: int) -> str:
-    """Return one cell as rectangles, one above the other, a part each."""
+    """Return one cell as stacked rectangles, one per part."""
     whole, below, drawn = sum(cell) or 1, 0.0, _SIDE - 1
     rects = []
     for part, size in zip(PARTS, cell):

@@ -1,4 +1,4 @@
-"""Memory that was not touched for a while: text and JSON."""
+"""Memory that was not accessed for some time: text and JSON."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LIMITS = (
 
 
 def print_idle(idle: IdleMemory, name: str, console: Console, names: Mapping[str, str]) -> None:
-    """Print how much was not touched, and the entries of the ledger and live blocks that it may be in.
+    """Print the idle bytes, and the entries of the ledger and live blocks that may contain them.
 
     *names* are the demangled ones of mangled_names().
     """
@@ -56,13 +56,13 @@ def print_idle(idle: IdleMemory, name: str, console: Console, names: Mapping[str
 
 
 def mangled_names(idle: IdleMemory) -> list[str]:
-    """Return the names of the classes and variables that print_idle() and idle_json() want demangled."""
+    """Return the names of the classes and variables that print_idle() and idle_json() need demangled."""
     variables = [_type_info(one.name) for one in idle.tree_holders if one.name.startswith("_Z")]
     return [one.name for one in idle.types if one.name] + variables
 
 
 def _type_info(variable: str) -> str:
-    # _ZN3app5tasksE, _ZL5tasks: as the name of a class is written.
+    # _ZN3app5tasksE, _ZL5tasks: mangled in the same way as the name of a class.
     return variable[2:].lstrip("L")
 
 

@@ -1,4 +1,4 @@
-"""The ledger as JSON, ``kind=ledger``, and back: what one gdbmem wrote another one can compare."""
+"""Writing the ledger as JSON, ``kind=ledger``, and reading it back for comparison."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gdbmem.text import printable
 
 
 def ledger_json(ledger: Ledger, **more: Any) -> str:
-    """Return the text of ledger_document(), with what was looked up beside it: *more*."""
+    """Return the text of ledger_document(), with further results *more*."""
     return to_json({**ledger_document(ledger), **more})
 
 
@@ -64,7 +64,7 @@ def _share_document(share: Share) -> Document:
 
 
 def _mapped(ledger: Ledger) -> dict[tuple[str, str], Optional[int]]:
-    """Return the address space of each entry; None where it shares a mapping with others."""
+    """Return the address space of each entry; None if it shares a mapping with others."""
     result: dict[tuple[str, str], Optional[int]] = {}
     for share in ledger.shares:
         for key in share.parts:
@@ -75,7 +75,7 @@ def _mapped(ledger: Ledger) -> dict[tuple[str, str], Optional[int]]:
 
 
 def read_ledger(text: str, name: str) -> Ledger:
-    """Return the ledger that ledger_json() wrote; raises InputError where *text* is no such document."""
+    """Return the ledger that ledger_json() wrote; raises InputError if *text* is not such a document."""
     try:
         document = json.loads(text)
         if document["kind"] != "ledger" or document["format_version"] > FORMAT_VERSION:
@@ -96,7 +96,7 @@ def _unreadable(name: str) -> InputError:
 
 
 def read_heap_map(text: str, name: str) -> Optional[HeapMap]:
-    """Return the map beside the ledger in the document *text*; None where there is none. Raises InputError."""
+    """Return the map beside the ledger in the document *text*; None if there is none. Raises InputError."""
     try:
         found = json.loads(text).get("heap_map")
         if found is None:
@@ -197,7 +197,7 @@ def growth_json(before: Ledger, after: Ledger) -> str:
 
 
 def growth_document(before: Ledger, after: Ledger) -> Document:
-    """Return what became of each entry between two ledgers, as ``kind=ledger-growth``."""
+    """Return the change of each entry between two ledgers, as ``kind=ledger-growth``."""
     old = {entry.key: entry.resident_bytes for entry in before.entries}
     new = {entry.key: entry.resident_bytes for entry in after.entries}
     return {
@@ -220,15 +220,15 @@ def growth_document(before: Ledger, after: Ledger) -> Document:
 
 
 def returned_bytes(before: Ledger, after: Ledger) -> int:
-    """Return by how much the heap's part of the resident set shrank.
+    """Return the decrease of the heap's part of the resident set.
 
-    Of the whole set files are a part too, of which looking at the process may have brought some in meanwhile.
+    The whole set includes pages of files, some of which the inspection may have made resident meanwhile.
     """
     return before.total("heap", "arena") - after.total("heap", "arena")
 
 
 def trim_json(before: Ledger, after: Ledger) -> str:
-    """Return what malloc_trim was to return and did, with the entries that changed, as ``kind=trim``."""
+    """Return the predicted and actual effect of malloc_trim, with the entries that changed, as ``kind=trim``."""
     document = growth_document(before, after)
     return to_json(
         {

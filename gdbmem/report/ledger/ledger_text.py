@@ -53,7 +53,7 @@ _MEANING = {
     "anonymous.other": "anonymous memory of unknown use",
 }
 _MOST_NAMES = 3  # of shared memory, and of pools
-# Where the heap contradicts itself.
+# Notices of an inconsistent heap.
 _MEANING_IN_DOUBT = {
     "free.releasable": "marked as free",
     "free.pinned": "marked as free",
@@ -83,9 +83,9 @@ def print_ledger(
     view: LedgerOptions = _WHOLE,
     paths: Optional[PinnerPaths] = None,
 ) -> None:
-    """Print *ledger*, the sentence that answers first; *paths* tell who allocates the blocks that pin.
+    """Print *ledger*, the answer first; *paths* are the call paths that allocate pinning blocks.
 
-    Raises InputError where *view* asks for an arena it hasn't.
+    Raises InputError if *view* requests an arena that does not exist.
     """
     arena = _arena_of(ledger, view.arena) if view.arena is not None else None
     console.print(drawing.Text(answer_ledger(ledger, paths), "bold"), soft_wrap=True)
@@ -115,7 +115,7 @@ def _new_table(*columns: str) -> drawing.Table:
 
 
 def _print_table(table: drawing.Table, console: Console) -> None:
-    # On a narrower terminal its last column would be a letter wide: the terminal wraps the lines then.
+    # On a narrower terminal its last column would be one character wide: the terminal wraps the lines then.
     width = console.width
     console.width = max(width, _LEAST_WIDTH)
     console.print(table)
@@ -138,7 +138,7 @@ def _entries(ledger: Ledger) -> drawing.Table:
 
 
 def folded_entries(ledger: Ledger) -> Sequence[Entry]:
-    """Return the entries, those of many arenas added up by category."""
+    """Return the entries, those of many arenas summed by category."""
     arenas = {entry.label for entry in ledger.entries if entry.category.startswith("arena.")}
     if len(arenas) <= _MOST_ARENAS:
         return [entry for entry in ledger.entries if entry.resident_bytes or entry.allocated_bytes]
@@ -185,7 +185,7 @@ def _meaning(category: str) -> str:
 
 
 def what_holds(entry: Entry, *, is_sound: bool) -> str:
-    """Return what *entry* is in words, unescaped; *is_sound*: nothing in the heap contradicts itself."""
+    """Describe *entry*, unescaped; *is_sound*: the heap is consistent."""
     known = (
         _meaning(entry.category)
         if is_sound
@@ -226,7 +226,7 @@ def _print_beside(ledger: Ledger, console: Console) -> None:
 
 
 def beside(ledger: Ledger) -> list[str]:
-    """Return what is not part of the resident set, and for how long the process was held, as sentences."""
+    """Return sentences on memory outside the resident set, and on the duration of the stop."""
     parts = [
         f"{text} {format_size(ledger.beside[name])}"
         for name, text in (
@@ -354,7 +354,7 @@ def _print_unclaimed(ledger: Ledger, console: Console) -> None:
 
 
 def print_growth(before: Ledger, after: Ledger, console: Console, names: tuple[str, str]) -> None:
-    """Print what became of each entry between two ledgers, the largest change first."""
+    """Print the change of each entry between two ledgers, the largest first."""
     rows = growth(before, after)
     console.print(drawing.Text(growth_sentence(before, after, names), "bold"), soft_wrap=True)
     table = _new_table("change", "before", "after", "entry", "what")
@@ -374,7 +374,7 @@ def print_growth(before: Ledger, after: Ledger, console: Console, names: tuple[s
 
 
 def growth_sentence(before: Ledger, after: Ledger, names: tuple[str, str]) -> str:
-    """Return by how much the resident set changed, and where most of that is."""
+    """Return the change of the resident set, and the entry with most of it."""
     rows = growth(before, after)
     delta = after.rss_bytes - before.rss_bytes
     change = format_delta(delta) if delta else "unchanged"
@@ -387,7 +387,7 @@ def growth_sentence(before: Ledger, after: Ledger, names: tuple[str, str]) -> st
 
 
 def what_grew(category: str, label: str) -> str:
-    """Return what an entry of this *category* and *label* is in words, unescaped."""
+    """Describe an entry of this *category* and *label*, unescaped."""
     return "; ".join(part for part in (label, _meaning(category)) if part)
 
 

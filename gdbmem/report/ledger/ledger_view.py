@@ -1,4 +1,4 @@
-"""A ledger with what was asked for beside it: call paths of pinners, types of blocks, a map."""
+"""A ledger with the requested further results: call paths of pinners, types of blocks, a map."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Beside:
     types: Optional[BlockTypes] = None
     chunk: Optional[ChunkView] = None
     bins: Optional[FreeLists] = None
-    class_names: Mapping[str, str] = field(default_factory=dict)  # mangled → as people write it
+    class_names: Mapping[str, str] = field(default_factory=dict)  # mangled → demangled
 
 
 def write_json(ledger: Ledger, beside: Beside, stream: TextIO) -> None:
-    """Write *ledger* as ``kind=ledger``, with a key for each thing that was asked for beside it."""
+    """Write *ledger* as ``kind=ledger``, with a key for each further result requested."""
     more: dict[str, object] = {}
     if beside.paths is not None:
         more["pinner_paths"] = pinners_document(beside.paths)
@@ -55,7 +55,7 @@ def write_growth(
     *,
     as_json: bool,
 ) -> None:
-    """Write what changed between two ledgers, for programs or for people."""
+    """Write the change between two ledgers, as JSON or as text."""
     if as_json:
         stream.write(growth_json(before, after))
     else:
@@ -65,7 +65,7 @@ def write_growth(
 def write_remedies(
     ledger: Ledger, stream: TextIO, console_on: Callable[[TextIO], Console], *, as_json: bool
 ) -> None:
-    """Write what malloc's settings would give back, for programs or for people."""
+    """Write the predicted effect of malloc's settings, as JSON or as text."""
     if as_json:
         stream.write(remedies_json(ledger))
     else:
@@ -73,7 +73,7 @@ def write_remedies(
 
 
 def print_all(ledger: Ledger, beside: Beside, console: Console, view: LedgerOptions) -> None:
-    """Print *ledger*, then what was found beside it; alone what was asked of a chunk, or of the lists of free ones."""
+    """Print *ledger* and the further results; a chunk, or the lists of free ones, are printed alone."""
     if beside.chunk is not None or beside.bins is not None:
         if beside.chunk is not None:
             print_chunk(beside.chunk, beside.class_names, console)

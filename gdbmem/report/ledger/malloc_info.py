@@ -73,7 +73,7 @@ def _total(ledger: Ledger) -> MallocInfoSums:
 
 
 def print_malloc_info(theirs: MallocInfo, ledger: Ledger, stream_bytes: int, console: Console) -> None:
-    """Print both, a line for each arena and a line that says why they differ, where they do."""
+    """Print both, with a line for each arena and a line that explains a difference."""
     heap = ledger.heap
     assert heap is not None
     table = drawing.Table(header_style="dim")
@@ -105,7 +105,7 @@ def _cells(theirs: MallocInfoSums, ours: MallocInfoSums) -> list[str]:
 
 
 def explained(theirs: MallocInfo, ledger: Ledger, stream_bytes: int) -> Iterator[str]:
-    """Yield what the two count differently."""
+    """Yield the values that the two count differently."""
     heap = ledger.heap
     if heap is None:
         return

@@ -14,7 +14,7 @@ _PATHS = 3  # of each size
 
 
 def pinners_document(joined: PinnerPaths) -> Document:
-    """Return *joined* as it stands in ``kind=ledger``, under ``pinner_paths``."""
+    """Return *joined* in the form of ``kind=ledger``, ``pinner_paths``."""
     return {
         "source": joined.source,
         "mixed_paths": joined.mixed_paths,
@@ -39,7 +39,7 @@ def pinners_document(joined: PinnerPaths) -> Document:
 
 
 def print_pinner_paths(joined: PinnerPaths, console: Console) -> None:
-    """Print for each size that pins free pages who allocates blocks of that size."""
+    """Print, for each size that pins free pages, the call paths that allocate blocks of that size."""
     source = printable(joined.source)
     if not joined.sizes:
         console.print("\nNo live block keeps free pages from being returned.")

@@ -1,4 +1,4 @@
-"""Malloc's settings and what each would give back: as text and as JSON (kind=remedies)."""
+"""Malloc's settings and the predicted effect of each: as text and as JSON (kind=remedies)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gdbmem.report.notices import print_notices
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
 
-_COST = 16  # columns, with the blanks between
+_COST = 16  # columns, with the spaces in between
 
 
 def remedies_json(ledger: Ledger) -> str:
@@ -36,7 +36,7 @@ def remedies_json(ledger: Ledger) -> str:
 
 
 def print_remedies(ledger: Ledger, console: Console) -> None:
-    """Print the answer, then each remedy with what it would give back, and what it costs."""
+    """Print the answer, then each remedy with its predicted effect and its cost."""
     print_sentence(console, answer_ledger(ledger), "bold")
     if not ledger.remedies:
         print_sentence(console, "\nNothing can be simulated where glibc's malloc was not read.")
@@ -45,7 +45,7 @@ def print_remedies(ledger: Ledger, console: Console) -> None:
     table = drawing.Table(header_style="dim")
     rows = [(gain_text(remedy), remedy.setting, remedy.cost) for remedy in ledger.remedies]
     gain, setting = (max(len(row[column]) for row in rows) for column in (0, 1))
-    # A size in two lines is hard to read: what is broken first is the cost.
+    # A size in two lines is hard to read: the cost is wrapped first.
     table.add_column("would give back", overflow="fold", no_wrap=gain + setting + _COST <= console.width)
     table.add_column("remedy", no_wrap=True)
     table.add_column("what it costs", overflow="fold")
@@ -73,7 +73,7 @@ def gain_text(remedy: Remedy) -> str:
 
 
 def measured_json(ledger: Ledger, measured: MeasuredRemedies) -> str:
-    """Return what was measured as ``kind=remedies``."""
+    """Return the measurements as ``kind=remedies``."""
     return to_json(
         {
             **head("remedies", _notices(ledger, measured)),
@@ -102,7 +102,7 @@ def _measured_document(row: MeasuredRemedy) -> dict[str, object]:
 
 
 def print_measured(ledger: Ledger, measured: MeasuredRemedies, console: Console) -> None:
-    """Print what each remedy gave back beside its prediction, and which gave back most."""
+    """Print the measured effect of each remedy beside its prediction, and the best remedy."""
     print_sentence(console, conclusion(ledger, measured), "bold")
     if measured.remedies:
         table = drawing.Table(header_style="dim")
@@ -136,7 +136,7 @@ def _interval(row: MeasuredRemedy) -> str:
 
 
 def conclusion(ledger: Ledger, measured: MeasuredRemedies) -> str:
-    """Return which remedy gave back most, and whether that is as predicted."""
+    """Return the remedy that returned most, and whether that is as predicted."""
     held = f"{printable(ledger.program)} {measured.moment}: {format_size(measured.rss_bytes)} resident"
     if not measured.remedies:
         most = max((remedy.high_bytes for remedy in ledger.remedies), default=None)

@@ -1,4 +1,4 @@
-"""Vectors that were found by their pointers alone, as text and JSON."""
+"""Vectors found by their pointers alone, as text and JSON."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def vectors_json(found: FoundVectors, owners: Mapping[int, str]) -> str:
 
 
 def print_vectors(found: FoundVectors, owners: Mapping[int, str], console: Console, top: int) -> None:
-    """Print the sums, and the *top* vectors by capacity that isn't used."""
+    """Print the sums, and the *top* vectors by unused capacity."""
     console.print(drawing.Text(_answer(found), "bold"), soft_wrap=True)
     if not found.count:
         return

@@ -1,4 +1,4 @@
-"""Sums as bars: one row each, divided into parts that add up to its whole, with their names below."""
+"""Sums as bars: one row each, divided into parts that add up to it, with their names below."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class BarPart:
 
 
 def bars(rows: Sequence[tuple[str, Sequence[BarPart]]], label: str) -> str:
-    """Return *rows*, each a title and its parts, as SVG on one scale; *label* tells what the picture shows."""
+    """Return *rows*, each a title and its parts, as SVG on one scale; *label* describes the picture."""
     wholes = [sum(part.size_bytes for part in parts) for _, parts in rows]
     scale = _WIDTH / (max(wholes, default=0) or 1)
     drawn: list[str] = []

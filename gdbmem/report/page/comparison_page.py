@@ -1,4 +1,4 @@
-"""The page of a comparison of two groups of recordings: the differences that they show, and their intervals."""
+"""The page of a comparison of two groups of recordings: the differences and their intervals."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RunWords = Sequence[tuple[str, str]]  # run's name, its verdict in words
 
 
 def comparison_page(comparison: Comparison, words: RunWords, picture: Optional[Picture] = None) -> Page:
-    """Return the page of *comparison*; *words* are the verdicts, *picture* has the runs over each other."""
+    """Return the page of *comparison*; *words* are the verdicts, *picture* has the runs overlaid."""
     names = [*comparison.first, *comparison.second]
     page = Page(title=printable(f"{_names(comparison.first)} and {_names(comparison.second)}"))
     rules = [TOGETHER] if any(row.low is not None for row in comparison.differences) else []

@@ -1,4 +1,4 @@
-"""The part of a page that a script makes: a call graph and a table of one profile, and the pictures that need none."""
+"""The part of a page made by a script, a call graph and a table of one profile, and the pictures without scripts."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ _IMPORT = lazy_pattern(r"^import .*\n", re.MULTILINE)
 _EXPORT = lazy_pattern(r"^export ", re.MULTILINE)
 _COMMENT = lazy_pattern(
     r"^ *(?:/\*\*(?:(?!\*/).)*\*/|//[^\n]*)\n", re.MULTILINE | re.DOTALL
-)  # that begins a line
+)  # at the beginning of a line
 _LAYERS = 8
 
 
 @dataclass(frozen=True)
 class Explored:
-    """The profile that a page's script shows, and its course."""
+    """The profile that a page's script shows, and its history."""
 
-    profile: str  # as profile_data.packed() has it
-    stack: str = ""  # SVG; "" where there is one moment, or two
-    course: str = ""  # the same as pack() has it
-    notice: str = ""  # which paths it shows as one
+    profile: str  # in the form of profile_data.packed()
+    stack: str = ""  # SVG; "" for one moment or two
+    course: str = ""  # the same in the form of pack()
+    notice: str = ""  # the paths shown as one
 
 
 def explored(
@@ -60,10 +60,10 @@ def explored(
     shown: Optional[tuple[int, int]] = None,
     like: Optional[Diff] = None,
 ) -> Explored:
-    """Return *diff*, a diff of a series where it has a course, for the page's script.
+    """Return *diff*, a diff of a series if it has a history, for the page's script.
 
-    *times* are those of the snapshots of a series, in *time_unit*; without them no course is drawn. Lines are named by
-    the functions that only allocate in *like*, which a section of the page shows, so that both name the same.
+    *times* are those of the snapshots of a series, in *time_unit*; without them no history is drawn. Lines are named
+    with the wrappers of *like*, which a section of the page shows, so that both use the same names.
     """
     asked = Query(mine=query.mine, known=query.known, by="line")
     query = replace(asked, wrappers=rank(diff if like is None else like, asked).wrappers)
@@ -107,7 +107,7 @@ def timeline_script() -> str:
 
 
 def following() -> str:
-    """Return the script by which a page that is served shows what is newer."""
+    """Return the script by which a served page loads newer versions."""
     return _joined(("follow.js",), "follow")
 
 
@@ -119,5 +119,5 @@ def _joined(names: Sequence[str], begin: str) -> str:
 
 
 def digest(text: str) -> str:
-    """Return the word by which a content security policy allows just *text*."""
+    """Return the hash source by which a content security policy allows exactly *text*."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -1,4 +1,4 @@
-"""The section of a page that lays what page faults explain beside the resident set of each process."""
+"""The section of a page that compares page faults with the resident set of each process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_PROCESSES = 50
 
 
 def account_section(totals: FaultTotals) -> Section:
-    """Return the account of a recording: the growth of each process, and what explains it."""
+    """Return the account of a recording: the growth of each process, and its explanation."""
     accounts = sorted(totals.accounts, key=lambda one: -(one.delta_bytes or 0))
     rows: list[Sequence[Cell]] = []
     for one in accounts[:_MOST_PROCESSES]:

@@ -1,4 +1,4 @@
-"""The page of a ledger: one bar that adds up to the resident set, what gives memory back, the heap as a map."""
+"""The page of a ledger: one bar that adds up to the resident set, the remedies, the map of the heap."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ _COLORS = (
     ("allocator", "#13766f"), ("anonymous.lazyfree", "#9ac26a"), ("anonymous.named", "#a0604f"),
 )  # fmt: skip
 _OTHER = "#c24b3a"
-_PARTS = {  # of allocators that are divided
+_PARTS = {  # of allocators with divided entries
     LIVE: "#13766f", HEADERS: "#7fa8a4", FREE_IN_POOLS: "#d9a05b", FREE_POOLS: "#a8cfa0",
     INTERNAL_WASTE: "#9b8f6a", FREE_CHUNKS: "#7cc0a8",
 }  # fmt: skip
 
 
 def ledger_page(ledger: Ledger, heap: Optional[HeapMap] = None) -> Page:
-    """Return the page of *ledger*, with a map of its heap where there is one."""
+    """Return the page of *ledger*, with a map of its heap if there is one."""
     page = Page(title=_title(ledger), facts=_facts(ledger))
     title = "Resident memory" if ledger.pid is not None else "Memory in the core"
     page.sections = ledger_sections(ledger, heap, title=title)
@@ -69,7 +69,7 @@ def ledger_page(ledger: Ledger, heap: Optional[HeapMap] = None) -> Page:
 
 
 def ledger_growth_page(ledgers: Sequence[Ledger], names: Sequence[str]) -> Page:
-    """Return the page of two ledgers and more: what changed from the first to the last, then all of the last."""
+    """Return the page of two or more ledgers: the change from the first to the last, then all of the last."""
     first, last = ledgers[0], ledgers[-1]
     page = Page(title=printable(f"{names[0]} → {names[-1]}"), facts=_facts(last))
     rows = [
@@ -153,7 +153,7 @@ def _bars(ledgers: Sequence[Ledger], names: Sequence[str]) -> Optional[Markup]:
 
 
 def _noun(ledger: Ledger) -> str:
-    """Return where the bytes of *ledger* are: a core has no process, and no resident set."""
+    """Return the noun for the bytes of *ledger*: a core has no process, and no resident set."""
     return "resident" if ledger.pid is not None else "in the core"
 
 

@@ -1,4 +1,4 @@
-"""The page of Python's objects: a bar of what the types hold, and of two moments what came and went."""
+"""The page of Python's objects: a bar of the bytes by type, and for two moments the changes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def objects_page(objects: PythonObjects) -> Page:
 
 
 def objects_growth_page(moments: Sequence[PythonObjects], names: Sequence[str]) -> Page:
-    """Return the page of two moments and more: what came and went from the first to the last, then the last."""
+    """Return the page of two or more moments: the changes from the first to the last, then the last."""
     before, after = moments[0], moments[-1]
     colors = _colors(moments)
     rows: list[Sequence[Cell]] = [

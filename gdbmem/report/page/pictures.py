@@ -1,4 +1,4 @@
-"""Pictures of call trees that need no script: an icicle of one, and the largest lines of a series stacked over time."""
+"""Pictures without scripts: an icicle of a call tree, and the largest lines of a series stacked over time."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _ROW, _LETTER, _LABEL_LEAST = 18, 6.7, 30  # pixels
 _LEAST = 1.0  # pixels
 _DEEPEST = 40
 _MOST_BOXES = 1500
-_GREW, _SHRANK, _MIXED = "#fd8d3c", "#6baed6", "#c9c9c9"  # told apart by colour-blind readers too
+_GREW, _SHRANK, _MIXED = "#fd8d3c", "#6baed6", "#c9c9c9"  # distinguishable by colour-blind readers
 _PLAIN = ("#f6c177", "#efb266", "#e9a557", "#f2bd86")
 _LEFT, _RIGHT, _TOP, _HEIGHT = 90, 20, 12, 260
-COUNT = "#"  # the unit of moments that are only numbered
+COUNT = "#"  # the unit of numbered moments
 _STACK = (
     "#1f5fbf", "#e0813a", "#2e8b57", "#8a4fbf", "#c9a227", "#20808d", "#a0604f", "#d7609e", "#7d8b99",
 )  # fmt: skip
@@ -38,9 +38,9 @@ class Layer:
 
 
 def icicle(root: Outward, *, is_change: bool) -> str:
-    """Return the calls of *root* as SVG, callers above what they call; "" where nothing is listed.
+    """Return the calls of *root* as SVG, callers above callees; "" if nothing is listed.
 
-    The width is what came through a call; of a change it is what came and what went together.
+    The width is the bytes through a call; for a change the sum of added and removed bytes.
     """
     boxes: list[str] = []
     deepest = 0
@@ -96,8 +96,8 @@ def _fill(call: Outward, name: str, *, is_change: bool) -> str:
 def stack(layers: Sequence[Layer], times: Sequence[float], names: Sequence[str], time_unit: str) -> str:
     """Return *layers* stacked over *times* as SVG, the first lowest; each moment can be chosen.
 
-    *names* are those of the moments; a moment's number is in ``data-snapshot``. Times are in *time_unit*, COUNT where
-    moments are only numbered.
+    *names* are those of the moments; a moment's number is in ``data-snapshot``. Times are in *time_unit*, COUNT for
+    numbered moments.
     """
     tops = _tops(layers, len(times))
     most = round_up(max(tops[-1]))
@@ -217,7 +217,7 @@ def _moment(t: float, time_unit: str) -> str:
 
 
 def spark(course: Sequence[int]) -> str:
-    """Return *course*, the bytes at each snapshot, as a small SVG line from nothing up."""
+    """Return *course*, the bytes at each snapshot, as a small SVG line on a scale from 0."""
     top, last = max(course) or 1, max(len(course) - 1, 1)
     points = " ".join(f"{100 * at / last:.1f},{19 - 18 * size / top:.1f}" for at, size in enumerate(course))
     return (

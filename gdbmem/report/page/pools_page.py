@@ -1,4 +1,4 @@
-"""The page of pools of memory: of each the answer, its regions as rows of chunks, and what a terminal would show."""
+"""The page of pools of memory: for each the answer, its regions as rows of chunks, and the text report."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pools_page(
     notices: Sequence[Notice],
     title: str,
 ) -> Page:
-    """Return the page of *allocators*, each with what became of its request, where it tells of one."""
+    """Return the page of *allocators*, each with the outcome of its recorded request, if there is one."""
     page = Page(title=printable(title), notices=[printable(one.message) for one in notices])
     for allocator, decision in list(zip(allocators, decisions))[:_MOST_POOLS]:
         page.sections.append(_section(allocator, decision))

@@ -1,4 +1,4 @@
-"""The profile that a page's script draws: the paths of a diff as columns, packed as a browser unpacks it."""
+"""The profile for a page's script: the paths of a diff as columns, compressed for the browser."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from gdbmem.model.profiles.diff import Diff
 from gdbmem.report.naming import full_function
 from gdbmem.text import printable
 
-_LONGEST_NAME = 2000  # letters; a stranger's may have 100,000
+_LONGEST_NAME = 2000  # characters; foreign names may have 100,000
 _NOT_LISTED, _ACCEPTED = -1, -2  # in place of a site's frame
 
 
 def packed(diff: Diff, query: Query, *, shown: Optional[tuple[int, int]] = None) -> str:
-    """Return *diff* as the page holds it: base64 of gzip of the JSON that ``web/profile.js`` reads.
+    """Return *diff* in the form of the page: base64 of gzip of the JSON that ``web/profile.js`` reads.
 
-    A diff against nothing is one snapshot. *shown* are the numbers of the snapshots that are compared at first, -1 as
-    the first of them for none; by default the first and the last, one by itself.
+    A diff against nothing is one snapshot. *shown* are the numbers of the snapshots compared initially, with -1 as
+    the first for none; by default the first and the last, or the only one by itself.
     """
     return pack(profile_data(diff, query, shown=shown))
 
 
 def pack(document: Mapping[str, object]) -> str:
-    """Return *document* as a page holds it: base64 of gzip of JSON, which ``web/unpacking.js`` reads."""
+    """Return *document* in the form of a page: base64 of gzip of JSON, which ``web/unpacking.js`` reads."""
     text = json.dumps(document, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
@@ -69,7 +69,7 @@ def profile_data(diff: Diff, query: Query, *, shown: Optional[tuple[int, int]] =
 
 
 def _hiding(diff: Diff, ends: Sequence[int], site: Sequence[int]) -> dict[str, object]:
-    """Return what says how far the difference of any two snapshots may be off."""
+    """Return the data for the uncertainty of the difference of any two snapshots."""
     numbers: dict[tuple[int, int], int] = {}  # of frames and the addresses of their calls
     sides = []
     recordings = list(dict.fromkeys(one.recording for one in diff.side_sites))

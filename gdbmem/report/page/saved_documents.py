@@ -1,4 +1,4 @@
-"""Finding out what a file is that is not a profile: a document that --json wrote, or a core."""
+"""Detecting the kind of a file that is not a profile: a document that --json wrote, or a core."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of steps with accounts: each file in its own order, what its lines changed in the margin."""
+"""The page of measured steps: each file in its own order, with the changes of its lines in the margin."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gdbmem.text import plural, printable
 from gdbmem.units import format_delta
 
 _AROUND = 2  # lines before the first that ran, and after the last
-_LONGEST_GAP = 12  # lines that did not run are left out where more of them stand together
+_LONGEST_GAP = 12  # longer runs of lines that did not run are omitted
 _MOST_FILES = 40
 
 
@@ -39,7 +39,7 @@ class _File:
 
 
 def steps_page(steps: Sequence[Step], title: str, query: Query) -> Page:
-    """Return the page of *steps*; with the source around them where *query* has it embedded."""
+    """Return the page of *steps*; with the source around them if *query* embeds it."""
     sources = SourceLines(query.source_folders, query.source_roots) if query.embed_source else None
     page = Page(title=printable(title))
     sentence = f"{noun(steps[-1].source)} memory: {total_sentence(steps)}"
@@ -57,7 +57,7 @@ def steps_page(steps: Sequence[Step], title: str, query: Query) -> Page:
 
 
 def _files(sums: Sequence[StepSum]) -> list[_File]:
-    """Return the files that changed most first, each with its lines in order."""
+    """Return the files, largest change first, each with its lines in order."""
     found: dict[Optional[str], _File] = {}
     for one in sums:
         found.setdefault(one.file, _File(one.file)).sums.append(one)
@@ -93,7 +93,7 @@ def _lines(file: _File, sources: Optional[SourceLines]) -> list[MarginLine]:
 
 
 def _stretches(lines: Sequence[int]) -> list[tuple[int, int]]:
-    """Return first and last line of each stretch in which *lines*, in order, stand near each other."""
+    """Return first and last line of each range in which *lines*, in order, are close to each other."""
     found: list[tuple[int, int]] = []
     for line in lines:
         first, last = max(line - _AROUND, 1), line + _AROUND

@@ -1,4 +1,4 @@
-"""A diff as JSON: ``kind=diff``, of a series ``kind=trend``."""
+"""A diff as JSON: ``kind=diff``, for a series ``kind=trend``."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def diff_json(
 
 
 def diff_document(diff: Diff, query: Query, *, notices: Iterable[Notice] = ()) -> Document:
-    """Return *diff* as ``kind=diff`` or ``kind=trend``: every path, unless *query* says --top or --min.
+    """Return *diff* as ``kind=diff`` or ``kind=trend``: every path, unless *query* has --top or --min.
 
     ``paths`` plus ``rest``, ``unmatched`` and ``known`` add up to ``delta_bytes``.
     """

@@ -1,4 +1,4 @@
-"""A diff for people: the answer in one sentence, then the rows that make it up."""
+"""A diff as text: the answer in one sentence, then its rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def print_diff(
     known_from: str = "",
     held: Sequence[Holding] = (),
 ) -> None:
-    """Print *diff* as *query* asks, on *console*; *known_from* is the file of the paths that are known.
+    """Print *diff* according to *query* on *console*; *known_from* is the file of the known paths.
 
     *held* are the containers that hold what grew.
     """

@@ -20,13 +20,13 @@ from gdbmem.report.profiles.diff_json import diff_json
 from gdbmem.text import printable
 
 NAMES = ("folded", "speedscope", "pprof", "massif", "csv", "json")
-NEGATIVE = ("pprof", "csv", "json")  # formats that can hold what shrank
+NEGATIVE = ("pprof", "csv", "json")  # formats that support negative values
 BINARY = ("pprof",)
 _HIDDEN = Frame(function="(not listed)")
 
 
 class Path(NamedTuple):
-    """One call path with what it alone holds; frames run from the allocation site outward."""
+    """One call path with its own bytes; frames run from the allocation site outward."""
 
     frames: Sequence[Frame]
     before_bytes: int
@@ -41,7 +41,7 @@ class Path(NamedTuple):
 def encode(diff: Diff, kind: str, *, is_change: bool) -> bytes:
     """Return *diff* (a snapshot: its growth from nothing) as *kind*, one of NAMES.
 
-    Raises InputError where something shrank and the format can't say so, and for an unknown *kind*.
+    Raises InputError if something shrank and the format has no negative values, and for an unknown *kind*.
     """
     if kind == "json":
         return diff_json(diff, Query(), is_change=is_change).encode()
@@ -98,7 +98,7 @@ def _label(frame: Frame) -> str:
 
 
 def _safe(text: str) -> str:
-    # One path a line, frames between semicolons; whoever prints the file is not to be driven by it.
+    # One path per line, frames separated by semicolons; without control characters for a terminal.
     return printable(" ".join(text.replace(";", ":").split())) or "???"
 
 
@@ -193,7 +193,7 @@ def _csv(diff: Diff, paths: list[Path]) -> bytes:
 
 
 def _plain(text: str) -> str:
-    # A spreadsheet takes what begins so for a formula.
+    # Spreadsheets treat texts with these first characters as formulas.
     is_formula = text.lstrip().startswith(("=", "+", "-", "@")) or text.startswith(("\t", "\r", "\n"))
     return f"'{printable(text)}" if is_formula else printable(text)
 

@@ -1,4 +1,4 @@
-"""The answer in one sentence: how much, from where to where, and which line."""
+"""The answer in one sentence: the amount, the two sides, and the line."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
 
 _MOST_NAMED = 3
-# Some may be left of what went back: "+4.0 MiB, went back" would deny itself.
+# A part may remain after the memory went back: "+4.0 MiB, went back" would be contradictory.
 _TREND_WORDS = {WENT_BACK: "most went back"}
 _OUTSIDE_NOUNS = {"the allocator's own": "the allocator's own bytes"}
-_NAMED_AS_GROUPED = ("function", "file", "library")  # what --by says, the headline names
+_NAMED_AS_GROUPED = ("function", "file", "library")  # the noun for each value of --by
 _SPREAD = 0.05  # a line with less than this share is not an answer
 
 
 def answer_diff(diff: Diff, query: Query) -> str:
-    """Return how *diff* answers "what grew?", as in ``heap grew by …``; of a series: what grows steadily."""
+    """Return the answer of *diff* to "what grew?", as in ``heap grew by …``; for a series: the steady growth."""
     ranking = rank(diff, _of_headline(query, is_series=bool(diff.course)))
     change, left_out = _heap_change(diff, query, ranking), _left_out(ranking, query)
     if diff.course:
@@ -58,7 +58,7 @@ def _of_headline(query: Query, *, is_series: bool = False) -> Query:
 
 
 def site_name(row: Row, by: str = "line") -> str:
-    """Return what to call the place of *row*, one of rows by *by*, also where the file does not list it."""
+    """Return the label for the place of *row*, one of rows by *by*, also if the file does not list it."""
     if row.site is not None:
         return _group_name(row.site, by) if by in _NAMED_AS_GROUPED else describe_site(row.site)
     if not row.is_pruned:
@@ -101,7 +101,7 @@ def _heap_change(diff: Diff, query: Query, ranking: Ranking) -> str:
 
 def _trend(ranking: Ranking) -> str:
     steady = list(takewhile(lambda row: row.amount.trend.kind == STEADY, ranking.rows))  # they come first
-    # What a threshold leaves is not a place, and grows with the total that the threshold is a part of.
+    # The remainder below a threshold is not a place, and grows with the total that the threshold refers to.
     steady = [row for row in steady if row.site is not None] or steady
     if not steady:
         grown = list(ranking.rows.deltas())
@@ -129,7 +129,7 @@ def _doubt(amount: Amount) -> str:
 
 
 def trend_word(kind: str) -> str:
-    """Return what to call a trend in a text."""
+    """Return the text for a trend."""
     return _TREND_WORDS.get(kind, kind.replace("-", " "))
 
 
@@ -189,7 +189,7 @@ def _wrapper(row: Row) -> str:
 
 
 def _via(first: Row, ranking: Ranking) -> str:
-    # The wrapper through which most of a row's bytes came, with its own part of the whole.
+    # The wrapper through which most of a row's bytes were allocated, with its part of the whole.
     if first.via is None:
         return ""
     whole, part = ranking.delta_matched_bytes, ranking.via_bytes[_wrapper(first)]
@@ -199,7 +199,7 @@ def _via(first: Row, ranking: Ranking) -> str:
 
 
 def _first(ranking: Ranking, whole: int) -> Row:
-    # The line that explains the change goes the same way as the change, and surely so; a threshold's remainder
+    # The line that explains the change has the same sign with certainty; a threshold's remainder
     # explains nothing while there is a line to name.
     first: Optional[int] = None
     named: Optional[Row] = None
@@ -208,7 +208,7 @@ def _first(ranking: Ranking, whole: int) -> Row:
             continue
         first = at if first is None else first
         if whole and delta / whole < _SPREAD:
-            break  # all that follow are smaller
+            break  # all further rows are smaller
         row = ranking.rows[at] if whole or delta > 0 else None
         if row is None or row.site is None:
             continue

@@ -1,4 +1,4 @@
-"""Containers that hold what grew, below a diff and in its JSON."""
+"""Containers that hold the growth, below a diff and in its JSON."""
 
 from __future__ import annotations
 

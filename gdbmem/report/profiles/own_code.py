@@ -1,4 +1,4 @@
-"""The rules of whose code is whose that decided over a ranking's rows, and how to turn them off."""
+"""The own-code rules applied to a ranking's rows, and how to disable them."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _MOST_NAMED = 4
 
 
 def applied_rules(ranking: Ranking) -> list[str]:
-    """Return the names of the rules whose frames stand inside the sites of *ranking*'s rows."""
+    """Return the names of the rules that matched frames inside the sites of *ranking*'s rows."""
     found = [installed_rule(frame) for frame in _passed(ranking) if not _is_wrapper(frame, ranking)]
     return list(dict.fromkeys(rule.name for rule in found if rule is not None))
 
 
 def applied_wrappers(ranking: Ranking) -> list[str]:
-    """Return the allocation wrappers, and what copies objects, that stand inside the sites of *ranking*'s rows."""
+    """Return the allocation wrappers and copying functions inside the sites of *ranking*'s rows."""
     return list(dict.fromkeys(function_name(f) for f in _passed(ranking) if _is_wrapper(f, ranking)))
 
 
 def own_code_notices(ranking: Ranking) -> list[Notice]:
-    """Return the sentence about the rules that *ranking*'s places were found by, if any was needed."""
+    """Return the notice on the rules that selected *ranking*'s places, if any applied."""
     rules, wrappers = applied_rules(ranking), applied_wrappers(ranking)
     if not rules and not wrappers:
         return []
@@ -42,7 +42,7 @@ def own_code_notices(ranking: Ranking) -> list[Notice]:
 
 
 def unused_known(diff: Diff, query: Query) -> list[Notice]:
-    """Return a notice where regexes of --known match no frame on either side."""
+    """Return a notice if regexes of --known match no frame on either side."""
     unused = [one.pattern for one in query.known if not any(matches(one, frame) for frame in diff.frames)]
     if not unused:
         return []

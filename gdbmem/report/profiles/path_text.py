@@ -1,4 +1,4 @@
-"""One call path in a table's cell: the user's own line with its source, and who called it."""
+"""One call path in a table's cell: the user's own line with its source, and its callers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _listed(frames: Sequence[Frame]) -> list[Frame]:
     first = max(own_frame(frames), 0)
     own, callers = frames[first], frames[first + 1 :]
     if any(map(_is_python, callers)):
-        # What stands between C and Python is the interpreter and its libraries, as libffi.
+        # The frames between C and Python are the interpreter and its libraries, such as libffi.
         callers = [frame for frame in callers if own_rank(frame) == OWN]
     elif own_rank(own) != OTHER:
         callers = [frame for frame in callers if own_rank(frame) != OTHER]
@@ -46,7 +46,7 @@ def _listed(frames: Sequence[Frame]) -> list[Frame]:
 
 
 def _shortened(frames: Sequence[Frame]) -> Sequence[Frame]:
-    """Return the first of *frames*; the innermost two of Python's stand in place of the last."""
+    """Return the first of *frames*; the innermost two Python frames replace the last ones."""
     first = frames[: 1 + _CALLERS]
     python = next((number for number, frame in enumerate(frames) if _is_python(frame)), 0)
     of_python = frames[python : python + 2] if python >= len(first) - 1 and python else ()

@@ -22,7 +22,7 @@ def profile_json(
 
 
 def profile_document(profile: Profile, query: Query, *, snapshot: Optional[Snapshot] = None) -> Document:
-    """Return *profile* as ``kind=profile``, with the rows of *snapshot* as ``sites`` where it is given."""
+    """Return *profile* as ``kind=profile``, with the rows of *snapshot* as ``sites`` if it is given."""
     peak = profile.snapshots[profile.peak_index] if profile.snapshots else None
     course = course_of(profile.snapshots)
     return {

@@ -1,4 +1,4 @@
-"""A heap profile for people: its course, its peak, and where the memory is at one of its snapshots."""
+"""A heap profile as text: its history, its peak, and the allocation sites of one snapshot."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gdbmem.units import format_size
 
 
 def print_timeline(profile: Profile, console: Console) -> None:
-    """Print the course of *profile* and a sentence about its peak."""
+    """Print the history of *profile* and a sentence about its peak."""
     print_sentence(console, printable(profile.command or profile.source), "bold")
     trees = sum(totals.has_tree for totals in profile.snapshots)
     console.print(f"{plural(len(profile.snapshots), 'snapshot')}, {trees} with a call tree", style="dim")
@@ -36,7 +36,7 @@ def print_timeline(profile: Profile, console: Console) -> None:
 
 
 def peak_sentence(profile: Profile) -> str:
-    """Return where the peak of *profile* is, which tree is nearest to it, and what the tool's own mark misses."""
+    """Return where the peak of *profile* is, the tree nearest to it, and the error of the tool's own mark."""
     if not profile.snapshots:
         return "the file holds no snapshot"
     peak = profile.snapshots[profile.peak_index]
@@ -56,7 +56,7 @@ _COURSES = {
 
 
 def course_sentence(profile: Profile) -> str:
-    """Return how *profile* came to its peak, and what is left of that at the end; "" where it has no course."""
+    """Return how *profile* reached its peak, and the part left at the end; "" if it has too few snapshots."""
     course = course_of(profile.snapshots)
     if course is None:
         return ""
@@ -99,7 +99,7 @@ def print_sites(
     moment: str,
     known_from: str = "",
 ) -> None:
-    """Print where the memory of *snapshot* is; *moment* is what to call it in the sentence."""
+    """Print where the memory of *snapshot* is; *moment* is its name in the sentence."""
     growth = as_growth(snapshot)
     sentence = answer_snapshot(growth, query, moment=moment)
     print_sentence(console, sentence, "bold")

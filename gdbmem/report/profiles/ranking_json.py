@@ -1,4 +1,4 @@
-"""The rows of a ranking, as JSON reports have them. Sizes are bytes; an unknown value is null, never 0."""
+"""The rows of a ranking in JSON reports. Sizes are bytes; an unknown value is null, never 0."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from gdbmem.report.profiles.own_code import applied_rules, applied_wrappers
 
 
 def rows(ranking: Ranking, *, is_change: bool = False) -> Document:
-    """Return the rows of *ranking* and what is in none of them; together they are the total.
+    """Return the rows of *ranking* and the amounts outside of them; together they are the total.
 
-    *is_change* tells of each what became of it.
+    With *is_change* each has its kind of change.
     """
     return {
         "paths": [_row(row, is_change=is_change) for row in ranking.rows],

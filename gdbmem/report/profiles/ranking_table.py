@@ -1,4 +1,4 @@
-"""The table of a ranking: amounts, the user's own line with its source, and what is in no row."""
+"""The table of a ranking: amounts, the user's own line with its source, and amounts in no row."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ _CALLERS_FIRST, _CALLERS_LAST = 5, 2
 _MARKS = {APPEARED: "new", VANISHED: "gone"}
 _PLAIN = ("function", "file", "library", "size")  # rows without a source line
 _COURSE = 24  # columns
-_WIDE = 110  # columns that leave room for before and after
+_WIDE = 110  # width that has room for before and after
 _GAP = 2
-_NARROW = 32  # columns beside the numbers that names need
+_NARROW = 32  # columns that names need beside the numbers
 
 
 @dataclass(frozen=True)
 class RowLayout:
-    """The layout of rows: against a former snapshot or alone, what each stands for, and with which sources."""
+    """The layout of rows: with or without a former snapshot, their kind, and their sources."""
 
     console: Console
     query: Query
     sources: SourceLines
     is_change: bool  # deltas with signs and colours; else sizes with shares
     known_from: str = ""  # the file of --known, for its row
-    is_relative: bool = False  # what was there before is not known
+    is_relative: bool = False  # the earlier bytes are unknown
 
     @property
     def glyphs(self) -> Glyphs:
         return glyphs_for(self.console)
 
     def source_text(self, file: str, line: str) -> drawing.Text:
-        """Return *line* of *file*, highlighted where there are colours: finding out how takes time."""
+        """Return *line* of *file*, highlighted only if there are colours, because that takes time."""
         is_colored = self.console.has_colors
         return self.sources.highlighted(file, line) if is_colored else drawing.Text(line, no_wrap=True)
 
@@ -61,7 +61,7 @@ class RowLayout:
 
 
 def rows_table(ranking: Ranking, layout: RowLayout) -> Rows:
-    """Return the table: one row for each row of *ranking*, what is in none of them, and the total."""
+    """Return the table: one row for each row of *ranking*, the amounts in none of them, and the total."""
     table, drawing = new_table(ranking, layout)
     for row in ranking.rows:
         table.add_row(*row_cells(row.amount, ranking, layout), drawing.lines(row))
@@ -70,7 +70,7 @@ def rows_table(ranking: Ranking, layout: RowLayout) -> Rows:
 
 
 def new_table(ranking: Ranking, layout: RowLayout) -> tuple[Rows, Drawing]:
-    """Return a table with its columns, and who draws the last of them."""
+    """Return a table with its columns, and the renderer of the last one."""
     titles = _titles(ranking, layout)
     room = layout.console.width - _width_of_numbers(titles, ranking, layout)
     if room < _NARROW:
@@ -98,7 +98,7 @@ def _width_of_numbers(titles: Sequence[str], ranking: Ranking, layout: RowLayout
 
 
 def add_other_rows(table: Rows, drawing: Drawing, ranking: Ranking, layout: RowLayout) -> None:
-    """Add what is in no row of *ranking*, and the total."""
+    """Add the amounts in no row of *ranking*, and the total."""
     for amount, text in _other_rows(ranking, layout):
         table.add_row(*row_cells(amount, ranking, layout), drawing.plain(text, "dim"))
     total = drawing.plain("total, of the heap" if ranking.outside else "total", "bold")
@@ -198,7 +198,7 @@ class Drawing:
         return drawing.Text(text, style)
 
     def branch(self, frame: Optional[Frame], rows: Sequence[Row], *, indent: int) -> drawing.Text:
-        """Return one frame of a tree, with the source and the library's part where rows end."""
+        """Return one frame of a tree, with the source and the library's part at the end of rows."""
         margin = " " * indent
         narrow = Drawing(self.layout, self.places, room=max(self.room - indent, 20))
         lines = [narrow._frame(frame, "bold" if rows else "")] if frame is not None else []
@@ -210,7 +210,7 @@ class Drawing:
         return drawing.Text("\n").join([drawing.Text.assemble(margin, line) for line in lines])
 
     def lines(self, row: Row) -> drawing.Text:
-        """Return what *row* stands for: site, source line, library frames and callers."""
+        """Return the cell of *row*: site, source line, library frames and callers."""
         if self.layout.query.by == "path" and self.layout.query.all_frames:
             lines = self._all_frames(row)
         else:
@@ -306,7 +306,7 @@ class Drawing:
         return [*lines, *self._unlisted(row)]
 
     def _unlisted(self, row: Row) -> list[drawing.Text]:
-        # What the tool pruned are callers: further out than all that it listed of the path.
+        # The tool pruned callers: they are further out than the listed part of the path.
 
         if not row.is_pruned or row.site is None:
             return []

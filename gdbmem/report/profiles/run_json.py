@@ -1,4 +1,4 @@
-"""The snapshots of a run as JSON: all of them (``kind=list``), or one that was just taken (``kind=snap``)."""
+"""The snapshots of a run as JSON: all of them (``kind=list``), or one just taken (``kind=snap``)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def list_json(
 def list_document(
     records: Iterable[Record], notices: Iterable[Notice] = (), kept: Sequence[KeptRecord] = ()
 ) -> Document:
-    """Return *records*, and the ledgers and surveys *kept* beside them, as ``kind=list``."""
+    """Return *records*, and the saved ledgers and container scans *kept*, as ``kind=list``."""
     listed = [record_object(record) for record in records]
     ledgers = [_kept(one, "rss_bytes", "retained_bytes") for one in kept if one.kind == "ledger"]
     surveys = [_kept(one, "held_bytes", "slack_bytes") for one in kept if one.kind == "containers"]

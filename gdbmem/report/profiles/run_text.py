@@ -12,11 +12,11 @@ from gdbmem.report.profiles.stacked import Stacked
 from gdbmem.text import printable
 from gdbmem.units import format_delta, format_duration, format_size
 
-_NARROW = 64  # columns; in fewer names and places would be broken
+_NARROW = 64  # columns; in fewer, names and places would be wrapped
 
 
 class _Taken(Protocol):
-    """The properties of anything that a run keeps; None is unknown."""
+    """The properties of any saved result of a run; None is unknown."""
 
     @property
     def name(self) -> str: ...
@@ -44,7 +44,7 @@ class Record(_Taken, Protocol):
 
 
 class KeptRecord(_Taken, Protocol):
-    """One ledger or survey of containers that a run keeps."""
+    """One saved ledger or container scan of a run."""
 
     @property
     def kind(self) -> str: ...
@@ -55,7 +55,7 @@ class KeptRecord(_Taken, Protocol):
 
 
 def print_kept(records: Sequence[KeptRecord], console: Console, *, after_others: bool) -> None:
-    """Print the ledgers and the surveys of containers, a table each, where there are any."""
+    """Print the ledgers and the container scans, a table each, if there are any."""
     for kind, columns in (("ledger", ("resident", "kept free")), ("containers", ("hold", "unused"))):
         of_kind = [record for record in records if record.kind == kind]
         if of_kind:
@@ -91,7 +91,7 @@ def _print_kept(
 
 
 def print_snapshots(records: Sequence[Record], console: Console, *, unit: str = HEAP_BYTES) -> None:
-    """Print one row a snapshot: its size in *unit*, change since the one before, and where the program stood."""
+    """Print one row per snapshot: its size in *unit*, change since the previous one, and the program's location."""
     size = {PAGE_BYTES: "mapped", GROWN_BYTES: "resident"}.get(unit, "heap")
     titles = ("name", size, "change", "after", "hit")
     is_narrow = console.width < _NARROW
@@ -104,7 +104,7 @@ def print_snapshots(records: Sequence[Record], console: Console, *, unit: str = 
         former = formers.get(process)
         delta = None if size_bytes is None or former is None else size_bytes - former
         style = "red" if delta and delta > 0 else "green" if delta and delta < 0 else ""
-        after, hit = ("after ", "hit ") if is_narrow else ("", "")  # what the titles of columns would say
+        after, hit = ("after ", "hit ") if is_narrow else ("", "")  # text in place of column titles
         table.add_row(
             drawing.Text(printable(record.name), "bold"),
             drawing.Text("?" if size_bytes is None else format_size(size_bytes)),
@@ -119,7 +119,7 @@ def print_snapshots(records: Sequence[Record], console: Console, *, unit: str = 
 
 
 def _program(records: Sequence[Record]) -> Optional[int]:
-    """Return the process whose snapshots somebody asked for; what others took by themselves is told apart."""
+    """Return the process whose snapshots were requested; spontaneous ones of others are marked."""
     return next((one.process for one in records if one.process is not None and one.thread is not None), None)
 
 
@@ -134,7 +134,7 @@ def _columns(titles: Sequence[str]) -> drawing.Table:
 
 def _where(record: Union[Record, KeptRecord], *, process: Optional[int] = None) -> str:
     place = printable(record.place) if record.place else ""
-    # Thread 1 is the one that everybody expects, and so is the first process.
+    # Thread 1 and the first process are the default and are not printed.
     marks = [f"thread {record.thread}"] if record.thread not in (None, 1) else []
     marks += [f"process {process}"] if process is not None else []
     if not place:

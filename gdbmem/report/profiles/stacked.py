@@ -1,4 +1,4 @@
-"""Rows on a narrow screen: what each stands for under its numbers, for beside them names would have no room."""
+"""Rows on a narrow screen: the text of each below its numbers, because names don't fit beside them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _GAP = "  "
 
 
 class Stacked:
-    """Takes rows as a Table does: cells of numbers, then what they are of."""
+    """Takes rows as a Table does: cells of numbers, then the text."""
 
     def __init__(self, titles: Sequence[str]) -> None:
         self._titles = titles
@@ -35,12 +35,12 @@ class Stacked:
 
     @staticmethod
     def room(width: int) -> int:
-        """Return how many columns a row's text has on a screen of *width*."""
+        """Return the columns available for a row's text on a screen of *width*."""
         return width - _INDENT
 
 
 def _named(cell: drawing.Text, title: str) -> drawing.Text:
-    """Return *cell* in one line, with what it counts where that is not clear."""
+    """Return *cell* in one line, with its heading if that is not clear."""
     text = drawing.Text(" ").join(cell.split("\n"))
     if text.plain in ("1", "+1", "-1") and title == "blocks":
         text.append(" block")
@@ -54,7 +54,7 @@ def _width(parts: Sequence[drawing.Text]) -> int:
 
 
 def _lines(parts: Sequence[drawing.Text], width: int) -> Iterator[drawing.Text]:
-    """Yield *parts* in as many lines as they need, none of them broken."""
+    """Yield *parts* in as many lines as necessary, without breaking any."""
     line: list[drawing.Text] = []
     for part in parts:
         if line and _width([*line, part]) > width:

@@ -14,7 +14,7 @@ _HEAP, _MORE = "blue", "bright_black"
 
 
 def print_chart(profile: Profile, console: Console) -> None:
-    """Print the course of *profile*: heap, and above it what the allocator and the stacks take."""
+    """Print the history of *profile*: the heap, and above it allocator overhead and stacks."""
     if len(profile.snapshots) < 2:
         return
     peak = profile.snapshots[profile.peak_index]
@@ -57,7 +57,7 @@ def _lines(keys: list[str], width: int) -> list[str]:
 
 
 def format_time(time: float, unit: str) -> str:
-    """Return *time* of a profile for people: instructions, bytes allocated, or a duration."""
+    """Return *time* of a profile formatted: instructions, bytes allocated, or a duration."""
     if unit == "i":
         return _count(time) + " instructions"
     if unit == "B":

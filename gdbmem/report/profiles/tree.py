@@ -1,4 +1,4 @@
-"""The rows of a ranking as one tree from main outward: paths that begin alike are drawn once."""
+"""The rows of a ranking as one tree from main: common beginnings of paths are drawn once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from gdbmem.report.profiles.stacked import Stacked
 if TYPE_CHECKING:
     from gdbmem.report.profiles.ranking_table import Rows
 
-_STEP = 2  # columns a call is set in from its caller
-_DEEPEST = 12  # further calls are not set in more: the names need the room
+_STEP = 2  # columns of indent of a call from its caller
+_DEEPEST = 12  # deeper calls are not indented further: the names need the space
 _DEEPEST_STACKED = 6
-_ENDS = 10  # of a long run of calls without branches: so many of its first and last are drawn
+_ENDS = 10  # number of first and last calls drawn of a long chain without branches
 
 
 @dataclass
@@ -31,7 +31,7 @@ class Branch:
 
 
 def as_tree(rows: Sequence[Row]) -> Branch:
-    """Return *rows* as one tree whose root stands for what calls main."""
+    """Return *rows* as one tree whose root represents the caller of main."""
     root = Branch()
     for row in rows:
         branch = root
@@ -53,7 +53,7 @@ def inverted_table(ranking: Ranking, layout: RowLayout) -> Rows:
 
 def _add_branches(table: Rows, drawing: Drawing, root: Branch, ranking: Ranking, layout: RowLayout) -> None:
     is_narrow = isinstance(table, Stacked)
-    for row in root.rows:  # places under the threshold that belong to nobody
+    for row in root.rows:  # places below the threshold without a listed caller
         table.add_row(*row_cells(row.amount, ranking, layout), drawing.site(row))
     stack = [(branch, 0) for branch in reversed(list(root.children.values()))]
     while stack:
@@ -77,7 +77,7 @@ def _add_branches(table: Rows, drawing: Drawing, root: Branch, ranking: Ranking,
 
 
 def _run(branch: Branch) -> list[Branch]:
-    """Return *branch* and the calls behind it, up to the first that made several, or in which a row ends."""
+    """Return *branch* and its calls, up to the first with several calls, or in which a row ends."""
     run = [branch]
     while len(run[-1].children) == 1 and not run[-1].rows:
         run += run[-1].children.values()
@@ -85,7 +85,7 @@ def _run(branch: Branch) -> list[Branch]:
 
 
 def sum_amounts(amounts: list[Amount]) -> Amount:
-    """Return what *amounts* are together."""
+    """Return the sum of *amounts*."""
     blocks = [amount.delta_blocks for amount in amounts if amount.delta_blocks is not None]
     return Amount(
         paths=len(amounts),

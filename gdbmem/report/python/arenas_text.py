@@ -1,4 +1,4 @@
-"""The arenas of Python's allocator, as text: what is live, what is free, and what keeps them."""
+"""The arenas of Python's allocator, as text: live and free blocks, and the blocks that keep them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def print_arenas(use: ArenaUse, console: Console, *, top: int) -> None:
 
 
 def arenas_answer(use: ArenaUse) -> str:
-    """Return what the arenas hold, and what of it is live."""
+    """Return the size of the arenas, and the live part."""
     free = use.free_in_pools_bytes + use.free_pools_bytes
     text = (
         f"{plural(use.arenas, 'arena')} of {format_size(use.arena_bytes)} hold {format_size(use.live_bytes)} of live"

@@ -14,7 +14,7 @@ from gdbmem.units import format_duration, format_size
 if TYPE_CHECKING:
     from gdbmem.report.drawing import Table
 
-_NAMED, _MOST_NAMED = 0.1, 3  # of what was copied a type holds that is named in the answer
+_NAMED, _MOST_NAMED = 0.1, 3  # fraction of the copied bytes from which a type is named in the answer
 _PLACES = {
     "arenas": "Python's small objects",
     "malloc": "malloc's main heap: large objects, buffers",
@@ -24,7 +24,7 @@ _PLACES = {
 
 
 def print_copies(copies: PythonCopies, console: Console, *, top: int) -> None:
-    """Print what the workers have copied, where that lies, and the *top* types on the copied pages."""
+    """Print the bytes that the workers have copied, their location, and the *top* types on the copied pages."""
     print_sentence(console, copies_answer(copies), "bold")
     console.print()
     console.print(_places(copies))
@@ -39,7 +39,7 @@ def print_copies(copies: PythonCopies, console: Console, *, top: int) -> None:
 
 
 def copies_answer(copies: PythonCopies) -> str:
-    """Return how much the workers have copied, each and in all, and objects of which types."""
+    """Return the bytes that the workers have copied, each and in all, and the types of the objects."""
     count = len(copies.workers)
     text = (
         f"{plural(count, 'forked process', 'forked processes')} of process {copies.pid} have copied"

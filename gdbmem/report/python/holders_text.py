@@ -31,7 +31,7 @@ _ROOTS = {
 
 
 def print_holders(holders: PythonHolders, console: Console, *, top: int) -> None:
-    """Print the paths to the objects, the *top* largest groups of them, and what refers to them directly."""
+    """Print the paths to the objects, the *top* largest groups of them, and their direct referrers."""
     print_sentence(console, holders_answer(holders), "bold")
     console.print()
     table = new_table("objects", "bytes", "beyond", last="path")
@@ -58,7 +58,7 @@ def print_holders(holders: PythonHolders, console: Console, *, top: int) -> None
 
 
 def holders_answer(holders: PythonHolders) -> str:
-    """Return how many objects there are, and what holds most of them."""
+    """Return the number of objects, and the holder of most of them."""
     names = " and ".join(f"'{printable(one)}'" for one in holders.types)
     sentence = f"{plural(holders.count, 'object')} of type {names} ({format_size(holders.bytes)})"
     if not holders.paths:
@@ -108,7 +108,7 @@ def path_text(path: HolderPath) -> str:
 
 
 def _named(path: HolderPath, steps: Sequence[HolderStep]) -> tuple[str, list[HolderStep]]:
-    """Return the names that lead on from the root, and the steps whose types are left to be said."""
+    """Return the names that continue from the root, and the steps described by their types."""
     text = ""
     for number, one in enumerate(steps):
         name = _attribute(one.label)

@@ -1,4 +1,4 @@
-"""Memory by line, as tables and JSON, and back from what the recorder wrote."""
+"""Memory by line, as tables and JSON, read from the recorder's files."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RecordedProcess(TypedDict):
 
 
 def read_lines(paths: Sequence[Path]) -> list[RecordedProcess]:
-    """Return what each process recorded. Raises InputError for a file that the recorder did not write."""
+    """Return the recording of each process. Raises InputError for a file that the recorder did not write."""
     return [_read(path) for path in paths]
 
 
@@ -75,7 +75,7 @@ def _read(path: Path) -> RecordedProcess:
 
 
 def _check(found: JsonObject, *names: str, nullable: Sequence[str] = ()) -> None:
-    """Raise ValueError unless those fields are integers of a size that memory and counts have."""
+    """Raise ValueError unless those fields are integers in the range of memory sizes and counts."""
     for name in (*names, *nullable):
         value = found[name]
         if value is None and name in nullable:
@@ -85,7 +85,7 @@ def _check(found: JsonObject, *names: str, nullable: Sequence[str] = ()) -> None
 
 
 def print_lines(processes: Sequence[RecordedProcess], stream: TextIO, *, named: bool) -> None:
-    """Print the tables of each process that ran a recorded function; *named*: functions were asked for by name."""
+    """Print the tables of each process that ran a recorded function; *named*: functions were given by name."""
     shown = [one for one in processes if one["functions"]]
     if not shown:
         how = "no function of that name" if named else "no function with @profile"

@@ -1,4 +1,4 @@
-"""Python's objects by type, as text: what there is, and what came and went since."""
+"""Python's objects by type, as text: the present ones, and the change since."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gdbmem.units import format_delta, format_duration, format_size
 
 
 def print_objects(objects: PythonObjects, console: Console, *, top: int) -> None:
-    """Print the *top* largest types of *objects* and what is allocated beside them."""
+    """Print the *top* largest types of *objects* and the other allocated blocks."""
     print_sentence(console, objects_answer(objects), "bold")
     console.print()
     console.print(_types(objects, top))
@@ -26,7 +26,7 @@ def print_objects(objects: PythonObjects, console: Console, *, top: int) -> None
 
 
 def beside_objects(objects: PythonObjects) -> str:
-    """Return what is allocated beside live objects, as a sentence."""
+    """Return a sentence on the blocks other than live objects."""
     return (
         f"Beside them: {_blocks(objects.others)} of tables and buffers that are not objects (of dicts, lists, …),"
         f" {_blocks(objects.unused)} of dead objects that Python keeps for reuse."
@@ -34,7 +34,7 @@ def beside_objects(objects: PythonObjects) -> str:
 
 
 def objects_answer(objects: PythonObjects) -> str:
-    """Return how much the objects hold, and of which type most are."""
+    """Return the bytes of the objects, and the type of most of them."""
     if not objects.types:
         return "no live Python objects were found"
     largest = objects.types[0]
@@ -80,7 +80,7 @@ def new_table(*numbers: str, last: str = "type") -> drawing.Table:
 def print_growth(
     before: PythonObjects, after: PythonObjects, console: Console, *, top: int, name: str
 ) -> None:
-    """Print which types have grown and shrunk from *before*, which came from *name*, to *after*."""
+    """Print the types that have grown or shrunk from *before*, read from *name*, to *after*."""
     rows = changes(before, after)
     print_sentence(console, growth_answer(before, after, name), "bold")
     if rows:
@@ -90,7 +90,7 @@ def print_growth(
 
 
 def growth_answer(before: PythonObjects, after: PythonObjects, name: str) -> str:
-    """Return what came and went since *before*, which came from *name*, and most of which type."""
+    """Return the change since *before*, read from *name*, and the type with most of it."""
     rows = changes(before, after)
     delta, objects = after.bytes - before.bytes, after.count - before.count
     change = f"{format_delta(delta)}, {objects:+,} objects" if delta or objects else "unchanged"

@@ -49,7 +49,7 @@ def objects_json(objects: PythonObjects) -> str:
 
 
 def growth_json(before: PythonObjects, after: PythonObjects, name: str) -> str:
-    """Return what came and went since *before*, which came from *name*, as ``kind=python-objects-diff``.
+    """Return the change since *before*, read from *name*, as ``kind=python-objects-diff``.
 
     Sizes are bytes.
     """

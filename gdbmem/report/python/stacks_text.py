@@ -39,7 +39,7 @@ def _print_thread(thread: PythonThread, stacks: PythonStacks, console: Console) 
 
 
 def thread_title(thread: PythonThread, *, main: bool, several: bool) -> str:
-    """Return what is known of *thread*; *several*: there is more than one interpreter."""
+    """Return the title of *thread*; *several*: there is more than one interpreter."""
     words = ["thread", str(thread.tid) if thread.tid is not None else "of unknown number"]
     if thread.name:
         words.append(printable(thread.name))

@@ -13,7 +13,7 @@ _WAYS = {"remote-exec": "the interpreter's own remote debugging", "pending-call"
 
 
 def print_change(change: TracingChange, console: Console) -> None:
-    """Print what was done, how, and what tracing has cost so far."""
+    """Print the change, how it was made, and the cost of tracing so far."""
     print_sentence(console, _answer(change), "bold")
     pause = "without stopping it"
     if change.pause_seconds:

@@ -12,9 +12,9 @@ _ILLEGAL = lazy_pattern("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff
 
 
 def junit_xml(suite: str, verdicts: Sequence[ExpectationVerdict], *, seconds: float = 0.0) -> str:
-    """Return the report on *suite* (the recipe's name): one test case an expectation.
+    """Return the report on *suite* (the recipe's name): one test case per expectation.
 
-    Not met is a failure; what could not be judged is an error, so that a server never shows it as passed.
+    An expectation not met is a failure; one that could not be judged is an error, so that it never counts as passed.
     """
     from xml.etree import ElementTree  # 3 ms
 
@@ -45,7 +45,7 @@ def _name(expectation: Expectation) -> str:
     what = f"path {expectation.path}" if expectation.path else expectation.metric
     limit = "at_most" if expectation.at_most is not None else "at_least"
     unit = BLOCKS if expectation.metric == BLOCKS else "B"
-    # A server tells test cases apart by their names: the place makes each one unique.
+    # Servers distinguish test cases by their names: the place makes each one unique.
     return (
         f"{what} from {expectation.before} to {expectation.after} {limit} {expectation.limit} {unit}"
         f" (line {expectation.position.line}:{expectation.position.column})"

@@ -60,12 +60,12 @@ def _cells(row: Difference) -> list[str]:
 
 
 def metric_name(row: Difference) -> str:
-    """Return what *row* counts."""
+    """Return the name of the metric of *row*."""
     return row.metric + ("/s" if row.unit == "1/s" else "")
 
 
 def conclusion(comparison: Comparison) -> str:
-    """Return the sentence that sums the comparison up."""
+    """Return the sentence that summarises the comparison."""
     shown = [row for row in comparison.differences if row.is_shown]
     if shown:
         return "they differ: " + ", ".join(
@@ -119,7 +119,7 @@ def change_text(value: float, row: Difference) -> str:
 
 
 def interval_text(row: Difference) -> Sequence[str]:
-    """Return the two ends of the interval of *row*; nothing where it has none."""
+    """Return the two ends of the interval of *row*; "" if it has none."""
     if row.low is None or row.high is None:
         return ()
     if row.unit == "B/s":

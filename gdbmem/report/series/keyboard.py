@@ -1,4 +1,4 @@
-"""Keys that are read as they are typed, by a process that a shell may send to the background and back."""
+"""Reading single keys in a process that a shell may move to the background and back."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Optional
 
 from gdbmem.linux.process.terminal_modes import TerminalModes
 
-_NOT_OURS_SECONDS = 0.05  # before it is asked again who may read what was typed for somebody else
+_NOT_OURS_SECONDS = 0.05  # interval of checks whether this process may read the terminal again
 
 
 def in_foreground() -> bool:
-    """Tell whether the shell lets this process have the terminal; the kernel stops one that sets or reads it anyway."""
+    """Tell whether this process is in the foreground; otherwise using the terminal would stop it."""
     for descriptor in (0, 2):
-        with contextlib.suppress(OSError):  # no terminal, or not the one that we belong to
+        with contextlib.suppress(OSError):  # no terminal, or not our controlling one
             return os.tcgetpgrp(descriptor) == os.getpgrp()
     return True
 
@@ -29,7 +29,7 @@ class Keyboard:
 
     def __init__(self) -> None:
         """Change nothing yet."""
-        self._modes: Optional[TerminalModes] = None  # that the terminal had
+        self._modes: Optional[TerminalModes] = None  # the terminal's original settings
 
     def __enter__(self) -> Keyboard:
         if sys.stdin is not None and sys.stdin.isatty():
@@ -44,7 +44,7 @@ class Keyboard:
             self._modes.close()
 
     def keep(self) -> None:
-        """Have keys read as they are typed; a shell that had the terminal meanwhile has set it as it likes."""
+        """Set the mode for single keys again, because a shell that had the terminal meanwhile has changed it."""
         if self._modes is not None and in_foreground():
             local_modes = termios.tcgetattr(sys.stdin.fileno())[3]
             if local_modes & termios.ICANON:
@@ -57,7 +57,7 @@ class Keyboard:
         return sys.stdin.fileno() if self._modes is not None else None
 
     def read(self) -> Optional[str]:
-        """Return the key that waits, "" at the end of the input; None where there is none for this process."""
+        """Return the pending key, "" at the end of the input; None if there is none for this process."""
         if not in_foreground():
             time.sleep(_NOT_OURS_SECONDS)
             return None

@@ -1,4 +1,4 @@
-"""The latest values of each process: a value that one sample lacks stays as the sample before had it."""
+"""The latest values of each process: a value missing in a sample is kept from the previous one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SWEPT = (
     "pss_bytes", "uss_bytes", "swap_bytes", "anonymous_bytes", "file_bytes", "shmem_bytes", "private_dirty_bytes",
     "shared_dirty_bytes",
 )  # fmt: skip
-_UNKNOWN_OF_SEVERAL = ("rss_bytes", "shared_bytes")  # a sum would count shared pages again and again
+_UNKNOWN_OF_SEVERAL = ("rss_bytes", "shared_bytes")  # a sum would count shared pages several times
 
 
 class Latest:
@@ -17,14 +17,16 @@ class Latest:
 
     def __init__(self) -> None:
         self.lines: dict[int, SeriesLine] = {}
-        self.readings: dict[int, ProcessSample] = {}  # of those that are alive, and of the tree
+        self.readings: dict[int, ProcessSample] = {}  # of living processes, and of the tree
 
     def take(self, look: Look) -> None:
-        """Take in what *look* found."""
+        """Add the sample *look*."""
         for line in look.changed_lines:
             before = self.lines.get(line.number, line)
             if (before.pid, before.start_ticks) != (line.pid, line.start_ticks):
-                self.readings.pop(line.number, None)  # nothing of the process before holds for its heir
+                self.readings.pop(
+                    line.number, None
+                )  # the values of the previous process don't apply to its successor
             self.lines[line.number] = line
         found = {number: self._filled(number, reading, look) for number, reading in look.readings}
         self.readings = {n: r for n, r in found.items() if n == TREE or not self._has_gone(n)}
@@ -36,7 +38,7 @@ class Latest:
     def _filled(self, number: int, reading: ProcessSample, look: Look) -> ProcessSample:
         before = self.readings.get(number)
         if before is not None:
-            if look.swept:  # what this look could not read is not known any more
+            if look.swept:  # values that this sample could not read are unknown
                 before = before._replace(**dict.fromkeys(_SWEPT))
             reading = reading.filled_from(before)
         if number == TREE and look.alive > 1:

@@ -24,7 +24,7 @@ from gdbmem.units import format_duration, format_rates, format_size
 _KEEP_POINTS = 2000
 _KEYS = {"q": "quit", "m": "mark", "p": "pause", " ": "pause", "s": "sort", "\x03": "quit"}
 _SORTS = ("RSS", "PSS", "USS", "pid")
-_JUDGE_SECONDS, _JUDGE_SHARE = 2.0, 0.01  # at most so often, and 1 % of a CPU
+_JUDGE_SECONDS, _JUDGE_SHARE = 2.0, 0.01  # limit of the rate, and 1 % of a CPU
 
 
 _NARROWEST, _LOWEST_CHART = 40, 6  # characters
@@ -36,22 +36,22 @@ _ERASE_LINE, _ERASE_BELOW = (
 
 
 class _ScreenArea:
-    """Lines at the end of a terminal, drawn anew in place; they are gone when it is left."""
+    """Lines at the end of a terminal, redrawn in place and erased at the end."""
 
     def __init__(self, file: IO[str]) -> None:
         self._file = file
         self._drawn = 0  # lines
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Draw *lines* in place of those that were drawn last; none may be wider than the terminal."""
-        # Behind a line that fills its row the cursor may still stand on its last letter.
+        """Draw *lines* in place of the previous ones; none may be wider than the terminal."""
+        # After a line that fills its row the cursor may still be on its last character.
         drawn = "".join([f"{_ERASE_LINE}{line}\n" for line in lines])
         self._file.write(f"{_HIDE_CURSOR}{self._up()}{drawn}{_ERASE_BELOW}")
         self._file.flush()
         self._drawn = len(lines)
 
     def erase(self) -> None:
-        """Take away what was drawn, and show the cursor again."""
+        """Erase the drawing, and show the cursor again."""
         self._file.write(f"{self._up()}{_ERASE_BELOW}{_SHOW_CURSOR}")
         self._file.flush()
         self._drawn = 0
@@ -66,7 +66,7 @@ class LiveView:
     shows_glances = True  # each is a point of the chart
 
     def __init__(self, console: Console, title: str, judge: Callable[[], Verdict]) -> None:
-        """Draw on *console*; *judge* returns the verdict on what was recorded so far."""
+        """Draw on *console*; *judge* returns the verdict on the recording so far."""
         self._console = console
         self._judge = judge
         self._title = printable(title)
@@ -91,7 +91,7 @@ class LiveView:
         self._keyboard.__exit__()
 
     def show(self, look: Look) -> None:
-        """Remember *look*; draw at most four times a second."""
+        """Store *look*; draw at most four times a second."""
         self._look = look
         self._latest.take(look)
         total = dict(look.readings).get(TREE)
@@ -109,7 +109,7 @@ class LiveView:
         if self._drawn >= self._judge_next:
             self.judge()
         if not in_foreground():
-            return  # somebody else's words stand there now
+            return  # other output is there now
         self._keyboard.keep()
         # The terminal may have been resized since.
         console = self._console
@@ -124,10 +124,10 @@ class LiveView:
         if height > 2 and self._verdict:
             lines.append(shown(_one_line(self._verdict, width, "")))
         alive = sum(line.gone is None for line in self._latest.lines.values())
-        rows = min(max(height // 3, 4), 10, alive + 2)  # the chart has what the table doesn't need
+        rows = min(max(height // 3, 4), 10, alive + 2)  # the chart gets the rows that the table doesn't need
         if width >= _NARROWEST and height > rows + 1 + len(
             lines
-        ):  # else what doesn't fit would scroll away, picture by picture
+        ):  # otherwise excess lines would scroll the terminal at each redraw
             chart = self._chart(width, height - rows - 3 - len(lines))
             lines += chart.split("\n") if chart else []
             lines += map(shown, self._table(rows - 1, width).lines(width))
@@ -138,7 +138,7 @@ class LiveView:
         return self._points["pss_bytes"] if len(self._latest.lines) > 1 else self._points["rss_bytes"]
 
     def judge(self) -> None:
-        """Put the verdict on what was recorded so far into words, with its slope."""
+        """Update the text of the verdict on the recording so far, with its slope."""
         began = time.process_time()
         verdict = self._judge()
         rate = ""
@@ -166,7 +166,7 @@ class LiveView:
         look = self._look
         assert look is not None
         total = self._latest.readings.get(TREE, ProcessSample())
-        paused = "PAUSED  " if self._paused else ""  # first: the end of the line may be cut off
+        paused = "PAUSED  " if self._paused else ""  # first: the end of the line may be truncated
         return f"{paused}{self._title}  {format_duration(look.t)}  {describe(total, look.alive)}"
 
     def _table(self, rows: int, width: int) -> Table:
@@ -215,7 +215,7 @@ class LiveView:
         return self._keyboard.descriptor
 
     def key(self) -> str:
-        """Return what the waiting key asks for."""
+        """Return the command of the pending key."""
         typed = self._keyboard.read()
         if typed is None:
             return ""

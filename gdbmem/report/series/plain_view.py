@@ -1,4 +1,4 @@
-"""Plain lines that a monitor prints while it runs, where no chart is drawn."""
+"""Plain lines that a monitor prints while it runs, if no chart is drawn."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _EVERY_SECONDS = 10.0  # between two lines
 
 
 class PlainView:
-    """A line now and then on the standard error."""
+    """Periodic lines on the standard error."""
 
-    shows_glances = False  # only whole looks are told
+    shows_glances = False  # only complete samples are reported
 
     def __init__(self, stream: TextIO, *, quiet: bool = False) -> None:
         self._stream = stream

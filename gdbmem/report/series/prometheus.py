@@ -1,7 +1,7 @@
-"""The numbers of a monitor, served to Prometheus beside whatever else shows them.
+"""The values of a monitor, served to Prometheus in addition to another view.
 
-What is the tree's has a name of its own (gdbmem_tree_pss_bytes): sum() over processes then counts nothing twice. A
-process is known by its line, not its pid: workers that come and go make no new series.
+Values of the tree have separate names (gdbmem_tree_pss_bytes), so that sum() over processes counts nothing twice. A
+process is identified by its line, not its pid: respawned workers create no new series.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _MEANING = {
 
 
 class PrometheusView(WatchedView):
-    """Passes everything on to another view and answers scrapes with the last look."""
+    """Passes everything on to another view and answers scrapes with the last sample."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class PrometheusView(WatchedView):
     ) -> None:
         """Serve on *host* and *port*, the tree's numbers and, unless *tree_only*, each process's.
 
-        With *judge* the verdict too, as often as it costs little. Raises MissingToolError, InputError.
+        With *judge* also the verdict, updated as often as its cost allows. Raises MissingToolError, InputError.
         """
         try:
             import prometheus_client  # 77 ms
@@ -164,7 +164,7 @@ class PrometheusView(WatchedView):
                 )
 
     def describe(self) -> list[Metric]:
-        """Say nothing before the first look."""
+        """Describe no metrics before the first sample."""
         return []
 
 

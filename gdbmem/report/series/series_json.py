@@ -1,4 +1,4 @@
-"""A recording as JSON (kind=series) and CSV, row by row: a week of samples never stands in memory."""
+"""A recording as JSON (kind=series) and CSV, row by row: samples are not held in memory."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _line(line: SeriesLine) -> Document:
 
 
 def write_series_csv(stream: TextIO, samples: Iterable[Sample], lines: Sequence[SeriesLine]) -> None:
-    """Write one row a sample; the tree's own have no pid and are called "(tree)"."""
+    """Write one row per sample; the tree's own have no pid and are called "(tree)"."""
     import csv  # 1 ms
 
     known = {line.number: line for line in lines}
@@ -154,5 +154,5 @@ def write_series_csv(stream: TextIO, samples: Iterable[Sample], lines: Sequence[
 
 
 def _cell(text: str) -> str:
-    # A spreadsheet takes what begins like this for a formula.
+    # Spreadsheets treat texts with these first characters as formulas.
     return "'" + text if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text

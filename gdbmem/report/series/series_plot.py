@@ -18,14 +18,14 @@ from gdbmem.units import format_delta, format_duration, format_rate, format_size
 
 _WIDTH, _HEIGHT = 960, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 20, 56, 70
-_ROW, _LINE = 18, 130  # pixels from one row of text to the next, letters in a row
+_ROW, _LINE = 18, 130  # pixels from one row of text to the next, characters per row
 _PANEL_HEIGHT = 150  # pixels
-_LABEL_OF_GROUP = 60  # letters of a command
-_LABEL, _LETTER = 24, 6  # a mark's name: letters, and about how wide each is
+_LABEL_OF_GROUP = 60  # characters of a command
+_LABEL, _LETTER = 24, 6  # a mark's name: characters, and their approximate width
 _COLORS = (
     "#1f5fbf", "#c2452d", "#2e8b57", "#8a4fbf", "#b8860b", "#20808d", "#8c564b", "#555555", "#d7609e", "#93a31c",
 )  # fmt: skip
-_BANDS = {  # told apart by colour-blind readers, and named
+_BANDS = {  # distinguishable by colour-blind readers, and named
     "growing": "#e0813a", "shrinking": "#2171b5", "plateau": "#7d8b99", "sawtooth": "#8a4fbf", "step": "#c2452d",
     "inconclusive": "#ffffff",
 }  # fmt: skip
@@ -64,10 +64,8 @@ class Curve:
     name: str
     times: Sequence[float]
     values: Sequence[float]
-    is_thin: bool = False  # a process, where the whole is the thing
-    absences: Sequence[
-        float
-    ] = ()  # when it was looked for in vain, in order of time: no line is drawn across
+    is_thin: bool = False  # a process, where the total is the subject
+    absences: Sequence[float] = ()  # times of samples without it, in order: no line is drawn across them
     group: Optional[int] = None  # curves of one group have one colour and one name
 
 
@@ -190,7 +188,7 @@ def _plot(picture: Picture) -> list[str]:
 
 
 def _bands(regimes: Sequence[Regime], x: Scale, span_t: float, plot_h: float) -> list[str]:
-    """Return the stretches in which the series did one thing, each with what that is at its upper end."""
+    """Return the regimes of the series as bands, each with its label at its upper end."""
     parts = []
     for regime in regimes:
         begin, end = (min(max(t, 0.0), span_t) for t in (regime.begin, regime.end))
@@ -249,7 +247,7 @@ def _panel(picture: Picture, number: int) -> list[str]:
 
 
 def _panel_top(panel: Panel) -> tuple[int, int]:
-    """Return the count at the top of *panel*, and that from one line to the next."""
+    """Return the count at the top of *panel*, and the step between lines."""
     most = max((max(c.values) for c in panel.curves if c.values), default=1.0)
     step = max(_whole_step(most / 3), 1)
     return max(math.ceil(most / step), 1) * step, step
@@ -267,7 +265,7 @@ def _shown_marks(picture: Picture) -> list[Mark]:
 
 def _marks(marks: Sequence[Mark], x: Scale, plot_h: float) -> list[str]:
     parts = []
-    free_from = 0.0  # where the next label has room; the line's title has every name
+    free_from = 0.0  # where there is room for the next label; the line's title has every name
     for mark in marks:
         at, label = x(mark.t), printable(mark.text)[:_LABEL]
         shown = at >= free_from and at + _LETTER * len(label) < _WIDTH
@@ -305,9 +303,9 @@ def _axes(x: Scale, y: Scale, span_t: float, top: float, time_unit: str) -> list
 
 
 def time_ticks(first: float, last: float, most: int) -> list[tuple[float, str]]:
-    """Return round times from *first* to *last*, seconds, with what to write there; about *most*, at least one."""
+    """Return round times from *first* to *last*, seconds, with their labels; about *most*, at least one."""
     step = _round_step(last - first, max(most, 1))
-    begin = math.ceil(first / step - 0.05)  # a first look is a few milliseconds late
+    begin = math.ceil(first / step - 0.05)  # a first sample is a few milliseconds late
     numbers = range(begin, int(last / step) + 1)
     return [(max(number * step, first), _time(number * step)) for number in numbers] or [
         (first, _time(first))
@@ -328,7 +326,7 @@ def _time_step(span: float, time_unit: str) -> float:
 
 
 def _key(curves: Sequence[Curve]) -> tuple[list[str], int]:
-    """Return the names of *curves* with their colours, and how many rows they take."""
+    """Return the names of *curves* with their colours, and the number of rows."""
     parts, at, row = [], _LEFT, 0
     seen: set[int] = set()
     for number, curve in enumerate(curves):

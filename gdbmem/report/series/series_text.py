@@ -1,4 +1,4 @@
-"""A recording as text: the course, the processes, the verdict, what to type next."""
+"""A recording as text: the history, the processes, the verdict, suggested commands."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from gdbmem.units import format_delta, format_duration, format_rate, format_rate
 
 _MOST_ROWS = 12
 _MOST_SPIKES = 3
-_LEAST_CPU_SECONDS = 0.05  # less is shown as nought, which says nothing
-_LOWEST, _HIGHEST, _ROWS_OF_REPORT = 12, 30, 14  # rows of the chart, and those for what follows it
+_LEAST_CPU_SECONDS = 0.05  # less would be shown as 0
+_LOWEST, _HIGHEST, _ROWS_OF_REPORT = 12, 30, 14  # rows of the chart, and of the text after it
 _ROWS_A_TICK = 3
-_PAUSE, _SHARE = 5, 0.02  # a pause: times the usual time between two samples, and this share of all
+_PAUSE, _SHARE = 5, 0.02  # a pause: times the usual time between two samples, and fraction of the whole
 _LETTERS_A_TICK = 12  # on the time axis of a terminal
 _COLORS = {"growing": "bold red", "plateau": "green", "shrinking": "green", "inconclusive": "yellow"}
 METRIC_NAMES = {"rss_bytes": "RSS", "pss_bytes": "PSS"}
 
 
 def print_summary(summary: SeriesSummary, console: Console, *, next_commands: Sequence[str] = ()) -> None:
-    """Print *summary*; *next_commands* are worth typing now."""
+    """Print *summary*; *next_commands* are suggested commands."""
     print_sentence(console, _heading(summary))
     if summary.first_bytes is not None and summary.last_bytes is not None and summary.peak_bytes is not None:
         name = METRIC_NAMES[summary.metric]
@@ -82,7 +82,7 @@ def headline(verdict: Verdict) -> str:
 
 
 def slope_text(slope: Slope, resolution: Optional[float]) -> str:
-    """Return *slope* with its interval and the smallest that would surely have shown, all in one unit."""
+    """Return *slope* with its interval and the smallest detectable one, all in one unit."""
     rates = (slope.value, slope.low, slope.high, resolution or 0.0)
     value, low, high, smallest = format_rates(*rates)
     least = "no slope, too short" if resolution is None else smallest.lstrip("+")
@@ -90,7 +90,7 @@ def slope_text(slope: Slope, resolution: Optional[float]) -> str:
 
 
 def details(summary: SeriesSummary) -> list[str]:
-    """Return what else is worth a sentence: what grew, threads, copies, the limit."""
+    """Return further sentences: the components that grew, threads, copies, the limit."""
     found = []
     changed = [c for c in summary.components if abs(c.change_bytes) >= 1 << 20]
     if changed:
@@ -201,7 +201,7 @@ def _print_lines(lines: Sequence[LineSummary], console: Console) -> None:
     rows = [_cells(row) for row in ranked[:_MOST_ROWS]]
     shown = columns_that_fit([headings, *rows], console.width, give_up=(7, 6, 2, 4, 1), shortest=8)
     table = drawing.Table()
-    table.add_column(headings[0])  # the only one that may be made narrower: a number that is cut is none
+    table.add_column(headings[0])  # the only column that may be narrowed: numbers must not be truncated
     for column in shown[1:]:
         table.add_column(headings[column], justify="right", no_wrap=True)
     for cells in rows:
@@ -247,7 +247,7 @@ def print_course(
     """Print *values* over *times* as a chart."""
     if len(times) < 2:
         return
-    # All of a terminal's width, and of its height what the report doesn't need.
+    # The whole width of a terminal, and the part of its height that the report doesn't need.
     height = min(max(console.height - _ROWS_OF_REPORT, _LOWEST), _HIGHEST) if console.is_terminal else _LOWEST
     width = console.width if console.is_terminal else min(console.width, 100)
     drawn = draw_course(times, values, width, height, marks=marks, color=console.has_colors)
@@ -297,7 +297,7 @@ def round_ticks(top: float, most: int) -> list[float]:
 
 
 def _without_gaps(times: Sequence[float]) -> Iterator[slice]:
-    """Yield the parts of *times* between long pauses: nothing is known of a pause, so nothing is drawn."""
+    """Yield the parts of *times* between long pauses, in which nothing is drawn."""
     usual = median(b - a for a, b in zip(times, times[1:]))
     longest = max(_PAUSE * usual, _SHARE * (times[-1] - times[0]))
     begin = 0

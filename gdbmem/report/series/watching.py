@@ -1,4 +1,4 @@
-"""A view that passes everything on to another one, and lets somebody else see each look first."""
+"""A view that passes everything on to another one, after calling an observer with each sample."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gdbmem.model.series.series import Mark
 
 
 class View(Protocol):
-    """Whoever shows what a monitor sees."""
+    """The interface of a view of a monitor."""
 
     @property
     def shows_glances(self) -> bool: ...
@@ -21,22 +21,22 @@ class View(Protocol):
 
 
 class WatchedView:
-    """Passes everything on; what *see* does comes first."""
+    """Passes everything on after calling *see*."""
 
     def __init__(self, view: View, see: Callable[[Look], None], *, glances: bool = False) -> None:
-        """Let *see* have each whole look, with *glances* those between two of them too."""
+        """Call *see* with each complete sample, with *glances* also with those in between."""
         self._view = view
         self._see = see
         self._glances = glances
 
     def show(self, look: Look) -> None:
-        """Let it be seen, then show it."""
+        """Call the observer, then show it."""
         self._see(look)
         self._view.show(look)
 
     @property
     def shows_glances(self) -> bool:
-        """Whether anybody wants glances."""
+        """Whether glances are used."""
         return self._glances or self._view.shows_glances
 
     def note(self, text: str) -> None:

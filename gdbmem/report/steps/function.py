@@ -24,7 +24,7 @@ def print_function(profile: FunctionProfile, console: Console, sources: SourceLi
     name = PurePath(profile.file).name if profile.file else "no source known"
     heading = f"{profile.function}  {name}  {plural(profile.calls, 'call')}"
     console.print(drawing.Text(printable(heading), "bold"))
-    # The source takes what the numbers leave.
+    # The source gets the remaining width.
     table = drawing.Table(header_style="dim")
     for title in ("line", "hits", noun(profile.source), "per hit", "total after"):
         table.add_column(title, justify="right", no_wrap=True)
@@ -37,7 +37,7 @@ def print_function(profile: FunctionProfile, console: Console, sources: SourceLi
 
 
 def remarks(profile: FunctionProfile) -> list[str]:
-    """Return what a reader of the table must know."""
+    """Return the remarks below the table."""
     said = [_total(profile)]
     if profile.own_only:
         outside = ("~" if profile.is_outside_shared else "") + format_delta(profile.outside_bytes)

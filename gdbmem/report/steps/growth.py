@@ -15,11 +15,11 @@ from gdbmem.units import format_delta, format_duration
 if TYPE_CHECKING:
     from gdbmem.report.source import SourceLines
 
-_TELLING = 50  # requests; with fewer, starting and ending weigh more than they do
+_TELLING = 50  # requests; with fewer, start and end dominate the cost
 
 
 def print_growth(growth: KernelRequests, console: Console, sources: SourceLines, *, top: int) -> None:
-    """Print the *top* paths of *growth*, each at the user's own line, and what recording cost."""
+    """Print the *top* paths of *growth*, each at the user's own line, and the cost of the recording."""
     table = drawing.Table(header_style="dim")
     for title in ("mapped", "resident", "calls"):
         table.add_column(title, justify="right", no_wrap=True)
@@ -40,7 +40,7 @@ def print_growth(growth: KernelRequests, console: Console, sources: SourceLines,
 
 
 def summary(growth: KernelRequests) -> list[str]:
-    """Return what was recorded in all, and what it cost."""
+    """Return the total of the recording, and its cost."""
     mapped, resident = format_delta(growth.mapped_bytes), format_delta(growth.resident_bytes)
     lines = [f"{mapped} mapped, {resident} resident since the first of {plural(growth.events, 'request')}"]
     if not growth.events:

@@ -1,4 +1,4 @@
-"""Steps as `memwatch save` and `memwatch report --json` keep them, read back."""
+"""Reading steps that `memwatch save` and `memwatch report --json` wrote."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FLAGS = ("exact", "divided_exactly")
 
 
 def read_steps(text: str, name: str) -> list[Step]:
-    """Return the steps in the document *text*; raises InputError where it holds none that can be read."""
+    """Return the steps in the document *text*; raises InputError if it has none that can be read."""
     try:
         document = json.loads(text)
         if document["kind"] != "steps" or document["format_version"] > FORMAT_VERSION:

@@ -26,7 +26,7 @@ _MAY_BE_NULL = (*_TEXTS, "line", "thread", "heap_bytes")
 
 
 def read_recording(text: str, name: str) -> tuple[list[StepSum], str]:
-    """Return the sums by line that `memwatch save` kept, and the source of their numbers; raises InputError."""
+    """Return the sums by line that `memwatch save` saved, and the source of their numbers; raises InputError."""
     try:
         document = json.loads(text)
         if (
@@ -58,7 +58,7 @@ def _sum_of(document: JsonObject) -> StepSum:
 def answer_changes(
     before: Sequence[StepSum], after: Sequence[StepSum], rows: Sequence[StepChange], name: str
 ) -> str:
-    """Return by how much the second recording changed memory more than the first, and where most of that is."""
+    """Return the difference between the memory changes of both recordings, and the line with most of it."""
     sizes = [
         f"{format_delta(known_bytes(s))} in {plural(sum(one.hits for one in s), 'step')}"
         for s in (after, before)
@@ -73,7 +73,7 @@ def answer_changes(
 def print_changes(
     sentence: str, rows: Sequence[StepChange], console: Console, sources: SourceLines, top: Optional[int]
 ) -> None:
-    """Print *sentence*, then the *top* lines with what they did in each recording."""
+    """Print *sentence*, then the *top* lines with their changes in each recording."""
     print_sentence(console, sentence, "bold")
     if not rows:
         return

@@ -1,4 +1,4 @@
-"""Steps for people and as JSON: one line each, a table of sums, ``kind=steps``."""
+"""Steps as text and as JSON: one line each, a table of sums, ``kind=steps``."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ if TYPE_CHECKING:
 _RED, _GREEN, _DIM, _PLAIN = "\033[31m", "\033[32m", "\033[2m", "\033[0m"
 _WIDEST_TEXT = 60
 _LISTED_THREADS = 6
-_NOUNS = {"heap": "heap", "massif": "heap"}  # what a source measures, where it isn't resident memory
+_NOUNS = {"heap": "heap", "massif": "heap"}  # the quantity of a source, if it isn't resident memory
 
 
 def noun(source: str) -> str:
-    """Return what *source* measures: ``resident`` or ``heap``."""
+    """Return the quantity that *source* measures: ``resident`` or ``heap``."""
     return _NOUNS.get(source, "resident")
 
 
 def step_line(step: Step, *, color: bool, source_text: Optional[str] = None) -> str:
-    """Return the one line of *step*: delta, source line, what moved, the running total, what to know."""
+    """Return the line of *step*: delta, source line, parts of the change, the running total, remarks."""
     paint = _painter(color)
     what = noun(step.source)
     delta = "?" if step.delta_bytes is None else _doubt(step.is_doubtful) + format_delta(step.delta_bytes)
@@ -50,7 +50,7 @@ def step_line(step: Step, *, color: bool, source_text: Optional[str] = None) -> 
 
 
 def place(step: Step) -> str:
-    """Return where *step* started: ``decoder.cpp:12``, or the function where no line is known."""
+    """Return where *step* started: ``decoder.cpp:12``, or the function if no line is known."""
     if step.file is not None and step.line is not None:
         return printable(f"{PurePath(step.file).name}:{step.line}")
     return printable(f"in {step.function}") if step.function else "no source known"
@@ -141,7 +141,7 @@ def print_sums(
 
 
 def reservations(steps: Sequence[Step]) -> list[str]:
-    """Return what is not known, doubtful or inexact in *steps*, a sentence each."""
+    """Return sentences on unknown, doubtful and inexact values in *steps*."""
     found = []
     reasons = Counter(
         step.ended or step.note or "the process had gone" for step in steps if step.delta_bytes is None
@@ -200,14 +200,14 @@ def place_of_sum(one: StepSum, sources: SourceLines) -> drawing.Text:
 
 
 def steps_json(steps: Sequence[Step], sums: Optional[Sequence[StepSum]] = None, *, by: str = "line") -> str:
-    """Return *steps* as ``kind=steps``, with the sums of a report where they are given."""
+    """Return *steps* as ``kind=steps``, with the sums of a report if they are given."""
     document = {**head("steps", ()), "total_bytes": total_bytes(steps)}
     if sums is not None:
         document["by"] = by
         document["sums"] = [
             {**asdict(one), "delta_bytes": None if one.is_unknown else one.delta_bytes} for one in sums
         ]
-    # One step a line: there may be very many, and json is several times faster without indentation.
+    # One step per line: there may be very many, and json is several times faster without indentation.
     rows = ",\n  ".join(json.dumps(_step_document(step)) for step in steps)
     return f'{to_json(document).rstrip()[:-1].rstrip()},\n "steps": [\n  {rows}\n ]\n}}\n'
 

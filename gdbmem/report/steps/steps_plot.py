@@ -14,7 +14,7 @@ from gdbmem.units import format_delta
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 960, 360, 90, 20, 34, 130
 _MARKED = 6
 _COLOURS = ("#c0392b", "#2471a3", "#b7950b", "#1e8449", "#7d3c98", "#ca6f1e")
-_MOST_BUCKETS = 1500  # of steps that are drawn as one: its least, its largest and its last total
+_MOST_BUCKETS = 1500  # of steps drawn as one: the smallest, the largest and the last total
 _TICKS = 5
 _SIZE_FACTORS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1024)
 _Scale = Callable[[float], float]
@@ -68,7 +68,7 @@ def size_ticks(low: int, high: int) -> list[int]:
 def count_ticks(count: int) -> list[int]:
     """Return round numbers of steps up to *count*, some ten of them at most, and *count* itself."""
     step = next(f * 10**power for power in range(12) for f in (1, 2, 5) if f * 10**power * 10 >= count)
-    # A number too near to the last one would be written over it.
+    # A number too near to the last one would overlap it.
     return [*(n for n in range(0, count, step) if n + step * 0.7 <= count), count]
 
 
@@ -97,7 +97,7 @@ def _stairs(course: Sequence[int], x: _Scale, y: _Scale) -> str:
 
 
 def _drawn(course: Sequence[int]) -> list[int]:
-    """Return the numbers of the totals that are drawn: all of them, or those that stand out where they are many."""
+    """Return the numbers of the totals to draw: all of them, or the extremes if they are many."""
     size = -(-len(course) // _MOST_BUCKETS)
     found = set()
     for first in range(1, len(course), size):
