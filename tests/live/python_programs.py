@@ -38,6 +38,21 @@ os.write(1, b"pid %d\\nblocks %d\\n%s\\nready\\n" % (os.getpid(), sys.getallocat
 os.read(0, 1)
 """
 
+INTERPRETERS = """
+import os
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+class Mine: pass
+mine = [Mine() for _ in range(2000)]
+code = "class Theirs: pass\\ntheirs = [Theirs() for _ in range(3000)]"
+made = [interpreters.create() for _ in range(3)]
+for one in made: (getattr(interpreters, "exec", None) or interpreters.run_string)(one, code)
+os.write(1, b"pid %d\\nready\\n" % os.getpid())
+os.read(0, 1)
+"""
+
 SPARSE = """
 import os
 class Common:

@@ -19,7 +19,17 @@ from gdbmem.errors import TargetError
 from gdbmem.inspection import still_process
 from tests.cover import cover
 from tests.live.explaining import Running, gdbmem, running
-from tests.live.python_programs import COUNTS, FORKED, SPARSE, TRACED, every_second, pythons
+from tests.live.python_programs import (
+    COUNTS,
+    FORKED,
+    INTERPRETERS,
+    SPARSE,
+    TRACED,
+    every_second,
+    pythons,
+    short_name,
+    version,
+)
 from tests.live.user import GDBMEM
 
 # What the interpreter allocates between its own report and its wait: the text of that report, say.
@@ -65,6 +75,38 @@ def test_objects_and_arenas_are_those_that_the_interpreter_counts(python: str, t
     assert arenas["live_blocks"] <= arenas["said_blocks"] + FEW_BLOCKS
     assert objects["uncounted_blocks"] == 0
     assert not objects["warnings"]
+
+
+@pytest.mark.parametrize(
+    "python",
+    cover(
+        [path for path in pythons() if version(path) >= (3, 10)],
+        lambda path: path == sys.executable or version(path) == (3, 12),
+    ),
+    ids=short_name,
+)
+def test_the_objects_of_all_interpreters_of_a_process_are_counted(python: str) -> None:
+    # 3.12 was the first to give each its own arenas, and keeps the lists of their pools in the interpreter's state.
+    with running([python, "-c", INTERPRETERS]) as target:
+        counts = {
+            one["type"].rpartition(".")[2]: one["count"] for one in answer("objects", target.pid)["types"]
+        }
+    assert (counts["Mine"], counts["Theirs"]) == (2000, 3 * 3000)
+
+
+@pytest.mark.needs("unshare")
+def test_a_python_in_namespaces_of_its_own_is_counted_as_any_other() -> None:
+    words = ["unshare", "--user", "--map-root-user", "--pid", "--mount-proc", "--fork", "--kill-child"]
+    if subprocess.run([*words, "true"], check=False).returncode:
+        pytest.skip("no namespaces can be made here")
+    with running([*words, sys.executable, "-c", COUNTS]) as target:
+        (pid,) = Path(f"/proc/{target.process.pid}/task/{target.process.pid}/children").read_text().split()
+        objects, arenas = answer("objects", pid), answer("arenas", pid)
+        counts = {one["type"].rpartition(".")[2]: one["count"] for one in objects["types"]}
+        assert target.pid == 1, "by its own number"
+    assert abs(counts["Node"] - counted(target)["Node"]) <= 2
+    assert counts["Node"] == 7000
+    assert arenas["live_blocks"] > 60000
 
 
 def test_the_parts_of_the_ledger_are_those_of_the_arenas() -> None:

@@ -19,6 +19,7 @@ from gdbmem.records import dataclass, field
 POOL_HEADER_BYTES = 48
 GRANULE = 16  # a block's size is a multiple of this
 CLASSES = 32  # of sizes, up to 512 bytes
+_POINTER = 8  # bytes
 POOLS_OF_ARENA = (64, 63)  # 63 if the arena doesn't begin at a pool boundary
 _POOL_SIZES = (1 << 14, 1 << 12)  # since CPython 3.10, and before
 _ENTRY = struct.Struct(
@@ -222,7 +223,7 @@ def _is_pool(header: tuple[int, ...], pool: int, pool_bytes: int) -> bool:
         and count <= pool_bytes // size
         and POOL_HEADER_BYTES <= offset <= pool_bytes + size
         and (free == 0 or pool < free < pool + pool_bytes)
-        and following % GRANULE == before % GRANULE == 0
+        and following % _POINTER == before % _POINTER == 0  # a list's head may be in an interpreter's state
     )
 
 
