@@ -20,6 +20,7 @@ from gdbmem.series.store import SeriesWriter
 
 _THIN_EVERY_SECONDS = 60.0
 _GRACE_SECONDS = 10.0  # time for a program to end after a signal
+_DEAF_SECONDS = 0.1  # after the births of other programs: a child that lives for longer is seen
 
 
 @dataclass(frozen=True)
@@ -130,12 +131,17 @@ class SeriesRecorder:
         listen = wait = self._listening.poll
         now, last = clock(), min(until, end)
         while True:
-            ready = wait(1000 * max(min(next_look, end) - now, 0.0))
+            due = min(next_look, end)
+            until_heard = due if wait is listen else min(due, now + _DEAF_SECONDS)
+            ready = wait(1000 * max(until_heard - now, 0.0))
             now = clock()
             if ready:
                 if not self._is_only_of_births(ready) or self._tree.has_grown(now):
                     break
-                wait = self._poll.poll  # unrelated forks wake the loop at most once per interval
+                wait = self._poll.poll  # a machine on which many programs start must not keep this loop awake
+                continue
+            if now < due:
+                wait = listen
                 continue
             if now >= last or (searches and self._tree.has_grown(now)) or not (statm := read()):
                 break

@@ -353,22 +353,24 @@ time.sleep(60)
 LARGER = "import os, sys\nheld = b'x' * (400 << 20)\nos.execv(sys.argv[1], sys.argv[1:])"
 
 
-@pytest.mark.parametrize("where", ["itself", "a child"])
+@pytest.mark.parametrize("where", ["itself", "a child", "a child beside other programs"])
 def test_a_spike_between_two_looks_is_in_the_peak_also_where_a_larger_process_started_the_monitor(
-    scratch: Path, where: str
+    scratch: Path, starts: Callable[..., subprocess.Popen[str]], where: str
 ) -> None:
     spike = "m = mmap.mmap(-1, 200 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000); m.close()"
-    if where == "a child" and os.geteuid():
+    if where != "itself" and os.geteuid():
         pytest.skip("the kernel tells root alone of processes that have ended")
     code = f"import mmap, os, time\ntime.sleep(0.7)\n{spike}\ntime.sleep(0.5)"
-    if where == "a child":
+    if where != "itself":
         code = f"import mmap, os, time\nif not os.fork():\n  time.sleep(1.5); {spike}; os._exit(0)\nos.wait()"
+    if where == "a child beside other programs":  # each of which the kernel tells of, too
+        starts("sh", "-c", "echo ready; while :; do /bin/true; done")
     words = [GDBMEM, "monitor", "-q", "--json", "--interval", "20s", "--", sys.executable, "-c", code]
     done = subprocess.run(
         [sys.executable, "-c", LARGER, *words], cwd=scratch, capture_output=True, check=True, timeout=60
     )
     document = json.loads(done.stdout)
-    if where == "a child" and not document["spikes"] and b"process events can't be read" in done.stderr:
+    if where != "itself" and not document["spikes"] and b"process events can't be read" in done.stderr:
         pytest.skip("here a child is known only if it was there at a look")
     kernels = [document["peak_bytes"] if where == "itself" else document["spikes"][0]["rss_bytes"]]
     assert kernels == [pytest.approx(205 << 20, rel=0.06)]
