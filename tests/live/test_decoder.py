@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.examples import EXAMPLES, build
+
 pytestmark = [
     pytest.mark.needs("gdb", "valgrind", "vgdb", "make", "g++"),
     pytest.mark.usefixtures("no_process_left"),
 ]
 
-ROOT = Path(__file__).parents[2]
-DECODER = ROOT / "examples" / "decoder"
+DECODER = EXAMPLES / "decoder"
 GDBMEM = [sys.executable, "-m", "gdbmem.cli.main"]
 
 
@@ -36,7 +37,7 @@ class Played(NamedTuple):
 
 
 def play(folder: Path, *arguments: str) -> Played:
-    subprocess.run(["make", "-C", str(DECODER)], check=True, capture_output=True)
+    build("decoder")
     run = folder / "run"
     ended = subprocess.run(
         [*GDBMEM, "launch", "--recipe", str(DECODER / "leak.yaml"), "--run", str(run), "--json", *arguments],

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples import build
+
 pytestmark = [
     pytest.mark.needs("gdb", "valgrind", "vgdb", "make", "g++"),
     pytest.mark.usefixtures("no_process_left"),
@@ -20,6 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def demo(scratch: Path) -> Iterator[subprocess.CompletedProcess[str]]:
+    build("decoder")
     ended = subprocess.run(
         [str(ROOT / "scripts" / "demo")],
         cwd=scratch,

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from tests.examples import EXAMPLES, build
 from tests.live.memwatching import run_gdb
 from tests.live.user import GDBMEM, environment
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "heap-series"
+EXAMPLE = EXAMPLES / "heap-series"
 WORDS, BATCHES = 500, 8
 
 pytestmark = [pytest.mark.needs("gdb", "g++", "make"), pytest.mark.usefixtures("no_process_left")]
@@ -30,7 +31,7 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
             pytest.fail("libtcmalloc missing: scripts/setup installs it", pytrace=False)
         pytest.skip("libtcmalloc missing: scripts/setup installs it")
     folder = tmp_path_factory.mktemp("series")
-    subprocess.run(["make", "-C", str(EXAMPLE)], check=True, capture_output=True)
+    build("heap-series")
     ended = subprocess.run(
         [str(Path(sys.executable).resolve()), str(EXAMPLE / "drive.py"), str(BATCHES), str(WORDS)],
         env={**environment(), "LD_PRELOAD": "libtcmalloc.so.4", "HEAPPROFILE": str(folder / "dump")},

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import PROGRAMS, Program
+from tests.examples import build
 from tests.live.test_decoder import DECODER
 from tests.live.test_decoder import line_of as decoder_line
 from tests.live.user import GDBMEM, Word, at_terminal, environment, shell
@@ -147,7 +148,7 @@ def test_what_a_recipe_expects_is_not_judged_without_snapshots(
 
 @pytest.mark.parametrize("engine", DHAT)
 def test_what_the_decoder_never_erased_is_told_by_its_line_to_the_byte(engine: str, scratch: Path) -> None:
-    subprocess.run(["make", "-C", str(DECODER)], check=True, capture_output=True)
+    build("decoder")
     ended = run_whole(
         engine,
         scratch,
