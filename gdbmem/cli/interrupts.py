@@ -1,4 +1,8 @@
-"""Ctrl-C during an import, which would leave a partly initialised module: numpy can't be imported again after that."""
+"""Ctrl-C delayed to the end of an import or of the start of another program.
+
+An interrupted import leaves a partly initialised module: numpy can't be imported again after that. An interrupted
+start leaves a process that nobody knows and ends.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +13,19 @@ from typing import Optional
 
 _AGAIN_SECONDS = 0.01
 _LONGEST_SECONDS = 1.0  # an import that blocks, for example on a dead file server, is still interrupted
+_STARTS = ("__init__", "_execute_child")  # in subprocess: the process is there, its Popen not yet
 
-_first_at: list[float] = []  # the time of the signal that is pending until the import ends
+_first_at: list[float] = []  # the time of the signal that is pending until then
 
 
-def raise_between_imports() -> None:
-    """Have SIGINT raise KeyboardInterrupt as by default, but during an import only at its end."""
+def raise_between_steps() -> None:
+    """Have SIGINT raise KeyboardInterrupt as by default, but only after an import or a start that is under way."""
     if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL):
         signal.signal(signal.SIGINT, _interrupt)
 
 
 def forget_interrupts() -> None:
-    """Stop waiting for the end of an import: the command is done, and the alarm could interrupt Python's shutdown."""
+    """Stop waiting for the end of a step: the command is done, and the alarm could interrupt Python's shutdown."""
     if signal.getsignal(signal.SIGALRM) is _interrupt:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -30,7 +35,7 @@ def forget_interrupts() -> None:
 
 def _interrupt(_number: int, frame: Optional[FrameType]) -> None:
     now = time.monotonic()
-    if _is_importing(frame) and now < (_first_at or [now])[0] + _LONGEST_SECONDS:
+    if _is_in_step(frame) and now < (_first_at or [now])[0] + _LONGEST_SECONDS:
         if not _first_at:
             _first_at.append(now)
         signal.signal(signal.SIGALRM, _interrupt)
@@ -40,9 +45,12 @@ def _interrupt(_number: int, frame: Optional[FrameType]) -> None:
     raise KeyboardInterrupt
 
 
-def _is_importing(frame: Optional[FrameType]) -> bool:
+def _is_in_step(frame: Optional[FrameType]) -> bool:
     while frame is not None:
-        if frame.f_code.co_filename.startswith("<frozen importlib"):
+        code = frame.f_code
+        if code.co_filename.startswith("<frozen importlib"):
+            return True
+        if code.co_name in _STARTS and code.co_filename.endswith("/subprocess.py"):
             return True
         frame = frame.f_back
     return False

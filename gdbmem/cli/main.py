@@ -13,7 +13,7 @@ from typing import Optional, Protocol
 
 from gdbmem import __version__
 from gdbmem.arguments import ArgumentParser, ParserExit
-from gdbmem.cli.interrupts import forget_interrupts, raise_between_imports
+from gdbmem.cli.interrupts import forget_interrupts, raise_between_steps
 from gdbmem.errors import GdbmemError, InputError, MissingToolError, UsageError, internal_error
 from gdbmem.exit_status import ExitStatus
 from gdbmem.text import printable
@@ -65,7 +65,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     words = list(sys.argv[1:] if argv is None else argv)
     gc.set_threshold(_OBJECTS_A_COLLECTION)
     if argv is None:
-        raise_between_imports()
+        raise_between_steps()
     _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
@@ -34,13 +35,13 @@ def ask_gdb(gdb: Optional[str], questions: Sequence[Question]) -> Iterator[Answe
     with tempfile.TemporaryDirectory(prefix="gdbmem-") as folder:
         for at in range(0, len(questions), abreast):
             group = questions[at : at + abreast]
-            running = [_RunningGdb(found, *one, Path(folder) / str(at + n)) for n, one in enumerate(group)]
-            try:
-                for one in running:
-                    yield one.answer()
-            finally:  # also where Ctrl-C ends the wait for the first of them
-                for one in running:
-                    one.stop()
+            running = []
+            with contextlib.ExitStack() as stops:  # also after Ctrl-C between two starts
+                for number, one in enumerate(group, start=at):
+                    running.append(_RunningGdb(found, *one, Path(folder) / str(number)))
+                    stops.callback(running[-1].stop)
+                for gdb_of_one in running:
+                    yield gdb_of_one.answer()
 
 
 class _RunningGdb:

@@ -111,8 +111,8 @@ def test_a_monitor_and_its_verdict_import_nothing_that_takes_a_tenth_of_a_second
 
 _IMPORTS = """
 import sys, time
-from gdbmem.cli.interrupts import raise_between_imports
-raise_between_imports()
+from gdbmem.cli.interrupts import raise_between_steps
+raise_between_steps()
 try:
     import interrupted
     time.sleep(30)

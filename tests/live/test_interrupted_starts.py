@@ -1,0 +1,42 @@
+"""Ctrl-C in the moment in which gdbmem starts other programs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.live.user import environment
+
+pytestmark = pytest.mark.usefixtures("no_process_left")
+
+# A gdb that is pressed Ctrl-C as soon as it runs: while others are being started.
+PRESSES = """#!/bin/sh
+kill -INT $PPID
+exec sleep 100
+"""
+NAMES_ADDRESSES = """
+import os, sys
+from pathlib import Path
+from gdbmem.cli.interrupts import raise_between_steps
+from gdbmem.symbols.batch_gdb import ask_gdb
+os.cpu_count = lambda: 40
+raise_between_steps()
+try:
+    list(ask_gdb(sys.argv[1], [(Path("/bin/true"), [1])] * 40))
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_ctrl_c_while_gdbs_are_started_that_name_addresses_leaves_none_of_them(tmp_path: Path) -> None:
+    gdb = tmp_path / "gdb"
+    gdb.write_text(PRESSES)
+    gdb.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-c", NAMES_ADDRESSES, gdb],
+        env=environment(), capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")
