@@ -16,6 +16,7 @@ from gdbmem.analysis.faults.growth import (
     grown_bytes,
     shared_out,
     stacks_of,
+    unsampled,
     with_huge_pages,
     within_counts,
 )
@@ -232,8 +233,11 @@ def _sums(
     rows = [row._replace(weight=row.weight * scale) for row in rows]
     counted = _counted(recording)
     in_kernel = None
+    used = [period for changes in recording.periods.values() for _, period in changes] or [1]
+    lost: Mapping[int, int] = {}
     if recording.sees_kernel_mode:
-        rows = shared_out(rows, counted)
+        lost = unsampled(rows, counted, max(used))
+        rows = shared_out(rows, counted, lost)
     else:
         if len(counted) == len(recording.watched):
             in_kernel = max(sum(counted.values()) - recording.faults, 0)
@@ -247,9 +251,8 @@ def _sums(
         kernel = _kernel_faults(recording, one, sampled=sum(row.weight for row, _ in mine))
         if kernel is not None and in_kernel is not None:
             kernel = min(kernel, in_kernel)
-        found = account(one.name, pid, mine, spans[pid], kernel_faults=kernel)
+        found = account(one.name, pid, mine, spans[pid], kernel_faults=kernel, lost_faults=lost.get(pid, 0))
         accounts.append(replace(found, ended_seconds_after=_ended_after(one)))
-    used = [period for changes in recording.periods.values() for _, period in changes] or [1]
     totals = FaultTotals(
         recording.seconds, recording.faults, recording.samples, recording.lost, min(used), max(used),
         recording.sees_kernel_mode, samples.broken, accounts,

@@ -31,7 +31,8 @@ class Unseen:
     bytes: int  # negative: less is resident than the faults explain
 
 
-KERNEL_MODE, FILES, INHERITED, LATER, REST = "kernel-mode", "files", "inherited", "later", "rest"
+KERNEL_MODE, FILES, INHERITED, LOST = "kernel-mode", "files", "inherited", "lost"
+LATER, REST = "later", "rest"
 
 
 @dataclass(frozen=True)

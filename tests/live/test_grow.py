@@ -106,10 +106,12 @@ def test_pages_of_a_file_that_come_by_the_dozen_are_an_entry_of_their_own(progra
 
 
 def test_children_are_followed(program: Program) -> None:
-    _, one = grown(program, "children")
-    touched = [a["grown_bytes"] for a in one.result["totals"]["accounts"] if a["grown_bytes"] > MIB]
+    parent, one = grown(program, "children")
+    touched = {a["pid"]: a["grown_bytes"] for a in one.result["totals"]["accounts"] if a["pid"] != parent}
     assert len(touched) == 3
-    assert touched == pytest.approx([SIZE / 4] * 3, rel=0.1)
+    for pid in touched:  # on a busy machine the kernel may find no room for any sample of one
+        touched[pid] += one.unseen(pid).get("lost", 0)
+    assert list(touched.values()) == pytest.approx([SIZE / 4] * 3, rel=0.1)
     assert one.first["site"]["function"] == "touch"
 
 

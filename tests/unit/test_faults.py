@@ -17,6 +17,7 @@ from gdbmem.analysis.faults.growth import (
     account,
     grown_bytes,
     shared_out,
+    unsampled,
     with_huge_pages,
     within_counts,
 )
@@ -209,9 +210,21 @@ def test_huge_pages_are_as_many_as_the_kernel_has() -> None:
 
 def test_processes_share_the_faults_as_the_kernel_counts_them() -> None:
     faults = [fault(n, n)._replace(pid=1 + n % 4 // 3) for n in range(400)]
-    shared = shared_out(faults, {1: 1000, 2: 3000})
+    shared = shared_out(faults, {1: 1000, 2: 3000}, {})
     assert sum(one.weight for one in shared if one.pid == 2) == pytest.approx(300)
     assert sum(one.weight for one in shared) == pytest.approx(400)
+
+
+def test_the_faults_of_a_process_whose_samples_were_all_lost_are_not_charged_to_another() -> None:
+    faults = [fault(n, n, weight=2.0) for n in range(400)]
+    counted = {1: 400, 2: 400, 3: 4}  # the third may have had no sample by chance
+    lost = unsampled(faults, counted, period=1)
+    assert lost == {2: 400}
+    shared = shared_out(faults, counted, lost)
+    assert sum(one.weight for one in shared) == pytest.approx(400)
+    span = Span(Reading(0), reading(range(500)))
+    one = account("x", 2, [], span, kernel_faults=None, lost_faults=lost[2])
+    assert {part.kind: part.bytes for part in one.unseen} == {"lost": 400 * PAGE, "rest": 100 * PAGE}
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from gdbmem.model.faults import (
     INHERITED,
     KERNEL_MODE,
     LATER,
+    LOST,
     REST,
     FaultAccount,
     FaultStack,
@@ -25,6 +26,7 @@ _BLOCK_BYTES = 1 << 20
 _SAMPLES_A_BLOCK = 64
 _DOUBT = 3.0  # standard errors
 _TOLERANCE = 1.1
+_SURELY_SAMPLED = 5  # periods: after so many faults without a sample, samples were lost
 
 
 class WeighedFault(NamedTuple):
@@ -82,17 +84,28 @@ def by_process(samples: Sequence[WeighedFault]) -> Mapping[int, Sequence[int]]:
     return found
 
 
-def shared_out(faults: Sequence[WeighedFault], counted: Mapping[int, int]) -> list[WeighedFault]:
+def unsampled(faults: Sequence[WeighedFault], counted: Mapping[int, int], period: int) -> Mapping[int, int]:
+    """Return the counts of those processes in *counted* all of whose samples were lost.
+
+    *period* is the longest number of faults per sample. A process with few faults may have no sample by chance.
+    """
+    sampled = {one.pid for one in faults}
+    return {pid: n for pid, n in counted.items() if pid not in sampled and n > _SURELY_SAMPLED * period}
+
+
+def shared_out(
+    faults: Sequence[WeighedFault], counted: Mapping[int, int], lost: Mapping[int, int]
+) -> list[WeighedFault]:
     """Return *faults* with the weights of the processes in *counted* in the proportion of their own counts.
 
     *counted* is the number of faults of each process by the kernel's count; it includes some that no event counts, so
-    only the proportion is used.
+    only the proportion is used. The processes in *lost* have no sample: the others do not get their part.
     """
     weights: dict[int, float] = defaultdict(float)
     for one in faults:
         if counted.get(one.pid):
             weights[one.pid] += one.weight
-    every = sum(counted[pid] for pid in weights)
+    every = sum(counted[pid] for pid in weights) + sum(lost.values())
     factors = {
         pid: counted[pid] / every * sum(weights.values()) / weight
         for pid, weight in weights.items()
@@ -295,12 +308,19 @@ def stacks_of(samples: Sequence[WeighedFault], grown: Sequence[float]) -> list[F
 
 
 def account(
-    name: str, pid: int, mine: Sequence[tuple[WeighedFault, float]], span: Span, *, kernel_faults: Optional[int]
-) -> FaultAccount:  # fmt: skip
+    name: str,
+    pid: int,
+    mine: Sequence[tuple[WeighedFault, float]],
+    span: Span,
+    *,
+    kernel_faults: Optional[int],
+    lost_faults: int = 0,
+) -> FaultAccount:
     """Return the resident set of process *pid* compared with its faults.
 
     *mine* are its samples and the bytes of each that stayed resident. *kernel_faults* is the number of its faults in
-    kernel mode, if those are not sampled; None: they are, or the number is unknown.
+    kernel mode, if those are not sampled; None: they are, or the number is unknown. *lost_faults*: of a process all of
+    whose samples were lost.
     """
     seen = sum(one.weight * (one.page_bytes or PAGE) for one, _ in mine)
     stays = sum(stay for _, stay in mine)
@@ -314,6 +334,7 @@ def account(
         INHERITED: 0 if span.is_root else after.shared_bytes,
         FILES: round(after.file_bytes - before.file_bytes - of_files) if span.is_root else 0,
         KERNEL_MODE: (kernel_faults or 0) * PAGE,
+        LOST: lost_faults * PAGE,
     }
     unseen = []
     for kind, size in parts.items():

@@ -17,6 +17,7 @@ from gdbmem.linux.faults.records import SampleLayout, Taken, trimmed
 from gdbmem.linux.faults.refusals import LockedMemoryError, refusal
 from gdbmem.linux.faults.ring import Ring
 from gdbmem.linux.process.process import thread_ids
+from gdbmem.linux.process.processes import descendants, parents
 from gdbmem.records import replace
 
 STACK_BYTES = 16 << 10  # bytes copied of each stack
@@ -251,20 +252,23 @@ class FaultWatch:
 
     def _reopen(self, pids: Sequence[int], period: int, now: float) -> None:
         before, self._changed, self._opened_after = (self._pids, self.wishes), now, self._births
-        self._pids, self.wishes = tuple(pids), replace(self.wishes, on_exec=False, period=period)
+        # A child born since the rings were read has only inherited events, which end with those of its parent.
+        self._pids = (*pids, *descendants(set(pids), parents()))
+        self.wishes = replace(self.wishes, on_exec=False, period=period)
         try:
             events = self._open_events()
         except OSError:  # too many threads, or none is left
             self._pids, self.wishes = before
             return
         earlier, self._events = self._events, events
-        # One at a time, so that the faults of each thread are uncounted only for the time of two system calls.
-        for whose, one in events.items():
-            if whose in earlier:
-                event.disable(earlier[whose])
-            event.enable(one)
-        for one in earlier.values():
+        # Children that have inherited events are counted twice for a moment: better than that they are not counted if
+        # another program gets the processor in this moment. The other threads are uncounted for two system calls.
+        for whose in [whose for whose in events if whose not in earlier]:
+            event.enable(events[whose])
+        for whose, one in earlier.items():
             event.disable(one)
+            if whose in events:
+                event.enable(events[whose])
         self._counted = _counts(earlier, self._counted)
         _close_all(earlier)
 

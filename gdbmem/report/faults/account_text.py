@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gdbmem.model.faults import FILES, INHERITED, KERNEL_MODE, LATER, REST, FaultAccount, FaultTotals
+from gdbmem.model.faults import FILES, INHERITED, KERNEL_MODE, LATER, LOST, REST, FaultAccount, FaultTotals
 from gdbmem.report.console import Console, print_sentence
 from gdbmem.report.drawing import Table
 from gdbmem.text import plural, printable
@@ -15,6 +15,7 @@ KINDS = {
     KERNEL_MODE: "faults in kernel mode, which this user may not sample (read() into fresh memory, for one)",
     FILES: "pages of files and shared memory that came with others in one fault, or that others had read",
     INHERITED: "pages that the process shares with others: its parent's, libraries'",
+    LOST: "faults of a process of which no sample found room in the kernel's buffers",
     LATER: "of the growth came behind that reading, before the process ended",
     REST: "not explained",
 }
