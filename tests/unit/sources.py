@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import gc
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,4 +15,9 @@ PACKAGE = ROOT / "gdbmem"
 @functools.cache
 def trees() -> Mapping[Path, ast.Module]:
     """Return each module's path → its tree."""
-    return {path: ast.parse(path.read_bytes()) for path in sorted(PACKAGE.rglob("*.py"))}
+    gc.disable()  # which would look through all of the nodes again and again, and so in later tests
+    try:
+        return {path: ast.parse(path.read_bytes()) for path in sorted(PACKAGE.rglob("*.py"))}
+    finally:
+        gc.freeze()
+        gc.enable()
