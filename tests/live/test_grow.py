@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from gdbmem.linux.faults.watch import FaultWatch
 from tests.conftest import Program
 from tests.live.growing import GROW, Grown, grow, program_at_work, wait_for
 from tests.live.user import at_terminal, environment
@@ -127,6 +128,15 @@ def test_five_hundred_threads_that_come_and_go_are_seen(program: Program) -> Non
     pid, one = grown(program, "many-threads")
     assert one.first["site"]["function"] == "touch"
     check(one, pid, within=0.08)
+
+
+def test_a_burst_before_the_faults_of_many_threads_have_been_counted_changes_no_period(
+    program: Program,
+) -> None:
+    with program_at_work([program("makes_resident"), "lazily"]) as target, FaultWatch([target.pid]) as watch:
+        watch.samples = 1000
+        watch.adapt([target.pid])
+        assert watch.period == 1
 
 
 def test_a_process_that_ends_is_answered_for_by_what_was_last_seen_of_it(program: Program) -> None:

@@ -214,9 +214,11 @@ class FaultWatch:
     def adapt(self, pids: Sequence[int]) -> None:
         """Lengthen the period if there are many faults, and shorten it if there are few.
 
-        *pids* are the watched processes; count() was called just before.
+        *pids* are the watched processes. The rates are those between the last two calls of count().
         """
         then = self._measured
+        if self._counted_at[1] <= then.ended:
+            return
         now = _RateMark(*self._counted_at, sum(self.counts.values()), self.samples + self.lost, self._births)
         # Rather too long: if others had the processor meanwhile, the faults of that time are among those counted.
         seconds = now.ended - then.began
