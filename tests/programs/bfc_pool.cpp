@@ -2,6 +2,7 @@
 // Its "device" is a counter: no address that it gives out can be read; with -DREAL_MEMORY it is memory, which clients fill.
 // It does what each line of its input asks for:
 //   new LIMIT GROWTH COLLECTS OPTION OPERATIONS SEED   a fresh allocator, then that many random operations; prints it
+//   owners OPERATIONS SEED                              more of them, whose frames are noted; prints each chunk's
 //   try SIZE ALIGNMENT END STREAM                       what becomes of a request; then all is as it was
 //   refill LIMIT GROWTH SIZES...                        a fresh allocator, then these requests; prints it
 //   many N                                              a fresh allocator with N chunks
@@ -15,6 +16,7 @@
 #include <iostream>
 #include <map>
 #include <new>
+#include <optional>
 #include <random>
 #include <set>
 #include <sstream>
@@ -45,6 +47,11 @@ constexpr Handle NONE = ~size_t{0};
 constexpr int BINS = 21;
 enum { GAP = 0, LOWER = 1, UPPER = 2 };
 
+struct Frame {
+  std::string name;
+  std::vector<std::pair<std::string, std::string>> arguments;
+};
+
 struct Chunk {
   size_t size = 0, requested = 0;
   int64_t id = -1;
@@ -59,7 +66,7 @@ struct Chunk {
 #endif
 #if LAYOUT == 2026
   uint8_t tag = LOWER;
-  char annotation[32] = {};
+  std::optional<std::vector<Frame>> annotation;  // who allocates it, the innermost frame last
 #endif
 #ifdef NEWER
   uint64_t more[NEWER] = {};  // what no version has yet
@@ -90,6 +97,18 @@ struct Bin {
 #endif
 };
 
+#if LAYOUT == 2026
+// Frames of all shapes: none, short and long words, with and without arguments.
+static std::optional<std::vector<Frame>> frames(int64_t id) {
+  if (id % 4 == 0) return std::nullopt;
+  Frame outer{"xla.execute", {{"executable", "jit_train_step_of_a_long_name_" + std::to_string(id % 7)}}};
+  if (id % 4 == 1) return std::vector<Frame>{outer};
+  Frame inner{id % 4 == 2 ? "xla.temp" : "a.frame.whose.name.is.longer.than.a.short.string", {}};
+  if (id % 3) inner.arguments = {{"index", std::to_string(id % 5)}, {"a_key_that_is_longer_than_most", "live_out"}};
+  return std::vector<Frame>{outer, inner};
+}
+#endif
+
 class NAME {
  public:
   NAME(size_t limit, bool growth, bool collects);
@@ -98,6 +117,7 @@ class NAME {
   char *allocate(size_t bytes, size_t alignment, int end, uint64_t stream);
   void release(char *ptr, bool stamped);
   void print();
+  void print_owners();
   const Chunk &at(char *ptr) { return chunks_[handle(ptr)]; }
   size_t in_use() const { return in_use_; }
   size_t pool() const {
@@ -227,7 +247,7 @@ class NAME {
   bool growth_, collects_;
 
  public:
-  bool both_ends = false;
+  bool both_ends = false, annotates = false;
 
  private:
   uint64_t clock_ = 0;
@@ -319,6 +339,9 @@ void NAME::drop(Handle h) {
   name(chunks_[h].ptr, NONE);
   chunks_[h].id = -1;
   chunks_[h].bin = -1;
+#if LAYOUT == 2026
+  chunks_[h].annotation.reset();
+#endif
   chunks_[h].next = unused_;
   unused_ = h;
 }
@@ -405,16 +428,15 @@ char *NAME::take(Handle h, size_t need, size_t bytes, size_t alignment, int end,
   bool is_gap = tag(h) == GAP;
   remove(h);
   size_t pad = padding(chunks_[h], need, alignment, end);
-  if (end == UPPER) {
-    if (pad) {  // what lies behind the last aligned place stays free
+  if (end == UPPER) {  // what lies below and behind it stays free, however little it is
+    if (pad) {
       split(h, chunks_[h].size - pad);
       Handle behind = chunks_[h].next;
       set_tag(behind, UPPER);
       insert(behind);
       if (is_gap) set_tag(h, GAP);
     }
-    bool splits = is_gap ? chunks_[h].size > need : chunks_[h].size >= 2 * need || chunks_[h].size - need >= (128u << 20);
-    if (splits) {
+    if (chunks_[h].size > need) {
       split(h, chunks_[h].size - need);
       Handle upper = chunks_[h].next;
       set_tag(h, is_gap ? GAP : UPPER);
@@ -430,21 +452,19 @@ char *NAME::take(Handle h, size_t need, size_t bytes, size_t alignment, int end,
       h = aligned;
       if (is_gap) set_tag(h, GAP);
     }
-    bool splits = is_gap ? chunks_[h].size > need : chunks_[h].size >= 2 * need || chunks_[h].size - need >= (128u << 20);
-    if (splits) {
+    if (chunks_[h].size >= 2 * need || chunks_[h].size - need >= (128u << 20)) {
       split(h, need);
       Handle rest = chunks_[h].next;
       set_tag(rest, is_gap ? GAP : LOWER);
       insert(rest);
     }
   }
-  if (LAYOUT == 2026) {
-#if LAYOUT == 2026
-    if (gap_ == h) gap_ = NONE;
-    chunks_[h].tag = uint8_t(end);
-#endif
-  }
   Chunk &chunk = chunks_[h];
+#if LAYOUT == 2026
+  if (gap_ == h) gap_ = NONE;
+  chunk.tag = uint8_t(end);
+  if (annotates) chunk.annotation = frames(next_id_);
+#endif
   chunk.requested = bytes;
   chunk.id = next_id_++;
 #if LAYOUT == 1320
@@ -540,6 +560,9 @@ void NAME::release(char *ptr, bool stamped) {
   Chunk &chunk = chunks_[h];
   in_use_ -= int64_t(chunk.size);
   chunk.id = -1;
+#if LAYOUT == 2026
+  chunk.annotation.reset();
+#endif
 #if LAYOUT == 1320
   asked_ -= int64_t(chunk.requested);
 #elif LAYOUT != 110
@@ -621,6 +644,24 @@ void NAME::print() {
       printf("%zu %zu %zu %d %d %d %llu %llu\n", size_t(c.ptr), c.size, c.id != -1 ? c.requested : 0, c.id != -1, c.bin,
              tag(h), (unsigned long long)stamp(h), (unsigned long long)stream(h));
     }
+  puts("end");
+}
+
+void NAME::print_owners() {
+#if LAYOUT == 2026
+  for (auto &region : regions_)
+    for (Handle h = handle(region.ptr); h != NONE; h = chunks_[h].next) {
+      if (!chunks_[h].annotation) continue;
+      std::string text;
+      for (auto &frame : *chunks_[h].annotation) {
+        text += (text.empty() ? "" : " / ") + frame.name;
+        for (auto &one : frame.arguments)
+          text += (&one == &frame.arguments[0] ? "{" : ", ") + one.first + "=" + one.second;
+        if (!frame.arguments.empty()) text += "}";
+      }
+      printf("%zu %s\n", size_t(chunks_[h].ptr), text.c_str());
+    }
+#endif
   puts("end");
 }
 
@@ -756,6 +797,12 @@ int main() {
       pool->both_ends = option == 2;
       random_operations(option, operations, seed);
       pool->print();
+    } else if (verb == "owners") {  // who allocates is noted from here on: allocates, and prints who has which chunk
+      unsigned operations, seed;
+      words >> operations >> seed;
+      pool->annotates = true;
+      random_operations(0, operations, seed);
+      pool->print_owners();
     } else if (verb == "try") {
       size_t bytes, alignment;
       int end;

@@ -141,11 +141,13 @@ def test_an_alignment_needs_room_where_it_is_honoured() -> None:
     assert decide(one, Request(1024, alignment=4096)).cause == ALIGNMENT
 
 
-def test_chunks_of_the_other_end_are_not_taken_and_the_gap_is_last_and_exact() -> None:
+def test_chunks_of_the_other_end_are_not_taken_and_the_gap_is_last() -> None:
     one = full((1024, 0, FREE), (256, 1, IN_USE), (4096, 0, FREE), (2048, 0, FREE))
     one = replace(one, chunks=replace(one.chunks, tag=bytes((LOWER, LOWER, GAP, UPPER))))
     assert decide(one, Request(1024)).chunk == 0
     decision = decide(one, Request(2048 + 1))
+    assert (decision.chunk, decision.is_split, decision.taken_bytes) == (2, False, 4096)
+    decision = decide(one, Request(2048 + 1, end=UPPER))  # which never takes more than it needs
     assert (decision.chunk, decision.is_split, decision.taken_bytes) == (2, True, 2304)
     no_gap = replace(one, chunks=replace(one.chunks, tag=bytes((LOWER, LOWER, LOWER, UPPER))))
     assert decide(no_gap, Request(4096, end=UPPER)).cause == OTHER_END

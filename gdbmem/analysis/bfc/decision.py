@@ -249,10 +249,10 @@ class _Search:
         return rounded(-start % alignment)
 
     def _splits(self, index: int, padding: int) -> bool:
-        chunks = self.allocator.chunks
-        if chunks.tag is not None and chunks.tag[index] == GAP:
-            return chunks.size[index] - padding > self.need
-        return _is_split(self.allocator, chunks.size[index] - padding, self.need)
+        usable = self.allocator.chunks.size[index] - padding
+        if self.request.end == UPPER:  # which takes the top of the chunk, and no more
+            return usable > self.need
+        return _is_split(self.allocator, usable, self.need)
 
     def _fits_with_other_streams(self) -> bool:
         chunks = self.allocator.chunks
