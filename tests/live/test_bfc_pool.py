@@ -158,6 +158,40 @@ def _request(option: int, rng: random.Random) -> Request:
     return Request(size, alignment, end, stream)
 
 
+def owners(one: Server, *words: object) -> dict[int, str]:
+    """Return the owners of chunks by address, as the program prints them."""
+    one.send("owners", *words)
+    found: dict[int, str] = {}
+    while True:
+        address, _, text = one.receive().partition(" ")
+        if address == "end":
+            return found
+        found[int(address)] = text
+
+
+def test_owners_of_chunks_are_those_that_the_allocators_own_dump_would_name(program: Program) -> None:
+    with pool_program(program, 2026) as one:
+        made(one, 1 << 32, 1, 0, PLAIN, 40, 1)
+        with ProcessPools(one.pid) as pools:
+            assert the_pool(pools).chunks.owner is None
+            for seed in range(10):
+                expected = owners(one, 300, seed)
+                chunks = the_pool(pools).chunks
+                named = {
+                    chunks.address[n]: chunks.owner_of(n) for n in range(len(chunks)) if chunks.owner_of(n)
+                }
+                assert named == expected and len(expected) > 20
+            one.ask("break", "owner")
+            (pool,) = pools.read().allocators
+    lost = [
+        n
+        for n in range(len(pool.chunks))
+        if pool.chunks.address[n] in expected and not pool.chunks.owner_of(n)
+    ]
+    assert len(lost) == 3  # a vector, a name and a value that lead nowhere
+    assert [notice.slug for notice in pool.notices] == ["bfc-owners-unread"]
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_options_are_read_and_a_name_and_a_class(program: Program, layout: int) -> None:
     with pool_program(program, layout) as one:

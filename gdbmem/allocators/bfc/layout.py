@@ -89,7 +89,12 @@ class Layout:
 
     @property
     def has_tags(self) -> bool:
-        """Whether chunks belong to an end of the pool, and have owners (2026)."""
+        """Whether chunks belong to an end of the pool (2026)."""
+        return self.kind == TENSORFLOW and self.chunk_stride in (72, 104)
+
+    @property
+    def has_owners(self) -> bool:
+        """Whether chunks have annotations (since some days later)."""
         return self.kind == TENSORFLOW and self.chunk_stride == 104
 
     @property

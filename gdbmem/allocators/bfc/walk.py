@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Optional
 
@@ -26,6 +26,7 @@ from gdbmem.allocators.bfc.layout import (
     region_rows,
     string_at,
 )
+from gdbmem.allocators.bfc.owners import OwnerBytes, capture_owners
 from gdbmem.errors import Notice
 from gdbmem.model.bfc.pools import (
     BINS,
@@ -61,6 +62,7 @@ class RawPool:
     firsts: Sequence[int]  # handles, one for each region
     handles: Sequence[Optional[array[int]]]  # all of a region's, if they were read
     name: str
+    owners: Optional[OwnerBytes] = None
 
     def word(self, offset: int) -> int:
         return int(struct.unpack_from("<Q", self.object, offset)[0])
@@ -156,14 +158,16 @@ def capture(memory: Memory, address: int, layout: Layout, buffers: Optional[Buff
     ]
     named = characters_at if layout.name_is_pointer else string_at
     name = named(memory, address + layout.name) if layout.name is not None else ""
-    return RawPool(address, layout, data, regions, slots, firsts, handles, name)
+    owners = capture_owners(memory, slots, layout.chunk_stride >> 3) if layout.has_owners else None
+    return RawPool(address, layout, data, regions, slots, firsts, handles, name, owners)
 
 
 def decode(raw: RawPool, source: str) -> Allocator:
     """Decode *raw* to an allocator, with every rule that it violates."""
     layout = raw.layout
     order, regions, violations = _walk(raw)
-    chunks = _columns(raw, order)
+    texts = raw.owners.texts() if raw.owners is not None else {}
+    chunks = _with_owners(_columns(raw, order), order, texts)
     owner = raw.lock_owner
     counters = _counters(raw, regions)
     allocator = Allocator(
@@ -180,7 +184,7 @@ def decode(raw: RawPool, source: str) -> Allocator:
         layout="self-calibrated",
         is_locked=owner is not None,
         is_complete=not violations,
-        notices=_notices(raw, owner),
+        notices=_notices(raw, owner, len(texts)),
     )
     next_id = raw.word(layout.next_id) if layout.next_id is not None else None
     found = [*violations, *check_handles(raw, order, regions), *check_allocator(allocator, next_id)]
@@ -257,6 +261,14 @@ def _columns(raw: RawPool, order: Sequence[int]) -> Chunks:
     )
 
 
+def _with_owners(chunks: Chunks, order: Sequence[int], texts: Mapping[int, str]) -> Chunks:
+    if not texts:
+        return chunks
+    names = {"": 0}
+    column = array("I", [names.setdefault(texts.get(handle, ""), len(names)) for handle in order])
+    return replace(chunks, owner=column, owners=list(names))
+
+
 def _counters(raw: RawPool, regions: Sequence[Region]) -> Counters:
     stats = raw.layout.stats
     if stats is None:
@@ -309,8 +321,12 @@ def _options(raw: RawPool) -> Options:
     )
 
 
-def _notices(raw: RawPool, owner: Optional[int]) -> tuple[Notice, ...]:
+def _notices(raw: RawPool, owner: Optional[int], read_owners: int) -> tuple[Notice, ...]:
     notices = []
+    unread = raw.owners.annotated - read_owners if raw.owners is not None else 0
+    if unread:
+        text = f"the owners of {plural(unread, 'chunk')} were not read: {read_owners:,} were"
+        notices.append(Notice("bfc-owners-unread", text))
     if owner is not None:
         who = f" by thread {owner}" if owner else ""
         text = f"the mutex of {raw.name or 'the allocator'} is held{who}: it may stand in the midst of an operation"
@@ -319,7 +335,7 @@ def _notices(raw: RawPool, owner: Optional[int]) -> tuple[Notice, ...]:
     if unchecked:
         text = f"the handles of {plural(unchecked, 'large region')} were not compared with the chunks"
         notices.append(Notice("bfc-handles-unchecked", text))
-    known = (56, 64, 104) if raw.layout.kind == TENSORFLOW else (56, 64, 72)
+    known = (56, 64, 72, 104) if raw.layout.kind == TENSORFLOW else (56, 64, 72)
     if raw.layout.chunk_stride not in known:
         text = (
             f"chunks of {raw.layout.chunk_stride} bytes are new: their sizes and states were recognised,"
