@@ -33,7 +33,10 @@ def add_pool_options(parser: ArgumentParser) -> None:
         help="simulate allow_growth=on, allow_growth=off, limit=SIZE or fraction=F (may be repeated)",
     )
     parser.add_argument(
-        "--device-memory", metavar="SIZE", type=size, help="the memory that fraction=F refers to"
+        "--device-memory",
+        metavar="SIZE",
+        type=size,
+        help="all memory of the device, to which fraction=F refers",
     )
     parser.add_argument("--chunks", action="store_true", help="list chunks")
     parser.add_argument("--state", choices=("all", "free", "used"), help="… only the free or the used ones")
@@ -52,7 +55,7 @@ def asked(args: argparse.Namespace) -> Optional[Request]:
         return None
     if args.request < 0:
         raise UsageError("--request takes a size of 0 and more", hint="as in --request 20MiB")
-    return Request(args.request, args.align or 256)
+    return Request(args.request, args.align or 256, device_bytes=args.device_memory)
 
 
 def chosen(allocators: Sequence[Allocator], args: argparse.Namespace) -> list[Allocator]:
@@ -69,9 +72,13 @@ def chosen(allocators: Sequence[Allocator], args: argparse.Namespace) -> list[Al
     return [replay(one, settings) for one in found]
 
 
-def answers(allocators: Sequence[Allocator], request: Optional[Request]) -> list[Optional[Decision]]:
+def answers(
+    allocators: Sequence[Allocator], request: Optional[Request], device_bytes: Optional[int] = None
+) -> list[Optional[Decision]]:
     """Return the outcome of *request* in each allocator, or the reason why the recorded request failed."""
-    return [answer_failed(one) if request is None else answer(one, request) for one in allocators]
+    return [
+        answer_failed(one, device_bytes) if request is None else answer(one, request) for one in allocators
+    ]
 
 
 def view(args: argparse.Namespace) -> PoolView:

@@ -64,8 +64,11 @@ def answer(allocator: Allocator, request: Request) -> Decision:
     return with_advice(allocator, decide(allocator, request), request)
 
 
-def answer_failed(allocator: Allocator) -> Optional[Decision]:
-    """Return the reason of the failed request in a log or a snapshot; None if it has none."""
+def answer_failed(allocator: Allocator, device_bytes: Optional[int] = None) -> Optional[Decision]:
+    """Return the reason of the failed request in a log or a snapshot; None if it has none.
+
+    *device_bytes* is all memory of the device, if known.
+    """
     if allocator.asked_bytes is None:
         return None
-    return answer(allocator, Request(allocator.asked_bytes, has_failed=True))
+    return answer(allocator, Request(allocator.asked_bytes, has_failed=True, device_bytes=device_bytes))

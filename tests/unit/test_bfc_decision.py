@@ -27,8 +27,10 @@ from gdbmem.model.bfc.pools import (
     ONNXRUNTIME,
     OTHER_END,
     OTHER_STREAM,
+    TENSORFLOW,
     UNDECIDED,
     UPPER,
+    Advice,
     Allocator,
     Chunks,
     Options,
@@ -131,7 +133,67 @@ def test_a_full_pool_is_not_called_fragmented() -> None:
     one = full((4 * MIB, MIB, IN_USE), (MIB, 0, FREE))
     decision = with_advice(one, decide(one, Request(2 * MIB)), Request(2 * MIB))
     assert (decision.outcome, decision.cause) == (FAILS, FULL)
-    assert {advice.slug for advice in decision.advice} == {"limit", "internal-waste"}
+    assert {advice.slug for advice in decision.advice} == {"smaller-request", "limit", "internal-waste"}
+
+
+def advice_of(one: Allocator, request: Request) -> dict[str, Advice]:
+    """Return the advice on a request that fails, by its name."""
+    return {advice.slug: advice for advice in with_advice(one, decide(one, request), request).advice}
+
+
+def test_the_largest_request_that_does_not_fail_is_named_if_it_is_near() -> None:
+    one = full((14 * MIB, 0, FREE), (MIB, MIB, IN_USE), (6 * MIB, 0, FREE))
+    found = advice_of(one, Request(16 * MIB))["smaller-request"]
+    assert found.is_tried and found.text.startswith("a request of at most 14.0 MiB, 2.0 MiB less")
+    assert decide(one, Request(14 * MIB)).outcome == FITS
+    assert "smaller-request" not in advice_of(one, Request(100 * MIB))  # another thing altogether
+
+
+def test_waste_is_named_where_it_is_what_lacks() -> None:
+    one = full((10 * MIB, 7 * MIB, IN_USE), (6 * MIB, 0, FREE))
+    assert "internal-waste" in advice_of(one, Request(8 * MIB))  # 2 MiB lack, 3 MiB are wasted
+    assert "internal-waste" not in advice_of(one, Request(10 * MIB))
+
+
+def two_regions(name: str, kind: str = TENSORFLOW) -> Allocator:
+    """Return a pool that may hold no more than its two regions of 8 MiB, in each of which 1 MiB is in use."""
+    sizes, states = array("Q", [MIB, 7 * MIB, MIB, 7 * MIB]), bytes((IN_USE, FREE, IN_USE, FREE))
+    addresses = array("Q", [1 << 30, (1 << 30) + MIB, 1 << 31, (1 << 31) + MIB])
+    chunks = Chunks(addresses, sizes, states, requested=array("q", [MIB, 0, MIB, 0]))
+    regions = [Region(1 << 30, 8 * MIB, 0, 2), Region(1 << 31, 8 * MIB, 2, 2)]
+    options = Options(allow_growth=True, next_region_bytes=MIB)
+    base = replace(pool((256, 1, IN_USE)), name=name, kind=kind, chunks=chunks, regions=regions)
+    return replace(base, limit_bytes=16 * MIB, options=options)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "setting"),
+    [
+        ("GPU_0_bfc", TENSORFLOW, "XLA_PYTHON_CLIENT_PREALLOCATE"),
+        ("Cuda", ONNXRUNTIME, "initial_chunk_size_bytes"),
+    ],
+)
+def test_one_region_is_advised_where_what_is_in_use_would_leave_room_in_it(
+    name: str, kind: str, setting: str
+) -> None:
+    one = two_regions(name, kind)
+    found = advice_of(one, Request(10 * MIB))["allow-growth"]
+    assert setting in found.text and not found.is_tried  # the best case of it
+    assert "allow-growth" not in advice_of(one, Request(15 * MIB))
+    assert "allow-growth" not in advice_of(two_regions("bfc_cpu_allocator_for_gpu"), Request(10 * MIB))
+    grown = replace(one, options=replace(one.options, allow_growth=False))
+    assert "allow-growth" not in advice_of(grown, Request(10 * MIB))
+
+
+def test_a_limit_of_a_gpu_comes_with_how_it_is_made_and_its_fraction_of_the_device() -> None:
+    one = two_regions("GPU_0_bfc")
+    text = advice_of(one, Request(10 * MIB))["limit"].text
+    assert "TF_DEVICE_MIN_SYS_MEMORY_IN_MB" in text and "fraction=" not in text
+    text = advice_of(one, Request(10 * MIB, device_bytes=40 * MIB))["limit"].text
+    assert "fraction=0.65 of the device" in text
+    assert (
+        "more than the device has" in advice_of(one, Request(10 * MIB, device_bytes=20 * MIB))["limit"].text
+    )
 
 
 def test_an_alignment_needs_room_where_it_is_honoured() -> None:
@@ -178,7 +240,11 @@ def test_idle_regions_do_not_join_and_collecting_them_is_tried_before_it_is_advi
     one = two_idle_regions()
     decision = with_advice(one, decide(one, Request(8192)), Request(8192))
     assert (decision.outcome, decision.cause) == (FAILS, IDLE_REGIONS)
-    assert [advice.slug for advice in decision.advice if advice.is_tried] == ["garbage-collection", "limit"]
+    assert [advice.slug for advice in decision.advice if advice.is_tried] == [
+        "smaller-request",
+        "garbage-collection",
+        "limit",
+    ]
     collecting = replace(one, options=replace(one.options, garbage_collection=True))
     decision = decide(collecting, Request(8192))
     assert (decision.outcome, decision.extends_bytes, decision.gives_back_bytes) == (EXTENDS, 8192, 8192)

@@ -54,6 +54,7 @@ class Request:
     end: int = LOWER  # of a pool that is filled from both ends
     stream: Optional[int] = None  # onnxruntime: only chunks of this stream, or of none, may be taken
     has_failed: bool = False  # the allocator is known to have failed to serve it
+    device_bytes: Optional[int] = None  # all memory of the device, for advice about its share
 
 
 def decide(allocator: Allocator, request: Request) -> Decision:

@@ -6,8 +6,11 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from itertools import compress
+from typing import Optional
 
 from gdbmem.analysis.bfc.decision import Request, decide
+from gdbmem.analysis.bfc.replay import WhatIf, replay
+from gdbmem.errors import InputError
 from gdbmem.model.bfc.pools import (
     ALIGNMENT,
     DEVICE,
@@ -34,6 +37,8 @@ from gdbmem.units import format_size
 
 NO_LIMIT = 1 << 62  # larger limits mean no limit: allocators write the largest number
 _NAMED_ONE_BY_ONE = 3
+_MOST_REPLAYED = 100_000  # chunks in use
+_OF_A_GPU = ("GPU_", "gpu_")  # names of allocators
 
 
 def headline(allocator: Allocator, decision: Decision | None = None) -> str:
@@ -173,12 +178,60 @@ def with_advice(allocator: Allocator, decision: Decision, request: Request) -> D
         return decision
     if not allocator.is_complete:
         return decision
-    advice = [*_regions(allocator, request), *_limit(allocator, decision), *_waste(allocator, decision)]
+    advice = [
+        *_smaller_request(allocator, decision, request),
+        *_one_region(allocator, decision, request),
+        *_regions(allocator, request),
+        *_limit(allocator, decision, request.device_bytes),
+        *_waste(allocator, decision),
+    ]
     if decision.cause == DEVICE:
         advice.append(
             Advice("device", "others hold the device's memory, or its driver has it in pieces: see who does")
         )
     return replace(decision, advice=tuple(advice))
+
+
+def _smaller_request(allocator: Allocator, decision: Decision, request: Request) -> Sequence[Advice]:
+    """Return the largest request that does not fail, if it is at least half of this one."""
+    largest = allocator.largest_free_bytes
+    if not request.has_failed:
+        largest = max(largest, allocator.available_bytes or 0)
+    if not decision.rounded_bytes <= 2 * largest < 2 * decision.rounded_bytes:
+        return []
+    if decide(allocator, replace(request, bytes=largest)).outcome not in (FITS, EXTENDS):
+        return []
+    text = f"a request of at most {format_size(largest)}, {format_size(request.bytes - largest)} less"
+    return [Advice("smaller-request", text, is_tried=True)]
+
+
+def _one_region(allocator: Allocator, decision: Decision, request: Request) -> Sequence[Advice]:
+    """Return the advice to have the limit as one region, if what is in use now would leave room in it."""
+    setting = _where_one_region_is_set(allocator)
+    may_grow = allocator.options.allow_growth is not False and len(allocator.regions) > 1
+    if not (setting and may_grow and decision.cause in (FRAGMENTATION, IDLE_REGIONS)):
+        return []
+    if allocator.in_use_count > _MOST_REPLAYED:
+        return []
+    try:
+        other = replay(allocator, WhatIf(allow_growth=False))
+    except InputError:  # the requested sizes are unknown
+        return []
+    if decide(other, replace(request, has_failed=False)).outcome != FITS:
+        return []
+    text = f"the whole limit as one region ({setting}), in which what is in use now would leave room at best"
+    return [Advice("allow-growth", text)]
+
+
+def _where_one_region_is_set(allocator: Allocator) -> str:
+    if allocator.kind == ONNXRUNTIME:
+        return "initial_chunk_size_bytes of the arena"
+    if allocator.name.startswith(_OF_A_GPU):
+        return (
+            "TensorFlow: set_memory_growth(device, False), TF_FORCE_GPU_ALLOW_GROWTH=false;"
+            " JAX: XLA_PYTHON_CLIENT_PREALLOCATE=true"
+        )
+    return ""
 
 
 def _regions(allocator: Allocator, request: Request) -> Sequence[Advice]:
@@ -196,28 +249,39 @@ def _regions(allocator: Allocator, request: Request) -> Sequence[Advice]:
     return [Advice("garbage-collection", f"{how}: the request then makes the pool grow", is_tried=True)]
 
 
-def _limit(allocator: Allocator, decision: Decision) -> Sequence[Advice]:
+def _limit(allocator: Allocator, decision: Decision, device_bytes: Optional[int]) -> Sequence[Advice]:
     """Return the advice with the necessary increase of the limit."""
     if decision.cause not in (FRAGMENTATION, FULL, IDLE_REGIONS) or allocator.limit_bytes is None:
         return []
     missing = decision.rounded_bytes - (allocator.available_bytes or 0)
     text = (
         f"a limit higher by {format_size(missing)} lets the pool grow, if the device has as much"
-        f" ({_where_limit_is_set(allocator)})"
+        f"{_share(allocator.limit_bytes + missing, device_bytes)} ({_where_limit_is_set(allocator)})"
     )
-    advice = [Advice("limit", text, is_tried=allocator.options.allow_growth is not False)]
     if allocator.options.allow_growth is False:
-        advice[0] = replace(advice[0], text=f"{text}; the whole of it is asked for when the program starts")
-    return advice
+        return [Advice("limit", f"{text}; the whole of it is asked for when the program starts")]
+    return [Advice("limit", text, is_tried=True)]
+
+
+def _share(limit: int, device_bytes: Optional[int]) -> str:
+    """Return ": fraction=0.65 of the device's 16.0 GiB", rounded up."""
+    if not device_bytes:
+        return ""
+    if limit > device_bytes:
+        return f": {format_size(limit)} in all, more than the device has"
+    return (
+        f": fraction={-(-limit * 100 // device_bytes) / 100:.2f} of the device's {format_size(device_bytes)}"
+    )
 
 
 def _where_limit_is_set(allocator: Allocator) -> str:
     if allocator.kind == ONNXRUNTIME:
         return "gpu_mem_limit, or max_mem of the arena"
-    if allocator.name.startswith(("GPU_", "gpu_")):
+    if allocator.name.startswith(_OF_A_GPU):
         return (
-            "memory_limit or per_process_gpu_memory_fraction; it is computed once, at start, from what"
-            " the device then has free less a reserve"
+            "TensorFlow: memory_limit or per_process_gpu_memory_fraction; otherwise it is computed once, at start,"
+            " from what the device then has free, less a reserve: 225 MiB of less than 2 GiB, else 500 MiB to 1.8 GiB"
+            " by the device's generation, or TF_DEVICE_MIN_SYS_MEMORY_IN_MB; JAX: XLA_PYTHON_CLIENT_MEM_FRACTION"
         )
     if "cpu" in allocator.name:
         return "TF_CPU_BFC_MEM_LIMIT_IN_MB"
@@ -225,12 +289,13 @@ def _where_limit_is_set(allocator: Allocator) -> str:
 
 
 def _waste(allocator: Allocator, decision: Decision) -> Sequence[Advice]:
-    """Return the advice about chunks that are larger than requested, if they waste as much as is missing."""
+    """Return the advice about chunks that are larger than requested, if they waste as much as lacks."""
     asked = allocator.requested_bytes
     if asked is None:
         return []
     wasted = allocator.in_use_bytes - asked
-    if wasted < decision.rounded_bytes:
+    free = allocator.free_bytes + (allocator.available_bytes or 0) if decision.cause == FULL else 0
+    if wasted < decision.rounded_bytes - free:
         return []
     largest = largest_waste(allocator)
     text = (

@@ -91,7 +91,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     with open_output(args.output, force=args.force) as stream, open_picture(args.map, args.force) as picture:
         pools = read_pools(args.target, Path(args.operands[0]) if args.operands else None, say)
         allocators = chosen(pools.allocators, args)
-        decisions = answers(allocators, request)
+        decisions = answers(allocators, request, args.device_memory)
         if picture is not None:
             picture.write(render_pools(allocators, decisions, args.map))
         if args.json:

@@ -40,7 +40,7 @@ class PoolsCommand(Command):
         with open_output(args.output, force=args.force) as stream:
             pools = _pool_at(args.expression) if args.expression else _pools_here()
             allocators = chosen(pools.allocators, args)
-            decisions = answers(allocators, request)
+            decisions = answers(allocators, request, args.device_memory)
             if args.json:
                 stream.write(pools_json(allocators, decisions, pools.notices))
             else:
