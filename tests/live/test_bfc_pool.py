@@ -305,6 +305,24 @@ def test_a_stripped_program_has_the_same_pool(program: Program, layout: int, tmp
     _check_chunks(pool, sums, rows)
 
 
+@pytest.mark.parametrize("layout", cover(LAYOUTS, lambda layout: layout in (2026, 1320)))
+def test_without_type_information_and_symbols_a_pool_is_known_by_its_shape(
+    program: Program, layout: int, tmp_path: Path
+) -> None:
+    bare = tmp_path / "bare"
+    built = program("bfc_pool", f"-DLAYOUT={layout}", "-fno-rtti")
+    subprocess.run(["strip", "-o", bare, built], check=True)
+    with pool_program(lambda *words: bare, layout) as one:
+        sums, rows = made(one, 1 << 26, 1, 0, PLAIN, 60, 9)
+        (pool,) = read_pools(one.pid).allocators
+        _check_chunks(pool, sums, rows)
+        assert (pool.class_name, pool.name) == ("", "the_pool_of_a_test")
+        assert pool.kind == (ONNXRUNTIME if layout == 1320 else TENSORFLOW)
+        one.ask("break", "vectors")
+        with pytest.raises(TargetError, match="has no BFC allocator"):
+            read_pools(one.pid)
+
+
 @pytest.mark.parametrize("layout", cover([2024, 2026, 1320], lambda layout: layout == 2026))
 def test_of_a_newer_chunk_sizes_and_states_are_read_and_the_rest_is_not_guessed(
     program: Program, layout: int

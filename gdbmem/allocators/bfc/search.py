@@ -1,6 +1,7 @@
 """Finding BFC allocators in memory: by the sizes of their 21 bins, and by the type information before them.
 
-No symbol is needed. An object without type information is named by the symbol of its vtable, if the caller has one.
+No symbol is needed. An object without type information is named by the symbol of its vtable, if the caller has one;
+without both it has no name.
 """
 
 from __future__ import annotations
@@ -36,14 +37,15 @@ def find_objects(
     areas: Iterable[tuple[int, int]],
     constants: Callable[[int], bool],
     vtable_name: Callable[[int], str] = lambda address: "",
+    code: Callable[[int], bool] = lambda address: False,
 ) -> Iterator[FoundObject]:
     """Yield the allocators in *areas*, in order of address.
 
-    *constants* tells whether an address is in read-only data of files, which contains vtables. *vtable_name*
-    returns the mangled class by its vtable's symbol, for programs without type information.
+    *constants* tells whether an address is in read-only data of files, which contains vtables, *code* whether it is in
+    their code. *vtable_name* returns the mangled class by its vtable's symbol, for programs without type information.
     """
     for at in _bins(memory, areas):
-        found = _owner(memory, at, constants, vtable_name)
+        found = _owner(memory, at, constants, vtable_name, code)
         if found is not None:
             yield found
 
@@ -76,7 +78,11 @@ def _is_table(data: bytes, last: int, stride: int) -> bool:
 
 
 def _owner(
-    memory: Memory, bins: int, constants: Callable[[int], bool], vtable_name: Callable[[int], str]
+    memory: Memory,
+    bins: int,
+    constants: Callable[[int], bool],
+    vtable_name: Callable[[int], str],
+    code: Callable[[int], bool],
 ) -> Optional[FoundObject]:
     """Return the object with the bins at *bins*: it begins at the nearest pointer to a vtable before them."""
     bins &= -8
@@ -89,9 +95,18 @@ def _owner(
         if vtable % 8 or not constants(vtable):
             continue
         name = class_of(memory, vtable, constants) or class_name(vtable_name(vtable))
-        if name:
+        if name or _is_bare_vtable(memory, vtable, code):
             return FoundObject(bins - _FARTHEST + at, name)
     return None
+
+
+def _is_bare_vtable(memory: Memory, vtable: int, code: Callable[[int], bool]) -> bool:
+    """Tell whether functions begin at *vtable*, without type information before them."""
+    try:
+        top, info, *functions = struct.unpack("<QQ3Q", memory.read(vtable - 16, 40))
+    except MemoryUnreadable:
+        return False
+    return not top and not info and all(map(code, functions))
 
 
 def class_of(memory: Memory, vtable: int, constants: Callable[[int], bool]) -> str:

@@ -205,22 +205,30 @@ def _recognise(
     tries: int = _TRIES,
 ) -> _Known:
     """Return the allocators in *areas*. A running process needs several *tries*: one may see a change in progress."""
-    files = sorted((m.start, m.end) for m in mappings if m.is_file)
-    starts = [start for start, _ in files]
-
-    def in_file(address: int) -> bool:
-        at = bisect_right(starts, address) - 1
-        return at >= 0 and address < files[at][1]
-
     known = _Known()
-    for found in find_objects(memory, areas, in_file, vtable_name):
+    in_file = _within(m for m in mappings if m.is_file)
+    is_code = _within(m for m in mappings if m.is_file and "x" in m.permissions)
+    for found in find_objects(memory, areas, in_file, vtable_name, is_code):
         try:
-            known.objects.append((found, _calibrated(memory, found, tries)))
+            known.objects.append((found, _calibrated(memory, found, tries if found.class_name else 1)))
         except LayoutUnknown as error:
-            known.notices.append(Notice(error.slug, error.message))
+            if found.class_name:  # an object without a name is one only if all of it fits
+                known.notices.append(Notice(error.slug, error.message))
         except MemoryUnreadable:
             continue  # freed meanwhile
     return known
+
+
+def _within(mappings: Iterable[Mapping]) -> Callable[[int], bool]:
+    """Return a function that tells whether an address is in one of *mappings*."""
+    areas = sorted((m.start, m.end) for m in mappings)
+    starts = [start for start, _ in areas]
+
+    def is_within(address: int) -> bool:
+        at = bisect_right(starts, address) - 1
+        return at >= 0 and address < areas[at][1]
+
+    return is_within
 
 
 def _calibrated(memory: Memory, found: FoundObject, tries: int) -> Layout:
