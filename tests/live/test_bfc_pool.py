@@ -267,6 +267,20 @@ def test_what_is_no_pool_any_more_is_not_guessed_at(program: Program, layout: in
             read_pools(one.pid)
 
 
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_pool_whose_constructor_has_made_some_of_its_bins_is_none_yet(
+    program: Program, layout: int
+) -> None:
+    with pool_program(program, layout) as one:
+        made(one, 1 << 26, 1, 0, PLAIN, 60, 9)
+        with ProcessPools(one.pid) as pools:
+            one.ask("break", "unmade")
+            with pytest.raises(TargetError, match="its 21 bins are gone"):
+                pools.read()
+        with pytest.raises(TargetError, match="has no BFC allocator"):
+            read_pools(one.pid)
+
+
 def test_chunks_that_were_moved_to_a_larger_vector_under_the_mutex_are_read_where_they_are(
     program: Program,
 ) -> None:

@@ -765,6 +765,7 @@ void NAME::damage(const std::string &what) {
   if (what == "grow") chunks_.reserve(2 * chunks_.capacity() + 1);
   if (what == "vectors") memset((void *)&chunks_, 0x5a, sizeof chunks_);
   if (what == "bins") memset(bins_, 0, 512);
+  if (what == "unmade") memset(bins_ + 10 * sizeof(Bin), 0, 11 * sizeof(Bin));  // as its constructor makes them one by one
 }
 }  // namespace SPACE
 
