@@ -59,3 +59,14 @@ def test_the_picture_is_written_beside_the_text(tmp_path: Path, capsys: pytest.C
     path = tmp_path / "pool.svg"
     assert main(["bfc", str(CAPTURES / "tensorflow-2.21.log"), "--map", str(path)]) == 0
     assert path.read_text().startswith("<svg") and "in use" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("columns", [60, 80, 200])
+def test_bars_of_regions_are_not_broken_in_a_narrow_terminal(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    main(["bfc", str(CAPTURES / "tensorflow-2.21.log")])
+    bars = [line for line in capsys.readouterr().out.splitlines() if line.startswith("0x")]
+    assert len(bars) > 10
+    assert {len(line) for line in bars} == {min(columns, 29 + 64)}

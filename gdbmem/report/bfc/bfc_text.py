@@ -7,7 +7,7 @@ from itertools import compress
 from typing import Optional
 
 from gdbmem.analysis.bfc.explanation import NO_LIMIT, headline, largest_waste
-from gdbmem.model.bfc.pools import FREE, IN_USE, PYTORCH, Allocator, Decision, Options
+from gdbmem.model.bfc.pools import FREE, IN_USE, PYTORCH, Allocator, Decision, Options, Region
 from gdbmem.records import dataclass
 from gdbmem.report import drawing
 from gdbmem.report.console import Console, print_sentence
@@ -15,7 +15,8 @@ from gdbmem.report.notices import print_notices
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
 
-_BAR_COLUMNS = 64
+_BAR_COLUMNS = 64  # at most
+_SHORTEST_BAR, _BEFORE_BAR = 16, 29  # columns; before it stand address and size
 _MOST_ROWS = 20
 ALL = "all"
 
@@ -156,20 +157,22 @@ def _print_regions(allocator: Allocator, console: Console) -> None:
     """Print a bar for each of the largest regions: '#' in use, '.' free, '+' both."""
     regions = sorted(allocator.regions, key=lambda region: -region.size_bytes)[:_MOST_ROWS]
     shown = {id(region) for region in regions}
+    columns = max(_SHORTEST_BAR, min(_BAR_COLUMNS, console.width - _BEFORE_BAR))
     for region in allocator.regions:
         if id(region) in shown:
-            bar = region_bar(allocator, region.first, region.count, region.address, region.size_bytes)
+            bar = region_bar(allocator, region, columns)
             console.print(f"0x{region.address:<14x} {format_size(region.size_bytes):>10}  {bar}")
     if len(allocator.regions) > len(regions):
         console.print(f"and {plural(len(allocator.regions) - len(regions), 'smaller region')}")
     console.print("# in use, . free, + both")
 
 
-def region_bar(allocator: Allocator, first: int, count: int, start: int, size_bytes: int) -> str:
-    """Return a region as characters of equal parts: '#' in use, '.' free, '+' both."""
-    columns = min(_BAR_COLUMNS, max(1, size_bytes // 256))
+def region_bar(allocator: Allocator, region: Region, columns: int) -> str:
+    """Return a region as at most *columns* characters of equal parts: '#' in use, '.' free, '+' both."""
+    start, size_bytes = region.address, region.size_bytes
+    columns = min(columns, max(1, size_bytes // 256))
     used, free = bytearray(columns), bytearray(columns)
-    for index in range(first, first + count):
+    for index in region.indices:
         low = (allocator.chunks.address[index] - start) * columns // size_bytes
         high = -(
             -(allocator.chunks.address[index] - start + allocator.chunks.size[index]) * columns // size_bytes
