@@ -150,6 +150,38 @@ def test_lines_of_other_tools_between_do_not_matter() -> None:
     _agree(read, POOL)
 
 
+@pytest.mark.parametrize(
+    "line", ["I0101 00:00:00 7 worker.cc:3] Limit: 12", "2026-01-01 rate.go:12] InUse: 7"]
+)
+def test_a_counter_of_another_program_anywhere_in_a_dump_is_not_its_own(line: str) -> None:
+    lines = of_2021(POOL, old_prefix)
+    for at in range(len(lines) + 1):
+        (read,) = _read([*lines[:at], line, *lines[at:]])
+        _agree(read, POOL)
+
+
+def test_a_counter_of_a_script_that_prints_no_file_is_not_a_pools_own() -> None:
+    lines = of_2021(POOL, old_prefix)
+    stats = next(number for number, line in enumerate(lines) if "Stats:" in line)
+    for at in range(stats + 1):
+        (read,) = _read([*lines[:at], "Limit:   12", *lines[at:]])
+        _agree(read, POOL)
+
+
+def test_a_limit_below_what_the_chunks_hold_is_unknown() -> None:
+    lines = of_2021(POOL, old_prefix)
+    (read,) = _read([line.replace(str(POOL.limit), "12") for line in lines])
+    assert (read.pool_bytes, read.limit_bytes) == (POOL.size, None)
+
+
+def test_a_word_that_counters_share_makes_no_pool(tmp_path: Path) -> None:
+    path = tmp_path / "x.log"
+    path.write_text("Limit: 12\nall is well\nLimit: 13\n")
+    with pytest.raises(InputError) as refused:
+        read_pools(path)
+    assert refused.value.slug == "no-pool-in-file"
+
+
 def test_carriage_returns_do_not_matter() -> None:
     (read,) = _read([line + "\r" for line in of_2021(POOL, old_prefix)])
     _agree(read, POOL)

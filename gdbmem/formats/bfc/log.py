@@ -108,6 +108,7 @@ class _Reader:
     # --- which dump a line belongs to
 
     def _begin(self, number: int, thread: Optional[bytes]) -> Dump:
+        self._open = [entry for entry in self._open if not entry[1].is_stray]
         dump = Dump(number)
         self._open.append((thread, dump))
         return dump
@@ -234,9 +235,18 @@ class _Reader:
         dump.allow_growth = found["on"] == b"enabled"
         dump.amounts["next"] = LoggedBytes.read(found["next"])
 
-    def _stat(self, number: int, found: re.Match[bytes], thread: Optional[bytes]) -> None:
+    def _stats(self, number: int, found: re.Match[bytes], thread: Optional[bytes]) -> None:
         dump = self._ended(number, thread)
         dump.has_tail = dump.has_tail or bool(dump.size)
+        for name in log_lines.STAT_NAMES:  # what came before was someone else's
+            dump.amounts.pop(name, None)
+
+    def _stat(self, number: int, found: re.Match[bytes], thread: Optional[bytes]) -> None:
+        if log_lines.PLACE.search(found.string, 0, found.start()):
+            return
+        dump = self._ended(number, thread)
+        if dump.is_among_chunks:
+            return
         dump.amounts.setdefault(_text(found["name"]), LoggedBytes.read(found["value"]))
 
     def _bar(self, number: int, found: re.Match[bytes], thread: Optional[bytes]) -> None:
@@ -263,6 +273,7 @@ _SELDOM: Takers = (
     (log_lines.POOL, _Reader._pool),
     (log_lines.SUMMARY, _Reader._pool),
     (log_lines.GROWTH, _Reader._growth),
+    (log_lines.STATS, _Reader._stats),
     (log_lines.BAR, _Reader._bar),
     (log_lines.BY_OP, _Reader._by),
 )

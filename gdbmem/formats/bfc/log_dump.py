@@ -30,6 +30,7 @@ from gdbmem.units import format_size
 LAST = (1 << 64) - 1  # the handle that the last chunk of a region names as next
 _TAGS = {b"lower": LOWER, b"upper": UPPER, b"gap": GAP, b"central gap": GAP}
 _LARGEST = 1 << 62
+_FEWEST_AMOUNTS = 3  # with fewer, and nothing else, it isn't a dump
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,18 @@ class Dump:
 
     @property
     def has_anything(self) -> bool:
-        return bool(self.size or self.amounts or self.bar or self.asked is not None or self.starts)
+        listed = self.size or self.starts or self.bar or self.asked is not None
+        return bool(listed) or len(self.amounts) >= _FEWEST_AMOUNTS
+
+    @property
+    def is_stray(self) -> bool:
+        """Whether it is but a line or two that look like an allocator's."""
+        return bool(self.amounts) and not (self.has_anything or self.has_head)
+
+    @property
+    def is_among_chunks(self) -> bool:
+        """Whether more chunks have to follow."""
+        return bool(self.starts) and not (self.has_tail or self.is_region_full)
 
     def allocator(self, source: str) -> Allocator:
         """Return what was read, and whether that is all of it."""
@@ -190,7 +202,7 @@ class Dump:
         return regions, has_gaps
 
     def _limit(self, pool_bytes: Optional[int]) -> Optional[int]:
-        """Return the limit; where it was rounded and nothing is left of it, it is what the chunks hold."""
+        """Return the limit; if it was rounded and nothing is left of it, what the chunks hold; None if unknown."""
         limit = self.amounts.get("Limit") or self.amounts.get("limit")
         other = self.amounts.get("limit")
         if limit is not None and other is not None and other.error_bytes < limit.error_bytes:
@@ -198,6 +210,8 @@ class Dump:
         available = self.amounts.get("available")
         if limit is None:
             return None
+        if pool_bytes is not None and limit.size_bytes + limit.error_bytes < pool_bytes:
+            return None  # one of them is not this allocator's
         is_used_up = available is not None and not available.size_bytes
         if pool_bytes is not None and is_used_up and limit.agrees(pool_bytes):
             return pool_bytes

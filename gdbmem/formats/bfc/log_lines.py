@@ -88,11 +88,17 @@ GROWTH = _line(
     + _SIZE
     + rb") \(growth (?P<on>enabled|disabled)"
 )
+STATS = _line(rb"\s*Stats: ?\s*\Z")
 STAT = _line(
     rb"\s*(?P<name>Limit|InUse|MaxInUse|NumAllocs|MaxAllocSize|Reserved|PeakReserved|LargestFreeBlock):\s+(?P<value>"
     + _SIZE
     + rb")\s*\Z"
 )
+STAT_NAMES = (
+    "Limit", "InUse", "MaxInUse", "NumAllocs", "MaxAllocSize", "Reserved", "PeakReserved", "LargestFreeBlock",
+)  # fmt: skip
+# Counters stand in lines of their own, without the place in the source that others' lines begin with.
+PLACE = lazy_pattern(rb"[\w-]\.(?:cc|cpp|cu|c|h|py|go|rs):[0-9]+\]")
 BAR = _line(rb"\s*(?P<bar>[*x_]{100})\s*\Z")
 
 # onnxruntime's own lines, at the severities verbose and info.
