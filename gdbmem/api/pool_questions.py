@@ -59,26 +59,38 @@ def asked(args: argparse.Namespace) -> Optional[Request]:
 
 
 def chosen(allocators: Sequence[Allocator], args: argparse.Namespace) -> list[Allocator]:
-    """Return the selected allocators, under the settings of --what-if."""
+    """Return the selected allocators."""
     found = [one for one in allocators if not args.allocator or args.allocator in one.name]
     if not found and args.allocator:
         names = ", ".join(printable(one.name) for one in allocators)
         raise UsageError(
             f"no allocator has {printable(args.allocator)} in its name", hint=f"there are: {names}"
         )
+    return found
+
+
+def answered(
+    allocators: Sequence[Allocator], args: argparse.Namespace
+) -> tuple[list[Allocator], list[Optional[Decision]]]:
+    """Return the selected allocators, under the settings of --what-if, and what becomes of the request in each.
+
+    Without --request it is the one that failed, if one did.
+    """
+    found, request, device = chosen(allocators, args), asked(args), args.device_memory
     if not args.what_if:
-        return found
-    settings = WhatIf.parse(args.what_if, args.device_memory)
-    return [replay(one, settings) for one in found]
+        return found, [
+            answer_failed(one, device) if request is None else answer(one, request) for one in found
+        ]
+    settings = WhatIf.parse(args.what_if, device)
+    replayed = [replay(one, settings) for one in found]
+    # A request that failed has not failed under other settings.
+    requests = [request or _asked_before(one, device) for one in found]
+    return replayed, [None if one is None else answer(pool, one) for pool, one in zip(replayed, requests)]
 
 
-def answers(
-    allocators: Sequence[Allocator], request: Optional[Request], device_bytes: Optional[int] = None
-) -> list[Optional[Decision]]:
-    """Return the outcome of *request* in each allocator, or the reason why the recorded request failed."""
-    return [
-        answer_failed(one, device_bytes) if request is None else answer(one, request) for one in allocators
-    ]
+def _asked_before(allocator: Allocator, device_bytes: Optional[int]) -> Optional[Request]:
+    asked_bytes = allocator.asked_bytes
+    return None if asked_bytes is None else Request(asked_bytes, device_bytes=device_bytes)
 
 
 def view(args: argparse.Namespace) -> PoolView:

@@ -11,6 +11,7 @@ import pytest
 from gdbmem.analysis.bfc.decision import Request
 from gdbmem.analysis.bfc.explanation import headline
 from gdbmem.api.pools import answer, answer_failed, read_pools
+from gdbmem.cli.main import main
 from gdbmem.errors import InputError
 from gdbmem.formats.bfc.log import read_pool_log
 from gdbmem.formats.bfc.log_lines import parse_quantity
@@ -90,6 +91,19 @@ def test_the_answer_of_a_real_log_is_the_cause() -> None:
     assert decision is not None and decision.cause == "full"
     assert "10.0 MiB free in 4 pieces, the largest 4.0 MiB" in headline(first, decision)
     assert second.asked_bytes == 120 * MIB
+
+
+def test_under_another_limit_the_request_that_failed_has_not_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log, saved = str(CAPTURES / "tensorflow-2.21.log"), str(tmp_path / "pools.json")
+    for words in ([log], [log, "--json", "-o", saved], [saved, "--request", "12MiB"]):
+        capsys.readouterr()
+        other = ["--what-if", "limit=1GiB"] if words[0] == log else []
+        assert main(["bfc", *words, *other]) == 0
+        text = capsys.readouterr().out
+        assert "refused it" not in text
+        assert "-o" in words or "a request of 12.0 MiB makes the pool grow by 128.0 MiB" in text
 
 
 def test_onnxruntimes_log_equals_its_own_total() -> None:

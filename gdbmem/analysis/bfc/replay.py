@@ -81,7 +81,7 @@ def _share(text: str, device_bytes: Optional[int]) -> int:
 
 
 def replay(allocator: Allocator, settings: WhatIf) -> Allocator:
-    """Return *allocator* as it would be under *settings*.
+    """Return *allocator* as it would be under *settings*, without the request that failed.
 
     A different limit alone does not move existing chunks. Raises InputError if chunks or their requested sizes are
     unknown, or if the chunks in use don't fit.
@@ -91,7 +91,7 @@ def replay(allocator: Allocator, settings: WhatIf) -> Allocator:
     if growth == allocator.options.allow_growth and growth is not False:
         held = allocator.pool_bytes + allocator.reserved_bytes
         if limit is None or limit >= held:
-            return replace(allocator, limit_bytes=limit)
+            return replace(allocator, limit_bytes=limit, asked_bytes=None, asked_by="")
     if not allocator.is_complete or allocator.requested_bytes is None or limit is None:
         raise InputError(
             "this pool can't be replayed: its limit, or the requested size of its chunks, is unknown",
@@ -202,5 +202,7 @@ class _Replay:
             options=self._options,
             counters=Counters(),
             violations=(),
+            asked_bytes=None,
+            asked_by="",
             notices=(Notice("bfc-replayed", text),),
         )

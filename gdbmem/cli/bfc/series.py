@@ -7,10 +7,10 @@ import contextlib
 from collections.abc import Sequence
 from typing import Optional
 
-from gdbmem.api.pool_questions import answers, asked, chosen
+from gdbmem.api.pool_questions import answered, asked, chosen
 from gdbmem.api.pools import Pools, compare_pools, follow_pools
 from gdbmem.arguments import check_alone
-from gdbmem.cli.process_operand import checked_pid
+from gdbmem.cli.process_operand import is_process
 from gdbmem.cli.progress import say
 from gdbmem.errors import Notice, UsageError
 from gdbmem.model.bfc.pool_series import PoolSample, PoolSeries, sample_of
@@ -25,7 +25,7 @@ _OTHERS = ("map", "chunks", "state", "min", "owner", "what_if")
 
 def run_series(args: argparse.Namespace) -> int:
     """Sample the pools of a process until the time is up, it ends, or Ctrl-C; print their history."""
-    pid = checked_pid(args.target, core=None, command="bfc")
+    pid = int(args.target) if is_process(args.target) else None
     check_alone(args, "every", _OTHERS)
     if pid is None or args.operands:
         raise UsageError("--every needs a single process", hint="gdbmem bfc PID --every 2s")
@@ -61,8 +61,7 @@ class _FollowedPools:
         if not pools.allocators:
             self.notices = pools.notices
             return
-        allocators = chosen(pools.allocators, self.args)
-        decisions = answers(allocators, asked(self.args))
+        allocators, decisions = answered(pools.allocators, self.args)
         rows = [sample_of(one, seconds, decision) for one, decision in zip(allocators, decisions)]
         if self.console is not None:
             if not self.walks:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from gdbmem.api.pool_questions import add_pool_options, answers, asked, chosen, view
+from gdbmem.api.pool_questions import add_pool_options, answered, asked, view
 from gdbmem.api.pools import read_pools
 from gdbmem.arguments import ArgumentParser, add_output_options, value
 from gdbmem.cli.bfc.diff import run_diff
@@ -85,13 +85,12 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         return run_series(args)
     if args.duration is not None:
         raise UsageError("--for goes with --every", hint="as in --every 2s --for 1min")
-    request = asked(args)
+    asked(args)  # refuses what makes no sense, before anything is read
     if args.map is not None:
         check_picture_name(args.map)
     with open_output(args.output, force=args.force) as stream, open_picture(args.map, args.force) as picture:
         pools = read_pools(args.target, Path(args.operands[0]) if args.operands else None, say)
-        allocators = chosen(pools.allocators, args)
-        decisions = answers(allocators, request, args.device_memory)
+        allocators, decisions = answered(pools.allocators, args)
         if picture is not None:
             picture.write(render_pools(allocators, decisions, args.map))
         if args.json:

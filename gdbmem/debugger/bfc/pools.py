@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import gdb
 
-from gdbmem.api.pool_questions import add_pool_options, answers, asked, chosen, view
+from gdbmem.api.pool_questions import add_pool_options, answered, asked, view
 from gdbmem.arguments import add_output_options
 from gdbmem.debugger.command import Command
 from gdbmem.debugger.ledger.here import core_path, local_pid
@@ -36,11 +36,10 @@ class PoolsCommand(Command):
         add_output_options(parser)
 
     def run(self, args: argparse.Namespace) -> None:
-        request = asked(args)
+        asked(args)  # refuses what makes no sense, before anything is read
         with open_output(args.output, force=args.force) as stream:
             pools = _pool_at(args.expression) if args.expression else _pools_here()
-            allocators = chosen(pools.allocators, args)
-            decisions = answers(allocators, request, args.device_memory)
+            allocators, decisions = answered(pools.allocators, args)
             if args.json:
                 stream.write(pools_json(allocators, decisions, pools.notices))
             else:
