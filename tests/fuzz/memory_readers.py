@@ -66,9 +66,10 @@ def _pool(layout: int) -> tuple[int, str, Sequence[tuple[int, int]], bytes]:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            process.stdin.write("new 67108864 1 0 0 60 7\n")
+            process.stdin.write("new 67108864 1 0 0 60 7\nowners 60 7\n")
             process.stdin.flush()
-            assert [process.stdout.readline() for _ in range(2)][1]
+            for _ in range(2):  # what the two print
+                assert "end\n" in iter(process.stdout.readline, "")
             with ProcessPools(process.pid) as pools, ProcMemory(process.pid) as memory:
                 found, _ = pools._known.objects[0]
                 recorded = Recorded(memory)

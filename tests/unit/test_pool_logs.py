@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import random
 from pathlib import Path
 
@@ -272,6 +273,14 @@ def test_pytorchs_sentence_is_found(tmp_path: Path) -> None:
         " 79.10 GiB of which 3.19 MiB is free.\n"
     )
     assert "refused 20.0 MiB" in read_pools(path).notices[0].message
+
+
+def test_an_existing_file_wins_over_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in (str(os.getpid()), "1"):
+        (tmp_path / name).write_text("\n".join([*of_2021(POOL, old_prefix), ""]))
+        (read,) = read_pools(name).allocators
+        _agree(read, POOL)
 
 
 def test_a_log_without_any_of_it_is_refused(tmp_path: Path) -> None:
