@@ -8,18 +8,24 @@ from pathlib import Path
 
 import pytest
 
+from gdbmem.analysis.bfc.decision import Request, decide
 from gdbmem.inspection.bfc.pools import ProcessPools
+from gdbmem.model.bfc.pools import EXTENDS, Allocator
 from tests.live.pools import NEWEST, server
 
 
 @pytest.mark.parametrize("release", [NEWEST, "2.15", "2.9"])
 def test_regions_and_pool_are_those_of_the_log_at_50_random_moments(release: str, scratch: Path) -> None:
-    rng = random.Random(31)
+    rng, foretold = random.Random(31), 0
     with (scratch / "log").open("w") as log, server(release, "onnxruntime_server", stderr=log) as one:
         one.ask("run", 1000)
         with ProcessPools(one.pid) as pools:
             for _ in range(50):
-                one.ask(*rng.choice([("run", rng.randrange(1, 500_000)), ("drop", rng.randrange(100))]))
+                verb, number = rng.choice([("run", rng.randrange(1, 500_000)), ("drop", rng.randrange(100))])
+                (pool,), before = pools.read().allocators, (scratch / "log").read_text(errors="replace")
+                one.ask(verb, number)
+                told = (scratch / "log").read_text(errors="replace")[len(before) :]
+                foretold += verb == "run" and _extension_is_foretold(pool, 4 * number, told)
                 (pool,) = pools.read().allocators
                 pool.check()
                 assert not pool.violations
@@ -36,4 +42,15 @@ def test_regions_and_pool_are_those_of_the_log_at_50_random_moments(release: str
                 assert pool.pool_bytes + pool.reserved_bytes >= int(totals[-1])
                 assert pool.counters.in_use_bytes == pool.in_use_bytes
     assert pool.class_name.startswith("onnxruntime::") and pool.name == "Cpu"
-    assert len(pool.regions) >= 3
+    assert len(pool.regions) >= 3 and foretold >= 1
+
+
+def _extension_is_foretold(pool: Allocator, size: int, told: str) -> bool:
+    """Return whether the pool was to grow for *size* bytes; then the log's first extension has to be that one."""
+    decision = decide(pool, Request(size))
+    if decision.outcome != EXTENDS:
+        return False
+    extended = re.search(r"num_bytes: (\d+).*?Extended allocation by (\d+) bytes", told, re.DOTALL)
+    assert extended is not None
+    assert (int(extended[1]), int(extended[2])) == (size, decision.extends_bytes)
+    return True
