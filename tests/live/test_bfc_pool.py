@@ -319,7 +319,7 @@ def test_a_stripped_program_has_the_same_pool(program: Program, layout: int, tmp
     _check_chunks(pool, sums, rows)
 
 
-@pytest.mark.parametrize("layout", cover(LAYOUTS, lambda layout: layout in (2026, 1320)))
+@pytest.mark.parametrize("layout", cover(LAYOUTS, lambda layout: layout == 2026))
 def test_without_type_information_and_symbols_a_pool_is_known_by_its_shape(
     program: Program, layout: int, tmp_path: Path
 ) -> None:
