@@ -229,6 +229,17 @@ def test_chunks_that_wait_for_the_device_are_merged_before_it_fails() -> None:
     assert (decision.outcome, decision.chunk) == (FITS, None)
 
 
+def test_a_pool_that_would_grow_may_first_merge_what_the_device_has_finished_with() -> None:
+    one = replace(
+        full((1024, 0, FREE), (1024, 0, FREE)), limit_bytes=MIB, options=Options(next_region_bytes=4096)
+    )
+    assert len(decide(one, Request(2048)).steps) == 2
+    one = replace(one, chunks=replace(one.chunks, freed_at=array("Q", [7, 0])))
+    decision = decide(one, Request(2048))
+    assert decision.outcome == EXTENDS
+    assert decision.steps[-1].endswith("these are merged first, into one of 2.0 KiB")
+
+
 def two_idle_regions() -> Allocator:
     columns = Chunks(array("Q", [0x10000, 0x90000]), array("Q", [4096, 4096]), bytes((FREE, FREE)))
     regions = [Region(0x10000, 4096, 0, 1), Region(0x90000, 4096, 1, 1)]

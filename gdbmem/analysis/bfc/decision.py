@@ -144,6 +144,10 @@ class _Search:
         if retries:
             text += f"; refused, for less, {plural(len(retries), 'time')}, down to {format_size(retries[-1])}"
         self.steps.append(text)
+        run = self._free_run() if self._has_waiting else None
+        if run is not None:
+            text = "unless the device has finished with freed chunks: these are merged first, into one of"
+            self.steps.append(f"{text} {format_size(run)}")
         if self.request.has_failed:
             self.steps.append(
                 "the device refused it all: what it has left is held by others, or lies in pieces"
@@ -161,20 +165,33 @@ class _Search:
 
     def merge(self) -> Optional[Decision]:
         """Merge freed chunks that were kept separate until the device has finished with them."""
-        chunks = self.allocator.chunks
-        if chunks.freed_at is None or not any(compress(chunks.freed_at, self.allocator.where(FREE))):
+        if not self._has_waiting:
             return None
+        run = self._free_run()
+        if run is None:
+            self.steps.append(
+                "merging the freed chunks that wait for the device makes none that is large enough"
+            )
+            return None
+        self.steps.append(
+            f"freed chunks that wait for the device are merged, until one of {format_size(run)} is large enough"
+        )
+        return self._done(outcome=FITS, is_split=_is_split(self.allocator, run, self.need))
+
+    @property
+    def _has_waiting(self) -> bool:
+        freed_at = self.allocator.chunks.freed_at
+        return freed_at is not None and any(compress(freed_at, self.allocator.where(FREE)))
+
+    def _free_run(self) -> Optional[int]:
+        """Return the size of the first adjacent free chunks that together are large enough; None if there are none."""
+        chunks = self.allocator.chunks
         for region in self.allocator.regions:
             run = 0
             for index in region.indices:
                 run = run + chunks.size[index] if chunks.state[index] == FREE else 0
                 if run >= self.need:
-                    self.steps.append(
-                        "freed chunks that wait for the device are merged, until one of"
-                        f" {format_size(run)} is large enough"
-                    )
-                    return self._done(outcome=FITS, is_split=_is_split(self.allocator, run, self.need))
-        self.steps.append("merging the freed chunks that wait for the device makes none that is large enough")
+                    return run
         return None
 
     def collect(self) -> Optional[Decision]:
@@ -256,16 +273,7 @@ class _Search:
         return _is_split(self.allocator, usable, self.need)
 
     def _fits_with_other_streams(self) -> bool:
-        chunks = self.allocator.chunks
-        if chunks.stream is None:
-            return False
-        for region in self.allocator.regions:
-            run = 0
-            for index in region.indices:
-                run = run + chunks.size[index] if chunks.state[index] == FREE else 0
-                if run >= self.need:
-                    return True
-        return False
+        return self.allocator.chunks.stream is not None and self._free_run() is not None
 
 
 def _may_take(allocator: Allocator, index: int, request: Request) -> bool:
