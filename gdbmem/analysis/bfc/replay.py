@@ -192,7 +192,7 @@ class _Replay:
             at += inside
         text = (
             f"the {plural(count, 'chunk')} in use were allocated again in their old order; the blocks freed in between"
-            " are not known, so this is the best case"
+            " are not known, so this is the best case; the addresses are made up"
         )
         return replace(
             self._old,
