@@ -1,4 +1,4 @@
-"""Any two snapshots of a page compared: its rows, and how far they may be off, are those of `gdbmem diff`."""
+"""Any snapshot of a page, and any two compared: their rows are those of `gdbmem show` and `gdbmem diff`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Cells = tuple[int, int, int, int]  # change, before, after, uncertain
 
 
 def rows_of_page(found: Diff, tmp_path: Path) -> dict[tuple[int, int], list[Cells]]:
-    """Return what the page's table has for each pair of snapshots."""
+    """Return what the page's table has for each snapshot, -1 before it, and each pair."""
     if shutil.which("node") is None:
         pytest.skip("node, which runs the page's script here, is not installed")
     file = tmp_path / "profile.json"
@@ -51,11 +51,22 @@ def rows_of_diff(before: str, after: str, capsys: pytest.CaptureFixture[str]) ->
     return sorted(tuple(row[word] for word in words) for row in json.loads(capsys.readouterr().out)["paths"])
 
 
+def rows_of_show(operand: str, capsys: pytest.CaptureFixture[str]) -> list[tuple[int, ...]]:
+    capsys.readouterr()
+    assert main(["show", operand, "--json", "--by", "line"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    paths = found["sites"]["paths"] if found["kind"] == "profile" else found["paths"]
+    return sorted((row["delta_bytes"], row["before_bytes"], row["after_bytes"]) for row in paths)
+
+
 def check(
     operands: Sequence[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], every: int = 1
 ) -> list[Cells]:
-    """Compare pairs of *operands*, one of *every* so many; return the rows of all that may be off."""
-    pairs = rows_of_page(diff(*operands, options=ReadOptions()), tmp_path)
+    """Compare each of *operands* and pairs, one of *every* so many; return the rows of all that may be off."""
+    found = rows_of_page(diff(*operands, options=ReadOptions()), tmp_path)
+    for number, operand in list(enumerate(operands))[:: -(-every // 4)]:
+        assert [row[:3] for row in found[-1, number]] == rows_of_show(operand, capsys), number
+    pairs = {both: rows for both, rows in found.items() if both[0] >= 0}
     assert len(pairs) == len(operands) * (len(operands) - 1) // 2
     for before, after in list(pairs)[::every]:
         assert pairs[before, after] == rows_of_diff(operands[before], operands[after], capsys), (
@@ -67,7 +78,7 @@ def check(
 
 @pytest.mark.parametrize(
     ("name", "every"),
-    [("threshold", 1), ("fine", 1), ("pages", 1), ("cc1", 20), ("python", 20), ("stacks", 40)],
+    [("threshold", 1), ("fine", 1), ("pages", 1), ("cc1", 20), ("python", 20), ("stacks", 40), ("perl", 60)],
 )
 def test_any_two_snapshots_of_a_massif_file_are_as_uncertain_as_diff_says(
     name: str, every: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -24,9 +24,40 @@ def find_wrappers(diff: Diff) -> set[str]:
     """Return the names of the functions in *diff* that are allocation wrappers.
 
     Those with an allocator's name; and those that request at least 90 % of their bytes from an allocator or another
-    wrapper, and are called by MANY_CALLERS functions, or by two if "alloc" is in their name.
+    wrapper, and are called by MANY_CALLERS functions, or by two if "alloc" is in their name. Calls through which no
+    bytes came do not count, so that the answer for two snapshots is the same beside others. A page's script finds the
+    same (``web/wrappers.js``).
     """
     return _WrapperSearch(diff).wrappers
+
+
+def named_wrappers(diff: Diff) -> set[str]:
+    """Return the functions in *diff* that have an allocator's name."""
+    ranks = ranks_of(diff)
+    if WRAPPER not in ranks:
+        return set()
+    functions = Frames.of(diff.frames).functions
+    found = {f for f, rank in zip(functions, ranks) if rank == WRAPPER} - {None}
+    return {function for function in found if function and not is_copy_name(function)}
+
+
+def allocator_frames(diff: Diff) -> set[int]:
+    """Return the numbers of the frames in *diff* that are an allocator."""
+    ranks, functions = ranks_of(diff), Frames.of(diff.frames).functions
+    others = enumerate(ranks) if OTHER in ranks else ()
+    allocators = {number for number, rank in others if rank == OTHER}
+    return {number for number in allocators if is_allocator(functions[number] or "")}
+
+
+def nameless_frames(frames: Frames) -> set[int]:
+    """Return the numbers of the frames for which ``Frame.is_nameless`` holds."""
+    without_file = [number for number, file in enumerate(frames.files) if file is None]
+    return {n for n in without_file if (frames.functions[n] or "0x").startswith("0x")}
+
+
+def has_alloc_in_name(function: str) -> bool:
+    """Tell whether two callers suffice for *function* to be a wrapper."""
+    return _NAMED.search(function) is not None
 
 
 def ranks_of(diff: Diff) -> Sequence[int]:
@@ -44,8 +75,9 @@ class _WrapperSearch:
         self.ranks = ranks_of(diff)
         frames = Frames.of(diff.frames)
         self.functions = frames.functions
-        self.nameless = _nameless_frames(frames)
-        self.wrappers = self._named()
+        self.nameless = nameless_frames(frames)
+        self.wrappers = named_wrappers(diff)
+        self._is_held = bytes(map(any, zip(diff.before, diff.after, *diff.course)))
         tops = self._tops()
         for turn in range(_DEEPEST):
             tops = self._beyond(tops, nameless=turn > 0)
@@ -58,27 +90,25 @@ class _WrapperSearch:
         number = self.diff.frame[node]
         return self.functions[number] if number >= 0 else None
 
-    def _named(self) -> set[str]:
-        # Those with an allocator's name.
-        if WRAPPER not in self.ranks:
-            return set()
-        found = {f for f, rank in zip(self.functions, self.ranks) if rank == WRAPPER} - {None}
-        return {function for function in found if function and not is_copy_name(function)}
-
     def _tops(self) -> list[int]:
         # The nodes that call an allocator itself.
         parent, frame = self.diff.parent, self.diff.frame
-        others = enumerate(self.ranks) if OTHER in self.ranks else ()
-        allocators = {number for number, rank in others if rank == OTHER}
-        allocators = {number for number in allocators if is_allocator(self.functions[number] or "")}
+        allocators = allocator_frames(self.diff)
         is_inner = bytearray(len(frame))
         is_inner[0] = 1
         for node in [node for node, number in enumerate(frame) if number in allocators] if allocators else ():
             is_inner[node] = is_inner[parent[node]]
-        return [node for node, above in enumerate(parent) if is_inner[above] and not is_inner[node]]
+        return [
+            node
+            for node, above in enumerate(parent)
+            if is_inner[above] and not is_inner[node] and self._is_held[node]
+        ]
 
     def _children(self, nodes: set[int]) -> list[tuple[int, int]]:
-        return [(node, parent) for node, parent in enumerate(self.diff.parent) if parent in nodes]
+        held = self._is_held
+        return [
+            (node, parent) for node, parent in enumerate(self.diff.parent) if parent in nodes and held[node]
+        ]
 
     def _beyond(self, tops: list[int], *, nameless: bool) -> list[int]:
         # The same nodes, those of wrappers (and of nameless functions) replaced by their callers.
@@ -104,7 +134,7 @@ class _WrapperSearch:
             function = self._function(node)
             if function is None or self.ranks[self.diff.frame[node]] == OTHER:
                 continue
-            if any_name or _NAMED.search(function):
+            if any_name or has_alloc_in_name(function):
                 direct[function] = direct.get(function, 0) + self._bytes(node)
         if not direct:
             return set()
@@ -159,11 +189,5 @@ class _WrapperSearch:
         return found
 
 
-def _nameless_frames(frames: Frames) -> set[int]:
-    # Frame.is_nameless, for all frames.
-    without_file = [number for number, file in enumerate(frames.files) if file is None]
-    return {n for n in without_file if (frames.functions[n] or "0x").startswith("0x")}
-
-
 def _least_callers(function: str) -> int:
-    return _CALLERS_OF_NAMED if _NAMED.search(function) else MANY_CALLERS
+    return _CALLERS_OF_NAMED if has_alloc_in_name(function) else MANY_CALLERS

@@ -29,6 +29,7 @@ _SCRIPTS = (
     "sizes.js",
     "calls.js",
     "flame.js",
+    "wrappers.js",
     "table.js",
     "explorer.js",
 )
@@ -63,7 +64,7 @@ def explored(
     """Return *diff*, a diff of a series if it has a history, for the page's script.
 
     *times* are those of the snapshots of a series, in *time_unit*; without them no history is drawn. Lines are named
-    with the wrappers of *like*, which a section of the page shows, so that both use the same names.
+    with the wrappers of *like*, a section of the page that shows the same as *shown*.
     """
     asked = Query(mine=query.mine, known=query.known, by="line")
     query = replace(asked, wrappers=rank(diff if like is None else like, asked).wrappers)
@@ -74,7 +75,9 @@ def explored(
         picture = stack(layers, times, names, time_unit)
         course = pack(zoomable_stack(layers, times, names, time_unit))
     large = large_paths(diff, asked if like is None else query)
-    return Explored(packed(large.diff, query, shown=shown), picture, course, _notice(large))
+    named = shown if like is not None else (0, 1) if len(diff.course) <= 2 else None
+    packing = packed(large.diff, query, shown=shown, named=named, has_all=not large.merged)
+    return Explored(packing, picture, course, _notice(large))
 
 
 def _notice(large: LargePaths) -> str:

@@ -12,8 +12,15 @@ from gdbmem.analysis.profiles.diff import may_be_many
 from gdbmem.analysis.profiles.grouping import KNOWN, LISTED, UNMATCHED, grouped
 from gdbmem.analysis.profiles.outermost import PathTree, smallest_tree
 from gdbmem.analysis.profiles.own_code import OWN
-from gdbmem.analysis.profiles.query import Query
+from gdbmem.analysis.profiles.query import Query, matches
 from gdbmem.analysis.profiles.sites import function_name, has_place_only
+from gdbmem.analysis.profiles.wrappers import (
+    allocator_frames,
+    has_alloc_in_name,
+    named_wrappers,
+    nameless_frames,
+    ranks_of,
+)
 from gdbmem.model.profiles.calltree import PRUNED, Frame, Frames
 from gdbmem.model.profiles.diff import Diff
 from gdbmem.report.naming import full_function
@@ -23,13 +30,21 @@ _LONGEST_NAME = 2000  # characters; foreign names may have 100,000
 _NOT_LISTED, _ACCEPTED = -1, -2  # in place of a site's frame
 
 
-def packed(diff: Diff, query: Query, *, shown: Optional[tuple[int, int]] = None) -> str:
+def packed(
+    diff: Diff,
+    query: Query,
+    *,
+    shown: Optional[tuple[int, int]] = None,
+    named: Optional[tuple[int, int]] = None,
+    has_all: bool = True,
+) -> str:
     """Return *diff* in the form of the page: base64 of gzip of the JSON that ``web/profile.js`` reads.
 
     A diff against nothing is one snapshot. *shown* are the numbers of the snapshots compared initially, with -1 as
-    the first for none; by default the first and the last, or the only one by itself.
+    the first for none; by default the first and the last, or the only one by itself. *named* are those whose wrappers
+    *query* has, if any. Unless *diff* *has_all* paths, these wrappers hold for any two snapshots.
     """
-    return pack(profile_data(diff, query, shown=shown))
+    return pack(profile_data(diff, query, shown=shown, named=named, has_all=has_all))
 
 
 def pack(document: Mapping[str, object]) -> str:
@@ -38,7 +53,14 @@ def pack(document: Mapping[str, object]) -> str:
     return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
 
 
-def profile_data(diff: Diff, query: Query, *, shown: Optional[tuple[int, int]] = None) -> dict[str, object]:
+def profile_data(
+    diff: Diff,
+    query: Query,
+    *,
+    shown: Optional[tuple[int, int]] = None,
+    named: Optional[tuple[int, int]] = None,
+    has_all: bool = True,
+) -> dict[str, object]:
     """Return *diff* as ``Written`` of ``web/profile.js``."""
     paths = grouped(diff, Query(mine=query.mine, known=query.known, wrappers=query.wrappers, by="line"))
     ends = list(paths.holders())
@@ -65,6 +87,28 @@ def profile_data(diff: Diff, query: Query, *, shown: Optional[tuple[int, int]] =
         "doubt": _doubt(diff, paths.walk.origin, paths.walk.most_hidden, ends, paths.unlisted_bytes),
         "hides": PRUNED in diff.frame,
         "hiding": _hiding(diff, ends, site) if diff.side_sites else None,
+        "naming": _naming(diff, query, named) if has_all and len(snapshots) > 1 else None,
+    }
+
+
+def _naming(diff: Diff, query: Query, named: Optional[tuple[int, int]]) -> dict[str, object]:
+    """Return the data for the wrappers, and with these the names, of any snapshot or two."""
+    frames = Frames.of(diff.frames)
+    functions: dict[Optional[str], int] = {None: -1}
+    for function in frames.functions:
+        functions.setdefault(function, len(functions) - 1)
+    mine = query.mine
+    return {
+        "rank": list(ranks_of(diff)),
+        "functions": [functions[function] for function in frames.functions],
+        "mine": [n for n, frame in enumerate(diff.frames) if matches(mine, frame)] if mine else [],
+        "allocators": sorted(allocator_frames(diff)),
+        "nameless": sorted(nameless_frames(frames)),
+        "wrappers": sorted(functions[function] for function in named_wrappers(diff)),
+        "named": sorted(
+            number for function, number in functions.items() if function and has_alloc_in_name(function)
+        ),
+        "known": named,
     }
 
 

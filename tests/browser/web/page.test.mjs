@@ -35,9 +35,9 @@ function written(more = {}) {
   };
 }
 const profile = columnsOf(written());
-const rows = (data, view, by) => rowsOf(data, view, by, makeCalls(data, view, { by: "line", inverted: !data.written.outermost_first, ownOnly: false }));
+const rows = (data, view, by) => rowsOf(data, view, by, makeCalls(data, view, { by: "line", inverted: !data.written.outermost_first, only: null }));
 const change = { before: 0, after: 1 };
-const whole = { by: "line", inverted: false, ownOnly: false };
+const whole = { by: "line", inverted: false, only: null };
 
 test("a profile is unpacked as it was written", async () => {
   const text = gzipSync(JSON.stringify(written())).toString("base64");
@@ -78,7 +78,7 @@ test("siblings lie side by side from the left, the largest first", () => {
 test("turned over, the allocation is outermost; with own code only, no frame of others is left", () => {
   const turned = makeCalls(profile, change, { ...whole, inverted: true });
   assert.equal(turned.names[turned.group[turned.order[0]]], "malloc");
-  const own = makeCalls(profile, change, { ...whole, ownOnly: true });
+  const own = makeCalls(profile, change, { ...whole, only: profile.written.frames.own });
   assert.ok(![...own.group.subarray(1, own.count)].some((group) => own.names[group] === "malloc"));
   assert.equal(own.weight[0], 250);
 });

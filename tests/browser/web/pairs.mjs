@@ -7,12 +7,13 @@ const { makeCalls } = await import(new URL("calls.js", web));
 const { rowsOf } = await import(new URL("table.js", web));
 
 const profile = columnsOf(JSON.parse(readFileSync(process.argv[2], "utf8")));
-const shape = { by: "line", inverted: !profile.written.outermost_first, ownOnly: false };
+const shape = { by: "line", inverted: !profile.written.outermost_first, only: null };
 const count = profile.written.snapshots.length;
 const found = [];
-for (let before = 0; before < count; before++) {
+for (let before = -1; before < count; before++) {
   for (let after = before + 1; after < count; after++) {
-    const rows = rowsOf(profile, { before, after }, "line", makeCalls(profile, { before, after }, shape));
+    const view = { before, after };
+    const rows = rowsOf(profile, view, "line", makeCalls(profile, view, shape));
     found.push({ before, after, rows: rows.map((row) => [row.after - row.before, row.before, row.after, row.bound]) });
   }
 }

@@ -9,7 +9,7 @@ import { bytesBefore, nameOf } from "./profile.js";
  * @typedef {object} Shape
  * @property {"line" | "function" | "library"} by what counts as one call
  * @property {boolean} inverted the allocation site is outermost
- * @property {boolean} ownOnly frames that are not the user's own are left out, as far as some are
+ * @property {ArrayLike<number> | null} only of each frame whether it is kept; null: all are
  */
 
 /**
@@ -131,7 +131,7 @@ export function makeCalls(profile, view, shape) {
   const before = bytesBefore(profile, view);
   const after = profile.written.snapshots[view.after].bytes;
   const rest = { names, example, before, after, isChange: view.before >= 0 };
-  if (shape.by === "line" && !shape.ownOnly && shape.inverted !== profile.written.outermost_first) {
+  if (shape.by === "line" && !shape.only && shape.inverted !== profile.written.outermost_first) {
     return laidOut(asWritten(profile, of), { ...rest, last: profile.ends });
   }
   return gathered(profile, shape, of, rest);
@@ -163,7 +163,6 @@ function asWritten(profile, of) {
  * @param {{names: string[], example: number[], before: ArrayLike<number>, after: ArrayLike<number>, isChange: boolean}} rest
  */
 function gathered(profile, shape, of, rest) {
-  const { own } = profile.written.frames;
   const { before, after } = rest;
   const growing = new Growing();
   const last = new Int32Array(profile.ends.length).fill(-1);
@@ -174,7 +173,7 @@ function gathered(profile, shape, of, rest) {
     route.length = 0;
     for (let node = profile.ends[path]; node > 0; node = profile.parent[node]) {
       const frame = profile.frame[node];
-      if (shape.ownOnly && frame >= 0 && !own[frame]) continue;
+      if (shape.only && frame >= 0 && !shape.only[frame]) continue;
       const group = frame < 0 ? 1 : of[frame];
       if (shape.by === "library" && route[route.length - 1] === group) continue;
       route.push(group);

@@ -5,6 +5,7 @@ import { FlameGraph } from "./flame.js";
 import { boundOf, doubtOf, framesOf, fullNameOf, isBounded, nameOf, placeOf, readProfile } from "./profile.js";
 import { formatChange, formatShare, formatSize } from "./sizes.js";
 import { csvOf, neighboursOf, rowsOf } from "./table.js";
+import { namesIn } from "./wrappers.js";
 
 /** @typedef {import("./profile.js").Columns} Columns */
 /** @typedef {import("./profile.js").View} View */
@@ -65,7 +66,7 @@ export class Explorer {
   constructor(profile) {
     this.profile = profile;
     /** @type {Shape} */
-    this.plainShape = { by: "line", inverted: !profile.written.outermost_first, ownOnly: false }; // as it is written
+    this.plainShape = { by: "line", inverted: !profile.written.outermost_first, only: null }; // as it is written
     const [before, after] = profile.written.shown;
     /** @type {View} */
     this.view = { before, after };
@@ -189,10 +190,10 @@ export class Explorer {
     const shape = {
       by: /** @type {Shape["by"]} */ (byId("by", HTMLSelectElement).value),
       inverted: byId("inverted", HTMLInputElement).checked,
-      ownOnly: byId("own", HTMLInputElement).checked,
+      only: byId("own", HTMLInputElement).checked ? namesIn(this.profile, this.view).own : null,
     };
-    const { by, inverted, ownOnly } = this.plainShape;
-    const isPlain = shape.by === by && shape.inverted === inverted && shape.ownOnly === ownOnly;
+    const { by, inverted } = this.plainShape;
+    const isPlain = shape.by === by && shape.inverted === inverted && !shape.only;
     this.calls = isPlain ? this.byLine : makeCalls(this.profile, this.view, shape);
     this.doubtful.clear();
     const rows = Math.min(this.calls.deepest + 1, 36);
@@ -221,7 +222,7 @@ export class Explorer {
   /** @param {number} group */
   isOwn(group) {
     const frame = this.calls.example[group];
-    return frame >= 0 && this.profile.written.frames.own[frame] === 1;
+    return frame >= 0 && namesIn(this.profile, this.view).own[frame] === 1;
   }
 
   /** @param {number} call */

@@ -18,6 +18,7 @@ import { unpacked } from "./unpacking.js";
  * @property {number[]} frame of each node; -1: the root, -2: places that are not listed
  * @property {number[]} ends how many nodes after the former one each path ends
  * @property {number[]} site of each path: the frame that its row is named by; -1: not listed, -2: known and accepted
+ * @property {import("./wrappers.js").Naming | null} [naming] of a series: what `site` and `own` of any other view follow from
  * @property {number[]} shown the numbers of View that are chosen at first
  * @property {{name: string, total: number, bytes: number[], blocks: number[] | null}[]} snapshots bytes of each path
  * @property {Doubt | null} doubt of the difference of the first and the last snapshot

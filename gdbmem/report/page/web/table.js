@@ -2,6 +2,7 @@
 
 import { changeThrough } from "./calls.js";
 import { boundOf, bytesBefore, doubtOf, framesOf, isBounded, namelessSite, nameOf, placeOf } from "./profile.js";
+import { namesIn } from "./wrappers.js";
 
 /** @typedef {import("./profile.js").Columns} Columns */
 /** @typedef {import("./profile.js").View} View */
@@ -51,7 +52,7 @@ function keyOf(profile, by) {
 export function rowsOf(profile, view, by, calls) {
   const before = bytesBefore(profile, view);
   const after = profile.written.snapshots[view.after].bytes;
-  const { site } = profile.written;
+  const { site } = namesIn(profile, view);
   const key = keyOf(profile, by);
   /** @type {Map<string | number, Row>} */
   const rows = new Map();
