@@ -36,7 +36,7 @@ from gdbmem.launch.whole_run import record_whole_runs
 from gdbmem.records import dataclass, field, replace
 from gdbmem.runs.run import Run, current_folder
 from gdbmem.setup.gdb_python import refuse_little_room
-from gdbmem.text import printable
+from gdbmem.text import plural, printable
 
 
 @dataclass(frozen=True)
@@ -212,8 +212,15 @@ def _write_order(run: Run, job: Job, command: Sequence[str]) -> None:
         launcher="gdbmem",
         began=_now(),
         versions={"gdbmem": __version__, "python": sys.version.split()[0]},
+        machine=_machine(),
         warnings=[{"slug": n.slug, "message": n.message} for n in job.notices()],
     )
+
+
+def _machine() -> str:
+    """Return the kernel, the architecture and the number of processors of this machine."""
+    found = os.uname()
+    return f"{found.sysname} {found.release} {found.machine}, {plural(os.cpu_count() or 1, 'processor')}"
 
 
 def gdb_environment(launch: Launch) -> dict[str, str]:

@@ -426,4 +426,6 @@ def _snapshot(profile: Profile, index: int, source: str, name: str) -> Snapshot:
 def _snapshot_of(profile: Profile, index: int, source: str, name: str) -> Snapshot:
     tree = profile.tree(index)
     assert tree is not None  # only snapshots with a tree get here
-    return Snapshot(source, name, profile.snapshots[index], tree, profile.unit)
+    return Snapshot(
+        source, name, profile.snapshots[index], tree, profile.unit, profile.source_format, profile.command
+    )

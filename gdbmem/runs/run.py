@@ -40,6 +40,7 @@ _KINDS = {
     "began": str,
     "ended": str,
     "versions": dict[str, str],
+    "machine": str,
     "warnings": list[dict[str, str]],
     "starts": list[dict[str, object]],
     "expectations": list[dict[str, object]],

@@ -104,6 +104,32 @@ def test_a_run_shows_its_course_its_snapshots_and_what_grew_between_them() -> No
     assert "/bin/decoder --fast" in found.text
 
 
+def test_how_it_was_measured_stands_on_the_page_of_a_file_of_a_pair_and_of_a_run() -> None:
+    Path("one.ms").write_text(massif(LOAD).replace("desc: ", "desc: --depth=7 ", 1))
+    found = " ".join(page("one.ms").text.split())
+    for words in (
+        "fileone.ms",
+        "--depth=7",
+        "exact heap bytes per call path",
+        "valgrind runs one at a time",
+    ):
+        assert words in found
+    Path("two.ms").write_text(massif([*LOAD, *LEAK]))
+    found = " ".join(page("one.ms", "two.ms").text.split())
+    assert "fileone.ms" in found and "filetwo.ms" in found and "valgrind runs one at a time" in found
+    write_run(("loaded", massif(LOAD)), ("reset", massif(LOAD)), engine="gperftools",
+              machine="Linux 6.1.0 x86_64, 2 processors", versions={"gdbmem": "0.1.0"},
+              starts=[{"argv": ["valgrind", "--threshold=0"]}])  # fmt: skip
+    found = " ".join(page("run").text.split())
+    for words in (
+        "Linux 6.1.0 x86_64, 2 processors",
+        "valgrind --threshold=0",
+        "version of gdbmem0.1.0",
+        "a program that brings its own allocator",
+    ):
+        assert words in found
+
+
 def test_a_verdict_of_a_recipe_is_on_the_page() -> None:
     write_run(
         ("loaded", massif(LOAD)), ("reset", massif(LOAD)),

@@ -46,7 +46,9 @@ def diff_series(snapshots: Sequence[Snapshot]) -> Diff:
     merged = _merge(trees, numbers, len(frames))
     columns = [merged.add(tree.bytes, side) for side, tree in enumerate(trees)]
     uncertain = _uncertainty(merged, frames, trees, columns)
-    sides = [Side(one.source, one.name, one.tree.bytes[0]) for one in snapshots]
+    sides = [
+        Side(one.source, one.name, one.tree.bytes[0], one.source_format, one.command) for one in snapshots
+    ]
     before_blocks, after_blocks = _blocks(merged, trees)
     diff = Diff(
         before_side=sides[0],

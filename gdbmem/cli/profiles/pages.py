@@ -27,6 +27,7 @@ from gdbmem.api.profiles import (
     series_tool,
 )
 from gdbmem.api.runs import kept_records
+from gdbmem.cli.page.measured import facts_of_diff, facts_of_profile, facts_of_run
 from gdbmem.errors import InputError, Notice
 from gdbmem.model.series.series import Mark
 from gdbmem.report.page.explorer import Explored, explored
@@ -89,6 +90,7 @@ def _page_of_difference(operands: Sequence[str], query: Query, options: ReadOpti
     found = diff(*operands, options=options)
     names = [found.before_side.name, found.after_side.name]
     page = Page(title=printable(" → ".join(names)), subtitle=printable("  ".join(operands)))
+    page.facts = facts_of_diff(found)
     page.sections.append(diff_section(f"from {names[0]} to {names[1]}", found, query))
     moments = range(1, len(operands) + 1) if len(operands) > 2 else ()
     page.explored = explored(found, query, times=moments, time_unit=COUNT)
@@ -99,6 +101,7 @@ def _page_of_difference(operands: Sequence[str], query: Query, options: ReadOpti
 def _page_of_profile(path: Path, selector: Optional[str], query: Query, options: ReadOptions) -> Page:
     profile = open_profile(path, options)
     page = Page(title=printable(Path(profile.source).name), subtitle=printable(profile.command))
+    page.facts = facts_of_profile(profile, None)
     difference = difference_in_file(profile)
     if difference is not None:
         page.sections.append(diff_section("what came and what went", difference, query))
@@ -112,6 +115,7 @@ def _page_of_profile(path: Path, selector: Optional[str], query: Query, options:
     said = profile.notices
     if selector is not None or profile.peak_tree_index is not None:
         loaded = load_from_profile(profile, selector or "peak")
+        page.facts = facts_of_profile(profile, loaded.snapshot.tree)
         growth = as_growth(loaded.snapshot)
         page.sections.append(diff_section(loaded.snapshot.name, growth, query, is_change=False))
         page.explored = _explored_file(profile, growth, query) if selector is None else None
@@ -175,7 +179,7 @@ def _page_of_run(run: Run, selector: Optional[str], query: Query, options: ReadO
     facts = run.facts
     words = [str(facts.get("program", "")), *map(str, facts.get("arguments") or [])]
     page = Page(title=printable(Path(words[0]).name or run.folder.name), subtitle=printable(" ".join(words)))
-    page.facts = _facts(run)
+    page.facts = facts_of_run(run)
     records = list(asked_for(run.snapshots))
     if selector is not None:
         records = [run.record(selector)]
@@ -207,22 +211,9 @@ def _add_history(page: Page, file: Path, query: Query, options: ReadOptions) -> 
     """Add the profile that the run's tool wrote at its end, if no snapshot was taken."""
     found = _page_of_profile(file, None, query, options)
     page.sections += found.sections
+    page.facts += found.facts
     page.explored = found.explored
     page.notices = found.notices
-
-
-def _facts(run: Run) -> list[tuple[str, str]]:
-    facts = run.facts
-    versions = facts.get("versions") or {}
-    rows = [
-        ("run", run.folder.name),
-        ("command", " ".join(map(str, facts.get("command") or []))),
-        ("engine", str(facts.get("engine") or "")),
-        ("began", str(facts.get("began") or "")),
-        ("ended", str(facts.get("ended") or "")),
-        *((str(name), str(version)) for name, version in versions.items()),
-    ]
-    return [(printable(name), printable(value)) for name, value in rows if value]
 
 
 def _expectations(run: Run) -> list[Section]:

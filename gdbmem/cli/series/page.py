@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gdbmem.api.series import Recording, compare_recordings, recorded, summary_of
 from gdbmem.api.series_pictures import picture_of
+from gdbmem.cli.page.measured import facts_of_series
 from gdbmem.model.series.series_summary import SeriesSummary
 from gdbmem.report.page.comparison_page import comparison_page
 from gdbmem.report.page.page import (
@@ -63,6 +64,7 @@ def recorded_page(recordings: Sequence[Recording], summaries: Sequence[SeriesSum
     for name, summary in zip(names, summaries):
         title = "Processes" if len(names) == 1 else f"Processes of {printable(name)}"
         page.sections.append(_processes(title, summary))
+    page.facts = [fact for summary in summaries for fact in facts_of_series(summary)]
     said = [printable(notice.message) for summary in summaries for notice in summary.notices]
     page.notices = list(dict.fromkeys(said))
     return page

@@ -65,6 +65,7 @@ class MassifProfile:
 
     source: str
     command: str
+    options: str  # massif's own, as its file begins; heaptrack's name where that wrote it
     time_unit: str  # "" where a cut took it
     unit: str
     notices: Sequence[Notice]
@@ -190,6 +191,7 @@ class _Index:
         return MassifProfile(
             source=self.source,
             command=_text(self.header.command),
+            options=_text(self.header.description),
             time_unit=_text(self.header.time_unit),
             unit=self._unit(),
             notices=tuple(self.notices),

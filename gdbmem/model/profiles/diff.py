@@ -20,6 +20,8 @@ class Side:
     source: str
     name: str
     total_bytes: int
+    source_format: str = ""
+    command: str = ""  # that was profiled
 
 
 @dataclass(frozen=True)

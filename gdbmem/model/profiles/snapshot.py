@@ -109,6 +109,8 @@ class Snapshot:
     totals: Totals
     tree: CallTree
     unit: str = HEAP_BYTES
+    source_format: str = ""
+    command: str = ""  # that was profiled
 
 
 def peak_index(snapshots: Sequence[Totals]) -> int:

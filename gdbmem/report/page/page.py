@@ -13,6 +13,7 @@ from datetime import datetime
 from importlib.resources import files
 from typing import TYPE_CHECKING, Optional, Union
 
+from gdbmem import __version__
 from gdbmem.analysis.profiles.outward import Outward, outward
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.ranking import Amount, Ranking, Row, paths_of_lines, rank
@@ -136,7 +137,7 @@ class Page:
 
     title: str
     subtitle: str = ""
-    facts: list[tuple[str, str]] = field(default_factory=list)
+    facts: list[tuple[str, str]] = field(default_factory=list)  # how it was measured
     sections: list[Section] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
     explored: Optional[Explored] = None  # the data for the script
@@ -192,7 +193,7 @@ def _filled(template: str, codes: Sequence[str], *, follows: bool = False, **con
         policy += "; connect-src 'self'"
     scripts = [markup(code) for code in codes]
     found = environment.get_template(template)
-    return found.render(policy=policy, style=markup(style), scripts=scripts, **content)
+    return found.render(policy=policy, style=markup(style), scripts=scripts, version=__version__, **content)
 
 
 def markup(text: str) -> Markup:
