@@ -258,9 +258,16 @@ PAGES_OF_ALL_KINDS = {
     "steps": [str(CAPTURES / "documents" / "steps.json")],
     "comparison": [str(CAPTURES / "documents" / "comparison.json")],
     "faults": [str(CAPTURES / "faults" / "alive.faults")],
+    "difference": [str(CAPTURES / "stacks" / name) for name in PAIRS[1]],
+    "pools": [str(CAPTURES / "documents" / "pools.json")],
+    "series": ["mprofile.dat"],
+    "course": ["series.ms"],
 }
 
-WITH_COLORS = ("graph", "steps")
+# Pixels that the letters of a page's pictures are high, of those that are shown.
+LETTERS = """[...document.querySelectorAll("svg text")].filter(text => text.checkVisibility() && text.textContent)
+    .map(text => parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a)"""
+WITH_COLORS = ("course", "steps")
 
 
 @pytest.mark.parametrize("kind", PAGES_OF_ALL_KINDS)
@@ -275,6 +282,9 @@ def test_a_page_has_no_serious_fault_for_people_who_do_not_see_it_and_fits_400_p
         *path(500, "keep (keep.cpp:3)", "main (m.cpp:9)"),
     ]
     Path("cut.ms").write_text(massif(lines))
+    Path("series.ms").write_text(massif(lines[:2], lines, lines[2:]))
+    samples = "".join(f"MEM {20 + at % 9 + at // 40 * 8}.5 {1.6e9 + at / 10:.4f}\n" for at in range(200))
+    Path("mprofile.dat").write_text(f"CMDLINE python app.py\n{samples}")
     with opened(browser, report(tmp_path, *PAGES_OF_ALL_KINDS[kind]), bypass_csp=True) as page:
         if page.page.locator(".opener").count():
             page.page.locator(".opener").first.click()
@@ -287,9 +297,13 @@ def test_a_page_has_no_serious_fault_for_people_who_do_not_see_it_and_fits_400_p
             page.page.emulate_media(color_scheme="dark" if rules == dark else "light")
             found = page.page.evaluate(f"axe.run({rules})")
             serious += [one for one in found["violations"] if one["impact"] in ("serious", "critical")]
-        assert [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in serious] == []
         page.page.set_viewport_size({"width": 400, "height": 800})
+        found = page.page.evaluate("axe.run({runOnly: ['scrollable-region-focusable']})")
+        serious += found["violations"]
+        assert [(one["id"], [node["html"][:200] for node in one["nodes"][:3]]) for one in serious] == []
         assert page.page.evaluate("document.documentElement.scrollWidth") <= 400
+        heights = page.page.evaluate(LETTERS)
+        assert not heights or min(heights) > 8, "letters in pictures can be read"
         assert page.complaints == []
 
 

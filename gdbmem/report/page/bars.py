@@ -77,6 +77,6 @@ def _key(name: str, color: str, number: int, top: int) -> str:
     text = printable(name)
     shown = text if len(text) <= _KEY_LETTERS else f"{text[: _KEY_LETTERS - 1]}…"
     return (
-        f'<rect x="{x:.0f}" y="{y + 2}" width="11" height="11" fill="{color}"/>'
-        f'<text x="{x + 17:.0f}" y="{y + 12}">{escape(shown)}</text>'
+        f'<g class="key"><rect x="{x:.0f}" y="{y + 2}" width="11" height="11" fill="{color}"/>'
+        f'<text x="{x + 17:.0f}" y="{y + 12}">{escape(shown)}</text></g>'
     )

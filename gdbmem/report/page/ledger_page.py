@@ -72,9 +72,9 @@ def ledger_growth_page(ledgers: Sequence[Ledger], names: Sequence[str]) -> Page:
     """Return the page of two or more ledgers: the change from the first to the last, then all of the last."""
     first, last = ledgers[0], ledgers[-1]
     page = Page(title=printable(f"{names[0]} → {names[-1]}"), facts=_facts(last))
-    rows = [
+    rows: list[Sequence[Cell]] = [
         (
-            key[0],
+            Keyed(key[0], _color(*key)),
             Number(format_delta(new - old), new - old),
             known_size(old),
             known_size(new),
@@ -161,7 +161,7 @@ def _parts(ledger: Ledger) -> list[BarPart]:
     """Return the entries by category: further arenas, and mappings of one kind, are one part each."""
     sums: dict[tuple[str, str], int] = {}
     for entry in ledger.entries:
-        key = _name(entry), _color(entry)
+        key = _name(entry), _color(*entry.key)
         sums[key] = sums.get(key, 0) + entry.resident_bytes
     return [BarPart(name, size, color) for (name, color), size in sums.items()]
 
@@ -171,17 +171,17 @@ def _name(entry: Entry) -> str:
     return f"{entry.category}, {entry.label}" if is_divided else entry.category
 
 
-def _color(entry: Entry) -> str:
-    if entry.label in _PARTS and entry.category.startswith("allocator."):
-        return _PARTS[entry.label]
-    return next((color for start, color in _COLORS if entry.category.startswith(start)), _OTHER)
+def _color(category: str, label: str) -> str:
+    if label in _PARTS and category.startswith("allocator."):
+        return _PARTS[label]
+    return next((color for start, color in _COLORS if category.startswith(start)), _OTHER)
 
 
 def _entries(ledger: Ledger) -> list[list[Cell]]:
     is_sound = doubt_of(ledger, DAMAGES) is None
     rows = [
         (
-            Keyed(entry.category, _color(entry)),
+            Keyed(entry.category, _color(*entry.key)),
             known_size(entry.resident_bytes),
             _share(entry.resident_bytes, ledger.rss_bytes),
             what_holds(entry, is_sound=is_sound),
