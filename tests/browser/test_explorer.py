@@ -229,6 +229,8 @@ def test_without_javascript_the_answer_the_pictures_and_the_table_are_there(
         text = page.text()
         assert "heap holds" in text and "Explore" not in text
         assert page.page.locator("svg.icicle rect").count() > 10
+        assert page.page.locator("svg.stack path.curve").nth(3).is_visible(), "the largest lines over time"
+        assert page.page.locator("#choosing").is_hidden(), "there is no script to choose with"
         assert page.page.locator("details.row").count() > 5
 
 

@@ -74,7 +74,6 @@ def facts_of_series(summary: SeriesSummary) -> list[tuple[str, str]]:
     facts = summary.facts
     began = datetime.fromtimestamp(facts.began).astimezone() if facts.began > 0 else None
     every = format_duration(facts.interval_seconds) if facts.interval_seconds else ""
-    threads = "each start was reported by the kernel" if facts.exact_threads else "at least so many started"
     limit = facts.limit_bytes
     return _known(
         [
@@ -84,11 +83,10 @@ def facts_of_series(summary: SeriesSummary) -> list[tuple[str, str]]:
             ("interval", every),
             ("PSS", f"read {summary.reads_of_pss:,} times" if summary.reads_of_pss else "never read"),
             ("limit", f"{format_size(limit)}, of {facts.limit_of}" if limit is not None else ""),
-            ("threads", threads),
+            ("threads", "the kernel reported each start" if facts.exact_threads else ""),
             (
                 "can't see",
-                "memory that came and went between two samples, but for the peak that the kernel keeps of"
-                " each process",
+                "what came and went between two samples: of that at most the kernel's own peak is known",
             ),
         ]
     )

@@ -81,6 +81,7 @@ test("times on the axis are round, in each unit, and no two read alike", () => {
   assert.deepEqual(texts(timeTicks({ low: 0, high: 300 }, "s")), ["0", "1 min", "2 min", "3 min", "4 min", "5 min"]);
   assert.deepEqual(texts(timeTicks({ low: 61.2, high: 61.7 }, "s")), ["1 min 1.2 s", "1 min 1.3 s", "1 min 1.4 s", "1 min 1.5 s", "1 min 1.6 s", "1 min 1.7 s"]);
   assert.deepEqual(texts(timeTicks({ low: 0, high: 200 * 3600 }, "s")).at(-1), "192 h");
+  assert.equal(timeTicks({ low: 0, high: 25e6 }, "i")[0].text, "0 instructions");
   for (const unit of ["s", "ms", "i", "B", "#"]) {
     for (const [low, high] of [[0, 31.4e6], [5.6e6, 5.60001e6], [3, 4], [0, 12]]) {
       const ticks = timeTicks({ low, high }, unit);

@@ -455,6 +455,7 @@ export async function start() {
     if (typeof DecompressionStream === "undefined") throw new Error("this browser can't unpack it; what stands below needs no script");
     const explorer = new Explorer(await readProfile(held.textContent || ""));
     byId("exploring", HTMLElement).hidden = false;
+    document.getElementById("choosing")?.removeAttribute("hidden");
     document.body.classList.add("explored");
     explorer.graph.draw();
   } catch (error) {

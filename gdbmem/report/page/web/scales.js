@@ -233,7 +233,7 @@ function decimalStep(least) {
 function multiples(low, high, step) {
   const found = [];
   const slack = 1e-6 * step;
-  for (let number = Math.ceil((low - slack) / step); number * step <= high + slack; number++) found.push(number * step);
+  for (let number = Math.ceil((low - slack) / step); number * step <= high + slack; number++) found.push(number * step || 0); // never -0
   return found;
 }
 
