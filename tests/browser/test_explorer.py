@@ -269,6 +269,12 @@ PAGES_OF_ALL_KINDS = {
 # Pixels that the letters of a page's pictures are high, of those that are shown.
 LETTERS = """[...document.querySelectorAll("svg text")].filter(text => text.checkVisibility() && text.textContent)
     .map(text => parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a)"""
+# Sizes without their exact value, but for axes, prose and what stands as in a terminal.
+WITHOUT_VALUES = """[...document.querySelectorAll("body *")].filter(one =>
+    [...one.childNodes].some(part => part.nodeType === 3 && /\\d (B|[KMGT]iB)\\b/.test(part.data))
+    && !one.closest("[data-value], .levels, .times, .timeline, text[text-anchor=end], text[font-weight=bold]")
+    && !one.closest("script, p:not(.row p), li, pre[tabindex], .facts, td:last-child"))
+    .map(one => one.outerHTML.slice(0, 200))"""
 WITH_COLORS = ("course", "steps")
 
 
@@ -299,6 +305,7 @@ def test_a_page_has_no_serious_fault_for_people_who_do_not_see_it_and_fits_400_p
             page.page.emulate_media(color_scheme="dark" if rules == dark else "light")
             found = page.page.evaluate(f"axe.run({rules})")
             serious += [one for one in found["violations"] if one["impact"] in ("serious", "critical")]
+        assert page.page.evaluate(WITHOUT_VALUES) == []
         page.page.set_viewport_size({"width": 400, "height": 800})
         found = page.page.evaluate("axe.run({runOnly: ['scrollable-region-focusable']})")
         serious += found["violations"]

@@ -42,19 +42,27 @@ class Values(HTMLParser):
         self.tags: Counter[str] = Counter()
         self.values: list[float] = []
         self.bars: list[list[int]] = []
+        self.drawn: list[int] = []  # of other pictures
+        self.picture = ""
         self.text = ""
         self.feed(html)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags[tag] += 1
         held = dict(attrs)
-        if tag == "svg" and held.get("class") == "bars":
-            self.bars.append([])
+        if tag == "svg":
+            self.picture = held.get("class") or "another"
+            self.bars += [[]] * (self.picture == "bars")
         value = held.get("data-value")
-        if value is not None and tag == "rect":
-            self.bars[-1].append(int(value))
+        if value is not None and self.picture not in ("", "bars"):
+            self.drawn.append(int(value))
+        elif value is not None and tag == "rect":
+            self.bars[-1] = [*self.bars[-1], int(value)]
         elif value is not None:
             self.values.append(float(value))
+
+    def handle_endtag(self, tag: str) -> None:
+        self.picture = "" if tag == "svg" else self.picture
 
     def handle_data(self, data: str) -> None:
         self.text += data
@@ -251,6 +259,9 @@ def test_the_page_of_a_pool_draws_the_refused_request_beside_each_chunk(name: st
         decision = answer_failed(pool)
         assert headline(pool, decision) in made.text
         assert ("the request of" in made.text) == (pool.asked_bytes is not None)
+        sums = {pool.pool_bytes, pool.in_use_bytes, pool.free_bytes, pool.largest_free_bytes}
+        assert sums <= set(made.values)
+        assert {region.size_bytes for region in pool.regions} <= set(made.drawn)
     if len(pools) == 1:  # each chunk is large enough to be seen, or several are one part
         assert made.tags["rect"] >= sum(region.count > 0 for region in pools[0].regions)
 

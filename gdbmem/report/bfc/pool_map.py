@@ -81,11 +81,13 @@ def _allocator(allocator: Allocator, decision: Optional[Decision], parts: list[s
     if decision is not None:
         width = max(1.0, decision.rounded_bytes * scale)
         label = f"the request of {format_size(decision.request_bytes)}"
-        parts.append(_rect(0, top, width, _REQUEST, label) + _text(4, top + 15, label, fill="#fff"))
+        asked = decision.request_bytes
+        parts.append(_rect(0, top, width, _REQUEST, label, asked))
+        parts.append(_text(4, top + 15, label, fill="#fff", value=asked))
         top += _ROW + 8
     in_the_way = frozenset(decision.obstacle.in_use if decision is not None and decision.obstacle else ())
     for region in sorted(regions, key=lambda region: region.address):
-        parts.append(_text(0, top + 12, _caption(region), size=11))
+        parts.append(_text(0, top + 12, _caption(region), size=11, value=region.size_bytes))
         top += 16
         parts.extend(_chunks(allocator, region, scale, top, in_the_way))
         top += _GAP + 6
@@ -107,7 +109,8 @@ def _chunks(
     """Yield the rectangles of *region*; adjacent ones that are too small to see are joined."""
     chunks = allocator.chunks
     if not region.count:
-        yield _rect(0, top, region.size_bytes * scale, "#dddddd", "its chunks are not known")
+        width = region.size_bytes * scale
+        yield _rect(0, top, width, "#dddddd", "its chunks are not known", region.size_bytes)
         return
     held: list[int] = []
     begin = at = 0.0
@@ -119,7 +122,8 @@ def _chunks(
         at += width
         if width >= _FINEST or index in in_the_way:
             color = _IN_THE_WAY if index in in_the_way else _COLORS[chunks.state[index]]
-            yield _rect(begin, top, max(width, _FINEST), color, _title(allocator, index))
+            width = max(width, _FINEST)
+            yield _rect(begin, top, width, color, _title(allocator, index), chunks.size[index])
             begin = at
         else:
             held.append(index)
@@ -130,8 +134,9 @@ def _chunks(
 def _several(allocator: Allocator, held: Sequence[int], begin: float, end: float, top: int) -> str:
     states = {allocator.chunks.state[index] for index in held}
     color = _COLORS[states.pop()] if len(states) == 1 else _MIXED
-    size = format_size(sum(allocator.chunks.size[index] for index in held))
-    return _rect(begin, top, max(end - begin, _FINEST), color, f"{plural(len(held), 'chunk')}, {size}")
+    size = sum(allocator.chunks.size[index] for index in held)
+    title = f"{plural(len(held), 'chunk')}, {format_size(size)}"
+    return _rect(begin, top, max(end - begin, _FINEST), color, title, size)
 
 
 def _title(allocator: Allocator, index: int) -> str:
@@ -143,17 +148,26 @@ def _title(allocator: Allocator, index: int) -> str:
     return ", ".join(parts)
 
 
-def _rect(x: float, y: float, width: float, color: str, title: str) -> str:
+def _rect(x: float, y: float, width: float, color: str, title: str, value: int) -> str:
     line = ' stroke="#fff" stroke-width="0.5"' if width > 3 else ""
     place = f'x="{x:.2f}" y="{y}" width="{width:.2f}" height="{_ROW}"'
-    return f'<rect {place} fill="{color}"{line}><title>{escape(title)}</title></rect>'
+    return f'<rect {place} fill="{color}"{line} data-value="{value}"><title>{escape(title)}</title></rect>'
 
 
 def _text(
-    x: float, y: float, words: str, *, weight: str = "normal", fill: str = "#222", size: int = 12
+    x: float,
+    y: float,
+    words: str,
+    *,
+    weight: str = "normal",
+    fill: str = "#222",
+    size: int = 12,
+    value: Optional[int] = None,
 ) -> str:
-    bold = ' font-weight="bold"' if weight == "bold" else ""
-    return f'<text x="{x}" y="{y}" fill="{fill}" font-size="{size}"{bold}>{escape(words)}</text>'
+    more = ' font-weight="bold"' if weight == "bold" else ""
+    if value is not None:
+        more += f' data-value="{value}"'
+    return f'<text x="{x}" y="{y}" fill="{fill}" font-size="{size}"{more}>{escape(words)}</text>'
 
 
 def _broken(words: str) -> Sequence[str]:

@@ -86,6 +86,7 @@ def ledger_growth_page(ledgers: Sequence[Ledger], names: Sequence[str]) -> Page:
         Section(
             "What changed",
             sentence=growth_sentence(first, last, (names[0], names[-1])),
+            value=last.rss_bytes - first.rss_bytes,
             picture=_bars(ledgers, names),
             header=("entry", "change", "before", "after", "what"),
             table=printable_rows(rows),
@@ -105,6 +106,7 @@ def ledger_sections(
         Section(
             printable(title),
             sentence=answer_ledger(ledger),
+            value=ledger.rss_bytes,
             rules=[printable(one) for one in beside(ledger)],
             picture=_bars([ledger], [ledger.program]),
             header=("entry", _noun(ledger), "of all", "what"),
@@ -201,7 +203,7 @@ def _remedies(ledger: Ledger) -> Section:
     rows = [
         (
             remedy.setting,
-            gain_text(remedy) if remedy.predicted_bytes is None else Number(gain_text(remedy), remedy.predicted_bytes),
+            Number(gain_text(remedy), remedy.high_bytes if remedy.predicted_bytes is None else remedy.predicted_bytes),
             remedy.cost,
         )
         for remedy in ledger.remedies

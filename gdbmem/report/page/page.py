@@ -83,7 +83,7 @@ class PageLine:
     paths: Sequence[
         tuple[Number, Sequence[str]]
     ]  # the largest, each with its bytes; from the allocation outward
-    more: str  # the sum of the others
+    more: Optional[tuple[str, Number]]  # the number of the others, and their sum
     trend: str = ""  # of a series: a word
     spark: Optional[Markup] = None  # of a series: its history
 
@@ -118,6 +118,7 @@ class Section:
 
     title: str
     sentence: str = ""
+    value: Optional[int] = None  # exact bytes of what the sentence is about: a size, or a change
     lines: Sequence[PageLine] = ()
     is_change: bool = True
     others: Sequence[tuple[Number, str]] = ()  # amounts in no line, and the total
@@ -241,6 +242,7 @@ def diff_section(title: str, diff: Diff, query: Query, *, is_change: bool = True
     return Section(
         title=printable(title),
         sentence=sentence,
+        value=ranking.total.delta_bytes,
         lines=_lines(ranking, paths, sources, is_change=is_change),
         is_change=is_change,
         others=_others(ranking, is_change=is_change),
@@ -310,9 +312,9 @@ def _line(
         function="" if site is None or has_place_only(site) else function_name(site, room=_NAME_WIDTH),
         excerpt=None if site is None or sources is None else sources.excerpt(site.file, site.line),
         paths=[(_size(path.amount.delta_bytes, is_change=is_change), _frames(path)) for path in paths[0]],
-        more=f"and {paths[1].paths:,} more, {_size(paths[1].delta_bytes, is_change=is_change).text}"
+        more=(f"and {paths[1].paths:,} more", _size(paths[1].delta_bytes, is_change=is_change))
         if paths[1].paths
-        else "",
+        else None,
         trend=trend_word(amount.trend.kind) if amount.course else "",
         spark=markup(spark(amount.course)) if amount.course else None,
     )

@@ -79,7 +79,7 @@ def _box(call: Outward, row: int, x: float, width: float, *, is_change: bool) ->
     label = "" if width < _LABEL_LEAST or room < 4 else name if len(name) <= room else f"{name[: room - 1]}…"
     text = f'<text x="{x + 3:.1f}" y="{row * _ROW + 13}">{escape(label)}</text>' if label else ""
     return (
-        f"<g><title>{escape(f'{name}: {amount}')}</title>"
+        f'<g data-value="{call.delta_bytes}"><title>{escape(f"{name}: {amount}")}</title>'
         f'<rect x="{x:.1f}" y="{row * _ROW}" width="{max(width - 0.6, 0.4):.1f}" height="{_ROW - 1}" '
         f'fill="{_fill(call, name, is_change=is_change)}"/>{text}</g>'
     )
@@ -200,7 +200,7 @@ def _picks(
 ) -> list[str]:
     edges = [x[0] - 6, *((a + b) / 2 for a, b in zip(x, x[1:])), x[-1] + 6]
     return [
-        f'<g class="pick" data-snapshot="{number}" tabindex="0" role="button" '
+        f'<g class="pick" data-snapshot="{number}" data-value="{size}" tabindex="0" role="button" '
         f'aria-label="{escape(printable(name))}, {format_size(size)}">'
         f"<title>{escape(f'{printable(name)}: {format_size(size)} at {_moment(t, time_unit)}')}</title>"
         f'<rect x="{edges[number]:.1f}" y="{_TOP}" width="{max(edges[number + 1] - edges[number], 1):.1f}" '

@@ -12,7 +12,7 @@ from gdbmem.model.bfc.pools import Allocator, Decision
 from gdbmem.report.bfc.bfc_text import PoolView, print_pool
 from gdbmem.report.bfc.pool_map import render_pools
 from gdbmem.report.console import make_console
-from gdbmem.report.page.page import Page, Section, markup
+from gdbmem.report.page.page import Cell, Number, Page, Section, known_size, markup, printable_rows
 from gdbmem.text import printable
 
 _MOST_POOLS = 50
@@ -45,5 +45,24 @@ def _section(allocator: Allocator, decision: Optional[Decision]) -> Section:
         printable(allocator.name) or "allocator without a name",
         sentence=printable(headline(allocator, decision)),
         picture=markup(render_pools([allocator], [decision], ".svg")),
+        header=("of the pool", "bytes", "chunks", ""),
+        table=printable_rows(_sums(allocator)),
         text=shown.getvalue(),
     )
+
+
+def _sums(allocator: Allocator) -> list[Sequence[Cell]]:
+    """Return the sums of *allocator*; of one with missing chunks, what it counted itself."""
+    if not allocator.is_complete:
+        counted = allocator.counters
+        return [
+            (name, known_size(size), "", "")
+            for name, size in (("all", counted.pool_bytes), ("in use", counted.in_use_bytes))
+        ]
+    in_use, free = allocator.in_use_count, allocator.free_count
+    return [
+        ("all", known_size(allocator.pool_bytes), Number(f"{in_use + free:,}", in_use + free), ""),
+        ("in use", known_size(allocator.in_use_bytes), Number(f"{in_use:,}", in_use), ""),
+        ("free", known_size(allocator.free_bytes), Number(f"{free:,}", free), ""),
+        ("largest free", known_size(allocator.largest_free_bytes), "", ""),
+    ]

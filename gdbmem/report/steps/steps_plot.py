@@ -115,14 +115,16 @@ def _marks(steps: Sequence[Step], course: Sequence[int], x: _Scale, y: _Scale) -
         at = [n for n, step in enumerate(steps, 1) if step.key == (one.file, one.line) and step.delta_bytes]
         name = place(steps[at[0] - 1]) if at else "?"
         for n in at[:: max(len(at) // 500, 1)]:
-            title = escape(f"{name}: {format_delta(steps[n - 1].delta_bytes or 0)}")
+            delta = steps[n - 1].delta_bytes or 0
+            title = escape(f"{name}: {format_delta(delta)}")
             parts.append(
-                f'<circle cx="{x(n):.1f}" cy="{y(course[n]):.1f}" r="3" fill="{colour}"><title>{title}</title></circle>'
+                f'<circle cx="{x(n):.1f}" cy="{y(course[n]):.1f}" r="3" fill="{colour}"'
+                f' data-value="{delta}"><title>{title}</title></circle>'
             )
         row = _HEIGHT + 42 + 14 * rank
         text = escape(f"{name}  {format_delta(one.delta_bytes)} in {plural(one.hits, 'step')}")
         parts.append(f'<circle cx="{_LEFT}" cy="{row - 4}" r="4" fill="{colour}"/>')
-        parts.append(f'<text x="{_LEFT + 10}" y="{row}">{text}</text>')
+        parts.append(f'<text x="{_LEFT + 10}" y="{row}" data-value="{one.delta_bytes}">{text}</text>')
     return parts
 
 

@@ -84,6 +84,7 @@ export class Explorer {
       isOwn: (group) => this.isOwn(group),
       isDoubtful: (call) => this.isDoubtful(call),
       describe: (call) => this.describe(call),
+      bytesOf: (call) => this.calls.after[call] - this.calls.before[call],
       picked: (call) => this.showRoute(call),
     });
     this.fillChoices();
@@ -96,7 +97,11 @@ export class Explorer {
     for (const id of ["before", "after"]) {
       const choice = byId(id, HTMLSelectElement);
       if (id === "before") choice.append(new Option("nothing", "-1"));
-      snapshots.forEach((one, number) => choice.append(new Option(`${one.name}, ${formatSize(one.total)}`, String(number))));
+      snapshots.forEach((one, number) => {
+        const option = new Option(`${one.name}, ${formatSize(one.total)}`, String(number));
+        option.dataset.value = String(one.total);
+        choice.append(option);
+      });
     }
     byId("sides", HTMLElement).hidden = snapshots.length < 2;
   }
@@ -409,7 +414,7 @@ export class Explorer {
     });
     if (paths.length > most) {
       const rest = paths.slice(most).reduce((sum, path) => sum + change(path), 0);
-      const button = element("button", `and ${paths.length - most} more paths, ${this.size(rest)}`);
+      const button = element("button", `and ${paths.length - most} more paths, ${this.size(rest)}`, { value: rest });
       button.addEventListener("click", () => button.parentElement?.replaceChildren(...this.pathsOf(row, most * 10), ...this.around(row)));
       parts.push(/** @type {HTMLDivElement} */ (button));
     }
@@ -420,9 +425,11 @@ export class Explorer {
   around(row) {
     const sides = neighboursOf(this.profile, this.view, this.grouping, row);
     return ["called by", "calls"].flatMap((title, number) => {
-      const lines = sides[number].slice(0, PATHS).map(([frame, bytes]) => `${this.size(bytes).padStart(12)}  ${nameOf(this.profile, frame)}`);
+      const lines = sides[number].slice(0, PATHS).flatMap(([frame, bytes]) => [element("span", this.size(bytes).padStart(12), { value: bytes }), `  ${nameOf(this.profile, frame)}\n`]);
       if (sides[number].length > PATHS) lines.push(`and ${sides[number].length - PATHS} more`);
-      return lines.length ? [element("p", title, { kind: "dim" }), element("pre", lines.join("\n"))] : [];
+      const shown = document.createElement("pre");
+      shown.append(...lines);
+      return lines.length ? [element("p", title, { kind: "dim" }), shown] : [];
     });
   }
 

@@ -20,6 +20,7 @@ const OTHERS = ["#c5cfdb", "#b9c6d4", "#cfd8e2", "#c0cbd7", "#b4c2d1"];
  * @property {(group: number) => boolean} isOwn the user's own code
  * @property {(call: number) => boolean} isDoubtful its change may be none
  * @property {(call: number) => string[]} describe lines of text
+ * @property {(call: number) => number} bytesOf exact
  * @property {(call: number) => void} picked a call was zoomed to
  */
 
@@ -335,6 +336,7 @@ export class FlameGraph {
         return part;
       }),
     );
+    this.tip.dataset.value = String(this.host.bytesOf(call));
     this.tip.hidden = false;
     const left = Math.min(event.clientX + 14, window.innerWidth - this.tip.offsetWidth - 8);
     const below = event.clientY + 18;
