@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any, Optional
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from benchmarks.massif_files import write_wide
 from benchmarks.racing import Row
 from gdbmem.report.page.explorer import Explored
 from gdbmem.report.page.page import Page as Report
@@ -57,7 +59,8 @@ def race() -> Sequence[Row]:
             executable_path=shutil.which("chromium"),
             args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"],
         )
-        rows = [row for size, limit in SIZES for row in _rows(browser, Path(name), size, limit)]
+        rows = _writing(Path(name))
+        rows += [row for size, limit in SIZES for row in _rows(browser, Path(name), size, limit)]
         browser.close()
         return rows
 
@@ -80,10 +83,40 @@ def _rows(browser: Browser, here: Path, size: int, limit_seconds: float) -> list
     return rows
 
 
+def _writing(here: Path) -> list[Row]:
+    """Return the CPU seconds in which the pages of two files are made."""
+    massif, stacks = here / "wide.massif", here / "stacks.folded"
+    nodes = write_wide(massif, trees=1, nodes=SIZES[0][0])
+    stacks.write_bytes(_tree(SIZES[0][0], "asFolded"))
+    seconds, megabytes = _written(massif)
+    label = f"massif file of {nodes:,} nodes, read and written, CPU; {megabytes:.2f} MB"
+    rows = [Row(label, seconds, 0.0, "at most 1 s", at_most=1.0, value=seconds)]
+    seconds, megabytes = _written(stacks)
+    label = f"the tree of {SIZES[0][0]:,} calls as folded stacks, read and written, CPU; {megabytes:.2f} MB"
+    return [*rows, Row(label, seconds, 0.0)]
+
+
+def _written(file: Path) -> tuple[float, float]:
+    """Return the CPU seconds in which the page of *file* is made, and its megabytes."""
+    page = file.with_suffix(".html")
+    words = [sys.executable, "-m", "gdbmem.cli.main", "report", str(file), "-o", str(page), "--force"]
+    taken = []
+    for _ in range(ROUNDS):
+        before = os.times()
+        subprocess.run(words, check=True, capture_output=True)
+        after = os.times()
+        taken.append(sum(after[2:4]) - sum(before[2:4]))
+    return statistics.median(taken), page.stat().st_size / 1e6
+
+
+def _tree(size: int, form: str) -> bytes:
+    made = f"require({json.dumps(str(_TREES))}).{form}({size})"
+    code = f"const made = {made}; console.log(typeof made === 'string' ? made : JSON.stringify(made))"
+    return subprocess.run(["node", "-e", code], capture_output=True, check=True).stdout
+
+
 def _page(size: int) -> str:
-    code = f"console.log(JSON.stringify(require({json.dumps(str(_TREES))}).asProfile({size})))"
-    text = subprocess.run(["node", "-e", code], capture_output=True, check=True).stdout
-    packed = base64.b64encode(gzip.compress(text, 6)).decode()
+    packed = base64.b64encode(gzip.compress(_tree(size, "asProfile"), 6)).decode()
     return render(Report("a tree", explored=Explored(packed)))
 
 

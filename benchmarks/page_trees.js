@@ -48,4 +48,11 @@ function asNested(n, key) {
   }
   return nodes;
 }
-if (typeof module !== "undefined") module.exports = { asProfile };
+// As folded stacks.
+function asFolded(n) {
+  const { parent, own, frame, name } = makeTree(n);
+  const texts = new Array(n).fill("");
+  for (let call = 1; call < n; call++) texts[call] = texts[parent[call]] + ";" + name(frame(call));
+  return [...own.keys()].filter((call) => own[call]).map((call) => `${texts[call].slice(1) || "all"} ${own[call]}`).join("\n");
+}
+if (typeof module !== "undefined") module.exports = { asProfile, asFolded };

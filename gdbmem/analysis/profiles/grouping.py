@@ -12,7 +12,7 @@ from typing import Optional
 
 from gdbmem.analysis.profiles.amounts import Amount, Row
 from gdbmem.analysis.profiles.own_code import INSTALLED, WRAPPER
-from gdbmem.analysis.profiles.paths import FOCUSED, IGNORED, KNOWN_PATH, walk
+from gdbmem.analysis.profiles.paths import FOCUSED, IGNORED, KNOWN_PATH, own_query, walk
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.trend import TRENDS
 from gdbmem.model.profiles.calltree import PRUNED, Frame, Frames
@@ -24,6 +24,7 @@ FIRST = LISTED  # group that is listed
 
 def grouped(diff: Diff, query: Query) -> GroupedPaths:
     """Return the paths of *diff* grouped according to *query*, cached because the answer and the rows share them."""
+    query = own_query(diff, query)
     key = ("paths", query.by, *query.of_walk)
     found = diff.memo.get(key)
     if found is None:

@@ -13,7 +13,7 @@ from gdbmem.analysis.profiles.query import Query, matches
 from gdbmem.analysis.profiles.wrappers import find_wrappers, ranks_of
 from gdbmem.model.profiles.calltree import PRUNED, SIZE_CLASS, Frame, Frames
 from gdbmem.model.profiles.diff import Diff
-from gdbmem.records import dataclass
+from gdbmem.records import dataclass, replace
 
 FOCUSED, IGNORED, KNOWN_PATH = 1, 2, 4
 _UNSEEN = -2
@@ -58,9 +58,19 @@ class Walk:
         return {}
 
 
+def own_query(diff: Diff, query: Query) -> Query:
+    """Return *query* without its wrappers if they are those that were found in *diff* itself; what is cached fits."""
+    if query.wrappers is not None:
+        plain = replace(query, wrappers=None)
+        found = diff.memo.get(plain.of_walk)
+        if isinstance(found, Walk) and found.wrappers == query.wrappers:
+            return plain
+    return query
+
+
 def walk(diff: Diff, query: Query) -> Walk:
     """Return the Walk of *diff* for *query*, cached for all groupings."""
-    key = query.of_walk
+    key = own_query(diff, query).of_walk
     found = diff.memo.get(key)
     if found is None:
         found = diff.memo[key] = _walk(diff, query)
