@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +14,11 @@ import pytest
 
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.api.profiles import ReadOptions
+from gdbmem.cli.commands.serve import _served_by
 from gdbmem.cli.main import main
 from gdbmem.cli.profiles.pages import make_page
 from gdbmem.cli.profiles.server import Served, Server, stamp_of
+from gdbmem.runs.run import Run
 from tests.unit.massif_texts import massif, path
 
 LEAK = path(5000, "remember (decoder.cpp:120)", "main (main.cpp:9)")
@@ -122,6 +125,23 @@ def test_what_can_not_be_served_is_refused_at_once(
 ) -> None:
     assert main(["serve", *words]) in (1, 2)
     assert capsys.readouterr().err.startswith("gdbmem: ")
+
+
+def test_a_folder_stands_for_its_runs_those_too_that_come_later_and_one_that_goes_is_no_failure(
+    tmp_path: Path,
+) -> None:
+    def names(operand: Path) -> list[str]:
+        return [one.name for one in _served_by(str(operand), Query(), ReadOptions())]
+
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    assert names(folder) == []
+    for name in ("b", "a"):
+        Run.create("decoder", parent=folder, pid=1, folder=folder / name).update(program="/bin/decoder")
+    assert names(folder) == ["a", "b"]
+    assert names(folder / "a") == ["a"]
+    shutil.rmtree(folder / "a")
+    assert names(folder) == ["b"] and names(folder / "a") == []
 
 
 def test_a_port_that_is_taken_is_a_sentence(profile: Path, capsys: pytest.CaptureFixture[str]) -> None:

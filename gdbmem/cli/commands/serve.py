@@ -2,10 +2,12 @@
 
 gdbmem serve                                every run in the current folder
 gdbmem serve gdbmem.decoder.4711 old.heap   these
+gdbmem serve ~/runs                         every run in that folder, later ones too
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import webbrowser
 from collections.abc import Sequence
@@ -25,12 +27,12 @@ from gdbmem.text import printable
 
 def add_arguments(parser: ArgumentParser) -> None:
     """Declare what `gdbmem serve` takes."""
-    parser.usage = "gdbmem serve [OPTIONS] [RUN …]"
+    parser.usage = "gdbmem serve [OPTIONS] [RUN|FOLDER …]"
     parser.add_argument(
         "operands",
         metavar="RUN",
         nargs="*",
-        help="runs and profiles (default: the runs in the current folder)",
+        help="runs, profiles, and folders of runs (default: the current folder)",
     )
     parser.add_argument(
         "--port",
@@ -47,16 +49,17 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Serve until Ctrl-C."""
     arguments = parser.parse_args(argv)
-    for operand in arguments.operands:
-        find_operand(operand)
+    operands = arguments.operands or [str(current_folder())]
+    for operand in operands:
+        if not _holds_runs(operand):
+            find_operand(operand)
     query = Query(
         source_roots=source_roots(), mine=compile_regex(arguments.mine, "--mine"), embed_source=True
     )
     options = read_options_from(arguments)
 
     def served() -> list[Served]:
-        names = arguments.operands or _runs_here()
-        return [_served(name, query, options) for name in names]
+        return [one for operand in operands for one in _served_by(operand, query, options)]
 
     try:
         server = Server(served, arguments.port)
@@ -79,9 +82,18 @@ def _read_port(text: str) -> int:
     return int(text)
 
 
-def _runs_here() -> list[str]:
-    folders = sorted(path for path in current_folder().iterdir() if path.is_dir() and is_run(path))
-    return [str(folder) for folder in folders]
+def _holds_runs(operand: str) -> bool:
+    return Path(operand).is_dir() and not is_run(Path(operand))
+
+
+def _served_by(operand: str, query: Query, options: ReadOptions) -> list[Served]:
+    """Return what *operand* stands for now: itself, or the runs in that folder; nothing if it has been deleted."""
+    with contextlib.suppress(InputError, OSError):
+        if not _holds_runs(operand):
+            return [_served(operand, query, options)]
+        folders = sorted(path for path in Path(operand).iterdir() if path.is_dir() and is_run(path))
+        return [_served(str(folder), query, options) for folder in folders]
+    return []
 
 
 def _served(name: str, query: Query, options: ReadOptions) -> Served:
