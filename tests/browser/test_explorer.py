@@ -377,3 +377,24 @@ def test_a_page_that_is_served_shows_the_next_snapshot_by_itself(browser: Browse
         assert served.wait(timeout=20) == 0
         page.get_by_text("gdbmem serve has ended").wait_for(state="visible")
         page.close()
+
+
+@pytest.mark.thorough  # 10 s; benchmarks/bench_page.py opens as many
+def test_a_million_calls_are_a_page_that_adds_up_and_is_searched(browser: Browser, tmp_path: Path) -> None:
+    file = tmp_path / "million.folded"
+    stacks = 170_000  # of six calls each that no other has
+    lines = (f"main;{';'.join(f'f{n}_{depth}' for depth in range(6))} {n % 97 + 1}" for n in range(stacks))
+    file.write_text("\n".join(lines))
+    total = sum(n % 97 + 1 for n in range(stacks))
+    target = report(tmp_path, str(file))
+    assert target.stat().st_size < 6e6
+    with opened(browser, target) as page:
+        assert page.number("#explored") == page.number("#sum") == total
+        page.page.fill("#search", "^f96_3$")
+        assert page.number("#found") == 97
+        page.page.focus("#graph canvas")
+        for key in ("ArrowDown", "Enter"):
+            page.page.keyboard.press(key)
+        assert page.page.inner_text("#route") == "140,000 smaller paths, each of at most 80 B"
+        assert "show the 140,000 smallest paths" in page.text()
+        assert page.complaints == []
