@@ -182,6 +182,7 @@ export class Explorer {
     }
     byId("unbounded", HTMLElement).hidden = isBounded(this.profile, this.view);
     byId("of-change", HTMLElement).hidden = !this.isChange;
+    byId("share", HTMLElement).textContent = this.isChange ? "of what came and went" : "of all";
     for (const pick of document.querySelectorAll("[data-snapshot]")) {
       const number = Number(/** @type {HTMLElement} */ (pick).dataset.snapshot);
       pick.classList.toggle("picked", number === before || number === after);
@@ -350,9 +351,7 @@ export class Explorer {
 
   /** @param {Row} row */
   line(row) {
-    const { snapshots } = this.profile.written;
     const change = row.after - row.before;
-    const whole = snapshots[this.view.after].total - (this.isChange ? snapshots[this.view.before].total : 0);
     const line = document.createElement("tr");
     const sign = !this.isChange || !change ? "none" : change > 0 ? "grew" : "shrank";
     const doubt = row.bound > 0 ? ` ± ${formatSize(row.bound)}` : row.bound < 0 ? " ± ?" : "";
@@ -363,7 +362,7 @@ export class Explorer {
     where.append(opener, element("span", ` ${row.isNamedByPlace ? row.name : row.place}`, { kind: "mono dim" }));
     line.append(
       element("td", this.size(change) + doubt, { value: change, kind: `number ${sign}` }),
-      element("td", this.isChange ? "" : formatShare(change, whole), { kind: "number share" }),
+      element("td", formatShare(Math.abs(change), this.byLine.weight[0]), { kind: "number" }),
       element("td", formatSize(row.before), { value: row.before, kind: "number two" }),
       element("td", formatSize(row.after), { value: row.after, kind: "number two" }),
       element("td", this.size(row.through), { value: row.through, kind: "number" }),
