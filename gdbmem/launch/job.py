@@ -6,6 +6,7 @@ import contextlib
 import datetime
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -211,10 +212,21 @@ def _write_order(run: Run, job: Job, command: Sequence[str]) -> None:
         engine=job.engine,
         launcher="gdbmem",
         began=_now(),
-        versions={"gdbmem": __version__, "python": sys.version.split()[0]},
+        versions=_versions(job),
         machine=_machine(),
         warnings=[{"slug": n.slug, "message": n.message} for n in job.notices()],
     )
+
+
+def _versions(job: Job) -> dict[str, str]:
+    """Return the versions of gdbmem, its Python and, if *job* uses it and it can be told, valgrind."""
+    found = {"gdbmem": __version__, "python": sys.version.split()[0]}
+    if not job.is_native:
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            words = ["valgrind", "--version"]
+            said = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=5, check=True)
+            found["valgrind"] = printable(said.stdout.decode(errors="replace").strip().partition("-")[2])
+    return found
 
 
 def _machine() -> str:
