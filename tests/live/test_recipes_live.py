@@ -441,6 +441,9 @@ def test_a_recipe_that_leaves_the_engine_to_gdbmem_says_which_one_it_was_and_why
     assert played.status == 0, played.err
     assert "--engine auto takes massif: it counts every byte" in played.err
     assert played.facts["engine"] == "massif"
+    said = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=True).stdout
+    assert said.strip() == f"valgrind-{played.facts['versions']['valgrind']}"
+    assert os.uname().release in played.facts["machine"]
     (point,) = played.facts["points"]
     assert point["hits"] == 1 and len(list((played.run / "snapshots").iterdir())) == 1
 
