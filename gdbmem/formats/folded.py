@@ -69,8 +69,11 @@ def _parse(data: bytes, source: str) -> tuple[list[Stack], Frames, list[Notice]]
         path = tuple(map(index.__getitem__, words))
         size = check_count(int(count), source, number)
         sums[path] = check_count(sums[path] + size, source, number) if path in sums else size
-    stacks = [Stack(path, size) for path, size in sums.items()]
-    return stacks, _frames(b"\n".join(index).decode("utf-8", "surrogateescape").split("\n")), notices
+    names = b"\n".join(index)
+    index.clear()  # before as much again is made of it
+    stacks = list(map(Stack, sums, sums.values()))
+    sums.clear()
+    return stacks, _frames(names.decode("utf-8", "surrogateescape").split("\n")), notices
 
 
 def _frames(texts: list[str]) -> Frames:

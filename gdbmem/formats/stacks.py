@@ -254,14 +254,18 @@ def build_tree(content: Content, source: str) -> CallTree:
     else:
         spans = [numbers[start:end] for start, end in zip(starts, starts[1:])]
         paths = (tuple(chain.from_iterable(map(spans.__getitem__, stack.frames))) for stack in content.stacks)
-    rows = sorted((_within_main(path, mains), index) for index, path in enumerate(paths))
-    builder = _TreeBuilder(is_sampled=content.is_sampled)
+    within = [path if path and path[-1] in mains else _within_main(path, mains) for path in paths]
+    stacks = list(content.stacks)
+    order = sorted(range(len(within)), key=within.__getitem__)
     if content.hidden is not None and content.hidden.bytes > 0:
-        builder.add([PRUNED], Stack((), content.hidden.bytes, content.hidden.blocks))
+        within.append((PRUNED,))
+        stacks.append(Stack((), content.hidden.bytes, content.hidden.blocks))
+        order.insert(0, len(within) - 1)
+    builder = _TreeBuilder()
+    for index in order:
+        builder.add(within[index])
     try:
-        for path, index in rows:
-            builder.add(path, content.stacks[index])
-        return builder.finish(frames, content)
+        return builder.finish(frames, content, [stacks[index] for index in order])
     except OverflowError:
         raise InputError(
             f"{printable(source)} counts more bytes than any memory has", slug="count-too-big"
@@ -306,97 +310,61 @@ def _within_main(path: tuple[int, ...], mains: Container[int]) -> tuple[int, ...
     return path
 
 
-# Nodes that came with one path, each the only child of the one before until a later path parts from them: the first,
-# its depth, and the bytes and blocks that had been counted before they came.
-_Run = tuple[int, int, int, int]
-
-
-_ZERO = array("q", [0])
-
-
 class _TreeBuilder:
-    # Sorted paths come one after the other: what a path shares with the last one is still on the stack, and a node
-    # holds all that is counted until a path comes that doesn't share it. There are many more nodes than stacks, so
-    # what is done for each node is done by the slice.
-    def __init__(self, *, is_sampled: bool) -> None:
+    # Sorted paths come one after the other: what a path shares with the last one is still open.
+    def __init__(self) -> None:
         self.parent, self.frame = array("q", [-1]), array("q", [ROOT])
-        self.bytes, self.blocks = array("q", [0]), array("q", [0])
-        self.ends = array("q")
-        self.variance = [0.0] if is_sampled else None
+        self._ends = array("q")  # the node at which each path ends
         self._last: Sequence[int] = ()
-        self._runs: list[_Run] = []
-        self._counted = (0, 0)  # bytes, blocks
+        self._open = [0]  # the nodes of the last path, the root first
 
-    def add(self, path: Sequence[int], stack: Stack) -> None:
-        shared = 0
+    def add(self, path: Sequence[int]) -> None:
+        shared, opened = 0, self._open
         for mine, theirs in zip(path, self._last):
             if mine != theirs:
                 break
             shared += 1
-        if shared < len(self._last):
-            self._close(shared)
-        depth = len(path)
-        if shared < depth:
-            node = self._extend(path[shared:], shared)
-            self.ends.append(node)
-        else:  # the same path once more, or one without frames
-            node = self._node(depth)
-            if not depth and not (self.ends and self.ends[-1] == 0):
-                self.ends.append(0)
+        if shared < len(path):
+            first = len(self.parent)
+            end = first + len(path) - shared
+            del opened[shared + 1 :]
+            self.parent.append(opened[-1])
+            self.parent.extend(range(first, end - 1))
+            opened += range(first, end)
+            self.frame.extend(path[shared:])
+        self._ends.append(opened[len(path)])
         self._last = path
-        size, blocks = self._counted
-        self._counted = size + stack.bytes, blocks + stack.blocks
-        if self.variance is not None:
-            self.variance[node] += stack.variance
 
-    def _node(self, depth: int) -> int:
-        # The last one on the stack, which is so deep.
-        return self._runs[-1][0] + depth - 1 - self._runs[-1][1] if depth else 0
-
-    def _extend(self, numbers: Sequence[int], depth: int) -> int:
-        first, count = len(self.parent), len(numbers)
-        self.parent.append(self._node(depth))
-        self._runs.append((first, depth, *self._counted))
-        self.parent.extend(range(first, first + count - 1))
-        self.frame.extend(numbers)
-        zeros = _ZERO * count
-        self.bytes += zeros
-        self.blocks += zeros
-        if self.variance is not None:
-            self.variance += [0.0] * count
-        return first + count - 1
-
-    def _close(self, depth: int) -> None:
-        # No path to come shares more than so many nodes: those below have got all that they will hold.
-        end, runs = len(self._last), self._runs
-        size, blocks = self._counted
-        while end > depth:
-            first, start, bytes_before, blocks_before = runs[-1]
-            kept = max(start, depth)
-            nodes, count = slice(first + kept - start, first + end - start), end - kept
-            self.bytes[nodes] = array("q", (size - bytes_before,)) * count
-            self.blocks[nodes] = array("q", (blocks - blocks_before,)) * count
-            end = kept
-            if kept == start:
-                runs.pop()
-
-    def finish(self, frames: Sequence[Frame], content: Content) -> CallTree:
-        self._close(0)
-        self.bytes[0], self.blocks[0] = self._counted
+    def finish(self, frames: Sequence[Frame], content: Content, stacks: Sequence[Stack]) -> CallTree:
+        """Return the tree; *stacks* hold what the paths hold, in the order in which these were added."""
         hidden = content.hidden
+        variance = None
+        if content.is_sampled:
+            variance = [0.0] * len(self.parent)
+            for node, stack in zip(self._ends, stacks):
+                variance[node] += stack.variance
         return CallTree(
             frames=frames,
             parent=self.parent,
             frame=self.frame,
-            bytes=self.bytes,
-            blocks=self.blocks if content.has_blocks else None,
+            bytes=self._held([stack.bytes for stack in stacks]),
+            blocks=self._held([stack.blocks for stack in stacks]) if content.has_blocks else None,
             places=[0] if hidden is not None and hidden.bytes > 0 else (),
             threshold_bytes=hidden.largest_bytes if hidden is not None else 0,
             scattered=hidden is not None,
-            variance=self.variance,
+            variance=variance,
             recording=content.recording,
-            ends=sorted(self.ends),
+            ends=sorted(dict.fromkeys(self._ends)),
         )
+
+    def _held(self, numbers: Sequence[int]) -> array[int]:
+        # What each node holds, with all that is called from there, where the paths hold *numbers*.
+        parent, held = self.parent, array("q", bytes(8 * len(self.parent)))
+        for node, number in zip(self._ends, numbers):
+            held[node] += number
+        for node in range(len(parent) - 1, 0, -1):  # a caller stands before what it calls
+            held[parent[node]] += held[node]
+        return held
 
 
 def total_of(stacks: Iterable[Stack]) -> int:

@@ -216,7 +216,7 @@ class GroupedPaths:
             return holders
         # Of a path whose frames are all folded the site is left, and so may be one of those inside others.
         sites = map(self.diff.frame.__getitem__, map(self.walk.site.__getitem__, holders))
-        return zip((n if n >= 0 else None for n in sites), map(self.walk.folded.__getitem__, holders))
+        return zip((n if n >= 0 else None for n in sites), self.walk.folded_at(holders))
 
     def _site_keys(self, numbers: Sequence[int]) -> Iterable[object]:
         frames = self._frames

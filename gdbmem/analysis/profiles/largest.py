@@ -8,6 +8,7 @@ from itertools import compress
 from typing import Optional
 
 from gdbmem.analysis.profiles.grouping import KNOWN, GroupedPaths, grouped
+from gdbmem.analysis.profiles.paths import nodes_on_paths
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.model.profiles.calltree import PRUNED, ROOT, Frame, Frames
 from gdbmem.model.profiles.diff import Diff
@@ -59,14 +60,7 @@ class _Merging:
     # The nodes of some paths of a diff, and one for all its others.
     def __init__(self, diff: Diff, query: Query, kept: Sequence[int], small: Sequence[int]) -> None:
         self._diff, self._query, self._kept, self._small = diff, query, kept, small
-        is_kept = bytearray(len(diff))
-        is_kept[0] = 1
-        for end in kept:
-            node = end
-            while not is_kept[node]:
-                is_kept[node] = 1
-                node = diff.parent[node]
-        self._nodes = array("q", compress(range(len(diff)), is_kept))
+        self._nodes = array("q", [0, *nodes_on_paths(diff.parent, kept)])
         self._place = dict(zip(self._nodes, range(len(self._nodes))))
         self._parent = array("q", [-1, *(self._place[diff.parent[node]] for node in self._nodes[1:]), 0])
 

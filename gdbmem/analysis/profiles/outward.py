@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from functools import cached_property
 from typing import Optional
 
 from gdbmem.analysis.profiles.grouping import LISTED, GroupedPaths, grouped
 from gdbmem.analysis.profiles.query import Query
-from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.profiles.calltree import ROOT, Frame
 from gdbmem.model.profiles.diff import Diff
 from gdbmem.records import dataclass, replace
 
@@ -21,7 +22,8 @@ class Outward:
     delta_bytes: int
     weight: int  # bytes added and bytes removed
     _paths: GroupedPaths
-    _at: Sequence[tuple[int, int]]  # for each path: the node at which it ends, and the next node
+    _ends: Sequence[int]  # for each path: the node at which it ends
+    _next: Sequence[int]  # and the next node inward
     _least: float  # bytes: the least change of a listed call
 
     @cached_property
@@ -30,25 +32,30 @@ class Outward:
         diff, paths = self._paths.diff, self._paths
         before, after, frame = paths.before, paths.after, diff.frame
         left_out = paths.walk.left_out
-        shown = [
-            (end, node if frame[node] >= 0 and not left_out[frame[node]] else paths.next_shown(end, node))
-            for end, node in self._at
-        ]
+        numbers = array("q")
+        nodes = array("q")
         weights: dict[int, int] = {}
-        for end, node in shown:
+        for end, node in zip(self._ends, self._next):
             number = frame[node]
+            if number < 0 or left_out[number]:
+                node = paths.next_shown(end, node)
+                number = frame[node]
+            nodes.append(node)
+            numbers.append(number)
             weights[number] = weights.get(number, 0) + abs(after[end] - before[end])
-        groups: dict[int, list[tuple[int, int]]] = {}
-        for end, node in shown:
-            if node and weights[frame[node]] >= self._least:
-                groups.setdefault(frame[node], []).append((end, diff.parent[node]))
-        found = [self._child(number, at) for number, at in groups.items()]
+        weights[ROOT] = 0
+        groups: dict[int, tuple[array[int], array[int]]] = {}
+        for end, node, number in zip(self._ends, nodes, numbers):
+            if weights[number] >= self._least:
+                ends, following = groups.setdefault(number, (array("q"), array("q")))
+                ends.append(end)
+                following.append(diff.parent[node])
+        found = [self._child(number, *of_child) for number, of_child in groups.items()]
         return sorted(found, key=lambda child: -child.weight)
 
-    def _child(self, number: int, at: list[tuple[int, int]]) -> Outward:
-        deltas = [self._paths.after[end] - self._paths.before[end] for end, _ in at]
-        frame = self._paths.diff.frames[number] if number >= 0 else None
-        return Outward(frame, sum(deltas), sum(map(abs, deltas)), self._paths, at, self._least)
+    def _child(self, number: int, ends: Sequence[int], following: Sequence[int]) -> Outward:
+        named = self._paths.diff.frames[number] if number >= 0 else None
+        return _call(named, self._paths, ends, following, self._least)
 
 
 def outward(diff: Diff, query: Query, least_share: float) -> Outward:
@@ -57,7 +64,14 @@ def outward(diff: Diff, query: Query, least_share: float) -> Outward:
         diff, replace(query, by="line")
     )  # cached by the report: their grouping is irrelevant here
     has_fates = bool(paths.walk.marks)
-    at = [(end, end) for end in paths.holders() if not has_fates or paths.fate(end) == LISTED]
-    deltas = [paths.after[end] - paths.before[end] for end, _ in at]
-    weight = sum(map(abs, deltas))
-    return Outward(None, sum(deltas), weight, paths, at, max(least_share * weight, 1))
+    ends = [end for end in paths.holders() if not has_fates or paths.fate(end) == LISTED]
+    weight = sum(abs(paths.after[end] - paths.before[end]) for end in ends)
+    at = array("q", ends)
+    return _call(None, paths, at, at, max(least_share * weight, 1))
+
+
+def _call(
+    frame: Optional[Frame], paths: GroupedPaths, ends: Sequence[int], following: Sequence[int], least: float
+) -> Outward:
+    deltas = [paths.after[end] - paths.before[end] for end in ends]
+    return Outward(frame, sum(deltas), sum(map(abs, deltas)), paths, ends, following, least)

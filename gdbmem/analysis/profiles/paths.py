@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import compress
 from operator import or_
 from typing import Optional
 
@@ -17,6 +18,7 @@ from gdbmem.records import dataclass, replace
 
 FOCUSED, IGNORED, KNOWN_PATH = 1, 2, 4
 _UNSEEN = -2
+_FEW = 4  # paths are few if the tree has more than so many nodes for each
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,15 @@ class Walk:
     @cached_property
     def folded(self) -> Sequence[int]:
         """For each node, the number of the path of the shown frames; 0: none."""
-        return _folded(self.diff, self.left_out)
+        return _folded(self.diff, self.left_out, range(1, len(self.diff)))
+
+    def folded_at(self, ends: Sequence[int]) -> Iterable[int]:
+        """Return `folded` for each of *ends*; only their paths are walked if they are few."""
+        folded = self.folded if len(ends) * _FEW > len(self.diff) else self._folded_of(ends)
+        return map(folded.__getitem__, ends)
+
+    def _folded_of(self, ends: Sequence[int]) -> Sequence[int]:
+        return _folded(self.diff, self.left_out, nodes_on_paths(self.diff.parent, ends))
 
     def via(self, node: int) -> Optional[Frame]:
         """Return the innermost allocation wrapper between the allocator and the site of *node*; None: none."""
@@ -145,14 +155,26 @@ def _sites(diff: Diff, quality: Sequence[int]) -> array[int]:
     return site
 
 
-def _folded(diff: Diff, left_out: Sequence[int]) -> array[int]:
-    folded = array("q", [0]) * len(diff)
+def nodes_on_paths(parent: Sequence[int], ends: Iterable[int]) -> Sequence[int]:
+    """Return the nodes on the paths to *ends* in ascending order, without the root."""
+    is_on = bytearray(len(parent))
+    is_on[0] = 1
+    for end in ends:
+        node = end
+        while not is_on[node]:
+            is_on[node] = 1
+            node = parent[node]
+    is_on[0] = 0
+    return array("q", compress(range(len(parent)), is_on))
+
+
+def _folded(diff: Diff, left_out: Sequence[int], nodes: Iterable[int]) -> array[int]:
+    folded = array("q", bytes(8 * len(diff)))
     index: dict[int, int] = {}
     stride = len(diff.frames) + 2
-    rows = enumerate(zip(diff.parent, diff.frame))
-    next(rows)
-    for node, (parent, frame) in rows:
-        above = folded[parent]
+    parents, frames = diff.parent, diff.frame
+    for node in nodes:
+        above, frame = folded[parents[node]], frames[node]
         if frame != PRUNED and left_out[frame]:
             folded[node] = above
         else:
