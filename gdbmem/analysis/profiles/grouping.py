@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import compress, count
 from operator import sub
 from pathlib import PurePosixPath
@@ -74,8 +75,9 @@ class GroupSums:
             if change > most[group]:
                 heaviest[group], most[group] = node, change
 
+    @cached_property
     def deltas(self) -> array[int]:
-        """Return the change of each group in bytes."""
+        """The change of each group in bytes, when all paths have been added."""
         return array("q", map(sub, self.after, self.before))
 
     def delta(self, group: int) -> int:
@@ -189,7 +191,7 @@ class GroupedPaths:
 
     def _find_changed(self, *, by_blocks: bool, unchanged: bool) -> Sequence[int]:
         sums = self.sums
-        deltas = sums.deltas()
+        deltas = sums.deltas
         groups: Iterable[int] = range(FIRST, len(sums))
         if not unchanged:
             course = sums.course

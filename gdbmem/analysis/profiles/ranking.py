@@ -87,7 +87,7 @@ def rank(diff: Diff, query: Query) -> Ranking:
         raise no_block_sizes(diff.after_side.source)
     paths = grouped(diff, query)
     sums = paths.sums
-    changed, deltas = paths.changed(query), sums.deltas()
+    changed, deltas = paths.changed(query), sums.deltas
     least = query.min_bytes
     big = [group for group in changed if abs(deltas[group]) >= least] if least else changed
     big = big[: query.top]
