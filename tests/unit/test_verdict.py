@@ -230,6 +230,24 @@ def test_teeth_that_have_ended_are_history() -> None:
     assert " teeth in " in verdict.evidence
 
 
+@pytest.mark.parametrize("teeth", [1.6, 1.8, 1.95, 2.6, 2.8, 2.95])
+def test_a_rise_like_the_one_before_the_last_fall_is_no_leak_yet(teeth: float) -> None:
+    # A DataLoader's first epochs of 4.3 s: each ends with its workers.
+    times = [0.2 * number for number in range(int((1.3 + 4.3 * teeth) / 0.2))]
+    chance = random.Random(1)
+    epochs = [127 * t / 1.3 if t < 1.3 else 115 + 66 * ((t - 1.3) % 4.3) / 4.3 for t in times]
+    verdict = judge(times, [(value + chance.gauss(0, 0.2)) * MIB for value in epochs])
+    assert verdict.kind == "inconclusive", verdict.evidence
+    assert verdict.needs_seconds is not None
+    assert verdict.needs_seconds <= 10, "it is known when another fall is due"
+
+
+def test_a_rise_that_outlasts_the_one_before_the_last_fall_is_growing() -> None:
+    times = [0.2 * number for number in range(100)]
+    values = [(115 + 15.4 * (t if t < 4.3 else t - 4.3)) * MIB for t in times]
+    assert judge(times, values).kind == "growing"
+
+
 def test_what_cannot_be_told_yet_says_how_much_longer_to_watch() -> None:
     rng = random.Random(2)
     verdict = judge([0.2 * n for n in range(60)], [(100 + rng.gauss(0, 12)) * MIB for _ in range(60)])

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import NamedTuple, Optional
 
+from gdbmem.analysis.series.first_teeth import repeated_rise
 from gdbmem.analysis.series.fitted import MOST_BINS, PAGES_BYTES, FittedLine, fitted, worth_of
 from gdbmem.analysis.series.history import before_now, regimes_of, tell_step
 from gdbmem.analysis.series.levelling import find_ending, slows_down
@@ -218,6 +219,10 @@ def _trend(course: Course, line: FittedLine) -> Verdict:
         over = f"{history}, then {change} in the last {span}, up to the end ({rate})"
     else:
         over = f"{change} in {span} ({rate}), in every third of that time"
+    again = repeated_rise(course.stretches, line)
+    if again is not None:
+        over = f"{over}, but it rose like that before it fell by {format_size(again.fall_bytes)}, too"
+        return course.verdict("inconclusive", over, line, needs=again.needs_seconds)
     return course.verdict("growing" if line.robust > 0 else "shrinking", over, line)
 
 
