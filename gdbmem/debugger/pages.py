@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Optional
 
 from gdbmem.debugger.command import say
+from gdbmem.debugger.own_python import own_python
 from gdbmem.errors import InputError, ToolError, UsageError
 from gdbmem.files import NEUTRAL_FOLDER
-from gdbmem.inspection.interpreters import interpreters
 from gdbmem.text import printable
 
-_PACKAGE = Path(__file__).resolve().parents[2]
 _SECONDS = 300
 
 
@@ -39,15 +38,9 @@ def write_document_page(document: str, stem: str, file: str, *, force: bool, tit
 
 def write_page(operands: Sequence[str], file: str, *, force: bool, options: Sequence[str] = ()) -> None:
     """Write the page of *operands*, absolute ones, into *file*, and say so. Raises ToolError, with what it said."""
-    python = next(iter(interpreters()), None)
-    if python is None:
-        raise ToolError(
-            "a page needs the Python that gdbmem was installed into, which was not found",
-            slug="python-worker-missing",
-            hint="name it: GDBMEM_PYTHON=/path/to/python",
-        )
+    python, environment = own_python("a page", "gdbmem.cli.main")
     words = ["report", "-o", os.path.abspath(file), *(["--force"] if force else []), *options]  # noqa: PTH100  (a link stays a link)
-    failure = _failure([str(python), "-s", "-m", "gdbmem.cli.main", *words, "--", *operands], _environment())
+    failure = _failure([*python, *words, "--", *operands], environment)
     if failure is not None:
         raise ToolError(
             f"{printable(file)} could not be written: {printable(failure)}",
@@ -55,11 +48,6 @@ def write_page(operands: Sequence[str], file: str, *, force: bool, options: Sequ
             hint="'gdbmem report' in a shell makes pages, too",
         )
     say(f"the page is {printable(file)}")
-
-
-def _environment() -> Mapping[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return {**kept, "PYTHONPATH": str(_PACKAGE)}
 
 
 def _failure(argv: Sequence[str], environment: Mapping[str, str]) -> Optional[str]:

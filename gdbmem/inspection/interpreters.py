@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 INTERPRETER = "GDBMEM_PYTHON"  # the variable that names one
+_PACKAGE = Path(__file__).resolve().parents[2]
 
 
 def interpreters() -> Iterator[Path]:
@@ -17,7 +18,7 @@ def interpreters() -> Iterator[Path]:
         if named:
             yield Path(named).absolute()  # it is started in another folder
         return
-    package = Path(__file__).resolve().parent.parent
+    package = _PACKAGE / "gdbmem"
     # A checkout's environment; an installed package's prefix (PREFIX/lib/python3.x/site-packages/gdbmem).
     candidates = [
         package.parent / ".venv/bin/python",
@@ -27,3 +28,9 @@ def interpreters() -> Iterator[Path]:
     if script:
         candidates.append(Path(script).resolve().with_name("python3"))
     yield from (path for path in dict.fromkeys(candidates) if path.exists())
+
+
+def own_environment() -> Mapping[str, str]:
+    """Return the environment in which they use this package, without what is set for gdb's own Python."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return {**kept, "PYTHONPATH": str(_PACKAGE)}

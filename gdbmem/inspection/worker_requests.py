@@ -6,7 +6,6 @@ Without such an interpreter gdb does the same work itself, slower.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Optional
 
 from gdbmem.errors import GdbmemError, InputError, TargetError, ToolError
 from gdbmem.files import NEUTRAL_FOLDER
-from gdbmem.inspection.interpreters import interpreters
+from gdbmem.inspection.interpreters import interpreters, own_environment
 from gdbmem.records import asdict
 from gdbmem.report.ledger.ledger_json import read_ledger
 
@@ -106,10 +105,6 @@ def _killed(number: int) -> GdbmemError:
 def _run(
     python: Path, module: str, request: Mapping[str, object], descriptor: Optional[int]
 ) -> Optional[subprocess.CompletedProcess[str]]:
-    package = Path(__file__).resolve().parent.parent.parent
-    # gdb's Python may have its own settings in the environment; this package has to be used.
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    environment["PYTHONPATH"] = str(package)
     try:
         return subprocess.run(
             [str(python), "-s", "-m", module],
@@ -119,7 +114,7 @@ def _run(
             text=True,
             errors="surrogateescape",
             pass_fds=() if descriptor is None else (descriptor,),
-            env=environment,
+            env=own_environment(),
             cwd=NEUTRAL_FOLDER,
             timeout=_SECONDS,
         )

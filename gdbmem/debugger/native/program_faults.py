@@ -13,12 +13,11 @@ import gdb
 
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.location import real_pid
+from gdbmem.debugger.own_python import own_python
 from gdbmem.errors import GdbmemError, TargetError, ToolError, sentence_of
 from gdbmem.files import NEUTRAL_FOLDER
-from gdbmem.inspection.interpreters import interpreters
 
 _WORKER = "gdbmem.api.growth_worker"
-_PACKAGE = Path(__file__).resolve().parents[3]
 
 
 class _Worker:
@@ -27,17 +26,9 @@ class _Worker:
     def __init__(self, pid: int, period: int) -> None:
         """Begin to record process *pid*. Raises ToolError without an interpreter, TargetError for a refusal."""
         self.pid = pid
-        python = next(iter(interpreters()), None)
-        if python is None:
-            raise ToolError(
-                "this needs the Python that gdbmem was installed into, and that is not found",
-                slug="python-worker-missing",
-                hint="name it: GDBMEM_PYTHON=/path/to/python",
-            )
-        environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-        environment["PYTHONPATH"] = str(_PACKAGE)
+        python, environment = own_python("engine faults", _WORKER)
         self._process = subprocess.Popen(
-            [str(python), "-s", "-m", _WORKER, str(pid), str(period)],
+            [*python, str(pid), str(period)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import signal
 import subprocess
 import time
@@ -23,8 +22,8 @@ from gdbmem.debugger.memwatch.commands.command import Driving
 from gdbmem.debugger.memwatch.commands.growth import native_pid
 from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
 from gdbmem.debugger.memwatch.driving.watchdog import Alarm
+from gdbmem.debugger.own_python import own_python
 from gdbmem.errors import ToolError, UsageError
-from gdbmem.inspection.interpreters import interpreters
 from gdbmem.text import printable
 from gdbmem.units import parse_duration
 
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 _BEGUN = "gdbmem: recording "
 _SECONDS = 600.0  # for naming what was recorded
 _GRACE_SECONDS = 2.0
-_PACKAGE = Path(__file__).resolve().parents[4]
 
 
 class GrowCommand(Driving):
@@ -85,17 +83,9 @@ def _options(args: argparse.Namespace) -> Sequence[str]:
 @contextlib.contextmanager
 def _recording(pid: int, options: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
     """Yield a `gdbmem grow` that has begun to record process *pid*."""
-    python = next(iter(interpreters()), None)
-    if python is None:
-        raise ToolError(
-            "memgrow needs the Python that gdbmem was installed into, which was not found",
-            slug="python-worker-missing",
-            hint="name it: GDBMEM_PYTHON=/path/to/python",
-        )
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    environment["PYTHONPATH"] = str(_PACKAGE)
+    python, environment = own_python("memgrow", "gdbmem.cli.main")
     tool = subprocess.Popen(
-        [str(python), "-s", "-m", "gdbmem.cli.main", "grow", *options, str(pid)],
+        [*python, "grow", *options, str(pid)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
