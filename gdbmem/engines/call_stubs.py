@@ -29,6 +29,8 @@ class CallMachine(NamedTuple):
     answer: str  # of what it returns
     system_arguments: Sequence[str]
     mmap: int
+    userfaultfd: int
+    close: int
     outside_system_call: Mapping[
         str, int
     ]  # what keeps the kernel from restarting a call that was interrupted
@@ -105,6 +107,8 @@ X86_64 = CallMachine(
     answer="rax",
     system_arguments=("rdi", "rsi", "rdx", "r10", "r8", "r9"),
     mmap=9,
+    userfaultfd=323,
+    close=3,
     outside_system_call={"orig_rax": -1},
     home=_X86_HOME,
 )
@@ -161,6 +165,8 @@ AARCH64 = CallMachine(
     answer="x0",
     system_arguments=tuple(f"x{number}" for number in range(6)),
     mmap=222,
+    userfaultfd=282,
+    close=57,
     # The kernel has set the counter back to the instruction before gdb sees the stop.
     outside_system_call={},
 )

@@ -139,6 +139,7 @@ IN_GDB = (
     _at_tick("memwatch advance", "memwatch advance tick", answer=answers.shows(r"resident|unchanged|0 B")),
     in_gdb("memwatch function", "memwatch function --calls 2 --json -o out.json tick",
          answer=answers.function_lines, asks=LINES),
+    _at_tick("memwatch written", "memwatch written finish", answer=answers.shows("written by 'finish'")),
     in_gdb("memwatch growth", "memwatch growth --for 300ms --json -o out.json", answer=answers.growth, asks=LINES),
     _at_tick("memwatch auto", "memwatch auto on", "next", "memwatch auto off",
              answer=answers.shows(r"resident|unchanged|0 B")),

@@ -19,6 +19,7 @@ memwatch next, step, …   gdb's own command, then one line: what it did to memo
 memwatch auto on         such a line at every stop, however it came about
 memwatch function NAME   each line of one function, over some calls
 memwatch growth          run on; who asks the kernel for memory
+memwatch written         step, and list the pages that were written
 memwatch limit +SIZE     run on; stop where the program has grown by that much
 memwatch report          what was recorded, by line, function, file or thread
 memwatch plot [FILE]     memory over the steps, drawn
@@ -126,6 +127,24 @@ path and thread; everything else runs at full speed. It ends where the program s
 
 Example:
   (gdb) COMMAND --above 1MiB --for 10s
+""",
+)
+
+WRITTEN = Declared(
+    names=("memwatch written",),
+    implementation="memwatch.commands.written:WrittenCommand",
+    category=gdb.COMMAND_RUNNING,
+    completer=gdb.COMPLETE_NONE,
+    text="""\
+Run the program by a command of gdb's (default 'next'), and list the pages that were written meanwhile.
+Usage: COMMAND [--top N] [--json] [-o FILE] [--force] [next|step|nexti|stepi|finish|until|advance|continue …]
+
+A page counts as written also if the same bytes are written again. The kernel notes it (Linux 6.7 and later) while
+the command runs; the program makes two system calls for it at its start. Huge pages are left out.
+  --top N   list N ranges (default 10)
+
+Example:
+  (gdb) COMMAND finish
 """,
 )
 
@@ -248,6 +267,7 @@ MEMWATCH_COMMANDS = (
     AUTO,
     FUNCTION,
     GROWTH,
+    WRITTEN,
     GROW,
     LIMIT,
     REPORT,

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Optional
 
 import gdb
@@ -18,11 +19,14 @@ from gdbmem.debugger.command import warn
 from gdbmem.debugger.execution import executions
 from gdbmem.debugger.language import speaking
 from gdbmem.debugger.loaded_functions import address_of
+from gdbmem.debugger.location import real_pid
 from gdbmem.engines.call_stubs import SAVED, CallMachine, machine_of
 from gdbmem.engines.engine import inside_hint
 from gdbmem.errors import TargetError
 from gdbmem.launch.attached.call_lock import calling
 from gdbmem.linux.holding.seccomp import filter_count, may_end_for_a_call
+from gdbmem.linux.memory.maps import parse_smaps
+from gdbmem.linux.process.living import memory_folder
 from gdbmem.patterns import lazy_pattern
 from gdbmem.units import format_size
 
@@ -31,6 +35,7 @@ _STATE_BYTES = 1 << 14  # for saved registers: more than any processor's
 _STACK_BYTES = 1 << 16  # for the call: the program's own stack may have no room, for example a coroutine's
 _CALLS = 15  # that have room for both in one piece of our memory, behind the instructions
 _MAP_BYTES = (_CALLS + 1) * _STATE_BYTES + _CALLS * _STACK_BYTES  # less than a huge page, all of it resident
+_MAP_ARGUMENTS = (0, _MAP_BYTES, 7, 0x22, -1, 0)
 _WORD = (1 << 64) - 1
 _ALLOCATOR = lazy_pattern(
     r"(?:je_|_rjem_|rjem_|tc_)?(?:malloc\w*|calloc|realloc\w*|free|cfree|sdallocx|\w*allocx|posix_memalign|memalign"
@@ -135,6 +140,13 @@ class StoppedProgram:
         """The number of calls that can be under way at the same time."""
         return len(self._pieces) * _CALLS if self.stub else 0
 
+    def system_call(self, call: str, arguments: Sequence[int]) -> int:
+        """Have the selected thread alone make a system call of CallMachine's; return the kernel's answer, signed."""
+        machine, base = machine_here(), self._memory()
+        with _locking("on"), _breakpoints_off():
+            answer = _system_call(getattr(machine, call), arguments, call, base)
+        return answer - (1 << 64) if answer >> 63 else answer
+
     def prepare(self) -> None:
         """Map our memory in the program, which has to be stopped."""
         self._memory()
@@ -147,13 +159,13 @@ class StoppedProgram:
     def _memory(self) -> int:
         refuse_filtered()
         if not self.stub:
-            self.adopt(_map())
+            self.adopt(_system_call(machine_here().mmap, _MAP_ARGUMENTS, "mmap"))
         return self._pieces[0]
 
     def mapping(self, machine: CallMachine) -> tuple[dict[str, int], int, int]:
         """Return the registers for the system call that maps memory, and its start and end addresses."""
         refuse_filtered()
-        return _mapping(machine)
+        return _at_system_call(machine, machine.mmap, _MAP_ARGUMENTS)
 
     def adopt(self, answer: int) -> None:
         """Take the memory that the kernel has given, which is *answer*; raises TargetError where it gave none."""
@@ -197,30 +209,44 @@ def machine_here() -> CallMachine:
     return machine
 
 
-def _map() -> int:
-    """Have the kernel map memory into the stopped program; return its answer."""
+def _system_call(number: int, arguments: Sequence[int], name: str, base: int = 0) -> int:
+    """Have the stopped program make system call *number*; return the kernel's answer. For *base* see _registers()."""
     machine = machine_here()
-    registers, start, end = _mapping(machine)
-    with calling(program.lock), _registers():
+    registers, start, end = _at_system_call(machine, number, arguments)
+    with calling(program.lock), _registers(base):
         set_registers(registers)
-        _run_to(end, "mmap", start=start)
+        _run_to(end, name, start=start)
         return get_register(machine.answer)
 
 
-def _mapping(machine: CallMachine) -> tuple[dict[str, int], int, int]:
-    start = address_of("syscall")
-    code = bytes(gdb.selected_inferior().read_memory(start, 64))
-    at = code.find(machine.system_call)
-    if at < 0:
-        raise TargetError(
-            "no system call instruction was found in the C library", slug="no-page", hint="use --massif"
-        )
+def _at_system_call(
+    machine: CallMachine, number: int, arguments: Sequence[int]
+) -> tuple[dict[str, int], int, int]:
+    """Return the registers for system call *number*, and where its instruction starts and ends."""
+    site = _instruction(machine)
     registers = {
-        machine.number: machine.mmap,
-        **dict(zip(machine.system_arguments, (0, _MAP_BYTES, 7, 0x22, -1, 0))),
+        machine.number: number,
+        **dict(zip(machine.system_arguments, arguments)),
         **machine.outside_system_call,
     }
-    return registers, start + at, start + at + len(machine.system_call)
+    return registers, site, site + len(machine.system_call)
+
+
+def _instruction(machine: CallMachine) -> int:
+    """Return the address of a system call instruction: the C library's, or one of the kernel's own code."""
+    spans = []
+    with suppress(TargetError):
+        spans.append((address_of("syscall"), 64))
+    pid = real_pid()
+    maps = Path(f"{memory_folder(pid)}/maps").read_bytes() if pid else b""
+    spans += [(one.start, one.size_bytes) for one in parse_smaps(maps) if one.name == "[vdso]"]
+    for start, size in spans:
+        at = bytes(gdb.selected_inferior().read_memory(start, size)).find(machine.system_call)
+        if at >= 0:
+            return start + at
+    raise TargetError(
+        "no system call instruction was found in the program", slug="no-page", hint="use --massif"
+    )
 
 
 def _checked(address: int) -> int:

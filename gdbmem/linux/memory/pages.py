@@ -14,7 +14,8 @@ from gdbmem.linux.process.living import memory_folder
 
 PAGE = os.sysconf("SC_PAGE_SIZE")  # 16 or 64 KiB on some aarch64 kernels
 _SCAN = 0xC0606610  # _IOWR('f', 16, struct pm_scan_arg)
-_FILE, _PRESENT, _ZERO, _HUGE = 1 << 2, 1 << 3, 1 << 5, 1 << 6
+# Kinds of pages (linux/fs.h, PAGE_IS_…): shared or of a file, in memory, swapped out, the zero page, huge.
+WRITTEN, FILE, PRESENT, SWAPPED, ZERO, HUGE = 1 << 1, 1 << 2, 1 << 3, 1 << 4, 1 << 5, 1 << 6
 _REGIONS = 1 << 14
 _PAGEMAP_PRESENT, _PAGEMAP_SWAPPED, _PAGEMAP_FILE = 1 << 63, 1 << 62, 1 << 61
 
@@ -88,7 +89,7 @@ def resident_ranges(pid: int, areas: Sequence[tuple[int, int]]) -> tuple[Ranges,
     scanned = scan_resident(pid, areas)
     if scanned is not None:
         return scanned, True
-    descriptor = _open(pid)
+    descriptor = open_pagemap(pid)
     try:
         return Ranges(piece for start, end in areas for piece in _read(descriptor, start, end)), False
     finally:
@@ -100,9 +101,9 @@ def scan_resident(pid: int, areas: Sequence[tuple[int, int]]) -> Optional[Ranges
 
     The cost depends on the mapped pages, not on the size of the areas (Linux 6.7 and later: PAGEMAP_SCAN).
     """
-    descriptor = _open(pid)
+    descriptor = open_pagemap(pid)
     try:
-        return Ranges(piece for start, end in areas for piece in _scan(descriptor, start, end))
+        return Ranges(piece for start, end in areas for piece in scan_pages(descriptor, start, end))
     except OSError:
         return None
     finally:
@@ -114,12 +115,12 @@ def resident_kinds(pid: int, areas: Sequence[tuple[int, int]]) -> tuple[Ranges, 
 
     Without PAGEMAP_SCAN, zero pages are among the anonymous ones.
     """
-    descriptor = _open(pid)
+    descriptor = open_pagemap(pid)
     whole = min(areas)[0], max(areas)[1]
     try:
         return (
-            Ranges(_scan(descriptor, *whole, without=_ZERO | _FILE)),
-            Ranges(_scan(descriptor, *whole, required=_FILE)),
+            Ranges(scan_pages(descriptor, *whole, without=ZERO | FILE)),
+            Ranges(scan_pages(descriptor, *whole, required=PRESENT | FILE)),
         )
     except OSError:
         either = _PAGEMAP_PRESENT | _PAGEMAP_FILE
@@ -136,9 +137,9 @@ def resident_kinds(pid: int, areas: Sequence[tuple[int, int]]) -> tuple[Ranges, 
 
 def huge_ranges(pid: int, areas: Sequence[tuple[int, int]]) -> Ranges:
     """Return the resident huge pages of *pid* in its mappings *areas*; none without PAGEMAP_SCAN."""
-    descriptor = _open(pid)
+    descriptor = open_pagemap(pid)
     try:
-        return Ranges(_scan(descriptor, min(areas)[0], max(areas)[1], required=_HUGE))
+        return Ranges(scan_pages(descriptor, min(areas)[0], max(areas)[1], required=PRESENT | HUGE))
     except OSError:
         return Ranges()
     finally:
@@ -147,7 +148,7 @@ def huge_ranges(pid: int, areas: Sequence[tuple[int, int]]) -> Ranges:
 
 def swapped_ranges(pid: int, areas: Sequence[tuple[int, int]]) -> Iterable[tuple[int, int]]:
     """Return the pages of *pid* in *areas* that are swapped out."""
-    descriptor = _open(pid)
+    descriptor = open_pagemap(pid)
     try:
         return [
             piece for start, end in areas for piece in _read(descriptor, start, end, bits=_PAGEMAP_SWAPPED)
@@ -156,7 +157,8 @@ def swapped_ranges(pid: int, areas: Sequence[tuple[int, int]]) -> Iterable[tuple
         os.close(descriptor)
 
 
-def _open(pid: int) -> int:
+def open_pagemap(pid: int) -> int:
+    """Open the pagemap of *pid*; raises TargetError."""
     try:
         return os.open(f"{memory_folder(pid)}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -167,20 +169,22 @@ def _open(pid: int) -> int:
         ) from error
 
 
-def _scan(
-    descriptor: int, start: int, end: int, *, without: int = _ZERO, required: int = 0
+def scan_pages(
+    descriptor: int, start: int, end: int, *, without: int = ZERO, required: int = PRESENT, flags: int = 0
 ) -> Iterable[tuple[int, int]]:
+    """Yield the pages that are *required* and *without*; raises OSError without PAGEMAP_SCAN."""
     vector = (ctypes.c_uint64 * (3 * _REGIONS))()
     while start < end:
         arguments = _ScanArguments(
             size=ctypes.sizeof(_ScanArguments),
+            flags=flags,
             start=start,
             end=end,
             vec=ctypes.addressof(vector),
             vec_len=_REGIONS,
             category_inverted=without,
-            category_mask=_PRESENT | without | required,
-            return_mask=_PRESENT,
+            category_mask=without | required,
+            return_mask=required,
         )
         count = fcntl.ioctl(descriptor, _SCAN, arguments)
         values = vector[: 3 * count]

@@ -1,0 +1,178 @@
+"""`memwatch written`: run the program by one of gdb's commands, then list the pages that it wrote meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+import gdb
+
+from gdbmem.debugger.command import warn
+from gdbmem.debugger.execution import executions
+from gdbmem.debugger.memwatch.commands.command import Driving, check_top
+from gdbmem.debugger.memwatch.commands.growth import native_pid
+from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
+from gdbmem.debugger.memwatch.driving.watchdog import Alarm
+from gdbmem.debugger.native.inferior import program
+from gdbmem.debugger.selection import selection_kept, thread_pointer
+from gdbmem.debugger.stopping.quiet_stops import quietly
+from gdbmem.debugger.terminal import console_on
+from gdbmem.errors import UsageError
+from gdbmem.linux.memory.maps import Mapping, parse_smaps
+from gdbmem.linux.memory.pages import PAGE
+from gdbmem.linux.memory.written_pages import FLAGS, WrittenPages, refused_in_program, take_descriptor
+from gdbmem.linux.process.living import memory_folder
+from gdbmem.model.steps.written import WrittenMemory, WrittenRange
+from gdbmem.patterns import lazy_pattern
+from gdbmem.report.steps.written import print_written, written_json
+from gdbmem.text import printable
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gdbmem.arguments import ArgumentParser
+
+_RESUMING = ("next", "step", "nexti", "stepi", "finish", "until", "advance", "continue")
+_SHORT = {
+    "n": "next",
+    "s": "step",
+    "ni": "nexti",
+    "si": "stepi",
+    "fin": "finish",
+    "u": "until",
+    "c": "continue",
+}
+
+_THREAD_BYTES = 2304  # of glibc's data of a thread; the kernel writes there on its own account (rseq)
+_VARIABLE = lazy_pattern(r"(.+?)(?: \+ \d+)? in section ")
+
+
+class WrittenCommand(Driving):
+    """`memwatch written`."""
+
+    has_source = False
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        super().add_arguments(parser)
+        parser.add_argument("--top", metavar="N", type=int, default=10, help="list N ranges")
+
+    def act(self, args: argparse.Namespace, stream: TextIO) -> None:
+        check_top(args.top)
+        command = _resuming(args.argument or "next")
+        pid = native_pid("memwatch written")
+        found = _written_by(command, pid)
+        if args.json:
+            stream.write(written_json(found))
+        else:
+            print_written(found, console_on(stream), top=args.top)
+
+
+def _resuming(text: str) -> str:
+    """Return gdb's command *text* with its whole name; raises UsageError for one that does not run the program."""
+    word, _, rest = text.partition(" ")
+    name = _SHORT.get(word, word)
+    if name not in _RESUMING:
+        raise UsageError(
+            f"'{printable(word)}' is not a command by which memwatch written runs the program",
+            hint=f"one of {', '.join(_RESUMING)}",
+        )
+    return f"{name} {rest}".strip()
+
+
+def _written_by(command: str, pid: int) -> WrittenMemory:
+    """Run the program by *command* and return what was written meanwhile."""
+    place = gdb.newest_frame().find_sal()
+    file, line = (place.symtab.fullname(), place.line) if place.symtab is not None else (None, None)
+    function = gdb.newest_frame().name() or ""
+    before = executions.here()
+    with _watched(pid) as pages:
+        with recorder.recording(lambda: None), Alarm(pid, lambda: False, every_seconds=0.1) as alarm:
+            recorder.arm()
+            gdb.execute(command)
+            stop = recorder.stop(wait=None, ours=set(), thread=None)
+        if alarm.by_user:
+            warn("interrupted (Ctrl-C): the pages are those written until then")
+        ended = _loss(before, stop.ended)
+        ranges = [] if ended else _named(pages.written(_mappings(pid)))
+        return WrittenMemory(
+            command, function, file, line, PAGE, ranges,
+            pages.huge.size_bytes, pages.unwatched.size_bytes,
+            len(gdb.selected_inferior().threads()), ended,
+        )  # fmt: skip
+
+
+def _loss(before: tuple[int, bytes], ended: str) -> str:
+    """Return why the written pages are lost, "" if they aren't."""
+    if executions.here() == before:
+        return ""
+    if gdb.selected_inferior().pid == before[0]:
+        return "the process has executed another program"
+    return ended or "the process is no longer debugged"
+
+
+@contextlib.contextmanager
+def _watched(pid: int) -> Iterator[WrittenPages]:
+    """Watch the stopped program's memory until the `with` ends. Raises TargetError where that can't be."""
+    descriptor = _userfaultfd(pid)
+    pages = WrittenPages(pid, descriptor, _mappings(pid))
+    try:
+        yield pages
+    finally:
+        pages.close()
+
+
+def _userfaultfd(pid: int) -> int:
+    """Return a userfaultfd of the program, which only it can make, and keeps no descriptor of."""
+    with quietly(), selection_kept():
+        number = program.system_call("userfaultfd", (FLAGS,))
+        if number < 0:
+            raise refused_in_program(-number)
+        try:
+            return take_descriptor(pid, number)
+        finally:
+            program.system_call("close", (number,))
+
+
+def _mappings(pid: int) -> list[Mapping]:
+    mappings = parse_smaps(Path(f"{memory_folder(pid)}/maps").read_bytes())
+    return [one for one in mappings if one.end >> 63 == 0]  # [vsyscall] is the kernel's
+
+
+def _named(ranges: Sequence[WrittenRange]) -> list[WrittenRange]:
+    places = _places_of_threads()
+    return [one._replace(where=_where(one, places)) for one in ranges]
+
+
+def _where(one: WrittenRange, places: Sequence[tuple[int, str]]) -> str:
+    """Return what the pages of *one* belong to."""
+    found = [text for address, text in places if one.start <= address < one.end]
+    if found:
+        return ", ".join(dict.fromkeys(found))
+    variables = [_VARIABLE.match(_symbol(address)) for address in (one.start, one.end - 1)]
+    names = list(dict.fromkeys(match[1] for match in variables if match))
+    if len(names) == 1 and all(variables):
+        return f"variable {names[0]}"
+    if one.mapping.startswith("/"):
+        return one.mapping.rpartition("/")[2]
+    if names:
+        return f"variables around {' to '.join(names)}"
+    return one.mapping.strip("[]") or "anonymous memory"
+
+
+def _symbol(address: int) -> str:
+    return str(gdb.execute(f"info symbol {address:#x}", to_string=True))
+
+
+def _places_of_threads() -> list[tuple[int, str]]:
+    """Return the addresses that tell whose stack, and whose thread-local data, a page is."""
+    found = []
+    with selection_kept():
+        for thread in gdb.selected_inferior().threads():
+            thread.switch()
+            pointer = int(gdb.newest_frame().read_register("sp")) & ((1 << 64) - 1)
+            found.append((pointer, f"stack of thread {thread.num}"))
+            own, text = thread_pointer(), f"thread-local data of thread {thread.num}"
+            found += [(own, text), (own + _THREAD_BYTES, text)]
+    return [(address, text) for address, text in found if address]

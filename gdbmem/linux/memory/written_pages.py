@@ -1,0 +1,170 @@
+"""Pages that a process writes from now on: asynchronous write protection by userfaultfd, and PAGEMAP_SCAN (Linux 6.7).
+
+The kernel lifts the protection of a page by itself when something writes there; the process sees nothing of it.
+Closing the descriptor removes all of it, and so does the end of this process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import fcntl
+import os
+import struct
+from collections.abc import Iterator, Sequence
+
+from gdbmem.errors import TargetError
+from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.memory.pages import (
+    FILE,
+    HUGE,
+    PRESENT,
+    SWAPPED,
+    WRITTEN,
+    ZERO,
+    Ranges,
+    open_pagemap,
+    scan_pages,
+)
+from gdbmem.model.steps.written import WrittenRange
+
+# linux/userfaultfd.h
+_API, _REGISTER = 0xC018AA3F, 0xC020AA00
+_API_VERSION, _WRITE_PROTECT_ASYNC, _MODE_WRITE_PROTECT = 0xAA, 1 << 15, 2
+FLAGS = 0o2004001  # O_CLOEXEC | O_NONBLOCK | UFFD_USER_MODE_ONLY, which needs no rights
+# PAGEMAP_SCAN: protect the pages that it returns
+_PROTECT = 1
+_PIDFD_GETFD = 438  # the same on all processors
+
+
+class WrittenPages:
+    """The pages that a stopped process writes once it runs on. Close it while the process is stopped."""
+
+    def __init__(self, pid: int, descriptor: int, mappings: Sequence[Mapping]) -> None:
+        """Protect the resident pages of *mappings* by the userfaultfd *descriptor*, which is closed with this.
+
+        Huge pages are left out: the kernel would divide those that are written. Raises TargetError.
+        """
+        self._descriptor = descriptor
+        self._pagemap = -1
+        try:
+            self._pagemap = open_pagemap(pid)
+            self._enable()
+            self._protect(mappings)
+        except BaseException:
+            self.close()
+            raise
+
+    def _enable(self) -> None:
+        try:
+            fcntl.ioctl(self._descriptor, _API, struct.pack("QQQ", _API_VERSION, _WRITE_PROTECT_ASYNC, 0))
+        except OSError:
+            raise not_available("Linux 6.7 on x86-64 is the first that can") from None
+
+    def _protect(self, mappings: Sequence[Mapping]) -> None:
+        end = max(one.end for one in mappings)
+        try:
+            # Whatever was in memory before need not have been written to be there afterwards.
+            self.huge = Ranges(scan_pages(self._pagemap, 0, end, required=PRESENT | HUGE))
+            self._files = Ranges(scan_pages(self._pagemap, 0, end, required=PRESENT | FILE))
+            self._excluded, self.unwatched = self._register(mappings)
+            for mapping in mappings:
+                for state in (PRESENT, SWAPPED):
+                    span = mapping.start, mapping.end
+                    list(
+                        scan_pages(
+                            self._pagemap, *span, without=HUGE, required=WRITTEN | state, flags=_PROTECT
+                        )
+                    )
+        except OSError as error:
+            raise not_available(str(error.strerror)) from None
+
+    def _register(self, mappings: Sequence[Mapping]) -> tuple[Ranges, Ranges]:
+        """Return what is excluded of *mappings*, and the part of it that the process can write."""
+        excluded: list[tuple[int, int]] = []
+        writable: list[tuple[int, int]] = []
+        for one in mappings:
+            span = one.start, one.end
+            # gdb's own breakpoints are written into code.
+            if "x" in one.permissions and "w" not in one.permissions:
+                excluded.append(span)
+                continue
+            try:
+                request = struct.pack("QQQQ", one.start, one.size_bytes, _MODE_WRITE_PROTECT, 0)
+                fcntl.ioctl(self._descriptor, _REGISTER, request)
+            except OSError:  # a userfaultfd of the program's own has it, or a driver
+                excluded.append(span)
+                if "w" in one.permissions:
+                    writable.append(span)
+        return Ranges(excluded), Ranges(writable)
+
+    def written(self, mappings: Sequence[Mapping]) -> list[WrittenRange]:
+        """Return the ranges written since, in the process's present *mappings*; raises TargetError if it has ended."""
+        try:
+            return [one for mapping in mappings for one in self._written_in(mapping)]
+        except OSError as error:
+            raise not_available(str(error.strerror)) from None
+
+    def _written_in(self, mapping: Mapping) -> Iterator[WrittenRange]:
+        span = mapping.start, mapping.end
+        shared = FILE if "s" in mapping.permissions else 0
+        # Of a private mapping, pages of the file are those that nothing has written.
+        found = Ranges(
+            piece
+            for state, zero in ((PRESENT, ZERO), (SWAPPED, 0))
+            for without in ([zero] if shared else [zero | FILE])
+            for piece in scan_pages(self._pagemap, *span, without=without, required=WRITTEN | state)
+        )
+        for start, end in (piece for low, high in found.items for piece in self._uncovered(low, high)):
+            if not shared:
+                yield WrittenRange(start, end, mapping.name)
+                continue
+            for low, high in self._files.overlaps(start, end):
+                yield WrittenRange(low, high, mapping.name)
+            for low, high in self._files.gaps(start, end):
+                yield WrittenRange(low, high, mapping.name, is_certain=False)
+
+    def _uncovered(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        for low, high in self._excluded.gaps(start, end):
+            yield from self.huge.gaps(low, high)
+
+    def close(self) -> None:
+        """Remove the protection."""
+        for descriptor in (self._descriptor, self._pagemap):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._descriptor = self._pagemap = -1
+
+
+def not_available(reason: str) -> TargetError:
+    """Return the refusal where written pages can't be had, for *reason*."""
+    return TargetError(
+        f"which pages the program writes can't be found out: {reason}",
+        slug="no-written-pages",
+        hint="'memwatch next' shows what changes the resident set",
+    )
+
+
+def refused_in_program(number: int) -> TargetError:
+    """Return the refusal where the program's own call of userfaultfd() failed with errno *number*."""
+    if number == errno.ENOSYS:
+        return not_available("this kernel has no userfaultfd")
+    return not_available(
+        f"the program may not make a userfaultfd ({os.strerror(number)}): a seccomp filter, say"
+    )
+
+
+def take_descriptor(pid: int, number: int) -> int:
+    """Return a descriptor of ours for *number* of process *pid* (Linux 5.6); raises TargetError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    try:
+        process = os.pidfd_open(pid)
+    except OSError as error:
+        raise not_available(str(error.strerror)) from None
+    try:
+        taken = int(libc.syscall(_PIDFD_GETFD, process, number, 0))
+    finally:
+        os.close(process)
+    if taken < 0:
+        raise not_available(os.strerror(ctypes.get_errno()))
+    return taken
