@@ -5,27 +5,21 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import re
-import resource
-import shutil
 import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.grow_peers import LEAK_C, answers
+from benchmarks.grow_under_load import PAIRS, SERVER, coming_and_going, interval_text, redis
 from benchmarks.racing import Row
 from gdbmem.api.growth import _binaries, _call_paths
 from gdbmem.monitoring.fault_recording import FaultRecorder, FaultRecording
 
 TITLE = "grow: page faults while a program runs"
-_PAIRS = 20
-_GROW = [sys.executable, "-m", "gdbmem.cli.main", "grow"]
-_LINE = "keep"  # the function whose line makes the program bigger
 
 # Repeats what its first word says until a line comes, and prints the CPU seconds that each line's share took.
 _STORM = r"""
@@ -66,17 +60,6 @@ int main(int count, char **words) {
     }
 }
 """
-_LEAK = r"""
-#include <stdlib.h>
-#include <string.h>
-static char *kept[1000000];
-__attribute__((noinline)) void keep(int n) { memset(kept[n] = malloc(300), 1, 300); }
-__attribute__((noinline)) void come_and_go(void) { char *block = malloc(5000); memset(block, 1, 5000); free(block); }
-int main(void) {
-    for (int n = 0; n < 400000; n++) { keep(n); for (int k = 0; k < 8; k++) come_and_go(); }
-    return kept[9][0] - 1;
-}
-"""
 
 
 def race() -> Sequence[Row]:
@@ -85,7 +68,9 @@ def race() -> Sequence[Row]:
         rows = [_overhead(storm, "an allocation storm", "allocate", "60")]
         rows.append(_overhead(storm, "nothing but page faults", "touch", "25"))
         rows += _our_cost(storm)
-        rows += _answers(_compiled(_LEAK, Path(folder) / "leak"), Path(folder))
+        rows += redis(Path(folder), _recorded, _interval)
+        rows += coming_and_going(_compiled(SERVER, Path(folder) / "server"), _recorded, _interval)
+        rows += answers(_compiled(LEAK_C, Path(folder) / "leak"), Path(folder))
     return rows
 
 
@@ -144,7 +129,7 @@ def _overhead(storm: Path, what: str, *words: str) -> Row:
     """Return how many times the CPU time of *words* is what it was, pair by pair."""
     program = _Storm(storm, *words)
     ours, peer = [], []
-    for number in range(_PAIRS):
+    for number in range(PAIRS):
         if number % 2:
             peer.append(_second_share(program))
         with _recorded(program.program.pid):
@@ -152,10 +137,9 @@ def _overhead(storm: Path, what: str, *words: str) -> Row:
         if not number % 2:
             peer.append(_second_share(program))
     program.close()
-    ratios = sorted(a / b for a, b in zip(ours, peer))
-    low, high = _interval(ratios)
+    ratios = [a / b for a, b in zip(ours, peer)]
     value = statistics.median(ratios)
-    bar = f"at most 3 % more ({value - 1:+.1%}; 95 % interval {low - 1:+.1%} to {high - 1:+.1%}, {_PAIRS} pairs)"
+    bar = f"at most 3 % more ({interval_text(ratios, _interval)})"
     name = f"CPU time of {what}, recorded / not"
     return Row(name, statistics.median(ours), statistics.median(peer), bar, 1.03, value=value)
 
@@ -207,51 +191,3 @@ def _unwinding(recording: FaultRecording) -> float:
     with _binaries(recording) as binaries:
         found = _call_paths(recording, binaries)
     return (time.process_time() - before) / max(len(found), 1) * 10_000
-
-
-# -- peers ----------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Tool:
-    """A way to the line that leaks: commands one after the other, the last one's output has the answer."""
-
-    name: str
-    commands: Sequence[Sequence[str]]
-    answer: str  # a pattern that the output of one that names the line matches
-
-
-def _answers(leak: Path, folder: Path) -> Iterator[Row]:
-    """Yield, for each tool, the CPU time from the start of a program that leaks until its line is named."""
-    alone = statistics.median(_cpu([[str(leak)]], folder)[0] for _ in range(3))
-    for tool in _tools(leak):
-        if shutil.which(tool.commands[0][0]) is None:
-            print(f"bench: {tool.name} is missing", file=sys.stderr)
-            continue
-        runs = [_cpu(tool.commands, folder) for _ in range(3)]
-        named = all(re.search(tool.answer, text, re.S) for _, text in runs)
-        answer = "names the line" if named else "does not name the line"
-        name = f"a leak of 400,000 blocks with {tool.name}, which {answer} / the program alone"
-        yield Row(name, statistics.median(seconds for seconds, _ in runs), alone)
-
-
-def _tools(leak: Path) -> Iterator[_Tool]:
-    yield _Tool("`gdbmem grow`", [[*_GROW, "--", str(leak)]], rf"\({_LINE}\)")
-    heaptrack = ["heaptrack", "--output", "leak", str(leak)]
-    yield _Tool(
-        "heaptrack",
-        [heaptrack, ["sh", "-c", "heaptrack_print -l -f leak.* && rm leak.*"]],
-        rf"MEMORY LEAKS.{{0,600}}{_LINE}",
-    )
-    massif = ["valgrind", "-q", "--tool=massif", "--massif-out-file=leak.massif", str(leak)]
-    yield _Tool("massif", [massif, ["ms_print", "leak.massif"]], rf"->9\d\.\d+% [^\n]*{_LINE}")
-
-
-def _cpu(commands: Sequence[Sequence[str]], folder: Path) -> tuple[float, str]:
-    """Return the CPU seconds of *commands*, all their processes together, and the last one's output."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    text = ""
-    for words in commands:
-        text = subprocess.run(words, capture_output=True, text=True, check=True, cwd=folder).stdout
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, text

@@ -1,0 +1,228 @@
+"""What `gdbmem grow` costs programs that serve requests: Redis, and the longest requests while it comes and goes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from benchmarks.racing import Row
+
+PAIRS = 20
+_REQUESTS = 100_000
+_CLOCK = os.sysconf("SC_CLK_TCK")
+_Recorded = Callable[[int], AbstractContextManager[None]]
+
+# For each line it serves requests for a second, and prints how many, and the duration that one in 1,000 exceeds.
+SERVER = r"""
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+static double now(void) {
+    struct timespec at;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    return at.tv_sec + 1e-9 * at.tv_nsec;
+}
+static double took[2000000];
+static int compare(const void *one, const void *other) {
+    double a = *(const double *)one, b = *(const double *)other;
+    return (a > b) - (a < b);
+}
+int main(void) {
+    char line[16];
+    memset(took, 0, sizeof took);
+    setvbuf(stdout, 0, _IONBF, 0);
+    puts("ready");
+    while (fgets(line, sizeof line, stdin)) {
+        long count = 0;
+        double begun = now(), before = begun;
+        while (before < begun + 1 && count < 2000000) {
+            char *block = malloc(200000);
+            memset(block, 1, 200000);
+            __asm__ volatile("" ::"r"(block) : "memory"); /* or the compiler leaves all three out */
+            free(block);
+            double after = now();
+            took[count++] = after - before;
+            before = after;
+        }
+        qsort(took, count, sizeof *took, compare);
+        printf("%ld %.9f %.9f\n", count, took[count - 1 - count / 1000], took[count - 1]);
+    }
+}
+"""
+
+
+def interval_text(ratios: Sequence[float], interval: Callable[[Sequence[float]], tuple[float, float]]) -> str:
+    """Return the median of *ratios* less one and its interval, in words."""
+    low, high = interval(sorted(ratios))
+    middle = statistics.median(ratios)
+    return f"{middle - 1:+.1%}; 95 % interval {low - 1:+.1%} to {high - 1:+.1%}, {len(ratios)} pairs"
+
+
+# -- Redis ----------------------------------------------------------------------------------------------------
+
+
+def redis(
+    folder: Path, recorded: _Recorded, interval: Callable[[Sequence[float]], tuple[float, float]]
+) -> Iterator[Row]:
+    """Yield what recording costs a Redis server under redis-benchmark: its CPU time and its throughput."""
+    if shutil.which("redis-server") is None or shutil.which("redis-benchmark") is None:
+        print("bench: Redis is missing (redis-server, redis-tools)", file=sys.stderr)
+        return
+    place = folder / "redis.socket"
+    words = ["redis-server", "--port", "0", "--unixsocket", str(place), "--save", "", "--dir", str(folder)]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL) as server:
+        try:
+            _await(place)
+            _serve(server.pid, place)  # warms up
+
+            def ours() -> tuple[float, float]:
+                with recorded(server.pid):
+                    _serve(server.pid, place)  # the period finds its rate
+                    return _serve(server.pid, place)
+
+            def peer() -> tuple[float, float]:
+                _serve(server.pid, place)
+                return _serve(server.pid, place)
+
+            pairs = _pairs(ours, peer)
+        finally:
+            server.kill()
+    for number, what in enumerate(
+        ("CPU time of a Redis server under redis-benchmark", "time of redis-benchmark")
+    ):
+        ratios = [one[number] / other[number] for one, other in pairs]
+        yield Row(
+            f"{what}, recorded / not", statistics.median(one[number] for one, _ in pairs),
+            statistics.median(other[number] for _, other in pairs),
+            f"at most 3 % more ({interval_text(ratios, interval)})", 1.03, value=statistics.median(ratios),
+        )  # fmt: skip
+
+
+def _pairs(
+    ours: Callable[[], tuple[float, float]], peer: Callable[[], tuple[float, float]]
+) -> list[tuple[tuple[float, float], tuple[float, float]]]:
+    found = []
+    for number in range(PAIRS):
+        if number % 2:
+            second, first = peer(), ours()
+        else:
+            first, second = ours(), peer()
+        found.append((first, second))
+    return found
+
+
+def _await(place: Path) -> None:
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        with socket.socket(socket.AF_UNIX) as one:
+            if place.exists() and one.connect_ex(str(place)) == 0:
+                return
+        time.sleep(0.05)
+    raise RuntimeError("Redis does not answer")
+
+
+def _serve(pid: int, place: Path) -> tuple[float, float]:
+    """Return the server's CPU seconds and the wall seconds of a share of requests that store and drop values."""
+    before, begun = _cpu(pid), time.monotonic()
+    words = [
+        "redis-benchmark",
+        "-s",
+        str(place),
+        "-q",
+        "-n",
+        str(_REQUESTS),
+        "-r",
+        "100000",
+        "-d",
+        "512",
+        "-P",
+        "4",
+    ]
+    subprocess.run([*words, "-t", "set,lpush"], stdout=subprocess.DEVNULL, check=True)
+    done = _cpu(pid) - before, time.monotonic() - begun
+    subprocess.run(["redis-cli", "-s", str(place), "flushall"], stdout=subprocess.DEVNULL, check=True)
+    return done
+
+
+def _cpu(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _CLOCK
+
+
+# -- coming and going -----------------------------------------------------------------------------------------
+
+
+class _Server:
+    """A program that serves requests for a second for each line that it gets."""
+
+    def __init__(self, program: Path, recorded: _Recorded) -> None:
+        self._recorded = recorded
+        self._process = subprocess.Popen(
+            [str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._line()
+
+    def _line(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    def second(self) -> tuple[float, float]:
+        """Return the duration that one request in 1,000 exceeds, and that of a mean one."""
+        self._begin()
+        return self._durations()
+
+    def second_with_two_recordings(self) -> tuple[float, float]:
+        """Return the same of a second in which it is recorded twice for a while."""
+        self._begin()
+        for _ in range(2):
+            time.sleep(0.1)
+            with self._recorded(self._process.pid):
+                time.sleep(0.2)
+        return self._durations()
+
+    def _begin(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+
+    def _durations(self) -> tuple[float, float]:
+        count, tail, _ = map(float, self._line().split())
+        return tail, 1 / count
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+
+def coming_and_going(
+    server: Path, recorded: _Recorded, interval: Callable[[Sequence[float]], tuple[float, float]]
+) -> Iterator[Row]:
+    """Yield by how much requests take longer, the slowest and the mean one, in a second with two recordings."""
+    program = _Server(server, recorded)
+    program.second()
+    pairs = _pairs(program.second_with_two_recordings, program.second)
+    program.close()
+    more = [one[0] - other[0] for one, other in pairs]
+    low, high = (value * 1e3 for value in interval(sorted(more)))
+    middle = statistics.median(more)
+    yield Row(
+        "the request that one in 1,000 exceeds while it attaches and detaches / not",
+        statistics.median(one[0] for one, _ in pairs), statistics.median(other[0] for _, other in pairs),
+        f"at most 1 ms more ({middle * 1e3:+.3f} ms; 95 % interval {low:+.3f} to {high:+.3f} ms, {PAIRS} pairs)",
+        0.001, value=middle,
+    )  # fmt: skip
+    ratios = [one[1] / other[1] for one, other in pairs]
+    yield Row(
+        "time of a request while it attaches and detaches / not",
+        statistics.median(one[1] for one, _ in pairs), statistics.median(other[1] for _, other in pairs),
+        f"at most 3 % more ({interval_text(ratios, interval)})", 1.03, value=statistics.median(ratios),
+    )  # fmt: skip
