@@ -110,3 +110,13 @@ def test_page_faults_count_no_blocks_and_a_recipe_that_asks_for_them_is_refused(
     )  # fmt: skip
     assert done.returncode == 1
     assert "metric 'blocks' can't be judged: faults counts bytes only" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("after", [5, 15])
+def test_a_program_that_is_killed_while_gdb_holds_it_ends_the_recipe_with_its_status(
+    after: int, program: Program, tmp_path: Path
+) -> None:
+    recipe = f"program: {program('killed_while_held')}\nargs: ['{after}']\nengine: faults\npoints: [{{at: mark}}]\n"
+    run = Played(tmp_path, recipe)
+    assert run.status in (125, 128 + 9), run.messages  # 125: no snapshot could be taken before
+    assert "Command aborted" not in run.messages and "report this" not in run.messages

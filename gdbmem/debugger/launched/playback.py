@@ -16,7 +16,7 @@ from gdbmem.debugger.containers.containers import survey_here
 from gdbmem.debugger.launched.connecting import connect_program, follow
 from gdbmem.debugger.ledger.here import read_ledger_here
 from gdbmem.debugger.ledger.saved import keep_ledger, keep_survey
-from gdbmem.debugger.location import current_place, current_thread, program_runs, users_place
+from gdbmem.debugger.location import current_place, current_thread, program_runs, real_pid, users_place
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.breakpoints import ActionBreakpoint, act_now
 from gdbmem.debugger.snapshots.snapshots import blind_spot, little_room, take_in_passing, take_snapshot
@@ -38,6 +38,7 @@ from gdbmem.launch.conversation.messages import (
     Stopped,
     Unresolved,
 )
+from gdbmem.linux.process.process import has_ended
 from gdbmem.recipes.recipe import Action, Point, recipe_from_plan
 from gdbmem.records import replace
 from gdbmem.report.containers.containers import answer_survey
@@ -88,7 +89,7 @@ def _play() -> None:
     session.tell(RecipeStarted())
     while program_runs():
         try:
-            gdb.execute("continue", to_string=True)
+            _continue()
         except gdb.error:
             if program_runs():
                 raise
@@ -147,6 +148,19 @@ def _with_snapshot(result: ActionResult, record: SnapshotRecord, text: str) -> A
     return replace(
         result, label=record.label, heap_bytes=heap, text=text, warning=blind_spot(heap), room=little_room()
     )
+
+
+def _continue() -> None:
+    try:
+        gdb.execute("continue", to_string=True)
+    except gdb.error:
+        pid = real_pid()
+        if pid is None or not program_runs() or not has_ended(pid):
+            raise
+        # It was killed while gdb held it: gdb notices once it needs no breakpoints there.
+        for point in gdb.breakpoints():
+            point.enabled = False
+        gdb.execute("continue", to_string=True)
 
 
 class _PlayedPoint:
