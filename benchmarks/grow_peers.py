@@ -137,7 +137,7 @@ def _attached(script: Path, folder: Path) -> Iterator[Row]:
         if shutil.which(tool.commands[0][0]) is None:
             print(f"bench: {tool.name} is missing", file=sys.stderr)
             continue
-        words = [sys.executable, str(script), "60", "1000"]
+        words = [_python_of(tool), str(script), "60", "1000"]
         with subprocess.Popen(words) as program:
             time.sleep(1)
             commands = [[word.format(pid=program.pid) for word in one] for one in tool.commands]
@@ -151,6 +151,13 @@ def _attached(script: Path, folder: Path) -> Iterator[Row]:
         named = "names" if re.search(answer, found.text, re.S) else "does not name"
         name = f"CPU time of two seconds attached to a Python process that leaks, {tool.name}, which {named} the line"
         yield Row(name, found.cpu_seconds, 0.0, f"{found.wall_seconds:.2f} s to the answer")
+
+
+def _python_of(tool: _Tool) -> str:
+    """Return the interpreter that the program runs in: memray attaches only where it is installed, too."""
+    memray = Path(shutil.which(tool.commands[0][0]) or "").resolve()
+    beside = memray.with_name("python3")
+    return str(beside) if memray.name == "memray" and beside.exists() else sys.executable
 
 
 def _run(commands: Sequence[Sequence[str]], folder: Path) -> _Answer:
