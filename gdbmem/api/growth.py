@@ -236,6 +236,7 @@ def _sums(
     used = [period for changes in recording.periods.values() for _, period in changes] or [1]
     lost: Mapping[int, int] = {}
     if recording.sees_kernel_mode:
+        counted = {**_counted_of_ended(recording, rows), **counted}
         lost = unsampled(rows, counted, max(used))
         rows = shared_out(rows, counted, lost)
     else:
@@ -271,6 +272,21 @@ def _counted(recording: FaultRecording) -> Mapping[int, int]:
         pid: one.faults_after - one.faults_before
         for pid, one in recording.watched.items()
         if one.faults_after is not None
+    }
+
+
+def _counted_of_ended(recording: FaultRecording, rows: Sequence[WeighedFault]) -> Mapping[int, int]:
+    """Return the kernel's last count of the faults of each process that ended, if it was read after its last sample."""
+    latest: dict[int, int] = {}
+    for row in rows:
+        latest[row.pid] = max(row.time, latest.get(row.pid, 0))
+    return {
+        pid: one.faults_seen[1] - one.faults_before
+        for pid, one in recording.watched.items()
+        if one.has_ended
+        and not one.is_root
+        and one.faults_seen is not None
+        and latest.get(pid, 0) <= one.faults_seen[0]
     }
 
 

@@ -50,6 +50,9 @@ class Watched:
     size_bytes: int = 0  # resident at the last turn
     faults_before: int = 0  # by /proc/PID/stat
     faults_after: Optional[int] = None
+    faults_seen: Optional[tuple[int, int]] = (
+        None  # when it was counted last (CLOCK_MONOTONIC, ns), and the count
+    )
     peak_bytes: Optional[int] = None  # peak RSS in the kernel's record, of a program that has ended
     uid: int = 0
 
@@ -213,6 +216,9 @@ class FaultRecorder:
         alive = [one for one in recording.watched.values() if not one.has_ended]
         for one in alive if at_end else alive[:_MOST_READ]:
             size = resident_bytes(one.pid)
+            count = fault_counts(one.pid)  # also of one that has just ended
+            if count is not None:
+                one.faults_seen = (time.monotonic_ns(), count)
             if size is None:
                 one.has_ended = has_ended(one.pid)
                 one.ended = time.monotonic_ns() if one.has_ended else 0

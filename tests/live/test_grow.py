@@ -116,6 +116,18 @@ def test_children_are_followed(program: Program) -> None:
     assert one.first["site"]["function"] == "touch"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="others are not told of faults in kernel mode")
+def test_workers_that_fill_at_once_and_end_are_charged_by_their_own_counts(program: Program) -> None:
+    words = [*GROW, "--json", "--", str(program("workers_fill_at_once"))]
+    result = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    workers = [one for one in result["totals"]["accounts"] if (one["after_bytes"] or 0) > 8 * MIB]
+    assert len(workers) == 4
+    grown = [one["grown_bytes"] for one in workers]
+    # Where the buffers had no room for samples, those of one worker stood for the faults of all.
+    assert max(grown) <= 1.05 * min(grown), grown
+    assert sum(grown) >= 0.8 * 64 * MIB, grown
+
+
 def test_a_thousand_children_that_come_and_go_are_counted(program: Program) -> None:
     _, one = grown(program, "many-children")
     assert one.said_bytes is not None and one.said_bytes < 4 * MIB
