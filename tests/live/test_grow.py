@@ -122,10 +122,12 @@ def test_workers_that_fill_at_once_and_end_are_charged_by_their_own_counts(progr
     result = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
     workers = [one for one in result["totals"]["accounts"] if (one["after_bytes"] or 0) > 8 * MIB]
     assert len(workers) == 4
-    grown = [one["grown_bytes"] for one in workers]
-    # Where the buffers had no room for samples, those of one worker stood for the faults of all.
-    assert max(grown) <= 1.05 * min(grown), grown
-    assert sum(grown) >= 0.8 * 64 * MIB, grown
+    # Of one that found no room for any sample the lost faults are told instead of grown memory.
+    told = [
+        one["grown_bytes"] + sum(part["bytes"] for part in one["unseen"] if part["kind"] == "lost")
+        for one in workers
+    ]
+    assert min(told) >= 0.75 * 16 * MIB and max(told) <= 1.1 * 17 * MIB, told
 
 
 def test_a_thousand_children_that_come_and_go_are_counted(program: Program) -> None:
