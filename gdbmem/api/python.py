@@ -97,8 +97,9 @@ class Target:
                 self.pid, name, stopped.memory, stopped.threads, look=look, swapped=self.swapped
             )
         return explain_process(
-            self.pid, fork=self.copy, look=look, say=self.progress, swapped=self.swapped, suits=check_python
-        )
+            self.pid, fork=self.copy, look=look, say=self.progress, swapped=self.swapped,
+            suits=lambda mappings: check_python(mappings, self.pid),
+        )  # fmt: skip
 
 
 def python_objects(target: Target) -> PythonObjects:

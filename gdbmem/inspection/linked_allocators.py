@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import BinaryIO
+
 from gdbmem.allocators.others import linked_in
 from gdbmem.analysis.ledger.ledger import ProcessImage
+from gdbmem.linux.memory.maps import Mapping
 
 _WORTH_BYTES = 1 << 20
 _PYTHONS = "mimalloc"  # linked into CPython since 3.13, and unused if Python uses its own arenas
+_IN_PYTHON = b"PYTHONTRACEMALLOC"  # in the constants of every CPython since 3.4
+_LEAST_PYTHON, _MOST_CONSTANTS = 1 << 20, 1 << 28  # bytes that are mapped of a file
 
 
 def find_linked_in(reading: ProcessImage) -> bool:
@@ -33,6 +39,23 @@ def find_linked_in(reading: ProcessImage) -> bool:
         return False
     others.replacement, others.linked_into = found, name
     return True
+
+
+def holds_python(mappings: Sequence[Mapping], open_file: Callable[[str], BinaryIO]) -> bool:
+    """Tell whether a CPython is linked into the program, by what is mapped of its file, which *open_file* opens."""
+    name = next((one.name for one in mappings if one.is_file), "")
+    parts = [one for one in mappings if one.name == name and "w" not in one.permissions]
+    if not _LEAST_PYTHON <= sum(one.size_bytes for one in parts) <= _MOST_CONSTANTS:
+        return False
+    try:
+        with open_file(name) as stream:
+            for part in sorted(parts, key=lambda one: "x" in one.permissions):
+                stream.seek(part.offset)
+                if _IN_PYTHON in stream.read(part.size_bytes):
+                    return True
+    except (OSError, ValueError):
+        pass  # its file was deleted
+    return False
 
 
 def _is_unexplained(reading: ProcessImage) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Callable, Optional
 
+from gdbmem.allocators.cpython.arenas import find_arenas
 from gdbmem.allocators.glibc.free_lists.caches import Known
 from gdbmem.allocators.glibc.free_lists.inside import threads_inside
 from gdbmem.allocators.glibc.heap import HeapReading, Walker, read_heap
@@ -19,7 +20,7 @@ from gdbmem.analysis.ledger.ledger import ProcessImage, build_ledger
 from gdbmem.errors import Notice
 from gdbmem.inspection.bfc.ledger_pools import find_pools
 from gdbmem.inspection.libc_facts import libc_facts
-from gdbmem.inspection.linked_allocators import find_linked_in
+from gdbmem.inspection.linked_allocators import find_linked_in, holds_python
 from gdbmem.inspection.process_maps import read_maps, read_smaps
 from gdbmem.inspection.vector_slack import AT_PROMPT, WHEN_STILL, add_unused_in_vectors
 from gdbmem.linux.elf.corefile import CoreFile
@@ -225,6 +226,8 @@ def fill_reading(
 def _fill(reading: ProcessImage, memory: Memory, malloc: Malloc, main: int, walker: Optional[Walker]) -> None:
     reading.images = images(memory, reading.mappings)
     reading.others = recognise(memory, reading.mappings)
+    if not reading.others.python.arenas and holds_python(reading.mappings, reading.open):
+        reading.others.python = find_arenas(memory, reading.mappings)
     if malloc.notice is not None:
         reading.notices.append(malloc.notice)
     reading.stacks = _stacks(reading, memory, main)

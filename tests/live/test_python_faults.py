@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import time
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ def wait():
 held = [Held() for _ in range(777)]
 wait()
 """
+
+HOLDS_ALONE = HOLDS.replace("tracemalloc.get_traced_memory()[0]", "0").replace("sys, tracemalloc", "sys")
 
 
 def answer(*words: object) -> Any:
@@ -78,6 +81,53 @@ def test_a_python_without_any_symbols_is_read_as_others_are(python: str, tmp_pat
     if "/3.8." not in str(real):  # whose tables of traces are not read
         (traced,) = (int(number) for number in re.findall(r"^traced (\d+)", target.output, re.M))
         assert abs(json.loads(traces.stdout)["snapshots"][0]["heap_bytes"] - traced) < 2048
+
+
+@pytest.mark.needs("gcc", "gcore")
+@pytest.mark.parametrize("alone", [False, True], ids=["with modules", "alone"])
+def test_an_interpreter_that_is_linked_in_and_stripped_is_read_as_others_are(
+    alone: bool, linked: Path, tmp_path: Path
+) -> None:
+    # Alone no file that it has loaded has a name of Python's.
+    words = [linked, "-S", "-c", HOLDS_ALONE] if alone else [linked, "-X", "tracemalloc", "-c", HOLDS]
+    with running(words, {"PYTHONHOME": sys.base_prefix}) as target:
+        assert alone == ("python" not in Path(f"/proc/{target.pid}/maps").read_text())
+        objects = answer("objects", "--json", target.pid)
+        holders = answer("objects", "--json", "--holders", "Held", target.pid)
+        (thread,) = answer("stack", "--json", target.pid)["threads"]
+        traces = gdbmem("python", "traces", "--json", target.pid)
+        refused = gdbmem("python", "start", "--wait", "0.1", target.pid)
+        subprocess.run(["gcore", "-o", tmp_path / "core", str(target.pid)], capture_output=True, check=True)
+        dead = answer("objects", "--json", "--core", tmp_path / f"core.{target.pid}")
+        runs_on(target)
+    assert [one["count"] for one in objects["types"] if one["type"].endswith("Held")] == [777]
+    assert dead["types"] == objects["types"]
+    assert "777 of them are reached through __main__.held" in holders["answer"]
+    assert [one["function"] for one in thread["frames"]] == ["wait", "<module>"]
+    assert "waits in read; it was taken back" in refused.stderr
+    if alone:
+        assert "[python-no-traces]" in traces.stderr
+    else:
+        (traced,) = (int(number) for number in re.findall(r"^traced (\d+)", target.output, re.M))
+        assert abs(json.loads(traces.stdout)["snapshots"][0]["heap_bytes"] - traced) < 2048
+
+
+@pytest.fixture(scope="module")
+def linked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a program of this Python's static library, without symbols but those that its modules need."""
+    library = Path(sysconfig.get_config_var("LIBPL") or "", sysconfig.get_config_var("LIBRARY") or "")
+    headers = Path(sysconfig.get_path("include"))
+    if not library.is_file() or not (headers / "Python.h").is_file():
+        pytest.skip("this Python has no static library or no headers here")
+    folder = tmp_path_factory.mktemp("linked")
+    source, program = folder / "main.c", folder / "program"
+    source.write_text("#include <Python.h>\nint main(int c, char **v) { return Py_BytesMain(c, v); }\n")
+    libraries = ["-lpthread", "-ldl", "-lutil", "-lm"]
+    subprocess.run(
+        ["gcc", f"-I{headers}", source, "-o", program, "-s", "-Wl,--export-dynamic", library, *libraries],
+        check=True,
+    )
+    return program
 
 
 @pytest.mark.parametrize(

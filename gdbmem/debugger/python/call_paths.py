@@ -73,7 +73,7 @@ class PythonPaths:
             self._memory = self._memory or ProcMemory(self._pid)
             mappings = read_smaps(self._pid)
             careful = CarefulMemory(self._memory, mappings, absent_pages(self._pid, mappings, swapped=False))
-            self._reader = frame_reader(careful, mappings)
+            self._reader = frame_reader(careful, mappings, self._pid)
         except GdbmemError:
             return None
         return self._reader

@@ -34,7 +34,7 @@ def stacks_here(*, every: bool, fold: bool, swapped: bool = False) -> list[Mixed
     with ProcMemory(pid) as memory:
         mappings = read_smaps(pid)
         careful = CarefulMemory(memory, mappings, absent_pages(pid, mappings, swapped=swapped))
-        return _stacks(careful, frame_reader(careful, mappings), every=every, fold=fold)
+        return _stacks(careful, frame_reader(careful, mappings, pid), every=every, fold=fold)
 
 
 def _stacks(memory: Memory, reader: FrameReader, *, every: bool, fold: bool) -> list[MixedStack]:

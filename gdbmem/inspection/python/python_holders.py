@@ -53,7 +53,7 @@ class FindHolders:
     found: Optional[PythonHolders] = None
 
     def __call__(self, reading: ProcessImage, memory: Memory) -> None:
-        check_python(reading.mappings)
+        check_python(reading.mappings, reading.pid)
         arenas = reading.others.python.arenas
         counter = ObjectCounter(memory, reading.mappings, arenas)
         nodes = collect_nodes(counter.sorted_by_type(self._blocks(reading, memory)))

@@ -11,6 +11,8 @@ from gdbmem.allocators.cpython.large_blocks import large_blocks
 from gdbmem.allocators.cpython.objects import ObjectCounter, TypeCounts
 from gdbmem.analysis.ledger.ledger import ProcessImage
 from gdbmem.errors import Notice, TargetError
+from gdbmem.inspection.linked_allocators import holds_python
+from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.model.ledger.ledger import FREE_IN_POOLS, FREE_POOLS, HEADERS, LIVE, PYMALLOC, Ledger
 from gdbmem.model.memory import Memory
@@ -25,8 +27,8 @@ _FREE_THREADED = lazy_pattern(r"/(lib)?python3\.\d+t(\.so[.\d]*)?$")
 _PYPY = lazy_pattern(r"/(lib)?pypy[^/]*$")
 
 
-def check_python(mappings: Sequence[Mapping]) -> None:
-    """Raise TargetError if the Python implementation is not the supported one."""
+def check_python(mappings: Sequence[Mapping], pid: Optional[int] = None) -> None:
+    """Raise TargetError if the Python implementation is not the supported one; *pid* is None for a core."""
     files = {mapping.name.removesuffix(" (deleted)") for mapping in mappings if mapping.is_file}
     if any(_PYPY.search(name) for name in files):
         raise TargetError(
@@ -36,12 +38,17 @@ def check_python(mappings: Sequence[Mapping]) -> None:
         )
     if any(_FREE_THREADED.search(name) for name in files):
         raise free_threaded()
-    if not any("python" in name for name in files):
+    if not any("python" in name for name in files) and not _is_linked_in(mappings, pid):
         raise TargetError(
             "no Python is loaded in this process",
             slug="python-unknown",
             hint="'gdbmem explain PID' shows its resident set",
         )
+
+
+def _is_linked_in(mappings: Sequence[Mapping], pid: Optional[int]) -> bool:
+    with TargetFiles(pid) as files:
+        return holds_python(mappings, files.open)
 
 
 def free_threaded() -> TargetError:
@@ -61,7 +68,7 @@ class CountObjects:
     large: bool = False
 
     def __call__(self, reading: ProcessImage, memory: Memory) -> None:
-        check_python(reading.mappings)
+        check_python(reading.mappings, reading.pid)
         arenas = reading.others.python.arenas
         self.large = reading.heap is not None and reading.heap.is_used and not reading.others.replacement
         if not arenas and not self.large:
@@ -116,7 +123,7 @@ class DescribeArenas:
     sparse: Optional[TypeCounts] = None
 
     def __call__(self, reading: ProcessImage, memory: Memory) -> None:
-        check_python(reading.mappings)
+        check_python(reading.mappings, reading.pid)
         self.arenas = reading.others.python
         if not self.arenas.arenas:
             raise _no_arenas()

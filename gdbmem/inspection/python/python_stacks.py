@@ -25,9 +25,9 @@ from gdbmem.text import plural
 _Answer = tuple[list[PythonThread], list[HeldThread]]
 
 
-def frame_reader(memory: Memory, mappings: Sequence[Mapping]) -> FrameReader:
-    """Return a reader of the Python frames of the process with this *memory*. Raises TargetError."""
-    check_python(mappings)
+def frame_reader(memory: Memory, mappings: Sequence[Mapping], pid: Optional[int] = None) -> FrameReader:
+    """Return a reader of the Python frames of process *pid*, or of a core, with this *memory*. Raises TargetError."""
+    check_python(mappings, pid)
     reader = find_frames(memory, mappings)
     if reader is None:
         raise TargetError(
@@ -67,7 +67,7 @@ def stacks_of_process(
     def prepare(subject: Subject) -> _Stacks:
         absent = absent_pages(pid, subject.mappings, swapped=swapped)
         careful = CarefulMemory(subject.memory, subject.mappings, absent)
-        return _Stacks(subject.mappings, absent, frame_reader(careful, subject.mappings))
+        return _Stacks(subject.mappings, absent, frame_reader(careful, subject.mappings, pid))
 
     (threads, held), pause = ask_process(pid, prepare, fork=fork, brief=True, say=say)
     calls = {one.tid: one.system_call for one in held}

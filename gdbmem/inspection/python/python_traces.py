@@ -64,7 +64,7 @@ def traces_of_process(
     name = process_facts(pid).name
 
     def prepare(subject: Subject) -> _TracemallocTables:
-        check_python(subject.mappings)
+        check_python(subject.mappings, pid)
         return _TracemallocTables(subject, swapped)
 
     (traces, rss), pause = ask_process(pid, prepare, fork=fork, say=say)
@@ -74,7 +74,7 @@ def traces_of_process(
 def traces_of_stopped(pid: int, memory: Memory, *, swapped: bool = False) -> TracedProcess:
     """Return the traces of process *pid*, which is stopped by someone else (gdb). Raises TargetError."""
     mappings = read_smaps(pid)
-    check_python(mappings)
+    check_python(mappings, pid)
     careful = CarefulMemory(memory, mappings, absent_pages(pid, mappings, swapped=swapped))
     rss = sum(mapping.rss_bytes for mapping in mappings)
     return _checked(TracedProcess(process_facts(pid).name, pid, read_traces(careful, mappings), rss))

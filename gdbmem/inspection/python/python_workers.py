@@ -108,7 +108,7 @@ def copied_by_workers(
     """
     facts = process_facts(pid)
     mappings = read_smaps(pid)
-    check_python(mappings)
+    check_python(mappings, pid)
     areas = [_area(m) for m in mappings if _may_be_copied(m)]
     workers = [
         one for child in descendants({pid}, parents()) if child != pid for one in _look(pid, child, areas)

@@ -148,7 +148,7 @@ class _Work:
     ) -> CodeResult:
         pid = self.pid
         mappings = read_maps(pid)
-        reader = frame_reader(memory, mappings)
+        reader = frame_reader(memory, mappings, pid)
         _check_running(pid, reader, memory)
         placed, way, pause = _place(pid, memory, mappings, reader, folder, source)
         started = time.monotonic()
