@@ -23,3 +23,14 @@ def peer(name: str) -> Optional[Path]:
         print(f"bench: {name} is missing: {_PACKAGES[name]} can't be installed", file=sys.stderr)
         return None
     return command
+
+
+def peer_python(*packages: str) -> Optional[Path]:
+    """Return a Python that has *packages*, of a folder of its own; None, with a line, where they can't be installed."""
+    python = _FOLDER.with_name("bench-python-peers") / "bin" / "python"
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", python.parents[1]], check=True)
+    if subprocess.run([python, "-m", "pip", "install", "-q", *packages], check=False).returncode:
+        print(f"bench: {', '.join(packages)} can't be installed", file=sys.stderr)
+        return None
+    return python

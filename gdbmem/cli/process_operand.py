@@ -42,16 +42,20 @@ def add_ways_to_read(parser: ArgumentParser) -> None:
     )
 
 
-def checked_pid(word: Optional[str], *, core: Optional[str], command: str) -> Optional[int]:
+def checked_pid(
+    word: Optional[str], *, core: Optional[str], command: str, reads_cores: bool = True
+) -> Optional[int]:
     """Return the process id; None for a core. Raises UsageError if *word* is not one."""
     if core is not None:
         return None
     if word is None:
+        if not reads_cores:
+            raise UsageError("name a process", hint=f"gdbmem {command} PID")
         raise UsageError(
             "name a process or a core", hint=f"gdbmem {command} PID, or gdbmem {command} --core CORE"
         )
     if not word.isdecimal() or int(word) == 0:
-        hint = "a core is named with --core" if Path(word).is_file() else "'ps' lists them"
+        hint = "a core is named with --core" if reads_cores and Path(word).is_file() else "'ps' lists them"
         raise UsageError(f"{printable(word)} is not a process id", hint=hint)
     return int(word)
 

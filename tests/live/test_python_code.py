@@ -26,6 +26,7 @@ from tests.zoo.keeping import wait_until
 # PYTHON_INJECTIONS=200 makes as many in each kind of program, spread over the versions.
 INJECTIONS = int(os.environ.get("PYTHON_INJECTIONS", "8"))
 MANY = 20
+_CALLS_NOTED = 20  # of the 32 that CPython keeps for its main thread
 
 
 def change(action: str, pid: int, *words: object) -> Any:
@@ -85,6 +86,31 @@ def test_tracing_goes_on_and_off_in_a_busy_program_that_goes_on_unharmed(kind: s
                 off = change("stop", target.pid)
                 assert (off["was_tracing"], off["is_tracing"]) == (True, False), number
             ends_well(target)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("python", [one for one in pythons() if version(one) >= (3, 9)])
+def test_code_placed_again_and_again_in_a_blocked_program_is_each_time_taken_back(python: str) -> None:
+    # What was taken back stays in the list of pending calls, as a call that does nothing, until the thread goes on.
+    each = max(1, INJECTIONS // 5)
+    for begin in range(0, each, _CALLS_NOTED):
+        with running([python, "-c", BLOCKED]) as target:
+            for number in range(begin, min(begin + _CALLS_NOTED, each)):
+                done = gdbmem("python", "start", "--wait", "0.1", target.pid)
+                assert done.returncode == 1, number
+                assert "waits in read; it was taken back" in done.stderr, number
+            assert not tracing(target.pid)
+            ends_well(target)
+
+
+@pytest.mark.thorough
+def test_a_blocked_program_whose_list_of_calls_is_full_of_those_taken_back_is_unharmed() -> None:
+    code = BLOCKED + "\nimport _tracemalloc\nassert not _tracemalloc.is_tracing()\n"
+    with running([sys.executable, "-c", code]) as target:
+        said = [gdbmem("python", "start", "--wait", "0.1", target.pid).stderr for _ in range(34)]
+        ends_well(target)
+    assert "it was taken back" in said[0]
+    assert "it may be full of calls that were taken back" in said[-1]
 
 
 def test_what_was_started_can_be_read_from_outside_and_leaves_no_pages() -> None:
@@ -209,10 +235,18 @@ def test_another_users_rights_and_a_core_are_refused_in_a_sentence() -> None:
     done = gdbmem("python", "start", 1 << 22)
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
-    for words in (["--frames", "0", "1"], ["--wait", "nan", "1"], ["--wait", "-1", "1"], ["x"]):
+    for words in (
+        ["--frames", "0", "1"],
+        ["--wait", "nan", "1"],
+        ["--wait", "-1", "1"],
+        ["x"],
+        [],
+        [__file__],
+    ):
         done = gdbmem("python", "start", *words)
         assert done.returncode == 2
         assert done.stderr.count("\n") == 1
+        assert "--core" not in done.stderr
     with running(["/bin/sh", "-c", "echo ready; read line"]) as target:
         assert "no Python is loaded" in gdbmem("python", "stop", target.pid).stderr
 

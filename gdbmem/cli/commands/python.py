@@ -186,7 +186,7 @@ def _change(args: argparse.Namespace) -> int:
         raise UsageError(f"--frames takes a number from 1 to {LONGEST_TRACEBACK}")
     if not 0 < args.wait <= _LONGEST_WAIT:
         raise UsageError(f"--wait takes seconds, up to {_LONGEST_WAIT}")
-    pid = checked_pid(args.target, core=None, command=f"python {args.action}")
+    pid = checked_pid(args.target, core=None, command=f"python {args.action}", reads_cores=False)
     assert pid is not None
     unwind_when_ended()
     with open_output(args.output, force=args.force) as stream:

@@ -47,6 +47,10 @@ _NOTING, _RESULT, _TEXT = (
 )  # offsets in the two pages; the second one begins with the flag
 _READ_WRITE, _READ_EXECUTE, _PRIVATE_ANONYMOUS = 3, 5, 0x22
 _TRIES, _BREATH_SECONDS = 5, 0.01
+_NO_ROOM = (
+    "its list of pending calls is held by a thread that doesn't go on, or full: it may be full of calls that were"
+    " taken back, which stay in it until the main thread goes on"
+)
 _FAILED = (1 << 64) - 4096  # results from here on are errors
 
 
@@ -168,7 +172,7 @@ class NotedCall:
             pause += freeze.pause_seconds
             if pages:
                 return cls(pid, memory, sites, pages, pause)
-        raise refused(pid, "its list of pending calls is full, or held by a thread that doesn't go on")
+        raise refused(pid, _NO_ROOM)
 
     def has_run(self) -> bool:
         return self._memory.read(self._pages + _PAGE, 1) != b"\0"
