@@ -99,14 +99,18 @@ def test_a_python_in_namespaces_of_its_own_is_counted_as_any_other() -> None:
     words = ["unshare", "--user", "--map-root-user", "--pid", "--mount-proc", "--fork", "--kill-child"]
     if subprocess.run([*words, "true"], check=False).returncode:
         pytest.skip("no namespaces can be made here")
-    with running([*words, sys.executable, "-c", COUNTS]) as target:
+    with running([*words, sys.executable, "-X", "tracemalloc", "-c", COUNTS]) as target:
         (pid,) = Path(f"/proc/{target.process.pid}/task/{target.process.pid}/children").read_text().split()
         objects, arenas = answer("objects", pid), answer("arenas", pid)
+        traced = answer("traces", pid)["snapshots"][0]["heap_bytes"]
+        (thread,) = answer("stack", pid)["threads"]
         counts = {one["type"].rpartition(".")[2]: one["count"] for one in objects["types"]}
         assert target.pid == 1, "by its own number"
     assert abs(counts["Node"] - counted(target)["Node"]) <= 2
     assert counts["Node"] == 7000
     assert arenas["live_blocks"] > 60000
+    assert traced > 7000 * 48
+    assert (thread["tid"], thread["frames"][0]["function"]) == (int(pid), "<module>")
 
 
 def test_the_parts_of_the_ledger_are_those_of_the_arenas() -> None:
