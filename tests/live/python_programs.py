@@ -91,7 +91,7 @@ def short_name(value: object) -> str:
 
 
 def pythons() -> list[str]:
-    """Return the CPythons of this machine from 3.8 on, one of each minor version and the system's own."""
+    """Return the CPythons of this machine from 3.8 on: one of each minor version, the system's, $GDBMEM_PYTHON_3_14."""
     found = {sys.executable: sys.version_info[:2]}
     roots = [Path(os.environ.get("PYENV_ROOT", Path("~/.pyenv").expanduser())) / "versions"]
     for folder in (one for root in roots if root.is_dir() for one in sorted(root.iterdir())):
@@ -100,7 +100,8 @@ def pythons() -> list[str]:
         if minor >= (3, 8) and minor not in found.values() and (folder / "bin/python3").is_file():
             found[str(folder / "bin/python3")] = minor
     system = shutil.which("python3", path="/usr/bin")
-    return list(dict.fromkeys([*found, *([system] if system else [])]))
+    named = os.environ.get("GDBMEM_PYTHON_3_14")
+    return list(dict.fromkeys([*found, *(one for one in (named, system) if one)]))
 
 
 def version(python: str) -> tuple[int, int]:

@@ -252,10 +252,7 @@ def test_another_users_rights_and_a_core_are_refused_in_a_sentence() -> None:
 
 
 def python_3_14() -> Optional[str]:
-    """Return a CPython 3.14: $GDBMEM_PYTHON_3_14, or one among those of this machine."""
-    named = os.environ.get("GDBMEM_PYTHON_3_14")
-    if named:
-        return named
+    """Return a CPython 3.14 or later among those of this machine."""
     return next((one for one in pythons() if version(one) >= (3, 14)), None)
 
 
