@@ -12,6 +12,7 @@ from gdbmem.linux.memory.maps import Mapping
 _WORTH_BYTES = 1 << 20
 _PYTHONS = "mimalloc"  # linked into CPython since 3.13, and unused if Python uses its own arenas
 _IN_PYTHON = b"PYTHONTRACEMALLOC"  # in the constants of every CPython since 3.4
+_PIECE = 1 << 18
 _LEAST_PYTHON, _MOST_CONSTANTS = 1 << 20, 1 << 28  # bytes that are mapped of a file
 
 
@@ -47,14 +48,29 @@ def holds_python(mappings: Sequence[Mapping], open_file: Callable[[str], BinaryI
     parts = [one for one in mappings if one.name == name and "w" not in one.permissions]
     if not _LEAST_PYTHON <= sum(one.size_bytes for one in parts) <= _MOST_CONSTANTS:
         return False
+    # Instructions last: only older linkers have constants among them, and cores that say nothing of permissions.
+    parts.sort(key=lambda one: "x" in one.permissions)
     try:
         with open_file(name) as stream:
-            for part in sorted(parts, key=lambda one: "x" in one.permissions):
-                stream.seek(part.offset)
-                if _IN_PYTHON in stream.read(part.size_bytes):
-                    return True
+            return any(_is_in(stream, part) for part in parts)
     except (OSError, ValueError):
-        pass  # its file was deleted
+        return False  # its file was deleted
+
+
+def _is_in(stream: BinaryIO, part: Mapping) -> bool:
+    """Tell whether what is mapped as *part* has the constant of CPython; read piece by piece into the same memory."""
+    stream.seek(part.offset)
+    kept, left = len(_IN_PYTHON), part.size_bytes
+    piece = bytearray(kept + _PIECE)
+    view = memoryview(piece)
+    while left > 0:
+        size = stream.readinto(view[kept : kept + min(_PIECE, left)])  # type: ignore[attr-defined]
+        if not size:
+            return False
+        if piece.find(_IN_PYTHON, 0, kept + size) >= 0:
+            return True
+        piece[:kept] = piece[size : size + kept]
+        left -= size
     return False
 
 

@@ -226,8 +226,11 @@ def fill_reading(
 def _fill(reading: ProcessImage, memory: Memory, malloc: Malloc, main: int, walker: Optional[Walker]) -> None:
     reading.images = images(memory, reading.mappings)
     reading.others = recognise(memory, reading.mappings)
-    if not reading.others.python.arenas and holds_python(reading.mappings, reading.open):
-        reading.others.python = find_arenas(memory, reading.mappings)
+    others = reading.others
+    if not (others.python.arenas or others.runtime or others.is_go) and holds_python(
+        reading.mappings, reading.open
+    ):
+        others.python = find_arenas(memory, reading.mappings)
     if malloc.notice is not None:
         reading.notices.append(malloc.notice)
     reading.stacks = _stacks(reading, memory, main)
