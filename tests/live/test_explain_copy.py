@@ -88,7 +88,7 @@ def test_a_kernel_that_cannot_scan_pages_gives_the_same_ledger(
 
     with running([program("heap_known"), "pairs", 2]) as target:
         scanned = explain(target.pid, fork=fork)
-        monkeypatch.setattr("gdbmem.linux.memory.pages._scan", no_such_request)
+        monkeypatch.setattr("gdbmem.linux.memory.pages.scan_pages", no_such_request)
         read = explain(target.pid, fork=fork)
     for ledger in (scanned, read):
         assert heap_of(ledger).is_exact

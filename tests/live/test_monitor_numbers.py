@@ -244,22 +244,23 @@ def test_the_churn_of_a_thread_team_that_changes_size_is_counted_and_what_it_cos
 
 
 def test_compare_fails_a_build_by_the_second_group_only(scratch: Path) -> None:
-    grows = [sys.executable, "-c", LEAKS, "60"]
+    grows = [sys.executable, "-c", LEAKS, "120"]  # long enough to be judged on a busy machine, too
     monitor(
         "-q", "--interval", "20ms", "--stdout", "/dev/null", "--run", "grown", "--", *grows, folder=scratch
     )
     level = [sys.executable, "-c", "import time; time.sleep(1.5)"]
     monitor("-q", "--interval", "20ms", "--run", "level", "--", *level, folder=scratch)
 
-    def status(*words: str) -> int:
-        return subprocess.run(
-            [GDBMEM, "compare", *words], cwd=scratch, capture_output=True, check=False
-        ).returncode
+    def check(status: int, *words: str) -> None:
+        done = subprocess.run(
+            [GDBMEM, "compare", *words], cwd=scratch, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == status, done.stdout + done.stderr
 
-    assert status("level", "grown", "--fail-on", "growing") == 4
-    assert status("grown", "level", "--fail-on", "growing") == 0
-    assert status("level", "grown", "--fail-on", "growing:1GiB/s") == 0
-    assert status("level", "grown") == 0
+    check(4, "level", "grown", "--fail-on", "growing")
+    check(0, "grown", "level", "--fail-on", "growing")
+    check(0, "level", "grown", "--fail-on", "growing:1GiB/s")
+    check(0, "level", "grown")
 
 
 def kept_output(scratch: Path, *words: str) -> tuple[dict[str, Any], str]:
