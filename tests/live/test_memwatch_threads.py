@@ -47,7 +47,10 @@ def test_a_consumer_is_walked_without_hanging_and_the_deltas_add_up(program: Pro
         for step in shared
     )
     notes = [step["note"] for step in shared]
-    assert [note for note in notes if "waited for condition variable filled" not in note] == []
+    assert sum("waited for condition variable filled" in note for note in notes) >= 8
+    # The producer may have been held where it has the lock.
+    places = ("waited for condition variable filled", "waited for mutex lock")
+    assert [note for note in notes if not any(place in note for place in places)] == []
     own = [step for step in found if step["line"] == line_of("queue.c", "ours[item * 8192] =")]
     assert {step["delta_bytes"] for step in own} == {2 * PAGE} and {step["lock"] for step in own} == {"on"}
     assert 'is "replay"' in said.output
