@@ -112,7 +112,7 @@ class FaultRecorder:
         self._ended_by: Optional[int] = None
         self.has_recorded = False  # the work after that takes time
         self._turns = 0
-        self._spent = 0.0  # seconds, for reading what is resident
+        self._spent = 0.0  # CPU seconds, for reading what is resident
 
     def record(self, pids: Sequence[int], *, seconds: float) -> FaultRecording:
         """Record the faults of the running processes *pids*, and of their children. Raises TargetError."""
@@ -187,7 +187,7 @@ class FaultRecorder:
         recording.samples, recording.faults = watch.samples, sum(watch.counts.values())
 
     def _take(self, watch: FaultWatch, recording: FaultRecording, *, at_end: bool) -> None:
-        turn = []
+        turn, lost = [], watch.lost
         # Many events take long to count: that is then done in some of the turns only.
         self._turns += 1
         is_counted = at_end or self._turns % (1 + watch.events // _EVENTS_A_TURN) == 0
@@ -201,6 +201,10 @@ class FaultRecorder:
             for pid, parent in _births(data):
                 if pid not in recording.watched:
                     self._add_child(recording, pid, parent)
+        if watch.lost > lost:  # the birth of a process may be among what found no room
+            parent_of = parents()
+            for pid in list(descendants(set(recording.watched), parent_of)):
+                self._add_child(recording, pid, parent_of[pid])
         recording.turns.append(_Turn(turn, dict(watch.count()) if is_counted else {}))
 
     def _add_child(self, recording: FaultRecording, pid: int, parent: int) -> None:
@@ -229,9 +233,10 @@ class FaultRecorder:
             affordable = self._spent <= _READING_SECONDS + _READING_SHARE * (now - began)
             has_grown = is_quiet or size > seen + max(_STEP_BYTES, seen >> 4)
             if at_end or (size > seen and has_grown and affordable):
+                used = time.thread_time()  # other programs may have the processor meanwhile
                 one.after = read_resident(one.pid) or one.after
                 one.faults_after = fault_counts(one.pid) if at_end else None
-                self._spent += time.monotonic() - now
+                self._spent += time.thread_time() - used
 
     def _finish(self, program: WatchedProgram) -> int:
         if program.poll() is None:
