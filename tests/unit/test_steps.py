@@ -11,11 +11,12 @@ import pytest
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.steps import GROUPINGS, sum_steps, total_bytes
 from gdbmem.model.steps.step import LOCKED, SHARED, Step
+from gdbmem.report.charting import count_ticks, size_ticks
 from gdbmem.report.page.page import render
 from gdbmem.report.page.steps_page import steps_page
 from gdbmem.report.sparkline import sparkline, thinned
 from gdbmem.report.steps.steps import reservations, step_line, steps_json, total_sentence
-from gdbmem.report.steps.steps_plot import count_ticks, size_ticks, steps_svg
+from gdbmem.report.steps.steps_plot import steps_svg
 
 
 def step(

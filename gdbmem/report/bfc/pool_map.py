@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from html import escape
 from typing import Optional
 
 from gdbmem.analysis.bfc.explanation import headline
 from gdbmem.errors import UsageError
 from gdbmem.model.bfc.pools import FREE, IN_USE, PENDING, Allocator, Decision, Region
+from gdbmem.report.charting import Attribute, Swatch, box, drawing, key_in_rows, text
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
 
@@ -40,35 +40,24 @@ def render_pools(allocators: Sequence[Allocator], decisions: Sequence[Optional[D
 
 
 def _draw(allocators: Sequence[Allocator], decisions: Sequence[Optional[Decision]]) -> str:
-    parts: list[str] = []
-    top = _legend(parts)
+    names = [
+        *((_NAMES[state], _COLORS[state]) for state in (IN_USE, FREE, PENDING)),
+        ("several small chunks", _MIXED),
+        ("in the way of the request", _IN_THE_WAY),
+        ("the request", _REQUEST),
+    ]
+    parts, _ = key_in_rows(names, (0, 8), _WIDTH, Swatch(10, 10, 15, 10))
+    top = 34
     of_each = [*decisions, *[None] * (len(allocators) - len(decisions))]
     for allocator, decision in zip(allocators, of_each):
         top = _allocator(allocator, decision, parts, top)
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="-10 0 {_WIDTH + 20} {top + 10}"'
-        f' font-family="sans-serif" font-size="12">{"".join(parts)}</svg>\n'
-    )
-
-
-def _legend(parts: list[str]) -> int:
-    entries = [
-        *((_COLORS[state], _NAMES[state]) for state in (IN_USE, FREE, PENDING)),
-        (_MIXED, "several small chunks"),
-        (_IN_THE_WAY, "in the way of the request"),
-        (_REQUEST, "the request"),
-    ]
-    x = 0
-    for color, name in entries:
-        parts.append(f'<rect x="{x}" y="8" width="10" height="10" fill="{color}"/>{_text(x + 15, 18, name)}')
-        x += 40 + 7 * len(name)
-    return 34
+    return drawing((_WIDTH + 20, top + 10), parts, left=-10, fill="#222") + "\n"
 
 
 def _allocator(allocator: Allocator, decision: Optional[Decision], parts: list[str], top: int) -> int:
     name = printable(allocator.name) or "allocator without a name"
     for number, line in enumerate(_broken(f"{name}: {headline(allocator, decision)}")):
-        parts.append(_text(0, top + 14 + 16 * number, line, weight="bold" if not number else "normal"))
+        parts.append(text(0, top + 14 + 16 * number, line, font_weight=None if number else "bold"))
         last = top + 14 + 16 * number
     top = last + 14
     regions = sorted(allocator.regions, key=lambda region: -region.size_bytes)[:_MOST_REGIONS]
@@ -83,17 +72,17 @@ def _allocator(allocator: Allocator, decision: Optional[Decision], parts: list[s
         label = f"the request of {format_size(decision.request_bytes)}"
         asked = decision.request_bytes
         parts.append(_rect(0, top, width, _REQUEST, label, asked))
-        parts.append(_text(4, top + 15, label, fill="#fff", value=asked))
+        parts.append(text(4, top + 15, label, fill="#fff", data_value=asked))
         top += _ROW + 8
     in_the_way = frozenset(decision.obstacle.in_use if decision is not None and decision.obstacle else ())
     for region in sorted(regions, key=lambda region: region.address):
-        parts.append(_text(0, top + 12, _caption(region), size=11, value=region.size_bytes))
+        parts.append(text(0, top + 12, _caption(region), font_size=11, data_value=region.size_bytes))
         top += 16
         parts.extend(_chunks(allocator, region, scale, top, in_the_way))
         top += _GAP + 6
     left_out = len(allocator.regions) - len(regions)
     if left_out:
-        parts.append(_text(0, top + 12, f"and {plural(left_out, 'smaller region')}"))
+        parts.append(text(0, top + 12, f"and {plural(left_out, 'smaller region')}"))
         top += 18
     return top + 14
 
@@ -148,26 +137,9 @@ def _title(allocator: Allocator, index: int) -> str:
     return ", ".join(parts)
 
 
-def _rect(x: float, y: float, width: float, color: str, title: str, value: int) -> str:
-    line = ' stroke="#fff" stroke-width="0.5"' if width > 3 else ""
-    place = f'x="{x:.2f}" y="{y}" width="{width:.2f}" height="{_ROW}"'
-    return f'<rect {place} fill="{color}"{line} data-value="{value}"><title>{escape(title)}</title></rect>'
-
-
-def _text(
-    x: float,
-    y: float,
-    words: str,
-    *,
-    weight: str = "normal",
-    fill: str = "#222",
-    size: int = 12,
-    value: Optional[int] = None,
-) -> str:
-    more = ' font-weight="bold"' if weight == "bold" else ""
-    if value is not None:
-        more += f' data-value="{value}"'
-    return f'<text x="{x}" y="{y}" fill="{fill}" font-size="{size}"{more}>{escape(words)}</text>'
+def _rect(x: float, y: float, width: float, color: str, tip: str, value: int) -> str:
+    edge: dict[str, Attribute] = {"stroke": "#fff", "stroke_width": 0.5} if width > 3 else {}
+    return box(x, y, width, _ROW, color, tip=tip, data_value=value, **edge)
 
 
 def _broken(words: str) -> Sequence[str]:

@@ -10,6 +10,7 @@ from typing import Optional, TextIO
 
 from gdbmem.errors import UsageError
 from gdbmem.model.ledger.heap_map import PARTS, HeapMap
+from gdbmem.report.charting import Swatch, box, drawing, group, key_in_columns, text
 from gdbmem.report.ledger.heap_map_page import PAGE, SCRIPT
 from gdbmem.report.output import open_output
 from gdbmem.text import printable
@@ -54,28 +55,21 @@ def render_map(heap: HeapMap, title: str, kind: str) -> str:
 def render_svg(heap: HeapMap, title: str) -> str:
     """Return *heap* as SVG: rows of cells, each with its figures as a tooltip."""
     heap = _coarser(heap, _SVG_CELLS)
-    parts, top = [], 72
+    names = [(_MEANING[part], _hex(_COLORS[part])) for part in PARTS]
+    parts = [
+        text(0, 16, _title(heap, title), font_weight="bold"),
+        *key_in_columns(names, (0, 28), (3, 340), Swatch(10, 10, 14, 9)),
+    ]
+    top = 72
     for region in heap.regions:
-        parts.append(
-            f'<text x="0" y="{top + 12}">{escape(_caption(region.name, region.start, region.end))}</text>'
-        )
+        parts.append(text(0, top + 12, _caption(region.name, region.start, region.end)))
         top += 18
         for number, cell in enumerate(region.cells):
             x, y = _SIDE * (number % _COLUMNS), top + _SIDE * (number // _COLUMNS)
             start = (region.start & -4096) + number * heap.cell_bytes
-            tip = f"{start:#x}: {_figures(cell)}"
-            parts.append(f"<g><title>{tip}</title>{_stack(cell, x, y)}</g>")
+            parts.append(group(*_stack(cell, x, y), tip=f"{start:#x}: {_figures(cell)}"))
         top += _SIDE * -(-len(region.cells) // _COLUMNS) + 12
-    legend = "".join(
-        f'<rect x="{340 * (n % 3)}" y="{28 + 18 * (n // 3)}" width="10" height="10" fill="{_hex(_COLORS[part])}"/>'
-        f'<text x="{340 * (n % 3) + 14}" y="{37 + 18 * (n // 3)}">{escape(_MEANING[part])}</text>'
-        for n, part in enumerate(PARTS)
-    )
-    return (
-        f'<svg class="heap" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_COLUMNS * _SIDE} {top}"'
-        ' font-family="sans-serif" font-size="12">'
-        f'<text x="0" y="16" font-weight="bold">{escape(_title(heap, title))}</text>{legend}{"".join(parts)}</svg>\n'
-    )
+    return drawing((_COLUMNS * _SIDE, top), parts, class_="heap") + "\n"
 
 
 def render_html(heap: HeapMap, title: str) -> str:
@@ -121,17 +115,14 @@ def _figures(cell: Sequence[int]) -> str:
     return ", ".join(f"{format_size(size)} {part}" for part, size in zip(PARTS, cell) if size)
 
 
-def _stack(cell: Sequence[int], x: int, y: int) -> str:
-    """Return one cell as stacked rectangles, one per part."""
+def _stack(cell: Sequence[int], x: int, y: int) -> Iterator[str]:
+    """Yield one cell as stacked rectangles, one per part."""
     whole, below, drawn = sum(cell) or 1, 0.0, _SIDE - 1
-    rects = []
     for part, size in zip(PARTS, cell):
         if size:
             height = drawn * size / whole
             below += height
-            place = f'x="{x}" y="{y + drawn - below:.2f}" width="{drawn}" height="{height:.2f}"'
-            rects.append(f'<rect {place} fill="{_hex(_COLORS[part])}"/>')
-    return "".join(rects)
+            yield box(x, y + drawn - below, drawn, height, _hex(_COLORS[part]))
 
 
 def _hex(color: Sequence[int]) -> str:

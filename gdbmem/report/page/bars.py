@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from html import escape
 
 from gdbmem.records import dataclass
-from gdbmem.text import printable
+from gdbmem.report import charting
+from gdbmem.report.charting import Swatch, box, element, group, shortened
 from gdbmem.units import format_size
 
 _WIDTH = 960
@@ -32,18 +31,19 @@ def bars(rows: Sequence[tuple[str, Sequence[BarPart]]], label: str) -> str:
     drawn: list[str] = []
     top = 0
     for (title, parts), whole in zip(rows, wholes):
-        drawn.append(
-            f'<text x="0" y="{top + 14}"><tspan data-value="{whole}">{format_size(whole)}</tspan>'
-            f" {escape(printable(title))}</text>"
-        )
+        size = element("tspan", format_size(whole), data_value=whole)
+        drawn.append(element("text", size, f" {charting.escaped(title)}", x=0, y=top + 14))
         drawn += _row(parts, top + _CAPTION, scale)
         top += _CAPTION + _HEIGHT + _GAP
     names = _names(rows)
-    drawn += [_key(name, color, number, top) for number, (name, color) in enumerate(names)]
-    height = top + _KEY_ROW * math.ceil(len(names) / _KEY_COLUMNS)
-    return (
-        f'<svg class="bars" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" role="img" '
-        f'aria-label="{escape(label)}" font-family="sans-serif" font-size="13">{"".join(drawn)}</svg>'
+    columns = _KEY_COLUMNS, _WIDTH / _KEY_COLUMNS
+    drawn += [
+        group(entry, class_="key")
+        for entry in charting.key_in_columns(names, (0, top + 2), columns, Swatch(down=10))
+    ]
+    height = top + _KEY_ROW * -(-len(names) // _KEY_COLUMNS)
+    return charting.drawing(
+        (_WIDTH, height), drawn, class_="bars", role="img", aria_label=label, font_size=13
     )
 
 
@@ -52,10 +52,16 @@ def _row(parts: Sequence[BarPart], top: int, scale: float) -> list[str]:
     for part in parts:
         width = part.size_bytes * scale
         if part.size_bytes:
-            title = escape(f"{printable(part.name)}: {format_size(part.size_bytes)}")
             drawn.append(
-                f'<rect x="{left:.2f}" y="{top}" width="{max(width - 0.5, _LEAST):.2f}" height="{_HEIGHT}" '
-                f'fill="{part.color}" data-value="{part.size_bytes}"><title>{title}</title></rect>'
+                box(
+                    left,
+                    top,
+                    max(width - 0.5, _LEAST),
+                    _HEIGHT,
+                    part.color,
+                    tip=f"{part.name}: {format_size(part.size_bytes)}",
+                    data_value=part.size_bytes,
+                )
             )
         left += width
     return drawn
@@ -68,15 +74,5 @@ def _names(rows: Sequence[tuple[str, Sequence[BarPart]]]) -> list[tuple[str, str
         for part in parts:
             key = part.name, part.color
             largest[key] = max(largest.get(key, 0), part.size_bytes)
-    return sorted((key for key, size in largest.items() if size), key=lambda key: -largest[key])
-
-
-def _key(name: str, color: str, number: int, top: int) -> str:
-    x = (number % _KEY_COLUMNS) * _WIDTH / _KEY_COLUMNS
-    y = top + _KEY_ROW * (number // _KEY_COLUMNS)
-    text = printable(name)
-    shown = text if len(text) <= _KEY_LETTERS else f"{text[: _KEY_LETTERS - 1]}…"
-    return (
-        f'<g class="key"><rect x="{x:.0f}" y="{y + 2}" width="11" height="11" fill="{color}"/>'
-        f'<text x="{x + 17:.0f}" y="{y + 12}">{escape(shown)}</text></g>'
-    )
+    found = sorted((key for key, size in largest.items() if size), key=lambda key: -largest[key])
+    return [(shortened(name, _KEY_LETTERS), color) for name, color in found]

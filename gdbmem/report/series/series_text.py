@@ -12,9 +12,9 @@ from gdbmem.model.series.series import Mark
 from gdbmem.model.series.series_summary import CgroupSummary, LineSummary, SeriesSummary, Spike
 from gdbmem.model.series.verdict import Slope, Verdict
 from gdbmem.report import drawing
+from gdbmem.report.charting import time_ticks
 from gdbmem.report.console import Console, columns_that_fit, glyphs_for, print_sentence
 from gdbmem.report.notices import print_notices
-from gdbmem.report.series.series_plot import time_ticks
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_duration, format_rate, format_rates, format_size
 
