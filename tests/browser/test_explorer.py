@@ -54,6 +54,11 @@ def test_every_row_of_a_massif_file_has_the_value_that_json_has(
     file = massif_capture(tmp_path, name)
     with opened(browser, report(tmp_path, file)) as page:
         assert sorted(row for row in page.rows() if any(row)) == as_json(capsys, "show", file)
+        shares = page.page.locator("#rows tbody tr").evaluate_all(
+            "rows => rows.map(row => [...row.cells].slice(0, 2).map(cell => Number(cell.dataset.value)))"
+        )
+        whole = sum(change for change, _ in shares)
+        assert [share for _, share in shares] == [100 * change / whole for change, _ in shares]
         assert page.complaints == []
 
 

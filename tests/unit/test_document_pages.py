@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -19,6 +20,7 @@ from gdbmem.api.pools import answer_failed, read_pools
 from gdbmem.cli.main import main
 from gdbmem.cli.page.documents import PAGES
 from gdbmem.errors import GdbmemError
+from gdbmem.report.page.exact import exact_pieces
 from gdbmem.report.page.page import Section, render
 from gdbmem.text import printable
 
@@ -72,6 +74,14 @@ def page(tmp_path: Path, *operands: Path) -> Values:
     target = tmp_path / "page.html"
     assert main(["report", *map(str, operands), "-o", str(target), "--force"]) == 0
     return Values(target.read_text())
+
+
+def spoken(tmp_path: Path) -> list[tuple[float, str]]:
+    """Return value and text of each number in the first sentence of the page."""
+    sentence = re.search(r'<p class="sentence".*?</p>', (tmp_path / "page.html").read_text())
+    assert sentence is not None
+    found = re.findall(r'<span data-value="([^"]*)">([^<]*)</span>', sentence[0])
+    return [(float(value), text) for value, text in found]
 
 
 def said(path: Path) -> Any:
@@ -130,7 +140,8 @@ def test_the_lines_of_a_file_stand_in_its_order_with_what_they_changed_in_the_ma
     local.write_text((CAPTURES / "steps.json").read_text().replace("/tmp/churn/", f"{tmp_path}/"))
     found = page(tmp_path, local)
     deltas = [one["delta_bytes"] for one in sorted(document["sums"], key=lambda one: one["line"])]
-    assert [value for value in found.values if value in deltas and value % 4096 == 0][: len(deltas)] == deltas
+    rows = found.values[2:]  # after the two numbers of the sentence
+    assert [value for value in rows if value in deltas and value % 4096 == 0][: len(deltas)] == deltas
     assert "memset(block" not in found.text, "its source was not asked for"
     assert main(["report", "steps.json", "-o", "page.html", "--force", "--embed-source"]) == 0
     text = Values(Path("page.html").read_text()).text
@@ -232,6 +243,51 @@ def test_a_document_with_any_value_of_another_kind_is_a_page_or_one_sentence(
                 assert all(isinstance(section, Section) for section in made.sections)
     assert refused > 10
     render(PAGES[kind]([str(CAPTURES / ONE_OF_A_KIND[kind])], Query()))
+
+
+def test_the_numbers_of_a_sentence_have_the_values_of_json(tmp_path: Path) -> None:
+    page(tmp_path, CAPTURES / "steps.json")
+    document = said(CAPTURES / "steps.json")
+    assert [value for value, _ in spoken(tmp_path)] == [document["total_bytes"], len(document["steps"])]
+    page(tmp_path, CAPTURES / "comparison.json")
+    shown = [one["value"] for one in said(CAPTURES / "comparison.json")["differences"] if one["is_shown"]]
+    assert [value for value, _ in spoken(tmp_path)] == shown != []
+    page(tmp_path, CAPTURES / "pools.json")
+    (pool,) = said(CAPTURES / "pools.json")["allocators"]
+    names = ("pool_bytes", "in_use_bytes", "free_bytes", "free_chunks", "largest_free_bytes")
+    assert [value for value, _ in spoken(tmp_path)] == [pool[name] for name in names]
+    page(tmp_path, CAPTURES / "objects-second.json")
+    objects = said(CAPTURES / "objects-second.json")
+    first = objects["types"][0]
+    values = [objects["count"], objects["bytes"], first["bytes"], first["count"]]
+    assert [value for value, _ in spoken(tmp_path)] == values
+    page(tmp_path, THIN)
+    assert spoken(tmp_path)[0][0] == said(THIN)["rss_bytes"]
+
+
+def test_a_percent_has_the_exact_part_of_the_whole(tmp_path: Path) -> None:
+    document, found = said(THIN), page(tmp_path, THIN)
+    whole = document["rss_bytes"]
+    shares = {100 * entry["resident_bytes"] / whole for entry in document["entries"]}
+    assert shares - {0.0} <= set(found.values)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "found"),
+    [
+        ([("1.0 MiB", 1 << 20)], [1 << 20, 1 << 20]),
+        ([("1.0 MiB", 1048576), ("1.0 MiB", 1048577)], [1048576, 1048577]),
+        ([("1.0 MiB", 1048575), ("1.0 MiB", 1048576), ("1.0 MiB", 1048577)], []),  # which of them isn't clear
+        ([("2 pieces", 2), ("1.0 MiB", 7), ("2 p", 9), ("5 MiB", 1)], [7, 2, 7]),
+    ],
+)
+def test_a_number_of_a_sentence_has_a_value_only_if_it_is_clear_which(
+    numbers: list[tuple[str, int]], found: list[int]
+) -> None:
+    sentence = "1.0 MiB in 2 pieces, 11.0 MiB, 1.0 MiB/s, -1.0 MiB, <b>1.5 MiB</b>; 1.0 MiB."
+    pieces = exact_pieces(sentence, numbers)
+    assert "".join(text for text, _ in pieces) == sentence
+    assert [value for _, value in pieces if value is not None] == found
 
 
 def test_a_cut_document_and_one_without_a_page_are_refused_with_a_sentence(

@@ -491,7 +491,8 @@ def test_the_stretches_of_the_verdict_are_in_the_picture_and_on_the_page_with_th
         writer.append(number / 5, [(1, reading), (TREE, reading)], [line] if number == 0 else [])
     writer.close()
     assert main(["monitor", "--json", str(run)]) == 0
-    regimes = json.loads(capsys.readouterr().out)["verdict"]["regimes"]
+    verdict = json.loads(capsys.readouterr().out)["verdict"]
+    regimes = verdict["regimes"]
     assert [one["kind"] for one in regimes][-1] == "growing" and len(regimes) > 1
     page = tmp_path / "page.html"
     assert main(["report", str(run), "-o", str(page)]) == 0
@@ -500,3 +501,7 @@ def test_the_stretches_of_the_verdict_are_in_the_picture_and_on_the_page_with_th
     for one in regimes:
         assert f'data-value="{round(one["change_bytes"])}"' in text, "in the picture"
         assert f'data-value="{one["change_bytes"]}"' in text, "in the table"
+    sentence = re.search(r'<p class="sentence">.*?</p>', text)
+    assert sentence is not None
+    values = [float(value) for value in re.findall(r'data-value="([^"]+)"', sentence[0])]
+    assert regimes[-1]["change_bytes"] in values and verdict["slope_bytes_per_second"] in values

@@ -9,6 +9,7 @@ from gdbmem.api.series import Recording, compare_recordings, recorded, summary_o
 from gdbmem.api.series_pictures import picture_of
 from gdbmem.cli.page.measured import facts_of_series
 from gdbmem.model.series.series_summary import SeriesSummary
+from gdbmem.model.series.verdict import Verdict
 from gdbmem.report.page.comparison_page import comparison_page
 from gdbmem.report.page.page import (
     Cell,
@@ -21,7 +22,7 @@ from gdbmem.report.page.page import (
 )
 from gdbmem.report.series.series_text import headline
 from gdbmem.text import printable
-from gdbmem.units import format_delta, format_duration, format_rate
+from gdbmem.units import format_delta, format_duration, format_rate, format_size
 
 
 def page_of_comparison(places: Sequence[Path]) -> Page:
@@ -55,9 +56,8 @@ def recorded_page(recordings: Sequence[Recording], summaries: Sequence[SeriesSum
     page = Page(title=printable(" / ".join(targets)), subtitle=printable("  ".join(names)))
     for name, summary in zip(names, summaries):
         title = "Verdict" if len(names) == 1 else f"Verdict on {printable(name)}"
-        page.sections.append(
-            Section(title, sentence=f"{headline(summary.verdict)}: {summary.verdict.evidence}")
-        )
+        sentence = f"{headline(summary.verdict)}: {summary.verdict.evidence}"
+        page.sections.append(Section(title, sentence=sentence, numbers=_numbers(summary.verdict)))
     page.sections.append(course_section(picture_of(recordings, summaries)))
     if len(summaries) == 1 and len(summaries[0].verdict.regimes) > 1:
         page.sections.append(_regimes(summaries[0]))
@@ -68,6 +68,21 @@ def recorded_page(recordings: Sequence[Recording], summaries: Sequence[SeriesSum
     said = [printable(notice.message) for summary in summaries for notice in summary.notices]
     page.notices = list(dict.fromkeys(said))
     return page
+
+
+def _numbers(verdict: Verdict) -> list[Number]:
+    """Return the numbers that the evidence of *verdict* may name and that its JSON has, too."""
+    rates = [one.value for one in (verdict.slope, *(regime.slope for regime in verdict.regimes)) if one]
+    changes = [verdict.step_bytes, *(regime.change_bytes for regime in verdict.regimes)]
+    durations = [verdict.period_seconds, verdict.step_at, verdict.needs_seconds]
+    size, resolution = verdict.amplitude_bytes, verdict.resolution
+    return [
+        *(Number(format_rate(rate), rate) for rate in dict.fromkeys(rates)),
+        *(Number(format_delta(one), one) for one in dict.fromkeys(changes) if one is not None),
+        *(Number(format_duration(one), one) for one in durations if one is not None),
+        *([] if size is None else [Number(format_size(size), size)]),
+        *([] if resolution is None else [Number(format_rate(resolution).lstrip("+"), resolution)]),
+    ]
 
 
 def _regimes(summary: SeriesSummary) -> Section:

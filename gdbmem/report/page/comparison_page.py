@@ -30,6 +30,7 @@ def comparison_page(comparison: Comparison, words: RunWords, picture: Optional[P
         Section(
             "The difference",
             sentence=printable(conclusion(comparison)),
+            numbers=[Number(change_text(row.value, row), row.value) for row in comparison.differences],
             rules=rules,
             header=("", "first", "second", "difference", "at least", "at most", ""),
             table=printable_rows([_row(row) for row in comparison.differences]),

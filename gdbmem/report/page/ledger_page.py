@@ -30,9 +30,19 @@ from gdbmem.report.ledger.ledger_text import (
 )
 from gdbmem.report.ledger.remedies import gain_text
 from gdbmem.report.page.bars import BarPart, bars
-from gdbmem.report.page.page import Cell, Keyed, Number, Page, Section, known_size, markup, printable_rows
+from gdbmem.report.page.page import (
+    Cell,
+    Keyed,
+    Number,
+    Page,
+    Section,
+    known_share,
+    known_size,
+    markup,
+    printable_rows,
+)
 from gdbmem.text import printable
-from gdbmem.units import format_delta
+from gdbmem.units import format_delta, format_size
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -87,6 +97,7 @@ def ledger_growth_page(ledgers: Sequence[Ledger], names: Sequence[str]) -> Page:
             "What changed",
             sentence=growth_sentence(first, last, (names[0], names[-1])),
             value=last.rss_bytes - first.rss_bytes,
+            numbers=[Number(format_delta(new - old), new - old) for _, old, new in growth(first, last)[:1]],
             picture=_bars(ledgers, names),
             header=("entry", "change", "before", "after", "what"),
             table=printable_rows(rows),
@@ -107,6 +118,7 @@ def ledger_sections(
             printable(title),
             sentence=answer_ledger(ledger),
             value=ledger.rss_bytes,
+            numbers=_numbers(ledger),
             rules=[printable(one) for one in beside(ledger)],
             picture=_bars([ledger], [ledger.program]),
             header=("entry", _noun(ledger), "of all", "what"),
@@ -123,6 +135,12 @@ def ledger_sections(
     if ledger.heap is not None and ledger.heap.sizes:
         found.append(_sizes(ledger))
     return [*found, _mappings(ledger)] if ledger.shares else found
+
+
+def _numbers(ledger: Ledger) -> list[Number]:
+    """Return the resident set and what remedies give back, as the sentence may name them."""
+    sizes = [ledger.rss_bytes, *(one.predicted_bytes for one in ledger.remedies if one.predicted_bytes)]
+    return [Number(format_size(size), size) for size in dict.fromkeys(sizes)]
 
 
 def _title(ledger: Ledger) -> str:
@@ -185,18 +203,14 @@ def _entries(ledger: Ledger) -> list[list[Cell]]:
         (
             Keyed(entry.category, _color(*entry.key)),
             known_size(entry.resident_bytes),
-            _share(entry.resident_bytes, ledger.rss_bytes),
+            known_share(entry.resident_bytes, ledger.rss_bytes),
             what_holds(entry, is_sound=is_sound),
         )
         for entry in folded_entries(ledger)
     ]
     return printable_rows(
-        [*rows, ("total", known_size(ledger.rss_bytes), _share(ledger.rss_bytes, ledger.rss_bytes), "")]
+        [*rows, ("total", known_size(ledger.rss_bytes), known_share(ledger.rss_bytes, ledger.rss_bytes), "")]
     )
-
-
-def _share(part: int, whole: int) -> str:
-    return f"{100 * part / whole:.1f} %" if whole else ""
 
 
 def _remedies(ledger: Ledger) -> Section:

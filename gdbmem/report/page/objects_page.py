@@ -13,13 +13,14 @@ from gdbmem.report.page.page import (
     Number,
     Page,
     Section,
+    known_share,
     known_size,
     markup,
     printable_rows,
 )
 from gdbmem.report.python.objects_text import beside_objects, growth_answer, objects_answer
 from gdbmem.text import plural, printable
-from gdbmem.units import format_delta, format_duration
+from gdbmem.units import format_delta, format_duration, format_size
 
 _MOST_TYPES = 200
 _DRAWN = 9
@@ -116,6 +117,7 @@ def _sections(objects: PythonObjects, colors: dict[str, str], title: str) -> lis
         Section(
             printable(title),
             sentence=objects_answer(objects),
+            numbers=_numbers(objects),
             rules=[printable(one) for one in rules],
             picture=markup(_bars([objects], ["in live objects"], colors)) if whole else None,
             header=("type", "bytes", "of all", "objects", "mean", ""),
@@ -124,8 +126,19 @@ def _sections(objects: PythonObjects, colors: dict[str, str], title: str) -> lis
     ]
 
 
+def _numbers(objects: PythonObjects) -> list[Number]:
+    """Return the numbers of the sentence about *objects*."""
+    found = [
+        Number(f"{objects.count:,} Python objects", objects.count),
+        Number(format_size(objects.bytes), objects.bytes),
+    ]
+    for one in objects.types[:1]:
+        found += [Number(format_size(one.bytes), one.bytes), Number(f"{one.count:,} of type", one.count)]
+    return found
+
+
 def _row(one: TypeUse, whole: int, colors: dict[str, str]) -> Sequence[Cell]:
     name: Cell = Keyed(one.type, colors[one.type]) if one.type in colors else one.type
-    share = f"{100 * one.bytes / whole:.1f} %" if whole else ""
+    share = known_share(one.bytes, whole)
     mean = known_size(round(one.bytes / one.count)) if one.count else ""
     return (name, known_size(one.bytes), share, Number(f"{one.count:,}", one.count), mean, "")

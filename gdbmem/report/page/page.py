@@ -23,6 +23,7 @@ from gdbmem.model.profiles.calltree import Frame
 from gdbmem.model.profiles.diff import Diff
 from gdbmem.records import dataclass, field, replace
 from gdbmem.report.naming import Places, full_function, full_place, unlisted_callers, unlisted_site
+from gdbmem.report.page.exact import Piece, exact_pieces
 from gdbmem.report.page.explorer import Explored, digest, following, script, timeline_script
 from gdbmem.report.page.pictures import icicle, spark
 from gdbmem.report.page.profile_data import pack
@@ -119,6 +120,9 @@ class Section:
     title: str
     sentence: str = ""
     value: Optional[int] = None  # exact bytes of what the sentence is about: a size, or a change
+    numbers: Sequence[
+        Number
+    ] = ()  # those in the sentence, in its order, as far as their exact values are known
     lines: Sequence[PageLine] = ()
     is_change: bool = True
     others: Sequence[tuple[Number, str]] = ()  # amounts in no line, and the total
@@ -130,6 +134,11 @@ class Section:
     text: str = ""  # as in a terminal
     margin: Sequence[MarginLine] = ()
     rules: Sequence[str] = ()  # notices on wrappers, shown sources, and how to override them
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """The sentence in pieces, its numbers with their exact values."""
+        return exact_pieces(self.sentence, [(one.text, one.value) for one in self.numbers])
 
 
 @dataclass
@@ -218,6 +227,11 @@ def _style() -> str:
 def known_size(size_bytes: Optional[float]) -> Cell:
     """Return *size_bytes* formatted; None is unknown."""
     return "?" if size_bytes is None else Number(format_size(size_bytes), round(size_bytes))
+
+
+def known_share(part: int, whole: int) -> Cell:
+    """Return the percent of *part* in *whole*; "" if there is no whole."""
+    return Number(f"{100 * part / whole:.1f} %", 100 * part / whole) if whole else ""
 
 
 def printable_rows(rows: Sequence[Sequence[Cell]]) -> list[list[Cell]]:

@@ -14,6 +14,7 @@ from gdbmem.report.bfc.pool_map import render_pools
 from gdbmem.report.console import make_console
 from gdbmem.report.page.page import Cell, Number, Page, Section, known_size, markup, printable_rows
 from gdbmem.text import printable
+from gdbmem.units import format_size
 
 _MOST_POOLS = 50
 
@@ -44,11 +45,29 @@ def _section(allocator: Allocator, decision: Optional[Decision]) -> Section:
     return Section(
         printable(allocator.name) or "allocator without a name",
         sentence=printable(headline(allocator, decision)),
+        numbers=_numbers(allocator, decision),
         picture=markup(render_pools([allocator], [decision], ".svg")),
         header=("of the pool", "bytes", "chunks", ""),
         table=printable_rows(_sums(allocator)),
         text=shown.getvalue(),
     )
+
+
+def _numbers(allocator: Allocator, decision: Optional[Decision]) -> list[Number]:
+    """Return the numbers of the sentence about *allocator* that its JSON has, too, in the sentence's order."""
+    counted = allocator.counters
+    sizes: list[Optional[int]] = [allocator.limit_bytes]
+    counts: list[Number] = []
+    if allocator.is_complete:
+        sizes += [allocator.pool_bytes, allocator.in_use_bytes, allocator.pending_bytes]
+        sizes += [allocator.free_bytes, allocator.largest_free_bytes]
+        counts.append(Number(f"{allocator.free_count:,} pieces", allocator.free_count))
+    else:
+        sizes += [counted.pool_bytes, counted.in_use_bytes]
+    if decision is not None:
+        sizes += [decision.request_bytes, decision.extends_bytes]
+        sizes += [] if decision.chunk is None else [allocator.chunks.size[decision.chunk]]
+    return [*(Number(format_size(size), size) for size in sizes if size is not None), *counts]
 
 
 def _sums(allocator: Allocator) -> list[Sequence[Cell]]:

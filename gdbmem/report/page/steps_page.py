@@ -7,7 +7,7 @@ from pathlib import PurePath
 from typing import Optional
 
 from gdbmem.analysis.profiles.query import Query
-from gdbmem.analysis.steps import StepSum, sum_steps
+from gdbmem.analysis.steps import StepSum, sum_steps, total_bytes
 from gdbmem.model.steps.step import Step
 from gdbmem.records import dataclass, field
 from gdbmem.report.page.page import MarginLine, Number, Page, Section, markup, sign_of, source_notices
@@ -43,7 +43,8 @@ def steps_page(steps: Sequence[Step], title: str, query: Query) -> Page:
     sources = SourceLines(query.source_folders, query.source_roots) if query.embed_source else None
     page = Page(title=printable(title))
     sentence = f"{noun(steps[-1].source)} memory: {total_sentence(steps)}"
-    page.sections.append(Section("The steps", sentence=sentence, picture=markup(steps_svg(steps))))
+    picture = markup(steps_svg(steps))
+    page.sections.append(Section("The steps", sentence=sentence, numbers=_numbers(steps), picture=picture))
     files = _files(sum_steps(steps))
     page.sections += [_section(one, sources) for one in files[:_MOST_FILES]]
     rest = files[_MOST_FILES:]
@@ -54,6 +55,16 @@ def steps_page(steps: Sequence[Step], title: str, query: Query) -> Page:
     said = [*reservations(steps), *(one.message for one in source_notices(sources))]
     page.notices = [printable(one) for one in said]
     return page
+
+
+def _numbers(steps: Sequence[Step]) -> list[Number]:
+    """Return the numbers of the sentence about *steps*."""
+    total, others = total_bytes(steps), sum(step.others_bytes or 0 for step in steps)
+    return [
+        Number(format_delta(total), total),
+        Number(plural(len(steps), "step"), len(steps)),
+        Number(format_delta(others), others),
+    ]
 
 
 def _files(sums: Sequence[StepSum]) -> list[_File]:

@@ -3,7 +3,7 @@
 import { makeCalls, pathsThrough, searchCalls } from "./calls.js";
 import { FlameGraph } from "./flame.js";
 import { boundOf, doubtOf, framesOf, fullNameOf, isBounded, nameOf, placeOf, readProfile } from "./profile.js";
-import { formatChange, formatShare, formatSize } from "./sizes.js";
+import { formatChange, formatShare, formatSize, percentOf } from "./sizes.js";
 import { csvOf, neighboursOf, rowsOf } from "./table.js";
 import { namesIn } from "./wrappers.js";
 
@@ -360,9 +360,10 @@ export class Explorer {
     opener.setAttribute("aria-expanded", "false");
     opener.addEventListener("click", () => this.toggle(line, opener, row));
     where.append(opener, element("span", ` ${row.isNamedByPlace ? row.name : row.place}`, { kind: "mono dim" }));
+    const share = percentOf(Math.abs(change), this.byLine.weight[0]);
     line.append(
       element("td", this.size(change) + doubt, { value: change, kind: `number ${sign}` }),
-      element("td", formatShare(Math.abs(change), this.byLine.weight[0]), { kind: "number" }),
+      element("td", formatShare(Math.abs(change), this.byLine.weight[0]), { value: share, kind: "number" }),
       element("td", formatSize(row.before), { value: row.before, kind: "number two" }),
       element("td", formatSize(row.after), { value: row.after, kind: "number two" }),
       element("td", this.size(row.through), { value: row.through, kind: "number" }),

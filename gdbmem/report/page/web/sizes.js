@@ -39,11 +39,22 @@ export function formatChange(bytes) {
 }
 
 /**
+ * Return how many percent a part is, exactly; undefined where there is no whole.
+ *
+ * @param {number} part
+ * @param {number} whole
+ */
+export function percentOf(part, whole) {
+  return whole ? (100 * part) / whole : undefined;
+}
+
+/**
  * Return a part of a whole in percent, "" where there is no whole.
  *
  * @param {number} part
  * @param {number} whole
  */
 export function formatShare(part, whole) {
-  return whole ? `${((100 * part) / whole).toFixed(1)} %` : "";
+  const percent = percentOf(part, whole);
+  return percent === undefined ? "" : `${percent.toFixed(1)} %`;
 }
