@@ -18,6 +18,7 @@ from gdbmem.cli.commands.serve import _served_by
 from gdbmem.cli.main import main
 from gdbmem.cli.profiles.pages import make_page
 from gdbmem.cli.profiles.server import Served, Server, stamp_of
+from gdbmem.report.page.page import Page
 from gdbmem.runs.run import Run
 from tests.unit.massif_texts import massif, path
 
@@ -117,6 +118,28 @@ def test_a_file_that_is_damaged_meanwhile_is_a_sentence(profile: Path) -> None:
         profile.write_text("no profile\n")
         status, page, _ = get(server, f"/{server.token}/page/0")
         assert status == HTTPStatus.OK and "<li>" in page and "a.ms" in page.partition("<li>")[2]
+
+
+def test_an_unforeseen_error_is_answered_with_a_sentence_that_tells_nothing_of_the_inside(
+    profile: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> Page:
+        raise RuntimeError("secret \x1b[31m of the inside")
+
+    server = Server(lambda: [Served("a.ms", profile, broken)], 0)
+    thread = threading.Thread(target=server.serve)
+    thread.start()
+    try:
+        status, text, headers = get(server, f"/{server.token}/page/0")
+        assert status == HTTPStatus.INTERNAL_SERVER_ERROR and headers["Content-Type"].startswith("text/plain")
+        assert text.count("\n") == 1 and "could not be made" in text
+        assert not any(word in text for word in ("secret", "RuntimeError", "Traceback", server.token))
+        assert get(server, f"/{server.token}/")[0] == HTTPStatus.OK, "it goes on"
+    finally:
+        server.close()
+        thread.join()
+    told = capsys.readouterr().err
+    assert "secret" in told and "\x1b" not in told and server.token not in told
 
 
 @pytest.mark.parametrize("words", [["absent"], ["--port", "x"], ["--port", "70000"]])

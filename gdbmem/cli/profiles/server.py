@@ -17,11 +17,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from gdbmem.errors import GdbmemError
+from gdbmem.errors import GdbmemError, internal_error
 from gdbmem.records import dataclass
 from gdbmem.report.page.page import IndexRow, Page, render, render_index
+from gdbmem.text import printable
 
 _HOSTS = ("127.0.0.1", "localhost")
+_FAILED = (
+    "this page could not be made, by an error in gdbmem; the terminal in which 'gdbmem serve' runs names it\n"
+)
 
 
 @dataclass(frozen=True)
@@ -157,7 +161,12 @@ class _Handler(BaseHTTPRequestHandler):
         if host not in _HOSTS:
             self._send(HTTPStatus.MISDIRECTED_REQUEST, "text/plain", "not the name of this server\n")
             return
-        self._send(*self.server.owner.answer(self.path.partition("?")[0]))
+        try:
+            found = self.server.owner.answer(self.path.partition("?")[0])
+        except Exception as error:  # noqa: BLE001  (a host: nothing else may leave)
+            print(f"gdbmem: {printable(internal_error(error))}", file=sys.stderr)
+            found = HTTPStatus.INTERNAL_SERVER_ERROR, "text/plain", _FAILED
+        self._send(*found)
 
     def _send(self, status: HTTPStatus, kind: str, text: str) -> None:
         body = text.encode()
