@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import shutil
 import threading
 from collections.abc import Iterator
@@ -69,6 +70,26 @@ def test_the_index_leads_to_the_page_and_the_page_to_what_tells_that_it_has_chan
         profile.write_text(massif([*LEAK, *path(70000, "later (later.cpp:3)", "main (main.cpp:9)")]))
         assert get(server, f"/{server.token}/stamp/0")[1] == stamp_of(profile)
         assert "later.cpp:3" in get(server, f"/{server.token}/page/0")[1]
+
+
+def test_the_index_follows_what_comes_and_changes_without_loading_itself_again(
+    tmp_path: Path, profile: Path
+) -> None:
+    files = [profile]
+    server = Server(lambda: [Served(file.name, file, lambda: None) for file in files], 0)  # type: ignore[arg-type,return-value]
+    index = server.answer(f"/{server.token}/")[2]
+    address = f"/{server.token}/stamp"
+    stamp = server.answer(address)[2]
+    assert f'data-follow="{address}" data-stamp="{stamp}"' in index and 'http-equiv="refresh"' not in index
+    assert server.answer(address)[2] == stamp
+    os.utime(profile, (1, 1))
+    changed = server.answer(address)[2]
+    files.append(tmp_path / "later.ms")
+    assert len({stamp, changed, server.answer(address)[2]}) == 3
+    assert server.answer("/favicon.ico")[::2] == (HTTPStatus.NO_CONTENT, ""), (
+        "no failure in the browser's console"
+    )
+    server.end()
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ by path, and any other Host name is refused, so that pages of other sites can't 
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import os
 import secrets
@@ -22,6 +23,7 @@ from gdbmem.records import dataclass
 from gdbmem.report.page.page import IndexRow, Page, render, render_index
 from gdbmem.text import printable
 
+_STAMP = "stamp"  # of the index: the address that reports newer versions
 _HOSTS = ("127.0.0.1", "localhost")
 _FAILED = (
     "this page could not be made, by an error in gdbmem; the terminal in which 'gdbmem serve' runs names it\n"
@@ -81,12 +83,16 @@ class Server:
 
     def answer(self, path: str) -> tuple[HTTPStatus, str, str]:
         """Return status, content type and text for *path*, which begins with the token."""
+        if path == "/favicon.ico":  # a browser asks for it, and would log a failure
+            return HTTPStatus.NO_CONTENT, "text/plain", ""
         given, _, rest = path.lstrip("/").partition("/")
         if not hmac.compare_digest(given.encode(), self.token.encode()):
             return HTTPStatus.NOT_FOUND, "text/plain", "not found\n"
         served = self._numbered()
         if rest == "":
             return HTTPStatus.OK, "text/html", self._index(served)
+        if rest == _STAMP:
+            return HTTPStatus.OK, "text/plain", _stamp_of_index(_entries(served))
         kind, _, number = rest.partition("/")
         one = served.get(number)
         if one is None:
@@ -102,8 +108,8 @@ class Server:
         return {str(self._numbers.setdefault(one.path, len(self._numbers))): one for one in self.served()}
 
     def _index(self, served: Mapping[str, Served]) -> str:
-        entries = [IndexRow(one.name, f"page/{number}", _changed(one.path)) for number, one in served.items()]
-        return render_index(entries)
+        entries = _entries(served)
+        return render_index(entries, (f"/{self.token}/{_STAMP}", _stamp_of_index(entries)))
 
     def _page(self, one: Served, stamp_address: str) -> tuple[HTTPStatus, str, str]:
         with self._lock:
@@ -117,6 +123,14 @@ class Server:
                 page.follows = (stamp_address, stamp)
                 held = self._pages[one.path] = (stamp, render(page))
             return HTTPStatus.OK, "text/html", held[1]
+
+
+def _entries(served: Mapping[str, Served]) -> list[IndexRow]:
+    return [IndexRow(one.name, f"page/{number}", _changed(one.path)) for number, one in served.items()]
+
+
+def _stamp_of_index(entries: Sequence[IndexRow]) -> str:
+    return hashlib.sha256(repr(entries).encode()).hexdigest()[:16]
 
 
 def stamp_of(path: Path) -> str:

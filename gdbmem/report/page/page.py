@@ -174,19 +174,19 @@ def render(page: Page) -> str:
         *([following()] if page.follows is not None else []),
     ]
     stack = page.explored.stack if page.explored is not None else ""
-    return _filled("page.html", codes, follows=page.follows is not None, page=page, stack=markup(stack))
+    return _filled("page.html", codes, connects=page.follows is not None, page=page, stack=markup(stack))
 
 
-def render_index(entries: Sequence[IndexRow]) -> str:
-    """Return a page with a link to each of *entries*, the newest first."""
+def render_index(entries: Sequence[IndexRow], follows: tuple[str, str]) -> str:
+    """Return a page with a link to each of *entries*, the newest first; *follows* as of a `Page`."""
     rows = [
         (one, datetime.fromtimestamp(one.changed).isoformat(sep=" ", timespec="seconds"))
         for one in sorted(entries, key=lambda one: -one.changed)
     ]
-    return _filled("index.html", [], rows=rows)
+    return _filled("index.html", [following()], connects=True, rows=rows, follows=follows)
 
 
-def _filled(template: str, codes: Sequence[str], *, follows: bool = False, **content: object) -> str:
+def _filled(template: str, codes: Sequence[str], *, connects: bool = False, **content: object) -> str:
     from jinja2 import Environment, PackageLoader  # 45 ms
 
     environment = Environment(
@@ -199,7 +199,7 @@ def _filled(template: str, codes: Sequence[str], *, follows: bool = False, **con
     policy = f"default-src 'none'; style-src {digest(style)}"
     if codes:
         policy += f"; script-src {' '.join(map(digest, codes))}"
-    if follows:
+    if connects:
         policy += "; connect-src 'self'"
     scripts = [markup(code) for code in codes]
     found = environment.get_template(template)
