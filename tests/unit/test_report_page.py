@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.cli.main import main
+from gdbmem.report.page.page import Page, render
 from gdbmem.runs.run import Run
 from tests.unit.massif_files import capture
 from tests.unit.massif_texts import massif, path
@@ -280,3 +281,24 @@ def test_a_name_that_climbs_out_of_the_folder_names_no_file_elsewhere(here: Path
     assert main(["report", odd.name]) == 0
     (made,) = here.glob(".*.html")
     assert made.parent == here and set(made.name) <= set("._%2fetcxyhmls")
+
+
+def brightness(color: str) -> float:
+    """Return the relative luminance of *color*, as WCAG defines it."""
+    digits = color.lstrip("#")
+    digits = "".join(digit * 2 for digit in digits) if len(digits) == 3 else digits
+    parts = [int(digits[at : at + 2], 16) / 255 for at in (0, 2, 4)]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_each_colour_of_source_can_be_read_on_the_marked_line_in_light_and_dark() -> None:
+    style = re.findall(r"<style>(.*?)</style>", render(Page("x")), re.DOTALL)[0]
+    light, dark = re.findall(r"--mark: (#\w+)", style)
+    rules, dark_rules = style.partition(".source .s-")[2].rsplit("@media", 1)
+    for mark, these in ((light, rules), (dark, dark_rules)):
+        colors = dict(re.findall(r"\.s-(\w+) \{[^}]*?\bcolor: (#\w+)", these))
+        assert len(colors) > 20
+        for name, color in colors.items():
+            low, high = sorted((brightness(mark), brightness(color)))
+            assert name == "w" or (high + 0.05) / (low + 0.05) >= 4.5, (mark, name, color)
