@@ -19,6 +19,7 @@ from gdbmem.cli.commands.serve import _served_by
 from gdbmem.cli.main import main
 from gdbmem.cli.profiles.pages import make_page
 from gdbmem.cli.profiles.server import Served, Server, stamp_of
+from gdbmem.errors import InputError
 from gdbmem.report.page.page import Page
 from gdbmem.runs.run import Run
 from tests.unit.massif_texts import massif, path
@@ -139,6 +140,26 @@ def test_a_file_that_is_damaged_meanwhile_is_a_sentence(profile: Path) -> None:
         profile.write_text("no profile\n")
         status, page, _ = get(server, f"/{server.token}/page/0")
         assert status == HTTPStatus.OK and "<li>" in page and "a.ms" in page.partition("<li>")[2]
+
+
+def test_a_page_that_fails_while_its_run_is_written_is_made_again(profile: Path) -> None:
+    tries: list[int] = []
+
+    def page(changes: int) -> Page:
+        tries.append(changes)
+        if len(tries) <= changes:
+            profile.write_text("more\n" * len(tries))
+            raise InputError("no such snapshot", slug="no-such-snapshot", hint="look again")
+        if changes < 0:
+            raise InputError("no such snapshot", slug="no-such-snapshot", hint="look again")
+        return Page("whole")
+
+    for changes, times in ((1, 2), (9, 3), (-1, 1)):
+        tries.clear()
+        server = Server(lambda changes=changes: [Served("a.ms", profile, lambda: page(changes))], 0)  # type: ignore[misc]
+        text = server.answer(f"/{server.token}/page/0")[2]
+        server.end()
+        assert len(tries) == times and ("no such snapshot" in text) == (times != 2)
 
 
 def test_an_unforeseen_error_is_answered_with_a_sentence_that_tells_nothing_of_the_inside(

@@ -24,6 +24,7 @@ from gdbmem.report.page.page import IndexRow, Page, render, render_index
 from gdbmem.text import printable
 
 _STAMP = "stamp"  # of the index: the address that reports newer versions
+_ATTEMPTS = 3  # at a page of files that are being written
 _HOSTS = ("127.0.0.1", "localhost")
 _FAILED = (
     "this page could not be made, by an error in gdbmem; the terminal in which 'gdbmem serve' runs names it\n"
@@ -113,16 +114,25 @@ class Server:
 
     def _page(self, one: Served, stamp_address: str) -> tuple[HTTPStatus, str, str]:
         with self._lock:
-            stamp = stamp_of(one.path)
             held = self._pages.get(one.path)
-            if held is None or held[0] != stamp:
-                try:
-                    page = one.page()
-                except GdbmemError as error:
-                    page = Page(one.name, notices=[str(error)])
+            if held is None or held[0] != stamp_of(one.path):
+                page, stamp = _current_page(one)
                 page.follows = (stamp_address, stamp)
                 held = self._pages[one.path] = (stamp, render(page))
             return HTTPStatus.OK, "text/html", held[1]
+
+
+def _current_page(one: Served) -> tuple[Page, str]:
+    """Return the page of *one* and the stamp of its files; one that fails while they change is made again."""
+    for attempts_left in reversed(range(_ATTEMPTS)):
+        stamp = stamp_of(one.path)
+        try:
+            return one.page(), stamp
+        except GdbmemError as error:
+            page = Page(one.name, notices=[str(error)])
+        if not attempts_left or stamp_of(one.path) == stamp:
+            break
+    return page, stamp
 
 
 def _entries(served: Mapping[str, Served]) -> list[IndexRow]:
