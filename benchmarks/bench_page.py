@@ -18,8 +18,9 @@ from typing import Any, Optional
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from benchmarks.bench_page_peers import SPEEDSCOPE, opening_speedscope, speedscope_page
 from benchmarks.massif_files import write_wide
-from benchmarks.racing import Row
+from benchmarks.racing import Row, seconds_of
 from gdbmem.report.page.explorer import Explored
 from gdbmem.report.page.page import Page as Report
 from gdbmem.report.page.page import render
@@ -80,7 +81,18 @@ def _rows(browser: Browser, here: Path, size: int, limit_seconds: float) -> list
         bar = f"at most {ZOOM_SECONDS * 1000:.0f} ms"
         label = f"{size:,} calls, zoom / {peer}"
         rows.append(Row(label, zoom_seconds, zoomed, bar, at_most=ZOOM_SECONDS, value=zoom_seconds))
+    if SPEEDSCOPE.is_dir():
+        label = f"{size:,} calls, open; {megabytes:.2f} MB / speedscope"
+        rows.append(Row(label, open_seconds, _speedscope_opens(browser, here, size)))
     return rows
+
+
+def _speedscope_opens(browser: Browser, here: Path, size: int) -> float:
+    stacks = here / f"{size}.speedscope.json"
+    stacks.write_bytes(_tree(size, "asSpeedscope"))
+    shutil.rmtree(here / "speedscope", ignore_errors=True)
+    open_it = opening_speedscope(browser, *speedscope_page(stacks, here))
+    return statistics.median(seconds_of(open_it) for _ in range(ROUNDS))
 
 
 def _writing(here: Path) -> list[Row]:

@@ -24,7 +24,7 @@ ROUNDS = 3
 MEMRAY = "1.20.0"
 _ROOT = Path(__file__).parents[1]
 _MEMRAY = _ROOT / ".cache/bench-memray"
-_SPEEDSCOPE = _ROOT / ".cache/speedscope/package/dist/release"
+SPEEDSCOPE = _ROOT / ".cache/speedscope/package/dist/release"
 _PROGRAM = Path(__file__).with_name("page_program.py")
 _DRAWN = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
@@ -72,9 +72,9 @@ def _race(browser: Browser, here: Path, packages: Path) -> list[Row]:
         browser, theirs, lambda page: page.locator("g.frame").first.wait_for(state="attached")
     )
     rows.append(Row("page, opened / memray flamegraph --no-web", *_medians(open_ours, open_theirs)))
-    if _SPEEDSCOPE.is_dir():
+    if SPEEDSCOPE.is_dir():
         run(*gdbmem, "export", str(recording), "--to", "speedscope", "-o", str(stacks))
-        page, stacks_code = _speedscope(stacks, here)
+        page, stacks_code = speedscope_page(stacks, here)
         size = (
             sum(
                 file.stat().st_size
@@ -83,11 +83,7 @@ def _race(browser: Browser, here: Path, packages: Path) -> list[Row]:
             )
             / 1e6
         )
-        # Until it has read the file it greets, on the same canvas; then its title names what it shows.
-        read = "document.title !== 'speedscope'"
-        open_it = _opening(
-            browser, page, lambda tab: tab.wait_for_function(read), f"#localProfilePath={stacks_code}"
-        )
+        open_it = opening_speedscope(browser, page, stacks_code)
         rows.append(Row("page, size / speedscope with the file in it", _megabytes(ours), size, unit="MB"))
         rows.append(Row("page, opened / speedscope with the file in it", *_medians(open_ours, open_it)))
     return rows
@@ -98,6 +94,13 @@ def _medians(ours: Callable[[], object], peer: Callable[[], object]) -> tuple[fl
     pairs = [(seconds_of(ours), seconds_of(peer)) for _ in range(ROUNDS)]
     first, second = zip(*pairs)
     return statistics.median(first), statistics.median(second)
+
+
+def opening_speedscope(browser: Browser, page: Path, code: Path) -> Callable[[], None]:
+    """Return the function that opens speedscope's *page* until it has read *code*."""
+    # Until then it greets, on the same canvas; then its title names what it shows.
+    read = "document.title !== 'speedscope'"
+    return _opening(browser, page, lambda tab: tab.wait_for_function(read), f"#localProfilePath={code}")
 
 
 def _opening(
@@ -114,10 +117,10 @@ def _opening(
     return action
 
 
-def _speedscope(stacks: Path, here: Path) -> tuple[Path, Path]:
+def speedscope_page(stacks: Path, here: Path) -> tuple[Path, Path]:
     """Return speedscope's page and *stacks* as its own command writes them for it."""
     folder = here / "speedscope"
-    shutil.copytree(_SPEEDSCOPE, folder)
+    shutil.copytree(SPEEDSCOPE, folder)
     text = base64.b64encode(stacks.read_bytes()).decode()
     code = folder / "stacks.js"
     code.write_text(f"speedscope.loadFileFromBase64('a.json', '{text}')")

@@ -48,6 +48,7 @@ function asNested(n, key) {
   }
   return nodes;
 }
+
 // As folded stacks.
 function asFolded(n) {
   const { parent, own, frame, name } = makeTree(n);
@@ -55,4 +56,22 @@ function asFolded(n) {
   for (let call = 1; call < n; call++) texts[call] = texts[parent[call]] + ";" + name(frame(call));
   return [...own.keys()].filter((call) => own[call]).map((call) => `${texts[call].slice(1) || "all"} ${own[call]}`).join("\n");
 }
-if (typeof module !== "undefined") module.exports = { asProfile, asFolded };
+// As speedscope's own format: each call opens where its bytes begin and closes where they end.
+function asSpeedscope(n) {
+  const { frame } = makeTree(n);
+  const nodes = asNested(n, "value");
+  const frames = Array.from({ length: 4000 }, (_, at) => ({ name: makeTree(1).name(at) }));
+  const numbers = new Map(nodes.map((node, call) => [node, frame(call)]));
+  const events = [];
+  const waiting = [{ node: nodes[0], isOpen: false }];
+  while (waiting.length) {
+    const { node, isOpen } = waiting.pop();
+    events.push({ type: isOpen ? "C" : "O", frame: numbers.get(node), at: isOpen ? node.start + node.value : node.start });
+    if (isOpen) continue;
+    waiting.push({ node, isOpen: true });
+    for (let at = node.children.length - 1; at >= 0; at--) waiting.push({ node: node.children[at], isOpen: false });
+  }
+  const profile = { type: "evented", name: "a tree", unit: "bytes", startValue: 0, endValue: nodes[0].value, events };
+  return { $schema: "https://www.speedscope.app/file-format-schema.json", shared: { frames }, profiles: [profile] };
+}
+if (typeof module !== "undefined") module.exports = { asProfile, asFolded, asSpeedscope };
