@@ -26,7 +26,6 @@ from tests.zoo.keeping import wait_until
 # PYTHON_INJECTIONS=200 makes as many in each kind of program, spread over the versions.
 INJECTIONS = int(os.environ.get("PYTHON_INJECTIONS", "8"))
 MANY = 20
-_CALLS_NOTED = 20  # of the 32 that CPython keeps for its main thread
 
 
 def change(action: str, pid: int, *words: object) -> Any:
@@ -91,26 +90,59 @@ def test_tracing_goes_on_and_off_in_a_busy_program_that_goes_on_unharmed(kind: s
 @pytest.mark.thorough
 @pytest.mark.parametrize("python", [one for one in pythons() if version(one) >= (3, 9)])
 def test_code_placed_again_and_again_in_a_blocked_program_is_each_time_taken_back(python: str) -> None:
-    # What was taken back stays in the list of pending calls, as a call that does nothing, until the thread goes on.
-    each = max(1, INJECTIONS // 5)
-    for begin in range(0, each, _CALLS_NOTED):
-        with running([python, "-c", BLOCKED]) as target:
-            for number in range(begin, min(begin + _CALLS_NOTED, each)):
-                done = gdbmem("python", "start", "--wait", "0.1", target.pid)
-                assert done.returncode == 1, number
-                assert "waits in read; it was taken back" in done.stderr, number
-            assert not tracing(target.pid)
-            ends_well(target)
-
-
-@pytest.mark.thorough
-def test_a_blocked_program_whose_list_of_calls_is_full_of_those_taken_back_is_unharmed() -> None:
-    code = BLOCKED + "\nimport _tracemalloc\nassert not _tracemalloc.is_tracing()\n"
-    with running([sys.executable, "-c", code]) as target:
-        said = [gdbmem("python", "start", "--wait", "0.1", target.pid).stderr for _ in range(34)]
+    with running([python, "-c", BLOCKED]) as target:
+        for number in range(max(34, INJECTIONS // 5)):  # more than the list of pending calls has places
+            done = gdbmem("python", "start", "--wait", "0.1", target.pid)
+            assert done.returncode == 1, number
+            assert "waits in read; it was taken back" in done.stderr, number
+        assert not tracing(target.pid)
         ends_well(target)
-    assert "it was taken back" in said[0]
-    assert "it may be full of calls that were taken back" in said[-1]
+
+
+# A thread queues calls of the program's own, as many as there is room for, while the main thread is blocked.
+QUEUES = """
+import ctypes, os, select, signal, threading
+api, noted = ctypes.pythonapi, []
+def queue():
+    signal.sigwait([signal.SIGUSR1])
+    while len(noted) < 100 and api.Py_AddPendingCall(api.PyErr_CheckSignals, None) == 0: noted.append(1)
+    os.write(1, b"%d\\n" % len(noted))
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+threading.Thread(target=queue).start()
+os.write(1, b"ready\\n")
+assert os.read(0, 1) == b"\\n"
+while not select.select([0], [], [], 0.02)[0]: pass
+"""
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="nothing is queued from then on")
+def test_calls_that_were_taken_back_leave_the_program_room_for_its_own() -> None:
+    with running([sys.executable, "-c", QUEUES]) as target:
+        for _ in range(3):
+            assert gdbmem("python", "start", "--wait", "0.05", target.pid).returncode == 1
+        command = [GDBMEM, "python", "start", "--wait", "20", str(target.pid)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as waiting:
+            assert wait_until(lambda: texts_queued(target.pid) == [True], 20)
+            os.kill(target.pid, signal.SIGUSR1)
+            assert target.process.stdout is not None
+            room = int(target.process.stdout.readline())
+            target.type("\n")
+            assert "tracemalloc is on" in waiting.communicate(timeout=20)[0]
+        assert tracing(target.pid)
+        assert texts_queued(target.pid) == []
+    assert room >= 30  # the list has room for 31 calls or 32
+
+
+def texts_queued(pid: int) -> list[bool]:
+    """Tell of each call that is queued in a process whether it has a text to run."""
+    found = []
+    with Path(f"/proc/{pid}/mem").open("rb") as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            words = line.split()
+            if words[1:2] == ["r-xp"] and len(words) == 5:
+                memory.seek(int(words[0].partition("-")[2], 16))
+                found.append(memory.read(17)[16] != 0)
+    return found
 
 
 def test_what_was_started_can_be_read_from_outside_and_leaves_no_pages() -> None:

@@ -20,6 +20,7 @@ from gdbmem.allocators.cpython.frames import FrameReader
 from gdbmem.allocators.cpython.recursion import CallDepth
 from gdbmem.errors import TargetError
 from gdbmem.launch.python.python_instructions import (
+    HAS_RUN,
     TOO_DEEP,
     InterpreterFunctions,
     instructions,
@@ -33,7 +34,7 @@ from gdbmem.linux.holding.ptrace import Freeze
 from gdbmem.linux.holding.returning_thread import CallSites, ReturningThread, find_call_sites
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.process_memory import WritableMemory
-from gdbmem.model.memory import word_at
+from gdbmem.model.memory import MemoryUnreadable, word_at
 from gdbmem.symbols.elf_files import symbol_values
 
 _NEEDED = ("Py_AddPendingCall", "PyRun_SimpleString", "PyThreadState_Get", "Py_GetRecursionLimit")
@@ -47,10 +48,7 @@ _NOTING, _RESULT, _TEXT = (
 )  # offsets in the two pages; the second one begins with the flag
 _READ_WRITE, _READ_EXECUTE, _PRIVATE_ANONYMOUS = 3, 5, 0x22
 _TRIES, _BREATH_SECONDS = 5, 0.01
-_NO_ROOM = (
-    "its list of pending calls is held by a thread that doesn't go on, or full: it may be full of calls that were"
-    " taken back, which stay in it until the main thread goes on"
-)
+_QUEUED = b"\0\0\0\0\1"  # at _RESULT: Py_AddPendingCall returned 0
 _FAILED = (1 << 64) - 4096  # results from here on are errors
 
 
@@ -149,43 +147,54 @@ class NotedCall:
         self, pid: int, memory: WritableMemory, sites: Optional[CallSites], pages: int, pause_seconds: float
     ) -> None:
         self._pid, self._memory, self._sites, self._pages = pid, memory, sites, pages
+        self._is_withdrawn = False
         self.pause_seconds = pause_seconds
 
     @classmethod
     def place(
         cls, pid: int, memory: WritableMemory, reader: FrameReader, mappings: Sequence[Mapping], source: str
     ) -> NotedCall:
-        """Make a thread of the process queue the call. Raises TargetError on failure."""
+        """Make a thread of the process queue the call, or use one that was withdrawn and is still queued.
+
+        Raises TargetError on failure.
+        """
         functions, depth = _functions(pid, memory, mappings), reader.call_depth(memory)
         if depth is None:
             raise refused(pid, "how deep its threads are in calls can't be told")
         text = source.encode("ascii") + b"\0"
+        if _TEXT + len(text) > 2 * _PAGE:
+            raise ValueError("the text is longer than a page")
         sites = find_call_sites(pid, memory, mappings)
         pause = 0.0
         for number in range(_TRIES):
             if number:
                 time.sleep(_BREATH_SECONDS)
             with spared_for_want_of_memory(), Freeze(pid) as freeze:
-                pages = (
-                    0 if is_taking_signals(freeze) else _placed(freeze, memory, sites, functions, depth, text)
-                )
+                pages = _withdrawn(memory, mappings, functions, depth)
+                if pages:
+                    memory.write(pages + _TEXT, text)
+                elif not is_taking_signals(freeze):
+                    pages = _placed(freeze, memory, sites, functions, depth, text)
             pause += freeze.pause_seconds
             if pages:
                 return cls(pid, memory, sites, pages, pause)
-        raise refused(pid, _NO_ROOM)
+        raise refused(pid, "its list of pending calls is full, or held by a thread that doesn't go on")
 
     def has_run(self) -> bool:
-        return self._memory.read(self._pages + _PAGE, 1) != b"\0"
+        return self._flag() in (HAS_RUN, TOO_DEEP)
 
     def was_too_deep(self) -> bool:
-        return self._memory.read(self._pages + _PAGE, 1)[0] == TOO_DEEP
+        return self._flag() == TOO_DEEP
+
+    def _flag(self) -> int:
+        return self._memory.read(self._pages + _PAGE, 1)[0]
 
     def withdraw(self) -> bool:
-        """Clear the text: the call is still made, but does nothing."""
-        if self.has_run():
-            return False
-        self._memory.write(self._pages + _TEXT, b"\0")
-        return True
+        """Clear the text: the call is still made, but does nothing, unless place() gives it another text."""
+        if not self._is_withdrawn and not self._flag():
+            self._memory.write(self._pages + _TEXT, b"\0")
+            self._is_withdrawn = not self._flag()  # it may have begun just before
+        return self._is_withdrawn
 
     def clean_up(self) -> None:
         """Unmap the two pages, unless a thread is still in them."""
@@ -228,6 +237,34 @@ def _calling(freeze: Freeze, sites: Optional[CallSites]) -> Iterator[ReturningTh
         yield caller
 
 
+def _withdrawn(
+    memory: WritableMemory, mappings: Sequence[Mapping], functions: InterpreterFunctions, depth: CallDepth
+) -> int:
+    """Return the pages of a withdrawn call that is still queued in the stopped process; 0 if there is none.
+
+    Each call takes one of the 32 places that the program's own calls need too, until the main thread goes on.
+    """
+    for one in mappings:
+        if one.name or one.inode or not one.permissions.startswith("r-xp"):
+            continue
+        pages = one.end - _PAGE  # writable memory follows, so that it ends there
+        try:
+            found = memory.read(pages, 2 * _PAGE)
+        except MemoryUnreadable:
+            continue
+        code, noted = _code(functions, depth, pages)
+        is_queued = found[_RESULT : _RESULT + 5] == _QUEUED and found[_PAGE] == found[_TEXT] == 0
+        if is_queued and found.startswith(code) and found.startswith(noted, _NOTING):
+            return pages
+    return 0
+
+
+def _code(functions: InterpreterFunctions, depth: CallDepth, pages: int) -> tuple[bytes, bytes]:
+    """Return the instructions of a call, and those that queue it."""
+    noted = noting_call(functions.add_pending_call, (pages, pages + _TEXT), pages + _RESULT)
+    return instructions(functions, depth, pages + _PAGE), noted
+
+
 def _placed(
     freeze: Freeze,
     memory: WritableMemory,
@@ -237,15 +274,13 @@ def _placed(
     text: bytes,
 ) -> int:
     """Map two pages, fill them, and queue the call; return the pages, 0 if it has to be retried."""
-    if _TEXT + len(text) > 2 * _PAGE:
-        raise ValueError("the text is longer than a page")
     with _calling(freeze, sites) as caller:
         arguments = (0, 2 * _PAGE, _READ_WRITE, _PRIVATE_ANONYMOUS, (1 << 64) - 1, 0)
         pages = caller.system_call(caller.calls.mmap, *arguments)
         if pages >= _FAILED:
             raise refused(freeze.pid, os.strerror((1 << 64) - pages))
-        memory.write(pages, instructions(functions, depth, pages + _PAGE))
-        noted = noting_call(functions.add_pending_call, (pages, pages + _TEXT), pages + _RESULT)
+        code, noted = _code(functions, depth, pages)
+        memory.write(pages, code)
         memory.write(pages + _NOTING, noted)
         memory.write(pages + _TEXT, text)
         if caller.system_call(caller.calls.mprotect, pages, _PAGE, _READ_EXECUTE):
@@ -253,7 +288,7 @@ def _placed(
             raise refused(freeze.pid, "it may have no memory with instructions of ours")
         if not caller.function(pages + _NOTING, lambda: freeze.release_others(caller.tid)):
             return 0  # it may have been queued already
-        if memory.read(pages + _RESULT, 5) == b"\0\0\0\0\1":
+        if memory.read(pages + _RESULT, 5) == _QUEUED:
             return pages
         caller.system_call(
             caller.calls.munmap, pages, 2 * _PAGE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gdbmem.allocators.cpython.recursion import CallDepth
 from gdbmem.records import dataclass
 
-HAS_RUN, TOO_DEEP = 1, 2  # values of the flag
+HAS_RUN, TOO_DEEP, HAS_BEGUN = 1, 2, 3  # values of the flag
 CALLS_NEEDED = 100  # calls: the lines need 12, an import hook of the program some more
 _CALL_RAX = b"\xff\xd0"
 
@@ -36,20 +36,20 @@ def noting_call(function: int, arguments: tuple[int, int], result: int) -> bytes
 def instructions(functions: InterpreterFunctions, depth: CallDepth, flag: int) -> bytes:
     """Return a function that runs its argument, a Python text, if the thread is not too deep in calls.
 
-    It sets the byte at *flag* to HAS_RUN or TOO_DEEP and returns 0: an error would end the program. A thread that has
+    It sets the byte at *flag* to HAS_BEGUN before it reads the text, to HAS_RUN or TOO_DEEP at the end, and returns 0:
+    an error would end the program. A thread that has
     overflowed, or would, gets no further call: in CPython 3.8 and 3.9 that leaves a state in which the program's own
     next overflow is fatal.
     """
     begin = b"\xf3\x0f\x1e\xfa\x53\x41\x54\x48\x83\xec\x08"  # endbr64; push rbx; push r12; sub rsp, 8
+    begin += _flag(flag) + b"\xc6\x00" + bytes([HAS_BEGUN])  # mov byte [rax], HAS_BEGUN
     begin += (
         b"\x48\x89\xfb" + _call(functions.thread_state) + b"\x49\x89\xc4"
     )  # mov rbx, rdi; call; mov r12, rax
     run = b"\x48\x89\xdf" + _call(functions.run)  # mov rdi, rbx; call
     run += b"\xb9" + HAS_RUN.to_bytes(4, "little") + b"\xeb\x05"  # mov ecx, HAS_RUN; jmp end
     refuse = b"\xb9" + TOO_DEEP.to_bytes(4, "little")  # mov ecx, TOO_DEEP
-    end = (
-        b"\x48\xb8" + flag.to_bytes(8, "little") + b"\x88\x08\x31\xc0"
-    )  # mov rax, flag; mov [rax], cl; xor eax, eax
+    end = _flag(flag) + b"\x88\x08\x31\xc0"  # mov [rax], cl; xor eax, eax
     end += b"\x48\x83\xc4\x08\x41\x5c\x5b\xc3"  # add rsp, 8; pop r12; pop rbx; ret
     return begin + _with_jumps(_checks(functions, depth), len(run)) + run + refuse + end
 
@@ -80,6 +80,10 @@ def _with_jumps(checks: list[tuple[bytes, bytes]], over: int) -> bytes:
 
 def _call(function: int) -> bytes:
     return b"\x48\xb8" + function.to_bytes(8, "little") + _CALL_RAX  # mov rax, N; call rax
+
+
+def _flag(address: int) -> bytes:
+    return b"\x48\xb8" + address.to_bytes(8, "little")  # mov rax, N
 
 
 def _word(value: int) -> bytes:
