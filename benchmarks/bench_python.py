@@ -205,8 +205,8 @@ def _tracing(python: Path, folder: Path) -> Iterator[Row]:
 
 def _lines(python: Path, folder: Path) -> Iterator[Row]:
     """Yield the CPU time of scripts with a table of memory by line."""
-    # The same interpreter, and not a shim of pyenv's.
-    ours = [*_GDBMEM, "lines", "--python", str(python.resolve())]
+    # Both in the same environment, whose site-packages take part in each start.
+    ours = [*_GDBMEM, "lines", "--python", str(python)]
     for name, source in (("its README's example", _EXAMPLE), ("a loop of 20,000 turns", _LOOP)):
         recorded, plain = folder / "recorded.py", folder / "plain.py"
         recorded.write_text(source)

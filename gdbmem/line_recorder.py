@@ -1,30 +1,31 @@
 """Memory by line: records how each line of selected functions changes the memory of this process.
 
 Runs in the program's own Python (3.8 and later), also where gdbmem is not installed: it imports the standard library
-only, and can be started as a script: ``python line_recorder.py CONFIGURATION SCRIPT ARGUMENTS``. Each change is charged
-to one line of a function, so that its lines add up to what it has changed; what a call to another recorded function
-changes counts in both.
+only. Each change is charged to one line of a function, so that its lines add up to what it has changed; what a call to
+another recorded function changes counts in both.
 """
 
 from __future__ import annotations
 
 import atexit
 import builtins
-import importlib.util
-import inspect
-import json
-import linecache
 import os
 import sys
 import threading
-from types import CodeType, FrameType
-from typing import Any, Callable, Dict, List, Mapping, Optional, TypeVar
+from types import CodeType
+
+# What is imported where it is needed takes longer than a short script: typing, inspect and json load the module re.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Any, Callable, Dict, List, Mapping, Optional, TypeVar
+
+    _Decorated = TypeVar("_Decorated")
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 RSS, USS, TRACEMALLOC = "rss", "uss", "tracemalloc"
 BACKENDS = (RSS, USS, TRACEMALLOC)
 _HEADER = "Line #      Mem usage      Increment  Occurrences   Line Contents"
-_Decorated = TypeVar("_Decorated")
 
 
 class Meter:
@@ -113,6 +114,9 @@ class FunctionLines:
         }
 
     def _texts(self) -> List[str]:
+        import inspect
+        import linecache
+
         try:
             if self.code.co_name == "<module>":
                 return [line.rstrip("\n") for line in linecache.getlines(self.code.co_filename)]
@@ -313,6 +317,8 @@ class LineRecorder:
             return
         path = os.path.join(self._folder, f"{os.getpid()}.json")  # noqa: PTH118  (starts sooner)
         try:
+            import json
+
             with open(path + ".new", "w", encoding="ascii") as file:  # noqa: PTH123
                 json.dump(self.document(), file)
             os.replace(path + ".new", path)  # noqa: PTH105
@@ -348,9 +354,12 @@ def profile(function: _Decorated) -> _Decorated:
 
 
 def _codes_of(thing: Any) -> List[CodeType]:
-    if inspect.isclass(thing):
+    if isinstance(thing, type):
         return [code for one in vars(thing).values() for code in _codes_of(one)]
-    thing = inspect.unwrap(getattr(thing, "__func__", thing)) if callable(thing) else thing
+    thing, seen = getattr(thing, "__func__", thing), set()
+    while callable(thing) and hasattr(thing, "__wrapped__") and id(thing) not in seen:
+        seen.add(id(thing))
+        thing = thing.__wrapped__
     thing = getattr(thing, "__func__", getattr(thing, "fget", thing))
     code = getattr(thing, "__code__", None)
     return [code] if isinstance(code, CodeType) else []
@@ -392,20 +401,23 @@ def _mib(size: Optional[int]) -> str:
 def main(configuration: str, script: str) -> None:
     """Run *script* as Python itself would, and record; the rest of sys.argv is the script's."""
     global _recorder
+    import json
+
     settings = json.loads(configuration)
     sys.argv = [script, *sys.argv[3:]]
-    sys.path[0] = os.path.dirname(os.path.abspath(script))  # noqa: PTH100, PTH120
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path[0] = os.path.dirname(os.path.abspath(script))  # noqa: PTH100, PTH120
     with open(script, "rb") as file:  # noqa: PTH123
         source = file.read()
     code = compile(source, script, "exec", dont_inherit=True)
-    own, module = sys.modules["__main__"], type(sys)("__main__")
+    own, module = sys.modules.pop(__name__), type(sys)("__main__")
     vars(module).update(__file__=script, __builtins__=builtins)
     sys.modules["__main__"] = module
     recorder = _recorder = LineRecorder(settings["backend"], settings["names"], settings["folder"])
     os.register_at_fork(after_in_child=recorder.begin_anew)
     vars(builtins)["profile"] = profile
     sys.modules["gdbmem.line_recorder"] = own
-    if importlib.util.find_spec("gdbmem") is None:
+    if not any(one.find_spec("gdbmem", None) for one in sys.meta_path if hasattr(one, "find_spec")):
         sys.modules["gdbmem"] = _named_gdbmem()
     atexit.register(recorder.write)
     recorder.start()
@@ -420,7 +432,3 @@ def _named_gdbmem() -> Any:
     module = type(sys)("gdbmem")
     vars(module)["profile"] = profile
     return module
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2])

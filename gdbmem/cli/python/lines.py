@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     import argparse
 
 # It runs in the program; importing it here would take 15 ms.
-_RECORDER = str(Path(__file__).resolve().parents[2] / "line_recorder.py")
+_RECORDER = Path(__file__).resolve().parents[2] / "line_recorder.py"
+# Imported by the program's Python, not run as a script, which would be compiled each time.
+_RUN = f"""\
+import sys
+sys.path.insert(0, {str(_RECORDER.parent)!r})
+from {_RECORDER.stem} import main
+del sys.path[0]
+main(*sys.argv[1:3])
+"""
 BACKENDS = ("rss", "uss", "tracemalloc")  # as it has them
 
 
@@ -113,7 +121,7 @@ def _run(args: argparse.Namespace, python: str, folder: Path, *, output: Optiona
     import subprocess  # 4 ms
 
     settings = {"backend": args.backend, "names": args.function, "folder": str(folder)}
-    command = [python, _RECORDER, json.dumps(settings), args.script, *args.arguments]
+    command = [python, "-c", _RUN, json.dumps(settings), args.script, *args.arguments]
     ours = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the program; its table is still shown
     try:
         program = subprocess.Popen(
