@@ -10,13 +10,16 @@ from collections.abc import Iterator
 from tests.series_set import KIB, MIB, Course, Labelled, sampled
 
 LENGTHS = (30.0, 60.0, 120.0)  # seconds
+NOT_YET = "inconclusive sawtooth/unclear"
 LEAK = frozenset({"growing", "sawtooth/rising"})
 
 
 def make_bar(seed: int) -> list[Labelled]:
     """Return the set that belongs to *seed*: each kind at each length."""
     rng = random.Random(f"bar {seed}")
-    return [series for seconds in LENGTHS for series in _kinds(rng, seconds)]
+    usual = [series for seconds in LENGTHS for series in _kinds(rng, seconds)]
+    rng = random.Random(f"first teeth {seed}")
+    return [*usual, *(series for seconds in LENGTHS for series in _first_teeth(rng, seconds))]
 
 
 def _kinds(rng: random.Random, seconds: float) -> Iterator[Labelled]:
@@ -157,6 +160,51 @@ def _teeth(rng: random.Random, span: float) -> Iterator[Kind]:
             f"{name}, rising floor", "sawtooth/rising",
             lambda t, teeth=teeth: (base + teeth(t) + rise * t / span) * MIB, noise,  # type: ignore[misc]
         )  # fmt: skip
+
+
+def _first_teeth(rng: random.Random, span: float) -> Iterator[Labelled]:
+    """Yield teeth too few for a sawtooth, of few samples or many, and leaks that one fall interrupts or begins."""
+    base = rng.uniform(30, 400)
+    height = base * rng.uniform(0.2, 1)
+    noise = base * rng.uniform(0.0005, 0.005) * MIB
+
+    def series(name: str, right: str, course: Course, interval: float) -> Labelled:
+        name = f"{name}, {span:.0f} s"
+        return sampled(rng, name, right, course, seconds=span, interval=interval, noise=noise)
+
+    for name, least in (("second tooth", 1.3), ("third tooth", 2.3)):
+        started = span * rng.uniform(0.03, 0.15)
+        period = (span - started) / (least + rng.uniform(0, 0.65))
+        tooth = _tooth(period, rng.choice((0, 0, 0.05, 0.12)), rng.choice((1, 1, 0.6, 1.5)))
+        interval = max(period * rng.uniform(0.02, 0.06), 0.2)
+
+        def begun(t: float, started: float = started, tooth: Course = tooth) -> float:
+            return (base * t / started if t < started else base + height * tooth(t - started)) * MIB
+
+        def attached(t: float, late: float = 0.6 * period, tooth: Course = tooth) -> float:
+            return (base + height * tooth(t + late)) * MIB
+
+        yield series(f"begun, {name}", NOT_YET, begun, interval)
+        yield series(f"attached, {name}", NOT_YET, attached, interval)
+    at, drop = span * rng.uniform(0.15, 0.5), base * rng.uniform(0.05, 0.5)
+    yield series(
+        "leak after a fall", "growing",
+        lambda t: (base - drop * (t > at) + height * max(t - at, 0) / span) * MIB, span / 150,
+    )  # fmt: skip
+    yield series(
+        "leak with a fall", "growing",
+        lambda t: (base - drop * (t > at) + height * t / span) * MIB, span / 150,
+    )  # fmt: skip
+
+
+def _tooth(period: float, falls: float, shape: float) -> Course:
+    """Return teeth from 0 to 1 that fall during the last *falls* of each *period*."""
+
+    def tooth(t: float) -> float:
+        part = t / period % 1
+        return (part / (1 - falls)) ** shape if part < 1 - falls else 1 - (part - 1 + falls) / falls
+
+    return tooth
 
 
 def _stairs(rng: random.Random, span: float, count: int) -> Course:

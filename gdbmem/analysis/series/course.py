@@ -219,7 +219,7 @@ def _trend(course: Course, line: FittedLine) -> Verdict:
         over = f"{history}, then {change} in the last {span}, up to the end ({rate})"
     else:
         over = f"{change} in {span} ({rate}), in every third of that time"
-    again = repeated_rise(course.stretches, line)
+    again = repeated_rise(course.times, course.values, line)
     if again is not None:
         over = f"{over}, but it rose like that before it fell by {format_size(again.fall_bytes)}, too"
         return course.verdict("inconclusive", over, line, needs=again.needs_seconds)

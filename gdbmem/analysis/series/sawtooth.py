@@ -71,6 +71,11 @@ def _least_turn(level: Sequence[float], noise: float) -> float:
     return max(6 * noise, _SHARE_OF_RANGE * spread)
 
 
+def turning_points(values: Sequence[float], turn: float) -> tuple[list[int], list[int]]:
+    """Return the peaks and the troughs between which *values* move by *turn* or more, single samples left out."""
+    return _turns(_median_of_three(values), turn)
+
+
 def _lowest_near(values: Sequence[float], trough: int) -> int:
     # The median of three has removed minima of a single sample.
     return min(range(max(trough - 1, 0), min(trough + 2, len(values))), key=values.__getitem__)
