@@ -26,7 +26,7 @@ def judged_status(
     fail_on: Optional[tuple[str, float]],
     status: int,
 ) -> int:
-    """Return the exit status of a recording; report on the standard error if the program failed."""
+    """Return the exit status of a recording; report on the standard error why it is not 0."""
     known = {"status": status}  # if the run could not be written to
     failures = [failure_of({**known, **open_run(recording.folder).facts}) for recording in recordings]
     failure = next((failure for failure in failures if failure), 0)
@@ -34,7 +34,21 @@ def judged_status(
     if fail_on is not None and failure:
         name = printable(recordings[failures.index(failure)].facts.target)
         print(f"gdbmem: {name} failed: it ended with status {failure}", file=sys.stderr)
+    if fail_on is not None and result not in (0, failure):
+        print(f"gdbmem: {_reason(summaries, fail_on, result)}", file=sys.stderr)
     return result
+
+
+def _reason(summaries: Sequence[SeriesSummary], fail_on: tuple[str, float], status: int) -> str:
+    """Return why *status* is not 0, where a verdict is the reason: a gate's output may be all that is kept."""
+    is_judged = status == ExitStatus.NOT_MET
+    one = next(
+        one
+        for one in summaries
+        if (is_met(one.verdict, *fail_on) if is_judged else _leaves_open(one.verdict, fail_on[0]))
+    )
+    text = f"{printable(one.facts.target)}: {one.verdict.kind}: {one.verdict.evidence}"
+    return f"{'not met' if is_judged else 'not judged'}: {text}"
 
 
 def failure_of(facts: Mapping[str, Any]) -> int:

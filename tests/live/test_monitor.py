@@ -121,6 +121,7 @@ def test_a_leak_is_called_growing_and_fails_a_build(scratch: Path) -> None:
     )  # fmt: skip
     document = json.loads(done.stdout)
     assert document["verdict"]["kind"] == "growing"
+    assert "gdbmem: not met: " in done.stderr and document["verdict"]["evidence"] in done.stderr
     slope = document["verdict"]["slope_bytes_per_second"]
     assert 10 << 20 < slope < 60 << 20, "1 MiB each 20 ms"
     assert document["next"][0].startswith("gdbmem launch --massif ")
@@ -179,6 +180,13 @@ def test_when_the_monitor_is_killed_the_lines_that_grow_are_kept_and_nobody_reco
     )
     assert shown.returncode == 0, shown.stderr
     assert leak.poll() is None
+
+
+def test_a_gate_that_could_not_judge_says_why_even_where_its_output_goes_into_a_file(scratch: Path) -> None:
+    words = ["-q", "--fail-on", "growing", "-o", "said", "--", "sleep", "0.3"]
+    done = monitor(*words, folder=scratch, status=125)
+    assert done.stderr.startswith("gdbmem: not judged: sleep: inconclusive: only "), done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_level_program_passes(scratch: Path) -> None:
