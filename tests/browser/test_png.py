@@ -43,10 +43,19 @@ def pixels(browser: Browser, file: Path, places: list[tuple[int, int]]) -> tuple
     return width, height, colors
 
 
-def test_a_png_has_the_same_bars_in_the_same_colours_as_the_svg(browser: Browser, tmp_path: Path) -> None:
+def draw(capsys: pytest.CaptureFixture[str], *words: str) -> None:
+    status, said = main(["report", *words]), capsys.readouterr().err
+    if "No usable sandbox" in said:
+        pytest.skip("an ordinary user's Chromium has no sandbox here, and gdbmem starts none without")
+    assert status == 0, said
+
+
+def test_a_png_has_the_same_bars_in_the_same_colours_as_the_svg(
+    browser: Browser, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     svg, png = tmp_path / "bar.svg", tmp_path / "bar.png"
     assert main(["report", str(LEDGER), "--svg", str(svg)]) == 0
-    assert main(["report", str(LEDGER), "--png", str(png)]) == 0
+    draw(capsys, str(LEDGER), "--png", str(png))
     drawn = ElementTree.parse(svg).getroot()
     places, fills = [], []
     for part in (one for one in drawn.iter(RECT) if one.get("data-value")):
@@ -59,11 +68,13 @@ def test_a_png_has_the_same_bars_in_the_same_colours_as_the_svg(browser: Browser
     assert pixels(browser, png, places) == (*size, fills)
 
 
-def test_which_picture_a_png_has_can_be_chosen(browser: Browser, tmp_path: Path) -> None:
+def test_which_picture_a_png_has_can_be_chosen(
+    browser: Browser, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = massif_capture(tmp_path, "sqlite")
     for words in ([], ["--picture", "course"]):
         png = tmp_path / f"{len(words)}.png"
-        assert main(["report", file, "--png", str(png), *words]) == 0
+        draw(capsys, file, "--png", str(png), *words)
         width, height, colors = pixels(browser, png, [(2, 2)])
         assert width == 1920 and height > 600 and colors == ["#ffffff"]
     assert (tmp_path / "0.png").read_bytes() != (tmp_path / "2.png").read_bytes()

@@ -170,7 +170,7 @@ end""",
         ],
         folder=scratch,
     ).output
-    assert re.findall(r"^after .*", said, re.M) == ["after set() True False ['Yes', 'Yes', 'Yes']"] * 5
+    assert re.findall(r"^after .*", said, re.M) == ["after set() True False ['Yes', 'Yes', 'Yes']"] * 5, said
     assert "ended after 0 signals" in said
     # Those that stopped it in time are the others.
     assert said.rpartition("after set()")[2].count("SIGSTOP") == 0
