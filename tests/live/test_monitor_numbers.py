@@ -21,7 +21,7 @@ from gdbmem.model.series.series import TREE
 from gdbmem.runs.run import DATABASE
 from gdbmem.series.filling import total_points
 from gdbmem.series.store import Recording
-from tests.live.test_monitor import LEAKS, monitor, wait_until
+from tests.live.test_monitor import monitor, wait_until
 from tests.live.user import GDBMEM
 
 pytestmark = pytest.mark.usefixtures("no_process_left")
@@ -241,26 +241,6 @@ def test_the_churn_of_a_thread_team_that_changes_size_is_counted_and_what_it_cos
     sizes_seen = [s["rss_bytes"] for s in document["samples"] if s["line"] == TREE and s["rss_bytes"]]
     lost = 4 * ROUNDS * 20_000  # the workspaces that ended threads leave behind
     assert (max(sizes_seen) > lost / 2) is (started > ROUNDS)
-
-
-def test_compare_fails_a_build_by_the_second_group_only(scratch: Path) -> None:
-    grows = [sys.executable, "-c", LEAKS, "120"]  # long enough to be judged on a busy machine, too
-    monitor(
-        "-q", "--interval", "20ms", "--stdout", "/dev/null", "--run", "grown", "--", *grows, folder=scratch
-    )
-    level = [sys.executable, "-c", "import time; time.sleep(1.5)"]
-    monitor("-q", "--interval", "20ms", "--run", "level", "--", *level, folder=scratch)
-
-    def check(status: int, *words: str) -> None:
-        done = subprocess.run(
-            [GDBMEM, "compare", *words], cwd=scratch, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == status, done.stdout + done.stderr
-
-    check(4, "level", "grown", "--fail-on", "growing")
-    check(0, "grown", "level", "--fail-on", "growing")
-    check(0, "level", "grown", "--fail-on", "growing:1GiB/s")
-    check(0, "level", "grown")
 
 
 def kept_output(scratch: Path, *words: str) -> tuple[dict[str, Any], str]:

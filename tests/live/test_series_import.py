@@ -56,6 +56,26 @@ def test_each_tools_numbers_and_times_are_read_as_they_are(tmp_path: Path, tool:
         assert size == pytest.approx(bytes_, abs=1024)
 
 
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (["level", "leak", "--fail-on", "growing"], 4),
+        (["leak", "level", "--fail-on", "growing"], 0),
+        (["level", "leak", "--fail-on", "growing:1GiB/s"], 0),
+        (["level", "leak"], 0),
+    ],
+)
+def test_compare_fails_a_build_by_the_second_group_only(
+    tmp_path: Path, words: list[str], status: int
+) -> None:
+    (tmp_path / "leak").write_text(psrecord(LEAK))
+    (tmp_path / "level").write_text(psrecord(LEVEL))
+    done = subprocess.run(
+        [GDBMEM, "compare", *words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+
+
 def test_they_are_judged_and_compared_as_our_own(tmp_path: Path) -> None:
     (tmp_path / "leak.dat").write_text(mprof(LEAK))
     (tmp_path / "level.log").write_text(psrecord(LEVEL))
