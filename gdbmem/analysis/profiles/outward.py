@@ -35,13 +35,14 @@ class Outward:
     _paths: GroupedPaths
     _at: _EndingPaths
     _least: float  # bytes: the least change of a listed call
+    _has_hidden: bool  # there are nodes that are not shown: pruned, or of frames that are left out
 
     @cached_property
     def children(self) -> Sequence[Outward]:
         """The large calls by this one, the largest first; computed on access."""
         diff, paths, at = self._paths.diff, self._paths, self._at
         frame, left_out, nodes = diff.frame, paths.walk.left_out, at.following
-        if PRUNED in frame or any(left_out):
+        if self._has_hidden:
             is_shown = [frame[node] >= 0 and not left_out[frame[node]] for node in nodes]
             rows = zip(is_shown, at.ends, nodes)
             nodes = array("q", [node if shown else paths.next_shown(end, node) for shown, end, node in rows])
@@ -66,7 +67,7 @@ class Outward:
 
     def _child(self, number: int, at: _EndingPaths) -> Outward:
         frame = self._paths.diff.frames[number] if number >= 0 else None
-        return _call(frame, self._paths, at, self._least)
+        return _call(frame, self._paths, at, self._least, has_hidden=self._has_hidden)
 
 
 def outward(diff: Diff, query: Query, least_share: float) -> Outward:
@@ -78,8 +79,12 @@ def outward(diff: Diff, query: Query, least_share: float) -> Outward:
         ends = array("q", [end for end in ends if paths.fate(end) == LISTED])
     changes = array("q", map(sub, map(paths.after.__getitem__, ends), map(paths.before.__getitem__, ends)))
     weight = sum(map(abs, changes))
-    return _call(None, paths, _EndingPaths(ends, ends, changes), max(least_share * weight, 1))
+    has_hidden = PRUNED in diff.frame or any(paths.walk.left_out)
+    least = max(least_share * weight, 1)
+    return _call(None, paths, _EndingPaths(ends, ends, changes), least, has_hidden=has_hidden)
 
 
-def _call(frame: Optional[Frame], paths: GroupedPaths, at: _EndingPaths, least: float) -> Outward:
-    return Outward(frame, sum(at.changes), sum(map(abs, at.changes)), paths, at, least)
+def _call(
+    frame: Optional[Frame], paths: GroupedPaths, at: _EndingPaths, least: float, *, has_hidden: bool
+) -> Outward:
+    return Outward(frame, sum(at.changes), sum(map(abs, at.changes)), paths, at, least, has_hidden)
