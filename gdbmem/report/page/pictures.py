@@ -163,8 +163,9 @@ def _layer(
 def _ticks(times: Sequence[float], time_unit: str) -> list[tuple[float, str]]:
     if time_unit == "s":
         return time_ticks(times[0], times[-1], 8)
-    label = "{:.0f}".format if time_unit == COUNT else lambda t: format_time(t, time_unit)
-    return [(t, label(t)) for t in (times[0], times[-1])]
+    return [
+        (t, f"{t:.0f}" if time_unit == COUNT else format_time(t, time_unit)) for t in (times[0], times[-1])
+    ]
 
 
 def _picks(
