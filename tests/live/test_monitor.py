@@ -185,8 +185,11 @@ def test_when_the_monitor_is_killed_the_lines_that_grow_are_kept_and_nobody_reco
 def test_a_gate_that_could_not_judge_says_why_even_where_its_output_goes_into_a_file(scratch: Path) -> None:
     words = ["-q", "--fail-on", "growing", "-o", "said", "--", "sleep", "0.3"]
     done = monitor(*words, folder=scratch, status=125)
-    assert done.stderr.startswith("gdbmem: not judged: sleep: inconclusive: only "), done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    # In a container it is also said that the kernel's process events can't be read.
+    said = [line for line in done.stderr.splitlines() if "process events" not in line]
+    assert len(said) == 1 and said[0].startswith("gdbmem: not judged: sleep: inconclusive: only "), (
+        done.stderr
+    )
 
 
 def test_a_level_program_passes(scratch: Path) -> None:
