@@ -364,7 +364,9 @@ class Supervisor:
         engine = valgrind_engine(process.order.engine)
         command = engine.rescue_command(f"{self._runtime}/run/{process.history.name}")
         if command is not None:
-            asked = process.monitor(*command.split())
+            # A stop that valgrind reported to a gdb that was gone passes for the first answer; a second question is
+            # answered when the first command is done.
+            asked = process.monitor("-c", *command.split(), "-c", "v.info", "n_errs_found")
             # A valgrind whose gdb was killed during a command may never answer again.
             was_killed = self.gdb is not None and self.gdb.fatal_signal
             asked.wait(ANSWER_SECONDS if was_killed else WRITE_SECONDS)
