@@ -1,7 +1,7 @@
-"""Ctrl-C delayed to the end of an import or of the start of another program.
+"""Ctrl-C delayed to the end of an import, of the start of another program or of what a `with` statement puts back.
 
 An interrupted import leaves a partly initialised module: numpy can't be imported again after that. An interrupted
-start leaves a process that nobody knows and ends.
+start leaves a process that nobody knows and ends; so does a second Ctrl-C while the first has them ended.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from typing import Optional
 
 _AGAIN_SECONDS = 0.01
 _LONGEST_SECONDS = 1.0  # an import that blocks, for example on a dead file server, is still interrupted
-_STARTS = ("__init__", "_execute_child")  # in subprocess: the process is there, its Popen not yet
+_STEPS = {
+    "subprocess.py": ("__init__", "_execute_child"),  # the process is there, its Popen not yet
+    "contextlib.py": ("__exit__",),
+}
 
 _first_at: list[float] = []  # the time of the signal that is pending until then
 
 
 def raise_between_steps() -> None:
-    """Have SIGINT raise KeyboardInterrupt as by default, but only after an import or a start that is under way."""
+    """Have SIGINT raise KeyboardInterrupt as by default, but only after a step that is under way: see the module."""
     if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL):
         signal.signal(signal.SIGINT, _interrupt)
 
@@ -50,7 +53,7 @@ def _is_in_step(frame: Optional[FrameType]) -> bool:
         code = frame.f_code
         if code.co_filename.startswith("<frozen importlib"):
             return True
-        if code.co_name in _STARTS and code.co_filename.endswith("/subprocess.py"):
+        if code.co_name in _STEPS.get(code.co_filename.rpartition("/")[2], ()):
             return True
         frame = frame.f_back
     return False

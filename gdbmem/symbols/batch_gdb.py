@@ -35,13 +35,21 @@ def ask_gdb(gdb: Optional[str], questions: Sequence[Question]) -> Iterator[Answe
     with tempfile.TemporaryDirectory(prefix="gdbmem-") as folder:
         for at in range(0, len(questions), abreast):
             group = questions[at : at + abreast]
-            running = []
+            running: list[_RunningGdb] = []
             with contextlib.ExitStack() as stops:  # also after Ctrl-C between two starts
+                stops.callback(_stop, running)
                 for number, one in enumerate(group, start=at):
                     running.append(_RunningGdb(found, *one, Path(folder) / str(number)))
-                    stops.callback(running[-1].stop)
                 for gdb_of_one in running:
                     yield gdb_of_one.answer()
+
+
+def _stop(running: Sequence[_RunningGdb]) -> None:
+    """See that all are gone. Another Ctrl-C may end a long wait, so all are killed before one is waited for."""
+    for one in running:
+        one.kill()
+    for one in running:
+        one.wait()
 
 
 class _RunningGdb:
@@ -74,8 +82,8 @@ class _RunningGdb:
             return Notice("no-symbols", f"gdb could not read {name}: its addresses stay without names")
         return found
 
-    def stop(self) -> None:
-        """See that the gdb is gone."""
-        if self._process.poll() is None:
-            self._process.kill()
-            self._process.wait()
+    def kill(self) -> None:
+        self._process.kill()  # nothing where it has been waited for
+
+    def wait(self) -> None:
+        self._process.wait()

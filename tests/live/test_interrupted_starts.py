@@ -12,9 +12,11 @@ from tests.live.user import environment
 
 pytestmark = pytest.mark.usefixtures("no_process_left")
 
-# A gdb that is pressed Ctrl-C as soon as it runs: while others are being started.
+# A gdb that presses Ctrl-C as soon as it runs, while others are being started, and goes on while they are ended.
 PRESSES = """#!/bin/sh
-kill -INT $PPID
+for key in $(seq 1000); do
+  kill -INT $PPID
+done
 exec sleep 100
 """
 NAMES_ADDRESSES = """
