@@ -281,6 +281,8 @@ def huge_pages(count: int) -> Iterator[None]:
 def test_a_heap_in_pages_of_hugetlbfs_is_not_passed_over(program: Program, threads: int, fork: bool) -> None:
     settings = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=2", "MALLOC_ARENA_MAX": "64"}
     with huge_pages(16), running([program("heap_known"), "pairs", threads], settings) as target:
+        if "HugetlbPages:\t       0 kB" in Path(f"/proc/{target.pid}/status").read_text():
+            pytest.skip("this malloc takes no pages of hugetlbfs: glibc 2.35 is the first that does")
         ledger = explain(target.pid, fork=fork)
         assert_agrees_with_the_program(target, ledger, threads)
         assert ledger.beside["hugetlb"]

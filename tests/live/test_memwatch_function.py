@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -172,7 +173,7 @@ def test_it_ends_after_a_time(program: Program, scratch: Path) -> None:
         ["break main", "run", "memwatch function work --for 200ms --calls 1000000", "info program"],
         folder=scratch,
     )
-    assert "stopped after 200 ms: " in said.complaints and "calls of 1,000,000" in said.complaints
+    assert re.search(r"stopped after 200 ms: \d+ calls? of 1,000,000", said.complaints)
 
 
 def test_gdb_stands_in_the_caller_afterwards_with_no_breakpoint_more(program: Program, scratch: Path) -> None:

@@ -1,4 +1,5 @@
 // Loads the library that it is told, when it gets a line.
+// flags: -ldl
 #include <dlfcn.h>
 #include <stdio.h>
 
