@@ -252,7 +252,10 @@ def _sums(
         kernel = _kernel_faults(recording, one, sampled=sum(row.weight for row, _ in mine))
         if kernel is not None and in_kernel is not None:
             kernel = min(kernel, in_kernel)
-        found = account(one.name, pid, mine, spans[pid], kernel_faults=kernel, lost_faults=lost.get(pid, 0))
+        found = account(
+            one.name, pid, mine, spans[pid], kernel_faults=kernel, lost_faults=lost.get(pid, 0),
+            sees_kernel_mode=recording.sees_kernel_mode,
+        )  # fmt: skip
         accounts.append(replace(found, ended_seconds_after=_ended_after(one)))
     totals = FaultTotals(
         recording.seconds, recording.faults, recording.samples, recording.lost, min(used), max(used),

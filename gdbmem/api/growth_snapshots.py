@@ -121,5 +121,8 @@ class GrowthSnapshots:
     def _account(self, after: Reading) -> FaultAccount:
         recorder, span = self._recorder, Span(self._first, after)
         rows = self._standing.rows()
-        found = account(recorder.name, recorder.pid, rows, span, kernel_faults=self._kernel_faults)
+        found = account(
+            recorder.name, recorder.pid, rows, span, kernel_faults=self._kernel_faults,
+            sees_kernel_mode=recorder.sees_kernel_mode,
+        )  # fmt: skip
         return replace(found, seen_bytes=self._standing.seen_bytes)

@@ -32,7 +32,7 @@ class Unseen:
 
 
 KERNEL_MODE, FILES, INHERITED, LOST = "kernel-mode", "files", "inherited", "lost"
-LATER, REST = "later", "rest"
+LATER, MOVED, REST = "later", "moved", "rest"
 
 
 @dataclass(frozen=True)

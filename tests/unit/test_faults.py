@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Optional
@@ -96,8 +96,8 @@ def fault(number: int, time: int, *, weight: float = 1.0, path: int = 0, size: i
     return WeighedFault(time, 1, 1, BASE + number * PAGE, size, weight, path)
 
 
-def reading(pages: range, *, time: int = 1000, huge: int = 0) -> Reading:
-    spans = Ranges([(BASE + pages.start * PAGE, BASE + pages.stop * PAGE)])
+def reading(pages: Iterable[int], *, time: int = 1000, huge: int = 0) -> Reading:
+    spans = Ranges((BASE + page * PAGE, BASE + (page + 1) * PAGE) for page in pages)
     large = Ranges([(BASE, BASE + huge * HUGE)])
     return Reading(time, spans.size_bytes, spans.size_bytes, anonymous=spans, huge=large)
 
@@ -261,9 +261,29 @@ def test_the_account_adds_up_whatever_is_not_seen() -> None:
     span = Span(reading(range(10)), reading(range(200)))
     faults = [fault(n, n) for n in range(10, 100)]
     grown = grown_bytes(faults, {1: span}, {})
-    one = account("x", 1, list(zip(faults, grown)), span, kernel_faults=60)
+    one = account("x", 1, list(zip(faults, grown)), span, kernel_faults=60, sees_kernel_mode=False)
     assert one.delta_bytes == round(one.grown_bytes) + sum(part.bytes for part in one.unseen)
     assert {part.kind: part.bytes for part in one.unseen} == {"kernel-mode": 60 * PAGE, "rest": 40 * PAGE}
+
+
+@pytest.mark.parametrize(
+    ("touched", "there", "moved"),
+    [
+        (range(1000, 1100), range(2000, 2100), 100),  # all of them moved
+        (range(1000, 1100), [*range(1000, 1100), *range(2000, 2100)], 100),  # others did
+        (range(1000, 1100), range(1000, 1104), 0),  # too few to be sure of
+    ],
+)
+def test_pages_in_places_without_a_fault_were_moved_there(
+    touched: Iterable[int], there: Iterable[int], moved: int
+) -> None:
+    span = Span(reading(range(10)), reading([*range(10), *there]))
+    faults = [fault(n, n) for n in touched]
+    one = account("x", 1, list(zip(faults, grown_bytes(faults, {1: span}, {}))), span, kernel_faults=None)
+    assert {part.kind: part.bytes for part in one.unseen if part.kind == "moved"} == (
+        {"moved": moved * PAGE} if moved else {}
+    )
+    assert one.delta_bytes == round(one.grown_bytes) + sum(part.bytes for part in one.unseen)
 
 
 @pytest.mark.parametrize("behind", [60, 20])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Optional
@@ -15,6 +16,7 @@ from gdbmem.model.faults import (
     KERNEL_MODE,
     LATER,
     LOST,
+    MOVED,
     REST,
     FaultAccount,
     FaultStack,
@@ -315,12 +317,13 @@ def account(
     *,
     kernel_faults: Optional[int],
     lost_faults: int = 0,
+    sees_kernel_mode: bool = True,
 ) -> FaultAccount:
     """Return the resident set of process *pid* compared with its faults.
 
     *mine* are its samples and the bytes of each that stayed resident. *kernel_faults* is the number of its faults in
     kernel mode, if those are not sampled; None: they are, or the number is unknown. *lost_faults*: of a process all of
-    whose samples were lost.
+    whose samples were lost. Without faults in kernel mode, moved pages cannot be told from theirs.
     """
     seen = sum(one.weight * (one.page_bytes or PAGE) for one, _ in mine)
     stays = sum(stay for _, stay in mine)
@@ -335,6 +338,7 @@ def account(
         FILES: round(after.file_bytes - before.file_bytes - of_files) if span.is_root else 0,
         KERNEL_MODE: (kernel_faults or 0) * PAGE,
         LOST: lost_faults * PAGE,
+        MOVED: round(_moved_bytes(mine, span)) if span.is_root and sees_kernel_mode else 0,
     }
     unseen = []
     for kind, size in parts.items():
@@ -351,3 +355,26 @@ def account(
         rest = max(rest, 0.0)
     unseen.append(Unseen(REST, round(rest)))
     return FaultAccount(pid, name, before.rss_bytes, span.most_bytes, seen, stays, unseen)
+
+
+def _moved_bytes(mine: Sequence[tuple[WeighedFault, float]], span: Span) -> float:
+    """Return the anonymous bytes beyond what faults have made resident in the same place: mremap() moved them there.
+
+    A range counts only if the difference is larger than the sampling error. Huge pages do not count: the kernel
+    makes them of small ones by itself.
+    """
+    before, after = span.before, span.after
+    if after is None or not mine:
+        return 0.0
+    ordered = sorted(mine, key=lambda row: row[0].address)
+    addresses = [one.address for one, _ in ordered]
+    least = _SURELY_SAMPLED * PAGE * max(one.weight for one, _ in mine)
+    moved = 0.0
+    for start, end in after.anonymous.items:
+        there = ordered[bisect_left(addresses, start) : bisect_left(addresses, end)]
+        new = end - start - before.anonymous.within(start, end) - after.huge.within(start, end)
+        excess = new - sum(stays for _, stays in there)
+        doubt = _doubt([one for one, _ in there], range(len(there)), [stays for _, stays in there])
+        if excess > max(least, _DOUBT * doubt):
+            moved += excess
+    return moved

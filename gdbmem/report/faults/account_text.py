@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gdbmem.model.faults import FILES, INHERITED, KERNEL_MODE, LATER, LOST, REST, FaultAccount, FaultTotals
+from gdbmem.model.faults import (
+    FILES,
+    INHERITED,
+    KERNEL_MODE,
+    LATER,
+    LOST,
+    MOVED,
+    REST,
+    FaultAccount,
+    FaultTotals,
+)
 from gdbmem.report.console import Console, print_sentence
 from gdbmem.report.drawing import Table
 from gdbmem.text import plural, printable
@@ -17,6 +27,7 @@ KINDS = {
     INHERITED: "pages that the process shares with others: its parent's, libraries'",
     LOST: "faults of a process of which no sample found room in the kernel's buffers",
     LATER: "of the growth came behind that reading, before the process ended",
+    MOVED: "pages that mremap() moved, as realloc() of large blocks does: touched at another address",
     REST: "not explained",
 }
 
