@@ -127,7 +127,7 @@ class FaultRecorder:
                 raise ended(pids[0])
             watch.start()
             self._say(f"{RECORDING}{_names(recording)}{_until(seconds)}")
-            self._run(watch, recording, lambda: all(map(has_ended, pids)), seconds)
+            self._run(watch, recording, lambda: _have_ended(pids, recording), seconds)
         recording.program = ", ".join(one.name for one in recording.watched.values() if one.pid in pids)
         return recording
 
@@ -187,7 +187,7 @@ class FaultRecorder:
         recording.samples, recording.faults = watch.samples, sum(watch.counts.values())
 
     def _take(self, watch: FaultWatch, recording: FaultRecording, *, at_end: bool) -> None:
-        turn, lost = [], watch.lost
+        turn, lost, births = [], watch.lost, watch.births
         # Many events take long to count: that is then done in some of the turns only.
         self._turns += 1
         is_counted = at_end or self._turns % (1 + watch.events // _EVENTS_A_TURN) == 0
@@ -198,7 +198,7 @@ class FaultRecorder:
                 continue
             recording.spool.write(data)
             turn.append((ring, at, len(data)))
-            for pid, parent in _births(data):
+            for pid, parent in _births(data) if watch.births > births else ():
                 if pid not in recording.watched:
                     self._add_child(recording, pid, parent)
         if watch.lost > lost:  # the birth of a process may be among what found no room
@@ -268,6 +268,12 @@ class FaultRecorder:
         finally:
             for one, handler in before.items():
                 signal.signal(one, handler)
+
+
+def _have_ended(pids: Sequence[int], recording: FaultRecording) -> bool:
+    """Tell whether all of *pids* had ended at the last turn."""
+    watched = recording.watched
+    return all(pid not in watched or watched[pid].has_ended for pid in pids)
 
 
 def _names(recording: FaultRecording) -> str:

@@ -65,7 +65,7 @@ class FaultWatch:
         self._period_before = max(period, 1)  # when the rings were last emptied
         self._changed = 0.0  # when the period was last changed
         self._opened_after = 0  # number of births when the events were opened
-        self.samples = self.lost = self._births = 0
+        self.samples = self.lost = self.births = 0  # births: of processes and threads
         self._poll = select.poll()
         try:
             self._open_rings()
@@ -130,7 +130,7 @@ class FaultWatch:
             if kept.data:
                 self.samples += kept.samples
                 self.lost += kept.lost
-                self._births += kept.births
+                self.births += kept.births
                 self._heed(kept, ring)
                 yield cpu, kept.data
         self._period_before = self.period
@@ -219,7 +219,7 @@ class FaultWatch:
         then = self._measured
         if self._counted_at[1] <= then.ended:
             return
-        now = _RateMark(*self._counted_at, sum(self.counts.values()), self.samples + self.lost, self._births)
+        now = _RateMark(*self._counted_at, sum(self.counts.values()), self.samples + self.lost, self.births)
         # Rather too long: if others had the processor meanwhile, the faults of that time are among those counted.
         seconds = now.ended - then.began
         faults, taken = now.faults - then.faults, now.samples - then.samples
@@ -243,7 +243,7 @@ class FaultWatch:
     def _change(self, pids: Sequence[int], period: int, now: float) -> None:
         period |= 1  # odd: allocators' patterns repeat every 2, 4, 8 … pages
         # A program started by gdbmem has inherited its events, too.
-        if self._births > self._opened_after or self.wishes.on_exec:
+        if self.births > self._opened_after or self.wishes.on_exec:
             self._reopen(pids, period, now)
             return
         self._changed, self.wishes = now, replace(self.wishes, period=period)
@@ -253,7 +253,7 @@ class FaultWatch:
             self.periods[event.identifier(one)].append((since, period))
 
     def _reopen(self, pids: Sequence[int], period: int, now: float) -> None:
-        before, self._changed, self._opened_after = (self._pids, self.wishes), now, self._births
+        before, self._changed, self._opened_after = (self._pids, self.wishes), now, self.births
         # A child born since the rings were read has only inherited events, which end with those of its parent.
         self._pids = (*pids, *descendants(set(pids), parents()))
         self.wishes = replace(self.wishes, on_exec=False, period=period)
