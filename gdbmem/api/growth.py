@@ -225,7 +225,7 @@ def _sums(
 ) -> tuple[FaultTotals, Sequence[WeighedFault], Sequence[float]]:
     """Return the totals, the samples with their final weights, and the bytes of each that stayed resident."""
     spans = {
-        pid: Span(_before(one, samples), one.after, one.is_root, one.peak_bytes)
+        pid: Span(_before(one, samples), one.after, one.is_root, one.peak_bytes, one.largest_bytes, one.sized)
         for pid, one in recording.watched.items()
     }
     weight = sum(samples.weight)
@@ -254,7 +254,7 @@ def _sums(
             kernel = min(kernel, in_kernel)
         found = account(
             one.name, pid, mine, spans[pid], kernel_faults=kernel, lost_faults=lost.get(pid, 0),
-            sees_kernel_mode=recording.sees_kernel_mode,
+            sees_kernel_mode=recording.sees_kernel_mode, missed_faults=samples.lost_faults,
         )  # fmt: skip
         accounts.append(replace(found, ended_seconds_after=_ended_after(one)))
     totals = FaultTotals(

@@ -123,6 +123,6 @@ class GrowthSnapshots:
         rows = self._standing.rows()
         found = account(
             recorder.name, recorder.pid, rows, span, kernel_faults=self._kernel_faults,
-            sees_kernel_mode=recorder.sees_kernel_mode,
+            sees_kernel_mode=recorder.sees_kernel_mode, missed_faults=self._paths.samples.lost_faults,
         )  # fmt: skip
         return replace(found, seen_bytes=self._standing.seen_bytes)

@@ -47,7 +47,9 @@ class Watched:
     after: Optional[Reading] = None  # at the end; for one that ended before: at the largest reading
     has_ended: bool = False
     ended: int = 0  # CLOCK_MONOTONIC, ns: the time of that reading
-    size_bytes: int = 0  # resident at the last turn
+    size_bytes: int = 0  # resident at the last turn,
+    largest_bytes: int = 0  # at the turn when it was largest
+    sized: int = 0  # CLOCK_MONOTONIC, ns: the time of the last turn that read it
     faults_before: int = 0  # by /proc/PID/stat
     faults_after: Optional[int] = None
     faults_seen: Optional[tuple[int, int]] = (
@@ -219,6 +221,7 @@ class FaultRecorder:
     def _look(self, recording: FaultRecording, began: float, *, at_end: bool) -> None:
         alive = [one for one in recording.watched.values() if not one.has_ended]
         for one in alive if at_end else alive[:_MOST_READ]:
+            looked = time.monotonic_ns()  # what comes from now on may be missing in the size
             size = resident_bytes(one.pid)
             count = fault_counts(one.pid)  # also of one that has just ended
             if count is not None:
@@ -227,6 +230,7 @@ class FaultRecorder:
                 one.has_ended = has_ended(one.pid)
                 one.ended = time.monotonic_ns() if one.has_ended else 0
                 continue
+            one.largest_bytes, one.sized = max(size, one.largest_bytes), looked
             now = time.monotonic()
             seen = one.after.rss_bytes if one.after is not None else 0
             is_quiet, one.size_bytes = size == one.size_bytes, size

@@ -247,6 +247,13 @@ def test_a_process_whose_main_thread_has_ended_is_recorded() -> None:
         assert one["after_bytes"] > MIB
 
 
+def test_a_shell_that_copies_the_same_pages_for_each_child_does_not_grow_by_them() -> None:
+    words = ["bash", "-c", "for i in $(seq 300); do /bin/true; done; sleep 0.2"]
+    done = subprocess.run([*GROW, "--json", "--", *words], capture_output=True, text=True, check=True)
+    account = json.loads(done.stdout)["totals"]["accounts"][0]
+    assert account["seen_bytes"] > 8 * MIB and account["grown_bytes"] < account["after_bytes"] + MIB
+
+
 def test_two_at_once_see_the_same(program: Program) -> None:
     with program_at_work([program("makes_resident"), "lazily"]) as target:
         other = subprocess.Popen(

@@ -101,6 +101,7 @@ IN_GDB = (
             "memcontainers",
             "memwatch next",
             "memwatch function",
+            "memwatch written",
             "memwatch growth",
             "memwatch auto",
             "memwatch advance, Ctrl-C",

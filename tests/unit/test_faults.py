@@ -286,6 +286,20 @@ def test_pages_in_places_without_a_fault_were_moved_there(
     assert one.delta_bytes == round(one.grown_bytes) + sum(part.bytes for part in one.unseen)
 
 
+@pytest.mark.parametrize(("largest", "grown"), [(100, 30), (140, 70), (500, 90)])
+def test_faults_behind_the_last_reading_are_no_growth_beyond_the_sizes_seen_later(
+    largest: int, grown: int
+) -> None:
+    # A shell that forks again and again copies the same pages each time: it doesn't grow.
+    span = Span(
+        reading(range(100), time=10), reading(range(100), time=1000), largest_bytes=largest * PAGE, sized=5000
+    )
+    faults = [fault(n, 2000 + n) for n in range(60)] + [fault(n, 6000 + n) for n in range(30)]
+    assert sum(grown_bytes(faults, {1: span}, {})) == pytest.approx(grown * PAGE)
+    known = replace(span, peak_bytes=(100 + grown) * PAGE)  # the peak says the same
+    assert sum(grown_bytes(faults, {1: known}, {})) == pytest.approx(grown * PAGE)
+
+
 @pytest.mark.parametrize("behind", [60, 20])
 def test_what_came_behind_the_last_reading_is_not_told_beside_its_opposite(behind: int) -> None:
     # Lost samples are spread over others: how many faults came before the reading and how many behind it is not known.

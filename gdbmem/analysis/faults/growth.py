@@ -52,6 +52,8 @@ class Span:
     is_root: bool = True  # not born of another one in the recording
 
     peak_bytes: Optional[int] = None  # resident, of a process that has ended
+    largest_bytes: int = 0  # resident, of all sizes that were read alone,
+    sized: int = 0  # the last of them at this time (CLOCK_MONOTONIC, ns); 0: none
 
     @property
     def most_bytes(self) -> int:
@@ -166,11 +168,24 @@ def grown_bytes(
         _without_repeats(samples, counted, span, grown)
         if span.is_root:
             _calibrate(samples, counted, span, grown)
-        for number in later if span.is_root else ():
-            grown[number] = samples[number].weight * (samples[number].page_bytes or PAGE)
+        if span.is_root:
+            _grow_later(samples, later, span, grown)
         if span.peak_bytes and sum(grown[n] for n in numbers) > span.most_bytes - span.before.rss_bytes:
             _scale(grown, numbers, float(span.most_bytes - span.before.rss_bytes))
     return grown
+
+
+def _grow_later(
+    samples: Sequence[WeighedFault], later: Sequence[int], span: Span, grown: list[float]
+) -> None:
+    """Charge the faults after the last reading, until the last size was read with no more than that grew by."""
+    for number in later:
+        grown[number] = samples[number].weight * (samples[number].page_bytes or PAGE)
+    sized = [number for number in later if samples[number].time <= span.sized]
+    read = span.after if span.after is not None else span.before
+    room = max(float(span.largest_bytes - read.rss_bytes), 0.0)
+    if sum(grown[number] for number in sized) > room:
+        _scale(grown, sized, room)
 
 
 def with_huge_pages(
@@ -318,12 +333,14 @@ def account(
     kernel_faults: Optional[int],
     lost_faults: int = 0,
     sees_kernel_mode: bool = True,
+    missed_faults: float = 0.0,
 ) -> FaultAccount:
     """Return the resident set of process *pid* compared with its faults.
 
     *mine* are its samples and the bytes of each that stayed resident. *kernel_faults* is the number of its faults in
     kernel mode, if those are not sampled; None: they are, or the number is unknown. *lost_faults*: of a process all of
-    whose samples were lost. Without faults in kernel mode, moved pages cannot be told from theirs.
+    whose samples were lost. Without faults in kernel mode, moved pages cannot be told from theirs,
+    nor from those of *missed_faults*, whose samples were lost, of any process.
     """
     seen = sum(one.weight * (one.page_bytes or PAGE) for one, _ in mine)
     stays = sum(stay for _, stay in mine)
@@ -338,7 +355,7 @@ def account(
         FILES: round(after.file_bytes - before.file_bytes - of_files) if span.is_root else 0,
         KERNEL_MODE: (kernel_faults or 0) * PAGE,
         LOST: lost_faults * PAGE,
-        MOVED: round(_moved_bytes(mine, span)) if span.is_root and sees_kernel_mode else 0,
+        MOVED: round(_moved_bytes(mine, span, missed_faults)) if span.is_root and sees_kernel_mode else 0,
     }
     unseen = []
     for kind, size in parts.items():
@@ -357,7 +374,7 @@ def account(
     return FaultAccount(pid, name, before.rss_bytes, span.most_bytes, seen, stays, unseen)
 
 
-def _moved_bytes(mine: Sequence[tuple[WeighedFault, float]], span: Span) -> float:
+def _moved_bytes(mine: Sequence[tuple[WeighedFault, float]], span: Span, missed_faults: float) -> float:
     """Return the anonymous bytes beyond what faults have made resident in the same place: mremap() moved them there.
 
     A range counts only if the difference is larger than the sampling error. Huge pages do not count: the kernel
@@ -377,4 +394,4 @@ def _moved_bytes(mine: Sequence[tuple[WeighedFault, float]], span: Span) -> floa
         doubt = _doubt([one for one, _ in there], range(len(there)), [stays for _, stays in there])
         if excess > max(least, _DOUBT * doubt):
             moved += excess
-    return moved
+    return moved if moved > missed_faults * PAGE else 0.0

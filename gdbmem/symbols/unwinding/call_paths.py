@@ -48,6 +48,7 @@ class Samples:
     places: list[Place] = field(default_factory=list)
     paths: list[tuple[int, ...]] = field(default_factory=list)  # numbers of places, innermost first
     broken: int = 0  # samples whose path ends early
+    lost_faults: float = 0.0  # that lost samples stood for
     thread_names: dict[int, str] = field(default_factory=dict)
     began: dict[int, int] = field(default_factory=dict)  # pid → when its memory was new: birth, or last exec
 
@@ -115,6 +116,7 @@ class CallPaths:
     def _make_up(self, ring: int, lost: int) -> None:
         """Have the samples taken just before and just after others were lost stand for those too."""
         faults = lost * self._period_of.get(ring, 1)
+        self.samples.lost_faults += faults
         near: list[int] = []
         for number in range(len(self.samples) - 1, self._weighed - 1, -1):
             if self._rings[number - self._weighed] == ring:
