@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 import tracemalloc
+import types
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -65,6 +66,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_unit(item.path) and item.get_closest_marker("slow") is None:
             item.add_marker("quick")
+    # The first half goes to one worker: the others then need not parse the package's sources.
+    items.sort(key=lambda item: not (isinstance(item, pytest.Function) and _reads_sources(item.module)))
+
+
+@functools.cache
+def _reads_sources(module: types.ModuleType) -> bool:
+    return any(getattr(value, "__module__", "") == "tests.unit.sources" for value in vars(module).values())
 
 
 def is_unit(path: Path) -> bool:

@@ -25,7 +25,7 @@ from gdbmem.exit_status import ExitStatus
 from gdbmem.report.recipes.recipe import PointOutcome, recipe_object
 from gdbmem.runs.run import Run, SnapshotRecord
 from tests.unit import massif_texts
-from tests.unit.sources import PACKAGE, ROOT, trees
+from tests.unit.sources import PACKAGE, ROOT, nodes, trees
 
 DOCS = ROOT / "docs"
 PAGES = [
@@ -330,24 +330,17 @@ def test_every_key_of_every_json_object_is_documented(
 def test_every_kind_of_json_object_is_documented() -> None:
     page = read(DOCS / "reference" / "json.md")
     kinds: set[str] = set()
-    for path, tree in trees().items():
+    for path in trees():
         if path.relative_to(PACKAGE).parts[0] not in ("cli", "report"):
             continue
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Dict):
-                for key, value in zip(node.keys, node.values):
-                    if (
-                        isinstance(key, ast.Constant)
-                        and key.value == "kind"
-                        and isinstance(value, ast.Constant)
-                    ):
-                        kinds.add(str(value.value))
-            elif (
-                isinstance(node, ast.Call)
-                and called(node) == "head"
-                and isinstance(node.args[0], ast.Constant)
-            ):
-                kinds.add(str(node.args[0].value))
+        pairs = [pair for node in nodes(path, ast.Dict) for pair in zip(node.keys, node.values)]
+        for key, value in pairs:
+            is_kind = isinstance(key, ast.Constant) and key.value == "kind"
+            if is_kind and isinstance(value, ast.Constant):
+                kinds.add(str(value.value))
+        for call in nodes(path, ast.Call):
+            if called(call) == "head" and isinstance(call.args[0], ast.Constant):
+                kinds.add(str(call.args[0].value))
     assert {"diff", "profile", "list", "recipe", "doctor", "recipe-check"} <= kinds
     assert [kind for kind in sorted(kinds) if f"## `kind={kind}`" not in page] == []
 
@@ -355,9 +348,9 @@ def test_every_kind_of_json_object_is_documented() -> None:
 def test_every_fact_that_a_run_keeps_is_documented() -> None:
     page = read(DOCS / "reference" / "run-folder.md")
     facts = {"format_version", "kind"}
-    for tree in trees().values():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and called(node) == "update" and node.keywords:
+    for path in trees():
+        for node in nodes(path, ast.Call):
+            if called(node) == "update" and node.keywords:
                 receiver = ast.unparse(node.func)
                 if receiver.split(".")[-2] in ("run", "_run"):
                     facts |= {keyword.arg for keyword in node.keywords if keyword.arg}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import random
+from array import array
+from collections.abc import Sequence
 
 import pytest
 
@@ -26,17 +29,21 @@ def chunk(number: int) -> int:
     return START + SIZE * number
 
 
-def lists(order: list[int], stale: list[int], *, protected: bool, last: int = 0) -> FastLists:
+@functools.cache
+def shuffled() -> Sequence[int]:
+    """Return the numbers of all chunks in any order, the same each time."""
+    return random.Random(1).sample(range(COUNT), COUNT)
+
+
+def lists(order: Sequence[int], stale: Sequence[int], *, protected: bool, last: int = 0) -> FastLists:
     """Follow a list of the chunks *order*, which ends with the link *last*; *stale* ones lead into it."""
-    words = memoryview(bytearray(TOP + 64 - START)).cast("Q")
-    for number in range(COUNT + 1):
-        words[(chunk(number) + 8 - START) // 8] = SIZE | 1
-    links = dict(zip(order, [chunk(number) for number in order[1:]] + [last]))
-    links.update(zip(stale, [chunk(number) for number in stale[1:]] + [chunk(order[0])]))
-    for number, link in links.items():
-        at = chunk(number) + 16
-        words[(at - START) // 8] = link ^ (at >> 12 if protected else 0)
-    memory = BytesMemory([(START, bytes(words.cast("B"))), (START & -4096, bytes(START % 4096))])
+    words = array("Q", bytes(TOP + 64 - START))
+    words[1 : SIZE // 8 * COUNT + 2 : SIZE // 8] = array("Q", [SIZE | 1]) * (COUNT + 1)
+    links = [*zip(order, [*map(chunk, order[1:]), last])]
+    links += zip(stale, [*map(chunk, stale[1:]), chunk(order[0])])
+    for number, link in links:
+        words[number * SIZE // 8 + 2] = link ^ (chunk(number) + 16 >> 12 if protected else 0)
+    memory = BytesMemory([(START, words.tobytes()), (START & -4096, bytes(START % 4096))])
     arena = ArenaState(0, 0x1000, TOP, SIZE, TOP - START, False, [0, chunk(order[0]), 0])
     arena.regions = [HeapRegion(START, TOP, TOP + SIZE, START)]
     found = read_fast_lists(memory, arena, protected)
@@ -50,31 +57,31 @@ def test_blocks_in_any_order_are_found_and_those_that_no_list_leads_to_are_not(
     length: int, protected: bool
 ) -> None:
     pytest.importorskip("numpy")
-    numbers = random.Random(length).sample(range(COUNT), COUNT)
+    numbers = shuffled()
     found = lists(numbers[:length], numbers[length : length + 9000], protected=protected)
-    assert found.chunks.tolist() == sorted(chunk(number) for number in numbers[:length])
+    assert found.chunks.tolist() == [*map(chunk, sorted(numbers[:length]))]
     assert not found.broken
 
 
 @pytest.mark.parametrize("turn", [0, 1, 17, 19_999])
 def test_a_list_that_leads_back_into_itself_is_named(turn: int) -> None:
     pytest.importorskip("numpy")
-    numbers = random.Random(turn).sample(range(COUNT), COUNT)[:20_000]
+    numbers = shuffled()[:20_000]
     found = lists(numbers, [], protected=True, last=chunk(numbers[turn]))
     assert [(one.bin, one.is_circle) for one in found.broken] == [(1, True)]
-    assert found.chunks.tolist() == sorted(chunk(number) for number in numbers)
+    assert found.chunks.tolist() == [*map(chunk, sorted(numbers))]
 
 
 @pytest.mark.parametrize("last", [0x4141414141414140, 0x4242, TOP + 4096, START + 16])
 @pytest.mark.parametrize("length", [1, 20_000])
 def test_a_list_that_leads_to_no_block_is_named_with_its_last_one(last: int, length: int) -> None:
     pytest.importorskip("numpy")
-    numbers = random.Random(last).sample(range(COUNT), COUNT)[:length]
+    numbers = shuffled()[:length]
     found = lists(numbers, [], protected=False, last=last)
     (broken,) = found.broken
     named = (broken.to, broken.chunk) if broken.to else (broken.chunk, broken.to)
     assert broken.bin == 1 and named[0] == chunk(numbers[-1]) and not broken.is_circle
-    assert set(found.chunks.tolist()) <= {chunk(number) for number in numbers}
+    assert set(found.chunks.tolist()) <= {*map(chunk, numbers)}
 
 
 @pytest.mark.parametrize("apart", [0x10000, 4096 + 16])

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import ast
-import functools
 import re
-from collections.abc import Iterator, Sequence, Set
-from pathlib import Path
-from typing import NamedTuple
 
-from tests.unit.sources import PACKAGE, ROOT, trees
+from tests.unit.sources import PACKAGE, ROOT, Import, Source, imports, names, nodes, sources
 
 # From the top down; the two tops never import each other.
 LAYERS = [
@@ -48,66 +44,6 @@ GROUND = {
 EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "base", "json", "gdb", "misc"}
 # Absent from gdb's own Python, or slow to import there.
 NOT_WHILE_GDB_LOADS = {"yaml", "inotify_simple", "pygments", "numpy"}
-
-
-class Import(NamedTuple):
-    module: str
-    line: int
-    at_load: bool  # runs when the importing module is imported
-
-
-class Source(NamedTuple):
-    name: str  # gdbmem.formats.valgrind.massif
-    path: Path
-    tree: ast.Module
-
-    @property
-    def place(self) -> str:
-        """The folder under gdbmem/, or the module's own name where it stands in none."""
-        return self.name.split(".")[1] if "." in self.name else ""
-
-    def __str__(self) -> str:
-        return str(self.path.relative_to(ROOT))
-
-
-@functools.cache
-def sources() -> Sequence[Source]:
-    found = []
-    for path, tree in trees().items():
-        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-        found.append(Source(re.sub(r"\.__init__$", "", name), path, tree))
-    return found
-
-
-@functools.cache
-def names() -> Set[str]:
-    return {source.name for source in sources()}
-
-
-@functools.cache
-def imports(source: Source) -> Sequence[Import]:
-    return list(_imports_of(source.tree, at_load=True))
-
-
-def _imports_of(node: ast.AST, *, at_load: bool) -> Iterator[Import]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Import):
-            for alias in child.names:
-                yield Import(alias.name, child.lineno, at_load)
-        elif isinstance(child, ast.ImportFrom):
-            assert child.level == 0, f"line {child.lineno}: relative imports hide the layer"
-            for alias in child.names:
-                whole = f"{child.module}.{alias.name}"
-                yield Import(whole if whole in names() else str(child.module), child.lineno, at_load)
-        else:
-            yield from _imports_of(child, at_load=at_load and not _waits(child))
-
-
-def _waits(node: ast.AST) -> bool:
-    """Whether what stands in *node* doesn't run when the module is imported."""
-    if isinstance(node, ast.If):
-        return "TYPE_CHECKING" in ast.dump(node.test)
-    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda))
 
 
 def depth(place: str) -> int:
@@ -157,9 +93,8 @@ WORDS_OF_A_QUERY = "gdbmem.analysis.profiles.query"  # the options of a Query, s
 def test_a_class_is_found_by_its_name_alone() -> None:
     places: dict[str, list[str]] = {}
     for source in sources():
-        for node in ast.walk(source.tree):
-            if isinstance(node, ast.ClassDef):
-                places.setdefault(node.name, []).append(f"{source}:{node.lineno}")
+        for node in nodes(source.path, ast.ClassDef):
+            places.setdefault(node.name, []).append(f"{source}:{node.lineno}")
     doubled = {name: found for name, found in places.items() if len(found) > 1}
     assert doubled == {}, "one word, one thing: name each after what it is of"
 
@@ -222,8 +157,8 @@ def test_every_module_says_in_its_first_line_what_it_is_for() -> None:
 def test_what_gdb_is_told_to_call_by_name_is_there() -> None:
     missing = []
     for source in sources():
-        for node in ast.walk(source.tree):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "gdb_call":
+        for node in nodes(source.path, ast.Call):
+            if isinstance(node.func, ast.Name) and node.func.id == "gdb_call":
                 module = ast.literal_eval(node.args[0])
                 if f"gdbmem.debugger.{module}" not in names():
                     missing.append(f"{source}:{node.lineno} calls gdbmem.debugger.{module}")

@@ -7,6 +7,7 @@ import functools
 import io
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Optional
 
 import pytest
@@ -16,67 +17,61 @@ from gdbmem.errors import Notice
 from gdbmem.report.console import make_console
 from gdbmem.report.messages import explain_message
 from gdbmem.report.notices import print_notices
-from tests.unit.sources import PACKAGE, trees
+from tests.unit.sources import PACKAGE, nodes, trees
 from tests.unit.test_docs import DOCS, called, page_name, read
 
 
-def slugs_in(tree: ast.Module) -> Iterator[ast.expr]:
+def slugs_in(path: Path) -> Iterator[ast.expr]:
     """Every expression that names a paragraph of docs/messages.md."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.keyword) and node.arg == "slug":
-            yield node.value
-        elif isinstance(node, ast.Call) and called(node) == "Notice" and node.args:
-            yield node.args[0]
-        elif isinstance(node, ast.FunctionDef):
-            arguments = [*node.args.posonlyargs, *node.args.args]
-            padding = [None] * (len(arguments) - len(node.args.defaults))
-            pairs = [
-                *zip(arguments, [*padding, *node.args.defaults]),
-                *zip(node.args.kwonlyargs, node.args.kw_defaults),
-            ]
-            yield from (value for name, value in pairs if name.arg == "slug" and value is not None)
+    yield from (node.value for node in nodes(path, ast.keyword) if node.arg == "slug")
+    yield from (node.args[0] for node in nodes(path, ast.Call) if called(node) == "Notice" and node.args)
+    for function in nodes(path, ast.FunctionDef):
+        arguments = [*function.args.posonlyargs, *function.args.args]
+        padding = [None] * (len(arguments) - len(function.args.defaults))
+        pairs = [
+            *zip(arguments, [*padding, *function.args.defaults]),
+            *zip(function.args.kwonlyargs, function.args.kw_defaults),
+        ]
+        yield from (value for name, value in pairs if name.arg == "slug" and value is not None)
 
 
-def words_of(value: ast.expr, tree: ast.Module) -> Optional[set[str]]:
+def words_of(value: ast.expr, path: Path) -> Optional[set[str]]:
     """The slugs that *value* may be; None where the source does not tell."""
     if isinstance(value, ast.Constant):
         return {str(value.value)} - {""}  # none: a remark
     if isinstance(value, ast.IfExp):
-        return (words_of(value.body, tree) or set()) | (words_of(value.orelse, tree) or set())
+        return (words_of(value.body, path) or set()) | (words_of(value.orelse, path) or set())
     if isinstance(value, ast.Call) and called(value) == "get":
-        return words_of(value.args[1], tree)
+        return words_of(value.args[1], path)
     if isinstance(value, (ast.Attribute, ast.Subscript)):
         return set()  # handed on: whoever made it is seen there
     if isinstance(value, ast.Name):
-        return constants(value.id, tree) or column(value.id, tree) or None
+        return constants(value.id, path) or column(value.id, path) or None
     return None
 
 
-def constants(name: str, tree: ast.Module) -> set[str]:
+def constants(name: str, path: Path) -> set[str]:
     """What a module's global NAME = "…" holds, here or where it is imported from."""
     found = set()
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Assign)
-            and [t.id for t in node.targets if isinstance(t, ast.Name)] == [name]
-            and isinstance(node.value, ast.Constant)
-        ):
+    for node in nodes(path, ast.Assign):
+        is_it = [t.id for t in node.targets if isinstance(t, ast.Name)] == [name]
+        if is_it and isinstance(node.value, ast.Constant):
             found.add(str(node.value.value))
-        elif isinstance(node, ast.ImportFrom) and name in [alias.name for alias in node.names]:
-            source = PACKAGE.parent / f"{(node.module or '').replace('.', '/')}.py"
-            found |= constants(name, trees()[source])
+    for statement in nodes(path, ast.ImportFrom):
+        if name in [alias.name for alias in statement.names]:
+            found |= constants(name, PACKAGE.parent / f"{(statement.module or '').replace('.', '/')}.py")
     return found
 
 
-def column(name: str, tree: ast.Module) -> set[str]:
+def column(name: str, path: Path) -> set[str]:
     """What `for …, NAME, … in TABLE` runs through, TABLE being a literal of this module."""
-    for loop in ast.walk(tree):
-        if not (isinstance(loop, ast.For) and isinstance(loop.target, ast.Tuple)):
+    for loop in nodes(path, ast.For):
+        if not isinstance(loop.target, ast.Tuple):
             continue
         names = [target.id for target in loop.target.elts if isinstance(target, ast.Name)]
         if name not in names or not isinstance(loop.iter, ast.Name):
             continue
-        for node in tree.body:
+        for node in trees()[path].body:
             target = node.target if isinstance(node, ast.AnnAssign) else None
             if isinstance(target, ast.Name) and target.id == loop.iter.id:
                 assert isinstance(node, ast.AnnAssign)
@@ -89,12 +84,12 @@ def column(name: str, tree: ast.Module) -> set[str]:
 def slugs() -> dict[str, str]:
     """Every slug that the code can say → where."""
     found = {}
-    for path, tree in trees().items():
-        for value in slugs_in(tree):
+    for path in trees():
+        for value in slugs_in(path):
             if isinstance(value, ast.Name) and value.id == "slug" and path.name == "errors.py":
                 continue  # the tree of errors itself hands it on
             place = f"{page_name(path)}:{value.lineno}"
-            words = words_of(value, tree)
+            words = words_of(value, path)
             assert words is not None, f"{place}: this test can't tell which slug that is"
             found.update(dict.fromkeys(words, place))
     return found

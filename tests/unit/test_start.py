@@ -8,7 +8,7 @@ import pytest
 
 from gdbmem import line_recorder
 from gdbmem.cli.python import lines
-from tests.unit.test_layers import imports, names, sources
+from tests.unit.sources import imports, names, sources
 
 _STARTS_PROCESSES = ["gdbmem.launch.job", "gdbmem.launch.attached.attached", "subprocess", "tempfile"]
 _READS_PROCESSES = ["gdbmem.inspection.read_process", "gdbmem.inspection.block_questions"]

@@ -169,6 +169,7 @@ def test_a_cache_that_has_been_level_for_a_third_of_the_time_is_a_plateau() -> N
     )
 
 
+@pytest.mark.slow  # a whole set is made for each
 @pytest.mark.parametrize(
     ("seed", "name"),
     [

@@ -8,6 +8,7 @@ only the graph and its table are missing, and pictures over time can't be zoomed
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from datetime import datetime
 from importlib.resources import files
@@ -35,6 +36,7 @@ from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
     from markupsafe import Markup
 
     from gdbmem.report.series.series_plot import Picture
@@ -187,14 +189,6 @@ def render_index(entries: Sequence[IndexRow], follows: tuple[str, str]) -> str:
 
 
 def _filled(template: str, codes: Sequence[str], *, connects: bool = False, **content: object) -> str:
-    from jinja2 import Environment, PackageLoader  # 45 ms
-
-    environment = Environment(
-        loader=PackageLoader("gdbmem.report.page.page", "."),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     style = _style()
     policy = f"default-src 'none'; style-src {digest(style)}"
     if codes:
@@ -202,8 +196,20 @@ def _filled(template: str, codes: Sequence[str], *, connects: bool = False, **co
     if connects:
         policy += "; connect-src 'self'"
     scripts = [markup(code) for code in codes]
-    found = environment.get_template(template)
+    found = _templates().get_template(template)
     return found.render(policy=policy, style=markup(style), scripts=scripts, version=__version__, **content)
+
+
+@functools.cache  # a template is compiled once, not for each page that is served
+def _templates() -> Environment:
+    from jinja2 import Environment, PackageLoader  # 45 ms
+
+    return Environment(
+        loader=PackageLoader("gdbmem.report.page.page", "."),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
 
 
 def markup(text: str) -> Markup:
@@ -213,6 +219,7 @@ def markup(text: str) -> Markup:
     return Markup(text)
 
 
+@functools.cache
 def _style() -> str:
     from pygments.formatters.html import HtmlFormatter  # 6 ms
 
