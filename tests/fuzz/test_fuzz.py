@@ -26,7 +26,7 @@ from tests.fuzz import memory_readers
 from tests.fuzz.readers import READERS, Reader
 from tests.fuzz.running import run
 
-EXECUTIONS = 250
+EXECUTIONS = 100  # scripts/fuzz does the many
 
 
 def _found(name: str) -> tuple[int, dict[str, str]]:

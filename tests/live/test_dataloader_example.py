@@ -95,7 +95,10 @@ def test_so_do_the_workers_of_a_torch_data_loader(scratch: Path) -> None:
         pytest.param(
             "torch",
             TORCH,
-            marks=pytest.mark.skipif(not TORCH, reason="torch isn't installed: scripts/setup python"),
+            marks=(
+                pytest.mark.thorough,
+                pytest.mark.skipif(not TORCH, reason="torch isn't installed: scripts/setup python"),
+            ),
         ),
     ],
 )

@@ -20,7 +20,7 @@ from tests.conftest import Program
 from tests.live.explaining import Running, explain, heap_of, running
 from tests.live.user import GDBMEM
 
-TIMES = 60
+TIMES = 20
 
 
 def figures(target: Running) -> dict[str, int]:
@@ -52,7 +52,7 @@ def test_a_server_under_load_loses_no_call_no_request_and_keeps_no_zombie(progra
 
 def test_stopping_it_whole_interrupts_no_call_either(program: Program) -> None:
     with running([program("steady_server"), 1]) as target:
-        for _ in range(20):
+        for _ in range(TIMES):
             explain(target.pid)
         assert figures(target)["interrupted"] == 0
 
