@@ -11,6 +11,7 @@ from typing import Optional
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.files import JsonObject
+from gdbmem.formats.json_profiles import read_json_profile
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
     DEEPEST,
@@ -32,25 +33,13 @@ _MOST_FRAMES = 1 << 24  # of all stacks together that events make: they may be t
 
 def read_speedscope(data: Data, source: str, metric: Optional[str]) -> StackProfile:
     """Read *data*: the profile that is active, or the first one, of those that count bytes. Raises InputError."""
-    import json  # 1 ms
-
-    try:
-        found = json.loads(bytes(data))
-    except (ValueError, RecursionError, OverflowError) as error:
-        reason = str(error) if isinstance(error, ValueError) else "it nests without end"
-        raise InputError(
-            f"{printable(source)} is not complete JSON: {printable(reason)}",
-            slug="json-damaged",
-            hint="was it cut when it was written, or copied?",
-        ) from None
-    try:
-        return _profile(found, source, metric)
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
-        raise InputError(
-            f"{printable(source)} is not a valid speedscope file: {type(error).__name__} at {printable(str(error))}",
-            slug="json-damaged",
-            hint="was the file edited?",
-        ) from None
+    return read_json_profile(
+        data,
+        source,
+        lambda found: _profile(found, source, metric),
+        wanted="a valid speedscope file",
+        if_cut="was it cut when it was written, or copied?",
+    )
 
 
 def _profile(found: JsonObject, source: str, metric: Optional[str]) -> StackProfile:

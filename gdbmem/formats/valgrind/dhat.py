@@ -10,6 +10,7 @@ from typing import Optional
 
 from gdbmem.errors import InputError
 from gdbmem.files import JsonObject
+from gdbmem.formats.json_profiles import read_json_profile
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
     ALLOCATED,
@@ -38,25 +39,13 @@ _FRAME = lazy_pattern(r"(?:(0x[0-9A-Fa-f]+): )?(?:(.*) \((?:in (.*)|(.*):(\d{1,9
 
 def read_dhat(data: Data, source: str, metric: Optional[str]) -> StackProfile:
     """Read *data*; raises InputError where it is cut (JSON has no readable half) or of another mode."""
-    import json  # 1 ms
-
-    try:
-        found = json.loads(bytes(data))
-    except (ValueError, RecursionError, OverflowError) as error:
-        reason = str(error) if isinstance(error, ValueError) else "it nests without end"
-        raise InputError(
-            f"{printable(source)} is not complete JSON: {printable(reason)}",
-            slug="json-damaged",
-            hint="DHAT writes its file when the program ends, unless that is killed with SIGKILL",
-        ) from None
-    try:
-        return _profile(found, source, metric)
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
-        raise InputError(
-            f"{printable(source)} is not what DHAT writes: {type(error).__name__} at {printable(str(error))}",
-            slug="json-damaged",
-            hint="was the file edited?",
-        ) from None
+    return read_json_profile(
+        data,
+        source,
+        lambda found: _profile(found, source, metric),
+        wanted="what DHAT writes",
+        if_cut="DHAT writes its file when the program ends, unless that is killed with SIGKILL",
+    )
 
 
 def _profile(found: JsonObject, source: str, metric: Optional[str]) -> StackProfile:
