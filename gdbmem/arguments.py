@@ -50,14 +50,14 @@ class ArgumentParser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog}: {message}", hint=f"see '{self.prog} --help'")
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """As argparse's, but suggest an option for a word too many."""
+        """Parse as argparse does, but suggest an option for a superfluous word."""
         found, unknown = self.parse_known_args(args, namespace)
         if unknown:
             raise self.unknown(unknown[0])
         return found
 
     def parse_mixed(self, args: Sequence[str]) -> Any:
-        """As parse_args, but allow an optional operand after options, too: `PID --run DIR NAME`."""
+        """Parse as parse_args does, but allow an optional operand after options, too: `PID --run DIR NAME`."""
         found, unknown = self.parse_known_intermixed_args(args)
         if unknown:
             raise self.unknown(unknown[0])

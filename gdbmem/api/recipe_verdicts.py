@@ -40,7 +40,7 @@ class Diffs:
         self.reasons: dict[tuple[str, str], str] = {}
 
     def between(self, before: str, after: str) -> Optional[Diff]:
-        """Return the diff, or None where a snapshot is missing or unreadable (`reasons` says why)."""
+        """Return the diff, or None if a snapshot is missing or unreadable (see `reasons`)."""
         pair = (before, after)
         if pair not in self._made:
             run = self._outcome.run

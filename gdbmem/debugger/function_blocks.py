@@ -56,7 +56,7 @@ def _out_of_line(blocks: list[gdb.Block]) -> int:
 
 
 def block_key(block: gdb.Block) -> BlockKey:
-    """Return what tells *block* from others: gdb makes a new object for the same one each time."""
+    """Return a key that identifies *block*: gdb makes a new object for the same block each time."""
     return block.start, block.end, str(block.function)
 
 

@@ -37,7 +37,7 @@ def write_document_page(document: str, stem: str, file: str, *, force: bool, tit
 
 
 def write_page(operands: Sequence[str], file: str, *, force: bool, options: Sequence[str] = ()) -> None:
-    """Write the page of *operands*, absolute ones, into *file*, and say so. Raises ToolError, with what it said."""
+    """Write the page of the absolute *operands* to *file*, and report it. Raises ToolError with its message."""
     python, environment = own_python("a page", "gdbmem.cli.main")
     words = ["report", "-o", os.path.abspath(file), *(["--force"] if force else []), *options]  # noqa: PTH100  (a link stays a link)
     failure = _failure([*python, *words, "--", *operands], environment)

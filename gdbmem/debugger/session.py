@@ -152,7 +152,7 @@ class Session:
         return None if number is None else 128 + int(number)
 
     def restart(self, arguments: Optional[list[str]]) -> None:
-        """Have the launcher end this valgrind and start a new one, and connect to that."""
+        """Make the launcher end this valgrind and start a new one, and connect to the new one."""
         # Only if it differs: gdb announces the switch with the program's raw name, including escape sequences.
         others = (known.num for known in gdb.inferiors() if known.num != gdb.selected_inferior().num)
         if self._inferior in others:
@@ -177,7 +177,7 @@ class Session:
         self._keyboard = False if target.own_terminal else None
 
     def start(self, plan: NativePlan) -> None:
-        """Start the program as *plan* says, stopped before its first instruction."""
+        """Start the program according to *plan*, stopped before its first instruction."""
         self.native = NativeProgram(plan.engine, plan.library, plan.prefix, plan.began)
         gdb.execute(f"set exec-wrapper {one_line(plan.wrapper)}", to_string=True)
         if plan.folder:

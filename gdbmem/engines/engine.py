@@ -100,14 +100,14 @@ class Profiler(Protocol):
     FUNCTIONS: Sequence[str]  # how the function may be called by which its profiler is asked
 
     def turn_on(self, inferior: Inferior, function: str, prefix: str) -> str:
-        """Have the profiler count, where it doesn't yet; return what the user must know then, else "".
+        """Start the profiler's counting if it has not started yet; return a message for the user then, else "".
 
         Files that it writes by itself will begin with *prefix*. Raises TargetError where it can't count.
         """
         ...
 
     def request(self, inferior: Inferior, function: str, target: str) -> Call:
-        """Return the call that has it write a profile: to *target*, or where it has been told to when it began."""
+        """Return the call that makes it write a profile: to *target*, or to the path that it was started with."""
         ...
 
 
@@ -211,6 +211,6 @@ def refuse_limited(pid: int) -> None:
 
 
 def inside_hint(library: Optional[str]) -> str:
-    """Return what to do where the program stands inside its allocator."""
+    """Return what to do if the program is stopped inside its allocator."""
     where = library or "the allocator"
     return f"the program stands inside {where}: type 'finish' until it has left, and take the snapshot there"

@@ -27,7 +27,7 @@ TABLE = EngineTable(
 
 
 def environment(prefix: str, options: NativeOptions) -> Mapping[str, str]:
-    """Return nothing: the program runs as it is. Raises UsageError for a period that is none."""
+    """Return nothing: the program runs unchanged. Raises UsageError for an invalid period."""
     if options.period is not None and not 1 <= options.period < 1 << 31:
         raise UsageError(
             f"--period is a number of page faults from 1 on, not {options.period}", slug="bad-option"

@@ -103,7 +103,7 @@ def turn_on(inferior: Inferior, function: str, prefix: str) -> str:
 
 
 def request(inferior: Inferior, function: str, target: str) -> Call:
-    """Return the call that has the profiler dump, to the next file of its own series."""
+    """Return the call that makes the profiler write the next file of its series."""
     return Call(function, [inferior.place(_REASON)], lambda result: None)
 
 

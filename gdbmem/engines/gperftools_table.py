@@ -47,7 +47,7 @@ class _Bucket(NamedTuple):
 def complete(path: Path, pid: int) -> bool:
     """Put what was cut off into the dump at *path*, which process *pid* has just written; tell whether all is there.
 
-    A dump that is whole already, or that can't be completed, is left as it is.
+    A dump that is complete already, or that can't be completed, is not changed.
     """
     if path.stat().st_size < _CUT_FROM:
         _add_maps(path, pid)

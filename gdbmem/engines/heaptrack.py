@@ -33,7 +33,7 @@ RAW = "heaptrack.$$.raw"  # in the run folder, while the program runs; heaptrack
 
 @dataclass(frozen=True)
 class Installed:
-    """heaptrack's parts, which stand beside its script."""
+    """Paths of heaptrack's parts, which are in the folder of its script."""
 
     library: Path
     interpreter: Path

@@ -77,7 +77,7 @@ def request(inferior: Inferior, function: str, target: str) -> Call:
 
 
 def turn_on(inferior: Inferior, function: str, prefix: str) -> str:
-    """Have the profiler sample, where it was made ready for that when the program began."""
+    """Start the profiler's sampling, if it was prepared for that when the program was started."""
     if not _flag(inferior, function, b"opt.prof\0"):
         raise TargetError(
             "jemalloc's heap profiler is off in this process, and can't be turned on later",

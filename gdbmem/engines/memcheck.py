@@ -82,5 +82,5 @@ def pointers_command(address: int, size: int = 1) -> str:
 
 
 def location_command(address: int) -> str:
-    """Return the monitor command that tells what *address* belongs to."""
+    """Return the monitor command that describes the block of *address*."""
     return f"v.info location {address:#x}"

@@ -18,12 +18,12 @@ TABLE = EngineTable(
 
 
 def environment(prefix: str, options: NativeOptions) -> Mapping[str, str]:
-    """Return nothing: the program runs as it is."""
+    """Return nothing: the program runs unchanged."""
     return {}
 
 
 def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
-    """Refuse: nobody counts."""
+    """Refuse: there is no profiler."""
     raise TargetError(
         "this program was launched without a heap profiler (--engine none)",
         slug="no-profiler",

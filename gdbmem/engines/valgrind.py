@@ -53,7 +53,7 @@ class ValgrindEngine(Protocol):
 
 
 def shared_arguments(options: ValgrindOptions) -> list[str]:
-    """Return what each tool is told, for the sake of honest stacks."""
+    """Return the options that every tool gets, so that its stacks are complete."""
     return [
         f"--trace-children={yes(options.trace_children)}",
         # Whole paths, so that a source line can be shown from any folder.

@@ -66,7 +66,7 @@ class Symbols(Protocol):
         ...
 
     def look_in(self, folder: str) -> None:
-        """Search *folder* too for binaries that are not where a profile says."""
+        """Search *folder*, too, for binaries that are not at the path in the profile."""
         ...
 
 
@@ -121,7 +121,7 @@ def _region(line: bytes) -> Optional[MappedRegion]:
 def frames_of(
     addresses: Sequence[int], memory_map: MemoryMap, symbols: Optional[Symbols], source: str
 ) -> tuple[list[Sequence[Frame]], Sequence[Notice]]:
-    """Return the chain of frames of each of *addresses*, and what must be said.
+    """Return the chain of frames of each of *addresses*, and notices.
 
     They are return addresses: the call is one byte before. What can't be named is called by its place in
     its file, which is the same in each run. *source* is the profile's file.

@@ -32,7 +32,7 @@ _START = '{"gdbmem_faults":'
 
 
 def encode_faults(document: Mapping[str, Any]) -> bytes:
-    """Return *document* (frames, stacks, command, notices, …) as it is kept in a file."""
+    """Return *document* (frames, stacks, command, notices, …) in the form of the file."""
     text = json.dumps({"version": VERSION, **document}, ensure_ascii=True, separators=(",", ":"))
     return f"{_START}{text}}}\n".encode("ascii")
 

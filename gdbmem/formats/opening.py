@@ -348,7 +348,7 @@ def _unpack(file: IO[bytes], path: str, packing: bytes) -> tuple[Data, list[Noti
 
 
 def _unpacked_blocks(file: IO[bytes], path: str, packing: bytes) -> Iterator[bytes]:
-    """Yield what *file* unpacks to. Raises EOFError at a cut, after what stands before it."""
+    """Yield the unpacked content of *file*. Raises EOFError at a cut, after everything before it."""
     import zlib  # 1 ms
 
     total = 0
@@ -403,7 +403,7 @@ class _Zstd:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing to close: the file is the caller's."""
+        """Close nothing: the file belongs to the caller."""
 
     def read(self, size: int) -> bytes:
         """Return the next unpacked bytes, b"" at the end. Raises EOFError at a cut."""

@@ -151,7 +151,7 @@ def _time_of(word: str) -> float:
 
 
 def _csv_columns(first: str) -> Optional[tuple[int, int, float, Optional[int]]]:
-    """Return where the time and the memory stand, its unit in bytes, and the column of a line's number, 0 the total."""
+    """Return the columns of time and memory, the unit in bytes, and the column of a line's number, 0 for the total."""
     if "," not in first:
         return None
     names = [name.strip().strip('"').lower() for name in first.split(",")]

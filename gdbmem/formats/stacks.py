@@ -48,7 +48,7 @@ _LOST = lazy_pattern(rf"(?:(?:in|de)creased-)?(?:{'|'.join(LOST)}|definitely-ind
 
 
 class Stack(NamedTuple):
-    """One call path, allocation site first, and what it holds."""
+    """One call path, allocation site first, and the memory that it holds."""
 
     frames: Sequence[int]  # numbers of frames or of addresses, as its profile has them
     bytes: int

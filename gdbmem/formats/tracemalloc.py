@@ -28,7 +28,7 @@ _START = '{"gdbmem_tracemalloc":'
 
 
 def encode_traces(document: Mapping[str, Any]) -> bytes:
-    """Return *document* (frames, stacks, command, …) as it is kept in a file."""
+    """Return *document* (frames, stacks, command, …) in the form of the file."""
     text = json.dumps({"version": VERSION, **document}, ensure_ascii=True, separators=(",", ":"))
     return f"{_START}{text}}}\n".encode("ascii")
 

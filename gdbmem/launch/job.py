@@ -219,7 +219,7 @@ def _write_order(run: Run, job: Job, command: Sequence[str]) -> None:
 
 
 def _versions(job: Job) -> dict[str, str]:
-    """Return the versions of gdbmem, its Python and, if *job* uses it and it can be told, valgrind."""
+    """Return the versions of gdbmem, its Python and, if *job* uses it and its version is known, valgrind."""
     found = {"gdbmem": __version__, "python": sys.version.split()[0]}
     if not job.is_native:
         with contextlib.suppress(OSError, subprocess.SubprocessError):

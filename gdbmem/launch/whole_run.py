@@ -110,7 +110,7 @@ def _run_interpreter(raw: Path, target: Path) -> str:
 
 
 def show_whole_run(run: Run, stream: TextIO) -> None:
-    """Print what the last profile of *run* says: its three totals, and the lines that held the memory at the peak."""
+    """Print the last profile of *run*: its three totals, and the lines that held the memory at the peak."""
     records = [record for record in run.snapshots if record.base_name == NAME]
     if not records or records[-1].heap_bytes is None:
         return

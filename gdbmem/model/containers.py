@@ -24,7 +24,7 @@ class Container:
 
 @dataclass(frozen=True)
 class Uncounted:
-    """Objects of one type at one path that were reached, and of which is not known what they hold."""
+    """Objects of one type at one path that were reached, and whose content is unknown."""
 
     path: str
     type_name: str
@@ -52,7 +52,7 @@ class Survey:
         return sum(container.slack_bytes for container in self.containers)
 
     def check(self) -> None:
-        """Raise ValueError where a container holds less than its slack, or a path stands twice."""
+        """Raise ValueError if a container holds less than its slack, or a path occurs twice."""
         if any(not 0 <= c.slack_bytes <= c.held_bytes for c in self.containers):
             raise ValueError("a container has more slack than it holds")
         if len({(c.path, c.type_name) for c in self.containers}) != len(self.containers):

@@ -184,7 +184,7 @@ class MixedStack:
 
 @dataclass(frozen=True)
 class TracingChange:
-    """The state of tracemalloc in a process after a change, as the process itself says."""
+    """The state of tracemalloc in a process after a change, reported by the process itself."""
 
     pid: int
     was_tracing: bool

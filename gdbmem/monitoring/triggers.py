@@ -100,7 +100,7 @@ class Triggers:
         note: Callable[[str], None],
         mark: Callable[[Mark], object],
     ) -> None:
-        """Check each condition *wanted* and run its action; *judge* tells whether memory grows."""
+        """Check each condition *wanted* and run its action; *judge* decides whether memory grows."""
         self._run = run
         self._wanted = wanted
         self._judge, self._note, self._mark = judge, note, mark

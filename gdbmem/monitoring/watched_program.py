@@ -93,7 +93,7 @@ class WatchedProgram:
         self._process.send_signal(number)
 
     def leave(self, status: int) -> None:
-        """Let it continue when this process ends, with *status*."""
+        """Make it continue when this process ends, with *status*."""
         self._left = status
 
     @property

@@ -67,7 +67,7 @@ def check_engine(recipe: Recipe, engine: str) -> None:
 
 
 def check_pair(reader: Reader, pair: Pair, points: Sequence[Point], *, metric: str = "") -> None:
-    """Note it where the two points of *pair* don't record what is to be compared: by *metric*, or anything."""
+    """Note a problem if the points of *pair* don't both record what *metric* compares (or anything)."""
     known = {point.name: point for point in points}
     sides = [known.get(_ORDINAL.sub("", name)) for name in (pair.before, pair.after)]
     both = [side.records for side in sides if side is not None and side.records]

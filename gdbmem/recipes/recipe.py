@@ -27,7 +27,7 @@ class HitFilter:
     first: Optional[int] = None  # of those, so many
 
     def wants(self, hit: int) -> bool:
-        """Tell whether hit number *hit* (from 1) is to be recorded."""
+        """Tell whether hit number *hit* (from 1) is recorded."""
         if self.only:
             return hit in self.only
         if hit % self.every:
@@ -36,7 +36,7 @@ class HitFilter:
 
     @property
     def last_wanted(self) -> Optional[int]:
-        """The last hit that is wanted, after which the point is of no more use; None: there is no last."""
+        """The last hit that is recorded, after which the point is not needed any more; None if there is no last one."""
         if self.only:
             return max(self.only)
         return None if self.first is None else self.first * self.every
@@ -68,7 +68,7 @@ class Point:
     actions: Sequence[Action] = (Action("snap"),)
 
     def does(self, kind: str) -> bool:
-        """Tell whether an action of that *kind* is to be done here."""
+        """Tell whether an action of that *kind* is performed here."""
         return any(action.kind == kind for action in self.actions)
 
     @property
@@ -88,7 +88,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Recipe:
-    """A recipe that was read and found to be sound."""
+    """A recipe that was read and is valid."""
 
     source: str  # its file, as the user named it
     folder: Path  # of that file: relative paths start here

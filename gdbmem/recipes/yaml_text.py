@@ -37,7 +37,7 @@ class Problem:
 
 
 class RecipeError(InputError):
-    """A recipe that can't be used; *problems* holds all that was found, in the file's order."""
+    """A recipe that can't be used; *problems* are all of its problems, in the file's order."""
 
     def __init__(self, source: str, problems: Sequence[Problem]) -> None:
         self.source = source

@@ -52,7 +52,7 @@ def drawing(
 
 
 def sheet(size: tuple[float, float], parts: Iterable[str]) -> str:
-    """Return *parts* as an SVG of its own size on white, for a file."""
+    """Return *parts* as an SVG file of that size, on white."""
     ground = box(0, 0, *size, "#ffffff")
     return drawing(size, [ground, *parts], width=size[0], height=size[1]) + "\n"
 

@@ -69,7 +69,7 @@ class Console:
         self.file.write("".join([f"{self.shown(line)}\n" for line in lines]))
 
     def shown(self, line: Text) -> str:
-        """Return *line* as it is written: with escape sequences if there are colours."""
+        """Return the written form of *line*: with escape sequences if there are colours."""
         return line.ansi() if self.has_colors else line.plain
 
 

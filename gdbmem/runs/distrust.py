@@ -26,7 +26,7 @@ class DamagedError(ValueError):
 
 
 def check_own(folder: Path) -> None:
-    """Raise InputError unless *folder*, and what it holds, can be changed by this user (and root) only."""
+    """Raise InputError unless only this user (and root) can change *folder* and its content."""
     for path in (folder, *(entry for entry in folder.iterdir() if entry.is_symlink() or entry.is_dir())):
         facts = path.lstat()
         if facts.st_uid != os.geteuid():

@@ -32,7 +32,7 @@ _FORMS = "name a profile, FILE:NUMBER, a run folder or RUN:NAME"
 
 @dataclass(frozen=True)
 class Loaded:
-    """One snapshot with its tree, and what must be said about it."""
+    """One snapshot with its tree, and its notices."""
 
     snapshot: Snapshot
     notices: Sequence[Notice] = ()
@@ -211,7 +211,7 @@ def leaks_file(file: str) -> str:
 
 
 def _file_of(run: Run, record: SnapshotRecord, metric: Optional[str]) -> Path:
-    """Return the file that holds *metric* of *record*: under memcheck what is lost has one of its own."""
+    """Return the file that holds *metric* of *record*: memcheck's lost blocks have a separate one."""
     if record.engine == "memcheck" and metric in LOST:
         return run.file(leaks_file(record.file))
     return run.path(record)

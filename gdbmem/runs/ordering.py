@@ -13,7 +13,7 @@ _SLACK_SECONDS = 1  # files that were copied or unpacked together
 
 
 def order_notices(operands: Sequence[str]) -> list[Notice]:
-    """Return what must be said of *operands* as a series, oldest first: those named twice, and those out of order."""
+    """Return notices about *operands* as a series, oldest first: those named twice, and those out of order."""
     said = [
         Notice(
             "named-twice", f"{printable(name)} is named {plural(operands.count(name), 'time')}: each counts"

@@ -212,7 +212,7 @@ class Run:
         """Return the relative name for the next raw file: ``snapshots/0004.massif``.
 
         One that is *packed* gets the ending that the engine's own tools go by.
-        Raises InputError where the run folder has gone.
+        Raises InputError if the run folder has been removed.
         """
         if self._last_number is None:
             try:
@@ -255,7 +255,7 @@ class Run:
         return replace(record, name=record.label)
 
     def _seal(self, paths: Iterable[Path]) -> None:
-        """Have the files be for the owner alone, also where the folder is copied or its mode changed."""
+        """Make the files private to the owner, even if the folder is copied or its mode changed."""
         for path in paths:
             with contextlib.suppress(OSError):
                 make_private(path)

@@ -118,7 +118,7 @@ def _looks(recording: Recording) -> list[_Look]:
 
 
 def _private(recording: Recording) -> dict[float, dict[int, float]]:
-    """Return what each line had of its own at each read of PSS."""
+    """Return the private bytes of each line at each read of PSS."""
     found: dict[float, dict[int, float]] = {}
     for line in recording.lines:
         for t, size in recording.points(line.number, "uss_bytes"):
@@ -144,7 +144,7 @@ def _between(
 
 
 def _course(looks: Sequence[_Look], private: dict[int, float]) -> Optional[list[float]]:
-    """Return by how much the total has changed at each of *looks*; None where that can't be told.
+    """Return the change of the total at each of *looks*; None if unknown.
 
     One that is born or dies brings or takes pages that others share. What is its own was read with PSS (*private*), or
     its faults tell.
@@ -170,7 +170,7 @@ def _change(
     after: Optional[tuple[float, Optional[float]]],
     own: Optional[float],
 ) -> Optional[float]:
-    """Return the change of what the process on a line has of its own: *own* bytes before, None if that is unknown."""
+    """Return the change of the private bytes of the process on a line: *own* before, None if unknown."""
     if after is None:
         return None if own is None else -own
     born = None if after[1] is None else min(after[1] * _PAGE, after[0])

@@ -22,14 +22,14 @@ class Journal:
     """Writes glances."""
 
     def __init__(self, folder: Path) -> None:
-        """Open the journal in *folder*; what it holds stays until clear()."""
+        """Open the journal in *folder*; its content is kept until clear()."""
         self._descriptor = os.open(folder / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._map: Optional[mmap.mmap] = None
         self._size = 0
         self._used = len(_read(folder))
 
     def append(self, glance: Glance) -> None:
-        """Write *glance*, or nothing where the disk is full: the database will have the same trouble, and says so."""
+        """Write *glance*, or nothing if the disk is full: the database then reports that."""
         data = FRAME % glance
         begin, self._used = self._used, self._used + len(data)
         if self._used > self._size and not self._grow():
@@ -75,5 +75,5 @@ def _read(folder: Path) -> bytes:
 
 
 def forget_journal(folder: Path) -> None:
-    """Remove the journal in *folder*: its glances belong to a database that is no more."""
+    """Remove the journal in *folder*: its glances belong to a database that no longer exists."""
     (folder / _NAME).unlink(missing_ok=True)

@@ -98,7 +98,7 @@ class SeriesWriter:
     ) -> str:
         """Keep one look, and the glances before it; return "" or, when it could not be written now, why.
 
-        What could not be written is kept in memory and tried again with the next look.
+        Samples that could not be written are kept in memory and tried again with the next one.
         """
         self._take_glances()
         places = ", ".join("?" * len(_LINE_FIELDS))
@@ -167,13 +167,13 @@ class SeriesWriter:
 
     @property
     def has_gone(self) -> bool:
-        """Whether nobody finds the recording where it was: its folder has been removed or renamed."""
+        """Whether the recording is no longer at its path: its folder has been removed or renamed."""
         return not has_series(self._folder)
 
     def close(self) -> None:
         """Fold the journal into the database and let others write; a second call does nothing.
 
-        What can't be written even now is lost, and counted.
+        Samples that still can't be written are lost, and counted.
         """
         if self._lock < 0:
             return
@@ -320,7 +320,7 @@ def _rows_of(glances: Iterable[Glance]) -> Iterator[tuple[Any, ...]]:
 
     Line by line, which is much the fastest to insert.
 
-    The tree's own row says that it was looked at, and how big it was where it had only one process.
+    The tree's own row records that a sample was taken, and its size if it had only one process.
     """
     for _, group in groupby(glances, _kind_of):
         alike = list(group)
@@ -337,7 +337,7 @@ def _kind_of(glance: Glance) -> tuple[bytes, int]:
 
 
 def _begin(folder: Path, facts: SeriesFacts) -> None:
-    """Make a new database, under another name first: nobody ever finds half of one."""
+    """Make a new database, under another name first, so that an incomplete one is never found."""
     new = folder / f"{DATABASE}.new"
     new.unlink(missing_ok=True)
     new.touch(mode=0o600)

@@ -1,4 +1,4 @@
-"""From a recording on disk to what it comes to."""
+"""Summaries of recordings on disk."""
 
 from __future__ import annotations
 

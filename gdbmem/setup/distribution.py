@@ -44,7 +44,7 @@ _PACKAGES = {
 
 
 def install_command(what: str, *, os_release: str = "") -> str:
-    """Return what to type to install *what* (gdb, valgrind, libc-symbols); "" where nobody knows.
+    """Return what to type to install *what* (gdb, valgrind, libc-symbols); "" if unknown.
 
     *os_release* is the text of that file, by default this machine's.
     """
@@ -57,7 +57,7 @@ def install_command(what: str, *, os_release: str = "") -> str:
 
 
 def how_to_install(what: str) -> str:
-    """Return a hint: ``type: apt install gdb``, or that the package is to be installed."""
+    """Return a hint: ``type: apt install gdb``, or to install the package."""
     command = install_command(what)
     if command:
         as_root = "" if os.geteuid() == 0 or command.startswith("export ") else "sudo "

@@ -44,7 +44,7 @@ class _NotCopyable(Exception):  # noqa: N818  (no failure: pip is tried next)
 
 
 def known_gdb(gdb: str) -> GdbPython:
-    """Return what `gdb_python` says about *gdb*, from a stamp when the program is still the same file."""
+    """Return the answer of `gdb_python` for *gdb*, from a stamp if the program is still the same file."""
     path = Path(gdb).resolve()
     stamps = _read_json(data_folder() / _STAMPS)
     now = path.stat()

@@ -53,7 +53,7 @@ def loader_file() -> Path:
 
 
 def find_gdb(given: Optional[str] = None) -> str:
-    """Return the path of gdb: *given*, else ``$GDBMEM_GDB``, else what PATH holds.
+    """Return the path of gdb: *given*, else ``$GDBMEM_GDB``, else the first in PATH.
 
     Raises MissingToolError where there is none.
     """

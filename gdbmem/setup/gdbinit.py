@@ -101,7 +101,7 @@ def without_block(content: bytes) -> bytes:
 
 
 def is_our_file(content: bytes) -> bool:
-    """Tell whether install made the file that holds *content*, and nobody else has written to it."""
+    """Tell whether install made the file with *content*, and it has not been changed since."""
     spans = _spans(content)
     return len(spans) == 1 and _NEW_FILE in content.splitlines()[0] and not without_block(content)
 

@@ -42,7 +42,7 @@ class GdbSymbols:
         folders: Sequence[str] = (),
         progress: Callable[[str], None] = lambda text: None,
     ) -> None:
-        """*folders* are searched for binaries that are not where the profile says."""
+        """*folders* are searched for binaries that are not at the path in the profile."""
         self._folders = list(folders)
         self._progress = progress
         self._known: dict[Path, JsonObject] = {}  # what the files of the cache say, or would
@@ -240,7 +240,7 @@ class _Task:
     def is_stripped(self) -> bool:
         """Tell whether most of the addresses were looked for, and have no name.
 
-        Not of a library that reports fold: nobody misses its names.
+        Libraries that reports fold are left out: their names are not shown.
         """
         if is_library(Frame(object=self.binary.path)):
             return False

@@ -80,7 +80,7 @@ def elf_in(stream: IO[bytes], path: Path) -> Optional[Elf]:
 
 
 def needed_libraries(path: str | os.PathLike[str]) -> list[str]:
-    """Return the libraries that the ELF file at *path* names, as ``libgomp.so.1``; [] where that can't be read."""
+    """Return the libraries that the ELF file at *path* names, as ``libgomp.so.1``; [] if it can't be read."""
     elf = read_elf(path)
     if elf is None:
         return []
@@ -133,7 +133,7 @@ def symbol_tables(
 ) -> list[tuple[bytes, bytes]]:
     """Return (entries of 24 bytes, their names) of each symbol table of a file; [] where it can't be read.
 
-    Of larger ones only *limit_bytes* are read in all: no compiler makes them.
+    At most *limit_bytes* are read in all: no compiler makes larger ones.
     """
     try:
         with opened() as stream:

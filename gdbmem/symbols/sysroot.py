@@ -55,7 +55,7 @@ class Sysroot:
 
 @contextlib.contextmanager
 def open_sysroot(runtime: Path, pid: int, side: TargetSide) -> Iterator[Sysroot]:
-    """Yield the Sysroot of process *pid*, in the private folder *runtime*. Raises TargetError where that can't be."""
+    """Yield the Sysroot of process *pid*, in the private folder *runtime*. Raises TargetError if that is impossible."""
     with contextlib.ExitStack() as opened, ProcMemory(pid) as memory:
         try:
             mappings = parse_smaps(Path(f"/proc/{pid}/maps").read_bytes())

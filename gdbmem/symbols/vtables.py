@@ -27,7 +27,7 @@ class ObjectSymbols:
         self._known: dict[str, list[tuple[int, int, str]]] = {}
 
     def name(self, address: int) -> str:
-        """Return the mangled name of what *address* lies in; "" where no symbol says it."""
+        """Return the mangled name of the symbol that contains *address*; "" if there is none."""
         return self.place(address)[0]
 
     def place(self, address: int) -> tuple[str, int]:

@@ -69,7 +69,7 @@ class RawPool:
 
     @property
     def lock_owner(self) -> Optional[int]:
-        """The thread that holds the mutex; 0 if unknown, None if nobody does."""
+        """The thread that holds the mutex; 0 if unknown, None if no thread holds it."""
         return _lock_owner(self.layout, self.object)
 
 

@@ -10,7 +10,7 @@ from gdbmem.model.bfc.pools import FREE, Allocator, Obstacle, Region
 def smallest_obstacle(allocator: Allocator, need_bytes: int) -> Optional[Obstacle]:
     """Return the run of adjacent chunks of *need_bytes* with the fewest bytes in use; None if none is so large.
 
-    Of several with as few bytes, the one with fewer chunks in use; then the first.
+    Among several with as few bytes, it is the one with fewer chunks in use; then the first.
     """
     best: Optional[tuple[int, int, int, int]] = None  # bytes in use, chunks in use, first, last
     for region in allocator.regions:

@@ -1,7 +1,7 @@
 """Growth that only repeats what was lost again at once before: the first teeth of a sawtooth look like a trend.
 
 Three teeth make a sawtooth; with fewer there is a rise, a fall, and a rise that is not yet higher than the first.
-Both are read from the samples: with few of them a tooth the fall is no stretch of its own.
+Both are read from the samples: with few samples per tooth, the fall is not a separate stretch.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A single picture of a page as a file: SVG as it is, PNG as an installed Chromium draws it, offline."""
+"""Write a single picture of a page into a file: unchanged SVG, or PNG drawn by an installed Chromium, offline."""
 
 from __future__ import annotations
 

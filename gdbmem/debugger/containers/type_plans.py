@@ -275,7 +275,7 @@ class Planner:
         return True
 
     def _values(self, made: TypePlan, kind: str, type_: gdb.Type, container: str, pointers: int) -> int:
-        """Let *made* hold the values of a map or set; return their alignment. Their pair may have no type."""
+        """Add the values of a map or set to *made*; return their alignment. Their pair may have no type."""
         try:
             value = _value_type(type_, container)
             self._elements(made, kind, value, pointers)

@@ -157,7 +157,7 @@ _ends = _Ends()
 
 
 def detour(call: Callable[[], Call], finish: Finish) -> bool:
-    """Have the selected thread make the call that *call* returns before it continues, then run *finish*.
+    """Make the selected thread execute the call that *call* returns before it continues, then run *finish*.
 
     For the `stop` method of a breakpoint, which then returns False. False where it can't be done in passing.
     """

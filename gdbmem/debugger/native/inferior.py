@@ -141,7 +141,7 @@ class StoppedProgram:
         return len(self._pieces) * _CALLS if self.stub else 0
 
     def system_call(self, call: str, arguments: Sequence[int]) -> int:
-        """Have the selected thread alone make a system call of CallMachine's; return the kernel's answer, signed."""
+        """Make only the selected thread execute a system call of CallMachine; return its result, signed."""
         machine, base = machine_here(), self._memory()
         with _locking("on"), _breakpoints_off():
             answer = _system_call(getattr(machine, call), arguments, call, base)
@@ -210,7 +210,7 @@ def machine_here() -> CallMachine:
 
 
 def _system_call(number: int, arguments: Sequence[int], name: str, base: int = 0) -> int:
-    """Have the stopped program make system call *number*; return the kernel's answer. For *base* see _registers()."""
+    """Make the stopped program execute system call *number*; return its result. For *base* see _registers()."""
     machine = machine_here()
     registers, start, end = _at_system_call(machine, number, arguments)
     with calling(program.lock), _registers(base):
@@ -283,7 +283,7 @@ def set_registers(registers: Mapping[str, int]) -> None:
 
 @contextmanager
 def _registers(base: int = 0) -> Iterator[dict[str, int]]:
-    """Let the block change the general registers of the selected thread, and put them back.
+    """Restore the general registers of the selected thread, which the block may change, at its end.
 
     With our memory at *base* the program gets back by a jump of its own: only where it has arrived by itself
     does gdb step over a breakpoint that it stands on, instead of stopping there again.

@@ -43,7 +43,7 @@ class _Worker:
             raise
 
     def write(self, path: Path) -> None:
-        """Write a snapshot to the new file *path*. Raises TargetError where that can't be."""
+        """Write a snapshot to the new file *path*. Raises TargetError if that is impossible."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(os.fsencode(path) + b"\n")

@@ -106,7 +106,7 @@ def ready() -> None:
 
 
 def take_in_passing(native: NativeProgram, name: Optional[str], hit: Optional[int], taken: Taken) -> bool:
-    """Have the thread at this breakpoint take a snapshot before it continues; tell whether it will.
+    """Make the thread at this breakpoint take a snapshot before it continues; return whether it will.
 
     Raises TargetError if it is inside the allocator.
     """

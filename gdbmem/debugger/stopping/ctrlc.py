@@ -76,7 +76,7 @@ class _Deafness:
         return self.is_on and signal.sigtimedwait(_KEY, 0) is not None
 
     def end(self) -> None:
-        """Let gdb hear again, but not what was pressed meanwhile."""
+        """Make gdb receive Ctrl-C again, but discard what was pressed meanwhile."""
         if self.is_on:
             self.take()
             self.is_on = False

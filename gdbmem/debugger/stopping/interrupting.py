@@ -141,7 +141,7 @@ class Interrupter:
             stop_signal.owe(self.pid)
 
     def _stop_for_it(self, pid: int) -> bool:
-        """Have the thread that is to stop for a late one do it; tell whether it was found."""
+        """Stop the thread for which a late SIGSTOP is pending; return whether it was found."""
         selected = gdb.selected_thread()
         for _ in range(_MOST_TRIES):
             thread = self._late_thread(pid)
@@ -165,7 +165,7 @@ class Interrupter:
         return gdb.selected_thread() if waits_for_process(pid, signal.SIGSTOP) else None
 
     def _holder(self, pid: int) -> Optional[int]:
-        """Return the thread that stands where the last one sent stopped it."""
+        """Return the thread that is still where the last SIGSTOP stopped it."""
         return next((tid for tid in thread_ids(pid) if stop_mark(tid, signal.SIGSTOP) == self._mark), None)
 
     def _on_stop(self, event: gdb.Event) -> None:
@@ -235,7 +235,7 @@ def _key_waiting() -> Iterator[None]:
 
 
 def remote_blocks_interrupts() -> bool:
-    """Tell whether the selected thread, behind gdbserver, blocks SIGINT; False where that can't be read."""
+    """Tell whether the selected thread, behind gdbserver, blocks SIGINT; False if that can't be read."""
     pid, tid = gdb.selected_thread().ptid[:2]
     with tempfile.TemporaryDirectory(prefix="gdbmem-", dir="/tmp") as folder:
         answer = Path(folder) / "status"  # `remote get` takes no blank in a name
@@ -253,7 +253,7 @@ def without_announcement(said: str) -> str:
 
 @contextlib.contextmanager
 def without_pages() -> Iterator[None]:
-    """Have gdb never ask for a key after a page of words: nobody reads them in the middle of a command of ours."""
+    """Turn off gdb's pagination: inside one of our commands nobody would press the key."""
     if not gdb.parameter("pagination"):
         yield
         return

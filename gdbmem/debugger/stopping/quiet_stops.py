@@ -26,7 +26,7 @@ def quietly() -> Iterator[None]:
 
 
 def noticed(handler: Callable[..., None]) -> Callable[..., None]:
-    """Return a handler of gdb's events that calls *handler*, but for what is done quietly."""
+    """Return a handler of gdb's events that calls *handler*, except for quiet stops."""
 
     @functools.wraps(handler)
     def handle(*arguments: Any) -> None:

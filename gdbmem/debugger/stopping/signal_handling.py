@@ -43,7 +43,7 @@ def handle(name: str, words: str) -> None:
 
 @contextlib.contextmanager
 def stopping_at(name: str) -> Iterator[None]:
-    """Have gdb stop at the signal *name*, and put back what the user's `handle` said."""
+    """Make gdb stop at the signal *name*, and restore the user's `handle` setting afterwards."""
     before = handling(name)
     if before.stop:
         yield
@@ -56,5 +56,5 @@ def stopping_at(name: str) -> Iterator[None]:
 
 
 def stops_at(name: str) -> bool:
-    """Tell whether gdb stops at the signal *name*, as the user's `handle` says."""
+    """Tell whether gdb stops at the signal *name* by the user's `handle` setting."""
     return handling(name).stop

@@ -36,7 +36,7 @@ def is_pool_log(data: Data) -> bool:
 
 
 def read_pool_log(data: Data, source: str) -> PoolLog:
-    """Read all that *data* tells about pools; what is cut is read as far as it goes."""
+    """Read everything about pools in *data*; parts that are cut are read up to the cut."""
     reader = _Reader(source)
     at, number, size = 0, 1, len(data)  # the line that begins at `at`
     while at < size:

@@ -1,4 +1,4 @@
-"""One dump of an allocator, gathered line by line, and what can be said of it where lines are missing."""
+"""Gather one dump of an allocator line by line, and decide what is known of it if lines are missing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FEWEST_AMOUNTS = 3  # with fewer, and nothing else, it isn't a dump
 
 @dataclass(frozen=True)
 class LoggedBytes:
-    """Bytes that a log tells; rounding may have moved them by *error_bytes*."""
+    """Bytes from a log; rounding may have changed them by *error_bytes*."""
 
     size_bytes: int
     error_bytes: int = 0

@@ -138,7 +138,7 @@ TORCH = _line(
 
 
 def body_of(line: bytes) -> tuple[bytes, Optional[bytes], bool]:
-    """Return the words of *line*, the thread that wrote them (None: not told), and whether an allocator did."""
+    """Return the words of *line*, the thread that wrote them (None: unknown), and whether an allocator wrote them."""
     at = line.find(b"bfc_a")
     end = line.find(b"]", at) if at >= 0 else -1
     if end < 0 or end - at > 80:

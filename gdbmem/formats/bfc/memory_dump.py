@@ -112,7 +112,7 @@ def _chunks(rows: Any, source: str) -> Chunks:
 
 
 def _regions(chunks: Chunks, source: str) -> list[Region]:
-    """Return stretches of chunks without gaps: the file tells nothing of regions."""
+    """Return stretches of chunks without gaps: the file has no regions."""
     starts = [
         index
         for index in range(len(chunks))

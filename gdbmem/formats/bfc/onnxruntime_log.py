@@ -89,7 +89,7 @@ class Arenas:
         return False
 
     def _of(self, number: int, name: str) -> _Arena:
-        """Return the newest arena *name*: the log tells several of one name not apart."""
+        """Return the newest arena *name*: the log does not distinguish several with the same name."""
         known = [arena for arena in self._arenas.values() if arena.name == name]
         return (
             known[-1]

@@ -86,7 +86,7 @@ class PickleMachine:
         return found
 
     def run(self) -> object:
-        """Return what the pickle holds; where it is cut, what stands before, and set `is_cut`."""
+        """Return the content of the pickle; if it is cut, the content before the cut, and set `is_cut`."""
         try:
             self._run()
         except Cut:
@@ -332,7 +332,7 @@ class PickleMachine:
 
 
 def give_back(data: mmap.mmap, start: int, end: int) -> None:
-    """Let the kernel forget the pages of *data* from *start* to *end*: they are the file's, and can be read again."""
+    """Release the pages of *data* from *start* to *end*: they are backed by the file, and can be read again."""
     page = mmap.PAGESIZE
     start, end = start // page * page, end // page * page
     if end > start and hasattr(mmap, "MADV_DONTNEED"):

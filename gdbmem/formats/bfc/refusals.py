@@ -22,7 +22,7 @@ class Refusals:
         self._found: list[Refusal] = []
 
     def feed(self, number: int, body: bytes) -> bool:
-        """Take the line *body* if it tells of a refusal."""
+        """Take the line *body* if it reports a refusal."""
         found: Optional[re.Match[bytes]] = None
         size: Optional[int] = None
         if b"CUDA_ERROR_OUT_OF_MEMORY" in body or b"cu" in body or b"CUDA" in body:

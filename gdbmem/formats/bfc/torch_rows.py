@@ -54,7 +54,7 @@ class KnownStack:
 
 
 class SkippedRows:
-    """Entries of the history that nobody needs: an item of a list."""
+    """Entries of the history that are not needed: an item of a list."""
 
 
 _SKIPPED = SkippedRows()
@@ -346,7 +346,7 @@ class SnapshotMachine(PickleMachine):
         return BlockSpan(found.number, 1)
 
     def _learn_frame(self, found: PlainDict, end: int) -> None:
-        """Know the frame *found* again where the same bytes stand in a list that a pattern matches."""
+        """Remember the frame *found*, to recognise it by its bytes in a list that a pattern matches."""
         pickled = bytes(self.data[found.start : min(end, found.start + _LONGEST_ROW)])
         if pickled in self._known or MISSING in (found["name"], found["filename"]):
             return

@@ -282,7 +282,7 @@ class _HeaptrackReader:
             raise self._bad(error.args[0], "'+ INDEX' or '- INDEX' of an allocation") from None
 
     def _pieces(self) -> Iterator[bytes]:
-        """Yield whole lines, some at a time; what stands behind the last of them is a cut."""
+        """Yield complete lines, some at a time; whatever follows the last of them is an incomplete line."""
         waiting: list[bytes] = []  # of a line that goes on
         start = 0  # where that line begins, bytes
         for block in self.blocks():

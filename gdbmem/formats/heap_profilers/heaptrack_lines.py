@@ -110,7 +110,7 @@ class Peak(NamedTuple):
 
 
 class BadLineError(ValueError):
-    """A line that says + or - of something that is not an allocation; ``args[0]`` is the line."""
+    """A line with + or - for something that is not an allocation; ``args[0]`` is the line."""
 
 
 class HeaptrackLines(Protocol):

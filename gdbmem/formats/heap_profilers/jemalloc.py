@@ -94,7 +94,7 @@ class _JemallocReader:
         return [int(word, 16) for word in self._words]
 
     def read(self) -> None:
-        """Read the stacks that are written as usual at once; all else by lines, which tells what is wrong."""
+        """Read stacks in the usual form at once, and everything else line by line, which finds errors."""
         head = self.data.find(b"\n@") + 1
         if _MAP_START in self.data[:head]:
             head = 0

@@ -109,7 +109,7 @@ def read_callgrind(data: Data, source: str, metric: Optional[str]) -> StackProfi
 
 
 def _columns(events: Sequence[str]) -> dict[str, _CostColumn]:
-    """Return where the bytes and blocks of each metric stand."""
+    """Return the columns of the bytes and blocks of each metric."""
     at = {event: index for index, event in enumerate(events)}
 
     def column(event: str, blocks: str, opposite: str = "") -> _CostColumn:

@@ -89,7 +89,7 @@ class MassifProfile:
         return peak_tree_index(self.snapshots)
 
     def counted(self, index: int) -> str:
-        """Return what the "snapshot" *index* of the xtree flavour counts: ``curB``; "" where that can't be told."""
+        """Return what the "snapshot" *index* of the xtree flavour counts: ``curB``; "" if unknown."""
         area = self._areas[index]
         root = None if area is None else _XTREE_ROOT.match(area.data, area.start)
         return "" if root is None else root[1].decode("ascii")
@@ -134,7 +134,7 @@ class _Header(NamedTuple):
 def read_massif(
     data: Data, source: str, notices: Sequence[Notice] = (), *, counts: bool = False
 ) -> MassifProfile:
-    """Index *data*, the text of a massif.out; *source* is its path, *notices* what was said on opening it.
+    """Index *data*, the text of a massif.out; *source* is its path, *notices* are those from opening it.
 
     A file that was cut gives what can be read and a notice. Raises InputError for anything else
     that is not a massif.out, and for the xtree flavour, which is not a timeline, unless *counts* asks for it:
@@ -164,7 +164,7 @@ def _totals(head: re.Match[bytes], index: int, *, has_tree: bool) -> Totals:
 
 
 class _Index:
-    """One pass over the file: where the snapshots and their trees stand."""
+    """Find the snapshots and their trees in one pass over the file."""
 
     def __init__(self, data: Data, source: str, notices: Sequence[Notice], *, counts: bool = False) -> None:
         self._counts = counts

@@ -182,7 +182,7 @@ def _split_location(text: bytes) -> tuple[bytes, Optional[bytes]]:
 
 
 def _opening_of_last(text: bytes) -> int:
-    """Return where the blank before the parenthesis stands that the last one closes; -1 if none does."""
+    """Return the position of the blank before the parenthesis that the last one closes; -1 if there is none."""
     depth = 0
     for match in reversed(list(re.finditer(rb"[()]", text))):
         depth += 1 if match[0] == b")" else -1
@@ -198,7 +198,7 @@ def _decode(text: bytes) -> str:
 
 @dataclass(frozen=True)
 class TreeArea:
-    """Where a tree stands in a file and what its snapshot says about it."""
+    """The part of a file that a tree occupies, and the facts of its snapshot."""
 
     data: Data
     start: int
@@ -214,7 +214,7 @@ class TreeArea:
 
 
 def line_number(data: Data, offset: int) -> int:
-    """Return the number, from 1, of the line in which *offset* stands."""
+    """Return the number, from 1, of the line that contains *offset*."""
     step = 1 << 20
     return 1 + sum(data[at : min(at + step, offset)].count(b"\n") for at in range(0, offset, step))
 
@@ -258,7 +258,7 @@ class _Columns:
 
 
 def parse_tree(area: TreeArea, texts: NodeTexts) -> CallTree:
-    """Return the call tree that stands in *area*.
+    """Return the call tree in *area*.
 
     Raises InputError with file and line for anything that is not a whole tree that adds up.
     """

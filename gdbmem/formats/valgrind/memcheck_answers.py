@@ -77,7 +77,7 @@ def read_pointers(said: str) -> list[MemcheckPointer]:
 
 
 def read_place(said: str) -> Optional[AddressOwner]:
-    """Return what the answer to v.info location says; None where it says nothing of an address."""
+    """Return the facts in the answer to v.info location; None if it does not describe the address."""
     lines = list(_lines(said))
     return next((_place(lines[at:]) for at, line in enumerate(lines) if _PLACE.fullmatch(line)), None)
 

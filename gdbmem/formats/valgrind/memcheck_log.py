@@ -113,7 +113,7 @@ def _notices(hidden: Hidden, kind: str, total: int, source: str) -> list[Notice]
 
 
 def read_leak_search(data: bytes, source: str = "memcheck's answer") -> LeakSearch:
-    """Return the last leak search that *data* tells of. Raises InputError.
+    """Return the last leak search in *data*. Raises InputError.
 
     A record's bytes are its own: what it only points to is in records of its own.
     """
@@ -212,7 +212,7 @@ class LeakStack:
 
 
 def read_record(text: str, source: str) -> Optional[LeakRecord]:
-    """Return what the first line of a loss record says, without its stack; None: it is no such line."""
+    """Return the facts in the first line of a loss record, without its stack; None for any other line."""
     match = _RECORD.fullmatch(text)
     return None if match is None else _record(match, source)
 

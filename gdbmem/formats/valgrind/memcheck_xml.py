@@ -27,7 +27,7 @@ _KINDS = {"definite": DEFINITELY, "possible": POSSIBLY}  # of which memcheck lis
 def read_memcheck_xml(data: Data, source: str, metric: Optional[str]) -> StackProfile:
     """Read the last leak search in *data*; raises InputError where there is none, or a record of it is damaged.
 
-    Of a file that was cut, what stands before the cut is read.
+    A file that was cut is read up to the cut.
     """
     reader = _ErrorReader(source)
     for element in _elements(data, source, reader.notices):

@@ -12,7 +12,7 @@ from gdbmem.records import replace
 
 
 def with_names(tree: CallTree, symbols: Symbols, source: str) -> tuple[CallTree, Sequence[Notice]]:
-    """Return *tree* of the file *source* with what *symbols* names, and what must be said.
+    """Return *tree* of the file *source* with the names of *symbols*, and notices.
 
     A call with others inlined around it becomes as many nodes.
     """

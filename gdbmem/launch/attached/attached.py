@@ -77,7 +77,7 @@ class AttachTarget:
 
     @property
     def identity(self) -> Mapping[str, Any]:
-        """The start time, which tells it from a later process of the same number."""
+        """The start time, which distinguishes it from a later process of the same number."""
         stat = stat_of(self.pid)
         return {
             "pid": self.pid,
@@ -188,7 +188,7 @@ def open_attachment(
     gdb: str,
     is_unattended: bool = False,
 ) -> Iterator[Attachment]:
-    """Yield an Attachment; at the end gdb has gone, and a new run that holds nothing too.
+    """Yield an Attachment; at the end gdb is ended, and a new run that is empty is removed.
 
     An unattended gdb opens no file by a name that another user's process gives.
     """
@@ -281,7 +281,7 @@ def _sysroot(
 
 
 def _see_to(attachment: Attachment) -> None:
-    """Have a process that a killed gdb left go on as it was, and say so."""
+    """Restore and resume a process that a killed gdb left, and report it."""
     gdb, guard = attachment.supervisor.gdb, attachment.guard
     if guard is None:
         return
@@ -419,7 +419,7 @@ def take_one(
     command: Sequence[str],
     say: Callable[[str], None],
 ) -> TakenSnapshot:
-    """Take one snapshot of *target*, which goes on at once; *say* is told of its wait before that begins.
+    """Take one snapshot of *target*, which resumes at once; *say* announces the pause before it begins.
 
     Raises GdbmemError where none can be taken.
     """
@@ -509,7 +509,7 @@ def _seconds_since(run: Run) -> Optional[float]:
 
 
 def _unattended(attachment: Attachment, gdb: str, name: Optional[str]) -> SnapTaken:
-    """Have a gdb that nobody sits at take the snapshot; return what it told."""
+    """Take the snapshot with an unattended gdb; return the messages that it sent."""
     supervisor = attachment.supervisor
     with tempfile.TemporaryFile() as log:
         supervisor.gdb = child = Child(

@@ -1,4 +1,4 @@
-"""The lock that gdb holds while it has a thread call something, and whoever ends gdb before it does so.
+"""The lock that gdb holds while a thread makes a call, and that others take before they end gdb.
 
 A gdb that hears a signal in such a call detaches at once, and the thread goes on in the midst of it, with registers
 that are not its own.
@@ -21,7 +21,7 @@ _PAUSE_SECONDS = 0.01
 
 @contextlib.contextmanager
 def calling(path: Optional[str]) -> Iterator[None]:
-    """Have nobody end this gdb while the block runs; *path* is the lock's file, None where no process is attached to.
+    """Keep others from ending this gdb while the block runs; *path* is the lock's file, None if nothing is attached.
 
     Raises TargetError where that is about to happen.
     """

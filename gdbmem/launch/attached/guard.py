@@ -99,7 +99,7 @@ def _watch(
     *,
     is_stopped: bool,
 ) -> NoReturn:
-    """Wait until gdb has died, or the launcher says that it is done or has gone; never return."""
+    """Wait until gdb has died, or the launcher has finished or died; never return."""
     status, launcher = _UNKNOWN, os.getppid()
     try:
         signal.set_wakeup_fd(-1)
@@ -158,7 +158,7 @@ class _Stopper:
 
 
 def _note(run: Run, pid: int, count: int) -> None:
-    """Have *run* say what was done: nobody else will."""
+    """Record in *run* what was done: no other process reports it."""
     text = f"gdbmem was killed while gdb was attached to process {pid}; gdb was made to let it go"
     if 0 < count < _UNKNOWN:
         text += f", and {plural(count, 'breakpoint')} that gdb had left in it taken out"
@@ -176,7 +176,7 @@ def _kept_alone(*descriptors: int) -> list[int]:
 
 
 def _words(end: int, dead: Optional[int] = None) -> Optional[list[str]]:
-    """Return what the launcher has said at *end* when it says no more; None when *dead* is readable before."""
+    """Return everything that the launcher wrote to *end* before closing it; None if *dead* is readable earlier."""
     text = b""
     while True:
         ready = select.select([end] if dead is None else [end, dead], [], [])[0]

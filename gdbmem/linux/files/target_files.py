@@ -76,7 +76,7 @@ def has_our_view(pid: int) -> bool:
 
 
 def _is_unchangeable(path: Path) -> bool:
-    """Tell whether *path*, a path without links, belongs to root or us, and nobody else may write to it."""
+    """Tell whether *path*, a path without links, belongs to root or us, and no other user may write to it."""
     if not path.is_absolute() or ".." in path.parts:
         return False
     try:

@@ -1,4 +1,4 @@
-"""A lock between processes that tells at once when the thread which holds it has died.
+"""A lock between processes that reports at once when the thread that holds it has died.
 
 The kernel frees a robust mutex, and wakes whoever waits for it, before a dying thread lets go of the processes that it
 traces. By any other way its end is heard of only when all threads of its process have gone, which for a large one
@@ -49,11 +49,11 @@ class ThreadLock:
 
     @property
     def is_taken(self) -> bool:
-        """Whether a thread has taken it, be it that this has left it, or died."""
+        """Whether a thread has taken it, even if that thread has released it or died since."""
         return bool(self._memory[_TAKEN])
 
     def leave(self) -> None:
-        """Let go of it, by the thread that has taken it: its death is of no interest any more."""
+        """Release it, from the thread that has taken it: its death is no longer reported."""
         self._libc.pthread_mutex_unlock(self._mutex)
 
     def wait(self) -> bool:

@@ -28,7 +28,7 @@ UNKNOWN = -1  # in a signed column
 
 
 def rounded(size_bytes: int) -> int:
-    """Return *size_bytes* rounded up to what chunks are made of."""
+    """Return *size_bytes* rounded up to a multiple of the allocator's unit."""
     return (size_bytes + SMALLEST - 1) // SMALLEST * SMALLEST
 
 
@@ -105,7 +105,7 @@ class Region:
 
 @dataclass(frozen=True)
 class Options:
-    """An allocator's settings; None is what isn't known."""
+    """An allocator's settings; None if unknown."""
 
     allow_growth: Optional[bool] = None  # False: the whole limit is one region
     next_region_bytes: Optional[int] = None  # what it would ask for, if no more is needed
@@ -294,7 +294,7 @@ FULL = "full"
 
 @dataclass(frozen=True)
 class Obstacle:
-    """A run of neighbouring chunks of one region that would be one hole, were those in use among them freed."""
+    """A run of neighbouring chunks of one region that would be one hole if those in use were freed."""
 
     first: int  # indices of chunks
     last: int

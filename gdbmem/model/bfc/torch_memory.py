@@ -26,7 +26,7 @@ def is_private(region: Region) -> bool:
 
 @dataclass(frozen=True)
 class RefusedRequest:
-    """An allocation that failed, as the history of its device has it."""
+    """An allocation that failed, from the history of its device."""
 
     device: int
     size_bytes: int
@@ -65,5 +65,5 @@ class TorchSnapshot:
 
     @property
     def has_stacks(self) -> bool:
-        """Whether any block tells who allocated it."""
+        """Whether any block has the stack that allocated it."""
         return any(any(stacks) for stacks in self.block_stacks)

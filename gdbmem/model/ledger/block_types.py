@@ -1,4 +1,4 @@
-"""Live blocks of a heap by what they hold, as far as the blocks themselves tell."""
+"""Live blocks of a heap by their content, as far as the blocks themselves show it."""
 
 from __future__ import annotations
 

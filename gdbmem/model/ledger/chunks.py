@@ -51,7 +51,7 @@ class Pointer:
 
 @dataclass(frozen=True)
 class ChunkView:
-    """The chunk that an address lies in, and what stands around it."""
+    """The chunk that contains an address, and its neighbours."""
 
     asked: int
     home: str  # the arena, as people call it

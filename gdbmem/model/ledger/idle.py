@@ -56,7 +56,7 @@ class IdleBlocks:
 
 @dataclass(frozen=True)
 class TreeHolder:
-    """A place that nodes of trees belong to."""
+    """A place that owns nodes of trees."""
 
     name: str  # of a variable, mangled; else in words
     share: float  # of the nodes, by bytes, estimated from a sample

@@ -15,7 +15,7 @@ _NEAR = 0.1
 
 @dataclass(frozen=True)
 class Remedy:
-    """One setting, as it is written behind GLIBC_TUNABLES=, or a call."""
+    """One setting, in the form that GLIBC_TUNABLES= takes, or a call."""
 
     setting: str
     predicted_bytes: Optional[int]  # None: unknown until measured
@@ -47,7 +47,7 @@ class MeasuredRemedy:
 
     @property
     def is_as_predicted(self) -> Optional[bool]:
-        """Whether the gain is in the interval of the prediction, or within a tenth of it; None: nothing to judge."""
+        """Whether the gain is in the interval of the prediction, or within a tenth of it; None if unknown."""
         predicted = self.remedy.predicted_bytes
         if predicted is None or self.gained_bytes is None:
             return None
@@ -74,7 +74,7 @@ class MeasuredRemedies:
 
 
 def worth_bytes(rss_bytes: int) -> int:
-    """Return what a remedy has to give back of *rss_bytes* to matter, and to be told from another one."""
+    """Return the fewest bytes that matter in a process of *rss_bytes*, for a gain or a difference of two gains."""
     return max(_WORTH_BYTES, round(_WORTH * rss_bytes))
 
 

@@ -37,7 +37,7 @@ class Frame(NamedTuple):
 
     @property
     def is_size_class(self) -> bool:
-        """It is not a function: it stands at the allocation site for the size of the blocks."""
+        """Whether it is not a function, but represents the size of the blocks at the allocation site."""
         return self.object == SIZE_CLASS
 
     @property
@@ -119,7 +119,7 @@ class Frames(Sequence[Frame]):
 
 @dataclass(frozen=True)
 class CallTree:
-    """Nodes in pre-order (a parent stands before its children); node 0 is the root.
+    """Nodes in pre-order (a parent precedes its children); node 0 is the root.
 
     The allocation site is at the top (the root's children), ``main`` at the leaves. A node's bytes
     include its descendants'.

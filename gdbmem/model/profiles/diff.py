@@ -105,7 +105,7 @@ class Diff:
 
     @cached_property
     def own_course(self) -> Sequence[array[int]]:
-        """The same of each snapshot of a series."""
+        """The same value for each snapshot of a series."""
         return [self.own(column) for column in self.course]
 
     @cached_property

@@ -13,7 +13,7 @@ BLOCKS = "blocks"
 
 
 class Position(NamedTuple):
-    """Where something stands in the recipe's file; both count from 1."""
+    """A line and a column in the recipe's file; both count from 1."""
 
     line: int
     column: int

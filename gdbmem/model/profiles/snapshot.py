@@ -123,7 +123,7 @@ def peak_index(snapshots: Sequence[Totals]) -> int:
 def peak_tree_index(snapshots: Sequence[Totals]) -> Optional[int]:
     """Return the index of the largest snapshot that has a tree; None when none has.
 
-    Of several of that size it is the one nearest to the peak.
+    If several have that size, it is the one nearest to the peak.
     """
     peak = peak_index(snapshots)
     with_tree = [index for index, totals in enumerate(snapshots) if totals.has_tree]

@@ -87,7 +87,7 @@ class SeriesLine:
 
 @dataclass(frozen=True)
 class Mark:
-    """A moment that somebody named."""
+    """A named moment."""
 
     t: float
     text: str

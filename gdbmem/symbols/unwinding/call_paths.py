@@ -114,7 +114,7 @@ class CallPaths:
         return self._stretched + sum(self._owed.values())
 
     def _make_up(self, ring: int, lost: int) -> None:
-        """Have the samples taken just before and just after others were lost stand for those too."""
+        """Make the samples just before and just after lost ones represent those, too."""
         faults = lost * self._period_of.get(ring, 1)
         self.samples.lost_faults += faults
         near: list[int] = []
@@ -128,7 +128,7 @@ class CallPaths:
         self._to_come[ring] = [faults / (len(near) + _NEAR)] * _NEAR
 
     def _weigh(self) -> None:
-        """Have the samples taken since the last count stand for just what was counted, processor by processor."""
+        """Scale the samples taken since the last count to exactly what was counted, processor by processor."""
         if self._counted is self._settled:
             return
         samples = self.samples

@@ -188,7 +188,7 @@ def evaluate(
     cfa: int,
     read_word: Callable[[int], Optional[int]],
 ) -> Optional[tuple[int, bool]]:
-    """Return what *expression* comes to, and whether that is a value (else where one is); None: it can't be told."""
+    """Return the result of *expression*, and whether it is a value (else its address); None if unknown."""
     stack: list[int] = []
     is_value = False
     try:
@@ -242,7 +242,7 @@ _Segment = tuple[int, int, int]  # offset in the file, size there, address
 
 
 def _partial_image(read: ReadAt) -> tuple[mmap.mmap, list[_Segment]]:
-    """Return memory in which an ELF file's header, program headers and unwind tables stand where the file has them."""
+    """Return memory with an ELF file's header, program headers and unwind tables at their offsets in the file."""
     header = bytearray(read(0, 64))
     if header[:6] != b"\x7fELF\x02\x01" or len(header) < 64:
         raise ValueError("no 64-bit ELF image")
@@ -276,7 +276,7 @@ def _partial_image(read: ReadAt) -> tuple[mmap.mmap, list[_Segment]]:
 
 
 def _frames_address(index: bytes, address: int) -> int:
-    """Return where .eh_frame begins, which .eh_frame_hdr (*index*, at *address*) says."""
+    """Return the address of .eh_frame from .eh_frame_hdr (*index*, at *address*)."""
     if len(index) < 12 or index[0] != 1:
         raise ValueError("no index of the unwind table")
     encoding = index[1]

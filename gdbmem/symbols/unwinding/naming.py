@@ -28,7 +28,7 @@ def name_places(
     may_open: Callable[[Binary], bool],
     jit: Mapping[tuple[int, int], str],
 ) -> tuple[list[Sequence[Frame]], Sequence[Notice]]:
-    """Return the frames of each of *places*, innermost first, and what must be said.
+    """Return the frames of each of *places*, innermost first, and notices.
 
     Files that *may_open* refuses are not read. *jit* names places in no file, by process and address.
     """

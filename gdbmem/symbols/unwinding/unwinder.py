@@ -229,9 +229,9 @@ class _StackWalk:
         return None
 
     def by_slots(self, step: _Step) -> Optional[int]:
-        """Go on to the caller by a plain rule; return where it called from; None where that can't be told.
+        """Move on to the caller by a plain rule; return the address of its call; None if unknown.
 
-        Of the registers only the two that plain rules count from are read; the others when they are asked for.
+        Only the two registers that plain rules use are read at first; the others on request.
         """
         assert step.cfa is not None and step.return_slot is not None
         machine, values, words = self._machine, self._values, self._words
@@ -252,7 +252,7 @@ class _StackWalk:
         return pc & self._mask
 
     def by_rule(self, step: _Step) -> Optional[int]:
-        """Go on to the caller by any rule; return where it called from; None where that can't be told."""
+        """Move on to the caller by any rule; return the address of its call; None if unknown."""
         self._restore()
         values, rule, machine = self._values, step.rule, self._machine
         cfa = self._cfa(step)

@@ -42,7 +42,7 @@ def find_vectors(
 ) -> list[FoundVector]:
     """Return the vectors whose three pointers are in live blocks or in *areas*, each block once.
 
-    Of several that point to one block the first counts: in the heap, then in *areas* in their order.
+    If several point to one block, the first counts: in the heap, then in *areas* in their order.
     """
     if not pure and lockstep.available():
         return find_columns(memory, tables, mmapped, areas).vectors()

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class _Watch(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
-    """An invisible breakpoint that reports an event and never stops the program, but for the last one."""
+    """An invisible breakpoint that reports an event and does not stop the program, except for the last event."""
 
     def __init__(self, place: Union[int, str], act: Callable[[], bool], failures: list[str]) -> None:
         super().__init__(place if isinstance(place, str) else f"*{place:#x}", internal=True)

@@ -114,7 +114,7 @@ def _loss(before: tuple[int, bytes], ended: str) -> str:
 
 @contextlib.contextmanager
 def _watched(pid: int) -> Iterator[WrittenPages]:
-    """Watch the stopped program's memory until the `with` ends. Raises TargetError where that can't be."""
+    """Watch the stopped program's memory until the `with` ends. Raises TargetError if that is impossible."""
     descriptor = _userfaultfd(pid)
     pages = WrittenPages(pid, descriptor, _mappings(pid))
     try:

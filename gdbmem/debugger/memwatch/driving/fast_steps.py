@@ -147,7 +147,7 @@ def _set(values: Iterable[tuple[str, str]]) -> None:
 
 
 def in_full(said: str) -> str:
-    """Return gdb's terse output *said* about the last stop, with the frame in full."""
+    """Return *said*, gdb's terse output about the last stop, with the complete frame."""
     try:
         with _terse():
             short = _frame()

@@ -47,7 +47,7 @@ class StopRecorder:
 
     @contextlib.contextmanager
     def recording(self, read: Read, *, asks_gdb: bool = False) -> Iterator[None]:
-        """Record stops until the `with` ends; *asks_gdb* says that *read* executes commands of gdb's."""
+        """Record stops until the `with` ends; *asks_gdb* is set if *read* executes gdb commands."""
         self._read, self.driving, self._asks_gdb = read, True, asks_gdb
         self._new_threads = []
         gdb.events.stop.connect(self._on_stop)
