@@ -17,7 +17,7 @@ class Shape:
     """What a snapshot is like."""
 
     seed: int = 1
-    segments: int = 5
+    segments: int = 3
     entries: int = 60  # of the history
     devices: int = 1
     history: bool = True
@@ -35,10 +35,10 @@ SHAPES = {
     "each stack new": Shape(4, pooled=0),
     "expandable segments": Shape(5, expandable=True),
     "small blocks only": Shape(6, largest_unit=512),
-    "a long history": Shape(7, entries=1500),
+    "a long history": Shape(7, entries=800),
     "one segment": Shape(8, segments=1, entries=0),
     "nothing held": Shape(9, segments=0),
-    "frames of their own": Shape(11, unshared=True, pooled=0, entries=300),
+    "frames of their own": Shape(11, unshared=True, pooled=0, entries=150),
     "PyTorch 2.0, without addresses": Shape(10, addresses=False),
 }
 
