@@ -75,6 +75,7 @@ def _reads_sources(module: types.ModuleType) -> bool:
     return any(getattr(value, "__module__", "") == "tests.unit.sources" for value in vars(module).values())
 
 
+@functools.cache
 def is_unit(path: Path) -> bool:
     """Return whether the tests in *path* start no process."""
     return path.is_relative_to(Path(__file__).with_name("unit"))

@@ -227,6 +227,7 @@ def replaced(value: Any, path: Sequence[Any], by: object) -> Any:
     return copied
 
 
+@pytest.mark.slow  # all together
 @pytest.mark.parametrize("kind", ONE_OF_A_KIND)
 def test_a_document_with_any_value_of_another_kind_is_a_page_or_one_sentence(
     kind: str, tmp_path: Path

@@ -47,6 +47,7 @@ def _agree(read: TorchSnapshot, made: dict[str, Any]) -> None:
     assert read.entries == sum(map(len, made["device_traces"]))
 
 
+@pytest.mark.slow  # all together
 @pytest.mark.parametrize(("name", "protocol"), diagonals(list(SHAPES), [2, 4, 3, 5], [0]))
 def test_every_block_of_both_of_pythons_picklers_is_read(name: str, protocol: int) -> None:
     made = make_snapshot(SHAPES[name])
