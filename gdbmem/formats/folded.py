@@ -14,13 +14,13 @@ from gdbmem.formats.stacks import (
     DEEPEST,
     IN_USE,
     Content,
+    PackedStacks,
     Singles,
-    Stack,
     StackProfile,
     bad_line,
     check_count,
     choose_metric,
-    total_of,
+    pack_path,
 )
 from gdbmem.model.profiles.calltree import NO_LINE, Frame, Frames, line_column
 from gdbmem.patterns import lazy_pattern
@@ -41,15 +41,15 @@ def read_folded(data: Data, source: str, metric: Optional[str]) -> StackProfile:
         source_format="folded",
         metric=choose_metric(metric, (IN_USE,), source),
         metrics=(IN_USE,),
-        total_bytes=total_of(stacks),
+        total_bytes=sum(stacks.sizes),
         load=lambda profile: Content(stacks, Singles(frames), has_blocks=False),
         notices=notices,
     )
 
 
-def _parse(data: bytes, source: str) -> tuple[list[Stack], Frames, list[Notice]]:
-    index: defaultdict[bytes, int] = defaultdict(itertools.count().__next__)  # words in order of appearance
-    sums: dict[tuple[int, ...], int] = {}  # equal lines are one stack: a packed file may hold very many
+def _parse(data: bytes, source: str) -> tuple[PackedStacks, Frames, list[Notice]]:
+    index: defaultdict[str, int] = defaultdict(itertools.count().__next__)  # words in order of appearance
+    sums: dict[bytes, int] = {}  # equal lines are one stack: a packed file may hold very many
     notices: list[Notice] = []
     for number, line in enumerate(io.BytesIO(data), start=1):
         text, _, count = line.rstrip().rpartition(b" ")
@@ -60,30 +60,32 @@ def _parse(data: bytes, source: str) -> tuple[list[Stack], Frames, list[Notice]]
                 notices.append(Notice(TRUNCATED, f"{printable(source)} was cut at line {number}"))
                 break
             raise bad_line(source, number, line, "'main;…;function BYTES'")
-        words = text.split(b";")
+        words = text.decode("utf-8", "surrogateescape").split(";")
         if len(words) > DEEPEST:
             raise InputError(
                 f"{printable(source)}:{number}: a stack of {len(words)} frames", slug="stack-too-deep"
             )
         words.reverse()
-        path = tuple(map(index.__getitem__, words))
+        path = pack_path(map(index.__getitem__, words))
         size = check_count(int(count), source, number)
         sums[path] = check_count(sums[path] + size, source, number) if path in sums else size
-    names = b"\n".join(index)
-    index.clear()  # before as much again is made of it
-    stacks = list(map(Stack, sums, sums.values()))
+    stacks = PackedStacks(list(sums), array("q", sums.values()))
     sums.clear()
-    return stacks, _frames(names.decode("utf-8", "surrogateescape").split("\n")), notices
+    names: list[Optional[str]] = list(index)
+    index.clear()
+    return stacks, _frames(names), notices
 
 
-def _frames(texts: list[str]) -> Frames:
+def _frames(functions: list[Optional[str]]) -> Frames:
     # Most name a function alone. No two that differ are the same frame.
-    count = len(texts)
-    functions: list[Optional[str]] = [*texts]
+    count = len(functions)
     files: list[Optional[str]] = [None] * count
-    lines, objects = array("q", [NO_LINE]) * count, files[:]
-    for at in [at for at, text in enumerate(texts) if text.endswith(")")]:
-        functions[at], files[at], line, objects[at], _ = _frame(texts[at])
+    lines, objects = array("q", [NO_LINE]) * count, files
+    odd = [at for at, text in enumerate(functions) if text and text.endswith(")")]
+    if odd:
+        objects = files[:]
+    for at in odd:
+        functions[at], files[at], line, objects[at], _ = _frame(functions[at] or "")
         lines[at] = line_column(line)
     return Frames(functions, files, lines, objects, bytes(count), distinct=True)
 

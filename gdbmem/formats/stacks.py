@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from array import array
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import chain
 from operator import eq
 from typing import Callable, NamedTuple, Optional, Union, overload
@@ -74,6 +75,42 @@ class Singles(Sequence[Sequence[Frame]]):
 
     def __getitem__(self, index: Union[int, slice]) -> Sequence[Frame] | Singles:
         return Singles(self.frames[index]) if isinstance(index, slice) else (self.frames[index],)
+
+
+class PackedStacks(Sequence[Stack]):
+    """Stacks of which only the bytes are known, packed: there may be hundreds of thousands."""
+
+    def __init__(self, keys: Sequence[bytes], sizes: array[int]) -> None:
+        self.keys = keys  # pack_path() of the frames of each
+        self.sizes = sizes  # bytes
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @overload
+    def __getitem__(self, index: int) -> Stack: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> PackedStacks: ...
+
+    def __getitem__(self, index: Union[int, slice]) -> Union[Stack, PackedStacks]:
+        if isinstance(index, slice):
+            return PackedStacks(self.keys[index], self.sizes[index])
+        return Stack(tuple(_swapped(array("i", self.keys[index]))), self.sizes[index])
+
+
+_WIDTH = array("i").itemsize
+
+
+def pack_path(numbers: Iterable[int]) -> bytes:
+    """Return *numbers*, which are not negative, as bytes that compare as they do."""
+    return _swapped(array("i", numbers)).tobytes()
+
+
+def _swapped(numbers: array[int]) -> array[int]:
+    if sys.byteorder == "little":
+        numbers.byteswap()
+    return numbers
 
 
 @dataclass(frozen=True)
@@ -244,32 +281,38 @@ def bad_line(source: str, number: int, text: bytes, expected: str) -> InputError
 
 def build_tree(content: Content, source: str) -> CallTree:
     """Merge the stacks of *content* into a call tree in pre-order. Raises InputError for absurd totals."""
+    stacks = content.stacks
     frames, numbers, starts = _intern(content.chains)
     functions = Frames.of(frames).functions
-    mains = {number for number, function in enumerate(functions) if function == "main"}
-    if isinstance(numbers, range):
-        paths: Iterator[tuple[int, ...]] = (tuple(stack.frames) for stack in content.stacks)
-    elif starts is None:
-        paths = (tuple(map(numbers.__getitem__, stack.frames)) for stack in content.stacks)
-    else:
-        spans = [numbers[start:end] for start, end in zip(starts, starts[1:])]
-        paths = (tuple(chain.from_iterable(map(spans.__getitem__, stack.frames))) for stack in content.stacks)
-    within = [path if path and path[-1] in mains else _within_main(path, mains) for path in paths]
-    stacks = list(content.stacks)
-    order = sorted(range(len(within)), key=within.__getitem__)
-    if content.hidden is not None and content.hidden.bytes > 0:
-        within.append((PRUNED,))
-        stacks.append(Stack((), content.hidden.bytes, content.hidden.blocks))
-        order.insert(0, len(within) - 1)
+    mains = {pack_path([number]) for number, name in enumerate(functions) if name == "main"}
+    keys = _paths(stacks, numbers, starts)
+    if mains:
+        keys = [key if key[-_WIDTH:] in mains else _within_main(key, mains) for key in keys]
+    order = sorted(range(len(keys)), key=keys.__getitem__)
+    hidden = content.hidden if content.hidden is not None and content.hidden.bytes > 0 else None
     builder = _TreeBuilder()
-    for index in order:
-        builder.add(within[index])
+    builder.add([pack_path((PRUNED,))] if hidden is not None else [])
+    builder.add(map(keys.__getitem__, order))
     try:
-        return builder.finish(frames, content, [stacks[index] for index in order])
+        return builder.finish(frames, content, order, hidden)
     except OverflowError:
         raise InputError(
             f"{printable(source)} counts more bytes than any memory has", slug="count-too-big"
         ) from None
+
+
+def _paths(
+    stacks: Sequence[Stack], numbers: Sequence[int], starts: Optional[Sequence[int]]
+) -> Sequence[bytes]:
+    """Return pack_path() of each of *stacks*, in the numbers of frames that _intern() gave."""
+    if isinstance(stacks, PackedStacks) and isinstance(numbers, range):
+        return stacks.keys
+    if isinstance(numbers, range):
+        return [pack_path(stack.frames) for stack in stacks]
+    if starts is None:
+        return [pack_path(map(numbers.__getitem__, stack.frames)) for stack in stacks]
+    spans = [numbers[start:end] for start, end in zip(starts, starts[1:])]
+    return [pack_path(chain.from_iterable(map(spans.__getitem__, stack.frames))) for stack in stacks]
 
 
 def _intern(
@@ -302,69 +345,80 @@ def _plain_main(frame: Frame) -> Frame:
     return frame._replace(function="main") if (frame.function or "").startswith("main(") else frame
 
 
-def _within_main(path: tuple[int, ...], mains: Container[int]) -> tuple[int, ...]:
+def _within_main(key: bytes, mains: Container[bytes]) -> bytes:
     # What calls main is the C library's start: valgrind leaves it out, and so it is left out of all.
-    for at in range(len(path) - 1, -1, -1):
-        if path[at] in mains:
-            return path[: at + 1]
-    return path
+    for end in range(len(key), 0, -_WIDTH):
+        if key[end - _WIDTH : end] in mains:
+            return key[:end]
+    return key
 
 
 class _TreeBuilder:
-    # Sorted paths come one after the other: what a path shares with the last one is still open.
     def __init__(self) -> None:
-        self.parent, self.frame = array("q", [-1]), array("q", [ROOT])
+        self.parent = array("q", [-1])
+        self._frames: list[bytes] = []  # of the nodes beside the root: parts of paths
         self._ends = array("q")  # the node at which each path ends
-        self._last: Sequence[int] = ()
-        self._open = [0]  # the nodes of the last path, the root first
 
-    def add(self, path: Sequence[int]) -> None:
-        shared, opened = 0, self._open
-        for mine, theirs in zip(path, self._last):
-            if mine != theirs:
-                break
-            shared += 1
-        if shared < len(path):
-            first = len(self.parent)
-            end = first + len(path) - shared
-            del opened[shared + 1 :]
-            self.parent.append(opened[-1])
-            self.parent.extend(range(first, end - 1))
-            opened += range(first, end)
-            self.frame.extend(path[shared:])
-        self._ends.append(opened[len(path)])
-        self._last = path
+    def add(self, keys: Iterable[bytes]) -> None:
+        """Add sorted paths, as pack_path() has them."""
+        parent, ends, last = self.parent, self._ends, b""
+        opened = [0]  # the nodes of the last path, the root first
+        for key in keys:
+            shared = _shared(key, last) if key[:_WIDTH] == last[:_WIDTH] else 0
+            more = len(key) // _WIDTH - shared
+            if more:
+                first = len(parent)
+                del opened[shared + 1 :]
+                parent.append(opened[-1])
+                parent.extend(range(first, first + more - 1))
+                opened += range(first, first + more)
+                self._frames.append(key[shared * _WIDTH :])
+            ends.append(opened[shared + more])
+            last = key
 
-    def finish(self, frames: Sequence[Frame], content: Content, stacks: Sequence[Stack]) -> CallTree:
-        """Return the tree; *stacks* hold what the paths hold, in the order in which these were added."""
-        hidden = content.hidden
+    def finish(
+        self, frames: Sequence[Frame], content: Content, order: Sequence[int], hidden: Optional[Hidden]
+    ) -> CallTree:
+        """Return the tree; the paths are *hidden*, if it is, and *content*'s stacks in *order*."""
+        stacks, ends = content.stacks, self._ends
         variance = None
         if content.is_sampled:
             variance = [0.0] * len(self.parent)
-            for node, stack in zip(self._ends, stacks):
-                variance[node] += stack.variance
+            for node, index in zip(ends[len(ends) - len(order) :], order):
+                variance[node] += stacks[index].variance
+        sizes = stacks.sizes if isinstance(stacks, PackedStacks) else [stack.bytes for stack in stacks]
+        counts = [stack.blocks for stack in stacks] if content.has_blocks else None
         return CallTree(
             frames=frames,
             parent=self.parent,
-            frame=self.frame,
-            bytes=self._held([stack.bytes for stack in stacks]),
-            blocks=self._held([stack.blocks for stack in stacks]) if content.has_blocks else None,
-            places=[0] if hidden is not None and hidden.bytes > 0 else (),
-            threshold_bytes=hidden.largest_bytes if hidden is not None else 0,
-            scattered=hidden is not None,
+            frame=array("i", [ROOT]) + _swapped(array("i", b"".join(self._frames))),
+            bytes=self._held(sizes, order, hidden.bytes if hidden else 0),
+            blocks=None if counts is None else self._held(counts, order, hidden.blocks if hidden else 0),
+            places=[0] if hidden is not None else (),
+            threshold_bytes=content.hidden.largest_bytes if content.hidden is not None else 0,
+            scattered=content.hidden is not None,
             variance=variance,
             recording=content.recording,
-            ends=sorted(dict.fromkeys(self._ends)),
+            ends=array("q", sorted(dict.fromkeys(ends))),
         )
 
-    def _held(self, numbers: Sequence[int]) -> array[int]:
+    def _held(self, numbers: Sequence[int], order: Sequence[int], hidden: int) -> array[int]:
         # What each node holds, with all that is called from there, where the paths hold *numbers*.
-        parent, held = self.parent, array("q", bytes(8 * len(self.parent)))
-        for node, number in zip(self._ends, numbers):
-            held[node] += number
+        parent, held, ends = self.parent, array("q", bytes(8 * len(self.parent))), self._ends
+        if len(ends) > len(order):
+            held[ends[0]] = hidden
+        for node, index in zip(ends[len(ends) - len(order) :], order):
+            held[node] += numbers[index]
         for node in range(len(parent) - 1, 0, -1):  # a caller stands before what it calls
             held[parent[node]] += held[node]
         return held
+
+
+def _shared(one: bytes, other: bytes) -> int:
+    """Return the number of frames that two paths, as pack_path() has them, begin with."""
+    least = min(len(one), len(other))
+    differs = int.from_bytes(one[:least], "big") ^ int.from_bytes(other[:least], "big")
+    return least // _WIDTH - -(-differs.bit_length() // (8 * _WIDTH))
 
 
 def total_of(stacks: Iterable[Stack]) -> int:

@@ -433,6 +433,19 @@ def test_many_equal_lines_take_no_more_memory_than_one(tmp_path: Path) -> None:
     assert peak < 5 * 16 * 50_000, "the text itself, a few times over while it is unpacked"
 
 
+@pytest.mark.slow
+def test_a_file_of_different_stacks_takes_no_object_for_each_frame(tmp_path: Path) -> None:
+    file = tmp_path / "folded"
+    file.write_text("".join(f"main;a{n};b{n} 10\n" for n in range(30_000)))
+    tracemalloc.start()
+    try:
+        assert tree(read(file)).bytes[0] == 300_000
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 25 * file.stat().st_size, "30 times with a tuple for each stack"
+
+
 def test_what_does_not_fit_into_memory_is_a_sentence(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

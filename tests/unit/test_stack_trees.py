@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from array import array
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,8 @@ from gdbmem.analysis.profiles.diff import as_growth, diff_snapshots
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.ranking import rank
 from gdbmem.formats.heap_profilers.jemalloc import read_jemalloc
-from gdbmem.formats.stacks import Content, Hidden, Stack, build_tree
-from gdbmem.model.profiles.calltree import CallTree, Frame
+from gdbmem.formats.stacks import Content, Hidden, PackedStacks, Singles, Stack, build_tree, pack_path
+from gdbmem.model.profiles.calltree import CallTree, Frame, Frames
 from gdbmem.model.profiles.snapshot import Snapshot, Totals
 
 CAPTURES = Path(__file__).parents[1] / "captures" / "stacks"
@@ -81,7 +82,22 @@ def test_the_error_of_a_path_is_that_of_the_stacks_that_end_there(seed: int) -> 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_tree_names_all_nodes_at_which_paths_end(seed: int, hidden: int) -> None:
     tree = build_tree(content_of(stacks_of(seed), hidden=hidden), "file")
-    assert tree.ends == [node for node, own in enumerate(tree.self_bytes()) if own]
+    assert tree.ends is not None
+    assert list(tree.ends) == [node for node, own in enumerate(tree.self_bytes()) if own]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_packed_stacks_are_the_stacks_that_they_were_made_of(seed: int) -> None:
+    # 300 frames: numbers of more than one byte
+    stacks = [Stack((*stack.frames, 299 - at), stack.bytes) for at, stack in enumerate(stacks_of(seed))]
+    keys = [pack_path(stack.frames) for stack in stacks]
+    packed = PackedStacks(keys, array("q", [stack.bytes for stack in stacks]))
+    assert list(packed) == stacks
+    assert list(packed[3:9]) == stacks[3:9]
+    frames = Frames.of([Frame(f"f{n}" if n % 7 else "main", "f.c", n) for n in range(300)])
+    frames.distinct = True
+    trees = [build_tree(Content(each, Singles(frames), has_blocks=False), "x") for each in (stacks, packed)]
+    assert trees[0] == trees[1]
 
 
 @pytest.mark.parametrize("by", ["path", "line", "function"])

@@ -202,7 +202,7 @@ class _Merged:
         """Return *column* of the tree *side*, summed for each merged node."""
         if isinstance(self.targets[side], range):
             missing = len(self.parent) - len(column)
-            return _as_array(column) + array("q", [0]) * missing
+            return _as_array(column) + array("q", [0]) * missing if missing else _as_array(column)
         result = array("q", [0]) * len(self.parent)
         for place, number in zip(self.targets[side], column):
             result[place] += number
@@ -210,12 +210,15 @@ class _Merged:
 
     def add_ends(self, trees: Sequence[CallTree]) -> Optional[Sequence[int]]:
         """Return the merged nodes at which a path ends in any of *trees*; None: any may."""
+        if any(tree.ends is None for tree in trees):
+            return None
+        rows = [(target, tree.ends) for target, tree in zip(self.targets, trees) if tree.ends]
+        if len(rows) == 1 and isinstance(rows[0][0], range):  # the tree's own nodes
+            return rows[0][1]
         found: set[int] = set()
-        for target, tree in zip(self.targets, trees):
-            if tree.ends is None:
-                return None
-            found.update(map(target.__getitem__, tree.ends))
-        return sorted(found)
+        for target, ends in rows:
+            found.update(map(target.__getitem__, ends))
+        return array("q", sorted(found))
 
     def sites(self, side: int) -> array[int]:
         """Return the number of nodes of the tree *side* for each merged node."""

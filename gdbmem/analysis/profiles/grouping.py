@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import compress, count
-from operator import sub
+from operator import add, sub
 from pathlib import PurePosixPath
 from typing import Optional
 
@@ -64,6 +64,11 @@ class GroupSums:
         self, holders: Sequence[int], groups: Sequence[int], before: Sequence[int], after: Sequence[int]
     ) -> None:
         """Add the path that ends at each of *holders* to its group; *before* and *after* are bytes of all nodes."""
+        if groups == array(
+            "q", range(FIRST, len(self))
+        ):  # each is a group of its own, as in the largest files
+            self._add_groups(holders, before, after)
+            return
         paths, befores, afters = self.paths, self.before, self.after
         heaviest, most = self.heaviest, self.heaviest_change
         for node, group in zip(holders, groups):
@@ -74,6 +79,16 @@ class GroupSums:
             change = later - earlier if later > earlier else earlier - later
             if change > most[group]:
                 heaviest[group], most[group] = node, change
+
+    def _add_groups(self, holders: Sequence[int], before: Sequence[int], after: Sequence[int]) -> None:
+        columns = (self.before, self.after, self.paths, self.heaviest, self.heaviest_change)
+        for column in columns:
+            del column[FIRST:]
+        self.before.extend(map(before.__getitem__, holders))
+        self.after.extend(map(after.__getitem__, holders))
+        self.paths.extend(array("q", [1]) * len(holders))
+        self.heaviest.extend(holders)
+        self.heaviest_change.extend(map(abs, map(sub, self.after[FIRST:], self.before[FIRST:])))
 
     @cached_property
     def deltas(self) -> array[int]:
@@ -130,8 +145,13 @@ class GroupedPaths:
             return self._numbered(self._path_keys(holders))
         nodes = map(site.__getitem__, holders) if self._is_by_site else map(self._site_node, holders)
         numbers = array("q", map(frame.__getitem__, nodes))
-        distinct = list(dict.fromkeys(numbers))
-        of_site = dict(zip(distinct, self._numbered(self._site_keys(distinct))))
+        distinct = array("q", dict.fromkeys(numbers))
+        groups = self._numbered(self._site_keys(distinct))
+        if len(distinct) == len(numbers):
+            return groups
+        of_site = array("q", bytes(8 * (len(self._frames) + 2)))  # PRUNED and ROOT are the last two
+        for number, group in zip(distinct, groups):
+            of_site[number] = group
         return array("q", map(of_site.__getitem__, numbers))
 
     def _add_more(self, group: int, node: int) -> None:
@@ -174,13 +194,11 @@ class GroupedPaths:
         return found
 
     def _find_holders(self) -> Sequence[int]:
-        ends = self.diff.ends
-        if ends is not None:
-            columns = self.course or (self.before, self.after)
-            return array("q", (node for node in ends if any(column[node] for column in columns)))
-        if self.course:
-            return array("q", (node for node, held in enumerate(zip(*self.course)) if any(held)))
-        return array("q", (node for node, (a, b) in enumerate(zip(self.before, self.after)) if a or b))
+        ends, columns = self.diff.ends, self.course or (self.before, self.after)
+        if ends is None:
+            return array("q", compress(count(), map(any, zip(*columns))))
+        held = zip(*(map(column.__getitem__, ends) for column in columns))
+        return array("q", compress(ends, map(any, held)))
 
     def changed(self, query: Query) -> Sequence[int]:
         """Return the groups that changed, with *query.unchanged* also the others, in its order; sorted once."""
@@ -222,8 +240,14 @@ class GroupedPaths:
 
     def _site_keys(self, numbers: Sequence[int]) -> Iterable[object]:
         frames = self._frames
-        if self.query.by == "line" and min(numbers, default=0) >= 0 and None not in frames.files:
-            return zip(map(frames.files.__getitem__, numbers), map(frames.lines.__getitem__, numbers))
+        if self.query.by == "line" and min(numbers, default=0) >= 0:
+            if None not in frames.files:
+                # Numbers, not pairs, of which there may be hundreds of thousands: a line's is below 2^63.
+                files = {file: number << 64 for number, file in enumerate(dict.fromkeys(frames.files))}
+                places = map(files.__getitem__, map(frames.files.__getitem__, numbers))
+                return map(add, places, map(frames.lines.__getitem__, numbers))
+            if {*frames.files, *frames.objects} == {None}:
+                return map(frames.functions.__getitem__, numbers)
         return map(self._site_key, numbers)
 
     def _site_key(self, number: int) -> Optional[tuple[object, ...]]:

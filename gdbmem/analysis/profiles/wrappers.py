@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Optional
 
 from gdbmem.analysis.profiles.library import is_allocator
-from gdbmem.analysis.profiles.own_code import OTHER, WRAPPER, is_copy_name, own_ranks
+from gdbmem.analysis.profiles.own_code import NAMELESS, OTHER, WRAPPER, is_copy_name, own_ranks
 from gdbmem.model.profiles.calltree import Frames
 from gdbmem.model.profiles.diff import Diff
 from gdbmem.patterns import lazy_pattern
@@ -49,10 +49,13 @@ def allocator_frames(diff: Diff) -> set[int]:
     return {number for number in allocators if is_allocator(functions[number] or "")}
 
 
-def nameless_frames(frames: Frames) -> set[int]:
-    """Return the numbers of the frames for which ``Frame.is_nameless`` holds."""
-    without_file = [number for number, file in enumerate(frames.files) if file is None]
-    return {n for n in without_file if (frames.functions[n] or "0x").startswith("0x")}
+def nameless_frames(diff: Diff) -> set[int]:
+    """Return the numbers of the frames in *diff* for which ``Frame.is_nameless`` holds."""
+    ranks, frames = ranks_of(diff), Frames.of(diff.frames)
+    if NAMELESS not in ranks and OTHER not in ranks:
+        return set()
+    candidates = [number for number, rank in enumerate(ranks) if rank in (NAMELESS, OTHER)]
+    return {number for number in candidates if frames[number].is_nameless}
 
 
 def has_alloc_in_name(function: str) -> bool:
@@ -73,11 +76,11 @@ class _WrapperSearch:
     def __init__(self, diff: Diff) -> None:
         self.diff = diff
         self.ranks = ranks_of(diff)
-        frames = Frames.of(diff.frames)
-        self.functions = frames.functions
-        self.nameless = nameless_frames(frames)
+        self.functions = Frames.of(diff.frames).functions
+        self.nameless = nameless_frames(diff)
         self.wrappers = named_wrappers(diff)
-        self._is_held = bytes(map(any, zip(diff.before, diff.after, *diff.course)))
+        columns = [column for column in (diff.before, diff.after, *diff.course) if any(column)]
+        self._is_held = bytes(map(any, zip(*columns))) if columns else bytes(len(diff))
         tops = self._tops()
         for turn in range(_DEEPEST):
             tops = self._beyond(tops, nameless=turn > 0)

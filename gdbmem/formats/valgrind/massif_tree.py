@@ -96,7 +96,10 @@ class NodeTexts(dict[bytes, int]):
             self._files += map(self._names.setdefault, files, files)
             self._lines.extend([int(line) or NO_LINE for line in lines])
             self._objects += [None] * len(new)
-        self.frame.extend(map(known.__getitem__, places))
+        if len(new) == len(places):
+            self.frame.extend(range(len(self._functions) - len(new), len(self._functions)))
+        else:
+            self.frame.extend(map(known.__getitem__, places))
         self.address.extend([int(row[0], 16) for row in rows])
 
     def _learn_odd(self, text: bytes) -> None:

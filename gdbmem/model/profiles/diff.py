@@ -125,7 +125,7 @@ class Diff:
     def own(self, column: Sequence[int]) -> array[int]:
         """Return, for each node, the part of *column* that none of its children accounts for."""
         if not any(column):  # the nothing that a single snapshot is compared with
-            return array("q", column)
+            return column if isinstance(column, array) else array("q", column)
         if self.ends is not None:
             return self._own_of(self.ends, column)
         result = array("q", column)

@@ -103,7 +103,7 @@ def _naming(diff: Diff, query: Query, named: Optional[tuple[int, int]]) -> dict[
         "functions": [functions[function] for function in frames.functions],
         "mine": [n for n, frame in enumerate(diff.frames) if matches(mine, frame)] if mine else [],
         "allocators": sorted(allocator_frames(diff)),
-        "nameless": sorted(nameless_frames(frames)),
+        "nameless": sorted(nameless_frames(diff)),
         "wrappers": sorted(functions[function] for function in named_wrappers(diff)),
         "named": sorted(
             number for function, number in functions.items() if function and has_alloc_in_name(function)
