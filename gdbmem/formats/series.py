@@ -84,7 +84,7 @@ def _ordered(path: Path, tool: str, target: str, points: list[tuple[float, float
 
 def _mprof(path: Path, text: str) -> Iterator[tuple[float, float]]:
     """Source: memory_profiler, mprof.py: MEM MIB SECONDS_SINCE_1970; CHLD and FUNC are not the total."""
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in _whole_lines(text):
         if line.startswith("MEM "):
             yield _numbers(path, number, line.split()[2:3] + line.split()[1:2], _MIB)
 
@@ -96,9 +96,15 @@ def _command_of(text: str) -> str:
 
 def _psrecord(path: Path, text: str) -> Iterator[tuple[float, float]]:
     """Source: psrecord, main.py: elapsed seconds, CPU, real and virtual memory, in 2^20 bytes."""
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in _whole_lines(text):
         if line.strip() and not line.startswith("#"):
             yield _numbers(path, number, line.split()[0:1] + line.split()[2:3], _MIB)
+
+
+def _whole_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the lines with their numbers; without the last one if it was cut, or is being written."""
+    whole = text.rpartition("\n")[0]
+    return enumerate(whole.splitlines(), 1)
 
 
 def _numbers(path: Path, number: int, words: list[str], factor: float) -> tuple[float, float]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import random
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -56,6 +58,17 @@ def test_each_tools_numbers_and_times_are_read_as_they_are(tmp_path: Path, tool:
         assert size == pytest.approx(bytes_, abs=1024)
 
 
+@pytest.mark.parametrize("tool", ["mprof", "psrecord"])
+def test_a_line_that_was_cut_is_left_out(tmp_path: Path, tool: str) -> None:
+    text = FORMATS[tool](LEAK)
+    for cut in (1, 9, 21, 40):
+        file = tmp_path / f"cut{cut}"
+        file.write_text(text[:-cut])
+        points = read_series(file).points
+        assert len(LEAK) - 3 <= len(points) < len(LEAK)
+        assert points[-1][1] == pytest.approx(LEAK[len(points) - 1][1], abs=1024)
+
+
 @pytest.mark.parametrize(
     ("words", "status"),
     [
@@ -88,6 +101,20 @@ def test_they_are_judged_and_compared_as_our_own(tmp_path: Path) -> None:
     assert compared.returncode == 4, compared.stderr
     assert "leak.dat" in compared.stdout
     assert sorted(path.name for path in tmp_path.iterdir()) == ["both.svg", "leak.dat", "level.log"]
+
+
+def test_the_time_to_watch_is_not_denied_by_what_is_detectable_beside_it(tmp_path: Path) -> None:
+    chance = random.Random(1)
+    noisy = [(t, size + chance.gauss(0, MIB / 5)) for t, size in LEVEL]
+    (tmp_path / "level").write_text(psrecord(noisy))
+    shown = subprocess.run(
+        [GDBMEM, "monitor", "level", "--json"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    detectable = json.loads(shown.stdout)["verdict"]["resolution_bytes_per_second"]
+    words = [GDBMEM, "monitor", "level", "--resolve", f"{int(detectable * 60 * 1.2 / 1024)}KiB/min"]
+    text = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert "a slope above" in text and "would have shown" in text
+    assert re.search(r"^to call \S+ MiB/h growing: watch for about ", text, re.MULTILINE), text
 
 
 @pytest.mark.parametrize(

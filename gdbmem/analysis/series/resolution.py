@@ -1,4 +1,4 @@
-"""The recording time until a slope of a given size would show, by the noise so far."""
+"""The recording time until a slope of a given size would be called growing, by the noise so far."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FEWEST_TEETH = 8
 
 
 def seconds_to_resolve(verdict: Verdict, slope: float) -> Optional[float]:
-    """Return the seconds to record, from the beginning, until *slope* (bytes per second) would show.
+    """Return the seconds to record, from the beginning, until *slope* (bytes per second) would be called growing.
 
     A line's error falls with the time to the power of 3/2, as the number of samples and the span increase.
     None if there are too few samples to estimate the noise.

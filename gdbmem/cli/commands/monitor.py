@@ -144,7 +144,7 @@ def _add_result_options(parser: ArgumentParser) -> None:
         "--resolve",
         metavar="SLOPE",
         type=value(parse_slope, "slope"),
-        help="print how long to watch until a slope of this size (1MiB/h) would be detectable in the observed noise",
+        help="print how long to watch until a slope of this size (1MiB/h) would be called growing, given the noise",
     )
     group.add_argument("--plain", action="store_true", help="print lines instead of a chart while it runs")
     group.add_argument("-q", "--quiet", action="store_true", help="print nothing while it runs")

@@ -70,10 +70,10 @@ def _resolving(verdict: Verdict, slope: float) -> str:
     seconds = seconds_to_resolve(verdict, slope)
     rate = format_rate(slope).lstrip("+")
     if seconds is None:
-        return f"to see {rate}: what was watched is too short to know the noise"
+        return f"to call {rate} growing: what was watched is too short to know the noise"
     seen = verdict.regimes[-1].end - verdict.regimes[0].begin
-    enough = "it would have shown" if seconds <= seen else f"watch for about {format_duration(seconds)}"
-    return f"to see {rate}: {enough}, with noise as it was here"
+    enough = "this was long enough" if seconds <= seen else f"watch for about {format_duration(seconds)}"
+    return f"to call {rate} growing: {enough}, with noise as it was here"
 
 
 def headline(verdict: Verdict) -> str:
