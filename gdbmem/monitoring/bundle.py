@@ -36,14 +36,15 @@ def steps(action: str, pid: int, run: Path, folder: Path) -> Iterator[tuple[str,
         yield "series.csv", [*_GDBMEM, "export", str(run), "--to", "csv"]
 
 
-def main(argv: list[str]) -> None:
-    """Execute all steps of an action."""
+def main(argv: list[str]) -> int:
+    """Execute all steps of an action; return 1 if one of them failed."""
     action, pid, run, folder = argv[0], int(argv[1]), Path(argv[2]), Path(argv[3])
+    failed = False
     for name, command in steps(action, pid, run, folder):
         errors = folder / f"{name}.errors"
         with (folder / name).open("wb") as output, errors.open("wb") as said:
             try:
-                subprocess.run(
+                done = subprocess.run(
                     command,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
@@ -51,11 +52,14 @@ def main(argv: list[str]) -> None:
                     timeout=_MOST_SECONDS,
                     check=False,
                 )
+                failed = failed or done.returncode != 0
             except (subprocess.TimeoutExpired, OSError) as error:
                 said.write(f"{error}\n".encode(errors="backslashreplace"))
+                failed = True
         if not errors.stat().st_size:
             errors.unlink()
+    return int(failed)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    raise SystemExit(main(sys.argv[1:]))

@@ -48,6 +48,7 @@ class FiredTrigger(TypedDict):
     do: str
     pid: int
     folder: str  # relative to the run folder
+    failed: bool  # a step of it did, as far as is known
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,9 @@ class Triggers:
         self._judge, self._note, self._mark = judge, note, mark
         self._held = [False] * len(wanted)
         self._lines: dict[int, SeriesLine] = {}
-        self._running: list[tuple[subprocess.Popen[bytes], Path]] = []
+        # One after the other: each stops the process, or copies it, which only one can do at a time.
+        self._waiting: list[FiredTrigger] = []
+        self._running: Optional[tuple[subprocess.Popen[bytes], FiredTrigger]] = None
         self._next_judgement = _JUDGE_EVERY_SECONDS
         self._fired: list[FiredTrigger] = []
 
@@ -122,7 +125,7 @@ class Triggers:
             if holds and not self._held[number] and pid is not None:
                 self._fire(condition, action, look.t, pid, value)
             self._held[number] = holds
-        self._collect()
+        self._go_on()
 
     def _found(
         self, condition: Condition, t: float, readings: Mapping[int, ProcessSample]
@@ -156,52 +159,71 @@ class Triggers:
 
     def _fire(self, condition: Condition, action: str, t: float, pid: int, value: str) -> None:
         name = f"triggers/{len(self._fired) + 1:04d}"
-        folder = self._run.folder / name
         text = f"{condition.text}: {value}"
-        self._fired.append(
-            {"t": t, "when": condition.text, "value": value, "do": action, "pid": pid, "folder": name}
-        )
+        fired: FiredTrigger = {
+            "t": t, "when": condition.text, "value": value, "do": action, "pid": pid, "folder": name, "failed": False
+        }  # fmt: skip
+        self._fired.append(fired)
         try:
-            folder.mkdir(parents=True, mode=0o700)
-            script = [
-                sys.executable,
-                "-m",
-                "gdbmem.monitoring.bundle",
-                action,
-                str(pid),
-                str(self._run.folder),
-            ]
-            with (folder / "errors").open("wb") as said:
-                process = subprocess.Popen(
-                    [*script, str(folder)],
-                    stdin=subprocess.DEVNULL,
-                    stdout=said,
-                    stderr=said,
-                    start_new_session=True,
-                )
-            self._running.append((process, folder))
+            (self._run.folder / name).mkdir(parents=True, mode=0o700)
             self._run.update(triggers=self._fired)
             self._mark(Mark(t, text))
         except (OSError, InputError) as error:
             self._note(f"{text}, but {action} can't be done: {error}")
             return
+        self._waiting.append(fired)
         self._note(f"{text} ({action} of process {pid} goes to {name})")
 
-    def _collect(self) -> None:
-        for process, folder in self._running[:]:
-            if process.poll() is not None:
-                self._running.remove((process, folder))
-                with contextlib.suppress(OSError):
-                    if not (folder / "errors").stat().st_size:
-                        (folder / "errors").unlink()
+    def _start(self, fired: FiredTrigger) -> None:
+        folder = self._run.folder / fired["folder"]
+        script = [sys.executable, "-m", "gdbmem.monitoring.bundle"]
+        words = [fired["do"], str(fired["pid"]), str(self._run.folder), str(folder)]
+        try:
+            with (folder / "errors").open("wb") as said:
+                process = subprocess.Popen(
+                    [*script, *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=said,
+                    stderr=said,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            self._note(f"{fired['do']} of process {fired['pid']} can't be done: {error}")
+            self._has_failed(fired)
+            return
+        self._running = (process, fired)
+
+    def _go_on(self) -> None:
+        """Start the next action, if none is in progress."""
+        if self._running is not None and self._running[0].poll() is not None:
+            process, fired = self._running
+            self._running = None
+            errors = self._run.folder / fired["folder"] / "errors"
+            with contextlib.suppress(OSError):
+                if not errors.stat().st_size:
+                    errors.unlink()
+            if process.returncode:
+                self._has_failed(fired)
+        while self._running is None and self._waiting:
+            self._start(self._waiting.pop(0))
+
+    def _has_failed(self, fired: FiredTrigger) -> None:
+        fired["failed"] = True
+        with contextlib.suppress(OSError, InputError):
+            self._run.update(triggers=self._fired)
 
     def close(self) -> None:
-        """Wait for actions in progress; those that take too long end by themselves later."""
+        """Wait for actions in progress; one that takes too long ends by itself later."""
         deadline = time.monotonic() + _LAST_WAIT_SECONDS
-        for process, _ in self._running:
+        while self._running is not None and time.monotonic() < deadline:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(max(deadline - time.monotonic(), 0.0))
-        self._collect()
+                self._running[0].wait(max(deadline - time.monotonic(), 0.0))
+            self._go_on()
+        for fired in self._waiting:
+            with contextlib.suppress(OSError):
+                errors = self._run.folder / fired["folder"] / "errors"
+                errors.write_text("the recording ended before it was this action's turn\n")
+            self._has_failed(fired)
 
 
 def triggers_of(folder: Path) -> list[FiredTrigger]:
@@ -218,4 +240,7 @@ def triggers_of(folder: Path) -> list[FiredTrigger]:
 def trigger_text(trigger: FiredTrigger) -> str:
     """Return a sentence on the action of *trigger*."""
     when = f"after {format_duration(trigger['t'])}, when {trigger['when']} ({trigger['value']})"
-    return printable(f"{when}: {trigger['do']} of process {trigger['pid']}, in {trigger['folder']}")
+    action = f"{trigger['do']} of process {trigger['pid']}"
+    failed = trigger.get("failed")
+    where = f"{action} failed or is incomplete: see" if failed else f"{action}, in"
+    return printable(f"{when}: {where} {trigger['folder']}")

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from gdbmem.errors import InputError
-from gdbmem.monitoring.triggers import parse_condition
+from gdbmem.monitoring.bundle import main
+from gdbmem.monitoring.triggers import FiredTrigger, parse_condition, trigger_text
 from tests.live.test_monitor import monitor
 
 pytestmark = pytest.mark.usefixtures("no_process_left")
@@ -41,6 +42,35 @@ def test_a_bundle_is_made_each_time_that_the_condition_comes_true_and_kept_in_th
     document = json.loads(monitor("--json", "run", folder=scratch).stdout)
     assert [trigger["folder"] for trigger in document["triggers"]] == ["triggers/0001", "triggers/0002"]
     assert len(document["marks"]) == 2
+
+
+AT_ONCE = """
+import mmap, os, time
+kept = mmap.mmap(-1, 100 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000)
+found = [f"run/triggers/{name}/explain.txt" for name in ("0002", "0003")]
+end = time.monotonic() + 30
+while time.monotonic() < end and not all(os.path.exists(f) and os.path.getsize(f) for f in found): time.sleep(0.05)
+"""
+
+
+@pytest.mark.needs("gdb")
+def test_actions_of_one_moment_wait_for_each_other(scratch: Path) -> None:
+    # Each stops the process: one beside another is refused.
+    words = ["-q", "--interval", "100ms", "--run", "run", "--when", "rss > 80MiB", "--do", "bundle"]
+    words += ["--when", "rss > 81MiB", "--do", "explain", "--when", "rss > 82MiB", "--do", "explain"]
+    done = monitor(*words, "--", sys.executable, "-c", AT_ONCE, folder=scratch)
+    for folder in ("0001", "0002", "0003"):
+        assert "100.0 MiB" in (scratch / "run" / "triggers" / folder / "explain.txt").read_text(), done.stdout
+    assert "failed" not in done.stdout
+
+
+def test_an_action_that_fails_is_not_told_as_done(tmp_path: Path) -> None:
+    assert main(["explain", str(2**22 + 1), str(tmp_path), str(tmp_path)]) == 1
+    assert (tmp_path / "explain.txt.errors").stat().st_size
+    fired: FiredTrigger = {"t": 3.0, "when": "rss > 1GiB", "value": "rss is 2.0 GiB", "do": "explain", "pid": 9,
+                           "folder": "triggers/0001", "failed": True}  # fmt: skip
+    assert "failed" in trigger_text(fired)
+    assert "failed" not in trigger_text({**fired, "failed": False})
 
 
 def test_what_cant_be_done_ends_no_recording(scratch: Path) -> None:
