@@ -252,7 +252,7 @@ def _writer(run: Run, name: str, limit: Limit, options: RecordingOptions, *, is_
     facts = SeriesFacts(
         target=name, interval_seconds=options.interval_seconds, began=time.time(), boot_id=boot_id(),
         boot_seconds=time.clock_gettime(time.CLOCK_BOOTTIME), limit_bytes=limit.size_bytes, limit_of=limit.whose,
-        exact_threads=is_exact,
+        reads_pss=options.pss_percent > 0, exact_threads=is_exact,
     )  # fmt: skip
     return SeriesWriter(run.folder, facts)
 

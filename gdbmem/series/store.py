@@ -418,12 +418,15 @@ def _check_version(connection: sqlite3.Connection, folder: Path) -> None:
 
 def read_facts(connection: sqlite3.Connection) -> SeriesFacts:
     """Return the facts of the recording behind *connection*; raises sqlite3.DatabaseError."""
-    values = dict(connection.execute("SELECT name, value FROM fact"))
+    values = {
+        "reads_pss": True,
+        **dict(connection.execute("SELECT name, value FROM fact")),
+    }  # older ones lack it
     names = [entry.name for entry in fields(SeriesFacts)]
     if not set(names) <= values.keys():
         raise sqlite3.DatabaseError("its facts are missing")
     chosen = {name: values[name] for name in names}
-    chosen["exact_threads"] = bool(chosen["exact_threads"])
+    chosen.update((name, bool(chosen[name])) for name in ("reads_pss", "exact_threads"))
     typed, wrong = typed_facts(chosen, get_type_hints(SeriesFacts))
     if wrong:
         raise sqlite3.DatabaseError(f"{wrong[0]} is of another type")

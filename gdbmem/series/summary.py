@@ -281,11 +281,14 @@ def _as_root(recording: Recording) -> str:
 def _notices(recording: Recording, gaps: Sequence[tuple[float, float]]) -> list[Notice]:
     found = []
     if len(recording.lines) > 1 and recording.total_metric == "rss_bytes":
+        wanted = recording.facts.reads_pss
+        why = "could not be read" if wanted else "was not read"
+        cure = _as_root(recording) if wanted else "leave out --pss-budget 0"
         found.append(
             Notice(
                 "no-pss",
-                "the PSS of these processes could not be read, so their memory has no correct total "
-                f"(shared pages would count several times): the largest process is judged; {_as_root(recording)}",
+                f"the PSS of these processes {why}, so their memory has no correct total "
+                f"(shared pages would count several times): the largest process is judged; {cure}",
             )
         )
     if gaps and recording.lines:

@@ -13,6 +13,7 @@ import pytest
 
 from gdbmem.errors import InputError
 from gdbmem.model.series.series import READING_FIELDS, TREE, Mark, ProcessSample, SeriesFacts, SeriesLine
+from gdbmem.records import replace
 from gdbmem.runs.run import DATABASE
 from gdbmem.series import store
 from gdbmem.series.store import (
@@ -274,6 +275,18 @@ def test_a_tree_without_readable_pss_is_judged_by_its_biggest_process(tmp_path: 
     said = next(notice.message for notice in summary.notices if notice.slug == "no-pss")
     tops = [str(one.pid) for one in (line(1), line(2)) if not one.parent]
     assert said.endswith(f"sudo gdbmem monitor {' '.join(tops)}"), said
+
+
+def test_nobody_is_sent_to_root_for_what_was_not_asked_for(tmp_path: Path) -> None:
+    writer = SeriesWriter(tmp_path, replace(facts(), reads_pss=False))
+    for number in range(60):
+        one = ProcessSample(rss_bytes=MIB, threads=1)
+        writer.append(
+            float(number), [(1, one), (2, one), (TREE, ProcessSample(threads=2))], [line(1), line(2)]
+        )
+    writer.close()
+    said = next(one.message for one in summarize(Recording(tmp_path)).notices if one.slug == "no-pss")
+    assert "could not be read" not in said and said.endswith("leave out --pss-budget 0"), said
 
 
 def test_a_folder_without_a_series_is_said_so(tmp_path: Path) -> None:

@@ -104,4 +104,5 @@ class SeriesFacts:
     boot_seconds: float  # the clock that also counts sleep, at t = 0
     limit_bytes: Optional[int] = None  # of the tightest cgroup, or the machine
     limit_of: str = ""
+    reads_pss: bool = True  # False: it was not asked for
     exact_threads: bool = False  # the kernel reported each thread's start; else the count is a lower bound
