@@ -476,6 +476,26 @@ def test_a_floor_that_rises_in_two_steps_is_not_called_flat_by_leaving_out_its_s
     assert (verdict.kind, verdict.floor) == ("sawtooth", "unclear"), verdict.evidence
 
 
+def test_growth_per_mark_is_no_surer_than_the_floor_that_it_is_of() -> None:
+    # The floor of half of the teeth lies between two samples.
+    unsure = 0
+    for seed in range(100, 190):
+        chance, times, values, marks = random.Random(seed), [], [], []
+        for tooth in range(7):
+            marks.append(Mark(6.8 * tooth, f"epoch {tooth}"))
+            is_seen = chance.random() < 0.5
+            for at in range(68):
+                copied = (45 if at or not is_seen else 0) + min(at / 4, 5) + at * 25 / 68
+                times.append(6.8 * tooth + at / 10)
+                values.append((170 + 2 * tooth + copied + chance.gauss(0, 0.2)) * MIB)
+        verdict = judge(times, values, marks=marks)
+        if verdict.slope is not None and verdict.slope.low <= 0 <= verdict.slope.high:
+            unsure += 1
+            assert verdict.per_mark is not None
+            assert verdict.per_mark.low <= 0 <= verdict.per_mark.high, (seed, verdict)
+    assert unsure > 5
+
+
 def test_growth_is_also_given_per_mark_when_there_are_marks() -> None:
     found = named("leak")
     marks = [Mark(100.0 * number, f"epoch {number}") for number in range(11)]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from statistics import median
 from typing import Optional
 
 from gdbmem.analysis.series.course import FEWEST_SAMPLES, judge_course
@@ -62,7 +63,7 @@ def judge(
             f"{format_duration(awake.seconds)} in which nothing was recorded and nothing moved are left out"
         )
         verdict = replace(verdict, evidence=f"{verdict.evidence}; {left_out}", step_at=at, regimes=regimes)
-    per_mark = _per_mark(times, values, marks)
+    per_mark = _per_mark(times, values, marks, verdict)
     return replace(verdict, per_mark=per_mark) if per_mark else verdict
 
 
@@ -118,12 +119,22 @@ def _judge_teeth(
     )
 
 
-def _per_mark(times: Sequence[float], values: Sequence[float], marks: Sequence[Mark]) -> Optional[Slope]:
-    """Return the growth of the floor from mark to mark; None with fewer than five stretches."""
-    floors = [values[i] for i in lowest_between(times, values, marks)]
+def _per_mark(
+    times: Sequence[float], values: Sequence[float], marks: Sequence[Mark], verdict: Verdict
+) -> Optional[Slope]:
+    """Return the growth of the floor from mark to mark; None with fewer than five stretches.
+
+    It is no surer than the slope of the floor in *verdict*, which knows what may lie between two samples.
+    """
+    places = lowest_between(times, values, marks)
+    floors = [values[i] for i in places]
     if len(floors) < 5:
         return None
     numbers = [float(number) for number in range(len(floors))]
     fit, robust = fit_line(numbers, floors), theil_sen(numbers, floors)
     half = t_critical(fit.dof, Z_95) * fit.error
-    return Slope(robust, min(fit.slope - half, robust), max(fit.slope + half, robust))
+    low, high = min(fit.slope - half, robust), max(fit.slope + half, robust)
+    if verdict.kind == "sawtooth" and verdict.slope is not None:
+        seconds = median(times[b] - times[a] for a, b in zip(places, places[1:]))
+        low, high = min(low, verdict.slope.low * seconds), max(high, verdict.slope.high * seconds)
+    return Slope(robust, low, high)
