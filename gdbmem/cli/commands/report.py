@@ -23,7 +23,7 @@ from gdbmem.api.profiles import (
 )
 from gdbmem.arguments import ArgumentParser
 from gdbmem.cli.page.choosing import page_of
-from gdbmem.cli.profiles.reading import add_reading_options, read_options_from, source_roots
+from gdbmem.cli.profiles.reading import add_reading_options, collector_paused, read_options_from, source_roots
 from gdbmem.errors import UsageError
 from gdbmem.report.output import open_output
 from gdbmem.report.page.page import Page, render
@@ -93,7 +93,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     target = arguments.output
     if target is None and not (arguments.svg or arguments.png):
         target = f"{_stem(arguments.operands[-1])}.html"
-    with contextlib.ExitStack() as stack:
+    with collector_paused(), contextlib.ExitStack() as stack:
         files = [
             stack.enter_context(open_output(name, force=arguments.force)) if name is not None else None
             for name in (target, arguments.svg, arguments.png)
