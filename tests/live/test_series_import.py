@@ -117,6 +117,18 @@ def test_the_time_to_watch_is_not_denied_by_what_is_detectable_beside_it(tmp_pat
     assert re.search(r"^to call \S+ MiB/h growing: watch for about ", text, re.MULTILINE), text
 
 
+def test_a_comparison_of_single_runs_does_not_promise_what_only_several_give(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        chance, drift, rows = random.Random(name), 0.0, []
+        for t, size in LEVEL:
+            drift = 0.9 * drift + chance.gauss(0, MIB / 4)
+            rows.append((t, size + drift))
+        (tmp_path / name).write_text(psrecord(rows))
+    words = [GDBMEM, "compare", "one", "other"]
+    text = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    assert "one run on a side" in text and "by chance one in twenty comparisons" not in text
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -8,12 +8,12 @@ from typing import Optional
 from gdbmem.model.series.comparison import Comparison, Difference
 from gdbmem.report.page.page import Cell, Number, Page, Section, course_section, printable_rows
 from gdbmem.report.series.comparison import (
-    TOGETHER,
     amount_text,
     change_text,
     conclusion,
     interval_text,
     metric_name,
+    reliability,
 )
 from gdbmem.report.series.series_plot import Picture
 from gdbmem.text import printable
@@ -25,7 +25,7 @@ def comparison_page(comparison: Comparison, words: RunWords, picture: Optional[P
     """Return the page of *comparison*; *words* are the verdicts, *picture* has the runs overlaid."""
     names = [*comparison.first, *comparison.second]
     page = Page(title=printable(f"{_names(comparison.first)} and {_names(comparison.second)}"))
-    rules = [TOGETHER] if any(row.low is not None for row in comparison.differences) else []
+    rules = [sentence] if (sentence := reliability(comparison)) else []
     page.sections.append(
         Section(
             "The difference",

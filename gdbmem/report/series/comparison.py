@@ -18,7 +18,11 @@ from gdbmem.report.series.series_text import headline
 from gdbmem.text import printable
 from gdbmem.units import format_delta, format_rate, format_rates, format_size
 
-TOGETHER = "the intervals are for all rows together: by chance one in twenty comparisons differs"
+_TOGETHER = "the intervals are for all rows together: by chance one in twenty comparisons differs"
+_WITHIN = (
+    "one run on a side: the interval of the slope is from within the run, where a slow drift looks like a slope more"
+    " often than once in twenty; several runs on each side tell them apart"
+)
 
 Judged = Sequence[tuple[str, Verdict]]  # run's name, its verdict
 
@@ -38,12 +42,8 @@ def print_comparison(comparison: Comparison, judged: Judged, console: Console) -
     console.print()
     console.print(table)
     console.print()
-    if any(row.low is not None for row in comparison.differences):
-        print_sentence(
-            console,
-            TOGETHER,
-            "dim",
-        )
+    if reliability(comparison):
+        print_sentence(console, reliability(comparison), "dim")
     print_sentence(console, conclusion(comparison), "bold")
 
 
@@ -62,6 +62,14 @@ def _cells(row: Difference) -> list[str]:
 def metric_name(row: Difference) -> str:
     """Return the name of the metric of *row*."""
     return row.metric + ("/s" if row.unit == "1/s" else "")
+
+
+def reliability(comparison: Comparison) -> str:
+    """Return the sentence on the intervals of *comparison*; "" if it has none."""
+    tested = {row.metric for row in comparison.differences if row.low is not None}
+    if min(len(comparison.first), len(comparison.second)) < 2 and tested == {"slope"}:
+        return _WITHIN
+    return _TOGETHER if tested else ""
 
 
 def conclusion(comparison: Comparison) -> str:
