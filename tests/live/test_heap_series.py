@@ -128,3 +128,33 @@ def test_without_a_profiler_the_line_that_leaks_stands_under_the_lines_of_python
             leaking.append(path["bytes"] or 0)
     # malloc asks for 132 KiB at a time: a line has a share of the requests, about as large as that of its bytes.
     assert sum(leaking) > 40 * 2000 * 64 / 4
+
+
+def test_the_line_that_leaks_is_stopped_at_under_the_line_of_python_that_called_it(
+    dumps: list[str], tmp_path: Path
+) -> None:
+    answer = run("diff", *dumps, "--by", "line").splitlines()[0]
+    place = re.search(r"steadily at (core\.cpp:\d+)", answer)
+    assert place is not None
+    (tmp_path / "line.yaml").write_text(
+        f"program: {Path(sys.executable).resolve()}\nargs: [{EXAMPLE / 'drive.py'}, '3', '5']\nengine: none\n"
+        f"points: [{{at: '{place[1]}', name: kept, hits: {{only: [1, 11]}}, do: [ledger]}}]\n"
+    )
+    run("launch", "--recipe", str(tmp_path / "line.yaml"), "--run", str(tmp_path / "run"))
+    driver = (EXAMPLE / "drive.py").read_text().splitlines()
+    (calls,) = [n for n, text in enumerate(driver, start=1) if "core.core_translate(line" in text]
+    ledgers = json.loads(run("show", str(tmp_path / "run"), "--json"))["ledgers"]
+    assert [one["hit"] for one in ledgers] == [1, 11]
+    for one in ledgers:
+        assert re.fullmatch(
+            rf".*remember at {re.escape(place[1])}, from main at drive\.py:{calls}", one["place"]
+        )
+
+
+def test_a_limit_that_the_core_passes_names_the_line_of_python_beside_its_own(
+    dumps: list[str], tmp_path: Path
+) -> None:
+    words = f"run {EXAMPLE / 'drive.py'} 1 500000"
+    commands = ["set breakpoint pending on", "tbreak core_translate", words, "memwatch limit +8MiB", "kill"]
+    said = run_gdb(Path(sys.executable).resolve(), commands, folder=tmp_path)
+    assert re.search(r" at core\.cpp:\d+( \(in [^;]*\))?, from main at drive\.py:\d+;", said.output), said

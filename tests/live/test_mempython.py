@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -96,3 +97,19 @@ def test_a_program_without_python_and_a_wrong_word_are_one_sentence_each() -> No
     assert "Traceback" not in text + wrong
     assert "--all belongs to 'mempython stack'" in wrong
     assert "[not-running]" in wrong
+
+
+@pytest.mark.needs("unshare")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a PID namespace here")
+def test_a_place_names_the_line_of_python_also_where_threads_have_other_numbers(tmp_path: Path) -> None:
+    code = "import os\ndef wait():\n    os.write(1, b'ready\\n')\n    os.read(0, 1)\nwait()\n"
+    script = tmp_path / "waits.py"
+    script.write_text(code)
+    alone = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, script]
+    with running(alone) as target:
+        pid = Path(f"/proc/{target.pid}/task/{target.pid}/children").read_text().strip()
+        text = gdb("-p", pid, commands=[f"cd {tmp_path}", "memexplain --save here"])
+    (run,) = tmp_path.glob("gdbmem.*")
+    kept = gdbmem("show", run, "--json")
+    assert kept.returncode == 0, text
+    assert json.loads(kept.stdout)["ledgers"][0]["place"].endswith(", from wait at waits.py:4"), kept.stdout

@@ -61,9 +61,11 @@ def played(folder: Path, *expect: str, recipe: str = RECIPE) -> Played:
 
 
 def line_that_keeps() -> int:
-    return next(
-        number for number, line in enumerate(DRIVER.splitlines(), start=1) if "the line that keeps" in line
-    )
+    return line_with("the line that keeps")
+
+
+def line_with(text: str) -> int:
+    return next(number for number, line in enumerate(DRIVER.splitlines(), start=1) if text in line)
 
 
 def test_points_of_a_recipe_are_what_tracemalloc_itself_says_and_the_line_that_keeps_is_named(
@@ -87,6 +89,8 @@ def test_points_of_a_recipe_are_what_tracemalloc_itself_says_and_the_line_that_k
     read = [one["heap_bytes"] for one in shown["snapshots"]]
     # The bytes object that it says it with, and what the call leaves on the way.
     assert [abs(mine - its) < 1024 for mine, its in zip(read, said)] == [True] * 4, (read, said)
+    from_python = f", from <module> at driver.py:{line_with('os.getppid()')}"
+    assert all(one["place"].endswith(from_python) for one in shown["snapshots"]), shown["snapshots"]
     (diff,) = run.result["diffs"]
     first = diff["paths"][0]["frames"][0]
     assert (Path(first["file"]).name, first["line"]) == ("driver.py", line_that_keeps())

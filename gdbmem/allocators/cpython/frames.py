@@ -119,14 +119,15 @@ class FrameReader:
             found.append(one)
         return found
 
-    def thread(self, memory: Memory, tid: int) -> Optional[PythonThread]:
+    def thread(self, memory: Memory, tid: int, pointer: int = 0) -> Optional[PythonThread]:
         """Return the frames of the thread with the kernel's number *tid*; None if Python has no such thread.
 
-        Raises MemoryUnreadable.
+        *pointer* is its thread pointer, 0 if unknown. Raises MemoryUnreadable.
         """
+        pthreads = {pointer: tid} if pointer else {}
         for state in self._interpreters.threads(memory):
-            if self._tid(memory, state.address, {}) == tid:
-                return self._thread(memory, state, {})
+            if self._tid(memory, state.address, pthreads) == tid:
+                return self._thread(memory, state, pthreads)
         return None
 
     def located(self, memory: Memory) -> Iterator[LocatedFrame]:

@@ -16,7 +16,8 @@ from gdbmem.debugger.containers.containers import survey_here
 from gdbmem.debugger.launched.connecting import connect_program, follow
 from gdbmem.debugger.ledger.here import read_ledger_here
 from gdbmem.debugger.ledger.saved import keep_ledger, keep_survey
-from gdbmem.debugger.location import current_place, current_thread, program_runs, real_pid, users_place
+from gdbmem.debugger.location import current_thread, program_runs, real_pid, users_place
+from gdbmem.debugger.python.call_paths import place_and_python
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.breakpoints import ActionBreakpoint, act_now
 from gdbmem.debugger.snapshots.snapshots import blind_spot, little_room, take_in_passing, take_snapshot
@@ -200,7 +201,7 @@ class _PlayedPoint:
         actions = self._point.actions
         if self._stops or sum(action.kind == "snap" for action in actions) > 1:
             return False
-        place, thread = current_place(), current_thread()
+        place, thread = place_and_python(), current_thread()
         results = [
             ActionResult(action.kind, action.argument)
             if action.kind == "snap"
@@ -234,7 +235,7 @@ class _PlayedPoint:
 
     def _record(self, hit: int) -> None:
         results = [self._carry_out(action, hit) for action in self._point.actions]
-        self._tell(hit, current_place(), current_thread(), results)
+        self._tell(hit, place_and_python(), current_thread(), results)
 
     def _tell(
         self, hit: int, place: Optional[str], thread: Optional[int], results: list[ActionResult]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.debugger.location import current_place, current_thread
+from gdbmem.debugger.location import current_thread
+from gdbmem.debugger.python.call_paths import place_and_python
 from gdbmem.debugger.session import session
 from gdbmem.debugger.stops import hits_here
 from gdbmem.inspection.saved_ledgers import load_ledger, load_survey, save_ledger, save_survey
@@ -28,7 +29,7 @@ def keep_survey(name: str, survey: Survey, *, hit: Optional[int] = None) -> Kept
 
 def _where(hit: Optional[int]) -> dict[str, object]:
     return {
-        "place": current_place(),
+        "place": place_and_python(),
         "thread": current_thread(),
         "hit": hit if hit is not None else hits_here(),
         "seconds": round(session.seconds, 3),

@@ -9,13 +9,14 @@ from gdbmem.analysis.profiles.sites import stack_sites
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.execution import executions
 from gdbmem.debugger.ledger.live_symbols import LiveSymbols
-from gdbmem.debugger.location import current_place, current_thread
+from gdbmem.debugger.location import current_thread
 from gdbmem.debugger.native.attached import prepare, request
 from gdbmem.debugger.native.calls_in_passing import detour, under_way
 from gdbmem.debugger.native.inferior import outside_allocator, program, refuse_inside
 from gdbmem.debugger.native.native_program import NativeProgram
 from gdbmem.debugger.native.program_faults import program_faults
 from gdbmem.debugger.python.asking import keep_traces_here
+from gdbmem.debugger.python.call_paths import place_and_python
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.summary import summary_line
 from gdbmem.debugger.stops import hits_here
@@ -42,7 +43,7 @@ class PendingSnapshot:
         self._name = name
         self._hit = hit if hit is not None else hits_here()
         # The call is itself a stop, to which later queries would refer.
-        self._place, self._thread = current_place(), current_thread()
+        self._place, self._thread = place_and_python(), current_thread()
         self._file = ""
 
     def call(self) -> Call:

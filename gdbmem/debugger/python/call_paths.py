@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Optional
@@ -12,11 +11,15 @@ import gdb
 from gdbmem.allocators.cpython.frames import FrameReader
 from gdbmem.analysis.profiles.own_code import own_frame
 from gdbmem.analysis.python_frames import as_frame, interleave, is_interpreters
-from gdbmem.debugger.location import program_file
+from gdbmem.debugger.location import current_place, program_file, real_pid
+from gdbmem.debugger.selection import thread_pointer
+from gdbmem.debugger.session import session
+from gdbmem.debugger.target import NATIVE, VALGRIND, target_kind
 from gdbmem.errors import GdbmemError
 from gdbmem.inspection.process_maps import read_smaps
 from gdbmem.inspection.python.python_stacks import frame_reader
 from gdbmem.linux.memory.process_memory import CarefulMemory, ProcMemory, absent_pages
+from gdbmem.linux.process.auxv import random_bytes
 from gdbmem.model.memory import MemoryUnreadable
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.model.python import PythonCall
@@ -46,7 +49,7 @@ class PythonPaths:
             self._memory = None
 
     def calls(self, addresses: tuple[int, ...], tid: int) -> Sequence[PythonCall]:
-        """Return the Python frames of the stopped thread *tid*, whose path has *addresses*, the innermost first.
+        """Return the Python frames of *tid*, the selected thread, whose path has *addresses*, the innermost first.
 
         There are none if the path has no Python frames, or if they can't be read.
         """
@@ -54,9 +57,16 @@ class PythonPaths:
             self._through_python[addresses] = any(
                 is_interpreters(Frame(object=object_at(address))) for address in addresses
             )
-        reader = self._found() if self._through_python[addresses] else None
+        return self.calls_of_thread(tid) if self._through_python[addresses] else ()
+
+    def calls_of_thread(self, tid: int) -> Sequence[PythonCall]:
+        """Return the Python frames of *tid*, the selected thread, the innermost first; none if they can't be read."""
+        reader = self._found()
+        if reader is None or self._memory is None:
+            return ()
         try:
-            thread = None if reader is None or self._memory is None else reader.thread(self._memory, tid)
+            # In a container Python has another number of the thread.
+            thread = reader.thread(self._memory, tid, thread_pointer())
         except MemoryUnreadable:
             return ()
         return () if thread is None else thread.frames[:_DEEPEST]
@@ -100,19 +110,67 @@ def with_python(
     return interleave(named, calls, stack_pointers)
 
 
-def python_place(frames: Sequence[gdb.Frame], native: Sequence[Frame]) -> Optional[str]:
-    """Return the location of the selected thread in the user's own Python: ``function at file:line``.
+def in_python(frames: Sequence[gdb.Frame], native: Sequence[Frame]) -> bool:
+    """Tell whether the user's own innermost code in the path of the selected thread is Python.
 
-    None if its path, *frames* described by *native*, has none, or it can't be read.
+    *native* are the descriptions of *frames*.
     """
-    pid, tid, _ = gdb.selected_thread().ptid
-    try:
-        with contextlib.closing(PythonPaths(pid)) as paths:
-            calls = paths.calls(tuple(frame.pc() for frame in frames), tid)
-    except GdbmemError:
-        return None
+    calls = _calls_here()
     mixed = with_python(frames, native, calls)
-    own = mixed[max(own_frame(mixed), 0)]
-    if own not in [as_frame(call) for call in calls] or own.file is None:
-        return None
-    return f"{own.function} at {PurePath(own.file).name}:{own.line}"
+    return mixed[max(own_frame(mixed), 0)] in [as_frame(call) for call in calls]
+
+
+def python_place() -> Optional[str]:
+    """Return the location of the selected thread in the user's own Python; None if unknown."""
+    path = [as_frame(call) for call in _calls_here()]
+    own = path[max(own_frame(path), 0)] if path else Frame(None)
+    return None if own.file is None else f"{own.function} at {PurePath(own.file).name}:{own.line}"
+
+
+def beside(place: Optional[str], python: Optional[str]) -> Optional[str]:
+    """Return a native *place* and that in *python*, which it was called from, in words."""
+    return f"{place}, from {python}" if place and python else place
+
+
+def place_and_python() -> Optional[str]:
+    """Return the location of the selected thread, and the line of Python that it was called from, if any.
+
+    None when nothing runs.
+    """
+    return beside(current_place(), python_place())
+
+
+def _calls_here() -> Sequence[PythonCall]:
+    """Return the Python frames of the selected thread, the innermost first."""
+    if not any(is_interpreters(Frame(object=one.filename)) for one in gdb.objfiles()):
+        return ()
+    thread, pid = gdb.selected_thread(), _pid_here()
+    if thread is None or pid is None:
+        return ()
+    return _recent.paths_of(pid).calls_of_thread(thread.ptid[1])
+
+
+def _pid_here() -> Optional[int]:
+    """Return the pid of the program if it runs on this machine, by itself or under the valgrind that was launched."""
+    kind = target_kind()
+    return real_pid() if kind == NATIVE or (kind == VALGRIND and session.wire is not None) else None
+
+
+class _Recent:
+    """The reader of the process that was looked at last: to find its frames takes up to 60 ms, to read them 0.2 ms."""
+
+    def __init__(self) -> None:
+        self._program: tuple[int, bytes] = 0, b""
+        self._paths: Optional[PythonPaths] = None
+
+    def paths_of(self, pid: int) -> PythonPaths:
+        """Return the reader of process *pid* and the program that it executes now."""
+        program = pid, random_bytes(pid)
+        if self._paths is None or program != self._program:
+            if self._paths is not None:
+                self._paths.close()
+            self._program, self._paths = program, PythonPaths(pid)
+        return self._paths
+
+
+_recent = _Recent()

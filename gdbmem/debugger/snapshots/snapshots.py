@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Optional
 from gdbmem.analysis.profiles.own_code import OWN, own_rank
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.launched.valgrind_monitor import monitor
-from gdbmem.debugger.location import current_place, current_thread, entry, real_pid
+from gdbmem.debugger.location import current_thread, entry, real_pid
 from gdbmem.debugger.native.snapshot import take
 from gdbmem.debugger.native.snapshot import take_in_passing as in_passing
+from gdbmem.debugger.python.call_paths import place_and_python
 from gdbmem.debugger.session import (
     not_under_massif,
     require_program,
@@ -57,7 +58,7 @@ def take_snapshot(name: Optional[str] = None, *, hit: Optional[int] = None) -> t
         name or str(int(Path(captured.file).stem)),
         file=captured.file,
         engine=engine,
-        place=current_place(),
+        place=place_and_python(),
         thread=current_thread(),
         hit=hit if hit is not None else hits_here(),
         seconds=round(session.seconds, 3),

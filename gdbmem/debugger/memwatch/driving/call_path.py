@@ -8,23 +8,26 @@ import gdb
 
 from gdbmem.analysis.profiles.own_code import own_frame
 from gdbmem.debugger.location import current_place, frame_place
-from gdbmem.debugger.python.call_paths import python_place
+from gdbmem.debugger.python.call_paths import beside, in_python, python_place
 from gdbmem.model.profiles.calltree import Frame
 
 _DEEPEST = 48
 
 
 def own_place() -> Optional[str]:
-    """Return the innermost place in the user's own code, by the rules of reports, and its function."""
+    """Return the innermost place in the user's own code, by the rules of reports, and its function.
+
+    Python's is named beside that of native code that it called.
+    """
     try:
         frames = newest_frames()
         native = [described(frame) for frame in frames]
-        number = max(own_frame(native), 0)
-        python = python_place(frames, native)
-        own = frames[number]
-        within = frames[0].name() if python or own.name() != frames[0].name() else None
-        place = python or frame_place(own)
-        return f"{place} (in {within})" if within else place
+        python, newest = python_place(), frames[0].name()
+        if python and in_python(frames, native):
+            return f"{python} (in {newest})" if newest else python
+        own = frames[max(own_frame(native), 0)]
+        within = f" (in {newest})" if newest and own.name() != newest else ""
+        return beside(frame_place(own) + within, python)
     except (gdb.error, IndexError):
         return current_place()
 
