@@ -147,7 +147,7 @@ class LineRecorder:
         self._folder = folder
         self._running: Dict[Any, _CallsOfThread] = {}
         self._tool: Optional[int] = None
-        self._own = os.getpid()
+        self.first_process: Optional[int] = os.getpid()
 
     def add(self, code: CodeType) -> None:
         """Record the lines of *code*."""
@@ -223,8 +223,8 @@ class LineRecorder:
         now = self.meter.read()
         self.functions[code].add(running.lines.pop(), now - running.last, now)
         running.last = now
-        if not running.lines and os.getpid() != self._own:
-            self.write()  # a forked process may end without notice
+        if not running.lines and self._is_child():
+            self.write()  # a child process may end without notice
 
     def _of_thread(self, code: CodeType) -> _CallsOfThread:
         key = (threading.get_ident(), code)
@@ -298,6 +298,9 @@ class LineRecorder:
         if code in self.functions:
             self.left(code)
 
+    def _is_child(self) -> bool:
+        return os.getpid() != self.first_process
+
     # The result.
 
     def document(self) -> Dict[str, Any]:
@@ -313,7 +316,9 @@ class LineRecorder:
 
     def write(self) -> None:
         """Write the recording into the folder: a file for each process."""
-        if self._folder is None:
+        if self._folder is None or (
+            self._is_child() and not any(one.calls for one in self.functions.values())
+        ):
             return
         path = os.path.join(self._folder, f"{os.getpid()}.json")  # noqa: PTH118  (starts sooner)
         try:
@@ -400,26 +405,16 @@ def _mib(size: Optional[int]) -> str:
 
 def main(configuration: str, script: str) -> None:
     """Run *script* as Python itself would, and record; the rest of sys.argv is the script's."""
-    global _recorder
-    import json
-
-    settings = json.loads(configuration)
     sys.argv = [script, *sys.argv[3:]]
     if not getattr(sys.flags, "safe_path", False):
         sys.path[0] = os.path.dirname(os.path.abspath(script))  # noqa: PTH100, PTH120
     with open(script, "rb") as file:  # noqa: PTH123
         source = file.read()
     code = compile(source, script, "exec", dont_inherit=True)
-    own, module = sys.modules.pop(__name__), type(sys)("__main__")
+    module = type(sys)("__main__")
     vars(module).update(__file__=script, __builtins__=builtins)
     sys.modules["__main__"] = module
-    recorder = _recorder = LineRecorder(settings["backend"], settings["names"], settings["folder"])
-    os.register_at_fork(after_in_child=recorder.begin_anew)
-    vars(builtins)["profile"] = profile
-    sys.modules["gdbmem.line_recorder"] = own
-    if not any(one.find_spec("gdbmem", None) for one in sys.meta_path if hasattr(one, "find_spec")):
-        sys.modules["gdbmem"] = _named_gdbmem()
-    atexit.register(recorder.write)
+    recorder = _prepared(configuration)
     recorder.start()
     try:
         exec(code, vars(module))
@@ -427,8 +422,77 @@ def main(configuration: str, script: str) -> None:
         recorder.stop()
 
 
-def _named_gdbmem() -> Any:
-    """Return a module for ``import gdbmem`` with the decorator, used if gdbmem is not installed."""
-    module = type(sys)("gdbmem")
-    vars(module)["profile"] = profile
-    return module
+def begin_in_child(configuration: str) -> None:
+    """Record in a process that multiprocessing has started: it imports the script, and runs functions of it."""
+    recorder = _prepared(configuration)
+    recorder.first_process = None
+    recorder.start()
+
+
+def _prepared(configuration: str) -> LineRecorder:
+    """Return this process's recorder, with the decorator in place of which scripts have the name only."""
+    global _recorder
+    import json
+
+    settings = json.loads(configuration)
+    recorder = _recorder = LineRecorder(settings["backend"], settings["names"], settings["folder"])
+    os.register_at_fork(after_in_child=recorder.begin_anew)
+    vars(builtins)["profile"] = profile
+    sys.modules["gdbmem.line_recorder"] = sys.modules.pop(__name__)
+    sys.meta_path[:] = [_Spawning(configuration), *sys.meta_path, _Named()]
+    atexit.register(recorder.write)
+    return recorder
+
+
+class _Spawning:
+    """Has the Pythons that multiprocessing starts by spawn and forkserver record too, as soon as it is imported."""
+
+    def __init__(self, configuration: str) -> None:
+        # Its own parsing of the command's arguments stays as it is: the code goes before multiprocessing's.
+        self._code = (
+            f"import sys; sys.path.insert(0, {os.path.dirname(__file__)!r}); "  # noqa: PTH120
+            f"from line_recorder import begin_in_child; del sys.path[0]; begin_in_child({configuration!r}); "
+        )
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        if name != "multiprocessing.util":
+            return None
+        sys.meta_path.remove(self)  # it finds nothing else
+        import importlib.util
+
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            run = spec.loader.exec_module
+
+            def run_and_change(module: Any) -> None:
+                run(module)
+                start = module.spawnv_passfds
+                module.spawnv_passfds = lambda path, args, passfds: start(path, self._changed(args), passfds)
+
+            spec.loader.exec_module = run_and_change  # type: ignore[method-assign]
+        return spec
+
+    def _changed(self, arguments: Any) -> Any:
+        starts = (
+            "from multiprocessing.spawn import spawn_main",
+            "from multiprocessing.forkserver import main",
+        )
+        return [
+            self._code + one if isinstance(one, str) and any(start in one for start in starts) else one
+            for one in arguments
+        ]
+
+
+class _Named:
+    """Finds a module for ``import gdbmem`` with the decorator, if nobody else does: gdbmem is not installed."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        return type(os.__spec__)(name, self) if name == "gdbmem" else None  # type: ignore[arg-type]
+
+    def create_module(self, spec: Any) -> Any:
+        module = type(sys)("gdbmem")
+        vars(module)["profile"] = profile
+        return module
+
+    def exec_module(self, module: Any) -> None:
+        """Do nothing: the module is complete."""

@@ -109,6 +109,45 @@ def test_each_change_is_in_its_line_and_the_lines_add_up(python: str, backend: s
     assert (counts["for i in range(n):"], counts["yield held"]) == (6, 5)
 
 
+SPAWNS = """
+import multiprocessing, sys
+import gdbmem
+@profile
+def grow(n):
+    kept.append(bytearray(n << 20))
+    return n
+@gdbmem.profile
+def other(n):
+    return n
+kept = []
+if __name__ == "__main__":
+    multiprocessing.set_start_method(%r)
+    with multiprocessing.Pool(2) as pool:
+        assert pool.map(grow, [8, 8, 8]) == [8, 8, 8]
+    one = multiprocessing.Process(target=other, args=(7,))
+    one.start()
+    one.join()
+    sys.exit(one.exitcode)
+"""
+
+
+@pytest.mark.parametrize(
+    ("python", "method"), diagonals(pythons()[::2], ["spawn", "forkserver"], (0,)), ids=short_name
+)
+def test_processes_that_multiprocessing_starts_have_their_tables_also_without_gdbmem(
+    python: str, method: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "program.py"
+    script.write_text(SPAWNS % method)
+    (parent, *children), errors = recorded(script, "--python", python)
+    assert "Traceback" not in errors
+    assert not parent["functions"]
+    grown = [functions(one).get("grow", {"calls": 0, "change_bytes": 0}) for one in children]
+    assert sum(one["calls"] for one in grown) == 3
+    assert sum(one["change_bytes"] for one in grown) / MIB == pytest.approx(24, abs=2)
+    assert sum(functions(one).get("other", {"calls": 0})["calls"] for one in children) == 1
+
+
 def test_the_table_reads_like_memory_profilers_and_the_output_stays_the_programs(tmp_path: Path) -> None:
     script = tmp_path / "program.py"
     script.write_text(
