@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from tests.live.explaining import Running, gdbmem, running
-from tests.live.python_programs import FORKED, every_second
+from tests.live.python_programs import FORKED, every_second, pythons, version
 from tests.live.user import GDBMEM
 
 pytestmark = pytest.mark.usefixtures("no_process_left")
@@ -139,6 +139,41 @@ def test_pypy_and_free_threaded_pythons_are_refused_by_name(name: str, sentence:
     with running([program, "-c", "echo ready; read line"]) as target:
         for action in ACTIONS:
             is_refused(gdbmem("python", action, target.pid), sentence)
+
+
+# The interpreter publishes in its own memory what a free-threaded one does, and has no arenas either.
+PUBLISHES = (
+    "import ctypes\nctypes.c_uint64.from_address(ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "
+)
+PUBLISHES += '"_PyRuntime")) + 16).value = 1\n'
+
+
+@pytest.mark.needs("gcore")
+def test_a_free_threaded_python_is_refused_whatever_its_name(tmp_path: Path) -> None:
+    python = next((one for one in pythons() if version(one) == (3, 13)), None)
+    if python is None:
+        pytest.skip("there is no CPython 3.13 here")
+    with running(
+        [python, "-X", "tracemalloc", "-c", PUBLISHES + HOLDS], {"PYTHONMALLOC": "malloc"}
+    ) as target:
+        for action in (*ACTIONS, "cow", "start"):
+            is_refused(gdbmem("python", action, target.pid), "is a free-threaded build")
+        is_refused(gdbmem("python", "objects", "--holders", "Held", target.pid), "is a free-threaded build")
+        subprocess.run(["gcore", "-o", tmp_path / "core", str(target.pid)], capture_output=True, check=True)
+        for action in ("objects", "traces"):
+            done = gdbmem("python", action, "--core", tmp_path / f"core.{target.pid}")
+            is_refused(done, "is a free-threaded build")
+        runs_on(target)
+
+
+def test_objects_that_lie_in_mimalloc_are_unknown_and_not_none() -> None:
+    python = next((one for one in pythons() if version(one) == (3, 13)), None)
+    if python is None:
+        pytest.skip("there is no CPython 3.13 here")
+    with running([python, "-c", HOLDS_ALONE], {"PYTHONMALLOC": "mimalloc"}) as target:
+        for words in (["objects"], ["objects", "--holders", "Held"], ["arenas"]):
+            is_refused(gdbmem("python", *words, target.pid), "PYTHONMALLOC=malloc or mimalloc")
+        runs_on(target)
 
 
 @pytest.mark.needs("setpriv")

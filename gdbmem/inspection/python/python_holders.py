@@ -19,7 +19,7 @@ from gdbmem.analysis.python_paths import Kinds, Paths, PathSums, direct_holders,
 from gdbmem.arrays import import_numpy
 from gdbmem.errors import InputError, Notice
 from gdbmem.inspection.python.python_labels import Labels
-from gdbmem.inspection.python.python_questions import check_python
+from gdbmem.inspection.python.python_questions import check_python, no_arenas
 from gdbmem.inspection.python.python_roots import KindOfRoot, frame_title, frames_of, other_roots
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.ledger.ledger import Ledger
@@ -53,10 +53,12 @@ class FindHolders:
     found: Optional[PythonHolders] = None
 
     def __call__(self, reading: ProcessImage, memory: Memory) -> None:
-        check_python(reading.mappings, reading.pid)
         arenas = reading.others.python.arenas
+        check_python(reading.mappings, reading.pid, None if arenas else memory)
         counter = ObjectCounter(memory, reading.mappings, arenas)
         nodes = collect_nodes(counter.sorted_by_type(self._blocks(reading, memory)))
+        if not arenas and not len(nodes.types):
+            raise no_arenas()
         wanted = _wanted(self.type, nodes)
         search = _HolderSearch(reading, memory, nodes, _taken(reading, arenas), wanted)
         self.found = search.answer()

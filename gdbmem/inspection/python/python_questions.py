@@ -7,6 +7,7 @@ from typing import Optional
 
 from gdbmem.allocators.cpython.arenas import PythonArena, PythonArenas
 from gdbmem.allocators.cpython.blocks import Blocks, Unsure, live_blocks
+from gdbmem.allocators.cpython.debug_offsets import find_debug_offsets
 from gdbmem.allocators.cpython.large_blocks import large_blocks
 from gdbmem.allocators.cpython.objects import ObjectCounter, TypeCounts
 from gdbmem.analysis.ledger.ledger import ProcessImage
@@ -27,8 +28,13 @@ _FREE_THREADED = lazy_pattern(r"/(lib)?python3\.\d+t(\.so[.\d]*)?$")
 _PYPY = lazy_pattern(r"/(lib)?pypy[^/]*$")
 
 
-def check_python(mappings: Sequence[Mapping], pid: Optional[int] = None) -> None:
-    """Raise TargetError if the Python implementation is not the supported one; *pid* is None for a core."""
+def check_python(
+    mappings: Sequence[Mapping], pid: Optional[int] = None, memory: Optional[Memory] = None
+) -> None:
+    """Raise TargetError if the Python implementation is not the supported one; *pid* is None for a core.
+
+    With *memory* a free-threaded build is recognised under any name, else by that of its files.
+    """
     files = {mapping.name.removesuffix(" (deleted)") for mapping in mappings if mapping.is_file}
     if any(_PYPY.search(name) for name in files):
         raise TargetError(
@@ -44,6 +50,9 @@ def check_python(mappings: Sequence[Mapping], pid: Optional[int] = None) -> None
             slug="python-unknown",
             hint="'gdbmem explain PID' shows its resident set",
         )
+    offsets = None if memory is None else find_debug_offsets(memory, mappings)
+    if offsets is not None and offsets.free_threaded:
+        raise free_threaded()
 
 
 def _is_linked_in(mappings: Sequence[Mapping], pid: Optional[int]) -> bool:
@@ -68,13 +77,15 @@ class CountObjects:
     large: bool = False
 
     def __call__(self, reading: ProcessImage, memory: Memory) -> None:
-        check_python(reading.mappings, reading.pid)
         arenas = reading.others.python.arenas
+        check_python(reading.mappings, reading.pid, None if arenas else memory)
         self.large = reading.heap is not None and reading.heap.is_used and not reading.others.replacement
         if not arenas and not self.large:
-            raise _no_arenas()
+            raise no_arenas()
         counter = ObjectCounter(memory, reading.mappings, arenas)
         self.counts = counter.count(self._blocks(reading, memory))
+        if not arenas and not self.counts.blocks:
+            raise no_arenas()
 
     def _blocks(self, reading: ProcessImage, memory: Memory) -> Iterator[Blocks]:
         arenas = reading.others.python.arenas
@@ -123,10 +134,10 @@ class DescribeArenas:
     sparse: Optional[TypeCounts] = None
 
     def __call__(self, reading: ProcessImage, memory: Memory) -> None:
-        check_python(reading.mappings, reading.pid)
         self.arenas = reading.others.python
+        check_python(reading.mappings, reading.pid, None if self.arenas.arenas else memory)
         if not self.arenas.arenas:
-            raise _no_arenas()
+            raise no_arenas()
         few = [arena for arena in self.arenas.arenas if _share(arena) <= _SPARSE]
         counter = ObjectCounter(memory, reading.mappings, self.arenas.arenas)
         self.sparse = counter.count(live_blocks(memory, few, Unsure()))
@@ -171,11 +182,11 @@ class DescribeArenas:
         return use
 
 
-def _no_arenas() -> TargetError:
+def no_arenas() -> TargetError:
     return TargetError(
         "no arena of Python's pymalloc was found in this process",
         slug="python-no-arenas",
-        hint="was it started with PYTHONMALLOC=malloc, or has Python not been initialised yet?",
+        hint="was it started with PYTHONMALLOC=malloc or mimalloc, or has Python not been initialised yet?",
     )
 
 

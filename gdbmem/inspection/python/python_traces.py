@@ -64,7 +64,8 @@ def traces_of_process(
     name = process_facts(pid).name
 
     def prepare(subject: Subject) -> _TracemallocTables:
-        check_python(subject.mappings, pid)
+        absent = absent_pages(pid, subject.mappings, swapped=swapped)
+        check_python(subject.mappings, pid, CarefulMemory(subject.memory, subject.mappings, absent))
         return _TracemallocTables(subject, swapped)
 
     (traces, rss), pause = ask_process(pid, prepare, fork=fork, say=say)
@@ -74,8 +75,8 @@ def traces_of_process(
 def traces_of_stopped(pid: int, memory: Memory, *, swapped: bool = False) -> TracedProcess:
     """Return the traces of process *pid*, which is stopped by someone else (gdb). Raises TargetError."""
     mappings = read_smaps(pid)
-    check_python(mappings, pid)
     careful = CarefulMemory(memory, mappings, absent_pages(pid, mappings, swapped=swapped))
+    check_python(mappings, pid, careful)
     rss = sum(mapping.rss_bytes for mapping in mappings)
     return _checked(TracedProcess(process_facts(pid).name, pid, read_traces(careful, mappings), rss))
 
@@ -84,7 +85,7 @@ def traces_of_core(path: Path, program: Optional[Path] = None) -> TracedProcess:
     """Return the traces in core file *path*. Raises InputError if it is not a core, or of another program."""
     core = CoreFile(path, program)
     mappings = core.mappings()
-    check_python(mappings)
+    check_python(mappings, memory=core)
     return _checked(TracedProcess(core.program, None, read_traces(core, mappings), None))
 
 

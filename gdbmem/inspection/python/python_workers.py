@@ -19,6 +19,7 @@ from gdbmem.inspection.still_process import Say
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.page_sharing import PageSharing
 from gdbmem.linux.memory.pages import PAGE
+from gdbmem.linux.memory.process_memory import CarefulMemory, ProcMemory, absent_pages
 from gdbmem.linux.process.process import process_facts
 from gdbmem.linux.process.processes import descendants, parents
 from gdbmem.model.memory import Memory
@@ -108,7 +109,9 @@ def copied_by_workers(
     """
     facts = process_facts(pid)
     mappings = read_smaps(pid)
-    check_python(mappings, pid)
+    with ProcMemory(pid) as memory:
+        absent = absent_pages(pid, mappings, swapped=swapped)
+        check_python(mappings, pid, CarefulMemory(memory, mappings, absent))
     areas = [_area(m) for m in mappings if _may_be_copied(m)]
     workers = [
         one for child in descendants({pid}, parents()) if child != pid for one in _look(pid, child, areas)
