@@ -109,10 +109,8 @@ def _notices(document: Mapping[str, Any], tracebacks: int, deeper: str) -> list[
     notices = []
     cut, unread = int(document["cut_tracebacks"]), int(document["unread_blocks"])
     if cut:
-        text = (
-            f"{plural(cut, 'traceback')} of {tracebacks:,} are cut at {plural(int(document['deepest']), 'frame')}"
-            f" ({deeper})"
-        )
+        which = f"{cut:,} of {plural(tracebacks, 'traceback')} {'is' if cut == 1 else 'are'}"
+        text = f"{which} cut at {plural(int(document['deepest']), 'frame')} ({deeper})"
         notices.append(Notice(CUT, text))
     if unread:
         text = (

@@ -79,8 +79,10 @@ def is_long(expected_seconds: float) -> bool:
 
 
 def wait_text(expected_seconds: float) -> str:
-    """Return the announced duration of a stop under the machine's current load."""
-    return f"some {format_duration(expected_seconds * max(1.0, _waiting()))}"
+    """Return the announced duration of a stop: on an idle machine, and as long as the current load may make it."""
+    least, most = expected_seconds, expected_seconds * _waiting()
+    text = f"some {format_duration(least)}"
+    return f"{text} to {format_duration(most)}" if most > 1.5 * least else text
 
 
 def _waiting() -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import signal
@@ -76,7 +77,7 @@ def test_tracing_goes_on_and_off_in_a_busy_program_that_goes_on_unharmed(kind: s
     if INJECTIONS < MANY:
         # Each kind of program meets half of the interpreters, each interpreter half of the kinds.
         interpreters = interpreters[list(BUSY).index(kind) % 2 :: 2]
-    each = max(1, INJECTIONS // len(interpreters) // 2)
+    each = max(1, math.ceil(INJECTIONS / len(interpreters) / 2))
     for python in interpreters:
         with running([python, "-c", BUSY[kind]]) as target:
             for number in range(each):

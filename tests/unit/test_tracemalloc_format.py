@@ -96,3 +96,13 @@ def test_lines_without_functions_are_named_by_their_place_wherever_they_are_show
     rows = rank(found, Query(by="function")).rows
     assert [site_name(row, "function") for row in rows] == ["json/__init__.py:7"]
     assert "???" not in json.dumps(profile_data(found, Query()))
+
+
+@pytest.mark.parametrize(
+    ("cut", "stacks", "said"),
+    [(1, 1, "1 of 1 traceback is cut at 3 frames"), (2, 3, "2 of 3 tracebacks are cut at 3 frames")],
+)
+def test_cut_tracebacks_are_counted_in_a_sentence(cut: int, stacks: int, said: str, tmp_path: Path) -> None:
+    few = document(AFTER)["stacks"][:stacks]
+    profile = open_profile(str(written(tmp_path / "cut", stacks=few, cut_tracebacks=cut)))
+    assert [one.message for one in profile.notices if one.message.startswith(said)]
