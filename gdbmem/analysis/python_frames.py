@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import PurePath
 
 from gdbmem.model.profiles.calltree import Frame
@@ -80,11 +81,20 @@ def as_frame(call: PythonCall) -> Frame:
     return Frame(call.function or None, call.file or None, call.line)
 
 
+def fold_interpreter(frames: Sequence[Frame]) -> list[Frame]:
+    """Return *frames* with one frame in place of several consecutive ones of the interpreter itself."""
+    found: list[Frame] = []
+    for inside, run in groupby(frames, is_interpreters):
+        these = list(run)
+        found += _folded(these) if inside else these
+    return found
+
+
 def _folded(frames: Sequence[Frame]) -> list[Frame]:
     if len(frames) < 2:
         return list(frames)
     count = f"{len(frames)} frames of the interpreter"
-    names = [one.function for one in frames if one.function]
+    names = [one.function for one in frames if one.function and not one.is_nameless]
     # The function that Python calls is more informative than the interface that it is called through.
     name = next((one for one in names if not one.startswith(_INTERFACE)), names[0] if names else None)
     return [Frame(f"{name} … ({count})" if name else count, None, None, INTERPRETER)]

@@ -11,6 +11,7 @@ from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.ranking import Amount, Ranking, Row
 from gdbmem.analysis.profiles.sites import function_name, has_place_only
 from gdbmem.analysis.profiles.trend import APPEARED, STEADY, UNCHANGED, VANISHED
+from gdbmem.analysis.python_frames import INTERPRETER, fold_interpreter, is_interpreters
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.records import dataclass
 from gdbmem.report import drawing
@@ -292,6 +293,8 @@ class Drawing:
     def _callers(self, row: Row) -> list[drawing.Text]:
         at = next((n for n, frame in enumerate(row.frames) if frame is row.site), -1)
         frames = row.frames[at + 1 :]
+        if row.site is not None and not is_interpreters(row.site):
+            frames = fold_interpreter(frames)
         callers = [(frame, len(list(same))) for frame, same in groupby(frames)]
         hidden = max(len(callers) - _CALLERS_FIRST - _CALLERS_LAST, 0)
         if hidden < 2:
@@ -314,7 +317,10 @@ class Drawing:
 
     def _caller(self, frame: Frame, times: int) -> drawing.Text:
         repeated = f"  {times} times" if times > 1 else ""
-        line = self._frame(frame, indent=2 + len(repeated))
+        if frame.object == INTERPRETER:
+            line = self.plain(frame.function or "")
+        else:
+            line = self._frame(frame, indent=2 + len(repeated))
         return drawing.Text.assemble((f"{self.glyphs.caller} ", "dim"), line, (repeated, "dim"))
 
     def _all_frames(self, row: Row) -> list[drawing.Text]:
