@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import unittest
 from typing import Any
 
 import pytest
@@ -22,6 +24,23 @@ def pytest_configure(config: pytest.Config) -> None:
         "gdbmem(at_most, repeat=5, backend='rss'): call the test repeatedly; fail where each call keeps more memory"
         " than at_most",
     )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail a marked test whose calls can't be judged, which would pass unseen."""
+    if item.get_closest_marker(_MARK) is None:
+        return
+    kind = getattr(item, "cls", None)
+    if isinstance(kind, type) and issubclass(kind, unittest.TestCase):
+        pytest.fail(
+            "gdbmem: methods of unittest.TestCase are not judged; mark a function, or a method of another class",
+            pytrace=False,
+        )
+    function = getattr(item, "obj", None)
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        pytest.fail(
+            "gdbmem: an async function is not judged; mark a function that calls asyncio.run()", pytrace=False
+        )
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -7,6 +7,7 @@ import math
 import tracemalloc
 from array import array
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Callable, Optional
 
 from gdbmem.line_recorder import Meter
@@ -121,7 +122,8 @@ def _paths(call: Callable[[], object], repeat: int) -> list[str]:
     for one in changes:
         # The innermost is last.
         if one.size_diff > 0 and one.traceback[-1].filename not in own and len(lines) < _PATHS:
-            places = [f"{printable(frame.filename)}:{frame.lineno}" for frame in reversed(one.traceback)]
+            inside = takewhile(lambda frame: frame.filename != __file__, reversed(one.traceback))
+            places = [f"{printable(frame.filename)}:{frame.lineno}" for frame in inside]
             size = format_delta(one.size_diff / repeat)
             lines.append(f"{size} a call in {plural(one.count_diff, 'block')}: {' ← '.join(places[:4])}")
     return lines or [

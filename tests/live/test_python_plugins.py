@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tracemalloc
@@ -14,7 +15,7 @@ import pytest
 from gdbmem.notebook import load_ipython_extension
 
 TESTS = """
-import pytest
+import pytest, unittest
 kept = []
 def keep(size):
     kept.append(bytearray(size))
@@ -40,6 +41,12 @@ def test_wrong_words(): pass
 @pytest.mark.gdbmem(at_most="1MiB")
 def test_fails_by_itself(): assert 1 == 2
 def test_unmarked(): pass
+@pytest.mark.gdbmem(at_most="1MiB")
+async def test_never_awaited(): keep(5 << 20)
+class TestOfUnittest(unittest.TestCase):
+    @pytest.mark.gdbmem(at_most="1MiB")
+    def test_leaks_in_a_method(self): keep(5 << 20)
+    def test_unmarked_method(self): pass
 """
 
 
@@ -67,11 +74,18 @@ def test_marked_tests_fail_where_their_calls_keep_memory_and_name_the_path(tmp_p
         line.split(" ")[1::-1] for line in done.stdout.splitlines() if line.startswith(("PASSED ", "FAILED "))
     )
     passed = {name.rpartition("::")[2] for name, outcome in outcomes.items() if outcome == "PASSED"}
-    assert passed == {"test_keeps_nothing", "test_only_the_first_call_keeps", "test_unmarked"}, done.stdout
+    assert passed == {
+        "test_keeps_nothing",
+        "test_only_the_first_call_keeps",
+        "test_unmarked",
+        "test_unmarked_method",
+    }, done.stdout
     assert "each call adds +5.0 MiB ± " in done.stdout
     assert "more than 1.0 MiB" in done.stdout
     assert "+5.0 MiB a call in " in done.stdout
-    assert "test_memory.py:5 ← " in done.stdout
+    assert re.search(r"test_memory\.py:5 ← \S*test_memory\.py:8$", done.stdout, re.M)
+    assert "an async function is not judged" in done.stdout
+    assert "methods of unittest.TestCase are not judged" in done.stdout
     assert "repeat is a number of calls from 2 on" in done.stdout
     assert "write @pytest.mark.gdbmem(at_most='1MiB'" in done.stdout
     assert "assert 1 == 2" in done.stdout
