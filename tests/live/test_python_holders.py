@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
 import pytest
@@ -78,6 +79,19 @@ def test_paths_have_the_names_that_python_has_for_them() -> None:
     for place in ("__main__.cache: list", "__main__.service: Service", "__main__.Service.registry: dict"):
         assert place in text
     assert "__main__.by_name: dict['rows'] → dict['a'] → list → Node" in text
+
+
+def test_a_key_that_is_no_text_is_not_read_as_one() -> None:
+    # The digits of this number look like the length and the characters of a str, up to 3.11.
+    digits = (1, 0, 0, 0, 0x30303030, 0x30303030, 0x100, 1)
+    number = sum(digit << 30 * place for place, digit in enumerate(digits))
+    code = (
+        f"import os\nclass Held: pass\nnumbers = {{{number}: Held()}}\n"
+        "os.write(1, b'pid %d\\nready\\n' % os.getpid())\nos.read(0, 1)"
+    )
+    with running([sys.executable, "-c", code]) as target:
+        ((name, steps, _),) = counts(holders("Held", target.pid))
+    assert not any("00000000" in one for one in [name, *steps]), steps
 
 
 def test_a_view_is_told_as_what_keeps_the_array_alive() -> None:

@@ -15,7 +15,7 @@ from gdbmem.allocators.cpython.types import Types
 from gdbmem.arrays import import_numpy
 from gdbmem.model.memory import Memory, MemoryUnreadable, words_at
 
-_IS_LIST, _IS_TUPLE, _IS_DICT = 1 << 25, 1 << 26, 1 << 29  # flags of a type
+_IS_LIST, _IS_TUPLE, _IS_STR, _IS_DICT = 1 << 25, 1 << 26, 1 << 28, 1 << 29  # flags of a type
 _TUPLE_ITEMS = 3  # words before the first
 _MOST_BYTES = 1 << 24  # size of the part of a block that is searched for a reference
 _LONGEST = 40
@@ -44,7 +44,15 @@ class Labels:
             content = words_at(self._memory, address, _NAME_WORDS.stop)
         except MemoryUnreadable:
             return ""
-        return next((text for n in _NAME_WORDS for text in [read_str(self._memory, content[n])] if text), "")
+        return next((text for n in _NAME_WORDS for text in [self._text(content[n])] if text), "")
+
+    def _text(self, address: int) -> str:
+        """Return the text of the object at *address*; "" if it is not a str: another's words may look like one's."""
+        try:
+            kind = self._types.at(words_at(self._memory, address, 2)[1])
+        except MemoryUnreadable:
+            return ""
+        return read_str(self._memory, address) if kind is not None and kind.flags & _IS_STR else ""
 
     def of(self, node: int, *, exact: bool) -> str:
         """Return the label of the reference to *node*; only if *exact* with parts that differ between elements."""
@@ -95,7 +103,7 @@ class Labels:
         return places[0] if places else None
 
     def _key(self, words: Any, at: int, exact: bool) -> str:
-        text = read_str(self._memory, int(words[at - 1])) if at else ""
+        text = self._text(int(words[at - 1])) if at else ""
         if not text:
             return ""
         short = text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
