@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.live.explaining import gdbmem, running
-from tests.live.python_programs import pythons
+from tests.live.python_programs import every_second, pythons
 
 HELD = """
 import gc, os
@@ -79,6 +79,29 @@ def test_paths_have_the_names_that_python_has_for_them() -> None:
     for place in ("__main__.cache: list", "__main__.service: Service", "__main__.Service.registry: dict"):
         assert place in text
     assert "__main__.by_name: dict['rows'] → dict['a'] → list → Node" in text
+
+
+WEAK = """
+import os, weakref
+class Held: pass
+class Reference(weakref.ref): pass
+class weakrefs: pass
+deep = [[[[Held()]]]]
+it = deep[0][0][0][0]
+weak, own, proxy = weakref.ref(it), Reference(it), weakref.proxy(it)
+by_key, by_value = weakref.WeakKeyDictionary({it: 1}), weakref.WeakValueDictionary({1: it})
+del it
+strong = weakrefs(); strong.held = Held()
+os.write(1, b"pid %d\\nready\\n" % os.getpid())
+os.read(0, 1)
+"""
+
+
+@every_second(0)
+def test_weak_references_hold_nothing(python: str) -> None:
+    with running([python, "-c", WEAK]) as target:
+        found = counts(holders("Held", target.pid))
+    assert sorted(steps[1] for _, steps, _ in found) == ["list['deep']", "weakrefs['strong']"]
 
 
 def test_a_key_that_is_no_text_is_not_read_as_one() -> None:

@@ -21,7 +21,10 @@ _LEAVES = frozenset({"str", "bytes", "int", "float", "complex", "bool"})  # type
 _INLINE_VALUES, _HAS_GC = 1 << 2, 1 << 14  # flags of a type
 _MANY = 1 << 40
 _WEAK_LIST_AT, _BASE_AT = 208, 256  # in a type
-_WEAK_TYPES = ("weakref", "weakproxy", "weakcallableproxy")
+_WEAK_TYPES = frozenset(
+    {"weakref", "weakproxy", "weakcallableproxy"}  # up to 3.9
+    | {"weakref.ReferenceType", "weakref.ProxyType", "weakref.CallableProxyType"}
+)
 _WEAK_WORDS = (2, 5, 6)  # of a weak reference: its referent, and its neighbours in a list
 _MOST_BASES = 64
 _RUN = 1 << 25  # bytes read at once
@@ -94,9 +97,7 @@ def bases(memory: Memory, address: int) -> Iterator[int]:
 def _is_weak(memory: Memory, kind: PythonType) -> bool:
     types = Types(memory)
     named = (types.at(one) for one in bases(memory, kind.address))
-    return any(
-        one is not None and one.name.rpartition(".")[2].lower().startswith(_WEAK_TYPES) for one in named
-    )
+    return any(one is not None and one.name in _WEAK_TYPES for one in named)
 
 
 def _weak_list(memory: Memory, kind: PythonType) -> int:
