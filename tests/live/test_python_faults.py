@@ -16,6 +16,13 @@ from typing import Any
 
 import pytest
 
+from gdbmem.errors import TargetError
+from gdbmem.inspection.process_maps import read_smaps
+from gdbmem.linux.holding import returning_thread
+from gdbmem.linux.holding.copying import make_copy
+from gdbmem.linux.holding.ptrace import Freeze, ptrace
+from gdbmem.linux.holding.returning_thread import find_call_sites
+from gdbmem.linux.memory.process_memory import ProcMemory
 from tests.live.explaining import Running, gdbmem, running
 from tests.live.python_programs import FORKED, every_second, pythons, version
 from tests.live.user import GDBMEM
@@ -225,3 +232,46 @@ def test_workers_that_end_while_their_copies_are_counted_are_a_sentence_or_left_
             assert document["copied_bytes"] == sum(one["copied_bytes"] for one in document["workers"])
         else:
             assert re.fullmatch(announced + r"gdbmem: [^\n]*\[[a-z-]+\]\n", said), said
+
+
+SEVERAL_THREADS = """
+import os, threading, time
+held = [(i, str(i)) for i in range(100000)]
+for _ in range(4): threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+os.write(1, b"pid %d\\nready\\n" % os.getpid())
+os.read(0, 1)
+"""
+
+
+def test_a_process_of_several_threads_that_is_killed_while_it_is_copied_is_one_sentence() -> None:
+    for delay in (0.2, 0.4):
+        with running([sys.executable, "-c", SEVERAL_THREADS]) as target:
+            words = [GDBMEM, "python", "objects", str(target.pid)]
+            with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as look:
+                time.sleep(delay)
+                os.kill(target.pid, signal.SIGKILL)
+                _, said = look.communicate(timeout=30)
+            assert look.returncode in (0, 1), said
+            assert look.returncode == 0 or re.fullmatch(r"gdbmem: [^\n]*\[[a-z-]+\]\n", said), said
+
+
+def test_the_end_of_a_main_thread_that_is_killed_in_a_call_of_ours_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # The kernel reports it only when the other threads, which are traced too, have been collected.
+    def and_kill(request: int, tid: int, *words: int) -> None:
+        ptrace(request, tid, *words)
+        if request == returning_thread._SYSCALL:
+            os.kill(target.pid, signal.SIGKILL)
+
+    monkeypatch.setattr(returning_thread, "ptrace", and_kill)
+    with running([sys.executable, "-c", SEVERAL_THREADS]) as target:
+        mappings = read_smaps(target.pid)
+        with ProcMemory(target.pid) as memory:
+            sites = find_call_sites(target.pid, memory, mappings)
+        if sites is None:
+            pytest.skip("threads are made to call by another way on this architecture")
+        with Freeze(target.pid) as freeze, pytest.raises(TargetError) as refused:
+            assert len(freeze.threads) == 5
+            make_copy(freeze, mappings, sites, lambda copy: None)
+        assert refused.value.slug == "process-ended"

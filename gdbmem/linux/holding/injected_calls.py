@@ -25,11 +25,11 @@ from gdbmem.linux.holding.ptrace import (
     machine,
     ptrace,
     set_registers,
+    wait_for,
 )
 from gdbmem.linux.holding.returning_thread import (
     BLOCKED,
     RESTORER,
-    WALL,
     CallSites,
     ReturningThread,
     SystemCalls,
@@ -190,8 +190,8 @@ class _SteppedThread:
         child = 0
         while True:
             ptrace(_SINGLESTEP, self.tid)
-            _, status = os.waitpid(self.tid, WALL)
-            if not os.WIFSTOPPED(status):
+            status = wait_for(self.tid)
+            if status is None or not os.WIFSTOPPED(status):
                 raise ended(self.tid)
             event, number = status >> 16, os.WSTOPSIG(status)
             if event == _CLONE_EVENT:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import os
@@ -14,6 +15,7 @@ from typing import Optional
 from gdbmem.errors import TargetError
 from gdbmem.linux.process.living import text_of, thread_lives
 from gdbmem.linux.process.process import ended, process_facts, thread_ids, traced
+from gdbmem.linux.process.processes import parents
 from gdbmem.linux.process.rights import AS_ROOT, asker
 from gdbmem.linux.process.threads import parse_syscall
 from gdbmem.records import dataclass, field
@@ -26,7 +28,8 @@ _PEEK, _SVC, _NO_CALL = 1, 0xD4000001, 0xFFFFFFFF  # aarch64's `svc #0`; -1 for 
 _WALL = 0x40000000
 _EVENT_STOP = 128
 _EINTR = (1 << 64) - errno.EINTR
-_PATIENCE_SECONDS = 5.0
+_PATIENCE_SECONDS, _ENDING_SECONDS = 5.0, 0.05
+_WITHOUT_SLEEP, _LONGEST_SLEEP = 30, 0.0004  # tries, seconds: most calls last some microseconds
 
 
 class _Vector(ctypes.Structure):
@@ -68,6 +71,25 @@ class HeldThread:
     system_call: int = -1  # number of the system call that the thread is in; -1: unknown
     first_argument: Optional[int] = None  # first argument of an interrupted call, if its result overwrites it
     is_made_again: bool = False  # a system call that came back with EINTR because of our stop
+
+
+def wait_for(tid: int) -> Optional[int]:
+    """Wait until the traced thread *tid* stops or ends; return the kernel's status, None for one that was killed.
+
+    The kernel doesn't report the end of a main thread before the ends of the other traced threads have been collected.
+    """
+    tries, delay = _WITHOUT_SLEEP, 0.00001
+    while True:
+        done, status = os.waitpid(tid, os.WNOHANG | _WALL)
+        if done:
+            return status
+        if tries:
+            tries -= 1
+            continue
+        if delay >= _LONGEST_SLEEP and not thread_lives(tid, tid):
+            return None
+        time.sleep(delay)
+        delay = min(delay * 2, _LONGEST_SLEEP)
 
 
 _libc: Optional[ctypes.CDLL] = None
@@ -203,6 +225,9 @@ class Freeze:
                 return
             if done:
                 break
+            if delay > _LONGEST_SLEEP and not thread_lives(self.pid, tid):
+                self.threads.pop(tid, None)  # killed: see wait_for()
+                return
             if time.monotonic() > deadline:
                 raise TargetError(
                     f"thread {tid} of process {self.pid} doesn't stop: it waits in the kernel",
@@ -256,13 +281,22 @@ class Freeze:
 
 
 def _let_go(threads: Iterable[HeldThread], pid: int) -> None:
-    for held in threads:
+    for held in sorted(threads, key=lambda one: one.tid == pid):
         try:
             if held.is_made_again and (held.signal or _pending(pid, held.tid)):
                 set_registers(held.tid, held.registers)  # the EINTR is that signal's
             ptrace(DETACH, held.tid, 0, held.signal)
-        except OSError:
-            continue  # it was killed meanwhile
+        except OSError:  # it was killed meanwhile
+            if held.tid != pid or parents().get(pid) != os.getpid():
+                _collect(held.tid)
+
+
+def _collect(tid: int) -> None:
+    """Collect a traced thread that is ending: the parent of its process doesn't hear of its end before."""
+    end = time.monotonic() + _ENDING_SECONDS
+    with contextlib.suppress(ChildProcessError):
+        while not os.waitpid(tid, os.WNOHANG | _WALL)[0] and time.monotonic() < end:
+            time.sleep(0.001)
 
 
 def _make_again(held: HeldThread, known: PtraceMachine, pid: int) -> bool:

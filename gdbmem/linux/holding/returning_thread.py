@@ -25,6 +25,7 @@ from gdbmem.linux.holding.ptrace import (
     ptrace,
     set_register_bytes,
     set_registers,
+    wait_for,
 )
 from gdbmem.linux.holding.signal_frames import (
     FLAGS,
@@ -44,6 +45,7 @@ from gdbmem.linux.holding.signal_frames import (
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.pages import resident_ranges
 from gdbmem.linux.memory.process_memory import WritableMemory
+from gdbmem.linux.process.living import thread_lives
 from gdbmem.linux.process.process import ended
 from gdbmem.model.memory import Memory, MemoryUnreadable
 from gdbmem.records import dataclass
@@ -231,8 +233,8 @@ class ReturningThread:
         child = 0
         while True:
             ptrace(_SYSCALL, self.tid)
-            _, status = os.waitpid(self.tid, WALL)
-            if not os.WIFSTOPPED(status):
+            status = wait_for(self.tid)
+            if status is None or not os.WIFSTOPPED(status):
                 raise ended(self.tid)
             event, number = status >> 16, os.WSTOPSIG(status)
             if event == _CLONE_EVENT:
@@ -252,6 +254,8 @@ def _runs_until(thread: HeldThread, place: int, let_others_go: Callable[[], None
         done, status = os.waitpid(thread.tid, os.WNOHANG | WALL)
         waited = time.monotonic() - start
         if not done:
+            if waited > _ALONE_SECONDS and not thread_lives(thread.tid, thread.tid):
+                raise ended(thread.tid)
             if waited > _FUNCTION_SECONDS and not interrupted:
                 ptrace(_INTERRUPT, thread.tid)
                 interrupted = True
