@@ -122,19 +122,56 @@ def test_an_interpreter_that_is_linked_in_and_stripped_is_read_as_others_are(
 @pytest.fixture(scope="module")
 def linked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a program of this Python's static library, without symbols but those that its modules need."""
+    return link(tmp_path_factory.mktemp("linked"), *static_library())
+
+
+def static_library() -> tuple[Path, Path]:
+    """Return this Python's static library and the folder of its headers; skip the test without them."""
     library = Path(sysconfig.get_config_var("LIBPL") or "", sysconfig.get_config_var("LIBRARY") or "")
     headers = Path(sysconfig.get_path("include"))
     if not library.is_file() or not (headers / "Python.h").is_file():
         pytest.skip("this Python has no static library or no headers here")
-    folder = tmp_path_factory.mktemp("linked")
+    return library, headers
+
+
+def link(folder: Path, library: Path, headers: Path, *words: str) -> Path:
     source, program = folder / "main.c", folder / "program"
     source.write_text("#include <Python.h>\nint main(int c, char **v) { return Py_BytesMain(c, v); }\n")
     libraries = ["-lpthread", "-ldl", "-lutil", "-lm"]
     subprocess.run(
-        ["gcc", f"-I{headers}", source, "-o", program, "-s", "-Wl,--export-dynamic", library, *libraries],
+        [
+            "gcc",
+            f"-I{headers}",
+            source,
+            "-o",
+            program,
+            "-s",
+            "-Wl,--export-dynamic",
+            *words,
+            library,
+            *libraries,
+        ],
         check=True,
+        stderr=subprocess.DEVNULL if words else None,  # "… in statically linked applications requires …"
     )
     return program
+
+
+@pytest.mark.thorough
+@pytest.mark.needs("gcc")
+def test_a_static_interpreter_without_symbols_is_read_as_others_are(tmp_path: Path) -> None:
+    library, headers = static_library()
+    program = link(tmp_path, library, headers, "-static")
+    with running([program, "-S", "-c", HOLDS_ALONE], {"PYTHONHOME": sys.base_prefix}) as target:
+        assert "libc" not in Path(f"/proc/{target.pid}/maps").read_text()
+        objects = answer("objects", "--json", target.pid)
+        holders = answer("objects", "--json", "--holders", "Held", target.pid)
+        (thread,) = answer("stack", "--json", target.pid)["threads"]
+        is_refused(gdbmem("python", "start", target.pid), "its interpreter does not export")
+        runs_on(target)
+    assert [one["count"] for one in objects["types"] if one["type"].endswith("Held")] == [777]
+    assert "777 of them are reached through __main__.held" in holders["answer"]
+    assert [one["function"] for one in thread["frames"]] == ["wait", "<module>"]
 
 
 @pytest.mark.parametrize(
