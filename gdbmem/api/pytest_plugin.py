@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import inspect
 import unittest
 from typing import Any
 
@@ -36,6 +35,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             "gdbmem: methods of unittest.TestCase are not judged; mark a function, or a method of another class",
             pytrace=False,
         )
+    import inspect  # pytest has loaded it
+
     function = getattr(item, "obj", None)
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         pytest.fail(
