@@ -33,7 +33,7 @@ from gdbmem.model.python import PythonThread
 from gdbmem.records import dataclass
 
 _POLL_SECONDS = 0.002
-_TRIES = 8  # if the main thread is at its recursion limit
+_TRIES = 8  # if the main thread is at its recursion limit, or between two frames
 _BREATH_SECONDS = 0.01
 _TRY_AGAIN = ("python-code-too-deep", "python-code-no-result", "python-code-failed")
 _LONGEST_RESULT = 4096
@@ -192,9 +192,13 @@ def _check_running(pid: int, reader: FrameReader, memory: WritableMemory) -> Non
         with contextlib.suppress(TargetError):  # it runs meanwhile
             main = _main_thread(pid, reader, memory)
         time.sleep(_POLL_SECONDS)
-    if main is None or not main.frames:
-        with Freeze(pid), contextlib.suppress(TargetError):  # it changed in each sample
+    for _ in range(_TRIES):
+        if main is not None and main.frames:
+            break
+        # It changed in each sample, or is just making a call.
+        with Freeze(pid), contextlib.suppress(TargetError):
             main = _main_thread(pid, reader, memory)
+        time.sleep(_POLL_SECONDS)
     own = Path(f"/proc/{pid}/status").read_text() if main is None else ""
     if main is None and len(own.partition("NSpid:")[2].partition("\n")[0].split()) > 1:
         return  # its pid there is a different one
