@@ -17,7 +17,7 @@ import pytest
 from gdbmem.linux.faults.watch import FaultWatch
 from tests.conftest import Program
 from tests.live.growing import GROW, Grown, grow, program_at_work, wait_for
-from tests.live.user import at_terminal, environment
+from tests.live.user import Word, at_terminal, environment
 from tests.processes import without_main_thread
 
 pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
@@ -446,13 +446,10 @@ def test_ctrl_c_while_memgrow_names_its_samples_gives_the_prompt_back_and_says_w
 ) -> None:
     loader = Path(__file__).parents[2] / "gdbinit/gdbmem"
     slow = {"GDBMEM_GDB": str(slow_gdb(tmp_path))}
-    with at_terminal(["gdb", "-nx", "-q", program("resident_steps")], tmp_path, environment(**slow)) as user:
-        user.prompt()
-        # "backtrace" because gdb 10 throws away what is typed right after the prompt that follows a program's stop.
-        for line in ("set pagination off", "set confirm off", f"source {loader}", "break mark", "run"):
-            user.type(line)
-        user.type("backtrace 1")
-        user.send("memgrow")
+    # Not typed: gdb 10 may throw away what is typed right after a stop.
+    lines = ("set pagination off", "set confirm off", f"source {loader}", "break mark", "run", "memgrow")
+    words: list[Word] = ["gdb", "-nx", "-q", *(word for line in lines for word in ("-ex", line))]
+    with at_terminal([*words, program("resident_steps")], tmp_path, environment(**slow)) as user:
         wait_until_there(tmp_path / "asked")
         user.press("c")
         said = user.prompt()
