@@ -145,10 +145,12 @@ def _compile(name: str, *flags: str, compiler: str = "") -> Path:
     target = PROGRAMS / "build" / f"{name}-{digest}" / name
     if not target.exists():
         target.parent.mkdir(parents=True, exist_ok=True)
-        # Two test runs at once may compile the same program: each renames a whole file.
+        # Two test runs at once may compile the same program: the first one's stays, which may run already.
         temporary = target.with_name(f".{uuid.uuid4().hex}")
         subprocess.run([*command, "-o", str(temporary)], cwd=PROGRAMS, check=True)
-        temporary.replace(target)
+        with contextlib.suppress(FileExistsError):
+            os.link(temporary, target)
+        temporary.unlink()
     return target
 
 

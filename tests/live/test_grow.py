@@ -110,8 +110,10 @@ def test_children_are_followed(program: Program) -> None:
     parent, one = grown(program, "children")
     touched = {a["pid"]: a["grown_bytes"] for a in one.result["totals"]["accounts"] if a["pid"] != parent}
     assert len(touched) == 3
-    for pid in touched:  # on a busy machine the kernel may find no room for any sample of one
-        touched[pid] += one.unseen(pid).get("lost", 0)
+    for pid in touched:
+        # On a busy machine, and in an ordinary user's small buffers, the kernel may find no room for samples of one.
+        told = ("lost", "rest") if one.result["totals"]["lost_samples"] else ()
+        touched[pid] += sum(one.unseen(pid).get(kind, 0) for kind in told)
     assert list(touched.values()) == pytest.approx([SIZE / 4] * 3, rel=0.1)
     assert one.first["site"]["function"] == "touch"
 
