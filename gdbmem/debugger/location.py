@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import PurePath
 from typing import Optional
 
@@ -55,6 +57,13 @@ def program_file() -> str:
         return gdb.current_progspace().filename or "program"
     except UnicodeDecodeError:
         return "program"
+
+
+def loaded_files() -> Iterator[str]:
+    """Yield the names of the files that gdb has loaded; not those that it can't hand to Python, as program_file()."""
+    for objfile in gdb.objfiles():
+        with suppress(UnicodeDecodeError):
+            yield objfile.filename or ""
 
 
 def entry() -> str:

@@ -13,7 +13,7 @@ import gdb
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.hooks import execute_despite_hooks
 from gdbmem.debugger.loaded_functions import address_of
-from gdbmem.debugger.location import program_runs
+from gdbmem.debugger.location import loaded_files, program_runs
 from gdbmem.debugger.native.inferior import (
     get_register,
     machine_here,
@@ -149,8 +149,7 @@ def _refuse_ended(pid: int) -> None:
 
 
 def _malloc_there() -> str:
-    names = (objfile.filename or "" for objfile in gdb.objfiles())
-    minimal = any("libtcmalloc_minimal" in name for name in names)
+    minimal = any("libtcmalloc_minimal" in name for name in loaded_files())
     return ": libtcmalloc_minimal is gperftools' malloc without it" if minimal else ""
 
 

@@ -11,7 +11,7 @@ import gdb
 from gdbmem.allocators.cpython.frames import FrameReader
 from gdbmem.analysis.profiles.own_code import own_frame
 from gdbmem.analysis.python_frames import as_frame, interleave, is_interpreters
-from gdbmem.debugger.location import current_place, program_file, real_pid
+from gdbmem.debugger.location import current_place, loaded_files, program_file, real_pid
 from gdbmem.debugger.selection import thread_pointer
 from gdbmem.debugger.session import session
 from gdbmem.debugger.target import NATIVE, VALGRIND, target_kind
@@ -142,7 +142,7 @@ def place_and_python() -> Optional[str]:
 
 def _calls_here() -> Sequence[PythonCall]:
     """Return the Python frames of the selected thread, the innermost first."""
-    if not any(is_interpreters(Frame(object=one.filename)) for one in gdb.objfiles()):
+    if not any(is_interpreters(Frame(object=name)) for name in loaded_files()):
         return ()
     thread, pid = gdb.selected_thread(), _pid_here()
     if thread is None or pid is None:

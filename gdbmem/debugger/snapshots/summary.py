@@ -8,6 +8,7 @@ import gdb
 
 from gdbmem.allocators.others import linked_in
 from gdbmem.analysis.profiles.sites import describe_site, growing_site
+from gdbmem.debugger.location import loaded_files
 from gdbmem.debugger.session import (
     session,
 )
@@ -52,7 +53,7 @@ def unseen_malloc() -> str:
     if any(entry.get("slug") == "static-binary" for entry in session.run.facts.get("warnings", [])):
         return "the malloc that is linked into the program"
     # valgrind looks for malloc in libc.so*; musl's is in its dynamic linker.
-    is_musl = any("/ld-musl-" in (objfile.filename or "") for objfile in gdb.objfiles())
+    is_musl = any("/ld-musl-" in name for name in loaded_files())
     if session.native is None:
         return "musl's malloc" if is_musl else ""
     allocator = _linked_allocator() if session.native.attached is None else None
@@ -65,5 +66,5 @@ def _linked_allocator() -> Optional[str]:
     try:
         with open_regular(name) as program:
             return linked_in(program)
-    except (OSError, TypeError):  # no file, or it has gone
+    except (OSError, TypeError, UnicodeDecodeError):  # no file, or it has gone, or its name can't be read
         return None
