@@ -17,6 +17,7 @@ from gdbmem.analysis.profiles.query import Query
 from gdbmem.api.profiles import ReadOptions
 from gdbmem.cli.commands.serve import _served_by
 from gdbmem.cli.main import main
+from gdbmem.cli.profiles import server as server_module
 from gdbmem.cli.profiles.pages import make_page
 from gdbmem.cli.profiles.server import Served, Server, stamp_of
 from gdbmem.errors import InputError
@@ -32,6 +33,11 @@ def profile(tmp_path: Path) -> Path:
     file = tmp_path / "a.ms"
     file.write_text(massif(LEAK))
     return file
+
+
+@pytest.fixture(autouse=True)
+def soon_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "_POLL_SECONDS", 0.01)
 
 
 @contextmanager

@@ -25,6 +25,14 @@ CAPTURES = Path(__file__).parents[1] / "captures" / "bfc"
 _MARK = {"active_allocated": 1, "active_pending_free": 2, "inactive": 0}
 
 
+@pytest.fixture
+def no_file_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_rows, "_SMALL", 0)
+
+
+as_large = pytest.mark.usefixtures("no_file_is_small")  # rows are matched by patterns, as in large files
+
+
 def _agree(read: TorchSnapshot, made: dict[str, Any]) -> None:
     """Compare block by block, with who allocated each."""
     devices = sorted({segment["device"] for segment in made["segments"]})
@@ -49,6 +57,7 @@ def _agree(read: TorchSnapshot, made: dict[str, Any]) -> None:
 
 @pytest.mark.slow  # all together
 @pytest.mark.parametrize(("name", "protocol"), diagonals(list(SHAPES), [2, 4, 3, 5], [0]))
+@as_large
 def test_every_block_of_both_of_pythons_picklers_is_read(name: str, protocol: int) -> None:
     made = make_snapshot(SHAPES[name])
     in_python = io.BytesIO()
@@ -57,11 +66,13 @@ def test_every_block_of_both_of_pythons_picklers_is_read(name: str, protocol: in
         _agree(read_torch_snapshot(data, "x"), made)
 
 
+@as_large
 def test_torchs_own_pickler_is_read() -> None:
     data = (CAPTURES / "torch-2.13-cpp.pickle").read_bytes()
     _agree(read_torch_snapshot(data, "x"), pickle.loads(data))
 
 
+@as_large
 def test_stacks_are_found_where_the_history_stands_before_the_segments() -> None:
     made = make_snapshot(Shape())
     traces = [[dict(entry) for entry in entries] for entries in made["device_traces"]]
@@ -73,6 +84,7 @@ def test_stacks_are_found_where_the_history_stands_before_the_segments() -> None
 
 
 @pytest.mark.slow
+@as_large
 def test_snapshots_of_two_processes_in_one_file_keep_their_stacks() -> None:
     first, second = (
         pickle.loads(pickle.dumps(make_snapshot(Shape(segments=3, entries=20)))) for _ in range(2)
@@ -87,6 +99,7 @@ def test_snapshots_of_two_processes_in_one_file_keep_their_stacks() -> None:
     _agree(read_torch_snapshot(pickle.dumps(both), "x"), both)
 
 
+@as_large
 def test_texts_that_a_later_frame_shares_with_the_history_are_read() -> None:
     made = make_snapshot(Shape(entries=400, segments=2))
     for number, entry in enumerate(made["device_traces"][0]):
@@ -99,6 +112,7 @@ def test_texts_that_a_later_frame_shares_with_the_history_are_read() -> None:
 
 
 @pytest.mark.slow
+@as_large
 def test_frames_that_are_not_shared_take_no_memory_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each stack has frames of its own: they don't count as single values once they were seen."""
     made = json.loads(json.dumps(make_snapshot(Shape(entries=3000, segments=20))))
@@ -244,6 +258,7 @@ def test_a_segment_whose_blocks_do_not_fill_it_is_refused() -> None:
 
 
 @pytest.mark.slow
+@as_large
 def test_a_snapshot_cut_anywhere_is_read_as_far_as_it_goes_and_says_so() -> None:
     data = pickle.dumps(make_snapshot(Shape(segments=2, entries=9)))
     whole = read_torch_snapshot(data, "x")
@@ -260,6 +275,7 @@ def test_a_snapshot_cut_anywhere_is_read_as_far_as_it_goes_and_says_so() -> None
 
 
 @pytest.mark.slow
+@as_large
 def test_changed_bytes_are_read_or_refused_by_one_sentence() -> None:
     chance = random.Random(5)
     data = pickle.dumps(make_snapshot(Shape(segments=2, entries=30)))
@@ -274,6 +290,7 @@ def test_changed_bytes_are_read_or_refused_by_one_sentence() -> None:
             assert "\n" not in error.sentence
 
 
+@as_large
 def test_a_key_that_a_block_has_twice_is_read_as_the_last_of_both() -> None:
     keys = [
         b"address",
@@ -310,6 +327,7 @@ def test_tracemallocs_pickle_is_not_taken_for_one() -> None:
     assert not is_torch_snapshot(pickle.dumps({"traces": [1]}))
 
 
+@as_large
 def test_what_was_read_of_a_large_file_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the memory that a 1 GB snapshot takes to be read the file's own pages would be the most."""
     given: list[int] = []

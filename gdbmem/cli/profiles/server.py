@@ -24,6 +24,7 @@ from gdbmem.report.page.page import IndexRow, Page, render, render_index
 from gdbmem.text import printable
 
 _STAMP = "stamp"  # of the index: the address that reports newer versions
+_POLL_SECONDS = 0.2  # how long close() may have to wait
 _ATTEMPTS = 3  # at a page of files that are being written
 _HOSTS = ("127.0.0.1", "localhost")
 _FAILED = (
@@ -68,7 +69,7 @@ class Server:
     def serve(self) -> None:
         """Answer requests until Ctrl-C, or close() in another thread."""
         try:
-            self._http.serve_forever(poll_interval=0.2)
+            self._http.serve_forever(poll_interval=_POLL_SECONDS)
         except KeyboardInterrupt:
             print(file=sys.stderr)
         finally:

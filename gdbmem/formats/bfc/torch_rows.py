@@ -29,6 +29,7 @@ STATES = {
 }
 _MOST_FRAMES = 1 << 25  # of all stacks together
 _LONGEST_ROW = 1 << 14  # bytes of one that a pattern is made of
+_SMALL = 1 << 18  # bytes of a file that is read opcode by opcode sooner than its patterns are compiled
 _ROWS = 1 << 12  # between two looks at the memory that is used
 _CACHED_COUNTS = 1 << 16
 _CACHED_BYTES = 64 << 20  # of pickled stacks
@@ -347,6 +348,8 @@ class SnapshotMachine(PickleMachine):
 
     def _learn_frame(self, found: PlainDict, end: int) -> None:
         """Remember the frame *found*, to recognise it by its bytes in a list that a pattern matches."""
+        if len(self.data) < _SMALL:
+            return
         pickled = bytes(self.data[found.start : min(end, found.start + _LONGEST_ROW)])
         if pickled in self._known or MISSING in (found["name"], found["filename"]):
             return
@@ -359,6 +362,8 @@ class SnapshotMachine(PickleMachine):
 
     def _learn(self, kind: str, found: PlainDict, end: int, wanted: Sequence[str]) -> None:
         """Make a pattern of *found*, by which the next ones like it are matched."""
+        if len(self.data) < _SMALL:
+            return
         if found.get("action") == "oom" or "history" in found or end - found.start > _LONGEST_ROW:
             return
         behind = self.data[end : end + 1]
