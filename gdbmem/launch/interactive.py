@@ -13,7 +13,6 @@ from gdbmem.errors import ToolError
 from gdbmem.launch.child import Child
 from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, open_launch, problems
 from gdbmem.launch.supervisor import Interrupted, saved_terminal
-from gdbmem.launch.whole_run import show_whole_run
 from gdbmem.runs.operand import histories
 from gdbmem.runs.run import Run
 from gdbmem.setup.gdb_call import gdb_call
@@ -103,6 +102,8 @@ def say_run(run: Run) -> None:
     print(f"gdbmem: the run is kept in {folder}/ ({', '.join(kept) or 'no snapshot'})", file=sys.stderr)
     whole_run = engine in NAMES and table(engine).whole_run
     if whole_run:
+        from gdbmem.launch.whole_run import show_whole_run  # 10 ms
+
         show_whole_run(run, sys.stdout)
     elif count >= 2:
         before, after = (shlex.quote(f"{folder}:{record.name}") for record in run.snapshots[-2:])

@@ -33,7 +33,6 @@ from gdbmem.launch.spontaneous_dumps import collect_own_dumps
 from gdbmem.launch.supervisor import Supervisor
 from gdbmem.launch.terminal import OwnTerminal
 from gdbmem.launch.valgrind import valgrind
-from gdbmem.launch.whole_run import record_whole_runs
 from gdbmem.records import dataclass, field, replace
 from gdbmem.runs.run import Run, current_folder
 from gdbmem.setup.gdb_python import refuse_little_room
@@ -201,7 +200,10 @@ def _finish(launch: Launch, began: float) -> None:
         with contextlib.suppress(InputError, OSError):
             launch.notices += collect_own_dumps(launch.run, launch.job.engine, began)
     with contextlib.suppress(InputError):
-        launch.notices += record_whole_runs(launch.run, launch.job.engine, launch.supervisor)
+        if table(launch.job.engine).whole_run:
+            from gdbmem.launch.whole_run import record_whole_runs  # 10 ms
+
+            launch.notices += record_whole_runs(launch.run, launch.job.engine, launch.supervisor)
 
 
 def _write_order(run: Run, job: Job, command: Sequence[str]) -> None:

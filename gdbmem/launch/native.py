@@ -14,7 +14,6 @@ from gdbmem.engines.engine import EngineTable, NativeOptions, native_engine
 from gdbmem.errors import InputError, MissingToolError
 from gdbmem.launch.conversation.messages import NativePlan
 from gdbmem.launch.conversation.protocol import ENVIRONMENT, NATIVE, NEWLINE
-from gdbmem.linux.faults.watch import FaultWatch
 from gdbmem.runs.run import Run
 from gdbmem.setup.distribution import how_to_install
 from gdbmem.text import printable
@@ -49,6 +48,8 @@ def find_library(table: EngineTable) -> str:
 def refuse_unsuitable(job: Job, table: EngineTable) -> None:
     """Raise InputError if the program would ignore the preload, TargetError if the kernel does not sample faults."""
     if table.name == faults.NAME:
+        from gdbmem.linux.faults.watch import FaultWatch  # 5 ms
+
         with FaultWatch():
             pass
     if (table.library or table.command) and job.program.is_static:

@@ -20,7 +20,6 @@ from gdbmem.exit_status import ExitStatus
 from gdbmem.launch.interactive import shown
 from gdbmem.launch.program import find_program
 from gdbmem.launch.unattended import Outcome, play_recipe
-from gdbmem.launch.whole_run import show_whole_run
 from gdbmem.model.profiles.expectation import ExpectationVerdict
 from gdbmem.recipes.abilities import check_engine
 from gdbmem.recipes.reader import load_recipe
@@ -82,6 +81,8 @@ def run_recipe(
             else:
                 _print(result, query, stream)
                 if whole_run:
+                    from gdbmem.launch.whole_run import show_whole_run  # 10 ms
+
                     show_whole_run(outcome.run, stream)
             if junit is not None:
                 _write_junit(recipe, result, outcome, junit)

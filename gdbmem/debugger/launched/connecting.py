@@ -7,7 +7,6 @@ import os
 import gdb
 
 from gdbmem.debugger.command import say, warn
-from gdbmem.debugger.native.attached import attach
 from gdbmem.debugger.session import session
 from gdbmem.errors import ToolError, sentence_of
 from gdbmem.launch.conversation.messages import (
@@ -24,6 +23,8 @@ from gdbmem.launch.conversation.protocol import ATTACHED, NATIVE
 def connect_program() -> None:
     """Connect gdb to the launcher's waiting valgrind, attach to a process, or start the program natively."""
     if ATTACHED in os.environ:
+        from gdbmem.debugger.native.attached import attach  # 10 ms
+
         attach(session.ask(AskAttached(), AttachedPlan))
     elif NATIVE in os.environ:
         session.start(session.ask(AskNative(), NativePlan))

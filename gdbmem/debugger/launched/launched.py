@@ -11,7 +11,6 @@ import gdb
 from gdbmem.debugger.command import say, warn
 from gdbmem.debugger.launched.connecting import connect_program, notice_end
 from gdbmem.debugger.location import program_runs, real_pid
-from gdbmem.debugger.native.attached import greeting
 from gdbmem.debugger.registry import LAUNCHED_COMMANDS, register
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.snapshots import little_room, save_history
@@ -146,6 +145,8 @@ def connect() -> None:
 def _greet() -> None:
     program = session.run.facts["program"].rpartition("/")[2]
     if ATTACHED in os.environ:
+        from gdbmem.debugger.native.attached import greeting  # connect_program() has loaded it
+
         say(greeting(program))
     else:
         under = f"under {session.engine}" if session.engine != "none" else "without a heap profiler"

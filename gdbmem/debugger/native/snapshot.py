@@ -15,7 +15,6 @@ from gdbmem.debugger.native.calls_in_passing import detour, under_way
 from gdbmem.debugger.native.inferior import outside_allocator, program, refuse_inside
 from gdbmem.debugger.native.native_program import NativeProgram
 from gdbmem.debugger.native.program_faults import program_faults
-from gdbmem.debugger.python.asking import keep_traces_here
 from gdbmem.debugger.python.call_paths import place_and_python
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.summary import summary_line
@@ -62,6 +61,8 @@ class PendingSnapshot:
             if self._native.engine == faults.NAME:
                 program_faults.keep(path)
             else:
+                from gdbmem.debugger.python.asking import keep_traces_here  # 40 ms
+
                 keep_traces_here(path)
             return
         with outside_allocator(self._native.library):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 import gdb
 
-from gdbmem.allocators.cpython.frames import FrameReader
 from gdbmem.analysis.profiles.own_code import own_frame
 from gdbmem.analysis.python_frames import as_frame, interleave, is_interpreters
 from gdbmem.debugger.location import current_place, loaded_files, program_file, real_pid
@@ -17,12 +16,14 @@ from gdbmem.debugger.session import session
 from gdbmem.debugger.target import NATIVE, VALGRIND, target_kind
 from gdbmem.errors import GdbmemError
 from gdbmem.inspection.process_maps import read_smaps
-from gdbmem.inspection.python.python_stacks import frame_reader
 from gdbmem.linux.memory.process_memory import CarefulMemory, ProcMemory, absent_pages
 from gdbmem.linux.process.auxv import random_bytes
 from gdbmem.model.memory import MemoryUnreadable
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.model.python import PythonCall
+
+if TYPE_CHECKING:
+    from gdbmem.allocators.cpython.frames import FrameReader
 
 _DEEPEST = 48  # Python frames of a path
 
@@ -79,6 +80,8 @@ class PythonPaths:
         if self._tried < self._wanted:
             return None
         self._wanted *= 2
+        from gdbmem.inspection.python.python_stacks import frame_reader  # 20 ms
+
         try:
             self._memory = self._memory or ProcMemory(self._pid)
             mappings = read_smaps(self._pid)

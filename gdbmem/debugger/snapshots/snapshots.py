@@ -9,8 +9,6 @@ from gdbmem.analysis.profiles.own_code import OWN, own_rank
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.launched.valgrind_monitor import monitor
 from gdbmem.debugger.location import current_thread, entry, real_pid
-from gdbmem.debugger.native.snapshot import take
-from gdbmem.debugger.native.snapshot import take_in_passing as in_passing
 from gdbmem.debugger.python.call_paths import place_and_python
 from gdbmem.debugger.session import (
     not_under_massif,
@@ -50,6 +48,8 @@ def take_snapshot(name: Optional[str] = None, *, hit: Optional[int] = None) -> t
     require_program()
     engine = require_snapshots()
     if session.native is not None:
+        from gdbmem.debugger.native.snapshot import take  # 15 ms
+
         return take(session.native, name, hit)
     capture = capture_leaks if engine == memcheck.NAME else _capture_massif
     run = session.run_of(engine)
@@ -89,7 +89,11 @@ def take_in_passing(name: Optional[str], hit: int, taken: Taken) -> bool:
 
     *taken* gets the record and its line, or None and an error message.
     """
-    return session.native is not None and in_passing(session.native, name, hit, taken)
+    if session.native is None:
+        return False
+    from gdbmem.debugger.native.snapshot import take_in_passing as in_passing  # 15 ms
+
+    return in_passing(session.native, name, hit, taken)
 
 
 def _heap_bytes(data: bytes, path: str) -> Optional[int]:
