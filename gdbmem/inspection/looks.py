@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Optional
 
-from gdbmem.errors import Notice
-from gdbmem.files import JsonObject
-from gdbmem.model.ledger.block_types import BlockType, BlockTypes
-from gdbmem.model.ledger.chunks import ArenaLists, Chunk, ChunkView, FreeList, FreeLists, Pointer, ThreadLists
-from gdbmem.model.ledger.heap_map import HeapMap, MapRegion
-from gdbmem.model.ledger.vectors import FoundVector, FoundVectors
+from gdbmem.json_values import from_json
+from gdbmem.model.ledger.block_types import BlockTypes
+from gdbmem.model.ledger.chunks import ChunkView, FreeLists
+from gdbmem.model.ledger.heap_map import HeapMap
+from gdbmem.model.ledger.vectors import FoundVectors
 from gdbmem.records import asdict, dataclass
 
 if TYPE_CHECKING:
@@ -19,6 +18,10 @@ if TYPE_CHECKING:
 
 VECTORS, TYPES, MAP, BINS = "vectors", "types", "map", "bins"
 MAP_IF_ANY = "map_if_any"  # the map, if malloc was read; no error otherwise
+
+_ANSWERS: Mapping[str, type] = {
+    "vectors": FoundVectors, "types": BlockTypes, "map": HeapMap, "chunk": ChunkView, "bins": FreeLists,
+}  # fmt: skip
 
 
 @dataclass
@@ -55,52 +58,17 @@ class Looks:
 
     def document(self) -> dict[str, object]:
         """Return the answers as JSON values, for `fill`."""
-        return {
-            "vectors": None if self.vectors is None else asdict(self.vectors),
-            "types": None if self.types is None else asdict(self.types),
-            "map": None if self.map is None else asdict(self.map),
-            "chunk": None if self.chunk is None else asdict(self.chunk),
-            "bins": None if self.bins is None else asdict(self.bins),
-        }
+        found = {name: getattr(self, name) for name in _ANSWERS}
+        return {name: None if answer is None else asdict(answer) for name, answer in found.items()}
 
     def fill(self, document: Mapping[str, Any]) -> None:
-        """Take the answers from the result of document()."""
-        vectors, types = document["vectors"], document["types"]
-        if vectors is not None:
-            largest = [FoundVector(**one) for one in vectors["largest"]]
-            self.vectors = FoundVectors(**{**vectors, "largest": largest, "notices": _notices(vectors)})
-        if types is not None:
-            self.types = BlockTypes([BlockType(**one) for one in types["types"]], _notices(types))
-        drawn = document["map"]
-        if drawn is not None:
-            self.map = HeapMap(drawn["cell_bytes"], [MapRegion(**one) for one in drawn["regions"]])
-        if document["chunk"] is not None:
-            self.chunk = _chunk_view(document["chunk"])
-        if document["bins"] is not None:
-            self.bins = _free_lists(document["bins"])
+        """Take the answers from the result of document(). Raises ValueError if they are of another form."""
+        for name, kind in _ANSWERS.items():
+            if document[name] is not None:
+                setattr(self, name, from_json(kind, document[name]))
 
     def __call__(self, reading: ProcessImage, memory: Memory) -> None:
         """Read the blocks of the heap. Raises TargetError if malloc could not be read."""
         from gdbmem.inspection.block_questions import look  # 30 ms: for gdb a worker does it
 
         look(self, reading, memory)
-
-
-def _notices(document: Mapping[str, Any]) -> list[Notice]:
-    return [Notice(**one) for one in document["notices"]]
-
-
-def _chunk_view(document: Mapping[str, Any]) -> ChunkView:
-    before, after = ([Chunk(**one) for one in document[side]] for side in ("before", "after"))
-    pointers = [Pointer(**one) for one in document["pointers"]]
-    chunk = Chunk(**document["chunk"])
-    parts = {"chunk": chunk, "before": before, "after": after, "pointers": pointers}
-    return ChunkView(**{**document, **parts})
-
-
-def _free_lists(document: Mapping[str, Any]) -> FreeLists:
-    def with_lists(one: Mapping[str, Any]) -> JsonObject:
-        return {**one, "lists": [FreeList(**entry) for entry in one["lists"]]}
-
-    tcaches = [ThreadLists(**with_lists(one)) for one in document["tcaches"]]
-    return FreeLists(tcaches, [ArenaLists(**with_lists(one)) for one in document["arenas"]])

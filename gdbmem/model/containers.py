@@ -40,8 +40,8 @@ class Survey:
     live_heap_bytes: Optional[int] = (
         None  # all that malloc has given out; None: not known, or not all was asked for
     )
-    unread: Sequence[Uncounted] = ()  # their layout is not known
-    unsound: Sequence[Uncounted] = ()  # they can't be what their type says
+    unread: tuple[Uncounted, ...] = ()  # their layout is not known
+    unsound: tuple[Uncounted, ...] = ()  # they can't be what their type says
 
     @property
     def held_bytes(self) -> int:

@@ -11,10 +11,11 @@ import os
 import stat
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, Callable, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, NamedTuple
 
 from gdbmem.errors import InputError
 from gdbmem.files import JsonObject
+from gdbmem.json_values import fits, from_json
 from gdbmem.text import printable
 from gdbmem.units import format_size
 
@@ -108,7 +109,7 @@ class BadLines(NamedTuple):
     damaged: int
 
 
-def read_log(path: Path, record: Callable[..., Any]) -> BadLines:
+def read_log(path: Path, record: type) -> BadLines:
     """Return a *record* (a dataclass with a field `file`) of each line of JSON in the log at *path*.
 
     Lines that are cut or damaged are left out and counted: the files that they were about are listed as strays.
@@ -117,41 +118,19 @@ def read_log(path: Path, record: Callable[..., Any]) -> BadLines:
         lines = read_regular(path).split(b"\n")
     except (OSError, DamagedError):
         return BadLines([], 0)
-    records, damaged, kinds = [], 0, get_type_hints(record)
+    records, damaged = [], 0
     for line in lines[:-1]:  # what follows the last newline is empty, or a line that was cut
         try:
-            records.append(record(**_checked(json.loads(line), kinds)))
-        except (ValueError, TypeError, RecursionError):
+            found: Any = from_json(record, json.loads(line))
+            if not is_beneath(found.file):
+                raise DamagedError("it names no file of the run")
+            records.append(found)
+        except (ValueError, RecursionError):
             damaged += 1
     return BadLines(records, damaged)
 
 
-def _checked(values: Any, kinds: Mapping[str, Any]) -> JsonObject:
-    if not isinstance(values, dict) or not is_beneath(str(values.get("file"))):
-        raise DamagedError("it names no file of the run")
-    _, wrong = typed_facts(values, kinds)
-    if wrong:
-        raise DamagedError(f"{wrong[0]} is of another type")
-    return values
-
-
-def _fits(value: Any, kind: Any) -> bool:
-    """Tell whether *value*, out of JSON, is of type *kind*; JSON has no difference between 1 and 1.0."""
-    origin, parts = get_origin(kind), get_args(kind)
-    if origin is Union:
-        return any(_fits(value, part) for part in parts)
-    if origin is list:
-        return isinstance(value, list) and all(_fits(item, parts[0]) for item in value)
-    if origin is dict:
-        return isinstance(value, dict) and all(_fits(item, parts[1]) for item in value.values())
-    if kind is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if kind is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return kind is Any or (isinstance(kind, type) and isinstance(value, kind))
-
-
 def typed_facts(values: Mapping[str, Any], kinds: Mapping[str, Any]) -> tuple[JsonObject, list[str]]:
     """Return those of *values* that are of the type that *kinds* names, and the names of the others."""
-    wrong = [name for name, value in values.items() if name in kinds and not _fits(value, kinds[name])]
+    wrong = [name for name, value in values.items() if name in kinds and not fits(kinds[name], value)]
     return {name: value for name, value in values.items() if name not in wrong}, wrong

@@ -74,3 +74,9 @@ def test_a_survey_is_read_back_as_it_was() -> None:
 def test_what_is_no_survey_is_refused(text: str) -> None:
     with pytest.raises(InputError, match="holds no scan of containers"):
         read_survey(text, "file")
+
+
+def test_a_survey_with_a_text_in_place_of_a_number_is_refused() -> None:
+    text = containers_json(Survey([Container("a", "std::string", 1, 2, 3, 4, 0)]))
+    with pytest.raises(InputError, match="holds no scan of containers"):
+        read_survey(text.replace('"held_bytes": 4', '"held_bytes": "4"', 1), "file")

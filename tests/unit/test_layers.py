@@ -34,6 +34,7 @@ GROUND = {
     "errors",
     "exit_status",
     "files",
+    "json_values",
     "line_recorder",
     "notebook",
     "patterns",

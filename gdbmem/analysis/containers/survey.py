@@ -108,7 +108,7 @@ class Surveyor:
         if unsound:
             cut.append(not_sound(unsound))
         found.sort(key=lambda c: (-c.held_bytes, c.path))
-        return Survey(found, [*notices, *cut], unread=unread, unsound=unsound)
+        return Survey(found, [*notices, *cut], unread=tuple(unread), unsound=tuple(unsound))
 
     def _visit(self, path: str, plan: TypePlan, address: int, depth: int) -> None:
         if plan.kind not in ("pointer", "array", "optional") and not self.is_new(address, plan.type_name):

@@ -5,13 +5,12 @@ A question names its answer's class in its docstring. Notifications of gdb have 
 
 from __future__ import annotations
 
-import functools
-import typing
 from collections.abc import Mapping
 from typing import Any, Optional
 
 from gdbmem.errors import GdbmemError, ToolError
-from gdbmem.records import asdict, dataclass, is_dataclass
+from gdbmem.json_values import from_json
+from gdbmem.records import asdict, dataclass
 from gdbmem.text import printable
 
 
@@ -303,46 +302,11 @@ def decode(kind: object, fields: Mapping[str, Any]) -> Message:
     found = next((one for one in Message.__subclasses__() if one.__name__ == kind), None)
     if found is None:
         raise _unknown(f"a message '{printable(str(kind))}'")
-    message: Message = _build(found, fields)
-    return message
-
-
-@functools.cache
-def _types(kind: type[Message]) -> dict[str, object]:
-    return typing.get_type_hints(kind)
-
-
-def _build(kind: Any, fields: object) -> Any:
-    if not isinstance(fields, Mapping):
-        raise _unknown(f"{kind.__name__} without fields")
-    types = _types(kind)
-    unknown = fields.keys() - types.keys()
-    if unknown:
-        raise _unknown(f"{kind.__name__} with '{printable(min(unknown))}'")
     try:
-        return kind(**{name: _value(types[name], value) for name, value in fields.items()})
-    except TypeError:
-        raise _unknown(f"{kind.__name__} without all of its fields") from None
-
-
-def _value(kind: Any, value: Any) -> Any:
-    """Convert *value* from JSON to the type *kind* of a field."""
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin is typing.Union:
-        return None if value is None else _value(arguments[0], value)
-    if origin is tuple:
-        return tuple(_value(arguments[0], one) for one in _checked(list, value))
-    if origin is not None:
-        return _checked(dict, value)
-    if is_dataclass(kind):
-        return _build(kind, value)
-    return _checked((int, float) if kind is float else kind, value)
-
-
-def _checked(kind: Any, value: Any) -> Any:
-    if not isinstance(value, kind):
-        raise _unknown(f"{printable(repr(value))[:60]} where {kind} is expected")
-    return value
+        message: Message = from_json(found, fields)
+    except ValueError as error:
+        raise _unknown(str(error)) from None
+    return message
 
 
 def _unknown(what: str) -> ToolError:

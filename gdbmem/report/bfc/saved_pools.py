@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Any, Optional
+from typing import Any, Optional, TypeVar
 
-from gdbmem.errors import InputError, Notice
+from gdbmem.errors import InputError
+from gdbmem.files import JsonObject
+from gdbmem.json_values import from_json
 from gdbmem.model.bfc.pools import (
     FREE,
     IN_USE,
@@ -20,9 +21,11 @@ from gdbmem.model.bfc.pools import (
     Region,
     Violation,
 )
-from gdbmem.records import replace
-from gdbmem.report.document import FORMAT_VERSION
+from gdbmem.records import asdict, replace
+from gdbmem.report.document import notices_in, read_document
 from gdbmem.text import printable
+
+Settings = TypeVar("Settings", Options, Counters)
 
 _MOST = (1 << 64) - 1
 _TAGS = ("central gap", "lower", "upper")
@@ -35,23 +38,20 @@ def is_saved_pools(data: bytes) -> bool:
 
 def read_saved_pools(text: str, name: str) -> list[Allocator]:
     """Return the pools that pools_json() wrote; raises InputError if *text* is not such a document."""
-    try:
-        document = json.loads(text)
-        if document["kind"] != "bfc" or document["format_version"] > FORMAT_VERSION:
-            raise ValueError
-        notices = tuple(Notice(n["slug"], n["message"]) for n in document["warnings"])
-        for notice in notices:
-            _text(notice.slug), _text(notice.message)
-        found = [_allocator(one) for one in document["allocators"]]
-        for one in found:
-            one.check()
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise InputError(
-            f"{printable(name)} holds no pools that this gdbmem can read",
-            slug="bad-pools",
-            hint="write them with 'gdbmem bfc PID --json -o FILE'",
-        ) from error
-    return [replace(one, notices=notices) for one in found]
+    refusal = InputError(
+        f"{printable(name)} holds no pools that this gdbmem can read",
+        slug="bad-pools",
+        hint="write them with 'gdbmem bfc PID --json -o FILE'",
+    )
+    return read_document(text, "bfc", _allocators, refusal)
+
+
+def _allocators(document: JsonObject) -> list[Allocator]:
+    notices = tuple(notices_in(document))
+    found = [replace(_allocator(one), notices=notices) for one in document["allocators"]]
+    for one in found:
+        one.check()
+    return found
 
 
 def _allocator(values: Mapping[str, Any]) -> Allocator:
@@ -60,32 +60,32 @@ def _allocator(values: Mapping[str, Any]) -> Allocator:
     for region in values["regions"]:
         address, size = _number(region["address"]), _number(region["size_bytes"], 1)
         chunks = region["chunks"]
-        regions.append(Region(address, size, len(rows), len(chunks), _text(region.get("label", ""))))
+        regions.append(Region(address, size, len(rows), len(chunks), from_json(str, region.get("label", ""))))
         rows += chunks
     return Allocator(
-        name=_text(values["name"]),
-        class_name=_text(values["class"]),
-        kind=_text(values["kind"]),
-        source=_text(values["source"]),
+        name=from_json(str, values["name"]),
+        class_name=from_json(str, values["class"]),
+        kind=from_json(str, values["kind"]),
+        source=from_json(str, values["source"]),
         regions=regions,
         chunks=_chunks(rows),
         limit_bytes=_maybe(values["limit_bytes"]),
-        options=Options(**{name: _setting(value) for name, value in values["options"].items()}),
-        counters=Counters(**{name: _maybe(value) for name, value in values["counters"].items()}),
+        options=_not_negative(from_json(Options, values["options"])),
+        counters=_not_negative(from_json(Counters, values["counters"])),
         address=_maybe(values["address"]),
-        layout=_text(values["layout"]),
+        layout=from_json(str, values["layout"]),
         is_locked=_flag(values["is_locked"]),
-        violations=[Violation(_text(one["rule"]), _text(one["text"])) for one in values["violations"]],
+        violations=from_json(list[Violation], values["violations"]),
         is_complete=bool(values["is_complete"]),
         regions_known=bool(values["regions_known"]),
-        bar=_text(values["bar"] or ""),
+        bar=from_json(str, values["bar"] or ""),
         asked_bytes=_maybe(values["asked_bytes"]),
-        asked_by=_text(values["asked_by"] or ""),
+        asked_by=from_json(str, values["asked_by"] or ""),
     )
 
 
 def _chunks(rows: Sequence[Mapping[str, Any]]) -> Chunks:
-    owners = list(dict.fromkeys(["", *(_text(row.get("owner", "")) for row in rows)]))
+    owners = list(dict.fromkeys(["", *(from_json(str, row.get("owner", "")) for row in rows)]))
     number = {owner: index for index, owner in enumerate(owners)}
 
     def known(name: str) -> bool:
@@ -115,10 +115,10 @@ def _state(row: Mapping[str, Any]) -> int:
     return IN_USE if row["in_use"] else FREE
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError
-    return value
+def _not_negative(found: Settings) -> Settings:
+    if any(value is not None and value < 0 for value in asdict(found).values()):
+        raise ValueError
+    return found
 
 
 def _number(value: Any, least: int = 0) -> int:
@@ -133,7 +133,3 @@ def _maybe(value: Any) -> Optional[int]:
 
 def _flag(value: Any) -> Optional[bool]:
     return None if value is None else bool(value)
-
-
-def _setting(value: Any) -> Any:
-    return value if isinstance(value, bool) else _maybe(value)

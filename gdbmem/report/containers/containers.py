@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Optional
 
 from gdbmem.analysis.containers.growth import ContainerGrowth, growth
-from gdbmem.errors import InputError, Notice
+from gdbmem.errors import InputError
+from gdbmem.files import JsonObject
+from gdbmem.json_values import from_json
 from gdbmem.model.containers import Container, Survey, Uncounted
 from gdbmem.patterns import lazy_pattern
 from gdbmem.report import drawing
 from gdbmem.report.console import Console
-from gdbmem.report.document import FORMAT_VERSION, Document, head, to_json
+from gdbmem.report.document import Document, head, read_document, to_json
 from gdbmem.report.notices import print_notices
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
@@ -75,34 +76,25 @@ def _uncounted(one: Uncounted) -> dict[str, object]:
 
 def read_survey(text: str, name: str) -> Survey:
     """Return the container scan that containers_json() wrote; raises InputError if *text* is not such a document."""
-    try:
-        document = json.loads(text)
-        if document["kind"] != "containers" or document["format_version"] > FORMAT_VERSION:
-            raise ValueError
-        containers = [
-            Container(
-                c["path"],
-                c["type"],
-                c["containers"],
-                c["size"],
-                c["capacity"],
-                c["held_bytes"],
-                c["slack_bytes"],
-            )
-            for c in document["containers"]
-        ]
-        notices = [Notice(n["slug"], n["message"]) for n in document["warnings"]]
-        unread, unsound = (
-            tuple(Uncounted(one["path"], one["type"], one["objects"]) for one in document.get(key, ()))
-            for key in ("unread", "unsound")
-        )
-        return Survey(containers, notices, document.get("live_heap_bytes"), unread, unsound)
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise InputError(
-            f"{printable(name)} holds no scan of containers that this gdbmem can read",
-            slug="bad-survey",
-            hint="memcontainers --save NAME keeps one",
-        ) from error
+    refusal = InputError(
+        f"{printable(name)} holds no scan of containers that this gdbmem can read",
+        slug="bad-survey",
+        hint="memcontainers --save NAME keeps one",
+    )
+    return read_document(text, "containers", _survey, refusal)
+
+
+def _survey(document: JsonObject) -> Survey:
+    containers, unread, unsound = (
+        [_with_type_name(row) for row in document.get(key, ())] for key in ("containers", "unread", "unsound")
+    )
+    values = {"containers": containers, "unread": unread, "unsound": unsound, "notices": document["warnings"]}
+    return from_json(Survey, {**values, "live_heap_bytes": document.get("live_heap_bytes")})
+
+
+def _with_type_name(row: JsonObject) -> JsonObject:
+    """Return *row* with the names of its record's fields; a change since an earlier scan is left out."""
+    return {{"type": "type_name"}.get(name, name): row[name] for name in row if not name.startswith("delta_")}
 
 
 def growth_document(before: Survey, after: Survey) -> Document:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any, Optional
+from typing import Any, Optional, TypedDict
 
-from gdbmem.errors import InputError, Notice
-from gdbmem.model.ledger.heap_map import PARTS, HeapMap, MapRegion
-from gdbmem.model.ledger.ledger import Arena, Entry, Heap, Ledger, Share, SizeClass
-from gdbmem.model.ledger.remedies import Remedy
-from gdbmem.records import asdict, fields
-from gdbmem.report.document import FORMAT_VERSION, Document, head, to_json
+from gdbmem.errors import InputError
+from gdbmem.files import JsonObject
+from gdbmem.json_values import fits, from_json
+from gdbmem.model.ledger.heap_map import PARTS, HeapMap
+from gdbmem.model.ledger.ledger import Entry, Ledger, Share
+from gdbmem.records import asdict, replace
+from gdbmem.report.document import Document, head, read_document, to_json
 from gdbmem.text import printable
+
+# Fields of a ledger that stand in the document as they are.
+_PLAIN = ("program", "pid", "rss_bytes", "releasable_bytes", "pause_seconds", "beside", "threads", "heap")
 
 
 def ledger_json(ledger: Ledger, **more: Any) -> str:
@@ -76,15 +79,12 @@ def _mapped(ledger: Ledger) -> dict[tuple[str, str], Optional[int]]:
 
 def read_ledger(text: str, name: str) -> Ledger:
     """Return the ledger that ledger_json() wrote; raises InputError if *text* is not such a document."""
-    try:
-        document = json.loads(text)
-        if document["kind"] != "ledger" or document["format_version"] > FORMAT_VERSION:
-            raise ValueError
-        ledger = _ledger(document)
-        ledger.check()
-        return ledger
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _unreadable(name) from error
+    return read_document(text, "ledger", _ledger, _unreadable(name))
+
+
+def read_heap_map(text: str, name: str) -> Optional[HeapMap]:
+    """Return the map beside the ledger in the document *text*; None if there is none. Raises InputError."""
+    return read_document(text, "ledger", _heap_map, _unreadable(name))
 
 
 def _unreadable(name: str) -> InputError:
@@ -95,100 +95,55 @@ def _unreadable(name: str) -> InputError:
     )
 
 
-def read_heap_map(text: str, name: str) -> Optional[HeapMap]:
-    """Return the map beside the ledger in the document *text*; None if there is none. Raises InputError."""
-    try:
-        found = json.loads(text).get("heap_map")
-        if found is None:
-            return None
-        regions = [_region(region) for region in found["regions"]]
-        if _is(int, found["cell_bytes"]) <= 0:
-            raise ValueError
-        return HeapMap(found["cell_bytes"], regions)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise _unreadable(name) from error
-
-
-def _region(values: Mapping[str, Any]) -> MapRegion:
-    cells = values["cells"]
-    if any(len(cell) != len(PARTS) or any(_is(int, size) < 0 for size in cell) for cell in cells):
+def _heap_map(document: JsonObject) -> Optional[HeapMap]:
+    if document.get("heap_map") is None:
+        return None
+    found = from_json(HeapMap, document["heap_map"])
+    cells = [cell for region in found.regions for cell in region.cells]
+    if found.cell_bytes <= 0 or any(len(cell) != len(PARTS) or min(cell) < 0 for cell in cells):
         raise ValueError
-    start, end = (_is(int, values[name]) for name in ("start", "end"))
-    return MapRegion(_is(str, values["name"]), start, end, _is(list, cells))
+    return found
 
 
-def _ledger(document: Mapping[str, Any]) -> Ledger:
-    heap = document["heap"]
-    return Ledger(
-        program=_is(str, document["program"]),
-        pid=_is(int, document["pid"], or_none=True),
-        rss_bytes=_is(int, document["rss_bytes"]),
-        entries=[_entry(entry) for entry in document["entries"]],
-        shares=[_share(mapping) for mapping in document["mappings"]],
-        releasable_bytes=_is(int, document["releasable_bytes"], or_none=True),
-        threads=document["threads"],
-        heap=None if heap is None else _heap(heap),
-        beside={_is(str, name): _is(int, size) for name, size in document["beside"].items()},
-        pause_seconds=_is((int, float), document["pause_seconds"], or_none=True),
-        notices=[_notice(notice) for notice in document["warnings"]],
-        remedies=tuple(_checked(Remedy, remedy) for remedy in document.get("remedies", ())),
-    )
+def _ledger(document: JsonObject) -> Ledger:
+    values = {name: document[name] for name in _PLAIN}
+    values["entries"] = [
+        {name: value for name, value in entry.items() if name != "mapped_bytes"}
+        for entry in document["entries"]
+    ]
+    values.update(shares=[], notices=document["warnings"], remedies=document.get("remedies", []))
+    ledger = from_json(Ledger, values)
+    for entry in ledger.entries:
+        _check_detail(entry.detail)
+    ledger = replace(ledger, shares=[_share(mapping) for mapping in document["mappings"]])
+    ledger.check()
+    return ledger
 
 
-def _is(kind: Any, value: Any, *, or_none: bool = False) -> Any:
-    if isinstance(value, bool) or not (isinstance(value, kind) or (or_none and value is None)):
-        raise ValueError
-    if isinstance(value, (int, float)) and not abs(value) < 1 << 64:
-        raise ValueError
-    return value
-
-
-def _notice(values: Mapping[str, Any]) -> Notice:
-    notice = Notice(values["slug"], values["message"])
-    _is(str, notice.slug), _is(str, notice.message)
-    return notice
-
-
-def _entry(values: Mapping[str, Any]) -> Entry:
-    detail = dict(values["detail"])
-    for name in ("blocks", "stacks", "top_bytes"):
-        _is(int, detail.get(name, 0), or_none=True)
+def _check_detail(detail: Mapping[str, Any]) -> None:
+    """Raise ValueError unless the parts of *detail* that reports use are of their types."""
+    known: list[tuple[Any, object]] = [
+        (Optional[int], detail.get(name)) for name in ("blocks", "stacks", "top_bytes")
+    ]
+    known += [(Optional[str], pool["name"]) for pool in detail.get("pools", ())]
     for piece in detail.get("largest", ()):
-        _is(str, piece["name"]), _is(int, piece["resident_bytes"]), _is(int, piece.get("mapped_bytes", 0))
-    for pool in detail.get("pools", ()):
-        _is(str, pool["name"], or_none=True)
-    allocated = _is(int, values["allocated_bytes"], or_none=True)
-    return Entry(
-        _is(str, values["category"]), _is(str, values["label"]), _is(int, values["resident_bytes"]), allocated, detail
-    )  # fmt: skip
+        known += [(str, piece["name"]), (int, piece["resident_bytes"]), (int, piece.get("mapped_bytes", 0))]
+    if not all(fits(kind, value) for kind, value in known):
+        raise ValueError
 
 
-def _share(values: Mapping[str, Any]) -> Share:
-    parts = {
-        (_is(str, part["category"]), _is(str, part["label"])): _is(int, part["bytes"])
-        for part in values["parts"]
-    }
-    start, end, rss = (_is(int, values[name]) for name in ("start", "end", "rss_bytes"))
-    return Share(start, end, _is(str, values["name"]), rss, parts)
+class SharePart(TypedDict):
+    """The part of a mapping that belongs to one entry."""
+
+    category: str
+    label: str
+    bytes: int
 
 
-_SIMPLE = {"int": int, "str": str, "float": (int, float), "Optional[int]": int, "Sequence[int]": list}
-
-
-def _checked(kind: Any, values: Mapping[str, Any]) -> Any:
-    """Return *values* as a *kind*, a data class; those of simple types are checked."""
-    made = kind(**values)
-    for field in fields(kind):
-        if field.type in _SIMPLE:
-            _is(_SIMPLE[str(field.type)], getattr(made, field.name), or_none="Optional" in str(field.type))
-    return made
-
-
-def _heap(values: Mapping[str, Any]) -> Heap:
-    changed = dict(values)
-    changed["arenas"] = [_checked(Arena, arena) for arena in values["arenas"]]
-    changed["sizes"] = [_checked(SizeClass, size) for size in values["sizes"]]
-    return _checked(Heap, changed)  # type: ignore[no-any-return]
+def _share(values: JsonObject) -> Share:
+    parts = from_json(list[SharePart], values["parts"])
+    by_entry = {(part["category"], part["label"]): part["bytes"] for part in parts}
+    return replace(from_json(Share, {**values, "parts": {}}), parts=by_entry)
 
 
 def growth_json(before: Ledger, after: Ledger) -> str:

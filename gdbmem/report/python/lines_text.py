@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional, TextIO, TypedDict, cast
+from typing import Optional, TextIO, TypedDict
 
 from gdbmem.errors import InputError
-from gdbmem.files import JsonObject, read_small
+from gdbmem.files import read_small
+from gdbmem.json_values import MISFITS, from_json
 from gdbmem.line_recorder import plain_tables
 from gdbmem.report.document import head, to_json
 from gdbmem.text import plural, printable
@@ -43,6 +44,7 @@ class RecordedProcess(TypedDict):
 
     pid: int
     parent: int
+    backend: str  # the source of the numbers
     threads: int
     functions: list[RecordedFunction]
 
@@ -61,27 +63,9 @@ def _read(path: Path) -> RecordedProcess:
         )
 
     try:
-        document = json.loads(read_small(path, limit_bytes=_LARGEST, refuse=refuse))
-        _check(document, "pid", "parent", "threads")
-        for function in document["functions"]:
-            for row in function["lines"]:
-                _check(row, "line", "count", nullable=("memory_bytes", "change_bytes"))
-                row["text"] = str(row["text"])
-            function["file"], function["function"] = str(function["file"]), str(function["function"])
-            _check(function, "first_line", "calls", "change_bytes", nullable=("start_bytes",))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return from_json(RecordedProcess, json.loads(read_small(path, limit_bytes=_LARGEST, refuse=refuse)))
+    except MISFITS:
         raise refuse("it is no such file") from None
-    return cast(RecordedProcess, document)
-
-
-def _check(found: JsonObject, *names: str, nullable: Sequence[str] = ()) -> None:
-    """Raise ValueError unless those fields are integers in the range of memory sizes and counts."""
-    for name in (*names, *nullable):
-        value = found[name]
-        if value is None and name in nullable:
-            continue
-        if type(value) is not int or abs(value) >= 1 << 63:
-            raise ValueError
 
 
 def print_lines(processes: Sequence[RecordedProcess], stream: TextIO, *, named: bool) -> None:

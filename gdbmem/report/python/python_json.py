@@ -9,6 +9,7 @@ from typing import Any, Callable
 from gdbmem.analysis.python_objects import changes
 from gdbmem.errors import InputError
 from gdbmem.files import read_small
+from gdbmem.json_values import MISFITS, from_json
 from gdbmem.model.python import (
     ArenaUse,
     PythonCopies,
@@ -154,7 +155,7 @@ def read_objects(path: Path) -> PythonObjects:
     """Return the objects in a file that objects_json() wrote. Raises InputError for any other file."""
     try:
         return _objects_of(json.loads(read_small(path, limit_bytes=_LARGEST, refuse=_refused(path))))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except MISFITS as error:
         raise _refused(path)("it is no such file") from error
 
 
@@ -169,27 +170,10 @@ def _refused(path: Path) -> Callable[[str], InputError]:
 def _objects_of(document: Any) -> PythonObjects:
     if document["kind"] != "python-objects":
         raise ValueError
-    return PythonObjects(
-        _text(document["program"]),
-        None if document["pid"] is None else _count(document["pid"]),
-        [
-            TypeUse(_text(one["type"]), _count(one["count"]), _count(one["bytes"]))
-            for one in document["types"]
-        ],
-        TypeUse("", _count(document["unused"]["count"]), _count(document["unused"]["bytes"])),
-        TypeUse("", _count(document["others"]["count"]), _count(document["others"]["bytes"])),
-        uncounted_blocks=_count(document["uncounted_blocks"]),
-        large=document["large_counted"] is True,
-    )
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
+    names = ("program", "pid", "types", "uncounted_blocks")
+    values = {name: document[name] for name in names} | {"large": document["large_counted"]}
+    values.update((name, {"type": "", **document[name]}) for name in ("unused", "others"))
+    found = from_json(PythonObjects, values)
+    if any(min(use.count, use.bytes) < 0 for use in (*found.types, found.unused, found.others)):
         raise ValueError
-    return value
-
-
-def _count(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 63:
-        raise ValueError
-    return value
+    return found

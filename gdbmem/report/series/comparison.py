@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from gdbmem.errors import InputError
+from gdbmem.files import JsonObject
+from gdbmem.json_values import from_json
 from gdbmem.model.series.comparison import Comparison, Difference
 from gdbmem.model.series.verdict import Verdict
 from gdbmem.report import drawing
 from gdbmem.report.console import Console, columns_that_fit, print_sentence
-from gdbmem.report.document import FORMAT_VERSION, head, to_json
+from gdbmem.report.document import head, read_document, to_json
 from gdbmem.report.series.series_json import verdict_json
 from gdbmem.report.series.series_text import headline
 from gdbmem.text import printable
@@ -137,36 +136,19 @@ def interval_text(row: Difference) -> Sequence[str]:
 
 def read_comparison(text: str, name: str) -> tuple[Comparison, Sequence[tuple[str, str]]]:
     """Return the comparison that comparison_json() wrote, and each run with its verdict; raises InputError."""
-    try:
-        document = json.loads(text)
-        if document["kind"] != "comparison" or document["format_version"] > FORMAT_VERSION:
-            raise ValueError
-        differences = [_difference(row) for row in document["differences"]]
-        runs = [
-            (str(run["run"]), f"{run['verdict']['kind']}: {run['verdict']['evidence']}")
-            for run in document["runs"]
-        ]
-        first, second = (list(map(str, document[side])) for side in ("first", "second"))
-        if not first or not second:
-            raise ValueError
-        return Comparison(first, second, differences), runs
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError) as error:
-        raise InputError(
-            f"{printable(name)} holds no comparison that this gdbmem can read",
-            slug="bad-comparison",
-            hint="'gdbmem compare --json -o FILE' writes one",
-        ) from error
-
-
-def _difference(row: Mapping[str, Any]) -> Difference:
-    first, second, value = (_finite(row[name]) for name in ("first", "second", "value"))
-    low, high, chance = (
-        None if row[name] is None else _finite(row[name]) for name in ("low", "high", "chance")
+    refusal = InputError(
+        f"{printable(name)} holds no comparison that this gdbmem can read",
+        slug="bad-comparison",
+        hint="'gdbmem compare --json -o FILE' writes one",
     )
-    return Difference(str(row["metric"]), str(row["unit"]), first, second, value, low, high, chance)
+    return read_document(text, "comparison", _comparison, refusal)
 
 
-def _finite(value: Any) -> float:
-    if type(value) not in (int, float) or not math.isfinite(value):
+def _comparison(document: JsonObject) -> tuple[Comparison, Sequence[tuple[str, str]]]:
+    rows = [{name: row[name] for name in row if name != "is_shown"} for row in document["differences"]]
+    first, second = (from_json(list[str], document[side]) for side in ("first", "second"))
+    if not first or not second:
         raise ValueError
-    return value  # type: ignore[no-any-return]
+    judged = [(run["run"], run["verdict"]) for run in document["runs"]]
+    runs = [(from_json(str, name), f"{verdict['kind']}: {verdict['evidence']}") for name, verdict in judged]
+    return Comparison(first, second, from_json(list[Difference], rows)), runs

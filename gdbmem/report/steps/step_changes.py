@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.analysis.step_changes import StepChange, known_bytes
 from gdbmem.analysis.steps import StepSum
-from gdbmem.errors import InputError
 from gdbmem.files import JsonObject
+from gdbmem.json_values import from_json
 from gdbmem.records import fields
 from gdbmem.report import drawing
 from gdbmem.report.console import Console, print_sentence
-from gdbmem.report.document import FORMAT_VERSION, head, to_json
+from gdbmem.report.document import head, read_document, to_json
+from gdbmem.report.steps.saved_steps import bad_steps
 from gdbmem.report.steps.steps import place_of_sum
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta
@@ -21,38 +21,19 @@ from gdbmem.units import format_delta
 if TYPE_CHECKING:
     from gdbmem.report.source import SourceLines
 
-_TEXTS = ("function", "file")
-_MAY_BE_NULL = (*_TEXTS, "line", "thread", "heap_bytes")
-
 
 def read_recording(text: str, name: str) -> tuple[list[StepSum], str]:
     """Return the sums by line that `memwatch save` saved, and the source of their numbers; raises InputError."""
-    try:
-        document = json.loads(text)
-        if (
-            document["kind"] != "steps"
-            or document["format_version"] > FORMAT_VERSION
-            or document["by"] != "line"
-        ):
-            raise ValueError
-        sums = [_sum_of(one) for one in document["sums"]]
-        steps = document["steps"]
-        return sums, str(steps[-1]["source"]) if steps else ""
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        raise InputError(
-            f"{printable(name)} holds no steps that this gdbmem can read",
-            slug="bad-steps",
-            hint="'memwatch save NAME', or 'memwatch report --json -o FILE', keeps some",
-        ) from error
+    return read_document(text, "steps", _recording, bad_steps(name))
 
 
-def _sum_of(document: JsonObject) -> StepSum:
-    values = {field.name: document[field.name] for field in fields(StepSum)}
-    for name, value in values.items():
-        expected = str if name in _TEXTS else int
-        if not (type(value) is expected or (value is None and name in _MAY_BE_NULL)):
-            raise ValueError(name)
-    return StepSum(**values)
+def _recording(document: JsonObject) -> tuple[list[StepSum], str]:
+    if document["by"] != "line":
+        raise ValueError
+    names = [field.name for field in fields(StepSum)]
+    sums = from_json(list[StepSum], [{name: one[name] for name in names} for one in document["sums"]])
+    steps = document["steps"]
+    return sums, str(steps[-1]["source"]) if steps else ""
 
 
 def answer_changes(
