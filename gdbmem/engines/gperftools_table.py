@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import TargetError
-from gdbmem.linux.memory.maps import Mapping, parse_smaps
+from gdbmem.linux.memory.maps import Mapping, maps_text, parse_smaps
 from gdbmem.linux.memory.process_memory import ProcMemory
-from gdbmem.linux.process.living import memory_folder
 from gdbmem.model.memory import MemoryUnreadable
 from gdbmem.patterns import lazy_pattern
 
@@ -60,7 +59,7 @@ def complete(path: Path, pid: int) -> bool:
     if sum(int(row[4]) for row in _ROW.finditer(data)) == wanted[3]:
         return True
     with contextlib.suppress(TargetError, MemoryUnreadable, OSError, struct.error):
-        maps = Path(f"{memory_folder(pid)}/maps").read_bytes()
+        maps = maps_text(pid)
         with ProcMemory(pid) as memory:
             rows = _rows(_BucketTable(memory, parse_smaps(maps)), data)
         if rows is not None and _totals(rows) == wanted:
@@ -76,7 +75,7 @@ def _add_maps(path: Path, pid: int) -> None:
     with contextlib.suppress(OSError):
         if path.read_bytes().endswith(b"\nMAPPED_LIBRARIES:\n"):
             with path.open("ab") as stream:
-                stream.write(Path(f"{memory_folder(pid)}/maps").read_bytes())
+                stream.write(maps_text(pid))
 
 
 _Row = tuple[_Bucket, tuple[int, ...]]

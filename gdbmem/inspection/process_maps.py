@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from gdbmem.errors import TargetError
-from gdbmem.linux.memory.maps import Mapping, parse_smaps
-from gdbmem.linux.process.living import memory_folder
+from gdbmem.linux.memory.maps import Mapping, maps_text, parse_smaps
 from gdbmem.linux.process.process import ended
 
 
@@ -36,7 +33,7 @@ def read_smaps(pid: int) -> list[Mapping]:
 
 def _read(pid: int, name: str) -> bytes:
     try:
-        return Path(f"{memory_folder(pid)}/{name}").read_bytes()
+        return maps_text(pid, name)
     except (ProcessLookupError, FileNotFoundError):
         return b""
     except OSError as error:

@@ -6,14 +6,15 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Optional
 
-from gdbmem.linux.faults.readings import Reading, fault_counts, read_resident
+from gdbmem.linux.faults.readings import Reading, read_resident
 from gdbmem.linux.faults.records import SampleLayout, Turn
 from gdbmem.linux.faults.watch import FaultWatch
+from gdbmem.linux.memory.maps import maps_text
 from gdbmem.linux.process.auxv import random_bytes
 from gdbmem.linux.process.process import check_analysable, ended, has_ended, process_facts
+from gdbmem.linux.process.threads import page_faults
 from gdbmem.records import dataclass
 
 _TURN_SECONDS = 0.05
@@ -64,7 +65,7 @@ class IntervalRecorder:
             self._last = self._reading()
             self.maps = b""
             with contextlib.suppress(OSError):
-                self.maps = Path(f"/proc/{pid}/maps").read_bytes()
+                self.maps = maps_text(pid)
             self._spool = tempfile.TemporaryFile(prefix="gdbmem-")  # noqa: SIM115  (closed in __exit__)
         except BaseException:
             self._watch.__exit__()
@@ -142,7 +143,7 @@ class IntervalRecorder:
 
     def _counts(self) -> _Counts:
         watch = self._watch
-        return _Counts(sum(watch.counts.values()), watch.samples, watch.lost, fault_counts(self.pid))
+        return _Counts(sum(watch.counts.values()), watch.samples, watch.lost, page_faults(self.pid))
 
     def _take(self, *, is_last: bool) -> None:
         # Many events take long to count: then only some turns count them.

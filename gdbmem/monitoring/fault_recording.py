@@ -13,12 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Callable, Optional
 
-from gdbmem.linux.faults.readings import Reading, fault_counts, read_resident, resident_bytes
+from gdbmem.linux.faults.readings import Reading, read_resident, resident_bytes
 from gdbmem.linux.faults.records import FORK, SampleLayout, Turn
 from gdbmem.linux.faults.ring import HEADER
 from gdbmem.linux.faults.watch import FaultWatch
+from gdbmem.linux.memory.maps import maps_text
 from gdbmem.linux.process.process import check_analysable, ended, has_ended, process_facts
 from gdbmem.linux.process.processes import descendants, parents, stat_of
+from gdbmem.linux.process.threads import page_faults
 from gdbmem.monitoring.growing_lines import RECORDING
 from gdbmem.monitoring.watched_program import WatchedProgram
 from gdbmem.records import dataclass, field
@@ -163,9 +165,9 @@ class FaultRecorder:
         facts = process_facts(pid)
         maps = b""
         with contextlib.suppress(OSError):
-            maps = Path(f"/proc/{pid}/maps").read_bytes()
+            maps = maps_text(pid)
         recording.watched[pid] = Watched(
-            pid, facts.name, True, reading, maps, faults_before=fault_counts(pid) or 0, uid=facts.uid
+            pid, facts.name, True, reading, maps, faults_before=page_faults(pid) or 0, uid=facts.uid
         )
 
     def _run(
@@ -223,7 +225,7 @@ class FaultRecorder:
         for one in alive if at_end else alive[:_MOST_READ]:
             looked = time.monotonic_ns()  # what comes from now on may be missing in the size
             size = resident_bytes(one.pid)
-            count = fault_counts(one.pid)  # also of one that has just ended
+            count = page_faults(one.pid)  # also of one that has just ended
             if count is not None:
                 one.faults_seen = (time.monotonic_ns(), count)
             if size is None:
@@ -239,7 +241,7 @@ class FaultRecorder:
             if at_end or (size > seen and has_grown and affordable):
                 used = time.thread_time()  # other programs may have the processor meanwhile
                 one.after = read_resident(one.pid) or one.after
-                one.faults_after = fault_counts(one.pid) if at_end else None
+                one.faults_after = page_faults(one.pid) if at_end else None
                 self._spent += time.thread_time() - used
 
     def _finish(self, program: WatchedProgram) -> int:

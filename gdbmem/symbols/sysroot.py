@@ -20,7 +20,7 @@ from gdbmem.linux.elf.headers import Image, images
 from gdbmem.linux.elf.link_map import loaded_by
 from gdbmem.linux.files.target_files import may_be_opened
 from gdbmem.linux.files.target_side import TargetSide
-from gdbmem.linux.memory.maps import Mapping, parse_smaps
+from gdbmem.linux.memory.maps import Mapping, mappings_of
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.patterns import lazy_pattern
@@ -58,7 +58,7 @@ def open_sysroot(runtime: Path, pid: int, side: TargetSide) -> Iterator[Sysroot]
     """Yield the Sysroot of process *pid*, in the private folder *runtime*. Raises TargetError if that is impossible."""
     with contextlib.ExitStack() as opened, ProcMemory(pid) as memory:
         try:
-            mappings = parse_smaps(Path(f"/proc/{pid}/maps").read_bytes())
+            mappings = mappings_of(pid)
             program = os.readlink(f"/proc/{pid}/exe").replace("\n", "\\012")  # noqa: PTH115
         except OSError as error:
             raise _no_program(pid, error.strerror) from error
@@ -86,7 +86,7 @@ def opened_later(pid: int, name: str) -> Optional[int]:
             called = [address for address, text in loaded_by(pid, memory) if os.fsdecode(text) == name]
             if not called:
                 return None
-            mappings = parse_smaps(Path(f"/proc/{pid}/maps").read_bytes())
+            mappings = mappings_of(pid)
             places = {m.name for m in mappings if any(m.start <= address < m.end for address in called)}
             wanted = [image for image in images(memory, mappings) if image.name in places]
         with TargetSide(pid) as side:
@@ -98,7 +98,7 @@ def opened_later(pid: int, name: str) -> Optional[int]:
 def names_files_of_others(pid: int) -> bool:
     """Return whether gdb would open, by a name that process *pid* gives, a file that others than root can change."""
     try:
-        mappings = parse_smaps(Path(f"/proc/{pid}/maps").read_bytes())
+        mappings = mappings_of(pid)
         with ProcMemory(pid) as memory:
             loaded = loaded_by(pid, memory)
     except OSError:

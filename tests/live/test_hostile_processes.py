@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.linux.process.threads import activities, faults_by_thread, is_ending, own_tid
+from gdbmem.linux.process.status import own_tid
+from gdbmem.linux.process.threads import activities, faults_by_thread, is_ending
 from gdbmem.series.store import Recording
 from tests.live.user import GDBMEM
 

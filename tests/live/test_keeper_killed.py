@@ -22,6 +22,7 @@ from gdbmem.launch.python.python_code import run_in_python
 from gdbmem.linux.holding import ptrace as tracing
 from gdbmem.linux.holding import seccomp
 from gdbmem.linux.holding.ptrace import HeldThread
+from gdbmem.linux.process.status import status_fields
 from gdbmem.model.memory import Memory
 from tests.conftest import Program
 from tests.live.explaining import Running, explain, running
@@ -205,12 +206,12 @@ def test_nothing_is_written_below_a_stack_that_is_a_piece_of_a_variable(program:
 def test_a_process_with_a_shadow_stack_is_made_to_call_nothing(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = seccomp._status
+    real = status_fields
 
-    def with_shadow_stack(process: object) -> dict[str, str]:
+    def with_shadow_stack(process: int) -> dict[str, str]:
         return {**real(process), "x86_Thread_features": "shstk wrss"}
 
-    monkeypatch.setattr(seccomp, "_status", with_shadow_stack)
+    monkeypatch.setattr(seccomp, "status_fields", with_shadow_stack)
     with running([sys.executable, "-c", WATCHES, program("notices_harm"), "read"]) as target:
         with pytest.raises(TargetError, match=r"no copy .* it has a shadow stack"):
             ask_process(target.pid, lambda _: Nothing(), fork=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Optional
 
 import gdb
@@ -25,8 +24,7 @@ from gdbmem.engines.engine import inside_hint
 from gdbmem.errors import TargetError
 from gdbmem.launch.attached.call_lock import calling
 from gdbmem.linux.holding.seccomp import filter_count, may_end_for_a_call
-from gdbmem.linux.memory.maps import parse_smaps
-from gdbmem.linux.process.living import memory_folder
+from gdbmem.linux.memory.maps import mappings_of
 from gdbmem.patterns import lazy_pattern
 from gdbmem.units import format_size
 
@@ -238,8 +236,8 @@ def _instruction(machine: CallMachine) -> int:
     with suppress(TargetError):
         spans.append((address_of("syscall"), 64))
     pid = real_pid()
-    maps = Path(f"{memory_folder(pid)}/maps").read_bytes() if pid else b""
-    spans += [(one.start, one.size_bytes) for one in parse_smaps(maps) if one.name == "[vdso]"]
+    mappings = mappings_of(pid) if pid else []
+    spans += [(one.start, one.size_bytes) for one in mappings if one.name == "[vdso]"]
     for start, size in spans:
         at = bytes(gdb.selected_inferior().read_memory(start, size)).find(machine.system_call)
         if at >= 0:

@@ -39,6 +39,7 @@ from gdbmem.linux.holding.pending_signals import (
     waits_for_process,
 )
 from gdbmem.linux.process.process import thread_ids
+from gdbmem.linux.process.status import parse_status
 from gdbmem.patterns import lazy_pattern
 
 _MOST_TRIES = 5
@@ -241,7 +242,7 @@ def remote_blocks_interrupts() -> bool:
         answer = Path(folder) / "status"  # `remote get` takes no blank in a name
         try:
             gdb.execute(f"remote get /proc/{pid}/task/{tid or pid}/status {answer}", to_string=True)
-            return blocks(answer.read_text(errors="replace"), signal.SIGINT)
+            return blocks(parse_status(answer.read_text(errors="replace")), signal.SIGINT)
         except (gdb.error, OSError):
             return False
 

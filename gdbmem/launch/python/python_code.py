@@ -27,6 +27,7 @@ from gdbmem.linux.holding.ptrace import Freeze
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.process_memory import WritableMemory
 from gdbmem.linux.process.process import check_analysable, ended, has_ended
+from gdbmem.linux.process.status import own_tid
 from gdbmem.linux.process.system_calls import call_name
 from gdbmem.linux.process.threads import parse_syscall
 from gdbmem.model.python import PythonThread
@@ -199,8 +200,7 @@ def _check_running(pid: int, reader: FrameReader, memory: WritableMemory) -> Non
         with Freeze(pid), contextlib.suppress(TargetError):
             main = _main_thread(pid, reader, memory)
         time.sleep(_POLL_SECONDS)
-    own = Path(f"/proc/{pid}/status").read_text() if main is None else ""
-    if main is None and len(own.partition("NSpid:")[2].partition("\n")[0].split()) > 1:
+    if main is None and own_tid(pid) != pid:
         return  # its pid there is a different one
     if main is None or not main.frames:
         raise TargetError(

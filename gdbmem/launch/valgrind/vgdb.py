@@ -12,8 +12,10 @@ from typing import Optional
 
 from gdbmem.errors import TargetError, ToolError
 from gdbmem.launch.valgrind.valgrind import executable, find_valgrind
+from gdbmem.linux.memory.maps import maps_text
 from gdbmem.linux.process.living import memory_folder
 from gdbmem.linux.process.process import ended, has_ended
+from gdbmem.linux.process.status import own_tid
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass
 from gdbmem.text import printable
@@ -86,14 +88,14 @@ def find_running(pid: int) -> Optional[RunningValgrind]:
     if found is None:
         return None
     try:
-        maps = Path(f"{memory_folder(pid)}/maps").read_bytes()
+        maps = maps_text(pid)
     except OSError:
         maps = b""
     if b"/valgrind" not in maps and "valgrind" not in executable(pid):
         return None
     found_shared = list(_SHARED.finditer(maps))
     shared = next((match for match in found_shared if int(match[2]) == pid), None)
-    if shared is None and found_shared and _number_inside(pid) == int(found_shared[0][2]) != pid:
+    if shared is None and found_shared and own_tid(pid) == int(found_shared[0][2]) != pid:
         raise TargetError(
             f"process {pid} runs under valgrind's {found[1]} in another PID namespace (a container), where vgdb would"
             " have to run",
@@ -129,15 +131,6 @@ def _was_told(pid: int, option: bytes) -> bool:
                 if word == option or (word.startswith(b"VALGRIND_OPTS=") and option in word):
                     return True
     return False
-
-
-def _number_inside(pid: int) -> int:
-    """Return the number of process *pid* in its own namespace."""
-    try:
-        lines = Path(f"/proc/{pid}/status").read_text(errors="replace").splitlines()
-    except OSError:
-        return pid
-    return next((int(line.split()[-1]) for line in lines if line.startswith("NSpid:")), pid)
 
 
 def _owner(pid: int) -> Optional[tuple[int, int]]:

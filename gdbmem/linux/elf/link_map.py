@@ -6,9 +6,8 @@ Source: glibc, elf/link.h (struct r_debug, struct link_map); elf(5).
 from __future__ import annotations
 
 import struct
-from pathlib import Path
 
-from gdbmem.linux.process.living import memory_folder
+from gdbmem.linux.process.auxv import auxiliary_vector
 from gdbmem.model.memory import Memory, MemoryUnreadable, words_at
 
 _AT_PHDR, _AT_PHENT, _AT_PHNUM = 3, 4, 5
@@ -23,7 +22,7 @@ def loaded_by(pid: int, memory: Memory) -> list[tuple[int, bytes]]:
     [] if the process has no such list, or not yet. The data is under the control of the process.
     """
     try:
-        entries = dict(struct.iter_unpack("<QQ", Path(f"{memory_folder(pid)}/auxv").read_bytes()))
+        entries = auxiliary_vector(pid)
         at = _list(memory, entries[_AT_PHDR], entries[_AT_PHENT], entries[_AT_PHNUM])
         found: list[tuple[int, bytes]] = []
         while at and len(found) < _MOST:

@@ -84,13 +84,3 @@ def _statm(folder: str) -> int:
     except OSError:
         return 0
     return int(words[1]) * PAGE if len(words) > 1 else 0
-
-
-def fault_counts(pid: int) -> Optional[int]:
-    """Return the page faults of the living and the ended threads of *pid*, by the kernel's own count."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb", buffering=0) as stream:  # noqa: PTH123  (hot path)
-            words = stream.read(4096).rpartition(b")")[2].split()
-    except OSError:
-        return None
-    return int(words[7]) + int(words[9]) if len(words) > 9 else None

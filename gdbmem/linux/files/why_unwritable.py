@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from gdbmem.linux.process.living import memory_folder, text_of
+from gdbmem.linux.process.living import memory_folder
+from gdbmem.linux.process.status import soft_limit, status_fields
 from gdbmem.text import printable
 from gdbmem.units import format_size
 
@@ -58,8 +58,7 @@ def _root(pid: int, folder: Path) -> Optional[WriteObstacle]:
 
 
 def _user(pid: int, folder: Path) -> Optional[WriteObstacle]:
-    fields = re.search(r"^Uid:\s+\d+\s+\d+\s+\d+\s+(\d+)", text_of(f"/proc/{pid}/status"), re.M)
-    user = int(fields[1]) if fields is not None else 0
+    user = int(status_fields(pid).get("Uid", "0").split()[-1])  # for files
     if user in (0, folder.stat().st_uid):
         return None
     return WriteObstacle(
@@ -82,9 +81,3 @@ def _disk(folder: Path) -> Optional[WriteObstacle]:
         f"the disk of {printable(str(folder))} is full",
         "free some space there, or launch with --run DIR on another disk",
     )
-
-
-def soft_limit(pid: int, name: str) -> Optional[int]:
-    """Return the soft limit *name*, as in /proc, of *pid*; None if there is none."""
-    found = re.search(rf"^{name}\s+(\d+)\s", Path(f"/proc/{pid}/limits").read_text(), re.M)
-    return int(found[1]) if found is not None else None

@@ -12,7 +12,6 @@ import contextlib
 import os
 import signal
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Callable, Optional, Protocol
 
 from gdbmem.errors import TargetError
@@ -39,9 +38,10 @@ from gdbmem.linux.holding.returning_thread import (
 )
 from gdbmem.linux.holding.seccomp import SUSPEND, has_shadow_stack, may_end_for_a_call
 from gdbmem.linux.holding.signal_frames import RED_ZONE
-from gdbmem.linux.memory.maps import Mapping, parse_smaps
+from gdbmem.linux.memory.maps import Mapping, mappings_of
 from gdbmem.linux.memory.process_memory import WritableMemory
 from gdbmem.linux.process.process import ended
+from gdbmem.linux.process.status import soft_limit
 from gdbmem.model.memory import Memory, MemoryUnreadable
 
 _SETOPTIONS, _SINGLESTEP = 0x4200, 9
@@ -149,11 +149,9 @@ def _has_room(thread: HeldThread, mappings: Sequence[Mapping]) -> bool:
 
 def _stack_limit(tid: int) -> int:
     """Return the limit of the stack of the process's first thread; 0 if unknown."""
-    with contextlib.suppress(OSError, ValueError):
-        for line in Path(f"/proc/{tid}/limits").read_text().splitlines():
-            if line.startswith("Max stack size"):
-                soft = line.split()[3]
-                return 1 << 63 if soft == "unlimited" else int(soft)
+    with contextlib.suppress(OSError):
+        limit = soft_limit(tid, "Max stack size")
+        return 1 << 63 if limit is None else limit
     return 0
 
 
@@ -226,6 +224,6 @@ def _svc(
 def maps_of_thread(tid: int) -> list[Mapping]:
     """Return the mappings of the process of thread *tid*, without figures."""
     try:
-        return parse_smaps(Path(f"/proc/{tid}/maps").read_bytes())
+        return mappings_of(tid)
     except OSError:
         raise ended(tid) from None

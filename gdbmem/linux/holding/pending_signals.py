@@ -6,35 +6,26 @@ import ctypes
 import os
 import platform
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Optional
 
 from gdbmem.linux.holding.ptrace import ptrace
+from gdbmem.linux.process.status import signals_in, status_fields
 
 _GETSIGINFO = 0x4202
 _SI_QUEUE = -1  # sent by sigqueue()
 
 
 def pending_signals(pid: int) -> set[signal.Signals]:
-    """Return the signals pending for *pid* as a whole, or for its first thread; none if it has ended.
-
-    Source: Linux, Documentation/filesystems/proc.rst, /proc/PID/status.
-    """
-    try:
-        text = Path(f"/proc/{pid}/status").read_text(errors="replace")
-    except OSError:
-        return set()
-    mask = _mask(text, "SigPnd") | _mask(text, "ShdPnd")
+    """Return the signals pending for *pid* as a whole, or for its first thread; none if it has ended."""
+    mask = signals_in(status_fields(pid), "SigPnd", "ShdPnd")
     return {number for number in signal.Signals if mask >> (number - 1) & 1}
 
 
 def waits_for_process(pid: int, number: signal.Signals) -> bool:
     """Tell whether *number* is pending for *pid* as a whole, so that any thread may take it."""
-    try:
-        text = Path(f"/proc/{pid}/status").read_text(errors="replace")
-    except OSError:
-        return False
-    return bool(_mask(text, "ShdPnd") >> (number - 1) & 1)
+    return bool(signals_in(status_fields(pid), "ShdPnd") >> (number - 1) & 1)
 
 
 def send_marked(pid: int, number: signal.Signals, mark: int) -> None:
@@ -62,11 +53,6 @@ def stop_mark(tid: int, number: signal.Signals) -> Optional[int]:
     return mark if number_found == number and code == _SI_QUEUE else None
 
 
-def _mask(status: str, field: str, default: int = 0) -> int:
-    masks = (int(line.split()[1], 16) for line in status.splitlines() if line.startswith(f"{field}:"))
-    return next(masks, default)
-
-
 _SIGWAIT = {"x86_64": 128, "aarch64": 137}.get(platform.machine())  # rt_sigtimedwait
 
 
@@ -76,13 +62,12 @@ def reaches(pid: int, number: signal.Signals) -> bool:
     It is not if that thread blocks it, or if any thread waits for signals.
     """
     try:
-        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
         calls = [(task / "syscall").read_text().split()[:1] for task in Path(f"/proc/{pid}/task").iterdir()]
     except OSError:
         return False
-    return not blocks(status, number) and [str(_SIGWAIT)] not in calls
+    return not blocks(status_fields(pid), number) and [str(_SIGWAIT)] not in calls
 
 
-def blocks(status: str, number: signal.Signals) -> bool:
-    """Tell whether the thread with the /proc/PID/status *status* blocks *number*; True if it has no mask."""
-    return bool(_mask(status, "SigBlk", -1) >> (number - 1) & 1)
+def blocks(fields: Mapping[str, str], number: signal.Signals) -> bool:
+    """Tell whether the thread with these *fields* of its status blocks *number*; True if it has no mask."""
+    return "SigBlk" not in fields or bool(signals_in(fields, "SigBlk") >> (number - 1) & 1)

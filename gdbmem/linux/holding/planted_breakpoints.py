@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Container, Iterator, Mapping
-from pathlib import Path
 from typing import Optional
 
 from gdbmem.errors import TargetError
 from gdbmem.linux.files.target_side import TargetSide
 from gdbmem.linux.holding.ptrace import X86_64, Freeze, get_registers, machine, set_registers
 from gdbmem.linux.memory.maps import Mapping as Mapped
-from gdbmem.linux.memory.maps import parse_smaps
+from gdbmem.linux.memory.maps import mappings_of
 from gdbmem.linux.process.living import memory_folder
 
 _TRAPS = {"x86_64": b"\xcc", "aarch64": b"\x00\x00\x20\xd4"}
@@ -39,7 +38,7 @@ def planted(pid: int, side: TargetSide) -> dict[int, bytes]:
         return {}
     memory = os.open(f"{memory_folder(pid)}/mem", os.O_RDONLY | os.O_CLOEXEC)
     try:
-        mappings = parse_smaps(Path(f"{memory_folder(pid)}/smaps").read_bytes())
+        mappings = mappings_of(pid, "smaps")
         return dict(
             found
             for mapping in mappings

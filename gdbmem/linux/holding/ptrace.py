@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Optional
 
 from gdbmem.errors import TargetError
-from gdbmem.linux.process.living import text_of, thread_lives
+from gdbmem.linux.process.living import thread_lives
 from gdbmem.linux.process.process import ended, process_facts, thread_ids, traced
 from gdbmem.linux.process.processes import parents
 from gdbmem.linux.process.rights import AS_ROOT, asker
+from gdbmem.linux.process.status import signals_in, status_fields
 from gdbmem.linux.process.threads import parse_syscall
 from gdbmem.records import dataclass, field
 
@@ -341,14 +342,9 @@ def _first_argument(held: HeldThread, known: PtraceMachine, pid: int) -> Optiona
 
 
 def _pending(pid: int, tid: int) -> bool:
-    try:
-        lines = text_of(f"/proc/{pid}/task/{tid}/status").split("\n")
-    except OSError:
-        return True
-    masks = {
-        line[:6]: int(line.split()[1], 16) for line in lines if line[:6] in ("SigPnd", "ShdPnd", "SigBlk")
-    }
-    return bool((masks.get("SigPnd", 0) | masks.get("ShdPnd", 0)) & ~masks.get("SigBlk", 0))
+    fields = status_fields(pid, tid)
+    pending = signals_in(fields, "SigPnd", "ShdPnd")
+    return not fields or bool(pending & ~signals_in(fields, "SigBlk"))
 
 
 def held_threads(freeze: Freeze) -> Iterable[HeldThread]:

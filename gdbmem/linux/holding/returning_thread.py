@@ -13,7 +13,6 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Callable, Optional
 
 from gdbmem.linux.holding.ptrace import (
@@ -47,6 +46,7 @@ from gdbmem.linux.memory.pages import resident_ranges
 from gdbmem.linux.memory.process_memory import WritableMemory
 from gdbmem.linux.process.living import thread_lives
 from gdbmem.linux.process.process import ended
+from gdbmem.linux.process.status import signals_in, status_fields
 from gdbmem.model.memory import Memory, MemoryUnreadable
 from gdbmem.records import dataclass
 
@@ -277,11 +277,7 @@ def _runs_until(thread: HeldThread, place: int, let_others_go: Callable[[], None
 
 def _refused_by_filter(tid: int) -> bool:
     """Tell whether SIGSYS is pending for the thread."""
-    with contextlib.suppress(OSError):
-        for line in Path(f"/proc/{tid}/status").read_text(errors="replace").splitlines():
-            if line.startswith("SigPnd:"):
-                return bool(int(line.split()[1], 16) >> signal.SIGSYS - 1 & 1)
-    return False
+    return bool(signals_in(status_fields(tid), "SigPnd") >> signal.SIGSYS - 1 & 1)
 
 
 def signal_mask(tid: int) -> int:

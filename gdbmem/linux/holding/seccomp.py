@@ -10,24 +10,26 @@ import os
 from pathlib import Path
 from typing import Optional
 
+from gdbmem.linux.process.status import status_fields
+
 SUSPEND = 0x00200000  # PTRACE_O_SUSPEND_SECCOMP; wants CAP_SYS_ADMIN, and a tracer without filters
 _GENERATIONS = 1000
 
 
 def may_end_for_a_call(thread: int) -> bool:
     """Tell whether a filter of *thread* could end its process for an injected call."""
-    fields = _status(thread)
+    fields = status_fields(thread)
     return fields.get("Seccomp", "0") != "0" and not _has_our_filters(thread, fields)
 
 
 def filter_count(thread: int) -> int:
     """Return the number of filters of *thread*; 0 also if the kernel doesn't report it (before Linux 5.9)."""
-    return int(_status(thread).get("Seccomp_filters", 0))
+    return int(status_fields(thread).get("Seccomp_filters", 0))
 
 
 def has_shadow_stack(thread: int) -> bool:
     """Tell whether *thread* has a shadow stack, a second copy of its return addresses (x86-64)."""
-    return "shstk" in _status(thread).get("x86_Thread_features", "").split()
+    return "shstk" in status_fields(thread).get("x86_Thread_features", "").split()
 
 
 def _has_our_filters(thread: int, fields: dict[str, str]) -> bool:
@@ -38,14 +40,14 @@ def _has_our_filters(thread: int, fields: dict[str, str]) -> bool:
     container's first process.
     """
     count = fields.get("Seccomp_filters", "")  # Linux 5.9 and later
-    if count != _status("self").get("Seccomp_filters") or fields["Seccomp"] != "2" or not count:
+    if count != status_fields("self").get("Seccomp_filters") or fields["Seccomp"] != "2" or not count:
         return False
     ancestor = _common_ancestor(int(fields["Tgid"]))
     if ancestor is None:
         ancestor = 1
         if not _same_pid_namespace(thread):
             return False
-    return _status(ancestor).get("Seccomp_filters") == count
+    return status_fields(ancestor).get("Seccomp_filters") == count
 
 
 def _common_ancestor(pid: int) -> Optional[int]:
@@ -58,7 +60,7 @@ def _lineage(pid: int) -> list[int]:
     found: list[int] = []
     while pid and pid not in found and len(found) < _GENERATIONS:
         found.append(pid)
-        pid = int(_status(pid).get("PPid", "0"))
+        pid = int(status_fields(pid).get("PPid", "0"))
     return found
 
 
@@ -67,15 +69,3 @@ def _same_pid_namespace(thread: int) -> bool:
         return Path(f"/proc/{thread}/ns/pid").readlink() == Path("/proc/self/ns/pid").readlink()
     except OSError:
         return False
-
-
-def _status(process: object) -> dict[str, str]:
-    try:
-        text = Path(f"/proc/{process}/status").read_text(errors="surrogateescape")
-    except OSError:
-        return {}
-    return {
-        key: value.strip()
-        for key, separator, value in (line.partition(":") for line in text.splitlines())
-        if separator
-    }

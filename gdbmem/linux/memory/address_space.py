@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Optional
 
-from gdbmem.linux.files.why_unwritable import soft_limit
 from gdbmem.linux.memory.resident import ProcessMemory
+from gdbmem.linux.process.status import soft_limit
 from gdbmem.units import format_size
 
 _LEAST_ROOM_BYTES = 1 << 20

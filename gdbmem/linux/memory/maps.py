@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
+from gdbmem.linux.process.living import memory_folder
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass
 
@@ -75,6 +77,16 @@ class Mapping:
     @property
     def grows_down(self) -> bool:
         return "gd" in self.flags.split()
+
+
+def mappings_of(pid: int, file: str = "maps") -> list[Mapping]:
+    """Return the mappings of *pid*; their figures only from the *file* smaps. Raises OSError."""
+    return parse_smaps(maps_text(pid, file))
+
+
+def maps_text(pid: int, file: str = "maps") -> bytes:
+    """Return the content of /proc/PID/maps (or smaps), also if the main thread has ended. Raises OSError."""
+    return Path(f"{memory_folder(pid)}/{file}").read_bytes()
 
 
 def parse_smaps(data: bytes) -> list[Mapping]:

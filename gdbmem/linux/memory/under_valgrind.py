@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from gdbmem.linux.memory.maps import Mapping, parse_smaps
-from gdbmem.linux.process.living import memory_folder
+from gdbmem.linux.memory.maps import Mapping, mappings_of
 
 _STACK_BYTES = 8 << 20  # of a thread, by default
 
@@ -19,7 +17,7 @@ def program_mapped_bytes(pid: int) -> int:
     excluded.
     """
     try:
-        mappings = parse_smaps(Path(f"{memory_folder(pid)}/smaps").read_bytes())
+        mappings = mappings_of(pid, "smaps")
     except OSError:
         return 0
     return mapped_bytes(mappings)

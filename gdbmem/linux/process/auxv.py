@@ -21,9 +21,12 @@ def random_bytes(pid: int) -> bytes:
     Source: getauxval(3), AT_RANDOM.
     """
     try:
-        data = Path(f"{memory_folder(pid)}/auxv").read_bytes()
-        entries = dict(struct.iter_unpack("<QQ", data))
         with ProcMemory(pid) as memory:
-            return memory.read(entries[_AT_RANDOM], _RANDOM_BYTES)
+            return memory.read(auxiliary_vector(pid)[_AT_RANDOM], _RANDOM_BYTES)
     except (OSError, struct.error, KeyError, TargetError, MemoryUnreadable):
         return b""
+
+
+def auxiliary_vector(pid: int) -> dict[int, int]:
+    """Return the values of the auxiliary vector of *pid* by their kinds. Raises OSError and struct.error."""
+    return dict(struct.iter_unpack("<QQ", Path(f"{memory_folder(pid)}/auxv").read_bytes()))

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Optional
 
 from gdbmem.errors import TargetError
-from gdbmem.linux.process.living import memory_folder
+from gdbmem.linux.process.living import living_thread, memory_folder
 from gdbmem.linux.process.rights import AS_ROOT, asker, forbidden
+from gdbmem.linux.process.status import status_fields
 from gdbmem.records import dataclass
 from gdbmem.text import printable
 
@@ -32,10 +33,10 @@ class ProcessFacts:
 
 def process_facts(pid: int) -> ProcessFacts:
     """Return the facts of *pid*; raises TargetError if there is no such process."""
-    fields = _status(pid)
+    fields = _fields_of(pid)
     name = fields.get("Name", "")
     if fields.get("State", "?")[:1] in _ENDED:
-        fields = _status(pid, memory_folder(pid))
+        fields = status_fields(pid, living_thread(pid)) or fields
     return ProcessFacts(
         pid=pid,
         name=name,
@@ -118,10 +119,7 @@ def tracer_is_gdbmem(pid: int) -> bool:
 
 def process_of(thread: int) -> int:
     """Return the process that the *thread* belongs to; the same number if it is a process, or has ended."""
-    try:
-        return int(_status(thread).get("Tgid", thread))
-    except TargetError:
-        return thread
+    return int(status_fields(thread).get("Tgid", thread))
 
 
 def thread_ids(pid: int) -> list[int]:
@@ -131,21 +129,17 @@ def thread_ids(pid: int) -> list[int]:
         return []
 
 
-def _status(pid: int, folder: str = "") -> dict[str, str]:
-    try:
-        text = Path(f"{folder or f'/proc/{pid}'}/status").read_text(errors="surrogateescape")
-    except OSError as error:
-        if _is_hidden(pid):
-            raise TargetError(
-                f"process {pid} is another user's and hidden (/proc is mounted with hidepid)",
-                slug="process-forbidden",
-                hint=AS_ROOT,
-            ) from error
+def _fields_of(pid: int) -> dict[str, str]:
+    fields = status_fields(pid)
+    if fields:
+        return fields
+    if _is_hidden(pid):
         raise TargetError(
-            f"there is no process {pid}", slug="no-such-process", hint="'ps' lists them"
-        ) from error
-    pairs = (line.split(":", 1) for line in text.splitlines() if ":" in line)
-    return {key: value.strip() for key, value in pairs}
+            f"process {pid} is another user's and hidden (/proc is mounted with hidepid)",
+            slug="process-forbidden",
+            hint=AS_ROOT,
+        )
+    raise TargetError(f"there is no process {pid}", slug="no-such-process", hint="'ps' lists them")
 
 
 def _is_hidden(pid: int) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import re
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -84,16 +83,6 @@ def can_see_calls(pid: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def own_tid(pid: int, tid: int) -> int:
-    """Return the number of thread *tid* of *pid* in its own PID namespace."""
-    try:
-        status = text_of(f"/proc/{pid}/task/{tid}/status")
-    except OSError:
-        return tid
-    found = re.search(r"^NSpid:.*?(\d+)$", status, re.M)
-    return int(found[1]) if found else tid
 
 
 class Activity(NamedTuple):

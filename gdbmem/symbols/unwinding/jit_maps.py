@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from gdbmem.errors import TargetError
 from gdbmem.linux.files.target_files import TargetFiles
-from gdbmem.linux.process.process import process_facts
+from gdbmem.linux.process.status import own_tid
 from gdbmem.patterns import lazy_pattern
 
 _LARGEST_BYTES = 64 << 20
@@ -26,17 +26,10 @@ def jit_names(pid: int, addresses: Iterable[int]) -> dict[int, str]:
     The file is one that the process may change: it is read with the process's own rights, if it is a regular file.
     """
     with suppress(OSError, TargetError), TargetFiles(pid) as files:
-        with files.open(f"/tmp/perf-{_own_pid(pid)}.map") as stream:
+        with files.open(f"/tmp/perf-{own_tid(pid)}.map") as stream:
             data = stream.read(_LARGEST_BYTES)
         return _named(data, addresses)
     return {}
-
-
-def _own_pid(pid: int) -> int:
-    """Return the number that *pid* has in its own PID namespace."""
-    with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as stream:  # noqa: PTH123
-        line = next((one for one in stream if one.startswith("NSpid:")), f"NSpid: {process_facts(pid).pid}")
-    return int(line.split()[-1])
 
 
 def _named(data: bytes, addresses: Iterable[int]) -> dict[int, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 import gdb
@@ -20,10 +19,9 @@ from gdbmem.debugger.selection import selection_kept, thread_pointer
 from gdbmem.debugger.stopping.quiet_stops import quietly
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import UsageError
-from gdbmem.linux.memory.maps import Mapping, parse_smaps
+from gdbmem.linux.memory.maps import Mapping, mappings_of
 from gdbmem.linux.memory.pages import PAGE
 from gdbmem.linux.memory.written_pages import FLAGS, WrittenPages, refused_in_program, take_descriptor
-from gdbmem.linux.process.living import memory_folder
 from gdbmem.model.steps.written import WrittenMemory, WrittenRange
 from gdbmem.patterns import lazy_pattern
 from gdbmem.report.steps.written import print_written, written_json
@@ -136,7 +134,7 @@ def _userfaultfd(pid: int) -> int:
 
 
 def _mappings(pid: int) -> list[Mapping]:
-    mappings = parse_smaps(Path(f"{memory_folder(pid)}/maps").read_bytes())
+    mappings = mappings_of(pid)
     return [one for one in mappings if one.end >> 63 == 0]  # [vsyscall] is the kernel's
 
 

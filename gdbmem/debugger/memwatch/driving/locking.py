@@ -13,7 +13,8 @@ import gdb
 from gdbmem.debugger.stopping.interrupting import Interrupter
 from gdbmem.debugger.target import NATIVE, target_kind
 from gdbmem.debugger.threads import start_soon
-from gdbmem.linux.process.threads import Blocked, ThreadEye, can_see_calls, own_tid, thread_count
+from gdbmem.linux.process.status import own_tid
+from gdbmem.linux.process.threads import Blocked, ThreadEye, can_see_calls, thread_count
 from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 

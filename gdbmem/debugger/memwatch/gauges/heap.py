@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple, Optional, Union
 
 import gdb
@@ -15,9 +14,8 @@ from gdbmem.allocators.others import replacement_among
 from gdbmem.debugger.selection import selection_kept, thread_pointer
 from gdbmem.debugger.target import GdbMemory
 from gdbmem.errors import TargetError
-from gdbmem.linux.memory.maps import Mapping, parse_smaps
+from gdbmem.linux.memory.maps import Mapping, mappings_of
 from gdbmem.linux.memory.process_memory import ProcMemory
-from gdbmem.linux.process.living import memory_folder
 
 _MOST_DATA = 1 << 20
 PATIENT_CHUNKS = 2_000_000  # number of free chunks that one command at the prompt walks, in about a second
@@ -69,7 +67,7 @@ class HeapReader:
     def _find(self) -> bool:
         if self._memory is None:
             self._memory = ProcMemory(self._pid) if self._pid is not None else GdbMemory()
-        mappings = _mappings(self._pid) if self._pid is not None else []
+        mappings = mappings_of(self._pid) if self._pid is not None else []
         replacement = replacement_among(mapping.name for mapping in mappings)
         if replacement is not None:
             self.problem = f"malloc is {replacement} here, and only glibc's is read"
@@ -117,10 +115,6 @@ class HeapReader:
                     if pointer:
                         self._pointers[thread.num] = pointer
         return [self._pointers[number] for number in numbers if number in self._pointers]
-
-
-def _mappings(pid: int) -> list[Mapping]:
-    return parse_smaps(Path(f"{memory_folder(pid)}/maps").read_bytes())
 
 
 def _by_symbols() -> Optional[_Place]:
