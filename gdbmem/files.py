@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import stat
 from pathlib import Path
@@ -63,3 +64,40 @@ def read_small(path: Path, *, limit_bytes: int, refuse: Callable[[str], InputErr
     if len(data) > limit_bytes:
         raise refuse(f"it is over {format_size(limit_bytes)}")
     return data
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write *text* to *path*, whole or not at all, for this user only. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.new-{os.getpid()}")  # tempfile takes 4 ms of CPU to import
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    try:
+        temporary.unlink(missing_ok=True)
+        with open(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as stream:  # noqa: PTH123  (a descriptor)
+            stream.write(text)
+        temporary.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def cache_folder() -> Path:
+    """Return the folder of what can be found again: ``$XDG_CACHE_HOME/gdbmem``."""
+    configured = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(configured) if configured.startswith("/") else Path("~/.cache").expanduser()) / "gdbmem"
+
+
+def read_cached(path: Path) -> JsonObject:
+    """Return the JSON object in *path*; an empty one if there is none."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def write_cached(path: Path, found: object) -> None:
+    """Write *found* as JSON to *path*, which only saves time: it may fail."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        replace_file(path, json.dumps(found))

@@ -17,17 +17,15 @@ from gdbmem.model.containers import Survey
 from gdbmem.model.ledger.ledger import Ledger
 from gdbmem.model.profiles.diff import Diff
 from gdbmem.model.profiles.expectation import LEDGER_METRICS, Expectation, ExpectationVerdict
-from gdbmem.patterns import lazy_pattern
 from gdbmem.recipes.recipe import Point, Recipe
 from gdbmem.records import dataclass, field
 from gdbmem.report.containers.containers import read_survey
 from gdbmem.report.ledger.ledger_json import read_ledger
+from gdbmem.runs.named_records import split_name
 from gdbmem.runs.operand import load_record
 from gdbmem.runs.saved_results import CONTAINERS, LEDGER, find_kept, kept_text
 from gdbmem.symbols.address_names import GdbSymbols
 from gdbmem.text import plural, printable
-
-_ORDINAL = lazy_pattern(r"#[1-9]\d*$")
 
 
 class Diffs:
@@ -91,7 +89,7 @@ class KeptPairs:
 
     def recorded(self, kind: str, before: str, after: str) -> bool:
         """Tell whether the recipe has both points of a pair record *kind*."""
-        return all(kind in self._points.get(_ORDINAL.sub("", name), ()) for name in (before, after))
+        return all(kind in self._points.get(split_name(name)[0], ()) for name in (before, after))
 
 
 @dataclass
@@ -161,7 +159,7 @@ def _why_missing(name: str, error: InputError, outcome: Outcome, action: str = "
     """Return the reason why *name*, recorded by *action*, was never taken, from the outcome of the program."""
     if outcome.failure:
         return outcome.failure
-    base = _ORDINAL.sub("", name)
+    base = split_name(name)[0]
     point = next((point for point in outcome.points if point.name == base), None)
     reason = error.message if point is None else _course(point, outcome, action)
     ends = [n.message for n in outcome.notices if n.slug in ("program-signal", "program-ended")]

@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from gdbmem.errors import InputError, UsageError
+from gdbmem.runs.named_records import split_name
 from gdbmem.runs.operand import find_operand
-from gdbmem.runs.run import ORDINAL, Run, asked_for
+from gdbmem.runs.run import Run, asked_for
 from gdbmem.runs.saved_results import (
     CONTAINERS,
     LEDGER,
-    file_text,
-    find_kept,
     kept_records,
-    kept_text,
-    nothing_kept,
 )
 from gdbmem.text import printable
 
@@ -45,8 +42,7 @@ __all__ = [
 
 def kind_of(run: Run, name: str) -> str:
     """Return the kind of *name* in *run*: LEDGER or CONTAINERS; "" for a heap snapshot or an unknown name."""
-    match = ORDINAL.fullmatch(name)
-    base = match[1] if match else name
+    base = split_name(name)[0]
     if any(record.base_name == base for record in run.snapshots):
         return ""
     return next((record.kind for record in kept_records(run) if record.base_name == base), "")
@@ -57,19 +53,12 @@ def load_kept(place: Union[Path, Run], kind: str, name: Optional[str]) -> Any:
 
     Raises InputError where there is none.
     """
+    from gdbmem.inspection.saved_ledgers import kept_document
     from gdbmem.report.containers.containers import read_survey  # 3 ms
     from gdbmem.report.ledger.ledger_json import read_ledger  # 3 ms
 
     read = read_ledger if kind == LEDGER else read_survey
-    if not isinstance(place, Run):
-        return read(file_text(place), str(place))
-    if name is None:
-        names = [record.name for record in kept_records(place, kind)]
-        if not names:
-            raise nothing_kept(place, kind)
-        name = names[-1]
-    record = find_kept(place, kind, name)
-    return read(kept_text(place, record), record.file)
+    return read(*kept_document(place, kind, name))
 
 
 def load_kept_pair(kind: str, operands: Sequence[str]) -> tuple[tuple[Any, Any], tuple[str, str]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import re
 import subprocess
@@ -18,7 +17,7 @@ from typing import Any, BinaryIO, Optional
 
 from gdbmem.allocators.glibc.places.layout import LibcFacts, MallocLayout, Struct, parse_ptype
 from gdbmem.errors import GdbmemError
-from gdbmem.files import NEUTRAL_FOLDER, JsonObject
+from gdbmem.files import NEUTRAL_FOLDER, cache_folder, read_cached, write_cached
 from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.files.target_side import LARGEST_BYTES
 from gdbmem.linux.files.target_side_helper import Rights
@@ -55,7 +54,7 @@ def _known_or_asked(files: TargetFiles, name: str, build_id: str, stream: Binary
     stream.seek(0)
     if not files.is_trusted(name):
         return _parse(_ask_of_copy(files, elf, stream))
-    cache = _cache_file(_digest(stream))
+    cache = cache_folder() / "libc" / f"{_digest(stream)}.json"
     facts = _load(cache)
     if facts is None:
         facts = _parse(_ask(f"/proc/self/fd/{stream.fileno()}", stream.fileno()))
@@ -122,19 +121,13 @@ def _parse(text: str) -> LibcFacts:
     return LibcFacts(symbols, MallocLayout(state, parameters))
 
 
-def _cache_file(digest: str) -> Path:
-    configured = os.environ.get("XDG_CACHE_HOME", "")
-    folder = Path(configured) if configured.startswith("/") else Path("~/.cache").expanduser()
-    return folder / "gdbmem" / "libc" / f"{digest}.json"
-
-
 def _load(path: Path) -> Optional[LibcFacts]:
+    values = read_cached(path)
     try:
-        values: JsonObject = json.loads(path.read_bytes())
         if values["format"] != _FORMAT:
             return None
         structs = {name: Struct(values[name]["offsets"], values[name]["size"]) for name in _STRUCTS}
-    except (OSError, ValueError, KeyError, TypeError):
+    except (KeyError, TypeError):
         return None
     return LibcFacts(values["symbols"], MallocLayout(structs["malloc_state"], structs["malloc_par"]))
 
@@ -145,11 +138,4 @@ def _store(path: Path, facts: LibcFacts) -> None:
     values: dict[str, object] = {"format": _FORMAT, "symbols": dict(facts.symbols)}
     for name, struct in (("malloc_state", facts.layout.state), ("malloc_par", facts.layout.parameters)):
         values[name] = {"offsets": dict(struct.offsets), "size": struct.size}
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent)
-        with open(descriptor, "w", encoding="utf-8") as stream:  # noqa: PTH123  (a descriptor)
-            json.dump(values, stream)
-        Path(temporary).replace(path)
-    except OSError:
-        return  # an unwritable cache costs a second next time
+    write_cached(path, values)

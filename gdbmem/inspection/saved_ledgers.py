@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from pathlib import Path
+from typing import Any, Optional, Union
 
 from gdbmem.analysis.ledger.answer import retained_bytes
 from gdbmem.errors import InputError, UsageError
@@ -62,17 +63,23 @@ def _text(text: str, kind: str, own: Optional[Run], *, has_own: bool) -> tuple[s
             raise unknown from None
     else:
         place, name = find_operand(text)
-    if isinstance(place, Run):
-        record = find_kept(place, kind, name if name is not None else _last(place, kind))
-        return kept_text(place, record), record.file
-    return file_text(place), str(place)
+    return kept_document(place, kind, name)
 
 
-def _last(run: Run, kind: str) -> str:
-    names = [record.name for record in kept_records(run, kind)]
-    if not names:
-        raise nothing_kept(run, kind)
-    return names[-1]
+def kept_document(place: Union[Path, Run], kind: str, name: Optional[str]) -> tuple[str, str]:
+    """Return the JSON in the file *place*, or that the run *place* keeps as *name* (None: its last), and its label.
+
+    Raises InputError where there is none.
+    """
+    if not isinstance(place, Run):
+        return file_text(place), str(place)
+    if name is None:
+        names = [record.name for record in kept_records(place, kind)]
+        if not names:
+            raise nothing_kept(place, kind)
+        name = names[-1]
+    record = find_kept(place, kind, name)
+    return kept_text(place, record), record.file
 
 
 def place_to_save(text: str) -> tuple[Run, str]:

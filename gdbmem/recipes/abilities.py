@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from gdbmem.errors import InputError
 from gdbmem.model.profiles.expectation import BLOCKS, LEDGER_METRICS, UNTRACED, Position
-from gdbmem.patterns import lazy_pattern
 from gdbmem.recipes.recipe import Pair, Point, Recipe
 from gdbmem.recipes.yaml_text import Reader, located
+from gdbmem.runs.named_records import split_name
 from gdbmem.text import printable
 
 UNDER_VALGRIND = ("massif", "memcheck", "dhat")
@@ -16,7 +16,6 @@ _NO_SNAPSHOTS = ("none",)
 _BYTES_ONLY = ("massif", "faults")
 _UNTRACED_BY = ("tracemalloc", "auto")
 _OWN_MALLOC = ("gperftools", "jemalloc")  # they take malloc's place
-_ORDINAL = lazy_pattern(r"#[1-9]\d*$")
 
 
 def refusals(recipe: Recipe, engine: str) -> Iterator[tuple[Position, str, str]]:
@@ -69,7 +68,7 @@ def check_engine(recipe: Recipe, engine: str) -> None:
 def check_pair(reader: Reader, pair: Pair, points: Sequence[Point], *, metric: str = "") -> None:
     """Note a problem if the points of *pair* don't both record what *metric* compares (or anything)."""
     known = {point.name: point for point in points}
-    sides = [known.get(_ORDINAL.sub("", name)) for name in (pair.before, pair.after)]
+    sides = [known.get(split_name(name)[0]) for name in (pair.before, pair.after)]
     both = [side.records for side in sides if side is not None and side.records]
     if len(both) != 2:
         return  # has been named

@@ -13,11 +13,10 @@ import yaml
 
 from gdbmem.errors import InputError
 from gdbmem.model.profiles.expectation import BLOCKS, OF_PROCESS, UNTRACED, Expectation
-from gdbmem.patterns import lazy_pattern
 from gdbmem.recipes.abilities import check_pair, refusals
 from gdbmem.recipes.recipe import Action, HitFilter, Pair, Point, Recipe
 from gdbmem.recipes.yaml_text import Reader, RecipeError, compose, position_of, read_text, suggest
-from gdbmem.runs.run import check_name
+from gdbmem.runs.named_records import check_name, split_name
 from gdbmem.text import printable
 from gdbmem.units import parse_duration, parse_size
 
@@ -56,7 +55,6 @@ _OPTIONS_OF: dict[str, tuple[str, ...]] = {
     "faults": ("period",),
 }
 _FLAG_OPTIONS = ("pages-as-heap", "stacks", "trace-children")
-_ORDINAL = lazy_pattern(r"(.+)#([1-9]\d{0,8})", re.DOTALL)
 
 
 def load_recipe(path: Union[str, os.PathLike[str]]) -> Recipe:
@@ -289,8 +287,8 @@ def _pair(reader: Reader, node: yaml.Node, what: str, points: Sequence[Point]) -
 
 
 def _check_reference(reader: Reader, node: yaml.Node, name: str, points: Sequence[Point]) -> None:
-    match = _ORDINAL.fullmatch(name)
-    base, ordinal = (match[1], int(match[2])) if match else (name, 1)
+    base, ordinal = split_name(name)
+    ordinal = ordinal or 1
     point = next((point for point in points if point.name == base), None)
     if point is None:
         known = list(dict.fromkeys(point.name for point in points if point.name))

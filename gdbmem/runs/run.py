@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, Optional
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.files import JsonObject, make_private
-from gdbmem.patterns import lazy_pattern
-from gdbmem.records import asdict, dataclass, field, replace
+from gdbmem.files import JsonObject, make_private, replace_file
+from gdbmem.records import dataclass, field, replace
 from gdbmem.runs.distrust import DamagedError, file_beneath, read_log, read_regular, typed_facts
+from gdbmem.runs.named_records import NamedRecord, append_record, find_record, with_names
 from gdbmem.text import plural, printable
 
 FORMAT_VERSION = 1
@@ -48,16 +48,12 @@ _KINDS = {
     "process": dict[str, object],
     "monitor": dict[str, object],
 }  # of the facts
-ORDINAL = lazy_pattern(r"(.+)#([1-9]\d*)", re.DOTALL)  # NAME#2
 
 
 @dataclass(frozen=True)
-class SnapshotRecord:
+class SnapshotRecord(NamedRecord):
     """One snapshot as the run remembers it; what is unknown is None."""
 
-    base_name: str
-    ordinal: int  # 1 for the first snapshot of that name, then 2, 3, …
-    file: str  # relative to the run folder
     engine: str
     place: Optional[str] = None  # "function at file:line"
     thread: Optional[int] = None
@@ -66,11 +62,6 @@ class SnapshotRecord:
     heap_bytes: Optional[int] = None
     process: Optional[int] = None  # of a native program, or of another that the engine took it in by itself
     name: str = field(default="", compare=False)  # as memlist shows it: NAME, or NAME#2 where there are more
-
-    @property
-    def label(self) -> str:
-        """The name of a snapshot that was just taken; the first of a name doesn't know of the others."""
-        return self.base_name if self.ordinal == 1 else f"{self.base_name}#{self.ordinal}"
 
 
 BINARIES = "binaries"  # of a process with files that are not here
@@ -138,16 +129,9 @@ class Run:
         self._seal(self.folder.glob("**/*"))
         merged = {"format_version": FORMAT_VERSION, "kind": "run", **self.facts, **facts}
         self._facts_cache = merged
-        temporary = self.folder / f".run-{os.getpid()}"  # tempfile takes 4 ms of CPU to import
         try:
-            temporary.unlink(missing_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-            with open(os.open(temporary, flags, 0o600), "w", encoding="utf-8") as stream:  # noqa: PTH123  (a descriptor)
-                json.dump(merged, stream, indent=1)
-            temporary.replace(self.folder / _FACTS)
+            replace_file(self.folder / _FACTS, json.dumps(merged, indent=1))
         except OSError as error:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
             raise self.unwritable(error) from error
 
     @property
@@ -162,7 +146,7 @@ class Run:
             if file not in known and not stray.is_symlink() and stray.is_file() and stray.stat().st_size:
                 number, _, engine = stray.name.removesuffix(PACKED).partition(".")
                 records.append(SnapshotRecord(f"{_UNNAMED}{number}", 1, file, engine))
-        return _with_names(_in_order_of_files(_in_time(records)))
+        return with_names(_in_order_of_files(_in_time(records)))
 
     def record(self, name: str) -> SnapshotRecord:
         """Return the snapshot called *name*; ``NAME`` is the last of that name, ``NAME#1`` the first.
@@ -170,11 +154,9 @@ class Run:
         Raises InputError, with the nearest name, where there is none.
         """
         records = self.snapshots
-        match = ORDINAL.fullmatch(name)
-        base, ordinal = (match[1], int(match[2])) if match else (name, None)
-        found = [r for r in records if r.base_name == base and ordinal in (None, r.ordinal)]
-        if found:
-            return found[-1]
+        found = find_record(records, name)
+        if found is not None:
+            return found
         raise InputError(
             f"{printable(self.folder.name)} has no snapshot '{printable(name)}'",
             slug="no-such-snapshot",
@@ -239,17 +221,8 @@ class Run:
         self._counts[base_name] += 1
         record = SnapshotRecord(base_name, self._counts[base_name], **fields)
         self._seal([self.folder / record.file])
-        values = asdict(record)
-        del values["name"]
-        line = json.dumps(values).encode() + b"\n"
         try:
-            descriptor = os.open(
-                self.folder / _LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600
-            )
-            try:
-                os.write(descriptor, line)
-            finally:
-                os.close(descriptor)
+            append_record(self.folder / _LOG, record)
         except OSError as error:
             raise self.unwritable(error) from error
         return replace(record, name=record.label)
@@ -313,20 +286,6 @@ def is_run(path: str | os.PathLike[str]) -> bool:
     return facts.is_file() and not facts.is_symlink()
 
 
-def check_name(name: str) -> str:
-    """Return *name* if a snapshot may be called that; raises InputError.
-
-    ``NAME#2`` means the second snapshot called NAME, so nobody may choose such a name.
-    """
-    if not name.strip() or ORDINAL.fullmatch(name):
-        raise InputError(
-            f"'{printable(name)}' can't name a snapshot",
-            slug="bad-snapshot-name",
-            hint="use a word without '#1'",
-        )
-    return name
-
-
 def _read_facts(path: Path) -> tuple[JsonObject, list[str]]:
     """Return the facts in the file at *path*, and the names of those that are damaged and left out."""
     try:
@@ -370,18 +329,6 @@ def _in_order_of_files(records: Sequence[SnapshotRecord]) -> Sequence[SnapshotRe
 def _number(record: SnapshotRecord) -> int:
     stem = Path(record.file).stem
     return int(stem) if stem.isdecimal() and stem.isascii() else -1
-
-
-def _with_names(records: Sequence[SnapshotRecord]) -> list[SnapshotRecord]:
-    counts: dict[str, int] = {}
-    for record in records:
-        counts[record.base_name] = counts.get(record.base_name, 0) + 1
-    named = []
-    for record in records:
-        many = counts[record.base_name] > 1
-        name = f"{record.base_name}#{record.ordinal}" if many else record.base_name
-        named.append(SnapshotRecord(**{**asdict(record), "name": name}))
-    return named
 
 
 def _suggest(name: str, names: Sequence[str]) -> str:

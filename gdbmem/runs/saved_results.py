@@ -7,16 +7,16 @@ reads a thousand lines. A file without its line is listed too, with the name tha
 from __future__ import annotations
 
 import json
-import os
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
 from gdbmem.errors import InputError
-from gdbmem.records import asdict, dataclass, field, replace
+from gdbmem.files import replace_file
+from gdbmem.records import dataclass, field
 from gdbmem.runs.distrust import DamagedError, read_log, read_regular
-from gdbmem.runs.run import ORDINAL, Run, check_name
+from gdbmem.runs.named_records import NamedRecord, append_record, check_name, find_record, with_names
+from gdbmem.runs.run import Run
 from gdbmem.text import printable
 
 LEDGER, CONTAINERS = "ledger", "containers"
@@ -25,13 +25,10 @@ _INDEX = "kept.jsonl"
 
 
 @dataclass(frozen=True)
-class Kept:
+class Kept(NamedRecord):
     """One ledger or survey as the run remembers it; what is unknown is None."""
 
     kind: str  # LEDGER or CONTAINERS
-    base_name: str
-    ordinal: int  # 1 for the first of its kind and name
-    file: str  # relative to the run folder
     place: Optional[str] = None  # "function at file:line"
     thread: Optional[int] = None
     hit: Optional[int] = None
@@ -39,11 +36,6 @@ class Kept:
     total_bytes: Optional[int] = None  # the resident set; what the containers hold
     unused_bytes: Optional[int] = None  # freed but kept by malloc; capacity that isn't used
     name: str = field(default="", compare=False)  # as it is listed: NAME, or NAME#2 where there are more
-
-    @property
-    def label(self) -> str:
-        """The name of a result that was just kept; the first of a name doesn't know of the others."""
-        return self.base_name if self.ordinal == 1 else f"{self.base_name}#{self.ordinal}"
 
 
 def keep(run: Run, kind: str, name: str, text: str, **fields: Any) -> Kept:
@@ -58,25 +50,12 @@ def keep(run: Run, kind: str, name: str, text: str, **fields: Any) -> Kept:
         folder.mkdir(mode=0o700, exist_ok=True)
         numbers = [int(path.stem) for path in folder.glob("*.json") if path.stem.isdigit()]
         path = folder / f"{max(numbers, default=0) + 1:04d}.json"
-        temporary = path.with_suffix(".part")
-        temporary.touch(0o600)
-        temporary.write_text(json.dumps({**json.loads(text), "name": name}) + "\n", encoding="utf-8")
-        temporary.replace(path)
-        record = Kept(kind, name, ordinal, f"{_FOLDERS[kind]}/{path.name}", **fields)
-        _append(run.folder / _INDEX, record)
+        replace_file(path, json.dumps({**json.loads(text), "name": name}) + "\n")
+        record = Kept(name, ordinal, f"{_FOLDERS[kind]}/{path.name}", kind, **fields)
+        append_record(run.folder / _INDEX, record)
     except OSError as error:
         raise run.unwritable(error) from error
     return record
-
-
-def _append(path: Path, record: Kept) -> None:
-    values = asdict(record)
-    del values["name"]
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-    try:
-        os.write(descriptor, json.dumps(values).encode() + b"\n")
-    finally:
-        os.close(descriptor)
 
 
 def kept_records(run: Run, kind: str = "") -> list[Kept]:
@@ -89,11 +68,7 @@ def kept_records(run: Run, kind: str = "") -> list[Kept]:
                 file = f"{folder}/{stray.name}"
                 if file not in known:
                     records += _stray(stray, name, file, records)
-    counts = Counter((record.kind, record.base_name) for record in records)
-    return [
-        replace(r, name=f"{r.base_name}#{r.ordinal}" if counts[r.kind, r.base_name] > 1 else r.base_name)
-        for r in records
-    ]
+    return with_names(records, lambda record: (record.kind, record.base_name))
 
 
 def _stray(path: Path, kind: str, file: str, records: Sequence[Kept]) -> list[Kept]:
@@ -102,7 +77,7 @@ def _stray(path: Path, kind: str, file: str, records: Sequence[Kept]) -> list[Ke
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []  # it was cut: the others are still good
     ordinal = 1 + sum(known.kind == kind and known.base_name == name for known in records)
-    return [Kept(kind, name, ordinal, file)]
+    return [Kept(name, ordinal, file, kind)]
 
 
 def find_kept(run: Optional[Run], kind: str, name: str) -> Kept:
@@ -111,11 +86,9 @@ def find_kept(run: Optional[Run], kind: str, name: str) -> Kept:
     Raises InputError, with the names there are, where there is none (*run* None: no run has begun).
     """
     records = kept_records(run, kind) if run is not None else []
-    match = ORDINAL.fullmatch(name)
-    base, ordinal = (match[1], int(match[2])) if match else (name, None)
-    found = [r for r in records if r.base_name == base and ordinal in (None, r.ordinal)]
-    if found:
-        return found[-1]
+    found = find_record(records, name)
+    if found is not None:
+        return found
     known = ", ".join(printable(record.name) for record in records)
     command = "memexplain" if kind == LEDGER else "memcontainers"
     what = "no ledger was saved" if kind == LEDGER else "no containers were saved"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.errors import InputError, ToolError
-from gdbmem.files import NEUTRAL_FOLDER
+from gdbmem.files import NEUTRAL_FOLDER, read_cached, replace_file, write_cached
 from gdbmem.patterns import lazy_pattern
 from gdbmem.setup.gdb_python import (
     GdbPython,
@@ -46,7 +45,7 @@ class _NotCopyable(Exception):  # noqa: N818  (no failure: pip is tried next)
 def known_gdb(gdb: str) -> GdbPython:
     """Return the answer of `gdb_python` for *gdb*, from a stamp if the program is still the same file."""
     path = Path(gdb).resolve()
-    stamps = _read_json(data_folder() / _STAMPS)
+    stamps = read_cached(data_folder() / _STAMPS)
     now = path.stat()
     stamp = [now.st_mtime_ns, now.st_size, now.st_ino]
     entry = stamps.get(str(path))
@@ -60,15 +59,13 @@ def known_gdb(gdb: str) -> GdbPython:
         is_program = stream.read(4) == b"\x7fELF"
     if is_program:
         stamps[str(path)] = {"stamp": stamp, "version": found.version, "python": list(found.python)}
-        # Without the stamp the next launch asks gdb again, 0.1 s.
-        with contextlib.suppress(OSError):
-            _write_json(data_folder() / _STAMPS, stamps)
+        write_cached(data_folder() / _STAMPS, stamps)  # without it the next launch asks gdb again, 0.1 s
     return found
 
 
 def packages_in(folder: Path) -> dict[str, str]:
     """Return what the private *folder* holds: package → version."""
-    return {str(name): str(version) for name, version in _read_json(folder / _MANIFEST).items()}
+    return {str(name): str(version) for name, version in read_cached(folder / _MANIFEST).items()}
 
 
 def is_current(found: GdbPython) -> bool:
@@ -132,7 +129,7 @@ def _fill(fresh: Path, found: GdbPython) -> None:
                 slug="private-folder",
                 hint="name another gdb in $GDBMEM_GDB",
             )
-    _write_json(fresh / _MANIFEST, versions)
+    replace_file(fresh / _MANIFEST, json.dumps(versions, indent=1))
 
 
 def _copy_packages(target: Path, python: tuple[int, int]) -> dict[str, str]:
@@ -252,22 +249,6 @@ def _exchange(fresh: Path, folder: Path, old: Path) -> None:
     if not folder.exists():
         with contextlib.suppress(FileExistsError):
             fresh.rename(folder)
-
-
-def _read_json(path: Path) -> dict[str, object]:
-    try:
-        content = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
-def _write_json(path: Path, content: object) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
-        json.dump(content, stream, indent=1)
-    Path(temporary).replace(path)
 
 
 def remove_private_folders() -> list[Path]:

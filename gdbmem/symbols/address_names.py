@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, Callable, Optional
 
 from gdbmem.analysis.profiles.library import is_library
 from gdbmem.errors import Notice
-from gdbmem.files import JsonObject
+from gdbmem.files import JsonObject, cache_folder, read_cached, write_cached
 from gdbmem.formats.addresses import Binary
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.symbols.elf_files import Elf, debug_link, read_elf
@@ -24,13 +23,6 @@ _MANNER = "2"  # of naming: what an earlier one found is not taken from the cach
 _DEBUG = Path("/usr/lib/debug")
 
 Place = tuple[Binary, int]
-
-
-def cache_folder() -> Path:
-    """Return the folder of names found before: ``$XDG_CACHE_HOME/gdbmem/symbols``."""
-    configured = os.environ.get("XDG_CACHE_HOME", "")
-    parent = Path(configured) if configured.startswith("/") else Path.home() / ".cache"
-    return parent / "gdbmem" / "symbols"
 
 
 class GdbSymbols:
@@ -215,9 +207,9 @@ class _Task:
         self.addresses = {
             offset: address for offset in offsets if (address := elf.address(offset)) is not None
         }
-        self._cache = cache_folder() / f"{_identity(elf)}.json"
+        self._cache = cache_folder() / "symbols" / f"{_identity(elf)}.json"
         if self._cache not in known:
-            known[self._cache] = _read_cache(self._cache)
+            known[self._cache] = read_cached(self._cache)
         self.known = known[self._cache]
         self.missing = sorted({a for a in self.addresses.values() if str(a) not in self.known})
 
@@ -226,7 +218,7 @@ class _Task:
             bare = len(named) == 1 and named[0][1] is None
             # gdb names the nearest symbol before an address, however far that is.
             self.known[address] = [] if bare and not self.elf.covers(int(address)) else named
-        _write_cache(self._cache, self.known)
+        write_cached(self._cache, self.known)
 
     def frames(self) -> dict[Place, Sequence[Frame]]:
         found: dict[Place, Sequence[Frame]] = {}
@@ -275,22 +267,3 @@ def _debug_files(elf: Elf) -> Iterator[Path]:
     if link:
         folder = elf.path.resolve().parent
         yield from (folder / link, folder / ".debug" / link, _DEBUG / folder.relative_to("/") / link)
-
-
-def _read_cache(path: Path) -> JsonObject:
-    try:
-        found = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _write_cache(path: Path, names: Mapping[str, Any]) -> None:
-    import tempfile  # 5 ms
-
-    with contextlib.suppress(OSError):  # it only saves time
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor, temporary = tempfile.mkstemp(prefix=".new-", dir=path.parent)
-        with open(descriptor, "w", encoding="ascii") as stream:  # noqa: PTH123  (a descriptor)
-            json.dump(names, stream)
-        Path(temporary).replace(path)

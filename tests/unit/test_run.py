@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from pathlib import Path
 
 import pytest
 
 from gdbmem.errors import InputError
+from gdbmem.runs.named_records import check_name
 from gdbmem.runs.ordering import process_notices
-from gdbmem.runs.run import Run, check_name, is_run, open_run
+from gdbmem.runs.run import Run, is_run, open_run
 
 
 def new_run(parent: Path, program: str = "decoder") -> Run:
@@ -131,7 +131,7 @@ def test_facts_are_replaced_whole_and_survive_a_full_disk(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(json, "dump", full)
+    monkeypatch.setattr(Path, "replace", full)
     with pytest.raises(
         InputError, match=r"cannot write into the run folder .*: No space left.*free some space"
     ):

@@ -24,7 +24,7 @@ from gdbmem.launch.attached.attached import find_target, take_one
 from gdbmem.launch.interactive import shown
 from gdbmem.report.output import open_output
 from gdbmem.report.profiles.run_json import snap_json
-from gdbmem.runs.run import check_name
+from gdbmem.runs.named_records import check_name
 from gdbmem.setup.gdb_python import find_gdb
 from gdbmem.text import printable
 from gdbmem.units import format_delta, format_size

@@ -17,7 +17,8 @@ from gdbmem.debugger.stopping.ctrlc import ctrl_c
 from gdbmem.errors import GdbmemError, UsageError, internal_error
 from gdbmem.patterns import lazy_pattern
 from gdbmem.recipes.recipe import HitFilter
-from gdbmem.runs.run import SnapshotRecord, check_name
+from gdbmem.runs.named_records import check_name
+from gdbmem.runs.run import SnapshotRecord
 from gdbmem.setup.gdb_call import gdb_call
 from gdbmem.text import printable
 from gdbmem.units import format_duration

@@ -25,7 +25,8 @@ from gdbmem.errors import GdbmemError, InputError, TargetError
 from gdbmem.formats.valgrind.massif import read_sites, read_totals, read_unit
 from gdbmem.linux.memory.address_space import no_room
 from gdbmem.linux.memory.under_valgrind import program_mapped_bytes
-from gdbmem.runs.run import SnapshotRecord, check_name
+from gdbmem.runs.named_records import check_name
+from gdbmem.runs.run import SnapshotRecord
 from gdbmem.units import format_size
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
 
-from gdbmem.files import NEUTRAL_FOLDER
+from gdbmem.files import NEUTRAL_FOLDER, cache_folder, replace_file
 from gdbmem.linux.memory.resident import PAGE_BYTES, ProcessMemory
 from gdbmem.linux.monitoring.clock import boot_id
 
@@ -95,9 +95,7 @@ def _cache_file() -> Optional[Path]:
         boot = boot_id()
     except OSError:
         return None
-    configured = os.environ.get("XDG_CACHE_HOME", "")
-    root = Path(configured) if configured.startswith("/") else Path("~/.cache").expanduser()
-    return root / "gdbmem" / f"kernel-{boot}"
+    return cache_folder() / f"kernel-{boot}"
 
 
 def _read(path: Optional[Path]) -> Optional[Exactness]:
@@ -115,9 +113,7 @@ def _write(path: Optional[Path], found: Exactness) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         for old in path.parent.glob("kernel-*"):
             old.unlink()
-        temporary = path.with_name(f".{path.name}.{os.getpid()}")
-        temporary.write_text(f"{found[0]} {int(found[1])}\n")
-        temporary.replace(path)
+        replace_file(path, f"{found[0]} {int(found[1])}\n")
     except OSError:
         pass  # with an unwritable home there is one probe per session
 

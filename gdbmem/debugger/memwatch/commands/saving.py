@@ -23,7 +23,7 @@ from gdbmem.report.steps.step_changes import answer_changes, changes_json, print
 from gdbmem.report.steps.steps import noun, steps_json
 from gdbmem.report.steps.steps_chart import print_chart
 from gdbmem.report.steps.steps_plot import steps_svg
-from gdbmem.runs.run import check_name
+from gdbmem.runs.named_records import check_name
 from gdbmem.runs.saved_results import file_text
 from gdbmem.text import plural, printable
 
