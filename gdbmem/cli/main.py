@@ -18,7 +18,7 @@ from gdbmem.errors import GdbmemError, InputError, MissingToolError, UsageError,
 from gdbmem.exit_status import ExitStatus
 from gdbmem.text import printable
 
-# name → one line of help. The module of the same name in cli/commands/ has add_arguments() and run().
+# name → one line of help. The module of the same name in cli/commands/ has add_arguments() and run(); Help is here.
 SUBCOMMANDS = {
     "launch": "run a program under a heap profiler with gdb attached, or run a recipe",
     "attach": "attach your gdb to a running process, and recognise its heap profiler",
@@ -170,8 +170,31 @@ def _dispatch(words: list[str]) -> int:
 
 def load(name: str) -> Subcommand:
     """Import the module of subcommand *name* only, which keeps the start-up fast."""
+    if name == "help":
+        return Help()
     module: Subcommand = importlib.import_module(f"gdbmem.cli.commands.{name}")
     return module
+
+
+class Help:
+    __doc__ = (
+        "Explain a message by the name in brackets at its end, or show the options of a command.\n\n"
+        "gdbmem help format-unknown\ngdbmem help diff\n"
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Declare what `gdbmem help` takes."""
+        parser.add_argument(
+            "name", metavar="SLUG|COMMAND", help="the name of a message, or a command of gdbmem"
+        )
+
+    def run(self, argv: Sequence[str], parser: ArgumentParser) -> int:
+        """Print the paragraph or the command's help."""
+        from gdbmem.report.messages import explain_message  # 2 ms
+
+        name = parser.parse_args(argv).name
+        sys.stdout.write(parser_of(name).format_help() if name in SUBCOMMANDS else explain_message(name))
+        return 0
 
 
 def parser_of(name: str) -> ArgumentParser:

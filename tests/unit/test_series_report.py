@@ -17,8 +17,8 @@ import pytest
 from gdbmem.analysis.series.comparison import Figures, compare, figures_of
 from gdbmem.analysis.series.verdict import judge
 from gdbmem.api.series_pictures import _MOST_CURVES, picture_of
-from gdbmem.api.series_verdicts import exit_status
 from gdbmem.cli.main import main, parser_of
+from gdbmem.cli.series.fail_on import exit_status
 from gdbmem.cli.series.options import parse_fail_on
 from gdbmem.cli.series.reporting import next_commands
 from gdbmem.errors import InputError

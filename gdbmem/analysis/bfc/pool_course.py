@@ -18,7 +18,7 @@ def answer_series(series: PoolSeries, diff: PoolDiff) -> str:
     first, last = samples[0], samples[-1]
     parts = [
         f"{plural(len(samples), 'walk')} in {format_duration(last.at_seconds - first.at_seconds)}",
-        f"fragmentation {_course([_share(one.fragmentation) for one in samples])}",
+        f"fragmentation {_course([fragmentation_text(one.fragmentation) for one in samples])}",
         f"largest free chunk {_course([format_size(one.largest_free_bytes) for one in samples])}",
         f"free {_course([format_size(one.free_bytes) for one in samples])}",
     ]
@@ -37,7 +37,8 @@ def answer_series(series: PoolSeries, diff: PoolDiff) -> str:
     return "; ".join(parts)
 
 
-def _share(fragmentation: Optional[float]) -> str:
+def fragmentation_text(fragmentation: Optional[float]) -> str:
+    """Return *fragmentation*, a share of the free bytes; None if nothing is free."""
     return "none (nothing free)" if fragmentation is None else f"{fragmentation:.0%}"
 
 

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Optional, TextIO
 from gdbmem.api.profiles import current_folder, spool_operands
 from gdbmem.api.series import Recording, compare_recordings, recorded, summary_of
 from gdbmem.api.series_pictures import picture_of
-from gdbmem.api.series_verdicts import judged_status
 from gdbmem.arguments import ArgumentParser, add_output_options, split_program, value
 from gdbmem.cli.main import parser_of
+from gdbmem.cli.series.fail_on import judged_status
 from gdbmem.cli.series.options import parse_fail_on, plot_kind
 from gdbmem.cli.series.page import compared_page
 from gdbmem.cli.series.recording import record_by

@@ -113,8 +113,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         return _run_idle(args, pid)
     chunk_at = read_address(args.chunk) if args.chunk is not None else None
     unwind_when_ended()
-    earlier = _earlier(args.since) if args.since is not None else None
-    kept_in = _place_to_save(args.save) if args.save is not None else None
+    earlier = read_ledger(args.since) if args.since is not None else None
+    kept_in = place_to_save(args.save) if args.save is not None else None
     kind = check_map_name(args.map) if args.map is not None else ""
     with (
         open_output(args.output, force=args.force) as stream,
@@ -199,14 +199,6 @@ def _beside(ledger: Ledger, looks: Optional[Looks], paths: Optional[str]) -> Bes
         bins=looks.bins if looks is not None else None,
         class_names=class_names(looks.class_names()) if looks is not None else {},
     )
-
-
-def _earlier(text: str) -> Ledger:
-    return read_ledger(text)
-
-
-def _place_to_save(text: str) -> tuple[Run, str]:
-    return place_to_save(text)
 
 
 def _save(run: Run, name: str, ledger: Ledger) -> None:

@@ -18,7 +18,7 @@ from gdbmem.api.series import (
     triggers_of,
 )
 from gdbmem.api.series_pictures import picture_of
-from gdbmem.api.series_verdicts import judged_status
+from gdbmem.cli.series.fail_on import judged_status
 from gdbmem.cli.series.options import plot_kind
 from gdbmem.cli.series.outputs import Outputs, prepare_outputs
 from gdbmem.model.series.series_summary import SeriesSummary

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Optional
 
 from gdbmem.analysis.bfc.explanation import pool_sentence
+from gdbmem.analysis.bfc.pool_course import fragmentation_text
 from gdbmem.errors import Notice
 from gdbmem.model.bfc.pool_diff import PoolChange, PoolDiff
 from gdbmem.model.bfc.pools import Allocator
@@ -29,12 +29,9 @@ def answer_of(diff: PoolDiff) -> str:
         f" (the largest {format_size(before.largest_free_bytes)} before,"
         f" {format_size(after.largest_free_bytes)} after),"
         f" {format_delta(after.pool_bytes - before.pool_bytes)} of pool,"
-        f" fragmentation {_share(before.fragmentation)} before, {_share(after.fragmentation)} after"
+        f" fragmentation {fragmentation_text(before.fragmentation)} before,"
+        f" {fragmentation_text(after.fragmentation)} after"
     )
-
-
-def _share(fragmentation: Optional[float]) -> str:
-    return "none (nothing free)" if fragmentation is None else f"{fragmentation:.0%}"
 
 
 def print_pool_diffs(

@@ -9,6 +9,7 @@ from gdbmem.report import drawing
 from gdbmem.report.console import Console, print_sentence
 from gdbmem.report.document import head, to_json
 from gdbmem.report.profiles.path_text import path_text
+from gdbmem.report.steps.steps import delta_text
 from gdbmem.text import plural
 from gdbmem.units import format_delta, format_duration
 
@@ -27,8 +28,8 @@ def print_growth(growth: KernelRequests, console: Console, sources: SourceLines,
     table.add_column("where", overflow="fold")
     for path in growth.paths[:top]:
         by = path.call if path.thread == 1 else f"{path.call}, thread {path.thread}"
-        resident = _delta(path.resident_bytes, "" if path.resident_is_exact else "~")
-        mapped = drawing.Text("?", "dim") if path.is_unknown else _delta(path.mapped_bytes)
+        resident = delta_text(path.resident_bytes, "" if path.resident_is_exact else "~")
+        mapped = drawing.Text("?", "dim") if path.is_unknown else delta_text(path.mapped_bytes)
         table.add_row(mapped, resident, f"{path.calls:,}", by, path_text(path.frames, sources))
     if growth.paths:
         console.print(table)
@@ -66,12 +67,6 @@ def summary(growth: KernelRequests) -> list[str]:
         each = f", {growth.cost_seconds / growth.events * 1000:.2f} ms each"
     lines.append(f"recording took {format_duration(growth.cost_seconds)} of gdb's time{each}")
     return lines
-
-
-def _delta(size_bytes: int, mark: str = "") -> drawing.Text:
-    return drawing.Text(
-        mark + format_delta(size_bytes), "red" if size_bytes > 0 else "green" if size_bytes < 0 else "dim"
-    )
 
 
 def growth_json(growth: KernelRequests) -> str:

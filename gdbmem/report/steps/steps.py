@@ -128,8 +128,8 @@ def print_sums(
     table.add_column("where", overflow="fold")
     for one in sums:
         mark = "≈" if one.inexact_hits else _doubt(one.doubtful_hits > 0)
-        cells = [drawing.Text("?", "dim") if one.is_unknown else _delta(one.delta_bytes, mark)]
-        cells += [_delta(one.others_bytes)] if others else []
+        cells = [drawing.Text("?", "dim") if one.is_unknown else delta_text(one.delta_bytes, mark)]
+        cells += [delta_text(one.others_bytes)] if others else []
         cells += (
             [drawing.Text("" if one.heap_bytes is None else format_delta(one.heap_bytes))] if heaps else []
         )
@@ -176,7 +176,8 @@ def _inexact(steps: Sequence[Step]) -> list[str]:
     return [f"{plural(count, 'step')} not exact: {printable(reason)}" for reason, count in counts.items()]
 
 
-def _delta(size_bytes: int, mark: str = "") -> drawing.Text:
+def delta_text(size_bytes: int, mark: str = "") -> drawing.Text:
+    """Return a change in bytes, after *mark*, in the color of its sign."""
     return drawing.Text(
         mark + format_delta(size_bytes), "red" if size_bytes > 0 else "green" if size_bytes < 0 else "dim"
     )

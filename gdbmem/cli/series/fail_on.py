@@ -7,11 +7,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
+from gdbmem.api.series import Recording, open_run
 from gdbmem.exit_status import ExitStatus
 from gdbmem.model.series.series_summary import SeriesSummary
 from gdbmem.model.series.verdict import Verdict
-from gdbmem.runs.run import open_run
-from gdbmem.series.store import Recording
 from gdbmem.text import printable
 
 _OUR_ENDINGS = ("time", "quit", None)  # after which gdbmem ends the program; older runs do not record it
