@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import re
 import shutil
@@ -93,7 +94,7 @@ def fill_private_folder(found: GdbPython) -> Path:
         with tempfile.TemporaryDirectory(prefix=".new-", dir=folder.parent) as temporary:
             fresh = Path(temporary) / "packages"
             _fill(fresh, found)
-            _exchange(fresh, folder, Path(temporary) / "old")
+            exchange_folders(fresh, folder, Path(temporary) / "old")
     except OSError as error:
         raise InputError(
             f"cannot write {printable(str(folder))}: {error.strerror}",
@@ -241,14 +242,18 @@ def _install_with_pip(target: Path, python: tuple[int, int], reason: str) -> dic
     return {re.sub(r"[-_.]+", "-", package.metadata["Name"]).lower(): package.version for package in found}
 
 
-def _exchange(fresh: Path, folder: Path, old: Path) -> None:
+def exchange_folders(fresh: Path, folder: Path, old: Path) -> None:
+    """Put *fresh* in the place of *folder*, which becomes *old*; one that another process has put there is kept."""
     fresh.chmod(0o755)
     with contextlib.suppress(FileNotFoundError):
         folder.rename(old)
     # Where another process has put one there meanwhile, that one does as well.
     if not folder.exists():
-        with contextlib.suppress(FileExistsError):
+        try:
             fresh.rename(folder)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                raise
 
 
 def remove_private_folders() -> list[Path]:

@@ -8,7 +8,7 @@ import pytest
 
 from gdbmem.setup.distribution import install_command
 from gdbmem.setup.gdb_folder import private_folder_path
-from gdbmem.setup.gdb_packages import required, satisfies
+from gdbmem.setup.gdb_packages import exchange_folders, required, satisfies
 
 
 @pytest.mark.parametrize(
@@ -80,3 +80,19 @@ def test_each_python_has_a_folder_of_its_own(private_home: Path, monkeypatch: py
 def test_the_command_to_type_is_that_of_the_distribution(os_release: str, gdb: str, libc: str) -> None:
     assert install_command("gdb", os_release=os_release) == gdb
     assert install_command("libc-symbols", os_release=os_release) == libc
+
+
+def test_a_folder_that_another_install_has_filled_meanwhile_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh, folder = tmp_path / "fresh", tmp_path / "folder"
+    fresh.mkdir()
+
+    def filled_by_another(path: Path) -> bool:
+        (path / "theirs").mkdir(parents=True)
+        return False
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "exists", filled_by_another)
+        exchange_folders(fresh, folder, tmp_path / "old")
+    assert [path.name for path in folder.iterdir()] == ["theirs"]
