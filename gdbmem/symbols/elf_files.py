@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import IO, Callable, Optional
 
 from gdbmem.files import open_regular
+from gdbmem.linux.elf.headers import build_id_in
 from gdbmem.records import dataclass, field
 
 _PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE = 1, 2, 3, 4
 _DT_NEEDED, _DT_STRTAB = 1, 5
 _SHT_SYMTAB, _SHT_DYNSYM = 2, 11
-_NT_GNU_BUILD_ID = 3
+
 _DEBUG_LINK = b".gnu_debuglink\0"
 _LARGEST_TABLE = 256 << 20
 
@@ -74,7 +75,7 @@ def elf_in(stream: IO[bytes], path: Path) -> Optional[Elf]:
         notes = [_at(stream, row[2], min(row[5], 1 << 16)) for row in segments if row[0] == _PT_NOTE]
     except (OSError, struct.error, IndexError):
         return None
-    build_id = next(filter(None, map(_build_id, notes)), "")
+    build_id = next(filter(None, map(build_id_in, notes)), "")
     loads = tuple((row[2], row[5], row[3]) for row in segments if row[0] == _PT_LOAD)
     return Elf(path, build_id, loads, any(row[0] == _PT_INTERP for row in segments))
 
@@ -114,18 +115,6 @@ def _at(stream: IO[bytes], offset: int, size: int) -> bytes:
         return b""  # as of what lies behind the end
     stream.seek(offset)
     return stream.read(min(size, _LARGEST_TABLE))
-
-
-def _build_id(notes: bytes) -> str:
-    at = 0
-    while at + 12 <= len(notes):
-        name_size, size, kind = struct.unpack_from("<III", notes, at)
-        name = at + 12
-        start = name + (name_size + 3 & ~3)
-        if kind == _NT_GNU_BUILD_ID and notes[name : name + 4] == b"GNU\0":
-            return notes[start : start + size].hex()
-        at = start + (size + 3 & ~3)
-    return ""
 
 
 def symbol_tables(

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import Optional
 
+from gdbmem.linux.elf.headers import program_headers
 from gdbmem.model.memory import Memory, MemoryUnreadable, words_at
 
 _PT_DYNAMIC = 2
@@ -28,12 +29,7 @@ def exported(memory: Memory, start: int, bias: int, names: Iterable[str]) -> dic
 
 
 def _dynamic(memory: Memory, start: int, bias: int) -> Iterator[tuple[int, int]]:
-    header = memory.read(start, 64)
-    offset = struct.unpack_from("<Q", header, 32)[0]
-    size, count = struct.unpack_from("<HH", header, 54)
-    table = memory.read(start + offset, size * count)
-    for number in range(count):
-        program = struct.unpack_from("<IIQQQQQQ", table, size * number)
+    for program in program_headers(memory, start):
         if program[0] == _PT_DYNAMIC:
             words = words_at(memory, bias + program[3], min(program[6] // 8, 2 * _MOST_ENTRIES) & -2)
             yield from zip(words[::2], words[1::2])

@@ -47,19 +47,9 @@ def images(memory: Memory, mappings: Sequence[Mapping]) -> list[Image]:
 def read_image(memory: Memory, start: int, name: str) -> Optional[Image]:
     """Return the object whose ELF header is at *start*; None if there is none."""
     try:
-        header = memory.read(start, 64)
-        if header[:5] != b"\x7fELF\x02":
-            return None
-        offset, size, count = (
-            struct.unpack_from("<Q", header, 32)[0],
-            *struct.unpack_from("<HH", header, 54),
-        )
-        if size != _ROW or count > _MOST_ROWS:
-            return None
-        table = memory.read(start + offset, size * count)
+        programs = program_headers(memory, start)
     except MemoryUnreadable:
         return None
-    programs = [struct.unpack_from("<IIQQQQQQ", table, size * n) for n in range(count)]
     loads = [p for p in programs if p[0] == _PT_LOAD]
     if not loads:
         return None
@@ -67,32 +57,43 @@ def read_image(memory: Memory, start: int, name: str) -> Optional[Image]:
     writable = [
         ((bias + p[3]) & -_PAGE, (bias + p[3] + p[6] + _PAGE - 1) & -_PAGE) for p in loads if p[1] & _PF_W
     ]
-    build_id = next(
-        (
-            found
-            for p in programs
-            if p[0] == _PT_NOTE
-            for found in [_build_id(memory, bias + p[3], p[5])]
-            if found
-        ),
-        "",
-    )
+    notes = (_notes(memory, bias + p[3], p[5]) for p in programs if p[0] == _PT_NOTE)
+    build_id = next(filter(None, map(build_id_in, notes)), "")
     interpreted = any(p[0] == _PT_INTERP for p in programs)
     thread_local = next((p[6] for p in programs if p[0] == _PT_TLS), 0)
     return Image(name, bias, start, writable, build_id, interpreted, thread_local)
 
 
-def _build_id(memory: Memory, address: int, size: int) -> str:
+def program_headers(memory: Memory, start: int) -> list[tuple[int, ...]]:
+    """Return the rows of the program headers of the object whose ELF header is at *start*; [] if there is none.
+
+    Raises MemoryUnreadable.
+    """
+    header = memory.read(start, 64)
+    if header[:5] != b"\x7fELF\x02":
+        return []
+    size, count = struct.unpack_from("<HH", header, 54)
+    if size != _ROW or count > _MOST_ROWS:
+        return []
+    table = memory.read(start + struct.unpack_from("<Q", header, 32)[0], size * count)
+    return list(struct.iter_unpack("<IIQQQQQQ", table))
+
+
+def _notes(memory: Memory, address: int, size: int) -> bytes:
     try:
-        data = memory.read(address, min(size, 4096))
+        return memory.read(address, min(size, 4096))
     except MemoryUnreadable:
-        return ""
-    position = 0
-    while position + 12 <= len(data):
-        name_size, value_size, kind = struct.unpack_from("<III", data, position)
-        name = data[position + 12 : position + 12 + name_size]
-        value_at = position + 12 + (name_size + 3 & ~3)
-        if kind == _NT_GNU_BUILD_ID and name == b"GNU\0":
-            return data[value_at : value_at + value_size].hex()
-        position = value_at + (value_size + 3 & ~3)
+        return b""
+
+
+def build_id_in(notes: bytes) -> str:
+    """Return the build-id in the data of a note segment, hexadecimal; "" if there is none."""
+    at = 0
+    while at + 12 <= len(notes):
+        name_size, size, kind = struct.unpack_from("<III", notes, at)
+        name = at + 12
+        start = name + (name_size + 3 & ~3)
+        if kind == _NT_GNU_BUILD_ID and notes[name : name + name_size] == b"GNU\0":
+            return notes[start : start + size].hex()
+        at = start + (size + 3 & ~3)
     return ""
