@@ -53,7 +53,7 @@ def load_kept(place: Union[Path, Run], kind: str, name: Optional[str]) -> Any:
 
     Raises InputError where there is none.
     """
-    from gdbmem.inspection.saved_ledgers import kept_document
+    from gdbmem.inspection.saved_ledgers import kept_document  # 7 ms, with the next two
     from gdbmem.report.containers.containers import read_survey  # 3 ms
     from gdbmem.report.ledger.ledger_json import read_ledger  # 3 ms
 
