@@ -1,4 +1,4 @@
-"""A gdb that finds the system's libraries indexed already: indexing libc's debug information is half of a start's work.
+"""A gdb that finds the system's debug information indexed and unpacked: both are half of the work of a start.
 
 gdbmem itself never sets gdb's index cache: anybody's file could stand there under a build-id. Here all files are ours.
 """
@@ -10,12 +10,14 @@ import json
 import re
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
 _PATH_BYTES = 4095  # what Linux takes as a path
 _INDEX_NAME_BYTES = len("/.gdb-index") + 40  # of a build-id's digits
 _NAME_BYTES = 250
+_DEBUG_FILES = Path("/usr/lib/debug")
 # A program, as gdbmem remembers nothing of a gdb that is a script.
 _SOURCE = """
 #include <stdlib.h>
@@ -53,9 +55,11 @@ def folder_of_indexed_gdb(folder: Path) -> Optional[Path]:
 def _make_commands(gdb: str, folder: Path, commands: Path) -> None:
     made = folder / "made"
     made.mkdir()
-    settings = _index_libraries(gdb, folder)
+    mapped = Path("/proc/self/maps").read_text()
+    libraries = sorted(set(re.findall(r"/\S+\.so\S*$", mapped, re.M)))
+    settings = _index_libraries(gdb, folder, libraries)
     if settings is not None:
-        (made / "settings").write_text(settings)
+        (made / "settings").write_text(settings + _unpack_debug_files(folder, libraries))
         macros = {"GDB": gdb, "SETTINGS": str(commands / "settings")}
         words = [f"-D{name}={json.dumps(value)}" for name, value in macros.items()]
         subprocess.run(
@@ -64,7 +68,26 @@ def _make_commands(gdb: str, folder: Path, commands: Path) -> None:
     made.rename(commands)
 
 
-def _index_libraries(gdb: str, folder: Path) -> Optional[str]:
+def _unpack_debug_files(folder: Path, libraries: Sequence[str]) -> str:
+    # Returns the command by which gdb finds them first.
+    unpacked = folder / "debug"
+    for library in libraries:
+        notes = subprocess.run(["readelf", "-n", library], capture_output=True, text=True, check=False).stdout
+        found = re.search(r"Build ID: ([0-9a-f]{2})([0-9a-f]+)$", notes, re.M)
+        name = found and Path(".build-id", found[1], f"{found[2]}.debug")
+        if name and (_DEBUG_FILES / name).exists():
+            (unpacked / name).parent.mkdir(parents=True, exist_ok=True)
+            command = [
+                "objcopy",
+                "--decompress-debug-sections",
+                str(_DEBUG_FILES / name),
+                str(unpacked / name),
+            ]
+            subprocess.run(command, check=True)
+    return f"set debug-file-directory {unpacked}:{_DEBUG_FILES}\n"
+
+
+def _index_libraries(gdb: str, folder: Path, libraries: Sequence[str]) -> Optional[str]:
     # Returns gdb's commands by which it finds the indexes, and keeps none: the name of the file that it would
     # write, which is longer than that of the one that it reads, is longer than a path can be.
     cache = folder
@@ -73,8 +96,6 @@ def _index_libraries(gdb: str, folder: Path) -> Optional[str]:
     cache.mkdir(parents=True)
     short = folder / "index"
     short.mkdir()
-    mapped = Path("/proc/self/maps").read_text()
-    libraries = sorted(set(re.findall(r"/\S+\.so\S*$", mapped, re.M)))
     files = [word for library in libraries for word in ("-ex", f"file {library}")]
     for spelling in _SPELLINGS:
         settings = ["-iex", f"set index-cache directory {short}", "-iex", spelling]
