@@ -31,6 +31,9 @@ class RecordedSeries:
     target: str
     points: list[tuple[float, float]]  # seconds since the first one, bytes
     began: float  # seconds since 1970 at the first one; 0 where it is not said
+    unknown: int = (
+        0  # samples that are no number, infinite, or Prometheus's marker of a stale series; left out
+    )
 
 
 def series_tool(path: Path) -> Optional[str]:
@@ -71,14 +74,17 @@ def read_series(path: Path) -> RecordedSeries:
 
 def _ordered(path: Path, tool: str, target: str, points: list[tuple[float, float]]) -> RecordedSeries:
     for number, (t, size) in enumerate(points):
-        if not (math.isfinite(t) and math.isfinite(size) and 0 <= size < 2**63):
+        if not math.isfinite(t) or (math.isfinite(size) and not 0 <= size < 2**63):
             raise _wrong(path, 0, f"sample {number + 1} is not a size of memory at a time")
-    if not points:
-        raise _wrong(path, 0, "it holds no sample")
-    points = sorted(dict(points).items())
-    begin = points[0][0]
+    known = sorted({t: size for t, size in points if math.isfinite(size)}.items())
+    unknown = sum(not math.isfinite(size) for _, size in points)
+    if not known:
+        raise _wrong(
+            path, 0, "it holds no sample" + (f" but {unknown:,} that are no number" if unknown else "")
+        )
+    begin = known[0][0]
     return RecordedSeries(
-        tool, target, [(t - begin, size) for t, size in points], begin if begin > _BEFORE else 0.0
+        tool, target, [(t - begin, size) for t, size in known], begin if begin > _BEFORE else 0.0, unknown
     )
 
 

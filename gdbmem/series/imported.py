@@ -43,7 +43,9 @@ def _run_of(path: Path, stack: contextlib.ExitStack) -> Path:
 def _write(folder: Path, series: RecordedSeries) -> None:
     times = [t for t, _ in series.points]
     spacing = median(b - a for a, b in zip(times, times[1:])) if len(times) > 1 else 1.0
-    facts = SeriesFacts(f"{series.target} ({series.tool})", spacing, series.began, "", 0.0)
+    facts = SeriesFacts(
+        f"{series.target} ({series.tool})", spacing, series.began, "", 0.0, unknown_samples=series.unknown
+    )
     writer = SeriesWriter(folder, facts)
     try:
         line = SeriesLine(1, _NO_PROCESS, 0, series.target, "", TREE, 0.0)

@@ -420,6 +420,7 @@ def read_facts(connection: sqlite3.Connection) -> SeriesFacts:
     """Return the facts of the recording behind *connection*; raises sqlite3.DatabaseError."""
     values = {
         "reads_pss": True,
+        "unknown_samples": 0,
         **dict(connection.execute("SELECT name, value FROM fact")),
     }  # older ones lack it
     names = [entry.name for entry in fields(SeriesFacts)]

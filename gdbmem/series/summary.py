@@ -17,6 +17,7 @@ from gdbmem.model.series.verdict import Verdict
 from gdbmem.records import replace
 from gdbmem.series.filling import Filled, total_points, without_others
 from gdbmem.series.store import Recording
+from gdbmem.text import plural
 from gdbmem.units import format_delta, format_duration
 
 _COMPONENTS = {
@@ -291,6 +292,9 @@ def _notices(recording: Recording, gaps: Sequence[tuple[float, float]]) -> list[
                 f"(shared pages would count several times): the largest process is judged; {cure}",
             )
         )
+    unknown = recording.facts.unknown_samples
+    if unknown:
+        found.append(Notice("no-number", f"{plural(unknown, 'sample')} without a number left out"))
     if gaps and recording.lines:
         longest = max(b - a for a, b in gaps)
         found.append(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gdbmem.api.series import summarize
 from gdbmem.errors import InputError
 from gdbmem.formats.series import read_series, series_tool
 from tests.live.user import GDBMEM
@@ -127,6 +128,24 @@ def test_a_comparison_of_single_runs_does_not_promise_what_only_several_give(tmp
     words = [GDBMEM, "compare", "one", "other"]
     text = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
     assert "one run on a side" in text and "by chance one in twenty comparisons" not in text
+
+
+def test_samples_without_a_number_are_left_out_and_counted(tmp_path: Path) -> None:
+    values = [[t, "NaN" if t in (5, 6) else "+Inf" if t == 9 else "1e8"] for t in range(40)]
+    document = {"data": {"resultType": "matrix", "result": [{"values": values}]}}
+    (tmp_path / "prometheus.json").write_text(json.dumps(document))
+    rows = [f"{t} 0 {'nan' if t in (5, 6, 9) else 100} 200\n" for t in range(40)]
+    (tmp_path / "psrecord.txt").write_text(
+        "# Elapsed time   CPU (%)     Real (MB)   Virtual (MB)\n" + "".join(rows)
+    )
+    for name in ("prometheus.json", "psrecord.txt"):
+        series = read_series(tmp_path / name)
+        assert (len(series.points), series.unknown) == (37, 3)
+        assert [t for t, _ in series.points] == [t for t in range(40) if t not in (5, 6, 9)]
+        notices = summarize(tmp_path / name).notices
+        assert [n.message for n in notices if n.slug == "no-number"] == [
+            "3 samples without a number left out"
+        ]
 
 
 @pytest.mark.parametrize(

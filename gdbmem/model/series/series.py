@@ -106,3 +106,4 @@ class SeriesFacts:
     limit_of: str = ""
     reads_pss: bool = True  # False: it was not asked for
     exact_threads: bool = False  # the kernel reported each thread's start; else the count is a lower bound
+    unknown_samples: int = 0  # of an imported series: no number, and left out
