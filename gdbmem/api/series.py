@@ -104,6 +104,7 @@ def _figures(recording: Recording, summary: SeriesSummary) -> Figures:
         wall_seconds=summary.seconds,
         cpu_seconds=summary.cpu_seconds,
         page_faults=_faults(recording),
+        is_settled=summary.verdict.is_conclusive,
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 from gdbmem.analysis.series.comparison import Figures, compare
 from gdbmem.analysis.series.student import chance_of, critical
 from gdbmem.model.series.verdict import Slope
+from tests.equal_series import KINDS, compare_pairs
 from tests.series_set import KIB, MIB
 
 
@@ -38,6 +39,29 @@ def test_a_program_compared_with_itself_differs_in_one_comparison_of_twenty_at_m
         for _ in range(count)
     )
     assert differing <= 0.09 * count
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_run_of_a_program_does_not_differ_from_another_of_its_runs(kind: str) -> None:
+    pairs = 25  # scripts/verdicts --pairs 500
+    assert compare_pairs(kind, pairs, count=60)["differ"] <= 0.12 * pairs
+
+
+@pytest.mark.parametrize("kind", ["AR(1) 0.5", "AR(1) 0.9", "AR(1) 0.99", "random walk"])
+def test_the_interval_of_a_slope_allows_for_noise_that_wanders(kind: str) -> None:
+    found = compare_pairs(kind, 30, count=100)
+    assert found["hold 0"] >= 0.8 * found["slopes"]
+
+
+def test_a_leak_in_one_of_two_runs_is_shown() -> None:
+    assert compare_pairs("independent noise", 10, more=20)["differ"] >= 8
+
+
+def test_an_inconclusive_run_is_not_compared_by_its_slope() -> None:
+    rng = random.Random(4)
+    first, second = run(rng), run(rng)
+    open_one = Figures(**{**vars(second), "is_settled": False, "slope": Slope(MIB, MIB - 1, MIB + 1)})
+    assert all(row.low is None for row in compare([first], [open_one]))
 
 
 def test_what_really_differs_is_shown_with_the_row_that_does() -> None:

@@ -13,6 +13,7 @@ from gdbmem.model.series.verdict import Slope
 from gdbmem.records import dataclass, replace
 
 _MANY = 1000.0  # degrees of freedom: Student's distribution is the normal one
+_FROM_RUN_TO_RUN = 0.1  # standard deviation of a rate, of the rate, on a machine that does other things, too
 _ALPHA = 0.05  # probability that runs of the same program seem to differ, in any row
 
 
@@ -32,6 +33,7 @@ class Figures:
     wall_seconds: Optional[float] = None
     cpu_seconds: Optional[float] = None
     page_faults: Optional[float] = None
+    is_settled: bool = True  # whether the verdict on the run is conclusive
 
 
 def figures_of(
@@ -44,6 +46,7 @@ def figures_of(
     wall_seconds: Optional[float] = None,
     cpu_seconds: Optional[float] = None,
     page_faults: Optional[float] = None,
+    is_settled: bool = True,
 ) -> Figures:
     """Return the figures of a series of *values*: its peak, its floor (the lowest twentieth), its middle."""
     # The start of a program is not a floor: every program begins small.
@@ -59,6 +62,7 @@ def figures_of(
         wall_seconds=wall_seconds,
         cpu_seconds=cpu_seconds,
         page_faults=page_faults,
+        is_settled=is_settled,
     )
 
 
@@ -66,7 +70,8 @@ def compare(first: Sequence[Figures], second: Sequence[Figures]) -> list[Differe
     """Return the differences of the *second* group from the *first*.
 
     With several runs on each side intervals come from the variance between runs (Welch's test); with one run only the
-    slope has one, from within the run. They are widened for the number of rows (Holm's method).
+    slope has one, from within the run and an assumed variance between runs, if the verdicts on both are conclusive.
+    They are widened for the number of rows (Holm's method).
     """
 
     def row(metric: str, unit: str, figure: str) -> Optional[Difference]:
@@ -79,7 +84,7 @@ def compare(first: Sequence[Figures], second: Sequence[Figures]) -> list[Differe
         row("peak", "B", "peak_bytes"),
         row("floor", "B", "floor_bytes"),
         row("middle", "B", "level_bytes"),
-        _slopes([f.slope for f in first], [f.slope for f in second]),
+        _slopes(first, second),
         row("threads", "", "most_threads"),
         row("threads started", "", "threads_started"),
         row("thread churn", "1/s", "threads_per_second"),
@@ -131,17 +136,17 @@ def _tested(metric: str, unit: str, first: float, second: float, error: float, d
     return Difference(metric, unit, first, second, value, value - half, value + half, chance, dof)
 
 
-def _slopes(first: Sequence[Optional[Slope]], second: Sequence[Optional[Slope]]) -> Optional[Difference]:
-    known_first = [slope for slope in first if slope is not None]
-    known_second = [slope for slope in second if slope is not None]
-    if not known_first or not known_second:
+def _slopes(first: Sequence[Figures], second: Sequence[Figures]) -> Optional[Difference]:
+    known = [[(f.slope, f.is_settled) for f in group if f.slope is not None] for group in (first, second)]
+    if not all(known):
         return None
-    spread = difference_of("slope", "B/s", [s.value for s in known_first], [s.value for s in known_second])
-    if spread.low is not None:
+    spread = difference_of("slope", "B/s", *([slope.value for slope, _ in group] for group in known))
+    if spread.low is not None or not all(is_settled for group in known for _, is_settled in group):
         return spread
-    one, other = known_first[0], known_second[0]
+    one, other = known[0][0][0], known[1][0][0]
     # Half a 95 % interval in standard errors of a normal distribution.
-    error = math.hypot(one.high - one.low, other.high - other.low) / (2 * critical(_ALPHA, _MANY))
+    within = math.hypot(one.high - one.low, other.high - other.low) / (2 * critical(_ALPHA, _MANY))
+    error = math.hypot(within, _FROM_RUN_TO_RUN * one.value, _FROM_RUN_TO_RUN * other.value)
     if error == 0:
         return spread
     return _tested("slope", "B/s", spread.first, spread.second, error, _MANY)

@@ -15,6 +15,7 @@ from gdbmem.analysis.series.onset import find_onset
 from gdbmem.analysis.series.pauses import find_pauses
 from gdbmem.analysis.series.regimes import Stretch, cut, merged
 from gdbmem.analysis.series.statistics import bins, theil_sen
+from gdbmem.analysis.series.wandering import Wandering, wandering_of
 from gdbmem.model.series.verdict import Regime, Verdict
 from gdbmem.records import replace
 from gdbmem.units import format_delta, format_duration, format_rate, format_size
@@ -47,6 +48,7 @@ class Course(NamedTuple):
     values: Sequence[float]
     metric: str
     stretches: Sequence[Stretch]
+    wandering: Wandering
 
     @property
     def seconds(self) -> float:
@@ -54,8 +56,9 @@ class Course(NamedTuple):
         return self.times[-1] - self.times[0]
 
     def since(self, begin: int) -> FittedLine:
-        """Return the line from sample *begin* on."""
-        return fitted(self.times[begin:], self.values[begin:])
+        """Return the line from sample *begin* on; its interval allows for noise that wanders."""
+        line = fitted(self.times[begin:], self.values[begin:])
+        return line._replace(drift=self.wandering.half(self.times[begin]))
 
     def warmup(self, line: FittedLine) -> float:
         """Return the seconds of an initial phase much steeper than *line*, if there was one."""
@@ -82,13 +85,13 @@ class Course(NamedTuple):
         if regimes and begin > self.stretches[-1].begin and regimes[-1].kind == last:
             regimes = regimes[:-1]  # the same, except its beginning
         start = regimes[-1].end if regimes else self.times[0]
-        regimes = [*regimes, Regime(start, self.times[-1], last, line.change, line.slope)]
+        regimes = [*regimes, Regime(start, self.times[-1], last, line.change, line.stated)]
         warmup = self.warmup(line)
         if needs is not None:
             needs = max(needs, _SHORTEST_ADVICE_SECONDS)
             evidence += f"; another {format_duration(needs)} may settle it"
         return Verdict(
-            kind, self.metric, evidence, len(self.times), line.slope,
+            kind, self.metric, evidence, len(self.times), line.stated,
             line.resolution if kind in ("growing", "shrinking") else line.not_excluded,
             warmup_seconds=warmup, regimes=regimes, needs_seconds=needs,
         )  # fmt: skip
@@ -96,7 +99,8 @@ class Course(NamedTuple):
 
 def judge_course(times: Sequence[float], values: Sequence[float], metric: str) -> Verdict:
     """Judge a series without teeth: by its last regime, with the history before it."""
-    course = Course(times, values, metric, _old_enough(times, values, cut(times, values)))
+    stretches = _old_enough(times, values, cut(times, values))
+    course = Course(times, values, metric, stretches, wandering_of(times, values))
     last = course.stretches[-1]
     now = course.since(last.begin)
     chain = _chain(course.stretches)
@@ -267,7 +271,7 @@ def _growth_with_onset(course: Course) -> Optional[Verdict]:
     for share in (1.0, 0.5, 0.35):
         line = course.since(begin + round((1 - share) * (len(course.times) - begin)))
         faster = line.robust > total / (xs[-1] - xs[start])
-        if line.slope.low > 0 and (faster if share < 1 else line.explains_change):
+        if line.stated.low > 0 and (faster if share < 1 else line.explains_change):
             lead = f"level at {format_size(ys[0])} for {format_duration(quiet)}, then " if start else ""
             last = format_duration(xs[-1] - xs[start])
             pace = "faster and faster: " if share < 1 else ""
@@ -327,7 +331,9 @@ def _slowing(course: Course, chain: Sequence[Stretch], now: FittedLine) -> Verdi
     ending = find_ending(course.times, course.values, chain)
     if ending is None:
         return _level(course, now)
-    line = now._replace(slope=ending.beside, resolution=ending.resolution, robust=ending.beside.value)
+    line = now._replace(
+        slope=ending.beside, resolution=ending.resolution, robust=ending.beside.value, drift=0.0
+    )
     if abs(ending.to_come) > line.worth or line.hidden > line.worth:
         return _level(course, now)
     first = chain[0].begin

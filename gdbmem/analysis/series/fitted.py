@@ -27,8 +27,18 @@ class FittedLine(NamedTuple):
     ys: Sequence[float]
     fit: Fit
     robust: float  # slope, bytes per second
-    slope: Slope
+    slope: Slope  # its interval allows for residuals that are alike, but not for wandering noise
     resolution: float
+    drift: float = 0.0  # half the interval of a slope that wandering noise may have, bytes per second
+
+    @property
+    def stated(self) -> Slope:
+        """The slope with the interval that allows for both."""
+        low, high = (
+            min(self.slope.low, self.robust - self.drift),
+            max(self.slope.high, self.robust + self.drift),
+        )
+        return Slope(self.robust, low, high)
 
     @property
     def span(self) -> float:
@@ -43,7 +53,7 @@ class FittedLine(NamedTuple):
     @property
     def not_excluded(self) -> float:
         """The largest slope, up or down, that is not excluded."""
-        return max(self.resolution, self.slope.high, -self.slope.low)
+        return max(self.resolution, self.stated.high, -self.stated.low)
 
     @property
     def hidden(self) -> float:
@@ -57,8 +67,13 @@ class FittedLine(NamedTuple):
 
     @property
     def proves_change(self) -> bool:
-        """Whether its interval excludes that it is level."""
+        """Whether its interval excludes that it is level, were its noise independent of time."""
         return not self.slope.low <= 0 <= self.slope.high
+
+    @property
+    def changes(self) -> bool:
+        """Whether that is excluded even if the noise wanders."""
+        return not self.stated.low <= 0 <= self.stated.high
 
     @property
     def is_level(self) -> bool:
@@ -68,7 +83,7 @@ class FittedLine(NamedTuple):
     @property
     def is_trend(self) -> bool:
         """Whether a rise or fall is proven that continues to the end."""
-        return self.explains_change and _is_trend(self.xs, self.ys, self.fit, self.robust)
+        return self.explains_change and self.changes and _is_trend(self.xs, self.ys, self.fit, self.robust)
 
     @property
     def explains_change(self) -> bool:

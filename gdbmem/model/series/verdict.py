@@ -56,3 +56,8 @@ class Verdict:
     def grows(self) -> bool:
         """Whether memory is lost over time: it grows, or the floor of its sawtooth rises."""
         return self.kind == "growing" or self.floor == "rising"
+
+    @property
+    def is_conclusive(self) -> bool:
+        """Whether it is known what the last regime is, and of a sawtooth whether its floor rises."""
+        return self.kind != "inconclusive" and self.floor != "unclear"

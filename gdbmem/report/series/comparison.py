@@ -19,9 +19,10 @@ from gdbmem.units import format_delta, format_rate, format_rates, format_size
 
 _TOGETHER = "the intervals are for all rows together: by chance one in twenty comparisons differs"
 _WITHIN = (
-    "one run on a side: the interval of the slope is from within the run, where a slow drift looks like a slope more"
-    " often than once in twenty; several runs on each side tell them apart"
+    "one run on a side: the interval of the slope is from within the runs and allows for rates that vary by 10 % from"
+    " run to run; the rest is not judged"
 )
+_REPEAT = "one run on either side has no spread for the rest: repeat them (--runs 3)"
 
 Judged = Sequence[tuple[str, Verdict]]  # run's name, its verdict
 
@@ -78,11 +79,10 @@ def conclusion(comparison: Comparison) -> str:
         return "they differ: " + ", ".join(
             f"{metric_name(row)} {change_text(row.value, row)}" for row in shown
         )
+    if all(row.low is None for row in comparison.differences):
+        return "not judged: one run on a side and no conclusive slope on both; repeat them (--runs 3)"
     if all(row.low is None for row in comparison.differences if row.metric != "slope"):
-        return (
-            "no difference in slope that these runs can show; one run on either side has no spread for the rest: "
-            "repeat them (--runs 3)"
-        )
+        return f"no difference in slope that these runs can show; {_REPEAT}"
     return "no difference that these runs can show"
 
 
