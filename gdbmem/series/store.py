@@ -182,6 +182,9 @@ class SeriesWriter:
             self.lost_writes += len(self._waiting)
         with contextlib.suppress(sqlite3.Error):  # the next one to open it does the same
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            # Else each reader makes a -wal and a -shm, and may not remove them; one that has it open now prevents this.
+            self._connection.execute("PRAGMA busy_timeout = 0")
+            self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
         self._journal.close()
         os.close(self._lock)

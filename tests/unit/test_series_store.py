@@ -350,3 +350,16 @@ def test_recordings_that_are_read_one_after_the_other_leave_no_descriptor_open(t
         assert len(list(Path("/proc/self/fd").iterdir())) == before
     finally:
         gc.enable()
+
+
+def test_a_finished_recording_is_one_file_also_after_it_has_been_read(tmp_path: Path) -> None:
+    writer = SeriesWriter(tmp_path, facts())
+    fill(writer, 20)
+    writer.close()
+    with contextlib.closing(Recording(tmp_path)) as recording:
+        assert len(list(recording.samples())) == 40
+    assert not [path.name for path in tmp_path.iterdir() if path.name.endswith(("-wal", "-shm"))]
+    again = SeriesWriter(tmp_path)  # as --resume does
+    assert again.append(30.0, [(1, ProcessSample(rss_bytes=MIB))], []) == ""
+    again.close()
+    assert len(list(Recording(tmp_path).samples())) == 41
