@@ -80,6 +80,8 @@ class SeriesRecorder:
         self._passed_on = 0  # the signal that was received, and passed on to the program
         self._paused = False
         self._marks_seen = len(writer.marks_since(0))
+        self._reports = None if program is None else program.reports
+        self._last_mark = self._sampled_mark = -math.inf  # the last one, and the last that had a sample
         self._next_thin = clock() + _THIN_EVERY_SECONDS
         self._must_check = True  # whether something may have ended
         self._troubled = False
@@ -97,12 +99,14 @@ class SeriesRecorder:
                         self._look(now)
                         self._must_check = True
                     next_look = self._after(next_look, now)
+                    if self._last_mark > now and self._is_due_for_a_mark(now):
+                        next_look = self._clock()  # the sample began before the mark
                 if self._must_check or now >= end:
                     self._check_end(now - begin)
                 if self._looks_on and not self._ending:
                     next_look = self._glance(next_look, end)
                 if not self._ending:
-                    self._sleep(max(min(next_look, end) - self._clock(), 0.0))
+                    next_look = self._sleep(next_look, end)
             self._look_last()
         if self._program is not None:
             self._program.finish()
@@ -136,6 +140,8 @@ class SeriesRecorder:
             ready = wait(1000 * max(until_heard - now, 0.0))
             now = clock()
             if ready:
+                if self._hears_a_mark(ready, now):
+                    return now
                 if not self._is_only_of_births(ready) or self._tree.has_grown(now):
                     break
                 wait = self._poll.poll  # a machine on which many programs start must not keep this loop awake
@@ -155,9 +161,30 @@ class SeriesRecorder:
                 next_look = self._after(next_look, now)
         return next_look
 
+    def _hears_a_mark(self, ready: Sequence[tuple[int, int]], now: float) -> bool:
+        """Take new marks if *ready* has their descriptor; return whether to take a sample at once."""
+        events = dict(ready).get(self._reports or -1, 0)
+        if events & select.POLLHUP and self._reports is not None:  # it would be ready for ever
+            self._listening.unregister(self._reports)
+            self._poll.unregister(self._reports)
+            self._reports = None
+        if events:
+            self._take_marks()
+        return bool(events) and self._is_due_for_a_mark(now)
+
+    def _is_due_for_a_mark(self, now: float) -> bool:
+        """Return whether to take a sample at once for a mark, at most one in an interval.
+
+        Memory is often lowest at a mark, for a time that the interval misses.
+        """
+        is_due = now - self._sampled_mark >= self._plan.interval_seconds
+        self._sampled_mark = now if is_due else self._sampled_mark
+        return is_due
+
     def _is_only_of_births(self, ready: Sequence[tuple[int, int]]) -> bool:
         births = self._tree.events
-        return births is not None and [descriptor for descriptor, _ in ready] == [births.fileno()]
+        heard = {descriptor for descriptor, _ in ready} - {self._reports}
+        return not heard or (births is not None and heard == {births.fileno()})
 
     def _tell(self, glance: Glance) -> None:
         self._take_marks()
@@ -211,7 +238,8 @@ class SeriesRecorder:
         if self._program is not None:
             for boottime, line in self._program.take_marks():
                 ago = time.clock_gettime(time.CLOCK_BOOTTIME) - boottime
-                self._trouble(self._writer.mark(Mark(self._clock() - ago, line)))
+                self._last_mark = self._clock() - ago
+                self._trouble(self._writer.mark(Mark(self._last_mark, line)))
 
     def _trouble(self, reason: str) -> None:
         if reason and not self._troubled:
@@ -253,18 +281,25 @@ class SeriesRecorder:
         program.leave(128 + self._passed_on)
         self._ending = "signal"
 
-    def _sleep(self, seconds: float) -> None:
+    def _sleep(self, next_look: float, end: float) -> float:
+        """Wait until *next_look*, *end*, a signal, a key or a mark; return the time of the next sample."""
+        seconds = max(min(next_look, end) - self._clock(), 0.0)
         if self._kill_at is not None:
             seconds = min(seconds, 0.1)
-        ready = {descriptor for descriptor, _ in self._poll.poll(1000 * seconds)}
+        events = self._poll.poll(1000 * seconds)
+        ready = {descriptor for descriptor, _ in events} - {self._reports}
+        now = self._clock()
+        if self._hears_a_mark(events, now):
+            next_look = now
         if not ready:
-            return
+            return next_look
         self._must_check = True
         if self._wake in ready:
             for number in os.read(self._wake, 512):
                 self._obey(number)
         if ready != {self._wake}:
             self._press(self._view.key())
+        return next_look
 
     def _obey(self, number: int) -> None:
         if number == signal.SIGUSR1:
@@ -295,6 +330,9 @@ class SeriesRecorder:
                 self._listening.register(descriptor, select.POLLIN)
         if self._tree.events is not None:
             self._listening.register(self._tree.events, select.POLLIN)
+        if self._reports is not None:
+            self._listening.register(self._reports, select.POLLIN)
+            self._poll.register(self._reports, select.POLLIN)
         if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup
             numbers = [number for number in numbers if number != signal.SIGHUP]
         before = {number: signal.signal(number, lambda *_: None) for number in numbers}

@@ -107,6 +107,11 @@ class WatchedProgram:
             own = files.status_sizes()["VmHWM"]
         return peak if self._process.returncode is not None and peak > own else None
 
+    @property
+    def reports(self) -> Optional[int]:
+        """The descriptor that can be read when take_marks() has something to return; None if lines set no marks."""
+        return None if self._relay is None else self._relay.reports
+
     def take_marks(self) -> list[tuple[float, str]]:
         """Return the lines that matched since the last call, with the CLOCK_BOOTTIME at which they were written."""
         return [] if self._relay is None else self._relay.take()
@@ -130,7 +135,7 @@ class _Relay:
     def __init__(self, marks: re.Pattern[str], target: Optional[int]) -> None:
         """Copy *output* to *target*, or to our standard output."""
         end, self.output = os.pipe()
-        self._reports, reports = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self.reports, reports = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         script = Path(__file__).with_name("relay.py")
         try:
             self._process = subprocess.Popen(
@@ -139,7 +144,7 @@ class _Relay:
             )  # fmt: skip
         except OSError:
             os.close(self.output)
-            os.close(self._reports)
+            os.close(self.reports)
             raise
         finally:
             os.close(end)
@@ -153,7 +158,7 @@ class _Relay:
     def take(self) -> list[tuple[float, str]]:
         """Return the reports since the last call."""
         with contextlib.suppress(BlockingIOError):
-            while data := os.read(self._reports, _LONGEST_REPORT):
+            while data := os.read(self.reports, _LONGEST_REPORT):
                 self._rest += data
         *lines, self._rest = self._rest.split(b"\n")
         found = []

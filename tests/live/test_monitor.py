@@ -23,6 +23,7 @@ import pytest
 
 from gdbmem.linux.monitoring.process_events import listen
 from gdbmem.linux.process.process import has_ended
+from gdbmem.model.series.series import TREE
 from gdbmem.runs.run import DATABASE
 from gdbmem.series.store import Recording
 from tests.conftest import Program
@@ -718,3 +719,25 @@ def test_a_monitor_that_is_a_child_of_what_it_watches_leaves_itself_out(scratch:
     subprocess.run(["sh", "-c", script, GDBMEM], cwd=scratch, check=True, stdout=subprocess.DEVNULL)
     names = [line["name"] for line in json.loads((scratch / "series.json").read_text())["processes"]]
     assert sorted(names) == ["sh", "sleep"]
+
+
+BRIEF_TROUGHS = """
+import time
+for epoch in range(8):
+    held = bytearray(40 << 20)
+    time.sleep(0.55)
+    held = None
+    print("epoch", epoch, flush=True)
+    time.sleep(0.06)
+"""
+
+
+def test_a_trough_at_a_mark_that_is_shorter_than_the_interval_is_seen(scratch: Path) -> None:
+    run = scratch / "r"
+    command = ["-q", "--interval", "0.4s", "--pss-budget", "0", "--mark", "^epoch", "--run", str(run), "--"]
+    monitor(*command, sys.executable, "-c", BRIEF_TROUGHS, folder=scratch)
+    with contextlib.closing(Recording(run)) as recording:
+        marks, sizes = [mark.t for mark in recording.marks], list(recording.points(TREE, "rss_bytes"))
+    seen = [any(mark <= t < mark + 0.06 and size < 40 << 20 for t, size in sizes) for mark in marks]
+    assert len(marks) == 8
+    assert sum(seen) >= 6, (marks, sizes)  # by chance one in seven
