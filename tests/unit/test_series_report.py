@@ -175,6 +175,16 @@ def test_a_terminal_chart_fits_its_size_and_has_its_unit() -> None:
     assert "\x1b" not in chart
 
 
+@pytest.mark.parametrize("color", [False, True])
+def test_a_chart_for_an_output_that_is_not_utf_8_has_no_character_that_it_lacks(color: bool) -> None:
+    times = [float(n) for n in range(100)]
+    chart = draw_course(
+        times, [n * MIB for n in times], 60, 10, marks=[Mark(50.0, "")], color=color, in_ascii=True
+    )
+    assert chart.isascii()
+    assert "*" in chart and "MiB" in chart
+
+
 def test_fail_on_reads_a_verdict_and_a_slope() -> None:
     assert parse_fail_on("growing") == ("growing", 0.0)
     assert parse_fail_on("growing:1MiB/h") == ("growing", MIB / 3600)

@@ -12,7 +12,7 @@ from gdbmem.analysis.series.statistics import thinned
 from gdbmem.linux.monitoring.tree import Look
 from gdbmem.model.series.series import TREE, Mark, ProcessSample, SeriesLine
 from gdbmem.model.series.verdict import Verdict
-from gdbmem.report.console import Console, columns_that_fit
+from gdbmem.report.console import ASCII, Console, columns_that_fit, glyphs_for
 from gdbmem.report.drawing import Table, Text
 from gdbmem.report.series.keyboard import Keyboard, in_foreground
 from gdbmem.report.series.latest import Latest
@@ -157,7 +157,10 @@ class LiveView:
         if len(points) < 2 or height < _LOWEST_CHART:
             return ""
         times, values = zip(*points)
-        return draw_course(times, values, width, height, marks=self._marks, color=self._console.has_colors)
+        return draw_course(
+            times, values, width, height, marks=self._marks, color=self._console.has_colors,
+            in_ascii=glyphs_for(self._console) is ASCII,
+        )  # fmt: skip
 
     def _footer(self) -> str:
         return "   ".join([f"q quit   m mark   p pause   s sort (by {self._sort})", *self._notes[-1:]])

@@ -13,7 +13,7 @@ from gdbmem.model.series.series_summary import CgroupSummary, LineSummary, Serie
 from gdbmem.model.series.verdict import Slope, Verdict
 from gdbmem.report import drawing
 from gdbmem.report.charting import time_ticks
-from gdbmem.report.console import Console, columns_that_fit, glyphs_for, print_sentence
+from gdbmem.report.console import ASCII, Console, columns_that_fit, glyphs_for, print_sentence
 from gdbmem.report.notices import print_notices
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_duration, format_rate, format_rates, format_size
@@ -25,6 +25,7 @@ _LOWEST, _HIGHEST, _ROWS_OF_REPORT = 12, 30, 14  # rows of the chart, and of the
 _ROWS_A_TICK = 3
 _PAUSE, _SHARE = 5, 0.02  # a pause: times the usual time between two samples, and fraction of the whole
 _LETTERS_A_TICK = 12  # on the time axis of a terminal
+_FRAME_IN_ASCII = str.maketrans("─│┌┐└┘┤├┬┴┼", "-|+++++++++")
 _COLORS = {"growing": "bold red", "plateau": "green", "shrinking": "green", "inconclusive": "yellow"}
 METRIC_NAMES = {"rss_bytes": "RSS", "pss_bytes": "PSS"}
 
@@ -250,7 +251,15 @@ def print_course(
     # The whole width of a terminal, and the part of its height that the report doesn't need.
     height = min(max(console.height - _ROWS_OF_REPORT, _LOWEST), _HIGHEST) if console.is_terminal else _LOWEST
     width = console.width if console.is_terminal else min(console.width, 100)
-    drawn = draw_course(times, values, width, height, marks=marks, color=console.has_colors)
+    drawn = draw_course(
+        times,
+        values,
+        width,
+        height,
+        marks=marks,
+        color=console.has_colors,
+        in_ascii=glyphs_for(console) is ASCII,
+    )
     console.file.write(f"{drawn}\n")
 
 
@@ -262,6 +271,7 @@ def draw_course(
     *,
     marks: Sequence[Mark] = (),
     color: bool = True,
+    in_ascii: bool = False,
 ) -> str:
     """Return a chart of *values* (bytes) over *times*, *width* by *height* characters."""
     import plotext  # 47 ms
@@ -273,8 +283,8 @@ def draw_course(
     figure.theme("clear")
     for part in _without_gaps(times):
         figure.plot(
-            list(times[part]), [value / factor for value in values[part]], marker="braille",
-            color="blue" if color else None,
+            list(times[part]), [value / factor for value in values[part]],
+            marker="*" if in_ascii else "braille", color="blue" if color else None,
         )  # fmt: skip
     for mark in list(marks)[-40:]:
         if times[0] <= mark.t <= times[-1]:
@@ -285,6 +295,7 @@ def draw_course(
     figure.yticks(ticks, [f"{tick:,g}" for tick in ticks])
     figure.ylabel(unit)
     drawn = str(figure.build())
+    drawn = drawn.translate(_FRAME_IN_ASCII) if in_ascii else drawn
     return drawn if color else figure.uncolorize(drawn)
 
 
