@@ -65,9 +65,9 @@ for pid in children:
 TORCH = python_with_torch()  # each test has a cache folder of its own
 
 
-def watch(scratch: Path, *words: str, python: str = sys.executable) -> dict[str, Any]:
+def watch(scratch: Path, *words: str) -> dict[str, Any]:
     done = monitor(
-        "-q", "--interval", "50ms", "--pss-budget", "50", "--json", "--", python, str(LOADER), "1", "2", *words,
+        "-q", "--interval", "50ms", "--pss-budget", "50", "--json", "--", sys.executable, str(LOADER), "1", "2", *words,
         folder=scratch,
     )  # fmt: skip
     document: dict[str, Any] = json.loads(done.stdout)
@@ -81,10 +81,35 @@ def test_workers_that_only_read_copy_what_they_have_inherited(scratch: Path) -> 
     assert document["copied_bytes"] - kept["copied_bytes"] > strings
 
 
+# Each worker writes at its end what it has written to since the fork.
+COUNTING = f"""
+import sys
+from multiprocessing import util
+from pathlib import Path
+sys.path.insert(0, {str(LOADER.parent)!r})
+from loader import Names
+from torch.utils.data import DataLoader
+def count():
+    rows = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    kib = next(row.split()[1] for row in rows if row.startswith("Private_Dirty:"))
+    with open("own", "a") as own:
+        own.write(kib + "\\n")
+def at_end(number):
+    util.Finalize(None, count, exitpriority=100)
+data = Names(300_000, in_one_buffer=False)
+for _ in range(2):
+    for _ in DataLoader(data, batch_size=256, num_workers=2, shuffle=True, worker_init_fn=at_end):
+        pass
+"""
+
+
 @pytest.mark.skipif(not TORCH, reason="torch isn't installed: scripts/setup python")
-def test_so_do_the_workers_of_a_torch_data_loader(scratch: Path) -> None:
-    document = watch(scratch, "--names", "100000", "--torch", python=TORCH)
-    assert document["copied_bytes"] > 10 << 20
+def test_workers_of_a_torch_data_loader_copy_what_they_count_themselves(scratch: Path) -> None:
+    words = ["-q", "--interval", "50ms", "--pss-budget", "50", "--json", "--"]
+    document = json.loads(monitor(*words, TORCH, "-c", COUNTING, folder=scratch).stdout)
+    own = [int(kib) << 10 for kib in (scratch / "own").read_text().split()]
+    assert len(own) == 4
+    assert document["copied_bytes"] == pytest.approx(sum(own), rel=0.05)
     assert any(line["name"] == "pt_data_worker" for line in document["processes"])
 
 
