@@ -214,6 +214,15 @@ def test_a_growing_program_that_has_ended_is_to_be_launched_under_a_profiler(rec
     assert commands == ["gdbmem launch --massif './a b' -- 'x;y'"]
 
 
+def test_teeth_whose_troughs_were_missed_are_to_be_recorded_with_marks(recording: Recording) -> None:
+    teeth = Verdict("sawtooth", "rss_bytes", "three teeth", 100, floor="unclear")
+    summary = replace(summarize(recording), verdict=teeth)
+    recording.marks[:] = []
+    assert next_commands(recording, summary, ["./a b"]) == ["gdbmem monitor --mark REGEX -- './a b'"]
+    recording.marks.append(Mark(1.0, "epoch 1"))
+    assert next_commands(recording, summary, ["./a b"]) == []
+
+
 @pytest.mark.parametrize(
     ("name", "commands"), [("server", ["explain"]), ("python3.11", ["python objects", "explain"])]
 )

@@ -124,7 +124,10 @@ def _print(
 def next_commands(
     recording: Recording, summary: SeriesSummary, program: Optional[Sequence[str]] = None
 ) -> list[str]:
-    """Return suggested commands if memory grows, chosen by the component that grew."""
+    """Return suggested commands: if memory grows, chosen by the component that grew; if troughs were missed, marks."""
+    words = [shlex.quote(word) for word in program or ()]
+    if program and summary.verdict.floor == "unclear" and not recording.marks:
+        return [f"gdbmem monitor --mark REGEX -- {' '.join(words)}"]  # a sample at the end of each tooth
     stepped_up = (summary.verdict.step_bytes or 0) >= _STEP_WORTH_BYTES
     if not (summary.verdict.grows or stepped_up):
         return []
@@ -137,6 +140,5 @@ def next_commands(
         return [*python, f"gdbmem explain {line.pid}"]
     if not program:
         return []
-    words = [shlex.quote(word) for word in program]
     arguments = f" -- {' '.join(words[1:])}" if words[1:] else ""
     return [f"gdbmem launch --massif {words[0]}{arguments}"]
