@@ -181,7 +181,7 @@ class LineRecorder:
         self._tool = None
 
     def wants(self, code: CodeType) -> bool:
-        """Tell whether *code* is recorded; one with a wanted name is from now on."""
+        """Return whether *code* is recorded; one with a wanted name is from now on."""
         if code in self.functions:
             return True
         if self._names and (code.co_name in self._names or getattr(code, "co_qualname", None) in self._names):

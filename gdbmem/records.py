@@ -193,7 +193,7 @@ class _Signature:
 
 
 def _all_of(record: Any) -> dict[str, _Field]:
-    """Return the fields of *record*, a class or an instance, by name. Raises TypeError where it has none."""
+    """Return the fields of *record*, a class or an instance, by name. Raises TypeError if it has none."""
     found: Optional[dict[str, _Field]] = getattr(record, _FIELDS, None)
     if found is None:
         raise TypeError("must be called with a dataclass type or instance")

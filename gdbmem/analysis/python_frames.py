@@ -60,12 +60,12 @@ def _loops(native: Sequence[Frame], calls: Sequence[PythonCall], stack_pointers:
 
 
 def is_loop(frame: Frame) -> bool:
-    """Tell whether *frame* is the interpreter's loop, or a part of it that the compiler moved away."""
+    """Return whether *frame* is the interpreter's loop, or a part of it that the compiler moved away."""
     return frame.function is not None and frame.function.partition(".")[0] == _LOOP and not frame.inlined
 
 
 def is_interpreters(frame: Frame) -> bool:
-    """Tell whether *frame* is in the file of the interpreter itself."""
+    """Return whether *frame* is in the file of the interpreter itself."""
     name = PurePath(frame.object or "").name
     return name.startswith(("libpython", "python")) and not name.endswith(".py")
 

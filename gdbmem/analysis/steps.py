@@ -36,12 +36,12 @@ class StepSum:
 
     @property
     def is_unknown(self) -> bool:
-        """Whether the changes of all steps are unknown."""
+        """True if the changes of all steps are unknown."""
         return self.hits == self.unknown_hits
 
     @property
     def changed_anything(self) -> bool:
-        """Whether it changed something, or its change is unknown."""
+        """True if it changed something, or its change is unknown."""
         return bool(self.delta_bytes or self.heap_bytes or self.others_bytes or self.unknown_hits)
 
 

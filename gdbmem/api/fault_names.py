@@ -33,7 +33,7 @@ class Binaries:
         self._files.__exit__(*exc)
 
     def may_open(self, binary: Binary) -> bool:
-        """Tell whether the file can be opened by its name with our rights."""
+        """Return whether the file can be opened by its name with our rights."""
         if self._files.is_elsewhere or binary.was_deleted:
             return False
         return self._ours or may_be_opened(binary.path)

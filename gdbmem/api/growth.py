@@ -82,7 +82,7 @@ def record_growth(
     """Record the page faults of *pids* and of their children until *seconds* have passed or SIGINT comes.
 
     *period*: the number of faults per sample; 0: automatic. With *ledger* the processes are inspected at the
-    end, as explain() does. Raises TargetError where the kernel refuses.
+    end, as explain() does. Raises TargetError if the kernel refuses.
     """
     say = progress or (lambda text: None)
     images = _Images(wanted=ledger, say=say)

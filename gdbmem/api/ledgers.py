@@ -71,7 +71,7 @@ def explain(
 def explain_idle(pid: int, seconds: float, *, progress: Optional[Callable[[str], None]] = None) -> IdleMemory:
     """Return the memory of process *pid* that is resident but was not touched for *seconds*, by entry of its ledger.
 
-    The accessed bits of its pages are cleared for it, nothing else in it is changed. Raises TargetError where that is
+    The accessed bits of its pages are cleared for it, nothing else in it is changed. Raises TargetError if that is
     refused.
     """
     return read_idle(pid, seconds, say=progress or (lambda text: None))
@@ -80,7 +80,7 @@ def explain_idle(pid: int, seconds: float, *, progress: Optional[Callable[[str],
 def explain_core(core: Operand, program: Optional[Operand] = None, *, look: Optional[Looks] = None) -> Ledger:
     """Return the ledger of the core file *core*; *program* is the program's file, if it has moved.
 
-    Raises InputError where *core* is not a core file, or of another program.
+    Raises InputError if *core* is not a core file, or of another program.
     """
     ledger = explain_core_file(Path(core), program=Path(program) if program else None, look=look)
     ledger.check()
@@ -90,7 +90,7 @@ def explain_core(core: Operand, program: Optional[Operand] = None, *, look: Opti
 def read_ledger(operand: Operand) -> Ledger:
     """Return the ledger in a file that `gdbmem explain --json` wrote, or that is saved in a run: ``RUN``, ``RUN:NAME``.
 
-    Raises InputError where there is none.
+    Raises InputError if there is none.
     """
     return load_ledger(os.fspath(operand))
 

@@ -104,7 +104,7 @@ class ReadOptions:
         return OpenOptions(self.format, metric, symbols, by_size=self.by_size)
 
     def check(self) -> None:
-        """Raise InputError where `format` is unknown."""
+        """Raise InputError if `format` is unknown."""
         assert self.reading is not None
 
 
@@ -150,7 +150,7 @@ class _LateSymbols:
 def open_profile(file: Path, options: Optional[ReadOptions] = None) -> Profile:
     """Open the heap profile *file*: the totals of every snapshot now, call trees when `tree()` is called.
 
-    Raises InputError where the file is missing, damaged or of an unknown format.
+    Raises InputError if the file is missing, damaged or of an unknown format.
     """
     return opening.open_profile(file, _reading(options))
 
@@ -159,7 +159,7 @@ def read_snapshot(operand: Path, options: Optional[ReadOptions] = None) -> Loade
     """Return the snapshot that *operand* names: ``FILE``, ``FILE:NUMBER``, ``FILE:peak``, ``RUN`` or ``RUN:NAME``.
 
     A file without a number means its last snapshot with a call tree, a run without a name its last snapshot; a
-    notice reports that choice. Raises InputError where there is none.
+    notice reports that choice. Raises InputError if there is none.
     """
     return read_snapshots([operand], options)[0]
 
@@ -172,18 +172,18 @@ def read_snapshots(names: Sequence[Path], options: Optional[ReadOptions] = None)
 def read_series(operand: Path, options: Optional[ReadOptions] = None) -> list[Loaded]:
     """Return all snapshots of a run, of ``RUN:NAME`` (each time it was taken) or of a file, oldest first.
 
-    Raises InputError where there are fewer than two.
+    Raises InputError if there are fewer than two.
     """
     return operands.load_series(os.fspath(operand), _reading(options))
 
 
 def read_last_two(run: Run, options: Optional[ReadOptions] = None) -> tuple[Loaded, Loaded]:
-    """Return the last two snapshots of *run*. Raises InputError where it has fewer."""
+    """Return the last two snapshots of *run*. Raises InputError if it has fewer."""
     return operands.last_two(run, _reading(options))
 
 
 def read_record(run: Run, record: SnapshotRecord, options: Optional[ReadOptions] = None) -> Loaded:
-    """Return the snapshot that *record* of *run* stands for. Raises InputError where its file is damaged."""
+    """Return the snapshot that *record* of *run* stands for. Raises InputError if its file is damaged."""
     return operands.load_record(run, record, _reading(options))
 
 
@@ -220,7 +220,7 @@ def diff(
 
     A side is an operand of read_snapshot(), or its result. With *later* sides the result is the change from
     the first to the last, and `course` has the values of each path in between. With *normalize* all are scaled to
-    the total of the last. Raises InputError where the sides do not count the same thing.
+    the total of the last. Raises InputError if the sides do not count the same thing.
     """
     given = (before, after, *later)
     sides = _sides(given, options)

@@ -103,7 +103,7 @@ class Target:
 
 
 def python_objects(target: Target) -> PythonObjects:
-    """Return the live objects of *target* by type. Raises TargetError where it can't be read."""
+    """Return the live objects of *target* by type. Raises TargetError if it can't be read."""
     question = CountObjects()
     return question.result(target._ledger(question))
 
@@ -111,7 +111,7 @@ def python_objects(target: Target) -> PythonObjects:
 def python_holders(target: Target, kind: str) -> PythonHolders:
     """Return the referrers of the objects of type *kind* in *target*, and the paths to them.
 
-    Raises InputError where there is no such object, TargetError where *target* can't be read.
+    Raises InputError if there is no such object, TargetError if *target* can't be read.
     """
     question = FindHolders(kind)
     return question.result(target._ledger(question))
@@ -133,7 +133,7 @@ def python_copies(target: Target) -> PythonCopies:
 
 
 def python_stacks(target: Target) -> PythonStacks:
-    """Return the Python frames of each thread of *target*. Raises TargetError where they can't be read."""
+    """Return the Python frames of each thread of *target*. Raises TargetError if they can't be read."""
     if target.core is not None:
         return stacks_of_core(target.core, target.program)
     assert target.pid is not None

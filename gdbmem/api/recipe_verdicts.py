@@ -88,7 +88,7 @@ class KeptPairs:
             raise InputError(why, slug=error.slug, hint=error.hint) from None
 
     def recorded(self, kind: str, before: str, after: str) -> bool:
-        """Tell whether the recipe has both points of a pair record *kind*."""
+        """Return whether the recipe has both points of a pair record *kind*."""
         return all(kind in self._points.get(split_name(name)[0], ()) for name in (before, after))
 
 

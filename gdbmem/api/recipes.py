@@ -42,7 +42,7 @@ class RecipeResult:
 
     @property
     def passed(self) -> bool:
-        """Whether the program was run to its end and every expectation was judged and met."""
+        """True if the program was run to its end and every expectation was judged and met."""
         return not self.failure and all(verdict.met for verdict in self.verdicts)
 
 
@@ -59,7 +59,7 @@ def run_recipe(
     *arguments* replace those of the recipe. *run* is the run folder to make (default: ``gdbmem.PROGRAM.PID`` in the
     current folder); the program's standard output goes to the file ``stdout`` in it. The paths that *query* knows
     are left out of the judgement. Call it in the main thread, which handles signals meanwhile. Raises InputError for
-    an unsound recipe, ToolError where gdb or valgrind is missing.
+    an unsound recipe, ToolError if gdb or valgrind is missing.
     """
     plan = recipe if isinstance(recipe, Recipe) else load_recipe(os.fspath(recipe))
     job = _job(plan, arguments, Path(run) if run is not None else None)

@@ -51,7 +51,7 @@ def kind_of(run: Run, name: str) -> str:
 def load_kept(place: Union[Path, Run], kind: str, name: Optional[str]) -> Any:
     """Return the Ledger or Survey in the file *place*, or that the run *place* keeps as *name* (None: its last).
 
-    Raises InputError where there is none.
+    Raises InputError if there is none.
     """
     from gdbmem.inspection.saved_ledgers import kept_document  # 7 ms, with the next two
     from gdbmem.report.containers.containers import read_survey  # 3 ms
@@ -89,7 +89,7 @@ def growth(before: Survey, after: Survey) -> Sequence[ContainerGrowth]:
 
 
 def is_of_one_run(operands: Sequence[str]) -> bool:
-    """Tell whether all *operands* name snapshots of the same run."""
+    """Return whether all *operands* name snapshots of the same run."""
     places = [find_operand(text)[0] for text in operands]
     return isinstance(places[0], Run) and all(
         isinstance(place, Run) and place.folder == places[0].folder for place in places

@@ -47,14 +47,14 @@ def summarize(operand: Operand) -> SeriesSummary:
     """Return the summary of a recording: its verdict, processes, components and notices.
 
     *operand* is a run that `gdbmem monitor` recorded, or a file of mprof, psrecord, Prometheus, or a CSV.
-    Raises InputError where it holds no series.
+    Raises InputError if it holds no series.
     """
     with recorded([Path(operand)]) as (folder,):
         return summary_of(Recording(folder))
 
 
 def still_runs(line: SeriesLine) -> bool:
-    """Tell whether the process that was recorded as *line* still runs, under the same pid."""
+    """Return whether the process that was recorded as *line* still runs, under the same pid."""
     stat = stat_of(line.pid)
     return stat is not None and stat.start_ticks == line.start_ticks
 
@@ -67,7 +67,7 @@ def summary_of(recording: Recording) -> SeriesSummary:
 def compare(first: Sequence[Operand], second: Sequence[Operand]) -> Comparison:
     """Return how the recordings *second* differ from *first*: peak, floor, slope, threads, each with its interval.
 
-    One recording on each side is enough, but intervals of a difference need several. Raises InputError where a
+    One recording on each side is enough, but intervals of a difference need several. Raises InputError if a
     recording holds no sample.
     """
     with recorded([Path(operand) for operand in (*first, *second)]) as folders:

@@ -61,7 +61,7 @@ def checked_pid(
 
 
 def is_process(word: str) -> bool:
-    """Tell whether *word* is a process id and not the name of a file."""
+    """Return whether *word* is a process id and not the name of a file."""
     return word.isascii() and word.isdecimal() and int(word) > 0 and not Path(word).exists()
 
 

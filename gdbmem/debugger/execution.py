@@ -50,7 +50,7 @@ class _Executions:
 
     @property
     def replaced(self) -> bool:
-        """Whether the selected inferior executes another program than at first."""
+        """True if the selected inferior executes another program than at first."""
         return self.here()[0] in self._replaced
 
     def _symbols_change(self, event: gdb.Event) -> None:

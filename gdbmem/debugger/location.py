@@ -82,7 +82,7 @@ def current_thread() -> Optional[int]:
 
 
 def program_runs() -> bool:
-    """Tell whether there is a live program."""
+    """Return whether there is a live program."""
     return bool(gdb.selected_inferior().pid)
 
 

@@ -110,7 +110,7 @@ class Session:
         return self._interrupts
 
     def interrupted(self) -> bool:
-        """Tell whether Ctrl-C was pressed since the program was resumed.
+        """Return whether Ctrl-C was pressed since the program was resumed.
 
         While a hit is dealt with gdb mostly loses it; the launcher, on the same terminal, counts them. Asked
         often, it is found out now and then.

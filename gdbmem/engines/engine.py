@@ -65,7 +65,7 @@ class Inferior(Protocol):
         ...
 
     def call(self, function: str, arguments: Sequence[int]) -> int:
-        """Call *function* with integers and addresses; raises TargetError where it can't be."""
+        """Call *function* with integers and addresses; raises TargetError if it can't be."""
         ...
 
     def place(self, data: bytes) -> int:
@@ -102,7 +102,7 @@ class Profiler(Protocol):
     def turn_on(self, inferior: Inferior, function: str, prefix: str) -> str:
         """Start the profiler's counting if it has not started yet; return a message for the user then, else "".
 
-        Files that it writes by itself will begin with *prefix*. Raises TargetError where it can't count.
+        Files that it writes by itself will begin with *prefix*. Raises TargetError if it can't count.
         """
         ...
 
@@ -164,7 +164,7 @@ def _as_typed(option: str) -> str:
 
 
 def table(name: str) -> EngineTable:
-    """Return the table of the engine *name*; raises UsageError where there is no such engine."""
+    """Return the table of the engine *name*; raises UsageError if there is no such engine."""
     if name not in NAMES:
         raise UsageError(
             f"there is no engine '{printable(name)}'",
@@ -202,7 +202,7 @@ def nothing_written(message: str, pid: int, target: str, *, hint: str) -> Target
 
 
 def refuse_limited(pid: int) -> None:
-    """Raise TargetError where process *pid* would be killed for writing a heap profile."""
+    """Raise TargetError if process *pid* would be killed for writing a heap profile."""
     obstacle = file_limit(pid)
     if obstacle is not None:
         raise TargetError(

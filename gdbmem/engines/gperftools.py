@@ -108,7 +108,7 @@ def request(inferior: Inferior, function: str, target: str) -> Call:
 
 
 def is_dump(path: str) -> bool:
-    """Tell whether *path* is what the profiler calls a dump."""
+    """Return whether *path* is what the profiler calls a dump."""
     return _NUMBER.search(path) is not None
 
 

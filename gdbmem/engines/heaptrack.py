@@ -40,7 +40,7 @@ class Installed:
 
 
 def find_heaptrack() -> Installed:
-    """Return what is installed; raises MissingToolError where a part is missing."""
+    """Return what is installed; raises MissingToolError if a part is missing."""
     script = shutil.which(NAME)
     folder = Path(script).resolve().parent.parent / "lib" / NAME if script else None
     if folder is None:

@@ -36,7 +36,7 @@ _LOST = "kinds definite,indirect,possible heuristics all"
 def valgrind_arguments(options: ValgrindOptions, history: Path) -> list[str]:
     """Return memcheck's own part of valgrind's command line; the heap at the end goes to *history*.
 
-    What is lost then is told in valgrind's log.
+    Losses are reported in valgrind's log.
 
     ``%p`` in *history* is the process; every other ``%`` must stand doubled.
     """
@@ -46,7 +46,7 @@ def valgrind_arguments(options: ValgrindOptions, history: Path) -> list[str]:
         f"--xtree-memory-file={history}",
         "--leak-check=full",
         "--show-leak-kinds=definite,indirect,possible",
-        # As deep as massif's: a path that is cut can't be told from another.
+        # As deep as massif's: a path that is cut is indistinguishable from another one.
         "--num-callers=30",
         *shared_arguments(options),
         *options.valgrind_opts,

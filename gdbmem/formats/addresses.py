@@ -78,7 +78,7 @@ class MemoryMap:
         self._starts = [region.start for region in self.regions]
 
     def find(self, address: int) -> Optional[tuple[Binary, int]]:
-        """Return the binary that *address* lies in, and where in that file; None where it lies in none."""
+        """Return the binary that *address* lies in, and where in that file; None if it lies in none."""
         at = bisect_right(self._starts, address) - 1
         if at < 0 or address >= self.regions[at].end:
             return None

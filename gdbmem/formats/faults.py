@@ -38,7 +38,7 @@ def encode_faults(document: Mapping[str, Any]) -> bytes:
 
 
 def read_faults(data: Data, source: str, metric: Optional[str]) -> StackProfile:
-    """Read *data*; raises InputError where it is damaged."""
+    """Read *data*; raises InputError if it is damaged."""
     try:
         document = json.loads(bytes(data))["gdbmem_faults"]
         if document["version"] != VERSION:

@@ -16,7 +16,7 @@ def read_json_profile(
 ) -> StackProfile:
     """Return what *profile* makes of the document in *data*.
 
-    Raises InputError where it is not complete JSON, with the hint *if_cut*, or is not *wanted*, a noun.
+    Raises InputError if it is not complete JSON, with the hint *if_cut*, or is not *wanted*, a noun.
     """
     import json  # 1 ms
 

@@ -186,7 +186,10 @@ def open_profile(path: Union[str, os.PathLike[str]], reading: Optional[OpenOptio
 
 
 def is_heaptrack(path: Union[str, os.PathLike[str]], reading: Optional[OpenOptions] = None) -> bool:
-    """Tell whether the file *path* is one of heaptrack's, or to be read as one. Raises InputError as open_profile()."""
+    """Return whether the file *path* is one of heaptrack's, or to be read as one.
+
+    Raises InputError as open_profile().
+    """
     if reading is not None and reading.format is not None:
         return reading.format == "heaptrack"
     source = os.fspath(path)

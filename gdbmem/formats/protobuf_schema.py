@@ -14,7 +14,7 @@ Field = tuple[str, int, str]  # its name, number, type ("*": repeated; a capital
 
 
 def message_class(messages: Mapping[str, Sequence[Field]], root: str) -> Any:
-    """Return the class of the message *root*. Raises MissingToolError where protobuf is not installed."""
+    """Return the class of the message *root*. Raises MissingToolError if protobuf is not installed."""
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # 29 ms
     except ImportError:

@@ -34,7 +34,7 @@ def encode_traces(document: Mapping[str, Any]) -> bytes:
 
 
 def read_tracemalloc(data: Data, source: str, metric: Optional[str]) -> StackProfile:
-    """Read *data*; raises InputError where it is damaged."""
+    """Read *data*; raises InputError if it is damaged."""
     try:
         document = json.loads(bytes(data))["gdbmem_tracemalloc"]
         if document["version"] != VERSION:
@@ -78,7 +78,7 @@ def tracemalloc_profile(
 
 
 def untraced_bytes(rss: Optional[int], traced: int, own: int) -> Optional[int]:
-    """Return what is resident (*rss*) and neither *traced* nor tracemalloc's *own*; None where that is not known.
+    """Return what is resident (*rss*) and neither *traced* nor tracemalloc's *own*; None if that is not known.
 
     Traced blocks that are not resident (swapped out, never touched) may be more than all that is.
     """

@@ -43,7 +43,7 @@ def find_linked_in(reading: ProcessImage) -> bool:
 
 
 def holds_python(mappings: Sequence[Mapping], open_file: Callable[[str], BinaryIO]) -> bool:
-    """Tell whether a CPython is linked into the program, by what is mapped of its file, which *open_file* opens."""
+    """Return whether a CPython is linked into the program, by what is mapped of its file, which *open_file* opens."""
     name = next((one.name for one in mappings if one.is_file), "")
     parts = [one for one in mappings if one.name == name and "w" not in one.permissions]
     if not _LEAST_PYTHON <= sum(one.size_bytes for one in parts) <= _MOST_CONSTANTS:
@@ -58,7 +58,7 @@ def holds_python(mappings: Sequence[Mapping], open_file: Callable[[str], BinaryI
 
 
 def _is_in(stream: BinaryIO, part: Mapping) -> bool:
-    """Tell whether what is mapped as *part* has the constant of CPython; read piece by piece into the same memory."""
+    """Return whether what is mapped as *part* has the constant of CPython; read piece by piece into the same memory."""
     stream.seek(part.offset)
     kept, left = len(_IN_PYTHON), part.size_bytes
     piece = bytearray(kept + _PIECE)

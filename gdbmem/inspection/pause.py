@@ -74,7 +74,7 @@ def expected_hold(facts: ProcessFacts, mappings: Sequence[Mapping], threads: int
 
 
 def is_long(expected_seconds: float) -> bool:
-    """Tell whether a stop has to be announced because it may be noticeable."""
+    """Return whether a stop has to be announced because it may be noticeable."""
     return expected_seconds * max(_BUSY, _waiting()) > SILENT_SECONDS
 
 

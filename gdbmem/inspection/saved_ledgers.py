@@ -69,7 +69,7 @@ def _text(text: str, kind: str, own: Optional[Run], *, has_own: bool) -> tuple[s
 def kept_document(place: Union[Path, Run], kind: str, name: Optional[str]) -> tuple[str, str]:
     """Return the JSON in the file *place*, or that the run *place* keeps as *name* (None: its last), and its label.
 
-    Raises InputError where there is none.
+    Raises InputError if there is none.
     """
     if not isinstance(place, Run):
         return file_text(place), str(place)

@@ -57,7 +57,7 @@ class Job:
 
     @property
     def is_native(self) -> bool:
-        """Whether gdb starts the program itself, without valgrind."""
+        """True if gdb starts the program itself, without valgrind."""
         return self.engine in NATIVE_NAMES
 
     def notices(self) -> list[Notice]:

@@ -161,7 +161,7 @@ def _interpreter_words(head: bytes) -> Sequence[str]:
 
 
 def _has_interpreter(path: Path) -> bool:
-    """Tell whether the ELF file names a dynamic loader (PT_INTERP); True if that can't be read."""
+    """Return whether the ELF file names a dynamic loader (PT_INTERP); True if that can't be read."""
     try:
         with path.open("rb") as stream:
             header = stream.read(64)

@@ -96,12 +96,12 @@ class IntervalRecorder:
 
     @property
     def sees_kernel_mode(self) -> bool:
-        """Tell whether faults in kernel mode are sampled, too."""
+        """Return whether faults in kernel mode are sampled, too."""
         return self._watch.wishes.kernel
 
     @property
     def has_ended(self) -> bool:
-        """Tell whether the process has ended."""
+        """Return whether the process has ended."""
         return has_ended(self.pid)
 
     def turn(self) -> None:

@@ -277,7 +277,7 @@ class FaultRecorder:
 
 
 def _have_ended(pids: Sequence[int], recording: FaultRecording) -> bool:
-    """Tell whether all of *pids* had ended at the last turn."""
+    """Return whether all of *pids* had ended at the last turn."""
     watched = recording.watched
     return all(pid not in watched or watched[pid].has_ended for pid in pids)
 

@@ -39,7 +39,7 @@ class RecorderView(Protocol):
 
     @property
     def shows_glances(self) -> bool:
-        """Whether glances have to be decoded and shown as samples."""
+        """True if glances have to be decoded and shown as samples."""
 
     def note(self, text: str) -> None: ...
 

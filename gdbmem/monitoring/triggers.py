@@ -61,7 +61,7 @@ class Condition:
     limit: float = 0.0
 
     def holds(self, value: float) -> bool:
-        """Tell whether *value* of the metric meets it."""
+        """Return whether *value* of the metric meets it."""
         return _COMPARISONS[self.comparison](value, self.limit)
 
 

@@ -27,7 +27,7 @@ class HitFilter:
     first: Optional[int] = None  # of those, so many
 
     def wants(self, hit: int) -> bool:
-        """Tell whether hit number *hit* (from 1) is recorded."""
+        """Return whether hit number *hit* (from 1) is recorded."""
         if self.only:
             return hit in self.only
         if hit % self.every:
@@ -68,7 +68,7 @@ class Point:
     actions: Sequence[Action] = (Action("snap"),)
 
     def does(self, kind: str) -> bool:
-        """Tell whether an action of that *kind* is performed here."""
+        """Return whether an action of that *kind* is performed here."""
         return any(action.kind == kind for action in self.actions)
 
     @property

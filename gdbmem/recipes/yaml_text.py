@@ -152,7 +152,7 @@ class Reader:
         return 1
 
     def quantity(self, node: yaml.Node, what: str, read: Callable[[str], T]) -> Optional[T]:
-        """Return what *read* (parse_size, parse_duration) makes of the text; None where there is a problem."""
+        """Return what *read* (parse_size, parse_duration) makes of the text; None if there is a problem."""
         value = self.text(node, what)
         if not value:
             return None
@@ -201,7 +201,7 @@ def read_text(path: Path, source: str) -> str:
 
 
 def compose(text: str, source: str) -> yaml.Node:
-    """Return the YAML in *text* as nodes; raises RecipeError where it is none."""
+    """Return the YAML in *text* as nodes; raises RecipeError if it is none."""
     try:
         loader = _Loader(text)
     except yaml.reader.ReaderError as error:

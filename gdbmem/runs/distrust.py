@@ -46,7 +46,7 @@ def check_own(folder: Path) -> None:
 
 
 def is_beneath(name: str) -> bool:
-    """Tell whether *name*, relative to a run folder, stays in it."""
+    """Return whether *name*, relative to a run folder, stays in it."""
     parts = name.split("/")
     return "\0" not in name and all(part not in ("", ".", "..") for part in parts)
 
@@ -54,7 +54,7 @@ def is_beneath(name: str) -> bool:
 def file_beneath(folder: Path, name: str) -> Path:
     """Return the path of file *name* of the run in *folder*.
 
-    Raises InputError where it leads out of the folder, through a link or by its name, or is not a file.
+    Raises InputError if it leads out of the folder, through a link or by its name, or is not a file.
     """
     path, why = folder, ""
     if not is_beneath(name):

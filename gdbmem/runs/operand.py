@@ -69,7 +69,7 @@ def find_operand(text: str) -> tuple[Union[Path, Run], Optional[str]]:
     """Return the file or run that *text* names, and what follows its colon.
 
     What exists wins; else the last colon that follows something that exists divides (a name may hold
-    colons: ``RUN:decoder.cpp:120``). Raises InputError where nothing is found.
+    colons: ``RUN:decoder.cpp:120``). Raises InputError if nothing is found.
     """
     head, selector = text, None
     end = len(text)
@@ -107,7 +107,7 @@ def load_all(texts: Sequence[str], reading: Optional[OpenOptions] = None) -> lis
 
 
 def _takes_long(text: str, reading: Optional[OpenOptions]) -> bool:
-    """Tell whether *text* names a file of a kind that may have a hundred million lines, and holds no addresses."""
+    """Return whether *text* names a file of a kind that may have a hundred million lines, and holds no addresses."""
     place, _ = find_operand(text)
     if isinstance(place, Run):
         return place.facts.get("engine") == "heaptrack"
@@ -193,7 +193,7 @@ def _with_notices(said: Sequence[Notice], loaded: Loaded) -> Loaded:
 
 
 def load_record(run: Run, record: SnapshotRecord, reading: Optional[OpenOptions] = None) -> Loaded:
-    """Return the snapshot that *record* of *run* stands for. Raises InputError where its file is damaged."""
+    """Return the snapshot that *record* of *run* stands for. Raises InputError if its file is damaged."""
     return _open_record(run, record, reading)[1]()
 
 
@@ -287,7 +287,7 @@ def _stacks(profile: Profile) -> Optional[StackProfile]:
 
 
 def last_two(run: Run, reading: Optional[OpenOptions] = None) -> tuple[Loaded, Loaded]:
-    """Return the last two snapshots of *run*. Raises InputError where it has fewer."""
+    """Return the last two snapshots of *run*. Raises InputError if it has fewer."""
     records = asked_for(run.snapshots)
     if len(records) < 2:
         raise InputError(
@@ -302,7 +302,7 @@ def last_two(run: Run, reading: Optional[OpenOptions] = None) -> tuple[Loaded, L
 def load_series(text: str, reading: Optional[OpenOptions] = None) -> list[Loaded]:
     """Return all snapshots of the run, of RUN:NAME (each time it was taken) or of the file that *text* names.
 
-    Raises InputError where there are fewer than two.
+    Raises InputError if there are fewer than two.
     """
     place, selector = find_operand(text)
     if isinstance(place, Run):

@@ -88,7 +88,7 @@ class Run:
     def create(cls, program: str, *, parent: Path, pid: int, folder: Optional[Path] = None) -> Run:
         """Make the folder ``gdbmem.PROGRAM.PID`` under *parent* (or *folder* itself), mode 0700.
 
-        Raises InputError where it can't be made; an existing *folder* is never written into.
+        Raises InputError if it can't be made; an existing *folder* is never written into.
         """
         stem = re.sub(r"[^A-Za-z0-9_.+-]", "_", Path(program).name)[:80] or "program"
         wanted = folder or parent / f"gdbmem.{stem}.{pid}"
@@ -125,7 +125,7 @@ class Run:
         return self._facts_cache
 
     def update(self, **facts: Any) -> None:
-        """Merge *facts* into ``run.json``, which is replaced whole; raises InputError where it can't be."""
+        """Merge *facts* into ``run.json``, which is replaced whole; raises InputError if it can't be."""
         self._seal(self.folder.glob("**/*"))
         merged = {"format_version": FORMAT_VERSION, "kind": "run", **self.facts, **facts}
         self._facts_cache = merged
@@ -151,7 +151,7 @@ class Run:
     def record(self, name: str) -> SnapshotRecord:
         """Return the snapshot called *name*; ``NAME`` is the last of that name, ``NAME#1`` the first.
 
-        Raises InputError, with the nearest name, where there is none.
+        Raises InputError, with the nearest name, if there is none.
         """
         records = self.snapshots
         found = find_record(records, name)
@@ -164,11 +164,11 @@ class Run:
         )
 
     def path(self, record: SnapshotRecord) -> Path:
-        """Return where the raw file of *record* is; raises InputError where that is outside the run."""
+        """Return where the raw file of *record* is; raises InputError if that is outside the run."""
         return self.file(record.file)
 
     def file(self, name: str) -> Path:
-        """Return where file *name* of the run is; raises InputError where that is outside the run."""
+        """Return where file *name* of the run is; raises InputError if that is outside the run."""
         return file_beneath(self.folder, name)
 
     @property
@@ -212,7 +212,7 @@ class Run:
     def append(self, base_name: str, **fields: Any) -> SnapshotRecord:
         """Remember a snapshot (one line, one write) and return its record; *fields* are the record's.
 
-        Raises InputError where it can't be written; its raw file is then listed all the same.
+        Raises InputError if it can't be written; its raw file is then listed all the same.
         """
         if self._counts is None:
             self._counts = Counter(
@@ -257,7 +257,7 @@ class Run:
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:
-    """Open the run folder at *path*; raises InputError where there is none."""
+    """Open the run folder at *path*; raises InputError if there is none."""
     folder = Path(path)
     if not is_run(folder):
         raise InputError(
@@ -269,7 +269,7 @@ def open_run(path: str | os.PathLike[str]) -> Run:
 
 
 def current_folder() -> Path:
-    """Return the folder that new runs are made in; raises InputError where it has been deleted."""
+    """Return the folder that new runs are made in; raises InputError if it has been deleted."""
     try:
         return Path.cwd()
     except FileNotFoundError as error:
@@ -281,7 +281,7 @@ def current_folder() -> Path:
 
 
 def is_run(path: str | os.PathLike[str]) -> bool:
-    """Tell whether *path* is a run folder."""
+    """Return whether *path* is a run folder."""
     facts = Path(path) / _FACTS
     return facts.is_file() and not facts.is_symlink()
 
@@ -355,6 +355,6 @@ def recipe_diffs(run: Run) -> list[tuple[str, str]]:
 
 
 def has_series(folder: Path) -> bool:
-    """Tell whether the run in *folder* holds a series."""
+    """Return whether the run in *folder* holds a series."""
     database = folder / DATABASE
     return database.is_file() and not database.is_symlink()

@@ -41,7 +41,7 @@ class Kept(NamedRecord):
 def keep(run: Run, kind: str, name: str, text: str, **fields: Any) -> Kept:
     """Keep the JSON *text* of a ledger or survey in *run* under *name*; *fields* are those of `Kept`.
 
-    Raises InputError where the name can't be one, or the folder can't be written to.
+    Raises InputError if the name can't be one, or the folder can't be written to.
     """
     check_name(name)
     ordinal = 1 + sum(known.base_name == name for known in kept_records(run, kind))
@@ -83,7 +83,7 @@ def _stray(path: Path, kind: str, file: str, records: Sequence[Kept]) -> list[Ke
 def find_kept(run: Optional[Run], kind: str, name: str) -> Kept:
     """Return what *run* keeps as *name*; ``NAME`` is the last of that name, ``NAME#1`` the first.
 
-    Raises InputError, with the names there are, where there is none (*run* None: no run has begun).
+    Raises InputError, with the names there are, if there is none (*run* None: no run has begun).
     """
     records = kept_records(run, kind) if run is not None else []
     found = find_record(records, name)
@@ -100,7 +100,7 @@ def find_kept(run: Optional[Run], kind: str, name: str) -> Kept:
 
 
 def kept_text(run: Run, record: Kept) -> str:
-    """Return the JSON text of *record*; raises InputError where its file is gone."""
+    """Return the JSON text of *record*; raises InputError if its file is gone."""
     try:
         return read_regular(run.file(record.file)).decode("utf-8", "replace")
     except (OSError, DamagedError) as error:

@@ -82,7 +82,7 @@ def without_others(points: Sequence[_Point], by_others: Sequence[_Point]) -> lis
 
 
 def _stood_still(looks: Sequence[_Look], begin: float, end: float) -> bool:
-    """Tell whether no process took or gave back memory at any of *looks*, which reach from *begin* to *end*."""
+    """Return whether no process took or gave back memory at any of *looks*, which reach from *begin* to *end*."""
     if len(looks) < 2 or (looks[0][0], looks[-1][0]) != (begin, end):
         return False
     first = looks[0][1]

@@ -27,7 +27,7 @@ def recorded(operands: Sequence[Path]) -> Iterator[list[Path]]:
 
 
 def is_series_file(path: Path) -> bool:
-    """Tell whether the file at *path* is a series that another tool recorded."""
+    """Return whether the file at *path* is a series that another tool recorded."""
     return location(path).is_file() and series_tool(path) is not None
 
 

@@ -63,7 +63,7 @@ class Journal:
 
 
 def read_journal(folder: Path) -> list[Glance]:
-    """Return what the journal in *folder* holds; nothing where there is none."""
+    """Return what the journal in *folder* holds; nothing if there is none."""
     try:
         return unpack_glances(_read(folder))
     except OSError:

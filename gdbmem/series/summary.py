@@ -212,7 +212,7 @@ def _components(recording: Recording) -> Sequence[Component]:
 
 
 def _counter(recording: Recording, metric: str) -> Optional[int]:
-    """Return by how much a counter of the tree rose; None where it was not recorded."""
+    """Return by how much a counter of the tree rose; None if it was not recorded."""
     values = [value for _, value in recording.points(TREE, metric)]
     return int(counted(values)) if values else None
 
@@ -252,7 +252,7 @@ def _used(recording: Recording, metric: str) -> Optional[float]:
 
 
 def _saw_all_births(recording: Recording) -> bool:
-    """Tell whether no process is older than the recording, so that counters begin at 0."""
+    """Return whether no process is older than the recording, so that counters begin at 0."""
     began = recording.facts.boot_seconds * _TICKS - 1  # the kernel's are whole ticks
     return all(line.start_ticks >= began for line in recording.lines if not line.parent)
 

@@ -70,7 +70,7 @@ def packages_in(folder: Path) -> dict[str, str]:
 
 
 def is_current(found: GdbPython) -> bool:
-    """Tell whether the private folder for *found* holds this environment's packages and gdb imports them."""
+    """Return whether the private folder for *found* holds this environment's packages and gdb imports them."""
     folder = private_folder(found.python)
     if not folder.is_dir():
         return False
@@ -86,7 +86,7 @@ def fill_private_folder(found: GdbPython) -> Path:
     """Make (or replace) the private folder for *found*; return it.
 
     It is filled under another name, tried in gdb itself, and renamed: two at once do no harm. Raises
-    InputError where it can't be written, ToolError where no packages for that Python were found.
+    InputError if it can't be written, ToolError if no packages for that Python were found.
     """
     folder = private_folder(found.python)
     try:
@@ -171,7 +171,7 @@ def _copy_package(package: importlib.metadata.Distribution, target: Path) -> Non
 
 
 def satisfies(python: tuple[int, int], specifier: str) -> bool:
-    """Tell whether *python* meets a Requires-Python such as ``>=3.8,<4``; False for what isn't understood."""
+    """Return whether *python* meets a Requires-Python such as ``>=3.8,<4``; False for what isn't understood."""
     for clause in filter(None, map(str.strip, specifier.split(","))):
         match = _CLAUSE.fullmatch(clause)
         if match is None or not _compare(python, match[1], match[2], wildcard=bool(match[3])):
@@ -274,7 +274,7 @@ def remove_private_folders() -> list[Path]:
 def ensure_private_folder(gdb: Optional[str] = None) -> Path:
     """Return the private folder for *gdb* (default: as `find_gdb`), filled; quick when it is there.
 
-    Raises MissingToolError, or ToolError where gdb has no Python or the folder can't be filled.
+    Raises MissingToolError, or ToolError if gdb has no Python or the folder can't be filled.
     """
     found = known_gdb(find_gdb(gdb))
     folder = private_folder(found.python)

@@ -55,7 +55,7 @@ def loader_file() -> Path:
 def find_gdb(given: Optional[str] = None) -> str:
     """Return the path of gdb: *given*, else ``$GDBMEM_GDB``, else the first in PATH.
 
-    Raises MissingToolError where there is none.
+    Raises MissingToolError if there is none.
     """
     named = given or os.environ.get("GDBMEM_GDB")
     found = shutil.which(named or "gdb")
@@ -72,7 +72,7 @@ def find_gdb(given: Optional[str] = None) -> str:
 
 
 def refuse_little_room() -> None:
-    """Raise InputError where this process's limit of address space leaves gdb too little to start."""
+    """Raise InputError if this process's limit of address space leaves gdb too little to start."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY and limit < _LEAST_ROOM_BYTES:
         raise InputError(
@@ -86,7 +86,7 @@ def refuse_little_room() -> None:
 def gdb_python(gdb: str) -> GdbPython:
     """Start *gdb* and ask for its version and its Python's.
 
-    Raises ToolError where it can't be started, has no Python, or one older than 3.9.
+    Raises ToolError if it can't be started, has no Python, or one older than 3.9.
     """
     refuse_little_room()
     output, complaint = run_python_in_gdb(
@@ -116,7 +116,7 @@ def run_python_in_gdb(
     """Run one line of Python in *gdb*; return what it printed and its last complaint.
 
     *before* are gdb's options in front, *variables* go into its environment: paths are never spliced
-    into code. Raises ToolError where gdb can't be started or doesn't end.
+    into code. Raises ToolError if gdb can't be started or doesn't end.
     """
     try:
         done = subprocess.run(

@@ -51,7 +51,7 @@ def users_gdbinit(gdb_version: str) -> Path:
 
 
 def block(folder: Path, *, auto_load: bool) -> bytes:
-    """Return the block that puts *folder* on gdb's search path; raises InputError where gdb can't take it."""
+    """Return the block that puts *folder* on gdb's search path; raises InputError if gdb can't take it."""
     path = os.fsencode(folder)
     for character, name in ((b":", "a colon"), (b"\n", "a line break"), (b"\r", "a line break")):
         if character in path:
@@ -101,7 +101,7 @@ def without_block(content: bytes) -> bytes:
 
 
 def is_our_file(content: bytes) -> bool:
-    """Tell whether install made the file with *content*, and it has not been changed since."""
+    """Return whether install made the file with *content*, and it has not been changed since."""
     spans = _spans(content)
     return len(spans) == 1 and _NEW_FILE in content.splitlines()[0] and not without_block(content)
 
@@ -136,7 +136,7 @@ def _damaged(line: int) -> InputError:
 
 
 def read(path: Path) -> bytes:
-    """Return the bytes of the gdbinit at *path*; b"" where there is none."""
+    """Return the bytes of the gdbinit at *path*; b"" if there is none."""
     try:
         return path.read_bytes()
     except FileNotFoundError:

@@ -124,7 +124,7 @@ class GdbSymbols:
         return None
 
     def _has_odd_debug_file(self, elf: Elf, notices: list[Notice]) -> bool:
-        """Tell whether gdb would open what is not a file, a FIFO for one, on which it waits; add a notice then."""
+        """Return whether gdb would open what is not a file, a FIFO for one, on which it waits; add a notice then."""
         odd = next((file for file in _debug_files(elf) if file.exists() and not file.is_file()), None)
         if odd is not None:
             named = f"{printable(str(odd))}, which {printable(str(elf.path))} names as its debug information,"
@@ -230,7 +230,7 @@ class _Task:
 
     @property
     def is_stripped(self) -> bool:
-        """Tell whether most of the addresses were looked for, and have no name.
+        """Return whether most of the addresses were looked for, and have no name.
 
         Libraries that reports fold are left out: their names are not shown.
         """

@@ -83,7 +83,7 @@ class _RunningGdb:
         return found
 
     def kill(self) -> None:
-        self._process.kill()  # nothing where it has been waited for
+        self._process.kill()  # nothing if it has been waited for
 
     def wait(self) -> None:
         self._process.wait()

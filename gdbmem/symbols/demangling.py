@@ -18,7 +18,7 @@ _ANSWER = gdb_call("batch.demangle", "answer()")
 
 
 def class_names(mangled: Iterable[str]) -> dict[str, str]:
-    """Return mangled → demangled for those that gdb can demangle; nothing where there is no gdb."""
+    """Return mangled → demangled for those that gdb can demangle; nothing if there is no gdb."""
     names = sorted(set(mangled))
     try:
         gdb = find_gdb(None) if names else ""

@@ -32,21 +32,21 @@ class Elf:
     _symbols: list[list[tuple[int, int]]] = field(default_factory=list, repr=False)
 
     def address(self, offset: int) -> Optional[int]:
-        """Return the address that the file itself gives to the byte at *offset*; None where it has none."""
+        """Return the address that the file itself gives to the byte at *offset*; None if it has none."""
         for start, size, address in self.segments:
             if start <= offset < start + size:
                 return address + offset - start
         return None
 
     def offset(self, address: int) -> Optional[int]:
-        """Return the place in the file of what it gives *address*; None where there is nothing."""
+        """Return the place in the file of what it gives *address*; None if there is nothing."""
         for start, size, first in self.segments:
             if first <= address < first + size:
                 return start + address - first
         return None
 
     def covers(self, address: int) -> bool:
-        """Tell whether a symbol of the file spans *address*: the nearest one before it may be another's."""
+        """Return whether a symbol of the file spans *address*: the nearest one before it may be another's."""
         if not self._symbols:
             self._symbols.append(_symbols(self.path))
         symbols = self._symbols[0]
@@ -56,7 +56,7 @@ class Elf:
 
 
 def read_elf(path: str | os.PathLike[str]) -> Optional[Elf]:
-    """Return what *path* is as an ELF file; None where it is none, or can't be read."""
+    """Return what *path* is as an ELF file; None if it is none, or can't be read."""
     try:
         with open_regular(path) as stream:
             return elf_in(stream, Path(path))
@@ -65,7 +65,7 @@ def read_elf(path: str | os.PathLike[str]) -> Optional[Elf]:
 
 
 def elf_in(stream: IO[bytes], path: Path) -> Optional[Elf]:
-    """Return what the file *stream*, *path* by its name, is as an ELF file; None where it is none."""
+    """Return what the file *stream*, *path* by its name, is as an ELF file; None if it is none."""
     try:
         header = stream.read(64)
         if header[:4] != b"\x7fELF" or header[4] != 2 or header[5] != 1:

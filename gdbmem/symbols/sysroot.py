@@ -112,7 +112,7 @@ def names_files_of_others(pid: int) -> bool:
 
 
 def _opened(side: TargetSide, image: Image) -> Optional[int]:
-    """Return a descriptor of the file of *image*; None where that is another file by now, or can't be read."""
+    """Return a descriptor of the file of *image*; None if that is another file by now, or can't be read."""
     try:
         descriptor = side.open(side.name_there(image.name))
     except TargetError:
@@ -150,7 +150,7 @@ def _aliases(
 
 
 def _stays_beneath(name: str) -> bool:
-    """Tell whether *name* is absolute and its ".." lead nowhere above the root."""
+    """Return whether *name* is absolute and its ".." lead nowhere above the root."""
     depth = 0
     for word in PurePosixPath(name).parts[1:]:
         depth += -1 if word == ".." else 1

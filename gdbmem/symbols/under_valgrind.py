@@ -49,7 +49,7 @@ def _calls(elf: Elf, stream: IO[bytes], addresses: Iterable[int], bias: int) -> 
 
 
 def _is_call(stream: IO[bytes], end: int) -> bool:
-    """Tell whether an instruction that calls ends at *end*: CALL rel32, or CALL r/m64 in one of its lengths."""
+    """Return whether an instruction that calls ends at *end*: CALL rel32, or CALL r/m64 in one of its lengths."""
     if end < 7:
         return False
     stream.seek(end - 7)

@@ -89,12 +89,12 @@ class Layout:
 
     @property
     def has_tags(self) -> bool:
-        """Whether chunks belong to an end of the pool (2026)."""
+        """True if chunks belong to an end of the pool (2026)."""
         return self.kind == TENSORFLOW and self.chunk_stride in (72, 104)
 
     @property
     def has_owners(self) -> bool:
-        """Whether chunks have annotations (since some days later)."""
+        """True if chunks have annotations (since some days later)."""
         return self.kind == TENSORFLOW and self.chunk_stride == 104
 
     @property
@@ -312,7 +312,7 @@ def _chunk_stride(
 
 
 def _chains_close(slots: array[int], step: int, firsts: list[int], bases: array[int]) -> bool:
-    """Tell whether each region's first chunk begins at its start, and each next one at the end of its predecessor."""
+    """Return whether each region's first chunk begins at its start, and each next one at the end of its predecessor."""
     count = len(slots) // step
     for handle, base in zip(firsts, bases):
         at = base
@@ -371,14 +371,14 @@ def _tensorflow(subject: _Object, layout: Layout) -> Layout:
 
 
 def _counts_regions_beside(subject: _Object, layout: Layout) -> bool:
-    """Tell whether the next region and the sum of the regions follow the bins, as until TensorFlow 2.10."""
+    """Return whether the next region and the sum of the regions follow the bins, as until TensorFlow 2.10."""
     following, total = subject.words[subject.bins_end >> 3 : (subject.bins_end >> 3) + 2]
     is_sum = total == _pool_sum(subject, layout) and not subject.class_name.startswith("tsl::")
     return is_sum and following > 0 and following % SMALLEST == 0
 
 
 def _has_options(subject: _Object) -> bool:
-    """Tell whether three booleans and a fraction follow the bins."""
+    """Return whether three booleans and a fraction follow the bins."""
     flags = subject.words[subject.bins_end >> 3 : (subject.bins_end >> 3) + 1].tobytes()
     (fraction,) = struct.unpack("<d", subject.words[(subject.bins_end >> 3) + 1 :][:1].tobytes())
     is_fraction = math.isfinite(fraction) and (fraction == 0 or 1e-6 <= fraction <= 1)

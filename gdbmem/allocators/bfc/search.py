@@ -70,7 +70,7 @@ def _bins(memory: Memory, areas: Iterable[tuple[int, int]]) -> Iterator[int]:
 
 
 def _is_table(data: bytes, last: int, stride: int) -> bool:
-    """Tell whether the bins before the one at *last* are *stride* bytes apart."""
+    """Return whether the bins before the one at *last* are *stride* bytes apart."""
     return last >= (BINS - 1) * stride and all(
         data[last - back * stride : last - back * stride + 8] == struct.pack("<Q", bin_floor(BINS - 1 - back))
         for back in range(1, BINS)
@@ -101,7 +101,7 @@ def _owner(
 
 
 def _is_bare_vtable(memory: Memory, vtable: int, code: Callable[[int], bool]) -> bool:
-    """Tell whether functions begin at *vtable*, without type information before them."""
+    """Return whether functions begin at *vtable*, without type information before them."""
     try:
         top, info, *functions = struct.unpack("<QQ3Q", memory.read(vtable - 16, 40))
     except MemoryUnreadable:

@@ -74,7 +74,7 @@ class RawPool:
 
 
 def is_busy(memory: Memory, address: int, layout: Layout) -> bool:
-    """Tell whether the mutex of the allocator at *address* is held."""
+    """Return whether the mutex of the allocator at *address* is held."""
     return _lock_owner(layout, memory.read(address, layout.size)) is not None
 
 

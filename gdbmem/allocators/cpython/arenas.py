@@ -214,7 +214,7 @@ def _confirmed(memory: Memory, address: int) -> Optional[tuple[int, int, tuple[i
 
 
 def _is_pool(header: tuple[int, ...], pool: int, pool_bytes: int) -> bool:
-    """Tell whether *header* can be that of the pool at *pool* (Objects/obmalloc.c, struct pool_header)."""
+    """Return whether *header* can be that of the pool at *pool* (Objects/obmalloc.c, struct pool_header)."""
     count, free, following, before, _, size_class, offset, most = header
     size = (size_class + 1) * GRANULE
     return (

@@ -79,7 +79,7 @@ class FrameReader:
 
     @property
     def is_free_threaded(self) -> bool:
-        """Whether the interpreter is a free-threaded build: its frames refer to code differently."""
+        """True if the interpreter is a free-threaded build: its frames refer to code differently."""
         return self._interpreters.offsets is not None and self._interpreters.offsets.free_threaded
 
     @property

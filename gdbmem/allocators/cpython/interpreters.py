@@ -149,7 +149,7 @@ class _Shape:
         return owner == interpreter and before == 0 and (not following or self._holds(following))
 
     def _holds(self, address: int) -> bool:
-        """Tell whether *address* is in memory that the process may write."""
+        """Return whether *address* is in memory that the process may write."""
         if address & 7 or not self._low <= address < self._high:
             return False
         return address < self._ends[bisect_right(self._starts, address) - 1]

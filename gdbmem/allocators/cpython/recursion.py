@@ -26,7 +26,7 @@ class CallDepth:
     made: Optional[int] = None  # of 32 bits, if there are no *remaining* ones: the current depth
 
     def is_plausible(self, memory: Memory, thread: int) -> bool:
-        """Tell whether the state of *thread* has plausible numbers there. Raises MemoryUnreadable."""
+        """Return whether the state of *thread* has plausible numbers there. Raises MemoryUnreadable."""
         overflowed = memory.read(thread + self.overflowed, 1)[0]
         places = self.remaining if self.made is None else (self.made,)
         counts = [int.from_bytes(memory.read(thread + at, 4), "little", signed=True) for at in places]

@@ -274,7 +274,7 @@ def _words(memory: Memory, start: int, end: int, result: References) -> Iterator
 
 
 def _is_data(search: _ReferenceSearch, part: slice) -> bool:
-    """Tell whether samples of a large block without an object contain no reference to any object."""
+    """Return whether samples of a large block without an object contain no reference to any object."""
     np = import_numpy()
     nodes = search.nodes
     size = int(nodes.sizes[part.start])

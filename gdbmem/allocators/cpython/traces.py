@@ -161,7 +161,7 @@ def _chains(memory: Memory, table: _Table) -> Iterator[Any]:
 
 
 def _holds_traces(memory: Memory, table: _Table, readable: Ranges) -> bool:
-    """Tell whether the entries of *table* lead to traces: a size, and a traceback with frames."""
+    """Return whether the entries of *table* lead to traces: a size, and a traceback with frames."""
     seen = 0
     for values in _chains(memory, _Table(min(table.entries, _SAMPLE), table.buckets, table.first)):
         if not all(readable.within(value, value + 16) == 16 for value in values.tolist()):

@@ -79,7 +79,7 @@ class Types:
         return words if is_likely and words[1] % _WORD == 0 else None
 
     def _leads_to_type(self, address: int) -> bool:
-        """Tell whether the types of types from *address* on end at one that is its own type."""
+        """Return whether the types of types from *address* on end at one that is its own type."""
         for _ in range(_MOST_STEPS):
             words = self._head(address)
             if words is None:

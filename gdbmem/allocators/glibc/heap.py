@@ -66,7 +66,7 @@ class HeapReading:
 
     @property
     def is_used(self) -> bool:
-        """Whether the program uses it at all."""
+        """True if the program uses it at all."""
         return any(not arena.state.is_unused for arena in self.arenas) or bool(self.mmapped)
 
 
@@ -116,7 +116,7 @@ def read_heap(
 
 
 def _is_whole(arena: ArenaReading) -> bool:
-    """Tell whether all of the arena's chunks were walked."""
+    """Return whether all of the arena's chunks were walked."""
     return not arena.state.unfound_bytes and all(t.stopped_why != CORRUPT for t in arena.tallies)
 
 

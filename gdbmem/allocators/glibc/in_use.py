@@ -146,7 +146,7 @@ class GlibcHeap:
 
     @property
     def counts_mapped_blocks(self) -> bool:
-        """Whether individually mapped blocks (from 128 KiB) are counted."""
+        """True if individually mapped blocks (from 128 KiB) are counted."""
         return self._mmapped_mem is not None
 
     def in_use(self, tcaches: Iterable[int], *, most_chunks: int = MOST_CHUNKS) -> InUse:

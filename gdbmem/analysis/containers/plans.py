@@ -36,7 +36,7 @@ class TypePlan:
     _holds: Optional[bool] = None
 
     def holds(self) -> bool:
-        """Whether containers may be in objects of this type (valid when all plans are complete)."""
+        """True if containers may be in objects of this type (valid when all plans are complete)."""
         if self._holds is None:
             self._holds = self._look(set())
         return self._holds

@@ -127,7 +127,7 @@ class Surveyor:
                 self._note_unsound(path, plan)
 
     def _is_made(self, plan: TypePlan, address: int) -> bool:
-        """Tell whether the object was constructed: before that, globals are all zeros."""
+        """Return whether the object was constructed: before that, globals are all zeros."""
         try:
             return any(self.words(address, max(min(plan.size // 8, _OBJECT_WORDS), 1)))
         except MemoryUnreadable:
@@ -138,7 +138,7 @@ class Surveyor:
         self._unsound_objects[key] = self._unsound_objects.get(key, 0) + 1
 
     def is_new(self, address: int, type_name: str) -> bool:
-        """Tell whether the object of that type is encountered for the first time, and remember it."""
+        """Return whether the object of that type is encountered for the first time, and remember it."""
         seen = self._seen.setdefault(type_name, set())
         count = len(seen)
         seen.add(address)
@@ -161,7 +161,7 @@ class Surveyor:
         self._visit(path, plan, address, depth)
 
     def readable(self, address: int, size: int) -> bool:
-        """Tell whether ``[address, address + size)`` can be read: both ends, and places in between of a large one."""
+        """Return whether ``[address, address + size)`` can be read: both ends, and places in between of a large one."""
         step = max(size // _PROBES, _PROBED)
         try:
             for place in range(address, address + size, step):

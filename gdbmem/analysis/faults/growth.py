@@ -294,7 +294,7 @@ def _room(span: Span, start: int, end: int) -> float:
 def _exceeds(
     samples: Sequence[WeighedFault], members: Sequence[int], grown: Sequence[float], room: float
 ) -> bool:
-    """Tell whether *members* are charged with clearly more than *room*."""
+    """Return whether *members* are charged with clearly more than *room*."""
     doubt = _doubt(samples, members, grown)
     return sum(grown[n] for n in members) > room * _TOLERANCE + _DOUBT * doubt
 

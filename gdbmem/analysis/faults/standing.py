@@ -130,7 +130,7 @@ class StandingMemory:
 
 
 def _explain(rows: Sequence[tuple[WeighedFault, float]], came_bytes: int) -> bool:
-    """Tell whether the samples represent that much: pages may appear without faults, or with unobserved ones."""
+    """Return whether the samples represent that much: pages may appear without faults, or with unobserved ones."""
     estimate = sum(stays for _, stays in rows)
     doubt = math.sqrt(sum(stays**2 * _relative_variance(fault) for fault, stays in rows))
     return estimate >= came_bytes * (1 - _TOLERANCE) - _DOUBT * doubt

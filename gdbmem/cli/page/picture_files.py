@@ -77,7 +77,7 @@ def standalone(picture: DrawnPicture) -> str:
 
 
 def png_of(picture: DrawnPicture) -> bytes:
-    """Return *picture* as a PNG, drawn by an installed Chromium. Raises ToolError where there is none, or it fails."""
+    """Return *picture* as a PNG, drawn by an installed Chromium. Raises ToolError if there is none, or it fails."""
     browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
     if browser is None:
         raise MissingToolError(

@@ -81,7 +81,7 @@ def _leaves_open(verdict: Verdict, kind: str) -> bool:
 
 
 def is_met(verdict: Verdict, kind: str, least: float) -> bool:
-    """Tell whether *verdict* is of *kind* and at least *least* bytes per second steep."""
+    """Return whether *verdict* is of *kind* and at least *least* bytes per second steep."""
     hit = verdict.grows if kind == "growing" else verdict.kind == kind
     steep = abs(verdict.slope.value) >= least if verdict.slope is not None else least == 0
     return hit and steep

@@ -257,7 +257,7 @@ def _of_frame(symbol: gdb.Symbol, frame: gdb.Frame) -> Iterator[_Root]:
 
 
 def _is_declared_below(symbol: gdb.Symbol, place: gdb.Symtab_and_line) -> bool:
-    """Tell whether the frame has not reached the variable yet; by name, as equal symtabs may be distinct objects."""
+    """Return whether the frame has not reached the variable yet; by name, as equal symtabs may be distinct objects."""
     if place.symtab is None or symbol.symtab is None:
         return False
     return bool(place.symtab.filename == symbol.symtab.filename and 0 < place.line < symbol.line)

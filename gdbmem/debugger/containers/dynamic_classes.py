@@ -40,7 +40,7 @@ class Classes:
     def find(self, base: gdb.Type, vtable: int, address: int) -> Optional[tuple[gdb.Type, int]]:
         """Return the class of the object whose part *base* is at *address*, and where that part lies in it.
 
-        *base* itself, and 0, where its class has no debug information; None where no such object is there, or
+        *base* itself, and 0, where its class has no debug information; None if no such object is there, or
         nothing is known of it.
         """
         name = self._name(vtable)
@@ -126,7 +126,7 @@ def held_in_any(manager: int) -> Optional[tuple[gdb.Type, bool]]:
 
 
 def is_polymorphic(type_: gdb.Type) -> bool:
-    """Tell whether objects of class *type_* begin with a pointer to a vtable."""
+    """Return whether objects of class *type_* begin with a pointer to a vtable."""
     return any(
         (field.name or "").startswith("_vptr")
         or (field.is_base_class and is_polymorphic(field.type.strip_typedefs()))
@@ -167,7 +167,7 @@ def offset_in_object(type_: gdb.Type, base: gdb.Type, address: int) -> int:
 
 
 def _has_part(whole: gdb.Type, part: gdb.Type, offset: int) -> bool:
-    """Tell whether class *whole* is *part*, or has it as a base at *offset*."""
+    """Return whether class *whole* is *part*, or has it as a base at *offset*."""
     return str(part) in virtual_bases(whole) or any(
         at == offset and name == str(part) for at, name in _parts(whole, 0)
     )

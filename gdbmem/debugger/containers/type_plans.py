@@ -190,7 +190,7 @@ class Planner:
     def _values_of(self, type_: gdb.Type, pointers: int) -> Optional[TypePlan]:
         """Return a plan of everything that an object of template *type_* may hold, to test whether it holds any.
 
-        None where gdb doesn't list all of the arguments.
+        None if gdb doesn't list all of the arguments.
         """
         count = _template_arguments(type_)
         if "variant<" in str(type_) and count < 2:

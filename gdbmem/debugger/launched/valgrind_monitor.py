@@ -16,7 +16,7 @@ from gdbmem.errors import TargetError
 def monitor(command: str) -> str:
     """Run *command* in valgrind's gdbserver and return its output, "" on success.
 
-    Raises TargetError, with what to type instead, where there is no valgrind.
+    Raises TargetError, with what to type instead, if there is no valgrind.
     """
     return _monitored(lambda: str(gdb.execute(f"monitor {command}", to_string=True)))
 

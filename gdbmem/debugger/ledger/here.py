@@ -37,7 +37,7 @@ def read_ledger_here(looks: Optional[Looks] = None, *, swapped: bool = False) ->
     """Return the ledger of the stopped process or core, and fill *looks*.
 
     Swapped pages are read only if *swapped*, because reading brings them back into memory.
-    Raises TargetError with the reason where there is none.
+    Raises TargetError with the reason if there is none.
     """
     core = core_path()
     if core is not None:

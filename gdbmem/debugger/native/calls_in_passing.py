@@ -66,11 +66,11 @@ class _Detour:
 
     @property
     def calls(self) -> bool:
-        """Whether it is in its call, not on the way to it."""
+        """True if it is in its call, not on the way to it."""
         return self._call is not None
 
     def arrived(self) -> bool:
-        """The thread has arrived; tell whether everything is done and its registers are restored."""
+        """The thread has arrived; return whether everything is done and its registers are restored."""
         error = None
         try:
             if self._call is None:
@@ -159,7 +159,7 @@ _ends = _Ends()
 def detour(call: Callable[[], Call], finish: Finish) -> bool:
     """Make the selected thread execute the call that *call* returns before it continues, then run *finish*.
 
-    For the `stop` method of a breakpoint, which then returns False. False where it can't be done in passing.
+    For the `stop` method of a breakpoint, which then returns False. False if it can't be done in passing.
     """
     thread = gdb.selected_thread()
     slot, machine = _ends.free_slot(), machine_here()
@@ -176,12 +176,12 @@ def detour(call: Callable[[], Call], finish: Finish) -> bool:
 
 
 def under_way() -> bool:
-    """Tell whether a thread is at its call."""
+    """Return whether a thread is at its call."""
     return any(found.calls for found in _ends.threads.values())
 
 
 def _stops_anyway() -> bool:
-    """Tell whether there is another breakpoint here: the user must not be shown our instructions."""
+    """Return whether there is another breakpoint here: the user must not be shown our instructions."""
     counter = gdb.newest_frame().pc()
     points = [point for point in gdb.breakpoints() if point.enabled and point.number > 0]
     return sum(counter in _addresses(point) for point in points) > 1

@@ -73,7 +73,7 @@ class StoppedProgram:
         return address
 
     def call(self, function: str, arguments: Sequence[int]) -> int:
-        """Call *function* with integers; raises TargetError where the program has none of that name."""
+        """Call *function* with integers; raises TargetError if the program has none of that name."""
         return signed(self.call_for_word(function, arguments))
 
     def call_for_word(self, function: str, arguments: Sequence[int]) -> int:
@@ -121,7 +121,7 @@ class StoppedProgram:
         return bytes(gdb.selected_inferior().read_memory(address, size))
 
     def has(self, function: str) -> bool:
-        """Tell whether the program, or one of its libraries, has a function of that name."""
+        """Return whether the program, or one of its libraries, has a function of that name."""
         try:
             address_of(function)
         except TargetError:
@@ -166,7 +166,7 @@ class StoppedProgram:
         return _at_system_call(machine, machine.mmap, _MAP_ARGUMENTS)
 
     def adopt(self, answer: int) -> None:
-        """Take the memory that the kernel has given, which is *answer*; raises TargetError where it gave none."""
+        """Take the memory that the kernel has given, which is *answer*; raises TargetError if it gave none."""
         machine, piece = machine_here(), _checked(answer)
         if self.stub:
             self._pieces.append(piece)
@@ -393,7 +393,7 @@ def refuse_inside(library: str) -> None:
 
 
 def is_inside(library: str, only: Optional[gdb.Frame] = None) -> bool:
-    """Tell whether a frame of the selected thread is inside the allocator *library*.
+    """Return whether a frame of the selected thread is inside the allocator *library*.
 
     "" is one that is linked into the program: it is recognised by the names of functions.
     """

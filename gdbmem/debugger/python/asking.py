@@ -26,7 +26,7 @@ def ask_worker(
 ) -> str:
     """Return the report *action* on the process or core, with the options *wanted*.
 
-    Raises TargetError where it can't be read, ToolError where there is no worker.
+    Raises TargetError if it can't be read, ToolError if there is no worker.
     """
     request: dict[str, object] = {
         "action": action, "wanted": asdict(wanted), "width": width, "color": color, "swapped": swapped, "core": None,

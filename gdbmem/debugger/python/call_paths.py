@@ -114,7 +114,7 @@ def with_python(
 
 
 def in_python(frames: Sequence[gdb.Frame], native: Sequence[Frame]) -> bool:
-    """Tell whether the user's own innermost code in the path of the selected thread is Python.
+    """Return whether the user's own innermost code in the path of the selected thread is Python.
 
     *native* are the descriptions of *frames*.
     """

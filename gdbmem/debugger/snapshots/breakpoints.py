@@ -64,7 +64,7 @@ def _act(action: HitAction, hit: int) -> bool:
 
 
 def act_now() -> bool:
-    """Carry out pending actions, with the program stopped; tell whether there were any."""
+    """Carry out pending actions, with the program stopped; return whether there were any."""
     waiting = _waiting[:]
     _waiting.clear()
     for action in waiting:

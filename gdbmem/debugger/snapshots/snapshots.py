@@ -86,7 +86,7 @@ def _capture_massif() -> Captured:
 
 
 def take_in_passing(name: Optional[str], hit: int, taken: Taken) -> bool:
-    """Have a native program's thread take a snapshot before it continues; tell whether it will.
+    """Have a native program's thread take a snapshot before it continues; return whether it will.
 
     *taken* gets the record and its line, or None and an error message.
     """

@@ -54,7 +54,7 @@ _VALGRINDS_PATIENCE_SECONDS = 2.0
 
 
 class _Deafness:
-    """Whether gdb hears Ctrl-C; it hears it again at each stop and each prompt."""
+    """True if gdb hears Ctrl-C; it hears it again at each stop and each prompt."""
 
     def __init__(self) -> None:
         self.is_on = self._listens = False
@@ -72,7 +72,7 @@ class _Deafness:
         signal.pthread_sigmask(signal.SIG_BLOCK, _KEY)
 
     def take(self) -> bool:
-        """Tell, once, whether Ctrl-C was pressed and gdb hasn't heard it; any thread may ask."""
+        """Return once whether Ctrl-C was pressed and gdb hasn't heard it; any thread may ask."""
         return self.is_on and signal.sigtimedwait(_KEY, 0) is not None
 
     def end(self) -> None:
@@ -97,7 +97,7 @@ class _LostSignal:
         self._looks = 0
 
     def is_there(self) -> bool:
-        """Tell, once, whether it waited at two looks in a row."""
+        """Return once whether it waited at two looks in a row."""
         waits = signal.SIGINT in pending_signals(self._pid)
         if self._waited:
             self._waited = waits
@@ -129,11 +129,11 @@ class _Running:
 
     @property
     def is_pressed(self) -> bool:
-        """Whether Ctrl-C was pressed since it was let go."""
+        """True if Ctrl-C was pressed since it was let go."""
         return self._since is not None
 
     def is_due(self, now: float, *, pressed: bool) -> bool:
-        """Tell whether Ctrl-C was pressed, and hasn't brought the prompt back; *pressed* is the launcher's word."""
+        """Return whether Ctrl-C was pressed, and hasn't brought the prompt back; *pressed* is the launcher's word."""
         if _deafness.take():
             self.note(now, gdb_has_heard=False)
         elif pressed or (self._lost is not None and self._lost.is_there()):
@@ -154,7 +154,7 @@ class _Running:
             self._grace = 0.0
 
     def is_overdue(self, now: float) -> bool:
-        """Tell, once, whether our own way hasn't helped either."""
+        """Return once whether our own way hasn't helped either."""
         patience = _PATIENCE_SECONDS if self.native else _VALGRINDS_PATIENCE_SECONDS
         if self._since is None or not self.acted or now - self._since < self._grace + patience:
             return False
@@ -368,7 +368,7 @@ def _make_quitter() -> Any:
                 self._calls, self._began, self.enabled = 0, time.monotonic(), True
 
         def take(self) -> bool:
-            """Disarm; tell whether it has ended a step."""
+            """Disarm; return whether it has ended a step."""
             if self.enabled or self._fired:
                 self.enabled = False
                 gdb.frame_unwinders.remove(self)

@@ -118,7 +118,7 @@ class Interrupter:
             time.sleep(_POLL_SECONDS)
 
     def settle(self) -> bool:
-        """At a stop: take back an interrupt that came too late, for the next. Return False where it may still come."""
+        """At a stop: take back an interrupt that came too late, for the next. Return False if it may still come."""
         self._take_back()
         came = self.stopped or not self._sent
         self.stopped = False
@@ -217,7 +217,7 @@ def _sent_again_where_lost(pid: int, tid: int, mark: int) -> Iterator[list[int]]
 
 
 def _sleeps(pid: int, tid: int) -> bool:
-    """Tell whether thread *tid* runs, sleeps in a call, and no SIGSTOP waits for it."""
+    """Return whether thread *tid* runs, sleeps in a call, and no SIGSTOP waits for it."""
     try:
         state = Path(f"/proc/{pid}/task/{tid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
     except (OSError, IndexError):
@@ -236,7 +236,7 @@ def _key_waiting() -> Iterator[None]:
 
 
 def remote_blocks_interrupts() -> bool:
-    """Tell whether the selected thread, behind gdbserver, blocks SIGINT; False if that can't be read."""
+    """Return whether the selected thread, behind gdbserver, blocks SIGINT; False if that can't be read."""
     pid, tid = gdb.selected_thread().ptid[:2]
     with tempfile.TemporaryDirectory(prefix="gdbmem-", dir="/tmp") as folder:
         answer = Path(folder) / "status"  # `remote get` takes no blank in a name

@@ -37,5 +37,5 @@ def noticed(handler: Callable[..., None]) -> Callable[..., None]:
 
 
 def is_quiet() -> bool:
-    """Tell whether the present stop is one of those that nothing hears of."""
+    """Return whether the present stop is one of those that nothing hears of."""
     return _quiet.is_on

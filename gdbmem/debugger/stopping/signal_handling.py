@@ -11,7 +11,7 @@ import gdb
 
 
 class Handling(NamedTuple):
-    """Whether gdb stops at a signal, prints it, and passes it to the program."""
+    """True if gdb stops at a signal, prints it, and passes it to the program."""
 
     stop: bool
     print: bool
@@ -56,5 +56,5 @@ def stopping_at(name: str) -> Iterator[None]:
 
 
 def stops_at(name: str) -> bool:
-    """Tell whether gdb stops at the signal *name* by the user's `handle` setting."""
+    """Return whether gdb stops at the signal *name* by the user's `handle` setting."""
     return handling(name).stop

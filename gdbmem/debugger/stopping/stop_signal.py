@@ -32,7 +32,7 @@ class StopSignal:
 
     @property
     def is_owed(self) -> bool:
-        """Whether gdb keeps one for a thread."""
+        """True if gdb keeps one for a thread."""
         return bool(self._switches)
 
     def stop(self) -> None:

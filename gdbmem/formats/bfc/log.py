@@ -31,7 +31,7 @@ _WORDS = lazy_pattern(
 
 
 def is_pool_log(data: Data) -> bool:
-    """Tell whether *data* has any line that read_pool_log() would take."""
+    """Return whether *data* has any line that read_pool_log() would take."""
     return _WORDS.search(data) is not None
 
 

@@ -134,12 +134,12 @@ class Dump:
 
     @property
     def is_stray(self) -> bool:
-        """Whether it is but a line or two that look like an allocator's."""
+        """True if it is but a line or two that look like an allocator's."""
         return bool(self.amounts) and not (self.has_anything or self.has_head)
 
     @property
     def is_among_chunks(self) -> bool:
-        """Whether more chunks have to follow."""
+        """True if more chunks have to follow."""
         return bool(self.starts) and not (self.has_tail or self.is_region_full)
 
     def allocator(self, source: str) -> Allocator:

@@ -34,7 +34,7 @@ def parse_quantity(text: bytes) -> tuple[int, int]:
 
 
 def parse_counter(text: Optional[bytes]) -> Optional[int]:
-    """Return the decimal number *text*; None where there is none, or it is too long for one of 64 bits."""
+    """Return the decimal number *text*; None if there is none, or it is too long for one of 64 bits."""
     return int(text) if text is not None and len(text) <= 20 else None
 
 

@@ -44,7 +44,7 @@ def _message() -> Any:
 
 
 def is_memory_dump(data: Data) -> bool:
-    """Tell whether *data* begins with an allocator's name, then bins or chunks."""
+    """Return whether *data* begins with an allocator's name, then bins or chunks."""
     if len(data) < 4 or data[0] != 0x0A or not 0 < data[1] < 0x80:
         return False
     name, after = bytes(data[2 : 2 + data[1]]), bytes(data[2 + data[1] : 3 + data[1]])
@@ -57,7 +57,7 @@ def is_memory_dump(data: Data) -> bool:
 
 
 def read_memory_dump(data: Data, source: str) -> Allocator:
-    """Return the allocator of *data*. Raises InputError where that is none, or cut."""
+    """Return the allocator of *data*. Raises InputError if that is none, or cut."""
     dump = _message()()
     try:
         dump.ParseFromString(bytes(data))

@@ -173,7 +173,7 @@ class PickleMachine:
         )
 
     def take(self, at: int, size: int) -> bytes:
-        """Return *size* bytes from *at* on. Raises Cut where they aren't there."""
+        """Return *size* bytes from *at* on. Raises Cut if they aren't there."""
         if at + size > len(self.data):
             raise Cut
         return self.data[at : at + size]

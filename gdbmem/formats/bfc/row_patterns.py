@@ -44,7 +44,7 @@ class RowPattern:
 
     @property
     def has_frames(self) -> bool:
-        """Whether its list has frames, not only references to them; they are a group then."""
+        """True if its list has frames, not only references to them; they are a group then."""
         return _FRAMES in self.text
 
 
@@ -102,7 +102,7 @@ class RowPatterns:
         *,
         with_texts: bool,
     ) -> Optional[RowPattern]:
-        """Return the pattern of the dictionary *pickled*; None where its like can't be matched.
+        """Return the pattern of the dictionary *pickled*; None if its like can't be matched.
 
         *key_of* tells the key that a reference stands for. The values of *wanted* become groups; an action has to be
         the same. Texts and frames are skipped if *with_texts*: what is memoized of them can't be recalled.
@@ -223,5 +223,5 @@ def atom(pickled: bytes) -> tuple[Optional[int], Optional[int]]:
 
 
 def text_of(pickled: bytes) -> Optional[str]:
-    """Return the text that *pickled* is; None where it is something else."""
+    """Return the text that *pickled* is; None if it is something else."""
     return pickled[2:].decode("utf-8", "surrogateescape") if pickled[:1] == b"\x8c" else None

@@ -179,7 +179,7 @@ class SnapshotMachine(PickleMachine):
         return found, place + found.end() + 9
 
     def _take(self, found: re.Match[bytes], group: int, shape: RowPattern, at: int) -> bool:
-        """Take the row *found*, whose groups begin behind *group*; return False where its frames aren't known yet."""
+        """Take the row *found*, whose groups begin behind *group*; return False if its frames aren't known yet."""
         offset = shape.groups.get("frames")
         frames = b"" if offset is None else found[group + offset]
         if shape.kind == ENTRY and not self._with_history:
@@ -237,7 +237,7 @@ class SnapshotMachine(PickleMachine):
     def _stack_of(
         self, pickled: bytes, shape: RowPattern, after: bytes, at: int
     ) -> Optional[tuple[int, int]]:
-        """Return the stack of a row's pickled frames, and how many values they memoize; None where one isn't known yet.
+        """Return the stack of a row's pickled frames, and how many values they memoize; None if one isn't known yet.
 
         *after* is the opcode that memoizes them afterwards.
         """
@@ -268,7 +268,7 @@ class SnapshotMachine(PickleMachine):
         return sum([self._item_memos.get(item, 0) for item in items])
 
     def _path(self, items: Sequence[bytes], at: int) -> Optional[Sequence[int]]:
-        """Return the frames that the items of a pickled list are; None where one isn't known yet."""
+        """Return the frames that the items of a pickled list are; None if one isn't known yet."""
         known = self._known
         path = [known.get(item, -1) for item in items]
         if -1 in path:

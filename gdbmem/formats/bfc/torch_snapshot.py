@@ -40,12 +40,12 @@ _START = lazy_pattern(rb"\x80[\x02-\x05].{0,400}?(?:segments|device_traces|total
 
 
 def is_torch_snapshot(data: Data) -> bool:
-    """Tell whether *data* begins as a pickle of PyTorch's does."""
+    """Return whether *data* begins as a pickle of PyTorch's does."""
     return _START.match(data) is not None
 
 
 def read_torch_snapshot(data: Data, source: str) -> TorchSnapshot:
-    """Read *data*. Raises InputError where it is none, or names what a pickle of plain data can't have."""
+    """Read *data*. Raises InputError if it is none, or names what a pickle of plain data can't have."""
     try:
         return _Reading(SnapshotMachine(data, source, with_history=False), source).snapshot()
     except NeedsHistory:

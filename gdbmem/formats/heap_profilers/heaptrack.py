@@ -70,7 +70,7 @@ class _Tables:
     trace: array[int] = field(default_factory=_column)  # of each allocation
 
     def add(self, more: Tables) -> bool:
-        """Add *more*, unless it names what has not been defined before; tell whether it was added."""
+        """Add *more*, unless it names what has not been defined before; return whether it was added."""
         if not more.name_what_is_known(len(self.chains), len(self.trace_caller)):
             return False
         columns = (self.trace_address, self.trace_caller, self.size, self.trace)

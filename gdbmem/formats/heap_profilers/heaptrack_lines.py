@@ -91,7 +91,7 @@ class Tables(NamedTuple):
     traces_before: Any  # how many traces the piece defines before each allocation
 
     def name_what_is_known(self, addresses: int, traces: int) -> bool:
-        """Tell whether all that they name comes before them: so many are defined before the piece."""
+        """Return whether all that they name comes before them: so many are defined before the piece."""
         own = import_numpy().arange(len(self.callers)) + traces
         return bool(
             (self.addresses > 0).all()
@@ -129,7 +129,7 @@ class HeaptrackLines(Protocol):
         ...
 
     def count(self, tally: EventCounts, known: int, first: Optional[int] = None) -> None:
-        """Count the events among the *first* lines; raises BadLineError where an index is not under *known*."""
+        """Count the events among the *first* lines; raises BadLineError if an index is not under *known*."""
         ...
 
     def peak(self, sizes: array[int], in_use: int) -> Peak:
@@ -191,7 +191,7 @@ class PlainLines:
 
 
 class ArrayLines:
-    """All lines at once. Raises ImportError where there is no numpy."""
+    """All lines at once. Raises ImportError if there is no numpy."""
 
     def __init__(self, piece: bytes) -> None:
         self._np = np = import_numpy()
@@ -231,7 +231,7 @@ class ArrayLines:
         return (piece[a:b] for a, b in bounds if piece[a] not in _OTHERS)
 
     def _pairs(self, at: Any) -> Optional[tuple[Any, Any]]:
-        """Return both numbers of each of the lines *at*, 'a 1f 2' say; None where one of them is written otherwise."""
+        """Return both numbers of each of the lines *at*, 'a 1f 2' say; None if one of them is written otherwise."""
         np, data = self._np, self._data
         starts, ends = self._starts[at], self._ends[at]
         if not len(at):

@@ -120,7 +120,7 @@ class _JemallocReader:
         return at
 
     def _read_lines(self, before: int, lines: Sequence[bytes]) -> bool:
-        """Read *lines*, which follow as many as *before*; tell whether the memory map began."""
+        """Read *lines*, which follow as many as *before*; return whether the memory map began."""
         for at, line in enumerate(lines):
             if line[:1] == b"@":
                 try:

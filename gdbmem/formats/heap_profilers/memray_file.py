@@ -26,7 +26,7 @@ _RECORDS = {IN_USE: "get_leaked_allocation_records", PEAK: "get_high_watermark_a
 
 
 def read_memray(data: Data, source: str, metric: Optional[str]) -> StackProfile:
-    """Read the file *source* with memray; raises InputError where that is not installed, or can't."""
+    """Read the file *source* with memray; raises InputError if that is not installed, or can't."""
     chosen = choose_metric(metric, list(_RECORDS), source)
     frames: dict[Frame, int] = {}
     reader = _reader(source)

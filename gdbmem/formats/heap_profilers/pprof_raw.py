@@ -27,7 +27,7 @@ _HEADER_WORDS = 5
 
 
 def read_pprof_raw(data: Data, source: str, metric: Optional[str]) -> StackProfile:
-    """Read *data*, whose numbers are taken for bytes; raises InputError where it is damaged."""
+    """Read *data*, whose numbers are taken for bytes; raises InputError if it is damaged."""
     text = bytes(data)
     at = text.find(_MARK)
     if at < 0:

@@ -38,7 +38,7 @@ _MESSAGES = {
 
 @lru_cache(maxsize=1)
 def profile_message() -> Any:
-    """Return the class of a whole profile. Raises MissingToolError where protobuf is not installed.
+    """Return the class of a whole profile. Raises MissingToolError if protobuf is not installed.
 
     Strings are declared as bytes: a name that is not UTF-8 is no reason to refuse the file.
     """

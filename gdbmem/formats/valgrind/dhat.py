@@ -38,7 +38,7 @@ _FRAME = lazy_pattern(r"(?:(0x[0-9A-Fa-f]+): )?(?:(.*) \((?:in (.*)|(.*):(\d{1,9
 
 
 def read_dhat(data: Data, source: str, metric: Optional[str]) -> StackProfile:
-    """Read *data*; raises InputError where it is cut (JSON has no readable half) or of another mode."""
+    """Read *data*; raises InputError if it is cut (JSON has no readable half) or of another mode."""
     return read_json_profile(
         data,
         source,

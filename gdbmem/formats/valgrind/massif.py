@@ -336,7 +336,7 @@ class _Index:
         return TreeArea(self.data, start, end, self.source, totals.total_bytes, totals.heap_bytes, exact)
 
     def _is_cut(self, start: int, end: int) -> bool:
-        """Tell whether the file ends before the tree does."""
+        """Return whether the file ends before the tree does."""
         if start >= end or self.data[end - 1 : end] != b"\n":
             return True
         if self.header.description == HEAPTRACK and b": 0 " in self.data[start : start + 30]:

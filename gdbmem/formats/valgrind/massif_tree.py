@@ -133,7 +133,7 @@ class NodeTexts(dict[bytes, int]):
 
     @property
     def is_large(self) -> bool:
-        """Tell whether there are more frames than are worth to be kept for the next tree."""
+        """Return whether there are more frames than are worth to be kept for the next tree."""
         return len(self._functions) > _KEPT_TEXTS
 
 

@@ -30,7 +30,7 @@ _COUNTS = {"curB": (IN_USE, "curBk"), "totB": (ALLOCATED, "totBk"), "totFdB": (F
 
 
 def read_xtree(data: Data, source: str, metric: Optional[str]) -> StackProfile:
-    """Read *data*; raises InputError where it counts no bytes, or the bytes' tree was cut."""
+    """Read *data*; raises InputError if it counts no bytes, or the bytes' tree was cut."""
     found = read_massif(data, source, counts=True)
     at = {found.counted(index): index for index in range(len(found.snapshots))}
     known = {name: (at[size], at.get(blocks)) for size, (name, blocks) in _COUNTS.items() if size in at}

@@ -60,12 +60,12 @@ _OWN = lazy_pattern(r"(?:.*/)?vgpreload_[\w.-]+|.*/vg_replace_malloc\.c")
 
 
 def read_memcheck_log(data: Data, source: str, metric: Optional[str]) -> StackProfile:
-    """Read the last leak search in *data*; raises InputError where there is none, or a line of it is damaged."""
+    """Read the last leak search in *data*; raises InputError if there is none, or a line of it is damaged."""
     return profile_of(read_leak_search(bytes(data), source), source, metric)
 
 
 def profile_of(search: LeakSearch, source: str, metric: Optional[str]) -> StackProfile:
-    """Return the records of one kind as a profile; raises InputError where *search* has none, and no sums."""
+    """Return the records of one kind as a profile; raises InputError if *search* has none, and no sums."""
     held = {record.kind for record in search.records}
     if not held and not any(kind in search.sums for kind in LOST):
         raise _no_leak_search(source)

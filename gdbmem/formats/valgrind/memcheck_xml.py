@@ -25,7 +25,7 @@ _KINDS = {"definite": DEFINITELY, "possible": POSSIBLY}  # of which memcheck lis
 
 
 def read_memcheck_xml(data: Data, source: str, metric: Optional[str]) -> StackProfile:
-    """Read the last leak search in *data*; raises InputError where there is none, or a record of it is damaged.
+    """Read the last leak search in *data*; raises InputError if there is none, or a record of it is damaged.
 
     A file that was cut is read up to the cut.
     """

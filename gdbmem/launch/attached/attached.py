@@ -337,7 +337,7 @@ def _prefix(side: TargetSide, run: Run, there: str) -> str:
 
 
 def _collect(side: TargetSide, path: str, file: Path) -> None:
-    """Make *file* of what the process has written to its *path*. Raises TargetError where it wrote nothing."""
+    """Make *file* of what the process has written to its *path*. Raises TargetError if it wrote nothing."""
     part = file.with_name(f".{file.name}.part")
     try:
         with open(part, "xb") as stream:  # noqa: PTH123  (exclusive: nobody's link is followed)
@@ -421,7 +421,7 @@ def take_one(
 ) -> TakenSnapshot:
     """Take one snapshot of *target*, which resumes at once; *say* announces the pause before it begins.
 
-    Raises GdbmemError where none can be taken.
+    Raises GdbmemError if none can be taken.
     """
     waits = (
         f"process {target.pid} ({printable(target.facts.name)}) waits now, mostly less than a second, while"

@@ -23,7 +23,7 @@ _PAUSE_SECONDS = 0.01
 def calling(path: Optional[str]) -> Iterator[None]:
     """Keep others from ending this gdb while the block runs; *path* is the lock's file, None if nothing is attached.
 
-    Raises TargetError where that is about to happen.
+    Raises TargetError if that is about to happen.
     """
     if path is None:
         yield

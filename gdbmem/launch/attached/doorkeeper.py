@@ -186,6 +186,6 @@ def _opened(request: OpenRequest) -> int:
 
 
 def _is_kernels(descriptor: int) -> bool:
-    """Tell whether it is a file of the kernel's, made when it is read."""
+    """Return whether it is a file of the kernel's, made when it is read."""
     facts = os.fstatvfs(descriptor)
     return facts.f_blocks == 0 and facts.f_files == 0

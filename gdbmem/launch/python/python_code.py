@@ -66,10 +66,10 @@ class Placed(Protocol):
         """The time limit for the result after has_run()."""
 
     def has_run(self) -> bool:
-        """Tell whether it has run, or started to."""
+        """Return whether it has run, or started to."""
 
     def was_too_deep(self) -> bool:
-        """Tell whether it was not run because the thread was too close to its recursion limit."""
+        """Return whether it was not run because the thread was too close to its recursion limit."""
 
     def withdraw(self) -> bool:
         """Withdraw it; False if it has run or started meanwhile."""

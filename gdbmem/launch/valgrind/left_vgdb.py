@@ -45,7 +45,7 @@ def _is_vgdb(name: str) -> bool:
 
 
 def _is_ours(name: str, folder: bytes) -> bool:
-    """Tell whether *name* has the launch's FIFOs on its command line, or its socket in its environment."""
+    """Return whether *name* has the launch's FIFOs on its command line, or its socket in its environment."""
     marks = (b"--vgdb-prefix=" + folder + b"/", b"GDBMEM_SESSION=" + folder + b"/")
     for part in ("cmdline", "environ"):
         with contextlib.suppress(OSError):

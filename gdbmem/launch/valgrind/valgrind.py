@@ -132,7 +132,7 @@ class Process:
 
     @property
     def is_writing(self) -> bool:
-        """Tell whether the tool has begun to write its file at the program's end."""
+        """Return whether the tool has begun to write its file at the program's end."""
         ending = valgrind_engine(self.order.engine).ENDING
         return self.history.exists() or (bool(ending) and ending in self.log_text())
 
@@ -144,7 +144,7 @@ class Process:
 
     @property
     def ready(self) -> bool:
-        """Tell whether valgrind is reachable by vgdb and waits before the program's first instruction.
+        """Return whether valgrind is reachable by vgdb and waits before the program's first instruction.
 
         The log reports it a moment earlier, and a vgdb started in between gives up.
         """

@@ -124,7 +124,7 @@ def _without_gdbserver(pid: int, tool: str) -> TargetError:
 
 
 def _was_told(pid: int, option: bytes) -> bool:
-    """Tell whether *option* is on the command line of the valgrind *pid*, or in its environment."""
+    """Return whether *option* is on the command line of the valgrind *pid*, or in its environment."""
     for file in ("cmdline", "environ"):
         with contextlib.suppress(OSError):
             for word in Path(f"{memory_folder(pid)}/{file}").read_bytes().split(b"\0"):

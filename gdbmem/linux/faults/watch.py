@@ -45,7 +45,7 @@ class FaultWatch:
         """Open events on all threads of *pids*; without any on the next program that this thread starts.
 
         Those of *pids* count from start() on. *period*: the number of faults per sample; 0: automatic.
-        Raises TargetError where the kernel refuses.
+        Raises TargetError if the kernel refuses.
         """
         self._pids = tuple(pids)
         self._adapts = period == 0

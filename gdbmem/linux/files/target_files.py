@@ -53,7 +53,7 @@ class TargetFiles:
             self._side.close()
 
     def is_trusted(self, name: str) -> bool:
-        """Tell whether only root and the current user can change the meaning of *name* for the process."""
+        """Return whether only root and the current user can change the meaning of *name* for the process."""
         return not self.is_elsewhere and _is_unchangeable(Path(name))
 
     def open(self, name: str) -> BinaryIO:
@@ -69,14 +69,14 @@ class TargetFiles:
 
 
 def has_our_view(pid: int) -> bool:
-    """Tell whether paths mean the same to process *pid* and to this one. Raises OSError if it has ended."""
+    """Return whether paths mean the same to process *pid* and to this one. Raises OSError if it has ended."""
     there = memory_folder(pid)
     ours, theirs = (os.readlink(f"{folder}/ns/mnt") for folder in ("/proc/self", there))  # noqa: PTH115
     return ours == theirs and os.path.samestat(os.stat(f"{there}/root/"), os.stat("/"))  # noqa: PTH116
 
 
 def _is_unchangeable(path: Path) -> bool:
-    """Tell whether *path*, a path without links, belongs to root or us, and no other user may write to it."""
+    """Return whether *path*, a path without links, belongs to root or us, and no other user may write to it."""
     if not path.is_absolute() or ".." in path.parts:
         return False
     try:

@@ -94,7 +94,7 @@ class TargetSide:
         return self.folder
 
     def may_write(self, path: str, identity: tuple[int, int]) -> bool:
-        """Tell whether the process can write into the folder *path*, and it is that of device and inode *identity*."""
+        """Return whether the process can write into the folder *path* of device and inode *identity*."""
         return self._ask("may write", path, list(identity)) == b"yes"
 
     def name_there(self, name: str) -> str:

@@ -69,7 +69,7 @@ class Caller(Protocol):
 
 
 def is_taking_signals(freeze: Freeze) -> bool:
-    """Tell whether each thread is about to handle a signal, so that none can make a call at this moment."""
+    """Return whether each thread is about to handle a signal, so that none can make a call at this moment."""
     return all(held.signal for held in freeze.threads.values())
 
 
@@ -133,7 +133,7 @@ def _suitable_thread(
 
 
 def _has_room(thread: HeldThread, mappings: Sequence[Mapping]) -> bool:
-    """Tell whether *thread* is on its main stack, with room below.
+    """Return whether *thread* is on its main stack, with room below.
 
     The memory below another stack (of a signal handler, of a coroutine) may belong to something else.
     """

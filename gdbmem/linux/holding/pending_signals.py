@@ -24,7 +24,7 @@ def pending_signals(pid: int) -> set[signal.Signals]:
 
 
 def waits_for_process(pid: int, number: signal.Signals) -> bool:
-    """Tell whether *number* is pending for *pid* as a whole, so that any thread may take it."""
+    """Return whether *number* is pending for *pid* as a whole, so that any thread may take it."""
     return bool(signals_in(status_fields(pid), "ShdPnd") >> (number - 1) & 1)
 
 
@@ -57,7 +57,7 @@ _SIGWAIT = {"x86_64": 128, "aarch64": 137}.get(platform.machine())  # rt_sigtime
 
 
 def reaches(pid: int, number: signal.Signals) -> bool:
-    """Tell whether *number* sent to process *pid* is delivered to its first thread at once.
+    """Return whether *number* sent to process *pid* is delivered to its first thread at once.
 
     It is not if that thread blocks it, or if any thread waits for signals.
     """
@@ -69,5 +69,5 @@ def reaches(pid: int, number: signal.Signals) -> bool:
 
 
 def blocks(fields: Mapping[str, str], number: signal.Signals) -> bool:
-    """Tell whether the thread with these *fields* of its status blocks *number*; True if it has no mask."""
+    """Return whether the thread with these *fields* of its status blocks *number*; True if it has no mask."""
     return "SigBlk" not in fields or bool(signals_in(fields, "SigBlk") >> (number - 1) & 1)

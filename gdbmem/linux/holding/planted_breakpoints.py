@@ -50,7 +50,7 @@ def planted(pid: int, side: TargetSide) -> dict[int, bytes]:
 
 
 def _may_hold(mapping: Mapped) -> bool:
-    """Tell whether *mapping* is code of a file with pages that were written to."""
+    """Return whether *mapping* is code of a file with pages that were written to."""
     is_code = mapping.permissions[2:] == "xp" and mapping.is_file
     return is_code and mapping.anonymous_bytes > 0 and not mapping.name.endswith(" (deleted)")
 

@@ -301,7 +301,7 @@ def _collect(tid: int) -> None:
 
 
 def _make_again(held: HeldThread, known: PtraceMachine, pid: int) -> bool:
-    """Restart a system call that returned EINTR only because of our stop; tell whether there was one.
+    """Restart a system call that returned EINTR only because of our stop; return whether there was one.
 
     Some calls (epoll_wait, semop, …) return EINTR after any stop; with a signal pending it is that signal's. That is
     done at once, since we may be killed while we hold it.

@@ -276,7 +276,7 @@ def _runs_until(thread: HeldThread, place: int, let_others_go: Callable[[], None
 
 
 def _refused_by_filter(tid: int) -> bool:
-    """Tell whether SIGSYS is pending for the thread."""
+    """Return whether SIGSYS is pending for the thread."""
     return bool(signals_in(status_fields(tid), "SigPnd") >> signal.SIGSYS - 1 & 1)
 
 

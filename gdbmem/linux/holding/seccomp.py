@@ -17,7 +17,7 @@ _GENERATIONS = 1000
 
 
 def may_end_for_a_call(thread: int) -> bool:
-    """Tell whether a filter of *thread* could end its process for an injected call."""
+    """Return whether a filter of *thread* could end its process for an injected call."""
     fields = status_fields(thread)
     return fields.get("Seccomp", "0") != "0" and not _has_our_filters(thread, fields)
 
@@ -28,12 +28,12 @@ def filter_count(thread: int) -> int:
 
 
 def has_shadow_stack(thread: int) -> bool:
-    """Tell whether *thread* has a shadow stack, a second copy of its return addresses (x86-64)."""
+    """Return whether *thread* has a shadow stack, a second copy of its return addresses (x86-64)."""
     return "shstk" in status_fields(thread).get("x86_Thread_features", "").split()
 
 
 def _has_our_filters(thread: int, fields: dict[str, str]) -> bool:
-    """Tell whether the filters of *thread* are identical to those of this process.
+    """Return whether the filters of *thread* are identical to those of this process.
 
     Filters are inherited and only ever added, so they are if a common ancestor has as many as each of the two.
     A process that entered a container from outside has no ancestor there: it was given the filters of the

@@ -49,7 +49,7 @@ class Mapping:
 
     @property
     def is_file(self) -> bool:
-        """Whether pages come from a file in a file system (not from shared memory)."""
+        """True if pages come from a file in a file system (not from shared memory)."""
         if self.is_shared_memory or self.is_device:
             return False
         return self.name.startswith("/") and not self.name.startswith(_HUGETLB)
@@ -62,14 +62,14 @@ class Mapping:
 
     @property
     def is_device(self) -> bool:
-        """Whether it is mapped by a driver (GPU memory, DMA buffers)."""
+        """True if it is mapped by a driver (GPU memory, DMA buffers)."""
         return (
             self.name.startswith("/dev/") and not self.name.startswith(_SHARED_NAMES)
         ) or self.name.startswith("anon_inode:")
 
     @property
     def is_anonymous(self) -> bool:
-        """Whether it is private memory without a file, as used by heaps, stacks and allocators."""
+        """True if it is private memory without a file, as used by heaps, stacks and allocators."""
         if self.permissions[3] != "p" or self.name.startswith(("anon_inode:", "[v")):
             return False
         return not self.name.startswith("/") or self.name.startswith(_HUGETLB)

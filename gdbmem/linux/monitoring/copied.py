@@ -43,7 +43,7 @@ class _Copier:
 
     @property
     def is_new(self) -> bool:
-        """Whether it may yet execute another program."""
+        """True if it may yet execute another program."""
         return not (self.is_read or self.stays or self.left)
 
     def at(self, faults: int) -> float:

@@ -14,7 +14,7 @@ _LEAST_BYTES, _LEAST_SHARE = 1 << 20, 0.05  # tolerated error of a total, in byt
 
 
 def has_ended(files: ProcessFiles) -> bool:
-    """Tell whether a process has given up its memory, or is about to."""
+    """Return whether a process has given up its memory, or is about to."""
     try:
         return files.statm().rss_bytes == 0
     except ProcessGone:
@@ -47,7 +47,7 @@ class RoundEnding:
 
 
 def matters(readings: Sequence[ProcessSample]) -> bool:
-    """Tell whether the total of *readings* may have a large error, because a process started or ended between two.
+    """Return whether the total of *readings* may have a large error, because a process started or ended between two.
 
     Only shared memory is then counted wrongly; pages of shared files are few compared with those that a fork shares.
     """

@@ -43,7 +43,7 @@ class Stat(NamedTuple):
 
     @property
     def has_ended(self) -> bool:
-        """Whether none of its threads runs; the state is the main one's, which may end before others."""
+        """True if none of its threads runs; the state is the main one's, which may end before others."""
         return self.state in "ZX" and self.threads < 2
 
 

@@ -117,7 +117,7 @@ class Tree:
 
     @property
     def reads_pss(self) -> bool:
-        """Whether PSS is read at all."""
+        """True if PSS is read at all."""
         return self._budget > 0
 
     @property
@@ -203,7 +203,7 @@ class Tree:
         return readings, last_words, matters([reading for _, reading in readings])
 
     def _has_changed(self, t: float) -> bool:
-        """Add started processes; tell whether there were any, or a known one has ended."""
+        """Add started processes; return whether there were any, or a known one has ended."""
         before = self._started
         if self._follows:
             self._seek(t, at_once=True)
@@ -227,7 +227,7 @@ class Tree:
         }
 
     def has_grown(self, t: float) -> bool:
-        """Add started tasks; tell whether there were processes, for which a complete sample is due."""
+        """Add started tasks; return whether there were processes, for which a complete sample is due."""
         before = self._started
         if self._follows:
             self._seek(t)

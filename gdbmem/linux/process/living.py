@@ -25,7 +25,7 @@ def living_thread(pid: int) -> Optional[int]:
 
 
 def thread_lives(pid: int, tid: int) -> bool:
-    """Tell whether thread *tid* of *pid* exists and has not ended."""
+    """Return whether thread *tid* of *pid* exists and has not ended."""
     return _lives(f"/proc/{pid}/task/{tid}/stat")
 
 

@@ -92,7 +92,7 @@ def traced(facts: ProcessFacts) -> TargetError:
 
 
 def has_ended(pid: int) -> bool:
-    """Tell whether *pid* has ended, or is a zombie without living threads."""
+    """Return whether *pid* has ended, or is a zombie without living threads."""
     try:
         return process_facts(pid).state in _ENDED
     except TargetError as error:
@@ -109,7 +109,7 @@ def ended(pid: int) -> TargetError:
 
 
 def tracer_is_gdbmem(pid: int) -> bool:
-    """Tell whether another `gdbmem explain` holds *pid*, which will release it soon."""
+    """Return whether another `gdbmem explain` holds *pid*, which will release it soon."""
     try:
         words = Path(f"/proc/{process_facts(pid).tracer}/cmdline").read_bytes().split(b"\0")
     except (OSError, TargetError):
@@ -165,7 +165,7 @@ def _is_kernel_thread(pid: int) -> bool:
 
 
 def _may_trace(pid: int) -> bool:
-    """Tell whether the kernel lets us trace *pid*: opening its memory makes the same check."""
+    """Return whether the kernel lets us trace *pid*: opening its memory makes the same check."""
     try:
         os.close(os.open(f"{memory_folder(pid)}/mem", os.O_RDONLY | os.O_CLOEXEC))
     except OSError:

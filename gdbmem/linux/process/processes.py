@@ -98,7 +98,7 @@ def descendants(roots: set[int], parent_of: dict[int, int]) -> Iterator[int]:
 
 
 def proc_is_hidden() -> bool:
-    """Tell whether /proc is mounted so that other users' processes are hidden (hidepid)."""
+    """Return whether /proc is mounted so that other users' processes are hidden (hidepid)."""
     return stat_of(1) is None
 
 

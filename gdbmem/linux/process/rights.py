@@ -46,7 +46,7 @@ def ptrace_scope(file: Path = _YAMA) -> int:
 
 
 def has_ptrace_capability(status: Path = _OWN_STATUS) -> bool:
-    """Tell whether this process may trace those of other users."""
+    """Return whether this process may trace those of other users."""
     try:
         text = status.read_text(encoding="utf-8", errors="replace")
     except OSError:

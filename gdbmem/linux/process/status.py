@@ -28,7 +28,7 @@ def parse_status(text: str) -> dict[str, str]:
 
 
 def signals_in(fields: Mapping[str, str], *names: str) -> int:
-    """Return the signals in the masks *names* together, as a mask; 0 where there are none."""
+    """Return the signals in the masks *names* together, as a mask; 0 if there are none."""
     mask = 0
     for name in names:
         mask |= int(fields.get(name, "0"), 16)

@@ -49,7 +49,7 @@ class ThreadLock:
 
     @property
     def is_taken(self) -> bool:
-        """Whether a thread has taken it, even if that thread has released it or died since."""
+        """True if a thread has taken it, even if that thread has released it or died since."""
         return bool(self._memory[_TAKEN])
 
     def leave(self) -> None:
@@ -57,7 +57,7 @@ class ThreadLock:
         self._libc.pthread_mutex_unlock(self._mutex)
 
     def wait(self) -> bool:
-        """Wait until the thread that takes it has died, or left it; tell whether it died."""
+        """Wait until the thread that takes it has died, or left it; return whether it died."""
         while not self.is_taken:
             time.sleep(_PAUSE_SECONDS)
         return bool(self._libc.pthread_mutex_lock(self._mutex) == errno.EOWNERDEAD)

@@ -41,7 +41,7 @@ class Blocked(NamedTuple):
 
     @property
     def ends_by_itself(self) -> bool:
-        """Whether it is a plain sleep, which no other thread can end."""
+        """True if it is a plain sleep, which no other thread can end."""
         return self.number in _SLEEPS.get(_MACHINE, ())
 
 
@@ -77,7 +77,7 @@ class ThreadEye:
 
 
 def can_see_calls(pid: int) -> bool:
-    """Tell whether this user may read the system call that *pid* sleeps in."""
+    """Return whether this user may read the system call that *pid* sleeps in."""
     try:
         Path(f"/proc/{pid}/task/{pid}/syscall").read_text()
     except OSError:
@@ -141,7 +141,7 @@ def ran_between(before: dict[int, Activity], after: dict[int, Activity]) -> list
 
 
 def has_run(pid: int, tid: int) -> bool:
-    """Tell whether the new thread *tid* has made progress: a debugger may hold it at its creation."""
+    """Return whether the new thread *tid* has made progress: a debugger may hold it at its creation."""
     found = activities(pid).get(tid)
     return found is None or found.faults > 0 or found.switches > _IDLE_SWITCHES
 
@@ -160,7 +160,7 @@ def thread_count(pid: int) -> int:
 
 
 def _moved(before: str, after: str) -> bool:
-    """Tell whether a thread, resumed and stopped again, is in another place than before."""
+    """Return whether a thread, resumed and stopped again, is in another place than before."""
     old, new = before.split(), after.split()
     if len(new) == 9 and old[-2:] == new[-2:]:
         number = int(new[0])
@@ -172,7 +172,7 @@ def _moved(before: str, after: str) -> bool:
 
 
 def is_ending(pid: int) -> bool:
-    """Tell whether all threads of *pid* have ended and only wait to be collected."""
+    """Return whether all threads of *pid* have ended and only wait to be collected."""
     try:
         stats = [text_of(f"/proc/{pid}/task/{tid}/stat") for tid in os.listdir(f"/proc/{pid}/task")]  # noqa: PTH208
     except OSError:

@@ -24,7 +24,7 @@ class PoolSample:
     free_bytes: int
     free_chunks: int
     largest_free_bytes: int
-    fragmentation: Optional[float]  # None where nothing is free
+    fragmentation: Optional[float]  # None if nothing is free
     outcome: str = ""  # of the request, where one is asked for
     cause: str = ""
 

@@ -227,7 +227,7 @@ class Allocator:
 
     @property
     def requested_bytes(self) -> Optional[int]:
-        """The bytes that clients asked for of the chunks in use; None where one isn't known."""
+        """The bytes that clients asked for of the chunks in use; None if one isn't known."""
         if self.chunks.requested is None:
             return None
         asked = list(compress(self.chunks.requested, self.where(IN_USE)))
@@ -247,7 +247,7 @@ class Allocator:
 
     @property
     def fragmentation(self) -> Optional[float]:
-        """Return the share of the free bytes that isn't in the largest free chunk; None where none are free."""
+        """Return the share of the free bytes that isn't in the largest free chunk; None if none are free."""
         free = self.free_bytes
         return (free - self.largest_free_bytes) / free if free else None
 

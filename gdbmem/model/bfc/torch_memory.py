@@ -65,5 +65,5 @@ class TorchSnapshot:
 
     @property
     def has_stacks(self) -> bool:
-        """Whether any block has the stack that allocated it."""
+        """True if any block has the stack that allocated it."""
         return any(any(stacks) for stacks in self.block_stacks)

@@ -25,12 +25,12 @@ class Remedy:
 
     @property
     def is_call(self) -> bool:
-        """Whether the program has to call it; the others are set in its environment."""
+        """True if the program has to call it; the others are set in its environment."""
         return self.setting == TRIM
 
 
 def best_remedy(remedies: tuple[Remedy, ...]) -> Optional[Remedy]:
-    """Return the one that is predicted to give most back; None where none gives anything."""
+    """Return the one that is predicted to give most back; None if none gives anything."""
     predicted = [remedy for remedy in remedies if remedy.predicted_bytes]
     return max(predicted, key=lambda remedy: remedy.predicted_bytes or 0, default=None)
 
@@ -47,7 +47,7 @@ class MeasuredRemedy:
 
     @property
     def is_as_predicted(self) -> Optional[bool]:
-        """Whether the gain is in the interval of the prediction, or within a tenth of it; None if unknown."""
+        """True if the gain is in the interval of the prediction, or within a tenth of it; None if unknown."""
         predicted = self.remedy.predicted_bytes
         if predicted is None or self.gained_bytes is None:
             return None
@@ -93,7 +93,7 @@ def best_first(rows: Iterable[MeasuredRemedy], rss_bytes: int) -> tuple[Measured
 
 
 def _as_much(row: MeasuredRemedy, best: MeasuredRemedy, worth: int) -> bool:
-    """Tell whether *row* gave back what *best* did, as far as the runs show."""
+    """Return whether *row* gave back what *best* did, as far as the runs show."""
     if row is best or row.gained_bytes is None or best.gained_bytes is None:
         return row is best
     if abs(best.gained_bytes - row.gained_bytes) <= worth:

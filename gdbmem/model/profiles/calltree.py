@@ -37,7 +37,7 @@ class Frame(NamedTuple):
 
     @property
     def is_size_class(self) -> bool:
-        """Whether it is not a function, but represents the size of the blocks at the allocation site."""
+        """True if it is not a function, but represents the size of the blocks at the allocation site."""
         return self.object == SIZE_CLASS
 
     @property

@@ -39,7 +39,7 @@ def memory_noun(unit: str) -> str:
 
 
 def holds(unit: str) -> bool:
-    """Tell whether a process holds what is counted in *unit* at one moment; else it is a sum over time."""
+    """Return whether a process holds what is counted in *unit* at one moment; else it is a sum over time."""
     return unit in (HEAP_BYTES, PAGE_BYTES)
 
 

@@ -27,7 +27,7 @@ class Difference:
 
     @property
     def is_shown(self) -> bool:
-        """Whether the runs show a difference at all: its interval leaves out zero."""
+        """True if the runs show a difference at all: its interval leaves out zero."""
         return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
 
 

@@ -46,7 +46,7 @@ class CgroupSummary:
 
     @property
     def free_bytes(self) -> Optional[float]:
-        """The bytes left under the limit; None where there is no limit."""
+        """The bytes left under the limit; None if there is no limit."""
         if self.limit_bytes is None:
             return None
         return max(self.limit_bytes - self.last_bytes + (self.cache_bytes or 0), 0.0)
@@ -93,7 +93,7 @@ class SeriesSummary:
     gpu_peak_bytes: Optional[float] = None  # of the tree
     cpu_seconds: Optional[float] = None  # that the tree used meanwhile; with several processes a lower bound
 
-    left_by_thread_bytes: Optional[float] = None  # by each that was started; None where that isn't proven
+    left_by_thread_bytes: Optional[float] = None  # by each that was started; None if that isn't proven
     resolve_bytes_per_second: Optional[float] = None  # the slope that somebody wants to be able to see
 
     @property

@@ -54,7 +54,7 @@ class Verdict:
 
     @property
     def grows(self) -> bool:
-        """Whether memory is lost over time: it grows, or the floor of its sawtooth rises."""
+        """True if memory is lost over time: it grows, or the floor of its sawtooth rises."""
         return self.kind == "growing" or self.floor == "rising"
 
     @property

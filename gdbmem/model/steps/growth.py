@@ -22,7 +22,7 @@ class GrowthPath(NamedTuple):
 
     @property
     def is_unknown(self) -> bool:
-        """Whether nothing is known of what its calls did."""
+        """True if nothing is known of what its calls did."""
         return self.unsettled == self.calls > 0
 
 
@@ -42,5 +42,5 @@ class KernelRequests(NamedTuple):
 
     @property
     def is_exact(self) -> bool:
-        """Whether no row was divided."""
+        """True if no row was divided."""
         return all(path.resident_is_exact for path in self.paths)

@@ -35,7 +35,7 @@ class Step(NamedTuple):
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether other threads may have done some of it."""
+        """True if other threads may have done some of it."""
         return self.lock == SHARED and (self.others_bytes is None or not self.divided_exactly)
 
     @property

@@ -17,7 +17,7 @@ _NOT_OURS_SECONDS = 0.05  # interval of checks whether this process may read the
 
 
 def in_foreground() -> bool:
-    """Tell whether this process is in the foreground; otherwise using the terminal would stop it."""
+    """Return whether this process is in the foreground; otherwise using the terminal would stop it."""
     for descriptor in (0, 2):
         with contextlib.suppress(OSError):  # no terminal, or not our controlling one
             return os.tcgetpgrp(descriptor) == os.getpgrp()

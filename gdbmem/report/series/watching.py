@@ -36,7 +36,7 @@ class WatchedView:
 
     @property
     def shows_glances(self) -> bool:
-        """Whether glances are used."""
+        """True if glances are used."""
         return self._glances or self._view.shows_glances
 
     def note(self, text: str) -> None:

@@ -91,7 +91,7 @@ def _libdw() -> Optional[tuple[ctypes.CDLL, ctypes.CDLL]]:
 
 
 def can_unwind() -> bool:
-    """Tell whether elfutils' libdw is installed."""
+    """Return whether elfutils' libdw is installed."""
     return _libdw() is not None
 
 
@@ -99,7 +99,7 @@ class UnwindTable:
     """The unwind table of one ELF image. Close it."""
 
     def __init__(self, read: ReadAt) -> None:
-        """Read the image with *read*. Raises ValueError where it has no table that can be read, OSError as *read*."""
+        """Read the image with *read*. Raises ValueError if it has no table that can be read, OSError as *read*."""
         loaded = _libdw()
         if loaded is None:
             raise ValueError("libdw is not installed")
@@ -123,14 +123,14 @@ class UnwindTable:
         self._image.close()
 
     def address(self, offset: int) -> Optional[int]:
-        """Return the address that the image gives to the byte at *offset* of its file; None where it has none."""
+        """Return the address that the image gives to the byte at *offset* of its file; None if it has none."""
         for start, size, address in self._segments:
             if start <= offset < start + size:
                 return address + offset - start
         return None
 
     def rule(self, address: int, wanted: Sequence[int]) -> Optional[UnwindRule]:
-        """Return the rule at *address* of the file for the registers *wanted*; None where there is none."""
+        """Return the rule at *address* of the file for the registers *wanted*; None if there is none."""
         frame = ctypes.c_void_p()
         if self._libdw.dwarf_cfi_addrframe(self._table, address, ctypes.byref(frame)) != 0:
             return None

@@ -193,7 +193,7 @@ def _ready(rule: UnwindRule, machine: Machine) -> _Step:
 
 
 def _slot(expression: Optional[Expression]) -> Optional[int]:
-    """Return the offset from the CFA at which a register was saved; None where it was saved in no such way."""
+    """Return the offset from the CFA at which a register was saved; None if it was saved in no such way."""
     if (
         expression
         and len(expression) == 2
@@ -222,7 +222,7 @@ class _StackWalk:
         self._kept = {*machine.kept, machine.sp}
 
     def word(self, address: int) -> Optional[int]:
-        """Return the word at *address* of the stack; None where that was not copied."""
+        """Return the word at *address* of the stack; None if that was not copied."""
         at = address - self._base
         if 0 <= at <= len(self._stack) - 8:
             return int(_WORD.unpack_from(self._stack, at)[0])

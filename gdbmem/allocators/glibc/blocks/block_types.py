@@ -120,7 +120,7 @@ def _plain(
 
 
 def is_tree_node(windows: WindowedMemory, user: int) -> bool:
-    """Tell whether the block at *user* is linked as a node of a std::map or std::set."""
+    """Return whether the block at *user* is linked as a node of a std::map or std::set."""
     first, second, third, fourth = (_word(windows, user + 8 * n) for n in range(4))
     if first & 0xFFFFFFFF <= 1 and second:  # libstdc++: colour, parent, left, right
         return user in (_word(windows, second + 16), _word(windows, second + 24), _word(windows, second + 8))

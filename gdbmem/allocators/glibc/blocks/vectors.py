@@ -105,7 +105,7 @@ def _pieces(
 
 
 def _is_in_live(table: Any, owner: int) -> bool:
-    """Tell whether the three words at *owner* are in one live block."""
+    """Return whether the three words at *owner* are in one live block."""
     if table is None:
         return True
     number = table.find(owner)
@@ -116,7 +116,7 @@ def _is_in_live(table: Any, owner: int) -> bool:
 
 
 def _is_deque(memory: Memory, owner: int, begin: int, last: int, end: int) -> bool:
-    """Tell whether the words are an iterator of a deque: a fourth points to the slot that holds *begin*.
+    """Return whether the words are an iterator of a deque: a fourth points to the slot that holds *begin*.
 
     Its first two words are its position and the start of its node: they are in order only if these are equal.
     """
@@ -130,7 +130,7 @@ def _is_deque(memory: Memory, owner: int, begin: int, last: int, end: int) -> bo
 
 
 def _is_stream(memory: Memory, owner: int, begin: int, start: int, end: int) -> bool:
-    """Tell whether the words are pointers of a FILE into its buffer: others to its beginning surround them."""
+    """Return whether the words are pointers of a FILE into its buffer: others to its beginning surround them."""
     if owner - 16 < start or owner + 32 > end:
         return False
     try:
@@ -152,7 +152,7 @@ class _Blocks:
         self.high = max(ends, default=0)
 
     def fits(self, begin: int, limit: int) -> bool:
-        """Tell whether a live block begins at *begin* with the size that malloc returns for ``limit - begin`` bytes."""
+        """Return whether a live block begins at *begin* and has the size that malloc gives ``limit - begin`` bytes."""
         if begin in self._mapped:
             return 0 <= self._mapped[begin] - (limit - begin) < _PAGE + HEADER
         return 0 <= self._usable(begin) - (limit - begin) < _ROUNDED

@@ -39,7 +39,7 @@ class Caches:
 
 
 class Known:
-    """Tells whether addresses are in writable memory; used for every pointer followed."""
+    """Return whether addresses are in writable memory; used for every pointer followed."""
 
     def __init__(self, mappings: Sequence[Mapping]) -> None:
         writable = [m for m in mappings if "w" in m.permissions]
@@ -180,7 +180,7 @@ def _arenas_of(variables: ThreadVariables, addresses: set[int]) -> dict[int, int
 def _is_protected(
     windows: WindowedMemory, known: Known, tcaches: Iterable[_Tcache], arenas: Sequence[ArenaState]
 ) -> bool:
-    """Tell whether list pointers are xored with their address (safe-linking), determined from the lists."""
+    """Return whether list pointers are xored with their address (safe-linking), determined from the lists."""
     plain = safe = 0
     links = [entry for tcache in tcaches for entry in tcache.entries if entry]
     links += [head + 16 for arena in arenas for head in arena.fastbins if head]

@@ -84,7 +84,7 @@ def check_fastbins(memory: Memory, arena: ArenaReading, caches: Caches) -> list[
 
 
 def is_fencepost(memory: Memory, address: int, end: int, *, in_further_arena: bool) -> bool:
-    """Tell whether the 16 bytes at *address* are malloc's fencepost, and not a size written by something else.
+    """Return whether the 16 bytes at *address* are malloc's fencepost, and not a size written by something else.
 
     Source: glibc malloc/malloc.c, sysmalloc.
     """
@@ -122,7 +122,7 @@ def find_break(memory: Memory, before: int, stopped_at: int, limit: int) -> Brea
 
 
 def _leads_on(windows: WindowedMemory, address: int, limit: int) -> bool:
-    """Tell whether chunks follow each other from *address* on."""
+    """Return whether chunks follow each other from *address* on."""
     sizes: set[int] = set()
     for _ in range(_HOPS):
         if address == limit:

@@ -52,7 +52,7 @@ def threads_inside(memory: Memory, image: Image, threads: Sequence[ThreadPointer
 
 
 def _may_change(memory: Memory, thread: ThreadPointers, below: Sequence[int]) -> bool:
-    """Tell whether *thread* can be in malloc, given a return address into malloc on its stack above the words *below*.
+    """Return whether *thread* can be in malloc, with a return address into malloc above the words *below* of its stack.
 
     That word may be left over from an earlier call, in a frame of a function that waits for something else.
     """

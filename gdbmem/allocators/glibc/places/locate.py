@@ -57,7 +57,7 @@ def locate(
 
 
 def state_is_sound(memory: Memory, mappings: Sequence[Mapping], state: int, struct: Struct) -> bool:
-    """Tell whether a malloc_state at *state* is consistent with itself and with the heap."""
+    """Return whether a malloc_state at *state* is consistent with itself and with the heap."""
     try:
         raw = memory.read(state, struct.size)
     except MemoryUnreadable:
@@ -88,7 +88,7 @@ def state_is_sound(memory: Memory, mappings: Sequence[Mapping], state: int, stru
 
 
 def _comes_round(memory: Memory, state: int, following: int, offset: int) -> bool:
-    """Tell whether the ring of arenas is closed, the best test to distinguish the layouts of releases."""
+    """Return whether the ring of arenas is closed, the best test to distinguish the layouts of releases."""
     for _ in range(_MOST_ARENAS):
         if following == state:
             return True
@@ -134,7 +134,7 @@ def _candidates(memory: Memory, start: int, end: int) -> Iterator[tuple[int, Str
 
 
 def _has_bins(memory: Memory, state: int, struct: Struct) -> bool:
-    """Tell whether the bins of a malloc_state at *state* are rings, except those being changed."""
+    """Return whether the bins of a malloc_state at *state* are rings, except those being changed."""
     first = state + struct["bins"]
     try:
         heads = words_at(memory, first, 2 * _BINS)
@@ -185,7 +185,7 @@ def _parameter_candidates(
 
 
 def _begins(memory: Memory, address: int, heap: Mapping) -> bool:
-    """Tell whether the chunks of *heap* may begin at *address*: the first few have possible sizes."""
+    """Return whether the chunks of *heap* may begin at *address*: the first few have possible sizes."""
     chunk = (address + 15) & ~15
     try:
         word = word_at(memory, chunk + 8)

@@ -148,7 +148,7 @@ class HeapTally:
 
 
 def has_pages(start: int, end: int) -> bool:
-    """Whether malloc_trim would find a whole page in the free run ``[start, end)``."""
+    """True if malloc_trim would find a whole page in the free run ``[start, end)``."""
     low, high = trim_range(start, end)
     return high > low
 

@@ -296,7 +296,7 @@ class _Chain:
 
 
 def available() -> bool:
-    """Tell whether numpy is available."""
+    """Return whether numpy is available."""
     try:
         import_numpy()
     except ImportError:

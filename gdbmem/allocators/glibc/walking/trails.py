@@ -56,7 +56,7 @@ class Trail:
         return self.blocks[-1].base + UNIT * self.blocks[-1].end if self.blocks else self.base
 
     def has(self, address: int) -> bool:
-        """Tell whether a recorded chunk begins at *address*."""
+        """Return whether a recorded chunk begins at *address*."""
         unit, rest = divmod(address - self.base, UNIT)
         return not rest and 0 <= unit < 8 * len(self.bits) and bool(self.bits[unit >> 3] >> (unit & 7) & 1)
 

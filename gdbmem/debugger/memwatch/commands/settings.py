@@ -14,7 +14,7 @@ _PATIENCE = "5s"
 
 
 class LockSetting(gdb.Parameter):  # type: ignore[misc]  # gdb's module has no types
-    """Whether other threads are locked during a memwatch step."""
+    """True if other threads are locked during a memwatch step."""
 
     set_doc = "Set whether the other threads stand still during a step: auto, on, step or off."
     show_doc = "Show whether the other threads stand still during a step."

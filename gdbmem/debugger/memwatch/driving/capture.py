@@ -36,7 +36,7 @@ class Capture:
         return self
 
     def prepare(self) -> bool:
-        """Prepare to hold output back; return False where that is not allowed."""
+        """Prepare to hold output back; return False if that is not allowed."""
         if not _has_front_end():
             self._file = _anonymous_file()
             self.holds_back = True

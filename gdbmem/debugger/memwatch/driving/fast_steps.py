@@ -118,7 +118,7 @@ class Strides:
 
 
 def _others_speak() -> bool:
-    """Tell whether the user has commands that run at stops: their output must be unchanged."""
+    """Return whether the user has commands that run at stops: their output must be unchanged."""
     if any(one.commands for one in gdb.breakpoints() or ()):
         return True
     try:

@@ -39,7 +39,7 @@ class Spot(NamedTuple):
 
     @property
     def is_own(self) -> bool:
-        """Whether it is the function's own code, and not that of one inlined into it."""
+        """True if it is the function's own code, and not that of one inlined into it."""
         return self.call_line is None
 
 
@@ -125,7 +125,7 @@ class FunctionCode:
         return Spot(line, begins, call, begins_call=self._begins_call(address, blocks[:-1]))
 
     def _begins_call(self, address: int, inlined: Sequence[gdb.Block]) -> bool:
-        """Tell whether for gdb all of *inlined*, the functions inlined at *address*, begin there."""
+        """Return whether for gdb all of *inlined*, the functions inlined at *address*, begin there."""
         before = {block_key(block) for block in function_blocks(address - 1)}
         inside = [
             key for key in map(block_key, inlined) if key in before

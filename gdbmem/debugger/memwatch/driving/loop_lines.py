@@ -116,7 +116,7 @@ def _never_passed(code: FunctionCode, exits: AbstractSet[int]) -> int:
 
 
 def _goes_on(spot: Optional[Spot], line: SourceLine, *, enters: bool) -> Optional[bool]:
-    """Tell whether a step over *line* continues at *spot*; None: undetermined."""
+    """Return whether a step over *line* continues at *spot*; None: undetermined."""
     if spot is None:  # it leaves the function
         return None
     if spot.is_own:

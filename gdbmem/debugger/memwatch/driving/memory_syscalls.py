@@ -178,6 +178,6 @@ class Requests:
 
 
 def _are_possible(parts: list[int], change_bytes: int) -> bool:
-    """Tell whether a change of the address space can consist of granted requests for *parts*."""
+    """Return whether a change of the address space can consist of granted requests for *parts*."""
     expected = sum(parts)
     return expected < 0 or expected <= change_bytes

@@ -33,7 +33,7 @@ class _Release(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no typ
 
 
 def is_alone() -> bool:
-    """Tell whether the process has one thread."""
+    """Return whether the process has one thread."""
     return len(gdb.selected_inferior().threads()) == 1
 
 

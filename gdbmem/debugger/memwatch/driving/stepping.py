@@ -143,7 +143,7 @@ class Stepper:
     # -- one step -----------------------------------------------------------------------------------------
 
     def _one(self, detail: Detail) -> bool:
-        """Take one step; tell whether another may follow."""
+        """Take one step; return whether another may follow."""
         start = self.start = Here.now(self._places)
         progress = Progress()
         began = time.perf_counter()
@@ -151,7 +151,7 @@ class Stepper:
         return self._ended(stop, progress, time.perf_counter() - began, detail)
 
     def _finish(self, odd: Odd) -> bool:
-        """Continue a step that the fast path returned; tell whether another may follow."""
+        """Continue a step that the fast path returned; return whether another may follow."""
         assert self._strider is not None
         thread, number = self._strider
         start = self.start = Here(odd.frame, thread, number, *odd.place)
@@ -397,7 +397,7 @@ class Stepper:
             self._typed_in.select()
 
     def _is_done(self, start: Here) -> bool:
-        """Tell whether the step has reached its end now that the wait is over."""
+        """Return whether the step has reached its end now that the wait is over."""
         if self.orders.command not in _RESUMABLE:
             return not (self.orders.command == "until" and not self.orders.argument)
         frame = gdb.newest_frame()
@@ -465,7 +465,7 @@ def _call_below(frame: gdb.Frame) -> Optional[gdb.Frame]:
 
 
 def _is_inlined_into(one: Optional[gdb.Frame], frame: gdb.Frame) -> bool:
-    """Tell whether *one* is inlined, directly or through others, into the function of *frame*."""
+    """Return whether *one* is inlined, directly or through others, into the function of *frame*."""
     while one is not None and one != frame and one.type() == gdb.INLINE_FRAME:
         one = one.older()
         if one == frame:

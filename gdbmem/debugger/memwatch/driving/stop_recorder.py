@@ -25,7 +25,7 @@ class Stop(NamedTuple):
 
     @property
     def is_ordinary(self) -> bool:
-        """Whether another step may follow."""
+        """True if another step may follow."""
         return not self.ended and self.wait is None
 
 
@@ -75,7 +75,7 @@ class StopRecorder:
         return found
 
     def is_plain(self, thread: gdb.InferiorThread) -> bool:
-        """Tell whether the stop since `arm` was the end of a step of *thread* and nothing else."""
+        """Return whether the stop since `arm` was the end of a step of *thread* and nothing else."""
         return (
             self._stops == 1
             and type(self._event) is gdb.StopEvent
@@ -108,7 +108,7 @@ class StopRecorder:
         return Stop(self.reading, ended, None, announced or bool(ended))
 
     def stopped_at(self, number: int) -> bool:
-        """Tell whether the stop since `arm` was at catchpoint *number*, and nothing else."""
+        """Return whether the stop since `arm` was at catchpoint *number*, and nothing else."""
         event = self._event
         if event is None or self._exited is not None or getattr(event, "stop_signal", None) is not None:
             return False
@@ -162,7 +162,7 @@ class StopRecorder:
 
 
 def has_commands(event: gdb.Event) -> bool:
-    """Tell whether a breakpoint of *event* has commands, which gdb.execute would run now."""
+    """Return whether a breakpoint of *event* has commands, which gdb.execute would run now."""
     hit = getattr(event, "breakpoints", ())
     return any(one.is_valid() and one.commands for one in hit)
 

@@ -35,12 +35,12 @@ class Alarm:
 
     @property
     def stopped(self) -> bool:
-        """Whether this alarm stopped the program."""
+        """True if this alarm stopped the program."""
         return self._interrupter.stopped
 
     @property
     def by_user(self) -> bool:
-        """Whether it was for Ctrl-C."""
+        """True if it was for Ctrl-C."""
         return self._interrupter.by_user
 
     def __enter__(self) -> Alarm:

@@ -94,7 +94,7 @@ def find_place(location: str) -> WatchedPlace:
 
 
 def _is_coroutine_body(block: gdb.Block) -> bool:
-    """Tell whether *block* is the resume function of a coroutine; its start and destruction are other functions."""
+    """Return whether *block* is the resume function of a coroutine; its start and destruction are other functions."""
     return (
         _BODY.search(gdb.execute(f"info symbol {int(block.function.value().address):#x}", to_string=True))
         is not None

@@ -69,7 +69,7 @@ class Accounts:
     def recorded(self) -> Account:
         """Return the account of the selected inferior, also after the process has ended.
 
-        Raises TargetError where nothing was recorded.
+        Raises TargetError if nothing was recorded.
         """
         found = self._by_inferior.get(gdb.selected_inferior().num)
         if found is None or not found.steps:

@@ -93,7 +93,7 @@ class LineTally:
         return back
 
     def landed(self, stack: int) -> bool:
-        """An exception or longjmp continues at *stack*; tell whether enough calls have ended."""
+        """An exception or longjmp continues at *stack*; return whether enough calls have ended."""
         thread = self._thread()
         if thread.activations and thread.activations[-1].stack <= stack:
             # Unlike in a call found to be gone later, its last line made the whole change.
@@ -105,7 +105,7 @@ class LineTally:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the requested number of calls has ended."""
+        """True if the requested number of calls has ended."""
         return self.calls >= self._wanted
 
     def on_line(self, start: LineStart) -> bool:
@@ -138,7 +138,7 @@ class LineTally:
         return False
 
     def returned(self, address: int) -> bool:
-        """A call may have returned to *address*; tell whether enough have."""
+        """A call may have returned to *address*; return whether enough have."""
         thread = self._thread()
         stack = register("sp")
         while thread.activations:
