@@ -1,7 +1,7 @@
 """The program that a process executes: exec() replaces it and keeps the process id.
 
-gdb has no event for it. But it reads the new program's symbols before that runs: whoever must forget what
-belongs to the old one is told then, and whoever needs to know asks.
+gdb has no event for it, but reads the new program's symbols before the program runs: caches of the old program
+are dropped then, and other code queries the state.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ def function_blocks(address: int) -> list[gdb.Block]:
     """Return the blocks of the functions at *address*: those inlined, innermost first, then the one around them.
 
     A lambda or a method of a local class is declared within a function, whose block gdb has around it, but its
-    code is its own: the function did not inline it. gdb 18 gives an inlined function without code of its own a byte
-    behind the one that it is inlined into.
+    code is its own: the function did not inline it. gdb 18 gives an inlined function without code one byte after the
+    function that it is inlined into.
     """
     found: list[gdb.Block] = []
     block = gdb.block_for_pc(address)
@@ -42,7 +42,7 @@ def function_blocks(address: int) -> list[gdb.Block]:
 def _out_of_line(blocks: list[gdb.Block]) -> int:
     """Return how many of *blocks* there are up to the first that is a function's own.
 
-    The range of a block says too little: that of a function in two pieces spans whatever lies between them.
+    The range of a block is not sufficient: that of a function in two pieces spans whatever lies between them.
     """
     for block in blocks:
         if _BEGINS.match(gdb.execute(f"info symbol {block.start:#x}", to_string=True)):

@@ -11,7 +11,7 @@ from gdbmem.inspection.interpreters import interpreters, own_environment
 def own_python(what: str, module: str) -> tuple[list[str], Mapping[str, str]]:
     """Return the command line that runs *module* there, and its environment.
 
-    Raises ToolError, which says that *what* needs it, if there is none.
+    Raises ToolError, which names *what* needs it, if there is none.
     """
     python = next(iter(interpreters()), None)
     if python is None:

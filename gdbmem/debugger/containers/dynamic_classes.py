@@ -1,9 +1,9 @@
-"""The dynamic class of an object, by the vtable pointer that it begins with; and the content of a std::any.
+"""The dynamic class of an object, found by its vtable pointer, and the content of a std::any.
 
-gdb's own `dynamic_type` takes the first class of that name (every file may have its own in an anonymous namespace),
-warns where it finds none, and believes whatever pointer stands there. Here the vtable needs its symbol, the object
-has to be of a class derived from the one that the pointer says, and the class comes from the `this` of one of its
-own virtual functions where there is one.
+gdb's `dynamic_type` takes the first class of that name (every file may have one in an anonymous namespace),
+warns if it finds none, and trusts any pointer. Here the vtable needs its symbol, the object
+has to be of a class derived from the pointer's, and the class is taken from the `this` of one of its virtual functions
+if it has one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """A recipe played inside an unattended gdb: its points are breakpoints, its results are sent to the launcher.
 
-The launcher's record of what it was told is the truth about the run: gdb's exit status is 0 also when a script
-of its raised.
+The launcher's record of these messages decides about the run: gdb's exit status is 0 even if its script raised.
 """
 
 from __future__ import annotations

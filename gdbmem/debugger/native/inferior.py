@@ -283,7 +283,7 @@ def set_registers(registers: Mapping[str, int]) -> None:
 def _registers(base: int = 0) -> Iterator[dict[str, int]]:
     """Restore the general registers of the selected thread, which the block may change, at its end.
 
-    With our memory at *base* the program gets back by a jump of its own: only where it has arrived by itself
+    With our memory at *base* the program returns by a jump that it executes itself: only where it has arrived by itself
     does gdb step over a breakpoint that it stands on, instead of stopping there again.
     """
     thread = gdb.selected_thread()
@@ -358,8 +358,8 @@ def _run_to(end: int, function: str, *, start: int) -> None:
 def outside_allocator(library: str) -> Iterator[None]:
     """Allow the block to call into the program, other threads locked; refuse if that would deadlock.
 
-    Whoever is inside the allocator *library* may hold its locks. The selected thread must not be; where
-    others are, all run on during the call, which is said.
+    Whoever is inside the allocator *library* may hold its locks. The selected thread must not be; if others are, all
+    threads run during the call, and a notice reports it.
     """
     selected = gdb.selected_thread()
     frame = gdb.selected_frame()

@@ -12,7 +12,7 @@ from gdbmem.records import dataclass, field
 class AttachedProcess:
     """The state of an attached process.
 
-    *function*: the profiler's function by which it was recognised, or "". *notes*: what to say of its snapshots.
+    *function*: the profiler's function by which it was recognised, or "". *notes*: the notices for its snapshots.
     """
 
     plan: AttachedPlan

@@ -160,7 +160,7 @@ def _pid_here() -> Optional[int]:
 
 
 class _Recent:
-    """The reader of the process that was looked at last: to find its frames takes up to 60 ms, to read them 0.2 ms."""
+    """The reader of the process that was read last: finding its frames takes up to 60 ms, reading them 0.2 ms."""
 
     def __init__(self) -> None:
         self._program: tuple[int, bytes] = 0, b""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from gdbmem.arguments import ArgumentParser
 
-_BLOCKS = 1000  # at most, unless --limit says otherwise
+_BLOCKS = 1000  # at most, unless --limit is given
 
 
 class LeaksCommand(Command):

@@ -54,7 +54,7 @@ _VALGRINDS_PATIENCE_SECONDS = 2.0
 
 
 class _Deafness:
-    """True if gdb hears Ctrl-C; it hears it again at each stop and each prompt."""
+    """True if gdb handles Ctrl-C; it does so again at each stop and each prompt."""
 
     def __init__(self) -> None:
         self.is_on = self._listens = False
@@ -97,7 +97,7 @@ class _LostSignal:
         self._looks = 0
 
     def is_there(self) -> bool:
-        """Return once whether it waited at two looks in a row."""
+        """Return once whether it waited at two consecutive checks."""
         waits = signal.SIGINT in pending_signals(self._pid)
         if self._waited:
             self._waited = waits
@@ -154,7 +154,7 @@ class _Running:
             self._grace = 0.0
 
     def is_overdue(self, now: float) -> bool:
-        """Return once whether our own way hasn't helped either."""
+        """Return once whether our own interrupt has failed, too."""
         patience = _PATIENCE_SECONDS if self.native else _VALGRINDS_PATIENCE_SECONDS
         if self._since is None or not self.acted or now - self._since < self._grace + patience:
             return False
@@ -226,7 +226,7 @@ class CtrlC:
             _deafness.end()
 
     def interrupted(self) -> bool:
-        """Tell, at a stop that need not be one, whether Ctrl-C was pressed since the program went on."""
+        """Return, at a stop that may be continued, whether Ctrl-C was pressed since the program was resumed."""
         if not session.interrupted():
             return False
         _deafness.take()  # it has its effect by what asks here
@@ -284,7 +284,7 @@ class CtrlC:
     # -- on the thread that watches -----------------------------------------------------------------------
 
     def _watch(self) -> None:
-        with contextlib.suppress(ToolError, OSError):  # the launcher has gone: the next prompt says so
+        with contextlib.suppress(ToolError, OSError):  # the launcher has ended: the next prompt reports it
             while self._runs.wait():
                 time.sleep(_LOOK_SECONDS)
                 running = self._running

@@ -1,11 +1,11 @@
-"""Stopping the running program from any thread of gdb's, without giving the program a signal.
+"""Stopping the running program from any thread of gdb, without delivering a signal to the program.
 
-gdb's own way is SIGINT: lost in a program that blocks it, taken by one that waits for it (sigwait, signalfd), and
-stopped at, passed on or ignored as the user's `handle SIGINT` says. SIGSTOP can't be blocked, waited for or
+gdb itself uses SIGINT: it is lost in a program that blocks it, consumed by one that waits for it (sigwait,
+signalfd), and treated as the user's `handle SIGINT` specifies. SIGSTOP can't be blocked, waited for or
 handled. A traced thread that is about to take one stops for gdb first, and `queue-signal 0` there discards it: the
 program never gets it. So gdb itself stops a thread beside the one that it reports.
 
-gdb takes a SIGSTOP that comes while it stops threads itself for one of its own. So gdb's own thread sends ours, between
+gdb mistakes a SIGSTOP that arrives while it stops threads for its own. So gdb's main thread sends ours, between
 two events of the program, and goes on when a thread has stopped for it.
 """
 
@@ -70,7 +70,7 @@ class Interrupter:
 
     @contextlib.contextmanager
     def ready(self) -> Iterator[Interrupter]:
-        """Let `interrupt` stop the program, whatever `handle` said, until the `with` ends at a stop."""
+        """Let `interrupt` stop the program, whatever `handle` specifies, until the `with` ends at a stop."""
         gdb.events.stop.connect(self._on_stop)
         self._open = True
         try:
@@ -118,7 +118,10 @@ class Interrupter:
             time.sleep(_POLL_SECONDS)
 
     def settle(self) -> bool:
-        """At a stop: take back an interrupt that came too late, for the next. Return False if it may still come."""
+        """Withdraw, at a stop, an interrupt that came too late, for the next stop.
+
+        Return False if it may still come.
+        """
         self._take_back()
         came = self.stopped or not self._sent
         self.stopped = False
@@ -193,7 +196,7 @@ def send_stop(pid: int, mark: int) -> None:
 def _sent_again_where_lost(pid: int, tid: int, mark: int) -> Iterator[list[int]]:
     """Send *mark* anew until the `with` ends, where thread *tid* sleeps in a call and nothing will wake it.
 
-    gdb may take the one that the thread was to stop for, for one of its own, and has the thread go on. Yields a list
+    gdb may mistake the signal for its own and resume the thread. Yields a list
     of the marks that were sent.
     """
     is_back, sent = threading.Event(), []
@@ -248,7 +251,7 @@ def remote_blocks_interrupts() -> bool:
 
 
 def without_announcement(said: str) -> str:
-    """Return what gdb *said* about a stop without the line that names the interrupt's signal."""
+    """Return *said*, gdb's report of a stop, without the line that names the interrupt's signal."""
     return _ANNOUNCEMENT.sub("", said)
 
 

@@ -37,5 +37,5 @@ def noticed(handler: Callable[..., None]) -> Callable[..., None]:
 
 
 def is_quiet() -> bool:
-    """Return whether the present stop is one of those that nothing hears of."""
+    """Return whether the present stop is one that is reported to nobody."""
     return _quiet.is_on

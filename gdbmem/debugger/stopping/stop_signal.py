@@ -1,8 +1,8 @@
 """gdb's handling of SIGSTOP while one of gdbmem's is on its way.
 
-gdb stops threads by SIGSTOPs, too, and takes one of ours for its own where both come at once. Its own, which is left
-over, it then takes for one from elsewhere, and may keep it for a thread until that goes on. Which thread it is, nothing
-tells: all those that gdb stopped look alike. So gdb discards SIGSTOP until each of them has gone on.
+gdb stops threads by SIGSTOPs, too, and mistakes one of ours for its own if both arrive at once. It then takes its own,
+which is left over, for a foreign one, and may keep it for a thread until that thread resumes. The thread can't be
+determined: all threads that gdb stopped look alike. So gdb discards SIGSTOP until each of them has resumed.
 """
 
 from __future__ import annotations

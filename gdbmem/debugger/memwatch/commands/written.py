@@ -164,7 +164,7 @@ def _symbol(address: int) -> str:
 
 
 def _places_of_threads() -> list[tuple[int, str]]:
-    """Return the addresses that tell whose stack, and whose thread-local data, a page is."""
+    """Return the addresses that identify the thread of a stack page or of a page of thread-local data."""
     found = []
     with selection_kept():
         for thread in gdb.selected_inferior().threads():

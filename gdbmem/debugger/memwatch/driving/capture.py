@@ -16,8 +16,8 @@ _MOST_HELD = 1 << 20  # bytes
 class Capture:
     """Sends gdb's standard output to a file, and back.
 
-    `gdb.execute(to_string=True)` doesn't catch what gdb says about a stop. The program's output is its own
-    affair: it has descriptors of its own. Under a front end (TUI, MI) nothing is held back.
+    `gdb.execute(to_string=True)` doesn't capture gdb's report of a stop. The program's output is not affected: the
+    program has its own descriptors. Under a front end (TUI, MI) nothing is held back.
     """
 
     def __init__(self) -> None:

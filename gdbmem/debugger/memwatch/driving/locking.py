@@ -34,7 +34,7 @@ class Wait(NamedTuple):
 Place = tuple[Optional[str], Optional[str], Optional[int]]  # function, file, line
 Task = tuple[int, float, Place]  # a thread's id in the kernel, when its step began, and where
 
-# Lines that ran for the whole timeout, with the other threads locked, in a loop of their own: the next time the
+# Lines that ran for the whole timeout, with the other threads locked, in a loop: the next time the
 # others are let go soon.
 _spun: set[Place] = set()
 
@@ -107,7 +107,7 @@ class Watcher:
         return fired
 
     def close(self) -> None:
-        """End the thread; there is no step left to watch."""
+        """End the thread; no step is left to watch."""
         self._end.release()
 
     def _start(self) -> None:

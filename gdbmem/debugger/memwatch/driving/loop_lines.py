@@ -14,7 +14,7 @@ _MOST_INSTRUCTIONS = 4096  # of one line that are examined
 
 
 class Ends(NamedTuple):
-    """Where a step over a line that loops may end."""
+    """The places where a step over a line that loops may end."""
 
     addresses: Sequence[int]
     until: int  # an address for gdb's `until`, which the step reaches at its end or never
@@ -31,7 +31,7 @@ class LoopLines:
     def ends(self, frame: gdb.Frame, command: str = "next") -> Optional[Ends]:
         """Return where a `next` (or `step`) over the looping line of *frame* ends.
 
-        None: it doesn't loop, or only gdb's own stepping can tell where it ends.
+        None if it doesn't loop, or if only gdb's stepping finds its end.
         """
         if frame.type() != gdb.NORMAL_FRAME:
             return None

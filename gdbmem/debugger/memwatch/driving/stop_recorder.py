@@ -75,7 +75,7 @@ class StopRecorder:
         return found
 
     def is_plain(self, thread: gdb.InferiorThread) -> bool:
-        """Return whether the stop since `arm` was the end of a step of *thread* and nothing else."""
+        """Return whether the stop since `arm` was only the end of a step of *thread*."""
         return (
             self._stops == 1
             and type(self._event) is gdb.StopEvent
@@ -108,7 +108,7 @@ class StopRecorder:
         return Stop(self.reading, ended, None, announced or bool(ended))
 
     def stopped_at(self, number: int) -> bool:
-        """Return whether the stop since `arm` was at catchpoint *number*, and nothing else."""
+        """Return whether the stop since `arm` was only at catchpoint *number*."""
         event = self._event
         if event is None or self._exited is not None or getattr(event, "stop_signal", None) is not None:
             return False

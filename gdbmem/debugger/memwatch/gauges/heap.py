@@ -22,7 +22,7 @@ PATIENT_CHUNKS = 2_000_000  # number of free chunks that one command at the prom
 
 
 class _Place(NamedTuple):
-    """Where a C library keeps malloc's state."""
+    """The location of malloc's state in a C library."""
 
     main_arena: int
     state: Struct

@@ -124,14 +124,14 @@ class LineTally:
         return False
 
     def calling(self) -> bool:
-        """With --own: another function makes the following changes."""
+        """Note, for --own, that another function makes the following changes."""
         thread = self._thread()
         self._charge(thread)
         thread.inside_call = True
         return False
 
     def called(self) -> bool:
-        """With --own: the line itself continues."""
+        """Note, for --own, that the line itself continues."""
         thread = self._thread()
         self._charge(thread)
         thread.inside_call = False
