@@ -1,9 +1,9 @@
-"""Opening files in the place of a gdb that is at a stranger's process: regular ones only.
+"""Opening files for a gdb that is attached to an untrusted process: only regular files.
 
-That process's memory, and its files, name others to gdb: libraries, the dynamic linker, files of debug information,
-scripts. A FIFO among them would have gdb wait for ever, a device may do anything. A process of our own opens each file
-that gdb reads, looks at what it has got, and hands it over. Another one stands behind it, and puts a new one in its
-place should it be killed: gdb could open nothing any more.
+The process's memory and files name other files to gdb: libraries, the dynamic linker, debug information, scripts.
+A FIFO among them would block gdb for ever, and a device may have any effect. A separate process opens each file that
+gdb reads, checks its type, and passes the descriptor. A second process replaces it if it is killed, because gdb
+could not open any file without it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass
 
 _DEVICES = (b"/dev/null", b"/dev/zero", b"/dev/random", b"/dev/urandom")
-# Of the kernel's own files, which may wait or act: what says something of processes or of the machine.
+# Of the kernel's own files, which may wait or act: those with data about processes or the machine.
 _KERNELS = lazy_pattern(
     rb"/proc/(?:(?:self|thread-self|\d+)(?:/task/\d+)?/(?!root|cwd|exe|fd|map_files)\w+|[a-z]+info|stat|version|mounts"
     rb"|filesystems|uptime|loadavg|sys/[\w/.-]+)|/sys/(?:devices/system|kernel/mm|fs/cgroup)/[\w/.:-]+"
@@ -159,7 +159,7 @@ class _Files:
                 found = self.missing(os.fsdecode(name))
             if found is None:
                 raise
-            os.lseek(found, 0, os.SEEK_SET)  # whoever looked into it has left it elsewhere
+            os.lseek(found, 0, os.SEEK_SET)  # another reader has moved its position
             return found
 
 
@@ -186,6 +186,6 @@ def _opened(request: OpenRequest) -> int:
 
 
 def _is_kernels(descriptor: int) -> bool:
-    """Return whether it is a file of the kernel's, made when it is read."""
+    """Return whether it is a file of the kernel, generated when it is read."""
     facts = os.fstatvfs(descriptor)
     return facts.f_blocks == 0 and facts.f_files == 0

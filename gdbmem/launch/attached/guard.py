@@ -36,7 +36,7 @@ _PAUSE_SECONDS = 0.001
 _MOST = 100  # breakpoints that the exit status can count
 _UNKNOWN = 101
 NAME = "tracer"  # of the file, in the runtime folder, with the lock that gdb's tracing thread holds
-KILLED = "launcher-killed"  # the slug of what a run then says
+KILLED = "launcher-killed"  # the slug of the message of such a run
 
 
 class Guard:
@@ -151,7 +151,7 @@ class _Stopper:
             os.write(self._told, b".")
 
     def has_stopped(self) -> bool:
-        """Tell, when gdb has ended, whether the process was stopped."""
+        """Return, after gdb has ended, whether the process was stopped."""
         if self._tracer.is_taken and self._thread.is_alive():
             self._thread.join(_LET_GO_SECONDS)
         return self._did
@@ -170,7 +170,7 @@ def _kept_alone(*descriptors: int) -> list[int]:
     """Close all but *descriptors*; return their new numbers, the null device being the first three."""
     kept = [os.dup2(os.dup(descriptor), 1000 + number) for number, descriptor in enumerate(descriptors)]
     close_all_but(*kept)
-    for _ in range(3):  # nothing is said on a terminal, nor to what is opened first
+    for _ in range(3):  # nothing is printed on a terminal, nor to the file that is opened first
         os.open(os.devnull, os.O_RDWR)
     return kept
 

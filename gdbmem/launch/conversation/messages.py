@@ -24,7 +24,7 @@ class Message:
 
 @dataclass(frozen=True)
 class AskTarget(Message):
-    """Which valgrind waits for gdb? Answered by ValgrindTarget."""
+    """Request for the valgrind that waits for gdb, answered by ValgrindTarget."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Hear(Message):
 
 @dataclass(frozen=True)
 class AskInterrupts(Message):
-    """How often was Ctrl-C pressed? Answered by Interrupts."""
+    """Request for the number of times that Ctrl-C was pressed, answered by Interrupts."""
 
 
 @dataclass(frozen=True)
@@ -67,17 +67,17 @@ class GiveKeyboard(Message):
 
 @dataclass(frozen=True)
 class AskPlan(Message):
-    """Which recipe is to be played? Answered by Plan."""
+    """Request for the recipe to be played, answered by Plan."""
 
 
 @dataclass(frozen=True)
 class AskNative(Message):
-    """How does gdb start the program natively? Answered by NativePlan."""
+    """Request for the way to start the program natively, answered by NativePlan."""
 
 
 @dataclass(frozen=True)
 class AskAttached(Message):
-    """Which process is to be attached? Answered by AttachedPlan."""
+    """Request for the process to be attached, answered by AttachedPlan."""
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ class RecipePlan(Message):
 
 @dataclass(frozen=True)
 class NativePlan(Message):
-    """How gdb itself starts a program.
+    """The start of a program by gdb itself.
 
     *began*: seconds since 1970. *wrapper* and *streams* are a shell's words; *library* is the preloaded library, or "".
     *prefix*: the beginning of the names of the engine's own dumps. *folder*: the program's current folder; None:

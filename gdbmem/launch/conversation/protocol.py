@@ -1,7 +1,7 @@
 """The connection between gdb and its launcher: messages as one JSON object per line over a Unix socket.
 
-gdb asks, the launcher answers; what gdb merely tells has no answer. Nothing here is trusted more than
-the folder the socket lies in, which only its owner can enter.
+gdb sends requests, which the launcher answers, and notifications, which have no answer. The trust in all
+messages rests on the socket's folder, which only its owner can enter.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class Order:
         log = f"{_percent(self.run)}/valgrind.{self.serial}.%p.log"
         return [
             self.valgrind.path,
-            # It looks for Ctrl-C by itself so often, in blocks of code; vgdb, which can have it look at once, can't
+            # It checks for Ctrl-C by itself so often, in blocks of code; vgdb, which can have it check at once, can't
             # where the main thread has ended. At 5000, the default, that takes seconds in a program that mostly sleeps.
             "--vgdb-poll=500",
             *own_settings(),
