@@ -143,7 +143,7 @@ class CoreFile:
                     return data
         raise MemoryUnreadable(address, "the core leaves it out (coredump_filter)")
 
-    # -- what the headers say -----------------------------------------------------------------------------
+    # -- contents of the headers --------------------------------------------------------------------------
 
     def mappings(self) -> list[Mapping]:
         """Return the process's mappings; rss_bytes are the pages in the core that aren't all zeros."""

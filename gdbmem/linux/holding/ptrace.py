@@ -303,8 +303,8 @@ def _collect(tid: int) -> None:
 def _make_again(held: HeldThread, known: PtraceMachine, pid: int) -> bool:
     """Restart a system call that returned EINTR only because of our stop; return whether there was one.
 
-    Some calls (epoll_wait, semop, …) return EINTR after any stop; with a signal pending it is that signal's. That is
-    done at once, since we may be killed while we hold it.
+    Some calls (epoll_wait, semop, …) return EINTR after any stop; if a signal is pending, the EINTR is that signal's.
+    That is done at once, since we may be killed while we hold it.
     """
     if held.registers[known.result] != _EINTR or _pending(pid, held.tid):
         return False

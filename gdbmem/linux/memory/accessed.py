@@ -1,7 +1,7 @@
 """The accessed bits of a process's pages: cleared, and counted by mapping.
 
 Source: Documentation/filesystems/proc.rst (clear_refs; smaps: Referenced). The processor sets the bit of a page at each
-access, also for reading; clearing them changes nothing else in the process.
+access, also for reading; clearing them has no other effect on the process.
 """
 
 from __future__ import annotations

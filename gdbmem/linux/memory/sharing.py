@@ -36,7 +36,7 @@ class Sharing:
     """Charges each thread for its changes since its own last event, so that nothing is counted twice.
 
     *pid* is None if the kernel's fault counts are unavailable, or don't match the quantity of *read*. The change since
-    the last event of any thread is then charged to the thread that has the next one; *is_alone* tells whether there
+    the last event of any thread is then charged to the thread that has the next one; *is_alone* returns whether there
     is only one thread.
     """
 

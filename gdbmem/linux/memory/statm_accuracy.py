@@ -67,7 +67,7 @@ def error_pages(read: Callable[[], Optional[int]], area: mmap.mmap) -> int:
         found = read()
         readings[number] = -1 if found is None else found
     # Python itself may take a page now and then: the median of the errors of 64 steps would hide a batch,
-    # so that a single extra page is forgiven and nothing else.
+    # so that no more than a single extra page is tolerated.
     if -1 in readings:
         return -1
     errors = sorted(abs((b - a) // PAGE_BYTES - 1) for a, b in zip(readings, readings[1:]))

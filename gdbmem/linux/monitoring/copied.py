@@ -86,7 +86,7 @@ class CopiedPages:
 
     @property
     def next_look(self) -> Optional[float]:
-        """When to check the newest processes again: only those that don't execute another program can have copied."""
+        """The time of the next check of the newest processes, of which those that call exec() have not copied."""
         new = [copier.born for copier in self._alive.values() if copier.is_new]
         return min(new) + _STAYS_SECONDS if new else None
 
