@@ -48,7 +48,7 @@ def holds_python(mappings: Sequence[Mapping], open_file: Callable[[str], BinaryI
     parts = [one for one in mappings if one.name == name and "w" not in one.permissions]
     if not _LEAST_PYTHON <= sum(one.size_bytes for one in parts) <= _MOST_CONSTANTS:
         return False
-    # Instructions last: only older linkers have constants among them, and cores that say nothing of permissions.
+    # Instructions last: only older linkers have constants among them, and cores without permissions.
     parts.sort(key=lambda one: "x" in one.permissions)
     try:
         with open_file(name) as stream:

@@ -220,7 +220,7 @@ def _recognise(
 
 
 def _within(mappings: Iterable[Mapping]) -> Callable[[int], bool]:
-    """Return a function that tells whether an address is in one of *mappings*."""
+    """Return a function that returns whether an address is in one of *mappings*."""
     areas = sorted((m.start, m.end) for m in mappings)
     starts = [start for start, _ in areas]
 

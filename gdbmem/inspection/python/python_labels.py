@@ -1,4 +1,4 @@
-"""How one Python object refers to another: by an attribute, a key, a number, a local variable."""
+"""The way in which one Python object refers to another: an attribute, a key, a number, a local variable."""
 
 from __future__ import annotations
 
