@@ -41,8 +41,9 @@ def find_objects(
 ) -> Iterator[FoundObject]:
     """Yield the allocators in *areas*, in order of address.
 
-    *constants* tells whether an address is in read-only data of files, which contains vtables, *code* whether it is in
-    their code. *vtable_name* returns the mangled class by its vtable's symbol, for programs without type information.
+    *constants* returns whether an address is in read-only data of files, which contains vtables, *code* whether it is
+    in their code. *vtable_name* returns the mangled class by its vtable's symbol, for programs without type
+    information.
     """
     for at in _bins(memory, areas):
         found = _owner(memory, at, constants, vtable_name, code)

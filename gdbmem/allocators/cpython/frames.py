@@ -49,7 +49,7 @@ _IN_3_12 = _FrameLayout(previous=8, code=0, instruction=56, unit=0, owner=70, fr
 
 @dataclass(frozen=True)
 class _ThreadLayout:
-    """How a thread's state leads to its frames, and to its name."""
+    """The offsets that lead from a thread's state to its frames and its name."""
 
     frame: int
     record: Optional[int]  # its frame is at this offset in the record that the word at *frame* points to

@@ -84,7 +84,7 @@ class ObjectCounter:
 
 
 def _is_count(references: Any) -> Any:
-    """Tell for each word whether it can be a reference count; 0 is that of a dead object kept for reuse."""
+    """Return for each word whether it can be a reference count; 0 is that of a dead object kept for reuse."""
     return references < _MOST_REFERENCES
 
 

@@ -144,7 +144,7 @@ class _ReferenceSearch:
         self._add(words[places[counts]].astype(np.int64), number[counts])
 
     def _is_reference(self, words: Any, addresses: Any, number: Any) -> Any:
-        """Tell which of *words*, at *addresses* in the nodes *number*, may be references that keep something alive."""
+        """Return which of *words*, at *addresses* in the nodes *number*, may be references that keep a block alive."""
         np = import_numpy()
         kinds = self.nodes.kinds[number]
         word = (addresses - self.nodes.objects[number]) // 8
@@ -159,7 +159,7 @@ class _ReferenceSearch:
         return np.where(kinds >= 0, kept, aligned & (kinds == NO_OBJECT))
 
     def _is_inside(self, words: Any, base: int, addresses: Any, number: Any) -> Any:
-        """Tell which of *addresses* are in an object itself, and not in the unused end of its block."""
+        """Return which of *addresses* are in an object itself, and not in the unused end of its block."""
         np = import_numpy()
         if not len(self.rules.leaf):
             return np.ones(len(number), bool)

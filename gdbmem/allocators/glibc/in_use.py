@@ -1,7 +1,7 @@
 """Bytes in use by glibc's malloc, from its own counters and free lists; no code runs in the process.
 
 In use = what the arenas took from the kernel, minus their tops, minus every free chunk (bins, fastbins,
-the threads' tcaches) and the tcaches themselves, plus blocks with a mapping of their own. Chunks count with
+the threads' tcaches) and the tcaches themselves, plus individually mapped blocks. Chunks count with
 their headers: malloc(40) takes 48. `heap` reads the same data chunk by chunk, in seconds; this is for each step in gdb.
 Source: glibc 2.31, 2.36, 2.41 and 2.43 malloc/malloc.c, struct malloc_state and tcache_perthread_struct.
 """

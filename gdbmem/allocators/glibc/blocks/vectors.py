@@ -257,7 +257,7 @@ def _all_in_live(np: Any, table: Any, owners: Any) -> Any:
 
 
 def _doubtful(np: Any, words: Any, number: Any, first: Any, last: Any) -> Any:
-    """Tell which may be a deque's iterator or a FILE's pointers, by the surrounding words that were read."""
+    """Return which may be a deque's iterator or a FILE's pointers, judging by the surrounding words that were read."""
     before = np.where(number > 0, words[number - 1], first)
     return (first == last) | (before == first)
 

@@ -224,7 +224,7 @@ class _Nodes:
         return result
 
     def _begins(self, heads: Sequence[int]) -> Any:
-        """Return the slots of *heads*: `_NOWHERE` if there is no node."""
+        """Return the slots of *heads*: `_NOWHERE` if there are no nodes."""
         np = self.np
         which, units = self._units(np.array(heads, dtype=np.uint64).view(np.int64))
         places = self._places(units)

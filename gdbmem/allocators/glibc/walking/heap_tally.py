@@ -25,10 +25,10 @@ ENDED, FENCEPOST, CORRUPT = "ended", "fencepost", "corrupt"
 
 
 def why_stopped(head: int) -> str:
-    """Return why there is no chunk at the size word *head*, which is too small.
+    """Return why no chunk begins at the size word *head*, which is too small.
 
-    A fencepost ends a piece of heap that could not grow: 16 bytes, then 16 or 0 bytes in use. Its own flag tells
-    whether the chunk before it is in use; that is the rest of the piece, which malloc may have freed.
+    A fencepost ends a piece of heap that could not grow: 16 bytes, then 16 or 0 bytes in use. Its flag shows whether
+    the chunk before it is in use; that is the rest of the piece, which malloc may have freed.
     """
     return FENCEPOST if head & ~7 == 16 or head & ~6 == 1 else CORRUPT
 
