@@ -33,7 +33,7 @@ from gdbmem.units import format_size
 _ROUNDED_TO = 512
 _SMALL = 1 << 20  # requests up to this come from small segments
 _SMALL_SEGMENT, _LARGE_SEGMENT = 2 << 20, 20 << 20
-_OWN_SEGMENT = 10 << 20  # requests from this size on get a segment of their own size
+_OWN_SEGMENT = 10 << 20  # requests from this size on get a segment of exactly their size
 _SEGMENTS_ROUNDED_TO = 2 << 20
 
 

@@ -46,7 +46,7 @@ def _owned(survey: Surveyor, path: str, plan: TypePlan, target: int, control: in
 def read_owned_array(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: int) -> None:
     """Read the array of a unique_ptr<T[]>: the number of elements precedes elements with destructors.
 
-    There is no other record of it: if the malloc block does not have the matching size, it is unknown.
+    It is not recorded elsewhere: if the malloc block does not have the matching size, it is unknown.
     """
     target, before, size = survey.words(address, 1)[0], plan.element_offset, plan.element_size
     if not target:

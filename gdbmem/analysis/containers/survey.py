@@ -131,7 +131,7 @@ class Surveyor:
         try:
             return any(self.words(address, max(min(plan.size // 8, _OBJECT_WORDS), 1)))
         except MemoryUnreadable:
-            return False  # there is no object at all
+            return False  # no object exists
 
     def _note_unsound(self, path: str, plan: TypePlan) -> None:
         key = path, plan.type_name

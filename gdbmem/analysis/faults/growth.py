@@ -100,7 +100,7 @@ def unsampled(faults: Sequence[WeighedFault], counted: Mapping[int, int], period
 def shared_out(
     faults: Sequence[WeighedFault], counted: Mapping[int, int], lost: Mapping[int, int]
 ) -> list[WeighedFault]:
-    """Return *faults* with the weights of the processes in *counted* in the proportion of their own counts.
+    """Return *faults* with the weights of the processes in *counted* in proportion to their own counts.
 
     *counted* is the number of faults of each process by the kernel's count; it includes some that no event counts, so
     only the proportion is used. The processes in *lost* have no sample: the others do not get their part.
@@ -339,8 +339,8 @@ def account(
 
     *mine* are its samples and the bytes of each that stayed resident. *kernel_faults* is the number of its faults in
     kernel mode, if those are not sampled; None: they are, or the number is unknown. *lost_faults*: of a process all of
-    whose samples were lost. Without faults in kernel mode, moved pages cannot be told from theirs,
-    nor from those of *missed_faults*, whose samples were lost, of any process.
+    whose samples were lost. Without faults in kernel mode, moved pages are indistinguishable from theirs, and from
+    those of *missed_faults*, whose samples were lost, of any process.
     """
     seen = sum(one.weight * (one.page_bytes or PAGE) for one, _ in mine)
     stays = sum(stay for _, stay in mine)
@@ -366,7 +366,7 @@ def account(
             rest -= size
     if later:
         # Which samples came after the reading is known, but not how many faults each represents: all that the faults
-        # explain too much came after it, and nothing else did.
+        # explain too much came after it, and no others did.
         rest -= later
         unseen.insert(0, Unseen(LATER, min(round(rest), 0)))
         rest = max(rest, 0.0)

@@ -1,4 +1,4 @@
-"""From addresses of vtables to classes, by the type information before each vtable."""
+"""Finds the classes of vtables by the type information before each vtable."""
 
 from __future__ import annotations
 
