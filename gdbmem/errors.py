@@ -8,7 +8,7 @@ from gdbmem.records import dataclass
 class GdbmemError(Exception):
     """A failure that is reported to the user in one sentence.
 
-    *message* says what happened and where; *hint* is what to do or type; *slug* names the paragraph
+    *message* is what happened and where; *hint* is what to do or type; *slug* names the paragraph
     in docs/messages.md.
     """
 

@@ -71,7 +71,7 @@ def explain(
 def explain_idle(pid: int, seconds: float, *, progress: Optional[Callable[[str], None]] = None) -> IdleMemory:
     """Return the memory of process *pid* that is resident but was not touched for *seconds*, by entry of its ledger.
 
-    The accessed bits of its pages are cleared for it, nothing else in it is changed. Raises TargetError if that is
+    Only the accessed bits of its pages are changed: they are cleared. Raises TargetError if that is
     refused.
     """
     return read_idle(pid, seconds, say=progress or (lambda text: None))

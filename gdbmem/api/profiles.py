@@ -83,7 +83,7 @@ DiffSide = Union[Path, Loaded, Snapshot]
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How to read profiles; every field may be left out.
+    """Options for reading profiles; every field may be left out.
 
     The same object should be given to all calls of one job: names of addresses are looked up once for each.
     """

@@ -94,7 +94,7 @@ class KeptPairs:
 
 @dataclass
 class Compared:
-    """The comparisons and verdicts that the recipe asks for; *reasons* say why a pair has none."""
+    """The comparisons and verdicts that the recipe asks for; *reasons* explain why a pair has none."""
 
     diffs: list[Diff] = field(default_factory=list)
     ledgers: list[tuple[tuple[str, str], Ledger, Ledger]] = field(default_factory=list)

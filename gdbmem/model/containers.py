@@ -41,7 +41,7 @@ class Survey:
         None  # all that malloc has given out; None: not known, or not all was asked for
     )
     unread: tuple[Uncounted, ...] = ()  # their layout is not known
-    unsound: tuple[Uncounted, ...] = ()  # they can't be what their type says
+    unsound: tuple[Uncounted, ...] = ()  # they can't be objects of their type
 
     @property
     def held_bytes(self) -> int:

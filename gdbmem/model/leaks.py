@@ -68,7 +68,7 @@ class Holder(NamedTuple):
     kind: str  # global, local, register, block (of the heap), other
     address: Optional[int]  # of the pointer; None: a register
     inside_bytes: int  # how far behind the block's start it points
-    text: str  # what to call the place: a variable, a register, what memcheck says of it
+    text: str  # what to call the place: a variable, a register, memcheck's description
     thread: Optional[int] = None
     block: Optional[Block] = None  # of the heap, that the pointer stands in
     frames: Sequence[Frame] = ()  # where that was allocated
@@ -84,4 +84,4 @@ class BlockHolders:
     chain: Sequence[
         Holder
     ]  # from one of those to a place outside of the heap, which ends it; (): there is none
-    is_whole: bool = True  # False: the search was ended before all was looked at
+    is_whole: bool = True  # False: the search ended before all was examined

@@ -104,7 +104,7 @@ class WorkerCopies:
     """One forked process."""
 
     pid: int
-    copied_bytes: int  # pages of its own in place of its parent's
+    copied_bytes: int  # its own pages in place of its parent's
     shared_bytes: int  # that it still shares
 
 

@@ -20,7 +20,7 @@ RECORDED = ("snap", "ledger", "containers")  # the actions whose results have na
 
 @dataclass(frozen=True)
 class HitFilter:
-    """Which hits of a point count; without any restriction, each one."""
+    """The hits of a point that count; without any restriction, each one."""
 
     only: frozenset[int] = frozenset()  # hits count from 1
     every: int = 1  # the hits N, 2N, 3N, …
@@ -36,7 +36,7 @@ class HitFilter:
 
     @property
     def last_wanted(self) -> Optional[int]:
-        """The last hit that is recorded, after which the point is not needed any more; None if there is no last one."""
+        """The last hit that is recorded, after which the point is not needed; None if there is no limit."""
         if self.only:
             return max(self.only)
         return None if self.first is None else self.first * self.every

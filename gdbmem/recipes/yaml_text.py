@@ -73,7 +73,7 @@ class Reader:
         for key, key_node, value in self._pairs(node, what):
             if known and key not in known:
                 self.problem(key_node, f"unknown key '{printable(key)}' in {what}", suggest(key, known))
-                # Read on as if it were spelt right, so that what follows from it is not a problem of its own.
+                # Read on as if it were spelt right, so that its consequences are not reported as further problems.
                 for close in difflib.get_close_matches(key, known, n=1):
                     found.setdefault(close, value)
             else:
@@ -253,7 +253,7 @@ class _Refused(yaml.MarkedYAMLError):
 _QUOTE = "quote a text that starts with it"
 
 
-# What PyYAML says, in part → what a writer of recipes can do about it.
+# Part of a message of PyYAML → advice for the writer of the recipe.
 _YAML_HINTS = (
     ("mapping values are not allowed", "quote a text that holds ': '"),
     (r"found character '\t'", "indent with blanks, not tabs"),

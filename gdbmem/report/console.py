@@ -76,7 +76,7 @@ class Console:
 def make_console(stream: IO[str], *, width: Optional[int] = None, color: Optional[bool] = None) -> Console:
     """Return a console that writes to *stream*; None values are determined from the stream and the environment.
 
-    Colour needs a terminal, and no NO_COLOR. A pipe is 100 columns wide unless COLUMNS says otherwise.
+    Colour needs a terminal, and no NO_COLOR. A pipe is 100 columns wide unless COLUMNS is set.
     """
     is_terminal = _is_terminal(stream)
     if color is None:

@@ -79,7 +79,7 @@ def file_beneath(folder: Path, name: str) -> Path:
 def _why_not(path: Path) -> str:
     """Return why *path*, in a run folder, is not followed; "" where it is."""
     try:
-        mode = path.lstat().st_mode  # is_symlink() says False of what can't be looked at, from Python 3.14 on
+        mode = path.lstat().st_mode  # not is_symlink(): since Python 3.14 False if that fails
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What a run remembers of one result: its name, NAME or NAME#2 where several have one, and its file."""
+"""The record of one result in a run: its name, NAME or NAME#2 if several have the same one, and its file."""
 
 from __future__ import annotations
 

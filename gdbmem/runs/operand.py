@@ -92,7 +92,7 @@ def load_operand(text: str, reading: Optional[OpenOptions] = None) -> Loaded:
     """Return the snapshot that *text* names.
 
     A file without a number stands for its last snapshot with a tree, a run without a name for its last
-    snapshot; where that was a choice, a notice says so.
+    snapshot; if that was a choice, a notice reports it.
     """
     return load_all([text], reading)[0]
 
@@ -327,7 +327,7 @@ def load_series(text: str, reading: Optional[OpenOptions] = None) -> list[Loaded
 
 
 def _without_the_end(profile: Profile, trees: list[int]) -> tuple[list[int], list[Notice]]:
-    """Return *trees* up to the largest where a program frees at its end what it held, and what to say of that."""
+    """Return *trees* up to the largest if a program frees its memory at its end, and the notice about that."""
     at = trees.index(profile.peak_tree_index) if profile.peak_tree_index in trees else len(trees) - 1
     sizes = [profile.snapshots[index].heap_bytes for index in trees]
     behind = len(trees) - 1 - at
@@ -387,7 +387,7 @@ def _short_name(source: str) -> str:
 def _selected(profile: Profile, selector: str) -> int:
     if selector == "peak":
         if profile.peak_tree_index is None:
-            return _last_with_tree(profile)  # which says that there is none
+            return _last_with_tree(profile)  # whose message reports that there is none
         return profile.peak_tree_index
     count = len(profile.snapshots)
     if not selector.isdecimal() or not selector.isascii() or int(selector) >= count:

@@ -76,5 +76,5 @@ def _work(tasks: Sequence[Callable[[], Any]], write_end: int) -> NoReturn:
         with os.fdopen(write_end, "wb") as stream:
             stream.write(data)
         status = 0
-    finally:  # without a word: whatever went wrong is found again by who started this process
+    finally:  # silently: the process that started this one meets the same failure again
         os._exit(status)

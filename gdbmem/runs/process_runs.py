@@ -18,7 +18,7 @@ def run_for_process(
 ) -> tuple[Run, bool]:
     """Return the run in which snapshots of *process* collect, and whether it was made now.
 
-    *process* tells this process from every other one, also from a later one with its number: its ``pid`` and
+    *process* identifies this process, also against a later one with the same number: its ``pid`` and
     when it was started. The run is *folder*, or stands in *parent*; one that others may change is never taken up.
     Raises InputError for a *folder* of another process or another user.
     """

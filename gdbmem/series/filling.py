@@ -1,9 +1,9 @@
 """The total of a tree between two reads of PSS.
 
-PSS is read as often as a budget allows. At the looks between, the total follows what a cgroup of the program's own
-holds, where it has one. Else it follows what each process has of its own: RSS tells what it took and gave back, page
-faults that left RSS as it was tell what it copied; with a process that ends, its own goes. Either way it meets each
-read of PSS.
+PSS is read as often as a budget allows. At the samples in between, the total follows the usage of the program's own
+cgroup, if it has one. Else it follows the private memory of each process: a change of RSS is what the process took or
+released, page faults without a change of RSS are what it copied, and a process that ends releases its private memory.
+Either way the total agrees with each read of PSS.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gdbmem.model.series.series import TREE
 from gdbmem.series.store import Recording
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_ENOUGH = 60  # reads of PSS, to leave it at them where the looks between know no page faults
+_ENOUGH = 60  # reads of PSS; the total keeps to them if the samples in between lack page faults
 _MOST_LOOKS = 50_000  # of a longer recording the reads of PSS are enough
 _MOST_APART_BYTES = 1 << 20  # RSS and PSS may differ by this in how much they changed,
 _MOST_APART = 0.25  # or by this share of the change
@@ -82,7 +82,7 @@ def without_others(points: Sequence[_Point], by_others: Sequence[_Point]) -> lis
 
 
 def _stood_still(looks: Sequence[_Look], begin: float, end: float) -> bool:
-    """Return whether no process took or gave back memory at any of *looks*, which reach from *begin* to *end*."""
+    """Return whether no process took or released memory in any of the samples *looks*, from *begin* to *end*."""
     if len(looks) < 2 or (looks[0][0], looks[-1][0]) != (begin, end):
         return False
     first = looks[0][1]
@@ -146,8 +146,8 @@ def _between(
 def _course(looks: Sequence[_Look], private: dict[int, float]) -> Optional[list[float]]:
     """Return the change of the total at each of *looks*; None if unknown.
 
-    One that is born or dies brings or takes pages that others share. What is its own was read with PSS (*private*), or
-    its faults tell.
+    One that is born or dies brings or takes pages that others share. Its private memory was read with PSS (*private*),
+    or is derived from its faults.
     """
     total, course = 0.0, [0.0]
     own = dict(private)

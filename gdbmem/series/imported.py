@@ -1,4 +1,4 @@
-"""Series of other tools as recordings of ours, for as long as they are looked at."""
+"""Series of other tools, converted to temporary recordings of ours."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The glances since the last whole look, in a file of their own that is mapped: safe when the monitor is killed.
+"""The quick samples since the last complete one, in a mapped file that survives the end of a killed monitor.
 
-A write would cost several times as much as the reading of what it writes. The database takes the glances over in one go
-with the next whole look, and the file is emptied. Behind the last one stand zeros.
+Writing each into the database would cost several times as much as reading it. The database takes over all of them with
+the next complete sample, and the file is emptied. The last one is followed by zeros.
 """
 
 from __future__ import annotations

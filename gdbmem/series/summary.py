@@ -28,11 +28,11 @@ _COMPONENTS = {
     "swap": "swap_bytes",
 }
 _LEAST_SPIKE_BYTES, _LEAST_SPIKE = 4 << 20, 0.1
-_TICKS = 100  # a second, of the kernel's clock that births are told by
+_TICKS = 100  # a second, of the kernel's clock for start times
 _GAP = 5  # intervals without a sample
-_LEAST_BY_OTHERS = 0.01  # of the total, to be said
+_LEAST_BY_OTHERS = 0.01  # of the total, to be reported
 _MOST_NAMED = 5  # processes in a command to type
-_MOST_LINES = 200  # that get a row of their own
+_MOST_LINES = 200  # that get a separate row
 
 
 def summarize(recording: Recording) -> SeriesSummary:
@@ -93,7 +93,7 @@ def _judged(filled: Filled, metric: str, marks: Sequence[Mark]) -> Verdict:
 
 
 def _with_heap(verdict: Verdict, recording: Recording, lines: Sequence[LineSummary]) -> Verdict:
-    """Return *verdict* after a look at which process has grown most, and whether it is a JVM."""
+    """Return *verdict* with the process that has grown most, and a note if it is a JVM."""
     known = [
         (line.last_bytes - line.first_bytes, line.last_bytes, line.line)
         for line in lines
@@ -161,7 +161,7 @@ def _looks(recording: Recording) -> tuple[list[float], list[tuple[float, float]]
     looks = recording.looks()
     longest = _GAP * recording.facts.interval_seconds
     last = looks[-1] if looks else 0.0
-    # Old rows have been thinned on purpose: a minute there is no gap.
+    # Old rows have been thinned on purpose: a minute is no longer a gap.
     gaps = [
         (a, b) for a, b in zip(looks, looks[1:]) if b - a > max(longest, 0.5, 30.0 if last - a > 3600 else 0.0)
         and b - a > (150.0 if last - a > 86400 else 0.0)

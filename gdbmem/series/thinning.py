@@ -12,7 +12,7 @@ _KEPT_BY = ("rss_bytes", "pss_bytes", "family_bytes")
 
 
 def thin(connection: sqlite3.Connection, now: float, chunk_seconds: float) -> int:
-    """Drop rows that are old and say nothing new, *chunk_seconds* at most; return how many.
+    """Drop old rows without new information, *chunk_seconds* at most; return how many.
 
     How far it has come stands in the table of facts. Raises sqlite3.Error.
     """

@@ -9,7 +9,7 @@ import sys
 def data_folder_path() -> str:
     """Return the folder for what gdbmem keeps between runs: ``$XDG_DATA_HOME/gdbmem``."""
     configured = os.environ.get("XDG_DATA_HOME", "")
-    # The specification says that a relative path here is to be ignored.
+    # The specification requires that a relative path is ignored.
     if not configured.startswith("/"):
         configured = os.path.expanduser("~/.local/share")  # noqa: PTH111  (pathlib costs gdb 3 ms)
     return f"{configured.rstrip('/')}/gdbmem"

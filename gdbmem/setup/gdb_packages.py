@@ -214,7 +214,7 @@ def _install_with_pip(target: Path, python: tuple[int, int], reason: str) -> dic
     version = f"{python[0]}.{python[1]}"
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
     command += ["--target", str(target), "--python-version", version, "--only-binary=:all:"]
-    # Nothing but wheels that say that they run anywhere.
+    # Only wheels that are declared to run anywhere.
     command += ["--implementation", "py", "--abi", "none", "--platform", "any", *WANTED]
     try:
         done = subprocess.run(

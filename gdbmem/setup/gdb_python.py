@@ -25,7 +25,7 @@ class GdbPython(NamedTuple):
     """A gdb that has a usable Python."""
 
     gdb: str  # its path
-    version: str  # of gdb, as it says itself: 13.1
+    version: str  # of gdb, as it reports: 13.1
     python: tuple[int, int]
 
 
@@ -152,7 +152,7 @@ def _environment() -> dict[str, str]:
 
 
 def _telling(complaints: list[str]) -> str:
-    # gdb's last line only says that something failed; the exception stands above it.
+    # gdb's last line only reports a failure; the exception is above it.
     telling = [
         line.strip() for line in complaints if not line.startswith("Error while executing Python code")
     ]

@@ -37,7 +37,7 @@ class GdbSymbols:
         """*folders* are searched for binaries that are not at the path in the profile."""
         self._folders = list(folders)
         self._progress = progress
-        self._known: dict[Path, JsonObject] = {}  # what the files of the cache say, or would
+        self._known: dict[Path, JsonObject] = {}  # the content of the cache's files, read or computed
         self._unreadable: dict[Path, Notice] = {}  # binaries that gdb could not read
 
     def prepare(self, wanted: Mapping[Binary, Iterable[int]]) -> None:
@@ -176,7 +176,8 @@ def _warn_of_newer(elf: Elf, binary: Binary, recorded: float, notices: list[Noti
         is_at_its_path = str(elf.path) == binary.path
         if is_at_its_path and binary.was_deleted:
             what = "took the place of the file that was profiled while that ran"
-        # What a package or rsync installs is as old as it was where it was built: when it came here tells the inode.
+        # The modification time of a file from a package or rsync is that of its build: the inode shows when it was
+        # installed.
         elif recorded and (
             found.st_mtime > recorded + 1
             or (is_at_its_path and binary.inode not in (0, found.st_ino) and found.st_ctime > recorded + 1)

@@ -1,9 +1,10 @@
-"""The files that a process has loaded, in a folder in which gdb finds them, where paths don't mean the same to it.
+"""The files that a process has loaded, in a folder for gdb, for processes to which paths mean other files.
 
-gdb's own way ("set sysroot target:") is to enter the process's mount namespace and open there, with the rights of
-whoever runs gdb, what the process's memory names: that may be a FIFO, a device, or a file that its user may not
-read. Here the process's own rights open what the kernel says is mapped, regular files only; gdb gets links to the open
-descriptors in a folder of ours, and names in the process's memory that would lead out of it are refused.
+With "set sysroot target:" gdb enters the process's mount namespace and opens, with the rights of gdb's user, the files
+that the process's memory names: one may be a FIFO, a device, or a file that the process's user may not read. Here
+files are opened with the rights of the process: only regular ones, and only those that the kernel lists as mapped.
+gdb gets links to the open descriptors in a private folder; names in the process's memory that lead out of it are
+refused.
 """
 
 from __future__ import annotations

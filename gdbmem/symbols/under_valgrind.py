@@ -9,7 +9,7 @@ from typing import IO
 from gdbmem.files import open_regular
 from gdbmem.symbols.elf_files import Elf
 
-_LIBRARIES_FROM = 0x4000000  # they go where there is room, which no file tells
+_LIBRARIES_FROM = 0x4000000  # their addresses depend on free space, and are in no file
 _LOADED_AT = (0x108000, _LIBRARIES_FROM)  # a position-independent program: up to valgrind 3.26, and since
 _ET_EXEC, _ET_DYN = 2, 3
 _X86_64 = 62

@@ -85,7 +85,7 @@ def _add_traces(actions: _Actions) -> ArgumentParser:
 
 
 def _add_without_options(actions: _Actions) -> tuple[ArgumentParser, ...]:
-    """Add the actions that read and take no option of their own."""
+    """Add the actions that read and have no further options."""
     arenas = actions.add_parser(
         "arenas",
         help="how full its arenas are, and which types keep them",

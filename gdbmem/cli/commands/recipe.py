@@ -75,7 +75,7 @@ def _check(file: str) -> CheckedRecipe:
     summary = ""
     try:
         recipe = load_recipe(file)
-        if recipe.engine != AUTO:  # which has no options of its own
+        if recipe.engine != AUTO:  # which has no further options
             options_of(recipe.engine, recipe.options)
         summary = f"{plural(len(recipe.points), 'point')}, {plural(len(recipe.expectations), 'expectation')}"
         summary += _missing_program(recipe)

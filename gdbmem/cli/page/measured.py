@@ -1,4 +1,4 @@
-"""The rows of a page that tell how its numbers were measured, and what can't be among them."""
+"""The rows of a page that describe how its numbers were measured, and what they can't include."""
 
 from __future__ import annotations
 

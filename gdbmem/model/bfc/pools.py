@@ -17,7 +17,7 @@ from gdbmem.records import dataclass, field
 SMALLEST = 256  # bytes: every size is rounded up to a multiple of this
 BINS = 21
 
-# Classes of allocators: each has rules of its own.
+# Classes of allocators: each has its own rules.
 TENSORFLOW, ONNXRUNTIME, PYTORCH = "tensorflow", "onnxruntime", "pytorch"
 
 # States of a chunk.
@@ -52,7 +52,7 @@ class Chunks:
     address: array[int]  # "Q"
     size: array[int]  # "Q", bytes
     state: bytes  # FREE, IN_USE, PENDING
-    requested: Optional[array[int]] = None  # "q", bytes; UNKNOWN; says nothing of a free chunk
+    requested: Optional[array[int]] = None  # "q", bytes; UNKNOWN; meaningless for a free chunk
     allocation_id: Optional[array[int]] = None  # "q", UNKNOWN of a free one
     bin: Optional[array[int]] = None  # "i": as the allocator has it; -1 of one in no bin
     freed_at: Optional[array[int]] = None  # "Q": a count; above 0 a free chunk isn't merged yet
@@ -211,7 +211,7 @@ class Allocator:
     def in_use_bytes(self) -> int:
         """Sizes of the chunks in use, with what was reserved: as the allocator's own counter has it.
 
-        Where chunks are missing here, it is that counter.
+        If chunks are missing here, it is that counter.
         """
         if not self.is_complete and self.counters.in_use_bytes is not None:
             return self.counters.in_use_bytes

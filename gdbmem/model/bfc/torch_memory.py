@@ -30,7 +30,7 @@ class RefusedRequest:
 
     device: int
     size_bytes: int
-    device_free_bytes: Optional[int]  # what the driver said was free then
+    device_free_bytes: Optional[int]  # free by the driver's count at that time
     stack: int  # index into TorchSnapshot.stacks
 
 

@@ -58,7 +58,7 @@ class Entry:
     """One line of the ledger; sizes are bytes, what is unknown is None."""
 
     category: str
-    label: str  # tells entries of one category apart: "arena 3", the name of a mapping; "" where there is one
+    label: str  # among entries of one category: "arena 3", the name of a mapping; "" if there is one
     resident_bytes: int
     allocated_bytes: Optional[int] = None  # what the program or the allocator asked for, resident or not
     detail: MappingType[str, Any] = field(default_factory=dict)

@@ -18,7 +18,7 @@ SIZE_CLASS = "size class"  # the object of a frame whose line is the largest siz
 class Frame(NamedTuple):
     """One function on a call path; absent parts are None. Frames are equal across runs: no address.
 
-    What has no name is called by its address in the program or library, ``0x39161B``, where a file tells that.
+    A function without a name is identified by its address in the program or library, ``0x39161B``, if a file has it.
     """
 
     function: Optional[str] = None
@@ -31,7 +31,7 @@ class Frame(NamedTuple):
     def key(self) -> tuple[Optional[str], Optional[str], Optional[int], Optional[str]]:
         """The key by which two frames are the same place: an inlined copy of a line is still that line.
 
-        Where the source is known the library does not count: only some tools tell it then.
+        If the source is known the library does not count: only some tools report it then.
         """
         return (self.function, self.file, self.line, None if self.file else self.object)
 
@@ -52,7 +52,7 @@ def line_column(line: Optional[int]) -> int:
 
 
 class Frames(Sequence[Frame]):
-    """Frames as columns: a file may name hundreds of thousands, of which a few are ever looked at."""
+    """Frames as columns: a file may name hundreds of thousands, of which only a few are used."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class CallTree:
     address: Optional[Sequence[int]] = (
         None  # where each node's call is in memory; 0: unknown; None: of none known
     )
-    # All nodes at which a path of its own ends, in order; no two siblings have the same frame then. None: any may.
+    # All nodes at which a path ends, in order; no two siblings have the same frame then. None: any may.
     ends: Optional[Sequence[int]] = None
 
     def __len__(self) -> int:

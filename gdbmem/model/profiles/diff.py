@@ -1,4 +1,4 @@
-"""The difference of two call trees, path by path, with what the data can't tell."""
+"""The difference of two call trees, path by path, with its uncertainty."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Diff:
     side_sites: Sequence[
         SideSites
     ] = ()  # of all snapshots of a series; none where no pair of them is uncertain
-    ends: Optional[Sequence[int]] = None  # all nodes at which a path of its own ends, in order; None: any may
+    ends: Optional[Sequence[int]] = None  # all nodes at which a path ends, in order; None: any may
 
     def __len__(self) -> int:
         return len(self.parent)

@@ -50,5 +50,5 @@ class ExpectationVerdict:
     met: Optional[bool]
     measured: Optional[int]
     limit: int
-    uncertain: int  # the data can't tell whether the truth is so much worse than what was measured
+    uncertain: int  # undecidable: the true value may be worse than the measured one by that much
     text: str  # one sentence, safe to print

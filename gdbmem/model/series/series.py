@@ -76,7 +76,7 @@ class SeriesLine:
 
     number: int
     pid: int  # of the last process on it
-    start_ticks: int  # when that process was born, by the kernel's clock: tells reused pids apart
+    start_ticks: int  # when that process was born, by the kernel's clock: distinguishes reused pids
     name: str
     command: str
     parent: int  # the parent's line; 0 where the parent isn't watched

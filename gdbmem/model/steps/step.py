@@ -27,8 +27,8 @@ class Step(NamedTuple):
     parts: Optional[Mapping[str, int]] = None  # what changed: heap, mmap, stack, file → bytes
     lock: str = FREE  # LOCKED: no other thread ran; SHARED: those of shared_threads did
     shared_threads: tuple[int, ...] = ()
-    others_bytes: Optional[int] = None  # what they changed; None: not told apart, and part of delta_bytes
-    divided_exactly: bool = True  # False: the two were told apart by page faults that don't explain all
+    others_bytes: Optional[int] = None  # what they changed; None: unknown, and part of delta_bytes
+    divided_exactly: bool = True  # False: the two were divided by page faults that don't explain all
     seconds: float = 0.0
     ended: str = ""  # why it ended where it did; "" for the ordinary end of the command
     note: str = ""

@@ -1,4 +1,4 @@
-"""Which code is mapped where in the processes of a recording, as that changes."""
+"""The code mapped in the processes of a recording, and its changes."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ _NEAR = 32  # samples before, and after, that stand for those lost in between
 
 
 class Place(NamedTuple):
-    """Where in the code a frame is: in a file, or in memory that no file backs."""
+    """The location of a frame: in a file, or in memory that no file backs."""
 
     binary: Optional[Binary]
     offset: int  # in the file; without one the address

@@ -49,7 +49,7 @@ SAME: Expression = ()  # the caller's register is this function's
 
 
 class UnwindRule(NamedTuple):
-    """How to find the caller at some addresses of a file."""
+    """The rule for finding the caller at some addresses of a file."""
 
     start: int  # addresses as the file has them
     end: int
@@ -159,7 +159,7 @@ class UnwindTable:
             return None
         if count.value:
             return _expression(ops, count.value)
-        return None if ops else SAME  # libdw's way to tell undefined from unchanged
+        return None if ops else SAME  # libdw's mark for undefined, as opposed to unchanged
 
 
 def _expression(ops: ctypes._Pointer[_Op], count: int) -> Expression:

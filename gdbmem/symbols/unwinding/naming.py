@@ -48,7 +48,7 @@ def name_places(
 
 
 def _jit_frame(name: Optional[str], address: int) -> Frame:
-    """Return the frame of code that no file holds: Python and node tell the source in the name."""
+    """Return the frame of code that no file holds: Python and node include the source in the name."""
     for pattern in _IN_NAMES:
         match = pattern.fullmatch(name or "")
         if match:
