@@ -197,7 +197,7 @@ def _untraced(traced: TracedProcess) -> list[Notice]:
         return []
     text = (
         f"{format_size(traced.rss_bytes or 0)} are resident: {format_size(traces.bytes)} at most are traced,"
-        f" {format_size(traces.own_bytes)} are tracemalloc's own tables, and of {format_size(untraced)} it knows"
-        " nothing: code, what was allocated before it was started, and what libraries take from malloc or mmap"
+        f" {format_size(traces.own_bytes)} are tracemalloc's own tables, {format_size(untraced)} are untraced:"
+        " code, memory allocated before tracemalloc was started, and memory that libraries take from malloc or mmap"
     )
     return [Notice("python-untraced", text)]

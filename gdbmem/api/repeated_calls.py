@@ -94,7 +94,7 @@ def failure(call: Callable[[], object], growth: GrowthOfCalls, at_most: int, bac
         verdict = f"each call adds {measured} ({backend}, {plural(count, 'call')}): more than {limit}"
     else:
         verdict = (
-            f"each call adds {measured} ({backend}, {plural(count, 'call')}): that can't be told from {limit};"
+            f"each call adds {measured} ({backend}, {plural(count, 'call')}), not measurably more or less than {limit};"
             " repeat it more often"
         )
     steps = ", ".join(format_delta(one) for one in growth.changes)

@@ -68,4 +68,4 @@ def _failure(argv: Sequence[str], environment: Mapping[str, str]) -> Optional[st
     if done.returncode == 0:
         return None
     last = done.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
-    return last.removeprefix("gdbmem: ") or "it ended without a word"
+    return last.removeprefix("gdbmem: ") or "it ended without a message"

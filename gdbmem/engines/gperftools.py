@@ -26,7 +26,7 @@ TABLE = EngineTable(
     counts="bytes as they were requested, exact from the moment that its profiler starts",
     blind=(
         "blocks that libraries allocate before the profiler starts, while they are loaded (some 77 KiB with libstdc++)",
-        "stacks beyond the first 1 MiB of the dumps that gperftools 2.10 takes by itself (the missing share is said)",
+        "stacks beyond the first 1 MiB of dumps that gperftools 2.10 takes by itself (the missing share is reported)",
         "a program that brings its own allocator, or is static or setuid",
         "frames where the unwinder fails (build with -fno-omit-frame-pointer, or use a newer gperftools)",
     ),

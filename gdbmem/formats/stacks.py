@@ -213,7 +213,7 @@ class StackProfile:
         if not content.has_blocks:
             raise no_block_sizes(self.source)
         if any(stack.block_bytes < 0 for stack in content.stacks):
-            text = f"{printable(self.source)} tells only the mean size of the blocks of each stack"
+            text = f"{printable(self.source)} records only the mean size of the blocks of each stack"
             notice = Notice(AVERAGED, f"{text}, by which they are sorted into sizes")
             self.notices += [notice] if notice not in self.notices else []
         chains = list(content.chains)

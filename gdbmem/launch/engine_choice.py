@@ -78,16 +78,14 @@ def choose_engine(program: Program) -> Choice:
             return Choice(engine, f"{name} {against}")
     if shutil.which("valgrind"):
         return Choice("massif", f"{name} {against}, but no native engine is installed")
-    return Choice(
-        "none", "neither valgrind nor a profiling allocator is installed ('gdbmem doctor' says what to type)"
-    )
+    return Choice("none", "neither valgrind nor a profiling allocator is installed (see 'gdbmem doctor')")
 
 
 def _massif(name: str, runtime: Optional[str]) -> Choice:
     if runtime is None:
         reason = f"it counts every byte of malloc's, and nothing about {name} speaks against valgrind"
     else:
-        own = f"{name} has a heap of its own beside malloc's ({runtime})"
+        own = f"{name} has a separate heap beside malloc's ({runtime})"
         reason = f"it counts all that malloc gives; {own}, which only --pages-as-heap counts"
     return Choice("massif", reason)
 

@@ -109,7 +109,7 @@ def say_run(run: Run) -> None:
         before, after = (shlex.quote(f"{folder}:{record.name}") for record in run.snapshots[-2:])
         print(f"gdbmem: compare with  gdbmem diff {printable(before)} {printable(after)}", file=sys.stderr)
     if kept and (count < 2 or whole_run):
-        print(f"gdbmem: look at it with  gdbmem show {printable(shlex.quote(folder))}", file=sys.stderr)
+        print(f"gdbmem: show it with  gdbmem show {printable(shlex.quote(folder))}", file=sys.stderr)
 
 
 def shown(folder: Path) -> str:

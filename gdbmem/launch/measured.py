@@ -223,7 +223,7 @@ def _returned(words: Sequence[str]) -> int:
         except (OSError, ValueError, KeyError):
             lines = os.fsdecode(said).strip().splitlines()
             raise TargetError(
-                f"gdb could not call malloc_trim: {printable(lines[-1]) if lines else 'it said nothing'}",
+                f"gdb could not call malloc_trim: {printable(lines[-1]) if lines else 'it reported no reason'}",
                 slug="call-failed",
                 hint="type 'memtrim' in a gdb on the program",
             ) from None

@@ -166,7 +166,7 @@ class _Player:
 
     @functools.singledispatchmethod
     def _note(self, message: Message, outcome: Outcome) -> None:
-        raise TypeError(f"gdb told {type(message).__name__}")  # answers and questions are not notifications
+        raise TypeError(f"gdb sent {type(message).__name__}")  # answers and questions are not notifications
 
     @_note.register
     def _on_started(self, _: RecipeStarted, outcome: Outcome) -> None:

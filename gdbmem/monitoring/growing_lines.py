@@ -44,7 +44,7 @@ class GrowingLines:
             if line.startswith(_BEGUN):
                 return ""
             said = line
-        return said.strip().removeprefix("gdbmem: ") or "gdbmem grow ended without a word"
+        return said.strip().removeprefix("gdbmem: ") or "gdbmem grow ended without a message"
 
     def finish(self) -> Optional[str]:
         """End the recording and return its report; None if there is none."""

@@ -183,7 +183,7 @@ def _points(reader: Reader, node: Optional[yaml.Node]) -> tuple[Point, ...]:
                     name_node,
                     f"two points are named '{printable(point.name)}', the first in line"
                     f" {earlier.position.line}",
-                    "give each a 'name:' of its own",
+                    "give each its own 'name:'",
                 )
                 break
         points.append(point)

@@ -232,7 +232,7 @@ def _install_with_pip(target: Path, python: tuple[int, int], reason: str) -> dic
     if failed:
         raise ToolError(
             f"gdb's Python {version} needs pygments: {printable(reason)}, and pip failed"
-            f" ({printable(failure[-1]) if failure else 'it says nothing'})",
+            f" ({printable(failure[-1]) if failure else 'it prints nothing'})",
             slug="private-folder",
             hint=f"install gdbmem into an environment of Python {version}, with pip in it",
         )

@@ -104,7 +104,7 @@ def gdb_python(gdb: str) -> GdbPython:
                 )
             return GdbPython(gdb, words[3], python)
     raise ToolError(
-        f"{printable(gdb)} has no working Python ({printable(complaint) or 'it says nothing'})",
+        f"{printable(gdb)} has no working Python ({printable(complaint) or 'it prints nothing'})",
         slug="gdb-without-python",
         hint=f"{how_to_install('gdb')} (the full one: gdb-minimal lacks Python), or name another gdb in $GDBMEM_GDB",
     )

@@ -139,7 +139,7 @@ def _aliases(
             continue  # the program itself; what gdb reads from memory
         if not _stays_beneath(name):
             raise TargetError(
-                f"process {pid} says that it has loaded '{printable(name)}': gdb would open that outside the"
+                f"process {pid} reports that it has loaded '{printable(name)}': gdb would open that outside the"
                 " process's root folder",
                 slug="process-elsewhere",
                 hint="type this inside the container, as the process's user",

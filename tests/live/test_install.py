@@ -282,7 +282,7 @@ def test_a_gdb_that_is_missing_or_no_gdb_is_one_sentence(tmp_path: Path) -> None
     said = gdbmem("install", status=3, GDBMEM_GDB="/none/gdb")
     assert said.startswith("gdbmem: /none/gdb, which $GDBMEM_GDB names, is not a program that can be run")
     said = gdbmem("install", status=1, GDBMEM_GDB="/bin/true")
-    assert said.startswith("gdbmem: /bin/true has no working Python (it says nothing); ")
+    assert said.startswith("gdbmem: /bin/true has no working Python (it prints nothing); ")
 
 
 def test_a_gdb_whose_python_is_too_old_is_one_sentence(tmp_path: Path) -> None:

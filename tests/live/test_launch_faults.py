@@ -317,7 +317,7 @@ def test_missing_tools_are_named(program: Program, scratch: Path) -> None:
     [
         ("echo 'Scripting in the \"Python\" language is not supported in this copy of GDB.' >&2", "no working Python"),
         ("echo gdbmem-python 3 6 8.2", "has Python 3.6, and gdbmem needs 3.9 or later"),
-        ("exit 1", "no working Python (it says nothing)"),
+        ("exit 1", "no working Python (it prints nothing)"),
     ],
 )  # fmt: skip
 def test_a_gdb_that_will_not_do_is_found_out_before_valgrind_is_started(

@@ -80,6 +80,6 @@ def test_a_function_that_is_inlined_everywhere_is_answered_with_what_to_type(
         folder=scratch,
     )
     line = line_of("stl_classes.cpp", "sum += often(n);")
-    assert f"has no code of its own: it is inlined into stl_classes.cpp:{line} (f1(int))" in said.output
+    assert f"has no separate code: it is inlined into stl_classes.cpp:{line} (f1(int))" in said.output
     assert "memwatch function f1" in said.output and "Cannot insert breakpoint" not in said.output
     assert f"{line}     1" in said.output

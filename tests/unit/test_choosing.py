@@ -51,7 +51,7 @@ def program(tmp_path: Path, *, static: bool = False, size: int = 100) -> Program
             "gperftools",
             "libtcmalloc_minimal.so.4, in whose place its profiling sister",
         ),
-        ("libruby-3.1.so.3", "massif", "has a heap of its own beside malloc's (ruby)"),
+        ("libruby-3.1.so.3", "massif", "has a separate heap beside malloc's (ruby)"),
         ("libjemalloc.so.2", "jemalloc", "is linked to libjemalloc"),
         ("libcudart.so.12", "gperftools", "drives a GPU, which valgrind can't follow (libcudart.so.12)"),
         ("libgomp.so.1", "gperftools", "valgrind runs one thread at a time (libgomp.so.1)"),

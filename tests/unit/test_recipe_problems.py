@@ -89,7 +89,7 @@ def test_a_mistake_in_the_recipe_is_named_with_its_place(text: str, said: str) -
         ('{at: "a\\nb"}', "2:15 'at' must be one line"),
         ("{at: m, name: a#1}", "2:24 'a#1' can't name a snapshot"),
         ("{at: m, name: n}, {at: o, name: n}", "2:42 two points are named 'n', the first in line 2"),
-        ("{at: m}, {at: m}", "2:24 two points are named 'm', the first in line 2; give each a 'name:'"),
+        ("{at: m}, {at: m}", "2:24 two points are named 'm', the first in line 2; give each its own 'name:'"),
         ("m", "2:10 a point must be made of 'key: value' lines, not 'm'"),
     ],
 )

@@ -271,7 +271,7 @@ def _find_mmapped(memory: Memory, mappings: Sequence[Mapping], reading: HeapRead
         reading.notices.append(
             Notice(
                 "mmapped-chunks-differ",
-                f"malloc counts {plural(count, 'block')} of its own mmap ({format_size(total)}),"
+                f"malloc counts {plural(count, 'block')} that it mapped individually ({format_size(total)}),"
                 f" {len(reading.mmapped):,} ({format_size(held)}) were recognised",
             )
         )

@@ -74,7 +74,7 @@ def _by_bar(allocator: Allocator, base: Decision) -> Decision:
     """Return why a request failed if chunks of the pool are missing, as far as the bar of its log shows."""
     pool, bar = allocator.counters.pool_bytes or allocator.limit_bytes, allocator.bar
     if not bar or pool is None or allocator.available_bytes:
-        return replace(base, outcome=FAILS, steps=["why can't be told: chunks are missing here"])
+        return replace(base, outcome=FAILS, steps=["the reason is unknown: chunks are missing here"])
     free = pool * bar.count("_") // len(bar)
     longest = pool * max(map(len, re.findall("_+", bar)), default=0) // len(bar)
     steps = [
@@ -103,7 +103,7 @@ class _Search:
         """Take the smallest free chunk that is large enough, the first of several by address."""
         index = self._best(self.request)
         if index is None and not self.allocator.is_complete:
-            self.steps.append("whether a free chunk fits can't be told: chunks are missing here")
+            self.steps.append("unknown whether a free chunk fits: chunks are missing here")
             return self._done(outcome=UNDECIDED)
         if index is None:
             largest = self.allocator.largest_free_bytes
@@ -127,7 +127,7 @@ class _Search:
         """Request a region from the device if the limit allows it; *more_bytes* were returned before."""
         available = self.allocator.available_bytes
         if available is None:
-            self.steps.append("whether it may grow can't be told: its limit isn't known")
+            self.steps.append("unknown whether it may grow: its limit isn't known")
             return self._done(outcome=UNDECIDED)
         available += more_bytes
         if self.need > available:
@@ -137,7 +137,7 @@ class _Search:
             return None
         size = extension_bytes(self.allocator, self.need, available)
         if size is None:
-            self.steps.append("by how much it would grow can't be told: its next region isn't known")
+            self.steps.append("unknown by how much it would grow: its next region isn't known")
             return self._done(outcome=EXTENDS, gives_back_bytes=more_bytes)
         retries = list(backpedal(self.allocator, size, self.need))
         text = f"it asks the device for a region of {format_size(size)}"

@@ -117,7 +117,7 @@ def decision_sentence(allocator: Allocator, decision: Decision) -> str:
         return f"{asked} makes the pool grow{by}, if the device has as much"
     if decision.outcome == FAILS:
         return f"{asked} fails{_why(allocator, decision)}"
-    return f"what becomes of {asked} can't be told"
+    return f"the outcome of {asked} is unknown"
 
 
 def _place(allocator: Allocator, decision: Decision) -> str:

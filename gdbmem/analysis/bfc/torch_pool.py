@@ -57,7 +57,7 @@ def decide_torch(allocator: Allocator, request: Request) -> Decision:
     fitting = [index for index in free if allocator.chunks.size[index] >= need]
     if fitting and not request.has_failed:
         best = min(fitting, key=lambda index: (allocator.chunks.size[index], allocator.chunks.address[index]))
-        steps.append("a free block serves requests of its own stream only")
+        steps.append("a free block serves only requests of its stream")
         return replace(base, outcome=FITS, chunk=best, taken_bytes=need, steps=steps)
     segment = _segment_bytes(need)
     if not request.has_failed:

@@ -116,7 +116,7 @@ def _pinned(ledger: Ledger, paths: Optional[PinnerPaths]) -> str:
 def _allocated_by(culprits: Sequence[SizeClass], paths: Optional[PinnerPaths]) -> str:
     """Return the paths that allocate blocks of these sizes, from *paths*, or how to find out."""
     if paths is None:
-        return " (--pinners lists them, --paths RUN:NAME says who allocates such blocks)"
+        return " (--pinners lists them, --paths RUN:NAME shows the call paths that allocate such blocks)"
     sites = list(dict.fromkeys(likely_site(paths, size.size_bytes) for size in culprits))
     if not all(sites):
         return f"; {printable(paths.source)} names no path that allocates such blocks alone (see below)"
@@ -162,7 +162,7 @@ def _in_python(ledger: Ledger) -> str:
     live = ledger.total_of(names.PYMALLOC, names.LIVE)
     return (
         f"{format_size(kept)} of it is memory of objects that Python has freed and keeps in arenas that"
-        f" {format_size(live)} of live ones share: 'gdbmem python arenas' says which types keep them"
+        f" {format_size(live)} of live ones share: 'gdbmem python arenas' shows which types keep them"
     )
 
 

@@ -276,7 +276,7 @@ class _LedgerBuilder:
             excess += self.division.settle(number, self._owner(mapping))
         if excess:
             why = (
-                "this kernel doesn't tell zero pages from others"
+                "this kernel doesn't distinguish zero pages from others"
                 if not self.reading.zero_pages_known
                 else ("pages changed while they were counted")
             )

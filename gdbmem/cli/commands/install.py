@@ -86,7 +86,7 @@ def _try(found: GdbPython, path: Path, *, auto_load: bool, is_default: bool) -> 
     if "gdbmem-works" not in output:
         raise ToolError(
             f"{printable(os.fspath(path))} was changed, but 'source gdbmem' fails in gdb:"
-            f" {printable(complaint) or 'it says nothing'}",
+            f" {printable(complaint) or 'it prints nothing'}",
             slug="install-check",
             hint="see whether the rest of that file stops gdb, or type 'gdbmem uninstall'",
         )

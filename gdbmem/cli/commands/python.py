@@ -105,7 +105,7 @@ def _add_without_options(actions: _Actions) -> tuple[ArgumentParser, ...]:
         "cow",
         help="memory that its forked workers have copied, by type",
         description=(
-            "Show how much of a Python process's memory its forked processes (a DataLoader's workers, say)"
+            "Show how much of a Python process's memory its forked processes (such as a DataLoader's workers)"
             " have copied by writing to it, and which types of objects lie on those pages."
         ),
         epilog="example:\n  gdbmem python cow 4711\n",

@@ -68,7 +68,7 @@ class ContainersCommand(Command):
             return
         earlier = kept_survey(args.since) if args.since is not None else None
         if not program_runs():
-            raise TargetError("there is no process to look into", slug="not-running", hint="type 'run'")
+            raise TargetError("there is no process to inspect", slug="not-running", hint="type 'run'")
         with open_output(args.output, force=args.force) as stream:
             survey = survey_here(" ".join(args.expression))
             survey.check()

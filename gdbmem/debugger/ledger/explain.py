@@ -197,7 +197,9 @@ def write_mallinfo(ledger: Ledger, stream: TextIO, *, as_json: bool) -> None:
     """Write the values of mallinfo2, called in the process, beside those of *ledger*."""
     if core_path() is not None:
         raise TargetError(
-            "a core can't run mallinfo2", slug="trim-refused", hint="'memexplain' says what the heap holds"
+            "a core can't run mallinfo2",
+            slug="trim-refused",
+            hint="use 'memexplain' for the contents of the heap",
         )
     from gdbmem.debugger.ledger.malloc_calls import check_callable, mallinfo_of, read_mallinfo  # 20 ms
     from gdbmem.report.ledger.mallinfo import mallinfo_json, print_mallinfo  # with it

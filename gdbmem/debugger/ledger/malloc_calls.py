@@ -98,7 +98,7 @@ def _translated(error: TargetError, function: str) -> TargetError:
     }
     if error.slug not in reasons:
         return error
-    hint = "'memexplain' says what it would have returned"
+    hint = "use 'memexplain' for what it would have returned"
     return TargetError(reasons[error.slug], slug="trim-refused", hint=hint)
 
 

@@ -41,7 +41,9 @@ def write_malloc_info(stream: TextIO, *, as_json: bool) -> None:
     """Write the output of malloc_info, called in the process, beside the ledger."""
     if core_path() is not None:
         raise TargetError(
-            "a core can't run malloc_info", slug="trim-refused", hint="'memexplain' says what the heap holds"
+            "a core can't run malloc_info",
+            slug="trim-refused",
+            hint="use 'memexplain' for the contents of the heap",
         )
     check_callable(read_ledger_here(), "malloc_info")
     _check_streams()

@@ -32,7 +32,7 @@ class TrimCommand(Command):
             raise TargetError(
                 "a core can't run malloc_trim",
                 slug="trim-refused",
-                hint="'memexplain' says what it would have returned",
+                hint="use 'memexplain' for what it would have returned",
             )
         with open_output(args.output, force=args.force) as stream:
             before = read_ledger_here()

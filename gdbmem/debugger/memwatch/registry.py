@@ -158,7 +158,7 @@ Let the program run, and list which lines make its memory resident, by the kerne
 Usage: COMMAND [--for TIME] [--top N] [--profile FILE] [--json] [-o FILE] [--force]
 
 The line that first touches a page is charged for it, not the one that reserved it; returned memory is
-subtracted. The program runs at its own speed until it stops or ends: between two breakpoints, say.
+subtracted. The program runs at its own speed until it stops or ends: for example between two breakpoints.
   --for TIME        stop after this long, as in 10s
   --top N           list N lines (default 10)
   --profile FILE    keep the recording: 'gdbmem show FILE', 'gdbmem diff', …

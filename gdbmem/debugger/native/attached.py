@@ -144,7 +144,7 @@ def _refuse_ended(pid: int) -> None:
         raise TargetError(
             f"process {pid} has ended while gdb held it",
             slug="process-ended",
-            hint="type 'continue', and gdb says how",
+            hint="type 'continue' to see how",
         )
 
 

@@ -26,7 +26,7 @@ from gdbmem.engines.engine import Call
 from gdbmem.errors import GdbmemError, TargetError, internal_error, sentence_of
 
 Finish = Callable[[Optional[GdbmemError]], None]
-"""Gets what went wrong with the call, None where all went well."""
+"""Gets the failure of the call, None if it succeeded."""
 _PAUSE_MICROSECONDS = 2000
 _LONGEST_PAUSE = 250  # times that
 _MOST_ABREAST = 4096  # threads

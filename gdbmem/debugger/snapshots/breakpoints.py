@@ -235,8 +235,8 @@ class _Snap:
 def _warn_of_replaced(location: str) -> None:
     if session.native is None and location in _REPLACED:
         warn(
-            f"valgrind runs a {location} of its own in the place of libc's, where this breakpoint is reached only "
-            "while the program loads (with --pages-as-heap always); one on a function that calls it would do",
+            f"valgrind replaces libc's {location}, so this breakpoint is reached only "
+            f"while the program loads (with --pages-as-heap always); set it on a function that calls {location}",
             slug="replaced-function",
         )
 

@@ -63,7 +63,7 @@ def _require_memcheck() -> None:
         return
     under = f"runs under {engine}" if engine not in ("", "none") else "does not run under memcheck"
     raise TargetError(
-        f"only memcheck can tell which blocks no pointer reaches, and this program {under}",
+        f"only memcheck finds the blocks that no pointer reaches, and this program {under}",
         slug="not-memcheck",
         hint="leave gdb and type: gdbmem launch --engine memcheck PROGRAM",
     )

@@ -42,7 +42,7 @@ def capture_leaks() -> Captured:
         written.replace(path)
     except FileNotFoundError:
         raise TargetError(
-            f"memcheck wrote no snapshot: {said.splitlines()[-1] if said else 'it said nothing'}",
+            f"memcheck wrote no snapshot: {said.splitlines()[-1] if said else 'it reported no reason'}",
             slug="no-snapshot-file",
             hint="is the disk full?",
         ) from None

@@ -140,7 +140,7 @@ def blind_spot(heap_bytes: Optional[int]) -> Optional[str]:
             return (
                 "launch with --massif, which finds most such allocators, too; 'memexplain' needs no profiler"
             )
-        return "it counts 0 bytes: does the program bring an allocator of its own? then try --massif"
+        return "it counts 0 bytes: if the program has its own allocator, try --massif"
     pid = real_pid()
     # Other valgrind tools grow by themselves: memcheck records for each byte whether it is defined.
     if heap_bytes is None or pid is None or session.engine != massif.NAME:
@@ -150,7 +150,7 @@ def blind_spot(heap_bytes: Optional[int]) -> Optional[str]:
         return None
     return (
         f"massif counts {format_size(heap_bytes)} of heap while the program holds {format_size(grown)} that it mapped:"
-        " this memory doesn't come from malloc (a static binary? an allocator of its own over mmap?); "
+        " this memory doesn't come from malloc (a static binary, or its own allocator over mmap); "
         "launch with --pages-as-heap to count pages"
     )
 

@@ -115,7 +115,7 @@ class Arenas:
         ]
         if arena.total is not None and missing > 0:
             told = f"{plural(arena.extensions, 'extension')} and {arena.total} bytes in all"
-            text = f"{printable(self._source)} tells of {told}, but of regions of {held} bytes only"
+            text = f"{printable(self._source)} mentions {told}, but of regions of {held} bytes only"
             notices.append(Notice("pool-log-cut", text))
         return Allocator(
             name=arena.name,

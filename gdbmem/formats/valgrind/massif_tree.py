@@ -281,7 +281,7 @@ def parse_tree(area: TreeArea, texts: NodeTexts) -> CallTree:
             _offset_of(area, node), f"at least the {columns.bytes[node] - own[node]} bytes below"
         )
     if columns.bytes[0] != area.heap_bytes:
-        raise area.error(area.start, f"a tree of {area.heap_bytes} bytes, as its snapshot says")
+        raise area.error(area.start, f"a tree of {area.heap_bytes} bytes, like its snapshot")
     return _build(columns, parent, texts, area.total_bytes)
 
 

@@ -492,7 +492,7 @@ def _wrote_nothing(valgrind: RunningValgrind, said: str) -> GdbmemError:
             slug="too-early",
             hint="try again when it runs",
         )
-    last = printable(said.splitlines()[-1]) if said else "it said nothing"
+    last = printable(said.splitlines()[-1]) if said else "it reported no reason"
     return TargetError(
         f"valgrind's {valgrind.tool} (process {valgrind.pid}) wrote no snapshot: {last}",
         slug="no-snapshot-file",
@@ -534,7 +534,7 @@ def _unattended(attachment: Attachment, gdb: str, name: Optional[str]) -> SnapTa
             log.seek(0)
             lines = os.fsdecode(log.read()).strip().splitlines()
             raise ToolError(
-                f"gdb took no snapshot: {printable(lines[-1]) if lines else 'it said nothing'}",
+                f"gdb took no snapshot: {printable(lines[-1]) if lines else 'it reported no reason'}",
                 slug="call-failed",
                 hint=f"try it by hand: gdbmem attach {attachment.target.pid}",
             )

@@ -84,10 +84,10 @@ class RemoteScript:
                 "remote debugging is switched off in it (PYTHON_DISABLE_REMOTE_DEBUG, or as it was built)",
             )
         if offsets.threads_main is None:
-            raise refused(pid, "its interpreter doesn't say which thread is the main one")
+            raise refused(pid, "its interpreter doesn't record which thread is the main one")
         thread = word_at(memory, interpreter + offsets.threads_main)
         if word_at(memory, thread + _INTERPRETER_AT) != interpreter:
-            raise refused(pid, "what its interpreter says of its main thread doesn't agree with that thread")
+            raise refused(pid, "its interpreter's record of the main thread doesn't agree with that thread")
         script = _script(folder, source)
         path = os.fsencode(script) + b"\0"
         if len(path) > remote.path_bytes:
@@ -160,7 +160,7 @@ class NotedCall:
         """
         functions, depth = _functions(pid, memory, mappings), reader.call_depth(memory)
         if depth is None:
-            raise refused(pid, "how deep its threads are in calls can't be told")
+            raise refused(pid, "the depth of its threads' calls is unknown")
         text = source.encode("ascii") + b"\0"
         if _TEXT + len(text) > 2 * _PAGE:
             raise ValueError("the text is longer than a page")

@@ -317,6 +317,6 @@ def _numbers(text: bytes) -> dict[str, int]:
         raise TargetError(
             f"the code failed in the process{f' with {what}' if what else ''}",
             slug="python-code-failed",
-            hint="nothing was changed, as far as it says",
+            hint="no change was reported",
         )
     return numbers

@@ -149,7 +149,7 @@ def _unreachable(pid: int, complaint: Sequence[str]) -> ToolError:
             slug="vgdb-busy",
             hint="type 'memsnap' in that gdb, or leave it",
         )
-    last = complaint[-1] if complaint else "without a word"
+    last = complaint[-1] if complaint else "it reported no reason"
     return ToolError(
         f"vgdb could not reach process {pid}: {printable(last)}",
         slug="vgdb-failed",

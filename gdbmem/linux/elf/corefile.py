@@ -231,7 +231,7 @@ class CoreFile:
         if len(data) < _HEADER:
             raise self._bad("it is shorter than a core's header")
         if data[:5] != b"\x7fELF\x02" or struct.unpack_from("<H", data, 16)[0] != _CORE:
-            raise self._bad("it is no 64-bit core file")
+            raise self._bad("it is not a 64-bit core file")
         try:
             return self._parse()
         except (struct.error, IndexError, OverflowError) as error:

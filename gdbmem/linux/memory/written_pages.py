@@ -150,7 +150,7 @@ def refused_in_program(number: int) -> TargetError:
     if number == errno.ENOSYS:
         return not_available("this kernel has no userfaultfd")
     return not_available(
-        f"the program may not make a userfaultfd ({os.strerror(number)}): a seccomp filter, say"
+        f"the program may not make a userfaultfd ({os.strerror(number)}), for example by a seccomp filter"
     )
 
 

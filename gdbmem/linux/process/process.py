@@ -61,7 +61,7 @@ def check_analysable(pid: int, *, may_be_traced: bool = False) -> ProcessFacts:
         )
     if _is_kernel_thread(pid):
         raise TargetError(
-            f"{name} is a kernel thread, which has no memory of its own",
+            f"{name} is a kernel thread, which has no user memory",
             slug="process-kernel",
             hint="name another process",
         )
@@ -102,7 +102,7 @@ def has_ended(pid: int) -> bool:
 def ended(pid: int) -> TargetError:
     """Return the error for a process that has ended meanwhile."""
     return TargetError(
-        f"process {pid} ended before it could be looked at",
+        f"process {pid} ended before it could be inspected",
         slug="process-ended",
         hint="name one that still runs",
     )

@@ -60,7 +60,7 @@ def forbidden(facts: ProcessFacts, asks: Asker) -> TargetError:
     name = f"process {facts.pid} ({printable(facts.name)})"
     if asks.scope == NOBODY:
         return TargetError(
-            "nobody may look into other processes on this system until it is started again"
+            "nobody may inspect other processes on this system until it is started again"
             f" (kernel.yama.ptrace_scope is {NOBODY})",
             slug="ptrace-scope",
             hint="take that setting out of /etc/sysctl.d and restart; 'gdbmem launch --massif' works without",
@@ -75,12 +75,12 @@ def forbidden(facts: ProcessFacts, asks: Asker) -> TargetError:
         who = "only root may" if asks.scope > 1 else "a process may only"
         whose = "other processes" if asks.scope > 1 else "those that it has started"
         return TargetError(
-            f"{who} look into {whose} on this system (kernel.yama.ptrace_scope is {asks.scope})",
+            f"{who} inspect {whose} on this system (kernel.yama.ptrace_scope is {asks.scope})",
             slug="ptrace-scope",
             hint=f"allow it until the next start: sudo sysctl kernel.yama.ptrace_scope=0; or {AS_ROOT}",
         )
     return TargetError(
-        f"the kernel doesn't let {name} be looked into, not even by its own user: it has, or had, other rights"
+        f"the kernel doesn't let {name} be inspected, not even by its own user: it has, or had, other rights"
         " (setuid, capabilities), keeps its memory to itself, or runs in a container",
         slug="process-forbidden",
         hint=f"{AS_ROOT}, outside the container",
@@ -90,12 +90,12 @@ def forbidden(facts: ProcessFacts, asks: Asker) -> TargetError:
 def _forbidden_to_root(name: str, asks: Asker) -> TargetError:
     if not asks.may_trace_all:
         return TargetError(
-            f"root may not look into {name} here: this shell has no right to trace (CAP_SYS_PTRACE)",
+            f"root may not inspect {name} here: this shell has no right to trace (CAP_SYS_PTRACE)",
             slug="process-forbidden",
             hint="start the container with --cap-add=SYS_PTRACE, or type it outside the container",
         )
     return TargetError(
-        f"the kernel doesn't let even root look into {name}: a security module protects it, or it belongs to"
+        f"the kernel doesn't let even root inspect {name}: a security module protects it, or it belongs to"
         " the system outside this container",
         slug="process-forbidden",
         hint="type it outside the container; what a security module refused is in the kernel's log ('dmesg')",

@@ -61,7 +61,7 @@ def print_changes(title: str, changes: Sequence[PoolChange], console: Console, t
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column(title, overflow="fold")
     for one in changes[:top]:
-        name = format_size(one.size_bytes) if one.size_bytes else printable(one.name) or "(not told)"
+        name = format_size(one.size_bytes) if one.size_bytes else printable(one.name) or "(unknown)"
         table.add_row(
             format_delta(one.delta_bytes), plural(one.before, "chunk"), plural(one.after, "chunk"), name
         )

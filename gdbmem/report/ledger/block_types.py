@@ -17,7 +17,7 @@ _KINDS = {
     VECTOR: "elements of vectors",
     TREE: "nodes of trees, linked as those of std::map and std::set",
     LIST: "nodes of doubly linked lists, as those of std::list",
-    UNKNOWN: "blocks that don't tell their type",
+    UNKNOWN: "blocks of unknown type",
 }
 
 

@@ -80,7 +80,7 @@ def _group_name(site: Frame, by: str) -> str:
     if by == "function" and (site.function is not None or has_place_only(site)):
         return full_function(site) or describe_site(site)
     name = site.file if by == "file" and site.file is not None else site.object
-    return "a library that is not told" if name is None else printable(PurePosixPath(name).name)
+    return "an unknown library" if name is None else printable(PurePosixPath(name).name)
 
 
 def _heap_change(diff: Diff, query: Query, ranking: Ranking) -> str:

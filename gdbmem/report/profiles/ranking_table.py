@@ -184,7 +184,7 @@ def _places(ranking: Ranking) -> Places:
 
 
 def _library_name(site: Frame) -> str:
-    return printable(PurePosixPath(site.object).name) if site.object else "program or library not told"
+    return printable(PurePosixPath(site.object).name) if site.object else "program or library unknown"
 
 
 class Drawing:

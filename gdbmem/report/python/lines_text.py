@@ -65,7 +65,7 @@ def _read(path: Path) -> RecordedProcess:
     try:
         return from_json(RecordedProcess, json.loads(read_small(path, limit_bytes=_LARGEST, refuse=refuse)))
     except MISFITS:
-        raise refuse("it is no such file") from None
+        raise refuse("it is not such a file") from None
 
 
 def print_lines(processes: Sequence[RecordedProcess], stream: TextIO, *, named: bool) -> None:

@@ -156,7 +156,7 @@ def read_objects(path: Path) -> PythonObjects:
     try:
         return _objects_of(json.loads(read_small(path, limit_bytes=_LARGEST, refuse=_refused(path))))
     except MISFITS as error:
-        raise _refused(path)("it is no such file") from error
+        raise _refused(path)("it is not such a file") from error
 
 
 def _refused(path: Path) -> Callable[[str], InputError]:

@@ -189,7 +189,8 @@ def _heading(summary: SeriesSummary) -> str:
             f", between them the total follows RSS and page faults ({plural(summary.looks_by_rss, 'sample')})"
         )
     if summary.looks_by_cgroup:
-        text += f", between them the total follows a cgroup of its own ({plural(summary.looks_by_cgroup, 'sample')})"
+        text += ", between them the total follows the program's own cgroup"
+        text += f" ({plural(summary.looks_by_cgroup, 'sample')})"
     return text
 
 

@@ -56,7 +56,7 @@ def remarks(profile: FunctionProfile) -> list[str]:
         said.append(f"the first call was under way: it is counted from line {profile.under_way_from} on")
     if profile.shared_hits and noun(profile.source) == "heap":
         said.append(
-            "~ malloc doesn't say which thread: a change counts for the thread that reached a line next"
+            "~ malloc doesn't record the thread: a change counts for the thread that reached a line next"
         )
     elif profile.shared_hits:
         said.append("~ other threads took memory meanwhile: each is charged for its own page faults")

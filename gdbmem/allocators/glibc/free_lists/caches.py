@@ -39,7 +39,7 @@ class Caches:
 
 
 class Known:
-    """Return whether addresses are in writable memory; used for every pointer followed."""
+    """Checks whether addresses are in writable memory; used for every pointer followed."""
 
     def __init__(self, mappings: Sequence[Mapping]) -> None:
         writable = [m for m in mappings if "w" in m.permissions]

@@ -54,8 +54,8 @@ def check_free(memory: Memory, tally: HeapTally, address: int, size: int) -> Non
     tally.link_sum = (tally.link_sum + difference) & _MASK
 
 
-_MMAPPED = "says that it has a mapping of its own"
-_ARENA = "says that it is in another arena"
+_MMAPPED = "is flagged as individually mapped"
+_ARENA = "is flagged as part of another arena"
 
 
 def _foot(foot: int) -> str:

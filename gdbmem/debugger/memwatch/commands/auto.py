@@ -183,7 +183,7 @@ class Auto:
 
 
 def _doubt(part: Optional[Part]) -> str:
-    return "" if part is None or part.is_exact else "who gave memory back can't be told"
+    return "" if part is None or part.is_exact else "which thread released memory is unknown"
 
 
 auto = Auto()

@@ -143,7 +143,7 @@ def _result(tool: subprocess.Popen[str]) -> str:
 
 
 def _refused(said: str) -> ToolError:
-    reason = said.strip().removeprefix("gdbmem: ") or "it ended without a word"
+    reason = said.strip().removeprefix("gdbmem: ") or "it ended without a message"
     return ToolError(
         f"page faults could not be recorded: {printable(reason)}",
         slug="memgrow-failed",

@@ -119,7 +119,7 @@ def _inlined_everywhere(block: gdb.Block, calls: Sequence[Sequence[gdb.Block]]) 
     if len(places) > _NAMED_CALLS:
         named.append(plural(len(places) - _NAMED_CALLS, "more line"))
     return TargetError(
-        f"{name} has no code of its own: it is inlined into {', '.join(named)}",
+        f"{name} has no separate code: it is inlined into {', '.join(named)}",
         slug="inlined-everywhere",
         hint=f"'memwatch function {places[0].caller}' counts it for the line that it is inlined into; or compile with"
         " -fno-inline",
