@@ -178,7 +178,7 @@ def test_a_snapshot_at_each_malloc_is_warned_of_as_malloc_is_valgrinds_own(
     program: Program, scratch: Path
 ) -> None:
     with launched(program("ticks"), folder=scratch) as user:
-        assert "runs a malloc of its own in the place of libc's" in user.type("massif-break --first 1 malloc")
+        assert "valgrind replaces libc's malloc" in user.type("massif-break --first 1 malloc")
         assert "of its own" not in user.type("massif-break tick")
         user.quit()
 

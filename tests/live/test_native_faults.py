@@ -98,7 +98,7 @@ def test_a_program_with_an_allocator_of_its_own_is_told_apart(program: Program, 
     assert played.result["points"][0]["hits"] == 1
     (warning,) = played.result["warnings"]
     assert warning["slug"] == "own-allocator"
-    assert "does the program bring an allocator of its own?" in warning["message"]
+    assert "if the program has its own allocator" in warning["message"]
 
 
 def test_a_setuid_program_is_refused_because_it_ignores_the_preload(program: Program, tmp_path: Path) -> None:
