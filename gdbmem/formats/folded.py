@@ -49,11 +49,13 @@ def read_folded(data: Data, source: str, metric: Optional[str]) -> StackProfile:
 
 def _parse(data: bytes, source: str) -> tuple[PackedStacks, Frames, list[Notice]]:
     index: defaultdict[str, int] = defaultdict(itertools.count().__next__)  # words in order of appearance
+    number_of = index.__getitem__
     sums: dict[bytes, int] = {}  # equal lines are one stack: a packed file may hold very many
     notices: list[Notice] = []
     for number, line in enumerate(io.BytesIO(data), start=1):
         text, _, count = line.rstrip().rpartition(b" ")
-        if not text or not ((len(count) < 19 and count.isdigit()) or _COUNT.fullmatch(count)):
+        is_plain = len(count) < 19 and count.isdigit()  # and so a number of bytes that can be
+        if not text or not (is_plain or _COUNT.fullmatch(count)):
             if not line.strip():
                 continue
             if not line.endswith(b"\n") and sums:
@@ -66,8 +68,8 @@ def _parse(data: bytes, source: str) -> tuple[PackedStacks, Frames, list[Notice]
                 f"{printable(source)}:{number}: a stack of {len(words)} frames", slug="stack-too-deep"
             )
         words.reverse()
-        path = pack_path(map(index.__getitem__, words))
-        size = check_count(int(count), source, number)
+        path = pack_path(map(number_of, words))
+        size = int(count) if is_plain else check_count(int(count), source, number)
         sums[path] = check_count(sums[path] + size, source, number) if path in sums else size
     stacks = PackedStacks(list(sums), array("q", sums.values()))
     sums.clear()

@@ -100,15 +100,19 @@ class PackedStacks(Sequence[Stack]):
 
 
 _WIDTH = array("i").itemsize
+_IS_LITTLE = sys.byteorder == "little"
 
 
 def pack_path(numbers: Iterable[int]) -> bytes:
     """Return *numbers*, which are not negative, as bytes that compare as they do."""
-    return _swapped(array("i", numbers)).tobytes()
+    packed = array("i", numbers)
+    if _IS_LITTLE:
+        packed.byteswap()
+    return packed.tobytes()
 
 
 def _swapped(numbers: array[int]) -> array[int]:
-    if sys.byteorder == "little":
+    if _IS_LITTLE:
         numbers.byteswap()
     return numbers
 
@@ -364,7 +368,16 @@ class _TreeBuilder:
         parent, ends, last = self.parent, self._ends, b""
         opened = [0]  # the nodes of the last path, the root first
         for key in keys:
-            shared = _shared(key, last) if key[:_WIDTH] == last[:_WIDTH] else 0
+            if key[:_WIDTH] != last[:_WIDTH]:  # as most do in the largest files
+                first, more = len(parent), len(key) // _WIDTH
+                parent.append(0)
+                parent.extend(range(first, first + more - 1))
+                opened = [0, *range(first, first + more)]
+                self._frames.append(key)
+                ends.append(opened[more])
+                last = key
+                continue
+            shared = _shared(key, last)
             more = len(key) // _WIDTH - shared
             if more:
                 first = len(parent)

@@ -39,21 +39,28 @@ def large_paths(
     ends = paths.holders()
     if len(ends) <= most:
         return LargePaths(diff)
-    columns = [[column[end] for end in ends] for column in paths.course or (paths.before, paths.after)]
+    columns = [
+        array("q", map(column.__getitem__, ends)) for column in paths.course or (paths.before, paths.after)
+    ]
     sizes = array("q", map(max, *columns))
     total = max(column[0] for column in (*diff.course, diff.before, diff.after))
     order = sorted(range(len(ends)), key=sizes.__getitem__, reverse=True)
     while most < len(order) and sizes[order[most]] >= least_share * total:
         most += 1
-    small = set(array("q", [ends[at] for at in order[most:]]))
-    small -= {
-        end for end in small if diff.frame[end] == PRUNED or (paths.walk.marks and paths.fate(end) == KNOWN)
-    }
-    if len(small) < 2:
+    is_small = bytearray(b"\1") * len(ends)
+    for at in order[:most]:
+        is_small[at] = False
+    del order  # 12 MB in the largest files
+    if PRUNED in diff.frame or paths.walk.marks:
+        for at, end in enumerate(ends):
+            if diff.frame[end] == PRUNED or (paths.walk.marks and paths.fate(end) == KNOWN):
+                is_small[at] = False
+    if sum(is_small) < 2:
         return LargePaths(diff)
-    largest = max(compress(sizes, map(small.__contains__, ends)))
-    kept = array("q", [end for end in ends if end not in small])
-    return LargePaths(_Merging(diff, query, kept, sorted(small)).diff(largest), len(small), largest)
+    largest = max(compress(sizes, is_small))
+    small = array("q", compress(ends, is_small))
+    kept = array("q", compress(ends, is_small.translate(bytes([1, 0]) + bytes(254))))
+    return LargePaths(_Merging(diff, query, kept, small).diff(largest), len(small), largest)
 
 
 class _Merging:
@@ -66,8 +73,10 @@ class _Merging:
 
     def diff(self, largest_bytes: int) -> Diff:
         diff, nodes = self._diff, self._nodes
-        numbers = dict.fromkeys(diff.frame[node] for node in nodes if diff.frame[node] >= 0)
-        frames = Frames.of([*(diff.frames[n] for n in numbers), self._frame(largest_bytes)])
+        numbers = dict.fromkeys(map(diff.frame.__getitem__, nodes))
+        for absent in (ROOT, PRUNED):
+            numbers.pop(absent, None)
+        frames = Frames.of(diff.frames).chosen(numbers, self._frame(largest_bytes))
         number_of = {**dict(zip(numbers, range(len(numbers)))), ROOT: ROOT, PRUNED: PRUNED}
         return replace(
             diff,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from operator import sub
 from typing import Optional
@@ -47,15 +47,7 @@ class Outward:
             rows = zip(is_shown, at.ends, nodes)
             nodes = array("q", [node if shown else paths.next_shown(end, node) for shown, end, node in rows])
         numbers = array("q", map(frame.__getitem__, nodes))
-        weights: defaultdict[int, int] = defaultdict(int)
-        for number, weight in zip(numbers, map(abs, at.changes)):
-            weights[number] += weight
-        weights.pop(ROOT, None)
-        groups = {
-            number: _EndingPaths(array("q"), array("q"), array("q"))
-            for number, weight in weights.items()
-            if weight >= self._least
-        }
+        groups = {number: _EndingPaths(array("q"), array("q"), array("q")) for number in self._large(numbers)}
         for end, node, number, change in zip(at.ends, nodes, numbers, at.changes) if groups else ():
             if number in groups:
                 group = groups[number]
@@ -64,6 +56,18 @@ class Outward:
                 group.changes.append(change)
         found = [self._child(number, group) for number, group in groups.items()]
         return sorted(found, key=lambda child: -child.weight)
+
+    def _large(self, numbers: Sequence[int]) -> Iterable[int]:
+        # The frames that are called by enough of the paths, of which *numbers* has the frame of each, in its order.
+        least, sizes = self._least, map(abs, self._at.changes)
+        if len(set(numbers)) == len(numbers):  # none is called twice, as in the largest files
+            found = [number for number, size in zip(numbers, sizes) if size >= least]
+        else:
+            weights: defaultdict[int, int] = defaultdict(int)
+            for number, size in zip(numbers, sizes):
+                weights[number] += size
+            found = [number for number, weight in weights.items() if weight >= least]
+        return [number for number in found if number != ROOT]
 
     def _child(self, number: int, at: _EndingPaths) -> Outward:
         frame = self._paths.diff.frames[number] if number >= 0 else None

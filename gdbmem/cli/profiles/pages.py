@@ -112,16 +112,16 @@ def _page_of_profile(path: Path, selector: Optional[str], query: Query, options:
         page.sections.append(course_section(_picture(profile)))
     elif profile.peak_tree_index is None:
         page.sections.append(Section("The heap", sentence=peak_sentence(profile)))
-    said = profile.notices
+    said, totals = profile.notices, getattr(profile, "faults", None)
     if selector is not None or profile.peak_tree_index is not None:
         loaded = load_from_profile(profile, selector or "peak")
         page.facts = facts_of_profile(profile, loaded.snapshot.tree)
         growth = as_growth(loaded.snapshot)
         page.sections.append(diff_section(loaded.snapshot.name, growth, query, is_change=False))
         page.explored = _explored_file(profile, growth, query) if selector is None else None
-        page.explored = page.explored or explored(growth, query)
         said = [*loaded.notices, *profile.notices]
-    totals = getattr(profile, "faults", None)
+        del profile, loaded  # 30 MB of a large file
+        page.explored = page.explored or explored(growth, query)
     if totals is not None:
         page.sections.append(account_section(totals))
     _add_notices(page, said)

@@ -79,6 +79,17 @@ class Frames(Sequence[Frame]):
         numbers = array("q", map(line_column, lines))
         return cls(functions, files, numbers, objects, bytes(inlined))
 
+    def chosen(self, numbers: Iterable[int], *others: Frame) -> Frames:
+        """Return the frames of *numbers*, in their order, and *others* behind them."""
+        at, more = tuple(numbers), Frames.of(others)
+        return Frames(
+            [*map(self.functions.__getitem__, at), *more.functions],
+            [*map(self.files.__getitem__, at), *more.files],
+            array("q", [*map(self.lines.__getitem__, at), *more.lines]),
+            [*map(self.objects.__getitem__, at), *more.objects],
+            bytes([*map(self.inlined.__getitem__, at), *more.inlined]),
+        )
+
     def __len__(self) -> int:
         return len(self.functions)
 
