@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional, TextIO
@@ -22,6 +21,7 @@ from gdbmem.api.profiles import (
     spool_operands,
 )
 from gdbmem.arguments import ArgumentParser
+from gdbmem.cli.page.browser import open_browser
 from gdbmem.cli.page.choosing import page_of
 from gdbmem.cli.profiles.reading import add_reading_options, collector_paused, read_options_from, source_roots
 from gdbmem.errors import UsageError
@@ -105,8 +105,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     for name in (target, arguments.svg, arguments.png):
         if name not in (None, "-"):
             print(f"gdbmem: the {_word_for(name)} is {printable(name)}", file=sys.stderr)
-    if arguments.open and target is not None and not webbrowser.open(Path(target).resolve().as_uri()):
-        print("gdbmem: no browser could be started to show it", file=sys.stderr)
+    if arguments.open and target is not None:
+        open_browser(Path(target).resolve().as_uri())
     return 0
 
 

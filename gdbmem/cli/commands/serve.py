@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 
 from gdbmem.analysis.profiles.query import Query, add_mine_option, compile_regex
 from gdbmem.api.profiles import ReadOptions, Run, current_folder, find_operand
 from gdbmem.arguments import ArgumentParser, value
+from gdbmem.cli.page.browser import open_browser
 from gdbmem.cli.page.choosing import page_of
 from gdbmem.cli.profiles.reading import add_reading_options, read_options_from, source_roots
 from gdbmem.cli.profiles.server import Served, Server
@@ -70,8 +70,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             hint="name another with --port, or none for a free one",
         ) from error
     print(f"gdbmem: {server.address} shows it, until Ctrl-C", file=sys.stderr, flush=True)
-    if arguments.open and not webbrowser.open(server.address):
-        print("gdbmem: no browser could be started to show it", file=sys.stderr)
+    if arguments.open:
+        open_browser(server.address)
     server.serve()
     return 0
 

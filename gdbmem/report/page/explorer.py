@@ -6,7 +6,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Sequence
-from importlib.resources import files
+from pathlib import Path
 from typing import Optional
 
 from gdbmem.analysis.profiles.amounts import Row
@@ -115,8 +115,8 @@ def following() -> str:
 
 
 def _joined(names: Sequence[str], begin: str) -> str:
-    folder = files("gdbmem.report.page").joinpath("web")
-    parts = [folder.joinpath(name).read_text(encoding="utf-8") for name in names]
+    folder = Path(__file__).parent / "web"
+    parts = [(folder / name).read_text(encoding="utf-8") for name in names]
     text = "".join(_EXPORT.sub("", _COMMENT.sub("", _IMPORT.sub("", part))) for part in parts)
     return f'(() => {{\n"use strict";\n{text}{begin}();\n}})();\n'
 

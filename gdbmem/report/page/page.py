@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from datetime import datetime
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Optional, Union
 
 from gdbmem import __version__
@@ -202,10 +202,10 @@ def _filled(template: str, codes: Sequence[str], *, connects: bool = False, **co
 
 @functools.cache  # a template is compiled once, not for each page that is served
 def _templates() -> Environment:
-    from jinja2 import Environment, PackageLoader  # 45 ms
+    from jinja2 import Environment, FileSystemLoader  # 24 ms
 
     return Environment(
-        loader=PackageLoader("gdbmem.report.page.page", "."),
+        loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -223,7 +223,7 @@ def markup(text: str) -> Markup:
 def _style() -> str:
     from pygments.formatters.html import HtmlFormatter  # 6 ms
 
-    own = files("gdbmem.report.page").joinpath("web/page.css").read_text(encoding="utf-8")
+    own = (Path(__file__).parent / "web" / "page.css").read_text(encoding="utf-8")
     light, dark = (
         HtmlFormatter(style=name, classprefix="s-").get_style_defs(".source")  # type: ignore[no-untyped-call]  # types-pygments lacks it
         for name in ("default", "github-dark")
