@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Optional
 
 from benchmarks.bench_formats import peak_mib
 from benchmarks.racing import Row
 
 TITLE = "Large and small files, CPU time"
 SITES, SNAPSHOTS, TRACES = 300_000, 200_000, 50_000
+_MOST_MB = 200
+_LARGE_BYTES, _TIMES = (
+    5_000_000,
+    20,
+)  # a file from that size on takes at most so many times its size of memory
 ROUNDS = 3
 SMALL = Path(__file__).parents[1] / "tests" / "captures" / "massif" / "shop.massif.gz"
 GDBMEM = (sys.executable, "-m", "gdbmem.cli.main")
@@ -29,39 +36,47 @@ def race() -> Sequence[Row]:
     with tempfile.TemporaryDirectory() as name:
         here = Path(name)
         sites, folded, many, chain = _sites(here), _folded(here), _snapshots(here), _chain(here)
+        small = _write(here / "small", [gzip.decompress(SMALL.read_bytes()).decode()])
         page = ("report", "--force", "-o", str(here / "page.html"))
-        unpacked = here / "small"
-        unpacked.write_bytes(subprocess.run(("zcat", SMALL), capture_output=True, check=True).stdout)
-        return [
-            _row(f"massif, {SITES:,} sites, show", ("show", sites), 3, ("ms_print", "--threshold=0", sites)),
-            _row(f"massif, {SITES:,} sites, report", (*page, sites), 3),
-            _row(f"folded, {SITES:,} stacks, show", ("show", folded), 3),
-            _row(f"massif, {SNAPSHOTS:,} snapshots, show", ("show", many), 3, ("ms_print", many)),
-            _row(f"massif, {SNAPSHOTS:,} snapshots, report", (*page, many), 3),
-            _row(
-                f"heaptrack, {TRACES:,} chained traces, show", ("show", chain), 2, ("heaptrack_print", chain)
-            ),
-            _row(
-                "massif, 65 kB, show", ("show", str(unpacked)), 0.1, ("ms_print", str(unpacked)), start=True
-            ),
-            _row("massif, 65 kB, report", (*page, str(unpacked)), 0.1, start=True),
+        kinds = [
+            (f"massif, {SITES:,} sites", sites, 3, "ms_print --threshold=0", _MOST_MB),
+            (f"folded, {SITES:,} stacks", folded, 3, "", _MOST_MB),
+            (f"massif, {SNAPSHOTS:,} snapshots", many, 3, "ms_print", None),
+            (f"heaptrack, {TRACES:,} chained traces", chain, 2, "heaptrack_print", None),
+            ("massif, 65 kB", small, 0.1, "ms_print", None),
         ]
+        rows: list[Row] = []
+        for what, file, limit_seconds, peer, most_mb in kinds:
+            for word, command, other in (
+                ("show", ("show", file), (*peer.split(), file) if peer else ()),
+                ("report", (*page, file), ()),
+            ):
+                limit_mib = _memory_limit(file, most_mb)
+                rows += _rows(f"{what}, {word}", command, limit_seconds, limit_mib, other)
+        return rows
 
 
-def _row(
-    name: str, words: Sequence[str], limit_seconds: float, peer: Sequence[str] = (), *, start: bool = False
-) -> Row:
-    """Return what `gdbmem WORDS` costs; *start*: beyond the start of Python."""
+def _memory_limit(file: str, most_mb: Optional[float]) -> Optional[float]:
+    """Return the most memory in MiB that reading *file* may take: *most_mb*, and a multiple of a large file."""
+    size = Path(file).stat().st_size
+    limits = [most_mb * 1e6] if most_mb is not None else []
+    limits += [_TIMES * size] if size >= _LARGE_BYTES else []
+    return min(limits) / 2**20 if limits else None
+
+
+def _rows(
+    name: str, words: Sequence[str], limit_seconds: float, limit_mib: Optional[float], peer: Sequence[str]
+) -> Iterator[Row]:
+    """Yield what `gdbmem WORDS` costs: CPU time, of a small file beyond the start of Python, and memory."""
     ours, ours_mib = _cost((*GDBMEM, *words))
-    begin = _cost((sys.executable, "-c", "pass"))[0] if start else 0.0
-    theirs = _cost(peer) if peer and shutil.which(peer[0]) else None
-    label = f"{name}; {ours_mib:.0f} MiB"
-    label += f" / `{peer[0]}`, {theirs[1]:.0f} MiB" if theirs else ""
-    beyond = " beyond `python -c pass`" if start else ""
-    return Row(
-        label, ours, theirs[0] if theirs else 0.0, f"at most {limit_seconds:g} s{beyond}",
-        at_most=limit_seconds, value=ours - begin,
-    )  # fmt: skip
+    is_small = limit_seconds < 1
+    begin = _cost((sys.executable, "-c", "pass"))[0] if is_small else 0.0
+    theirs, theirs_mib = _cost(peer) if peer and shutil.which(peer[0]) else (0.0, 0.0)
+    label = f"{name} / `{peer[0]}`" if theirs else name
+    bar = f"at most {limit_seconds:g} s{' beyond `python -c pass`' if is_small else ''}"
+    yield Row(label, ours, theirs, bar, at_most=limit_seconds, value=ours - begin)
+    bar = "" if limit_mib is None else f"at most {limit_mib:.0f} MiB"
+    yield Row(f"{label}: memory", ours_mib, theirs_mib, bar, at_most=limit_mib, value=ours_mib, unit="MiB")
 
 
 def _cost(command: Sequence[str]) -> tuple[float, float]:
