@@ -6,7 +6,7 @@ import sys
 from array import array
 from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import chain
-from operator import eq
+from operator import eq, methodcaller
 from typing import Callable, NamedTuple, Optional, Union, overload
 
 from gdbmem.errors import InputError, Notice
@@ -341,7 +341,7 @@ def _intern(
 def _can_stay(frames: Sequence[Frame]) -> bool:
     if not (isinstance(frames, Frames) and frames.distinct):
         return False
-    return not any(name.startswith("main(") for name in frames.functions if name)
+    return not any(map(methodcaller("startswith", "main("), filter(None, frames.functions)))
 
 
 def _plain_main(frame: Frame) -> Frame:
@@ -422,8 +422,8 @@ class _TreeBuilder:
             held[ends[0]] = hidden
         for node, index in zip(ends[len(ends) - len(order) :], order):
             held[node] += numbers[index]
-        for node in range(len(parent) - 1, 0, -1):  # a caller stands before what it calls
-            held[parent[node]] += held[node]
+        for node, above in zip(range(len(parent) - 1, 0, -1), reversed(parent)):
+            held[above] += held[node]  # a caller stands before what it calls
         return held
 
 

@@ -320,9 +320,11 @@ def _uncertainty(
     # site is smaller than the threshold, all of them together no bigger than those pruned nodes. Under a
     # frame without a name nothing says that two sites are the same. Where addresses are known, sites are what has
     # one of its own, and a frame that has several somewhere may have one hidden wherever it doesn't show them all.
-    result = array("q", [0]) * len(merged.parent)
     ends = (0, len(trees) - 1)
     both = [_pruned_children(merged, columns[side]) for side in ends]
+    if not any(both) and not any(columns[0]):
+        return columns[0]  # nought as well: 7 MB of the largest files
+    result = array("q", [0]) * len(merged.parent)
     known = _known_sites(merged, frames, trees) if any(both) else None
     for (side, other), pruned in zip((ends, ends[::-1]), both):
         if pruned:

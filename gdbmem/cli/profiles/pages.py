@@ -116,11 +116,12 @@ def _page_of_profile(path: Path, selector: Optional[str], query: Query, options:
     if selector is not None or profile.peak_tree_index is not None:
         loaded = load_from_profile(profile, selector or "peak")
         page.facts = facts_of_profile(profile, loaded.snapshot.tree)
-        growth = as_growth(loaded.snapshot)
-        page.sections.append(diff_section(loaded.snapshot.name, growth, query, is_change=False))
-        page.explored = _explored_file(profile, growth, query) if selector is None else None
-        said = [*loaded.notices, *profile.notices]
+        growth, name, of_loaded = as_growth(loaded.snapshot), loaded.snapshot.name, loaded.notices
+        whole = profile if selector is None and len(profile.snapshots) > 1 else None
         del profile, loaded  # 30 MB of a large file
+        page.sections.append(diff_section(name, growth, query, is_change=False))
+        page.explored = _explored_file(whole, growth, query) if whole is not None else None
+        said = [*of_loaded, *(said if whole is None else whole.notices)]
         page.explored = page.explored or explored(growth, query)
     if totals is not None:
         page.sections.append(account_section(totals))
