@@ -16,7 +16,7 @@ from gdbmem.analysis.profiles.own_code import INSTALLED, WRAPPER
 from gdbmem.analysis.profiles.paths import FOCUSED, IGNORED, KNOWN_PATH, own_query, walk
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.trend import TRENDS
-from gdbmem.model.profiles.calltree import PRUNED, Frame, Frames
+from gdbmem.model.profiles.calltree import NO_LINE, PRUNED, Frame, Frames
 from gdbmem.model.profiles.diff import Diff
 
 UNMATCHED, KNOWN, LISTED = range(3)  # the first two are groups, too
@@ -146,7 +146,8 @@ class GroupedPaths:
         nodes = map(site.__getitem__, holders) if self._is_by_site else map(self._site_node, holders)
         numbers = array("q", map(frame.__getitem__, nodes))
         distinct = array("q", dict.fromkeys(numbers))
-        groups = self._numbered(self._site_keys(distinct))
+        groups = self._one_each(len(distinct)) if self._are_places(distinct) else None
+        groups = groups or self._numbered(self._site_keys(distinct))
         if len(distinct) == len(numbers):
             return groups
         of_site = array("q", bytes(8 * (len(self._frames) + 2)))  # PRUNED and ROOT are the last two
@@ -177,6 +178,19 @@ class GroupedPaths:
         found = array("q", map(index.__getitem__, keys))
         self.sums.extend_to(len(self.sums) + len(index))
         return found
+
+    def _one_each(self, count: int) -> array[int]:
+        # As many new groups.
+        first = len(self.sums)
+        self.sums.extend_to(first + count)
+        return array("q", range(first, first + count))
+
+    def _are_places(self, numbers: Sequence[int]) -> bool:
+        # Whether each of these frames is a row by line: nothing is known but their names, and no two are the same.
+        frames = self._frames
+        if self.query.by != "line" or not frames.distinct or min(numbers, default=-1) < 0:
+            return False
+        return {*frames.files, *frames.objects, *frames.lines} == {None, NO_LINE}
 
     def paths_in(self, groups: Container[int]) -> tuple[Sequence[int], Mapping[int, int]]:
         """Return the nodes at which the paths of *groups* end, and the group of each."""
