@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from gdbmem.cli.main import main
+from gdbmem.model.profiles.calltree import Frame, Frames
 from gdbmem.report.page.page import Page, render
+from gdbmem.report.page.profile_data import _frames
 from gdbmem.runs.run import Run
 from tests.unit.massif_files import capture
 from tests.unit.massif_texts import massif, path
@@ -302,3 +304,10 @@ def test_each_colour_of_source_can_be_read_on_the_marked_line_in_light_and_dark(
         for name, color in colors.items():
             low, high = sorted((brightness(mark), brightness(color)))
             assert name == "w" or (high + 0.05) / (low + 0.05) >= 4.5, (mark, name, color)
+
+
+def test_two_reports_of_a_file_are_the_same_bytes() -> None:
+    files = [f"file{number}.c" for number in range(40)]
+    strings: dict[str, int] = {}
+    _frames(Frames.of([Frame("f", file=file, line=1) for file in files]), [0] * len(files), strings)
+    assert [text for text in strings if text != "f"] == files, "in the order of the file, not of a set"

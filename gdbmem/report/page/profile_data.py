@@ -190,8 +190,9 @@ def _frames(frames: Frames, ranks: Sequence[int], strings: dict[str, int]) -> di
         for at, function in enumerate(frames.functions)
     ]
     places: dict[Optional[str], int] = {None: -1}
-    for text in {*frames.files, *frames.objects} - {None}:
-        places[text] = number(printable(text or ""))
+    for text in dict.fromkeys([*frames.files, *frames.objects]):  # in an order that is the same each time
+        if text is not None:
+            places[text] = number(printable(text))
     return {
         "name": [name for name, _ in both],
         "full": [full for _, full in both],
