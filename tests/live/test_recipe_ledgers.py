@@ -212,7 +212,9 @@ def test_the_call_path_of_the_pinning_blocks_is_named_by_a_snapshot_of_another_r
         "memexplain --paths sizes:holed#1 --json -o 1.json",
     )  # fmt: skip
     asked, answered = re.findall(r".* live blocks of 248 bytes lie on its pages.*", done.stdout)
-    assert asked.endswith("(--pinners lists them, --paths RUN:NAME says who allocates such blocks)")
+    assert asked.endswith(
+        "(--pinners lists them, --paths RUN:NAME shows the call paths that allocate such blocks)"
+    )
     assert answered.endswith(" of 248 bytes lie on its pages, likely allocated at keeps_half.cpp:17 (main)")
     assert re.search(r"20,000 +248 +keeps_half\.cpp:17 \(main\)", done.stdout), (done.stderr, taken.err)
     joined = json.loads((tmp_path / "1.json").read_text())["pinner_paths"]
