@@ -255,8 +255,11 @@ def test_an_old_browser_is_told_what_it_lacks_and_shows_the_rest(browser: Browse
         assert page.page.locator("svg.icicle").first.is_visible()
 
 
-def test_a_page_can_be_read_at_400_pixels(browser: Browser, tmp_path: Path) -> None:
-    target = report(tmp_path, massif_capture(tmp_path, "perl"))
+def test_a_page_of_files_with_long_paths_can_be_read_at_400_pixels(browser: Browser, tmp_path: Path) -> None:
+    folder = tmp_path / ("nightly_build_of_the_trainer" * 7)
+    folder.mkdir()
+    profile = massif_capture(folder, "perl")
+    target = report(tmp_path, profile, profile)
     with opened(browser, target) as page:
         page.page.set_viewport_size({"width": 400, "height": 800})
         assert page.page.evaluate("document.documentElement.scrollWidth") <= 400
