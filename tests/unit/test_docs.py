@@ -327,6 +327,7 @@ def test_every_key_of_every_json_object_is_documented(
         assert [key for key in sorted(keys) if f"`{key}`" not in text] == [], f"kind={kind}"
 
 
+@pytest.mark.slow
 def test_every_kind_of_json_object_is_documented() -> None:
     page = read(DOCS / "reference" / "json.md")
     kinds: set[str] = set()
@@ -345,6 +346,7 @@ def test_every_kind_of_json_object_is_documented() -> None:
     assert [kind for kind in sorted(kinds) if f"## `kind={kind}`" not in page] == []
 
 
+@pytest.mark.slow
 def test_every_fact_that_a_run_keeps_is_documented() -> None:
     page = read(DOCS / "reference" / "run-folder.md")
     facts = {"format_version", "kind"}

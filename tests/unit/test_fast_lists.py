@@ -51,6 +51,7 @@ def lists(order: Sequence[int], stale: Sequence[int], *, protected: bool, last: 
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protected", [False, True])
 @pytest.mark.parametrize("length", [1, 2, 20_000, 35_000])
 def test_blocks_in_any_order_are_found_and_those_that_no_list_leads_to_are_not(
@@ -63,6 +64,7 @@ def test_blocks_in_any_order_are_found_and_those_that_no_list_leads_to_are_not(
     assert not found.broken
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turn", [0, 1, 17, 19_999])
 def test_a_list_that_leads_back_into_itself_is_named(turn: int) -> None:
     pytest.importorskip("numpy")

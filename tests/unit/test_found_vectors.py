@@ -23,6 +23,7 @@ def table_of(heap: MadeHeap, *, pure: bool) -> ChunkTable:
     return chunk_table(heap.memory, heap.start, heap.top, heap.cached, pure=pure)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pure", [True, False], ids=["plain", "numpy"])
 @pytest.mark.parametrize("seed", range(6))
 def test_the_table_holds_the_chunks_that_the_walk_counts(pure: bool, seed: int) -> None:

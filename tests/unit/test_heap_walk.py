@@ -68,6 +68,7 @@ def test_both_walkers_agree_to_the_byte_whatever_the_block(seed: int, block_byte
     assert_same(plain, quick)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("block_bytes", [1 << 13, 1 << 20])
 def test_a_heap_that_was_walked_for_its_fastbins_is_added_up_the_same(seed: int, block_bytes: int) -> None:

@@ -9,6 +9,7 @@ from tests.unit.massif_files import capture
 from tests.unit.recutting import cut_again, judge
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["path", "line", "function"])
 @pytest.mark.parametrize("percent", [1.0, 5.0])
 @pytest.mark.parametrize("name", ["fine", "shop"])

@@ -59,6 +59,7 @@ def test_no_leak_of_any_kind_passes_as_a_level_and_no_level_as_a_leak() -> None:
     assert right + len(open_ones) >= 0.97 * len(labelled) and len(open_ones) <= 0.1 * len(labelled)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
 def test_recordings_of_real_programs_are_judged_right(path: Path) -> None:
     recorded = json.loads(path.read_text())
@@ -66,6 +67,7 @@ def test_recordings_of_real_programs_are_judged_right(path: Path) -> None:
     assert words_of(verdict) in recorded["right"], verdict.evidence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", RECORDED, ids=lambda path: path.stem)
 def test_a_trend_is_never_told_of_a_stretch_that_moved_by_much_more(path: Path) -> None:
     recorded = json.loads(path.read_text())
