@@ -1,4 +1,4 @@
-"""Raw addresses in a profile: which file each lies in, and the frames that they stand for."""
+"""Raw addresses in a profile: the file of each, and its frames."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Binary(NamedTuple):
     """A program or library file that code was mapped from."""
 
     path: str
-    build_id: str = ""  # hexadecimal; "": the profile does not tell
-    inode: int = 0  # of the file that was mapped; 0: the profile does not tell
+    build_id: str = ""  # hexadecimal; "" if the profile lacks it
+    inode: int = 0  # of the mapped file; 0 if the profile lacks it
     was_deleted: bool = False  # or replaced, while it was mapped
 
 
@@ -57,7 +57,7 @@ class Symbols(Protocol):
     ) -> tuple[Mapping[tuple[str, int], Sequence[Frame]], Sequence[Notice]]:
         """Return the frames of addresses of calls in programs that ran under valgrind; what is unknown is left out.
 
-        Programs that are not here, are others, or have no symbols either, are passed over.
+        Programs that are missing, different or without symbols are ignored.
         """
         ...
 
@@ -87,7 +87,7 @@ class MemoryMap:
 
 
 def parse_maps(lines: Iterable[bytes]) -> MemoryMap:
-    """Return the executable regions that *lines* list; lines of another form say nothing about code."""
+    """Return the executable regions that *lines* list; other lines are ignored."""
     regions, build = [], b""
     for line in lines:
         substitution = _BUILD_LINE.match(line)
@@ -123,8 +123,8 @@ def frames_of(
 ) -> tuple[list[Sequence[Frame]], Sequence[Notice]]:
     """Return the chain of frames of each of *addresses*, and notices.
 
-    They are return addresses: the call is one byte before. What can't be named is called by its place in
-    its file, which is the same in each run. *source* is the profile's file.
+    They are return addresses: the call is one byte before. An address without a name is identified by its offset in its
+    file, which is the same in each run. *source* is the profile's file.
     """
     places, wanted = _places(addresses, memory_map)
     found: Mapping[tuple[Binary, int], Sequence[Frame]] = {}

@@ -19,8 +19,8 @@ from gdbmem.text import plural, printable
 
 _MOST_DUMPS = 1000
 _ALLOCATORS = b"bfc_a"  # in the prefix of an allocator's line
-_LONGEST = 4096  # bytes of a line that are looked at
-# Words of the lines that are looked at.
+_LONGEST = 4096  # bytes of a line that are parsed
+# Words of the lines that are parsed.
 _WORDS = lazy_pattern(
     rb"bfc_a(?:llocator|rena)\.cc|InUse at|Free  ?at|Chunk at|Next region of"
     rb"|ran out of memory|BFCAllocator dump|in-use chunks:|^ ?Allocator:"
@@ -68,7 +68,7 @@ class _Reader:
         self._left_out = 0
 
     def feed(self, number: int, line: bytes, *, is_cut: bool) -> None:
-        """Take one line; of one that is cut by the end of the file no number is whole."""
+        """Parse one line; the numbers of a line that is cut by the end of the file are not used."""
         body, thread, is_allocators = log_lines.body_of(line)
         chunk = log_lines.CHUNK.match(body) if is_allocators else log_lines.CHUNK.search(body)
         if chunk is not None:
@@ -138,7 +138,7 @@ class _Reader:
             return
         dumps = self._of(thread)
         if len(dumps) > 1:
-            # Of several that are written at once: the one that waits for this address, or for a region's first chunk.
+            # If several are written at once: the one that expects this address, or a region's first chunk.
             at = next((dump for dump in reversed(dumps) if dump.expected == address), None)
             begins = [dump for dump in dumps if dump.starts and dump.starts[-1][0] == len(dump.size)]
             dump = at or next(iter(begins), dumps[-1])
@@ -211,7 +211,7 @@ class _Reader:
 
     def _region(self, number: int, found: re.Match[bytes], thread: Optional[bytes]) -> None:
         dumps = self._of(thread)
-        # Of several that are written at once: the one whose region is full, the one that waited longest first.
+        # If several are written at once: the one whose region is full, starting with the one that waited longest.
         ready = [dump for dump in dumps if dump.is_region_full or not dump.size]
         dump = self._touched(ready[0], thread) if len(dumps) > 1 and ready else self._current(number, thread)
         if dump.has_tail and dump.size:
@@ -256,7 +256,7 @@ class _Reader:
         self._close(dump)
 
     def _ended(self, number: int, thread: Optional[bytes]) -> Dump:
-        # Of several that are written at once: one whose last region is full.
+        # If several are written at once: one whose last region is full.
         dumps = self._of(thread)
         tails = [dump for dump in dumps if dump.has_tail] or [dump for dump in dumps if dump.is_region_full]
         return self._touched(tails[-1], thread) if len(dumps) > 1 and tails else self._current(number, thread)

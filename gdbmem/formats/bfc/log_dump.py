@@ -1,4 +1,4 @@
-"""Gather one dump of an allocator line by line, and decide what is known of it if lines are missing."""
+"""Gather one dump of an allocator line by line, and determine the known parts if lines are missing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from gdbmem.units import format_size
 LAST = (1 << 64) - 1  # the handle that the last chunk of a region names as next
 _TAGS = {b"lower": LOWER, b"upper": UPPER, b"gap": GAP, b"central gap": GAP}
 _LARGEST = 1 << 62
-_FEWEST_AMOUNTS = 3  # with fewer, and nothing else, it isn't a dump
+_FEWEST_AMOUNTS = 3  # a dump has as many, or other lines
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,7 @@ class Dump:
     owners: dict[str, int] = field(default_factory=lambda: {"": 0})
     tags: bytearray = field(default_factory=bytearray)
     freed: array[int] = field(default_factory=lambda: array("Q"))
-    starts: list[tuple[int, Optional[int]]] = field(
-        default_factory=list
-    )  # first chunk, bytes where they're told
+    starts: list[tuple[int, Optional[int]]] = field(default_factory=list)  # first chunk, bytes if known
     expected: Optional[int] = None  # the address of the next chunk, if nothing is missing
     is_region_full: bool = False
     has_tail: bool = False  # what stands behind the last chunk was seen
@@ -134,7 +132,7 @@ class Dump:
 
     @property
     def is_stray(self) -> bool:
-        """True if it is but a line or two that look like an allocator's."""
+        """True if it is only a line or two that resemble an allocator's."""
         return bool(self.amounts) and not (self.has_anything or self.has_head)
 
     @property
@@ -197,12 +195,12 @@ class Dump:
             has_gaps |= told is not None and told != held
             address = self.address[first] if first < end else 0
             regions.append(Region(address, told if told is not None else held, first, end - first))
-        if any(told is not None for _, told in self.starts):  # then each of them is told
+        if any(told is not None for _, told in self.starts):  # then each of them is reported
             has_gaps |= any(told is None for _, told in self.starts)
         return regions, has_gaps
 
     def _limit(self, pool_bytes: Optional[int]) -> Optional[int]:
-        """Return the limit; if it was rounded and nothing is left of it, what the chunks hold; None if unknown."""
+        """Return the limit, or the sum of the chunks if the rounded limit leaves nothing; None if unknown."""
         limit = self.amounts.get("Limit") or self.amounts.get("limit")
         other = self.amounts.get("limit")
         if limit is not None and other is not None and other.error_bytes < limit.error_bytes:

@@ -1,4 +1,4 @@
-"""Lines of TensorFlow's, XLA's and onnxruntime's logs about their allocators, whatever stands before their words.
+"""Lines of TensorFlow's, XLA's and onnxruntime's logs about their allocators, with any prefix.
 
 Source: DumpMemoryLog() of tensorflow/core/common_runtime/bfc_allocator.cc, later xla/tsl/framework, from 1.8 to 2026;
 onnxruntime/core/framework/bfc_arena.cc.
@@ -21,7 +21,7 @@ _QUANTITY = lazy_pattern(r"(-?[0-9]{1,20}(?:\.[0-9]{1,9})?) ?([KMGTPE]?i?B?)")
 
 
 def parse_quantity(text: bytes) -> tuple[int, int]:
-    """Return the bytes that ``40.00MiB`` or ``41943040`` stand for, and by how much rounding may have moved them."""
+    """Return the bytes of ``40.00MiB`` or ``41943040``, and the possible rounding error."""
     match = _QUANTITY.fullmatch(text.decode("ascii", "replace").strip())
     if match is None:
         return 0, 1 << 62
@@ -34,7 +34,7 @@ def parse_quantity(text: bytes) -> tuple[int, int]:
 
 
 def parse_counter(text: Optional[bytes]) -> Optional[int]:
-    """Return the decimal number *text*; None if there is none, or it is too long for one of 64 bits."""
+    """Return the decimal number *text*; None if it is not a number, or exceeds 64 bits."""
     return int(text) if text is not None and len(text) <= 20 else None
 
 
@@ -97,7 +97,7 @@ STAT = _line(
 STAT_NAMES = (
     "Limit", "InUse", "MaxInUse", "NumAllocs", "MaxAllocSize", "Reserved", "PeakReserved", "LargestFreeBlock",
 )  # fmt: skip
-# Counters stand in lines of their own, without the place in the source that others' lines begin with.
+# Counters are on separate lines, which lack the source location at the beginning of other lines.
 PLACE = lazy_pattern(rb"[\w-]\.(?:cc|cpp|cu|c|h|py|go|rs):[0-9]+\]")
 BAR = _line(rb"\s*(?P<bar>[*x_]{100})\s*\Z")
 

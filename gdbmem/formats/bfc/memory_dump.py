@@ -57,7 +57,7 @@ def is_memory_dump(data: Data) -> bool:
 
 
 def read_memory_dump(data: Data, source: str) -> Allocator:
-    """Return the allocator of *data*. Raises InputError if that is none, or cut."""
+    """Return the allocator of *data*. Raises InputError if it is not a memory dump, or cut."""
     dump = _message()()
     try:
         dump.ParseFromString(bytes(data))

@@ -1,4 +1,4 @@
-"""onnxruntime's verbose log: how its arenas were made, and each extension; it never lists chunks by itself."""
+"""onnxruntime's verbose log: the creation of its arenas, and each extension; the log never lists chunks."""
 
 from __future__ import annotations
 

@@ -17,15 +17,15 @@ from gdbmem.text import printable
 from gdbmem.units import format_size
 
 DEEPEST = 64  # containers in containers
-_STEP = 1 << 15  # opcodes between two looks at the memory that is used
+_STEP = 1 << 15  # opcodes between two checks of the memory in use
 _LONGEST_NUMBER = 32  # bytes
 _BUDGET_BYTES = 512 << 20
-_MOST_PENDING = 1 << 24  # values whose list has not been closed: torch's pickler closes a list at its end
+_MOST_PENDING = 1 << 24  # values of lists that are still open: torch's pickler closes a list at its end
 _FORGET_BYTES = 64 << 20  # of a mapped file, so often what was read is given back
 
 
 class PlainList(list[object]):
-    """A list, with how deep it nests, as which number it is memoized, and a number that its reader may give it."""
+    """A list, its nesting depth, its number in the memo, and a number that its reader may assign."""
 
     __slots__ = ("level", "memo", "number")
 
@@ -36,7 +36,7 @@ class PlainList(list[object]):
 
 
 class PlainDict(dict[object, object]):
-    """A dictionary, with how deep it nests, as which number it is memoized, and where its pickle begins."""
+    """A dictionary, its nesting depth, its number in the memo, and the offset of its pickle."""
 
     __slots__ = ("level", "memo", "number", "start")
 
@@ -61,7 +61,7 @@ class Cut(Exception):  # noqa: N818  (what it says is the condition)
 class PickleMachine:
     """Reads one pickle into PlainDict, PlainList and values; a reader overrides filled() and empty_dict().
 
-    Memory is bounded: filled() may put something smaller in a dictionary's place, and more than 512 MiB of the rest is
+    Memory is bounded: filled() may replace a dictionary by something smaller, and more than 512 MiB of other data is
     refused.
     """
 
@@ -82,7 +82,7 @@ class PickleMachine:
     # --- for readers
 
     def filled(self, found: PlainDict, end: int) -> object:
-        """Return what stands for *found*, whose pairs are all there now, from here on; its pickle ends before *end*."""
+        """Return the replacement of the complete dictionary *found*, whose pickle ends before *end*."""
         return found
 
     def run(self) -> object:
@@ -107,7 +107,7 @@ class PickleMachine:
         )
 
     def recall(self, number: int, at: int) -> object:
-        """Return the value that was memoized as *number*, MISSING where it was skipped."""
+        """Return the value that was memoized as *number*, MISSING if it was skipped."""
         found = self.memo.get(number, MISSING)
         if found is MISSING and not self.has_skipped:
             raise self.damaged(at, f"it recalls value {number}, which it never made,")
@@ -131,7 +131,7 @@ class PickleMachine:
             self.look_at_memory(at)
 
     def look_at_memory(self, at: int) -> None:
-        """Refuse what takes too much, and give back the pages of the file before *at*."""
+        """Refuse data that needs too much memory, and release the pages of the file before *at*."""
         if self.budget < 0 or len(self.stack) > _MOST_PENDING:
             raise InputError(
                 f"{printable(self.source)} makes more than {format_size(_BUDGET_BYTES)} of single values",
@@ -143,7 +143,7 @@ class PickleMachine:
             self._given_back = at
 
     def _close_all(self) -> None:
-        """Close what a cut has left open, each container with what it had got."""
+        """Close the containers that a cut left open, with the values read so far."""
         while self.outer:
             items, self.stack = self.stack, self.outer.pop()
             container = self.stack[-1] if self.stack else None
@@ -178,7 +178,7 @@ class PickleMachine:
             raise Cut
         return self.data[at : at + size]
 
-    # --- containers; each handler takes the place behind its opcode, and returns that of the next
+    # --- containers; each handler takes the offset after its opcode, and returns that of the next one
 
     def empty_list(self, at: int) -> int:
         self.budget -= 96
@@ -271,7 +271,7 @@ class PickleMachine:
 
     def _tuple(self, items: Sequence[object], at: int) -> int:
         self.budget -= 48 + 8 * len(items)
-        # No tuple of a snapshot holds containers: what is in them is left out, so that none nests in another.
+        # No tuple of a snapshot contains containers: their content is left out, so that none is nested.
         self.stack.append(tuple(None if isinstance(item, (list, dict, tuple)) else item for item in items))
         return at
 

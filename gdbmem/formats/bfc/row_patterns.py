@@ -1,7 +1,7 @@
-"""Regular expressions for dictionaries that a pickle repeats with other numbers: one match instead of forty opcodes.
+"""Regular expressions for dictionaries that a pickle repeats with different numbers: one match for forty opcodes.
 
-A pattern is made of one such dictionary's own bytes: the keys as they are, each value as any of its kind. What doesn't
-match is read opcode by opcode, so that a pattern can only make reading faster.
+A pattern is made from the bytes of one such dictionary: the keys literally, each value as any of its kind. Data that
+doesn't match is read opcode by opcode, so that a pattern only affects the speed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MOST_FRAMES = 8
 _LONG = b"|".join(b"\\x8a\\x%02x.{%d}" % (size, size) for size in range(11))
 _REFERENCE = rb"(?:h.|j.{4})"
 _ATOM = rb"(?:h.|j.{4}|K.|M..|J.{4}|" + _LONG + rb"|[N\x88\x89]|G.{8})"
-# Eight references at a time, then one by one: what doesn't match fails without trying all mixtures of both.
+# Eight references at a time, then one by one: a mismatch fails without trying all mixtures of both.
 _ITEMS = rb"(?:\((?:%s){0,125}%s{0,1000}e|%sa)?" % (8 * b"j.{4}", _REFERENCE, _REFERENCE)
 _PUT = rb"(?:q.|r.{4})"
 # Of Python's pickler. Torch's own writes each text once, by another opcode, and refers to it then.
@@ -68,7 +68,7 @@ class RowPatterns:
             self._frames = [shape.text, *self._frames][:_MOST_FRAMES]
             self._set_frames()
         else:
-            # A list that may have frames is tried last: what it holds has to be looked up.
+            # A list that may have frames is tried last: its values have to be looked up.
             self._shapes = sorted([shape, *self._shapes], key=lambda each: each.has_frames)[:_MOST]
         texts, at = [], 1
         for each in self._shapes:
@@ -104,8 +104,8 @@ class RowPatterns:
     ) -> Optional[RowPattern]:
         """Return the pattern of the dictionary *pickled*; None if its like can't be matched.
 
-        *key_of* tells the key that a reference stands for. The values of *wanted* become groups; an action has to be
-        the same. Texts and frames are skipped if *with_texts*: what is memoized of them can't be recalled.
+        *key_of* maps a reference to its key. The values of *wanted* become groups; an action has to be
+        the same. Texts and frames are skipped if *with_texts*: their memoized values can't be recalled.
         """
         opening = re.match(rb"\}(\x94|q.|r.{4})?\(", pickled, re.DOTALL)
         closing = re.search(rb"u(q.|r.{4})?\Z", pickled, re.DOTALL)
@@ -156,7 +156,7 @@ class _RowShape:
         self.memoized += memo == b"\x94"
 
     def add_pair(self, tokens: Sequence[tuple[str, bytes]], key: str, wanted: Collection[str]) -> int:
-        """Add the key and the value that *tokens* begin with; return of how many they are, 0 for none of this kind."""
+        """Add the key and the value that *tokens* begin with; return their number, 0 for none of this kind."""
         if key in self.groups:  # twice in one dictionary: no pickler writes that
             return 0
         kinds = [kind for kind, _ in tokens]
@@ -204,12 +204,12 @@ def _memo_pattern(memo: bytes) -> bytes:
 
 
 def list_memo(pickled: bytes) -> bytes:
-    """Return what memoizes the pickled list before its items: nothing, or one opcode."""
+    """Return the opcode that memoizes the pickled list before its items, if there is one."""
     return pickled[1 : 1 + {b"\x94": 1, b"q": 2, b"r": 5}.get(pickled[1:2], 0)]
 
 
 def atom(pickled: bytes) -> tuple[Optional[int], Optional[int]]:
-    """Return the number that *pickled* is, and the number of the reference that it is; None what it isn't."""
+    """Return *pickled* as a number, and as the number of a reference; None for the one that it is not."""
     code = pickled[0]
     if code in b"KM":
         return int.from_bytes(pickled[1:], "little"), None
@@ -223,5 +223,5 @@ def atom(pickled: bytes) -> tuple[Optional[int], Optional[int]]:
 
 
 def text_of(pickled: bytes) -> Optional[str]:
-    """Return the text that *pickled* is; None if it is something else."""
+    """Return *pickled* as a text; None if it is something else."""
     return pickled[2:].decode("utf-8", "surrogateescape") if pickled[:1] == b"\x8c" else None

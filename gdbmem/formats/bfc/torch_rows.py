@@ -29,14 +29,14 @@ STATES = {
 }
 _MOST_FRAMES = 1 << 25  # of all stacks together
 _LONGEST_ROW = 1 << 14  # bytes of one that a pattern is made of
-_SMALL = 1 << 18  # bytes of a file that is read opcode by opcode sooner than its patterns are compiled
-_ROWS = 1 << 12  # between two looks at the memory that is used
+_SMALL = 1 << 18  # bytes of a file that is read faster by opcodes than with compiled patterns
+_ROWS = 1 << 12  # between two checks of the memory in use
 _CACHED_COUNTS = 1 << 16
 _CACHED_BYTES = 64 << 20  # of pickled stacks
 
 
 class NeedsHistory(Exception):  # noqa: N818  (what it says is the condition)
-    """A block's stack is one that a skipped entry of the history has: it has to be read with all stacks."""
+    """A block's stack is that of a skipped history entry: the file has to be read with all stacks."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ _SKIPPED = SkippedRows()
 class BlockColumns:
     """The blocks of a snapshot, in the order of the file. Sizes are bytes."""
 
-    address: array[int] = field(default_factory=lambda: array("Q"))  # 0: the file doesn't tell
+    address: array[int] = field(default_factory=lambda: array("Q"))  # 0: not in the file
     size: array[int] = field(default_factory=lambda: array("Q"))
     requested: array[int] = field(default_factory=lambda: array("Q"))
     state: bytearray = field(default_factory=bytearray)

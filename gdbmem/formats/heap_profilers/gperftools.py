@@ -1,7 +1,7 @@
-"""gperftools' legacy text, and the heap profiles of Go and others that took it over.
+"""gperftools' legacy text format, also used by heap profiles of Go and others.
 
-The first line counts everything, then one line a stack: blocks and bytes in use, and in brackets since the
-start; last the process's memory map. gperftools 2.10 cuts the whole at 1 MiB without a word.
+The first line has the totals, followed by one line per stack: blocks and bytes in use, and in brackets those since the
+start; the process's memory map is last. gperftools 2.10 silently cuts the file at 1 MiB.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _HEADER = lazy_pattern(
 _ROW = lazy_pattern(_NUMBERS)
 _EXPECTED = "'BLOCKS: BYTES [BLOCKS: BYTES] @ ADDRESSES' or the memory map"
 _MAP_START = (b"MAPPED_LIBRARIES:", b"--- Memory map: ---")
-# Go writes its own symbols behind each stack, and its memory statistics at the end.
+# Go writes its symbols after each stack, and its memory statistics at the end.
 _GO_FRAME = lazy_pattern(rb"#\t0x([0-9a-f]{1,16})\t(.+?)(?:\+0x[0-9a-f]+)?\t+(.*?)(?::(\d{1,9}))?\s*")
-_SYMBOL_ADDRESS = lazy_pattern(r"<[0-9a-f]{8,16}>$")  # of the symbol itself, which nm told
+_SYMBOL_ADDRESS = lazy_pattern(r"<[0-9a-f]{8,16}>$")  # of the symbol itself, from nm
 _SYMBOL = lazy_pattern(rb"0x([0-9a-f]{1,16}) (.*)")
 
 
@@ -72,7 +72,7 @@ class _GperftoolsText:
 def read_gperftools(
     data: Data, source: str, metric: Optional[str], symbols: Optional[Symbols]
 ) -> StackProfile:
-    """Read *data*; raises InputError for a line that is none of the format's."""
+    """Read *data*; raises InputError for a line of another format."""
     text = _parse(bytes(data), source)
     chosen = choose_metric(metric, (IN_USE, ALLOCATED), source)
     stacks, addresses = _stacks(text, chosen)
@@ -109,7 +109,7 @@ def _parse(data: bytes, source: str) -> _GperftoolsText:
 
 
 def _drop_cut_row(text: _GperftoolsText) -> None:
-    # Where gperftools runs out of room it may leave the last stack short of its outer frames.
+    # If gperftools runs out of room, the last stack may lack its outer frames.
     listed = sum(row.allocated[1] for row in text.rows)
     if text.kind == "heapprofile" and text.rows and listed < text.header[3]:
         text.rows.pop()
@@ -177,7 +177,7 @@ def _go_comment(text: _GperftoolsText, line: bytes) -> None:
     text.is_go = True
     function, file = (match[n].decode("utf-8", "surrogateescape") for n in (2, 3))
     frame = Frame(function=function, file=file or None, line=int(match[4]) if match[4] else None)
-    # It names the call, one before the return address that the stack has.
+    # It names the address of the call, one byte before the return address in the stack.
     chain = text.named.setdefault(int(match[1], 16) + 1, [])
     # An address is explained at each of its stacks; inlined calls have it in several lines of one.
     if frame not in chain:
@@ -207,7 +207,7 @@ def _within(path: Sequence[int], unnamed: Container[int]) -> Sequence[int]:
 def _alike(rows: Sequence[tuple[Sequence[int], int, int]]) -> Iterable[tuple[Sequence[int], int, int]]:
     """Return *rows* (addresses, blocks, bytes), those of one stack and one size of blocks as one.
 
-    tcmalloc writes a row for each sample, whose estimate would be rounded for itself.
+    tcmalloc writes a row for each sample, whose estimate would be rounded separately.
     """
     sums: dict[tuple[tuple[int, ...], float], tuple[int, int]] = {}
     for addresses, blocks, size in rows:
@@ -251,7 +251,7 @@ def _cut(
         )
     elif text.cut_at is not None and not text.has_maps:
         notices.append(Notice(TRUNCATED, f"{name} was cut at line {text.cut_at}, its memory map is missing"))
-    # Rows stand in the order of all bytes ever allocated: none behind the last one holds more.
+    # Rows are in the order of all bytes ever allocated: no later row would hold more than the last one.
     largest = text.rows[-1].allocated[1] if text.rows and text.kind == "heapprofile" else 0
     if text.rows and any(row.allocated[1] < largest for row in text.rows):
         largest = 0  # later gperftools write them in no order
@@ -264,7 +264,7 @@ def _unnamed(text: _GperftoolsText, addresses: Sequence[int]) -> list[int]:
 
 
 def _named(text: _GperftoolsText, address: int) -> Optional[Sequence[Frame]]:
-    # Some name what is called, one before the return address that the stack has.
+    # Some name the address of the call, one byte before the return address in the stack.
     return text.named.get(address) or text.named.get(address - 1)
 
 

@@ -1,7 +1,7 @@
 """heaptrack's interpreted files, versions 1 to 3: every allocation of a run, in order.
 
-Tens of millions of lines say "+ INDEX" or "- INDEX". They are counted as they stand, a piece of the file at a
-time; only the few that define strings, addresses, traces and allocations are looked at one by one.
+Tens of millions of lines are "+ INDEX" or "- INDEX". They are counted without parsing, one piece of the file at a
+time; only the few lines that define strings, addresses, traces and allocations are parsed one by one.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Tables:
     trace: array[int] = field(default_factory=_column)  # of each allocation
 
     def add(self, more: Tables) -> bool:
-        """Add *more*, unless it names what has not been defined before; return whether it was added."""
+        """Add *more*, unless it refers to something undefined; return whether it was added."""
         if not more.name_what_is_known(len(self.chains), len(self.trace_caller)):
             return False
         columns = (self.trace_address, self.trace_caller, self.size, self.trace)
@@ -148,7 +148,7 @@ def _stacks(tables: _Tables, events: Events, metric: str, source: str, *, by_siz
 
 
 def _merged(stacks: Sequence[Stack], tables: _Tables) -> list[Stack]:
-    """Return *stacks*, those in one whose frames are the same at other addresses: mostly a small part is left."""
+    """Return *stacks*, merging those with equal frames at different addresses: usually few are left."""
     addresses, callers = tables.trace_address, tables.trace_caller
     numbers: dict[Sequence[Frame], int] = {}
     same_frames = [numbers.setdefault(tuple(frames), number) for number, frames in enumerate(tables.chains)]
@@ -172,7 +172,7 @@ def _merged(stacks: Sequence[Stack], tables: _Tables) -> list[Stack]:
 
 
 def _deepest(stacks: Sequence[Stack], tables: _Tables) -> int:
-    """Return how many frames of each stack to list: a chain of traces stands for the square of its length."""
+    """Return how many frames of each stack to list: a chain of traces takes the square of its length."""
     depth = _column(0)
     for caller in islice(tables.trace_caller, 1, None):
         depth.append(depth[caller] + 1)
@@ -203,7 +203,7 @@ def _whole_path(trace: int, tables: _Tables, source: str) -> Sequence[int]:
 
 
 def _cut_paths(traces: Iterable[int], tables: _Tables, deepest: int) -> Iterator[Sequence[int]]:
-    # Each is mostly its caller's, with one frame more and without the outermost.
+    # Most are their caller's path with one more frame and without the outermost.
     addresses, callers = tables.trace_address, tables.trace_caller
     known: dict[int, tuple[int, ...]] = {0: ()}
     for trace in traces:
@@ -258,7 +258,7 @@ class _HeaptrackReader:
         return _Course(tally.events(len(self.tables.size)), at_peak)
 
     def _attached_at(self) -> int:
-        """Return where in the piece the counting begins anew, behind its last "A"; 0: nowhere."""
+        """Return the offset in the piece where counting restarts, after its last "A"; 0 if it doesn't."""
         if not self._is_attached:
             return 0
         self._is_attached = False
@@ -282,7 +282,7 @@ class _HeaptrackReader:
             raise self._bad(error.args[0], "'+ INDEX' or '- INDEX' of an allocation") from None
 
     def _pieces(self) -> Iterator[bytes]:
-        """Yield complete lines, some at a time; whatever follows the last of them is an incomplete line."""
+        """Yield complete lines, in groups; any data after the last one is an incomplete line."""
         waiting: list[bytes] = []  # of a line that goes on
         start = 0  # where that line begins, bytes
         for block in self.blocks():
@@ -304,7 +304,7 @@ class _HeaptrackReader:
             self.notices.append(Notice(TRUNCATED, text))
 
     def _line_at(self, offset: int) -> int:
-        """Return the number of the line that begins after *offset* bytes; only of a damaged file anybody asks."""
+        """Return the number of the line that begins after *offset* bytes; needed only for damaged files."""
         number = 1
         for block in self.blocks():
             number += block.count(b"\n", 0, offset)
