@@ -117,7 +117,7 @@ def _telling_of_loss(recorder: FaultRecorder, say: Progress) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if recorder.has_recorded:
-            say("the samples had no names yet: nothing of this recording is kept")
+            say("the samples had not been named yet, so the recording is discarded")
         raise
 
 

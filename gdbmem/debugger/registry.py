@@ -134,7 +134,7 @@ Usage: COMMAND [OPTIONS]
 
 A ledger that adds up to the resident set: live heap, heap that is free but kept, stacks, files, the rest.
 Nothing runs in the process, except with --mallinfo and --malloc-info.
-  --save NAME         keep this ledger under NAME
+  --save NAME         save this ledger as NAME
   --since NAME        what has changed since the ledger saved as NAME, in a file, or in another run (RUN:NAME)
   --sizes             live and free blocks by size
   --pinners           which live blocks keep free pages from being returned, by size
@@ -191,7 +191,7 @@ ones too, reached from the variables of all frames of all threads, globals, stat
 An object behind a pointer to a base class is shown with its dynamic type, as in services[*].(Cache).entries, and a
 std::variant or std::any with its current value. Captures of a std::function are not read.
 Containers with the same path, as in states[*].arcs, share one row. Nothing runs in the process.
-  --save NAME         keep this scan under NAME
+  --save NAME         save this scan as NAME
   --since NAME        what has changed since the scan saved as NAME, in a file, or in another run (RUN:NAME)
   --top N             list N rows (default 20)
   --everywhere        all vectors of the heap, including those that no variable leads to; they are found by their
@@ -307,9 +307,9 @@ massif-break LOCATION     take one whenever the program gets there (also: membre
 massif-all                save massif's own history of the whole run
 memleaks                  what no pointer reaches any more        (under memcheck)
 memwatch next, step, …   what each step does to memory            (help memwatch)
-memgrow                   run on; which lines make memory resident
+memgrow                   continue; which lines make memory resident
 memexplain                where the resident memory is            (not under massif)
-memtrim                   have freed memory returned, and measure it
+memtrim                   return freed memory to the system, and measure it
 memcontainers [EXPR]      what C++ containers hold, and their unused capacity
 membfc [EXPR]             pools of TensorFlow, JAX, onnxruntime: why a request fails
 mempython stack, objects, … a Python process: frames, objects, arenas, traces

@@ -92,7 +92,7 @@ def test_what_a_line_allocated_is_found_again_in_its_container(program: Program,
         user.type("break reset")
         for name in ("first", "second", "third"):
             user.type("continue")
-            assert f"containers kept as {name}" in user.type(f"massif-snap --containers {name}")
+            assert f"containers saved as {name}" in user.type(f"massif-snap --containers {name}")
         answer = " ".join(user.type("massif-diff first third").split())
         user.quit()
     assert re.search(

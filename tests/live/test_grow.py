@@ -435,7 +435,7 @@ def test_a_second_ctrl_c_ends_the_naming_at_once_and_says_that_the_recording_is_
         assert target.poll() is None
     assert (tool.returncode, output) == (130, "")
     assert errors.splitlines()[-2:] == [
-        "gdbmem: the samples had no names yet: nothing of this recording is kept",
+        "gdbmem: the samples had not been named yet, so the recording is discarded",
         "gdbmem: interrupted",
     ]
     assert profile.read_text() == "an earlier one" if kept_before else not profile.exists()
@@ -455,7 +455,7 @@ def test_ctrl_c_while_memgrow_names_its_samples_gives_the_prompt_back_and_says_w
         wait_until_there(tmp_path / "asked")
         user.press("c")
         said = user.prompt()
-        assert "the samples had no names yet: nothing of this recording is kept" in said
+        assert "the samples had not been named yet, so the recording is discarded" in said
         assert "memgrow: interrupted" in said
         assert "mark" in user.type("backtrace 1")
 

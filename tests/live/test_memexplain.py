@@ -227,7 +227,7 @@ def test_without_a_process_there_is_a_sentence(program: Program, tmp_path: Path)
 def test_at_its_first_instruction_a_program_has_no_libc_yet(program: Program, tmp_path: Path) -> None:
     done = gdb(tmp_path, program("heap_known"), "starti", "memexplain --json -o x.json", "memtrim")
     assert {warning["slug"] for warning in document(tmp_path / "x.json")["warnings"]} == {"other-libc"}
-    assert "malloc holds nothing here, or not yet" in done.stderr
+    assert "malloc has allocated nothing in this process (yet)" in done.stderr
 
 
 def test_a_core_is_explained_in_gdb_and_by_the_command_alike(program: Program, tmp_path: Path) -> None:

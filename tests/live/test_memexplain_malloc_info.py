@@ -91,6 +91,6 @@ def test_where_no_file_can_be_opened_nothing_is_left_behind(program: Program, tm
         tmp_path, program("heap_known"), "break read", "run none 0 </dev/zero", FILES,
         limit, "memexplain --malloc-info", FILES,
     )  # fmt: skip
-    assert "may not make a file in memory" in done.stderr, done.stdout
+    assert "can't create a file in memory" in done.stderr, done.stdout
     first, second = (line for line in done.stdout.splitlines() if line.startswith("files "))
     assert first == second

@@ -105,7 +105,7 @@ def test_the_report_plot_and_save_hold_what_was_recorded(program: Program, scrat
     assert "steps.svg exists" in said.output
     (saved,) = scratch.glob("gdbmem.touches_pages.*/steps/0001.json")
     assert json.loads(saved.read_text())["name"] == "../evil"
-    assert said.output.rstrip().endswith("'memwatch auto on' and go on as you like [no-steps]")
+    assert said.output.rstrip().endswith("'memwatch auto on' and then any command [no-steps]")
 
 
 def test_enter_repeats_a_step(program: Program, scratch: Path) -> None:
@@ -137,7 +137,7 @@ def test_settings_are_gdbs_own_kind(program: Program, scratch: Path) -> None:
     )  # fmt: skip
     assert "locked: off" in said.output and "'soon' is not a duration" in said.output
     assert said.output.count("runs alone for 5.0 s") == 2
-    assert "memwatch measures with source auto" in said.output
+    assert "The source of memwatch's numbers is 'auto'" in said.output
 
 
 def typed(program: Path, lines: list[str], folder: Path, *, smaller: bool = False) -> str:

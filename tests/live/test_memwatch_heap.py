@@ -56,7 +56,7 @@ def test_steps_of_a_static_program_of_another_c_library_are_not_said_to_have_end
     said = run_gdb(
         built, ["break main", "run", "memwatch next --source heap", "memwatch next 2", "kill"], folder=scratch
     ).output
-    assert said.count("no glibc malloc was found in this process") == 2, said
+    assert said.count("glibc's malloc was not found in this process") == 2, said
     assert "unknown change in 2 steps" in said
     assert "gone" not in said and "128 KiB" not in said and " 0 B" not in said
 
@@ -103,7 +103,7 @@ def test_rss_and_heap_are_functions_for_any_condition(program: Program, scratch:
 
 @pytest.mark.parametrize("malloc", ["musl", "jemalloc"])
 def test_a_malloc_that_is_not_glibcs_is_no_empty_heap(program: Program, scratch: Path, malloc: str) -> None:
-    built, settings, reason = program("heap_lines", "-O0"), [], "no glibc malloc was found"
+    built, settings, reason = program("heap_lines", "-O0"), [], "glibc's malloc was not found"
     if malloc == "musl":
         if shutil.which("musl-gcc") is None:
             pytest.skip("musl-gcc missing: scripts/setup installs it")
@@ -115,7 +115,7 @@ def test_a_malloc_that_is_not_glibcs_is_no_empty_heap(program: Program, scratch:
     else:
         needs_library("jemalloc")
         settings = ["set environment LD_PRELOAD libjemalloc.so.2"]
-        reason = "malloc is jemalloc here, and only glibc's is read"
+        reason = "the allocator is jemalloc, and only glibc's malloc can be read"
     said = run_gdb(
         built,
         [*settings, "break main", "run", "next", "memwatch next --source heap", "print $heap()"],

@@ -94,7 +94,7 @@ def test_behind_gdbserver_a_step_that_waits_ends_though_the_program_blocks_the_s
             ],
             folder=scratch,
         )
-    assert "the program blocks SIGINT, which is all that gdbserver can stop it with" in said.output
+    assert "the program blocks SIGINT, the only signal with which gdbserver can stop it" in said.output
     assert "'memwatch next --lock off'" in said.output
     assert "the other threads were not locked: the program blocks SIGINT" in said.complaints
     assert f"takes_sigint.c:{turn}" in said.output and "main + " in said.output

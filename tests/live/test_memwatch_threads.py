@@ -243,4 +243,4 @@ def test_a_thread_that_ends_in_a_step_is_said_to_have_ended_and_so_is_what_to_ty
     assert "of 60 steps: its thread has ended" in ended.output
     for command in ("next", "limit +1MiB", "growth", "function work"):
         said = run_gdb(program("threads_end"), [*start, f"memwatch {command}"], folder=scratch)
-        assert "the thread that was selected has ended; 'info threads'" in said.output + said.complaints
+        assert "the selected thread has ended; 'info threads'" in said.output + said.complaints

@@ -153,7 +153,7 @@ def test_a_program_that_is_no_python_is_told_so_and_ends_as_it_would(tmp_path: P
 
 def test_a_python_that_ignores_its_environment_is_refused_in_a_sentence(tmp_path: Path) -> None:
     run = played(tmp_path, recipe=RECIPE.replace("[driver.py]", "[-I, driver.py]"))
-    assert "tracemalloc traces nothing at this point; Python has not begun here" in run.messages
+    assert "tracemalloc is not tracing at this point; the interpreter has not started" in run.messages
     assert "ended well" in run.output
 
 

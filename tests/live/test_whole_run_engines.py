@@ -99,7 +99,7 @@ def test_at_the_prompt_snapshots_are_refused_with_what_to_do_and_the_profile_com
     engine: str, program: Program, scratch: Path
 ) -> None:
     with at_terminal([GDBMEM, "launch", "--engine", engine, program("loses")], scratch) as user:
-        user.see(f"under {engine}", "The profile goes to", "comes at the program's end")
+        user.see(f"under {engine}", "The profile goes to", "is written when the program ends")
         user.prompt()
         user.type("break stop_here")
         user.type("continue")

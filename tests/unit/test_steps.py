@@ -143,14 +143,14 @@ def test_a_line_of_which_nothing_is_known_is_not_called_unchanged() -> None:
 
 
 def test_where_no_step_could_be_measured_no_sum_is_claimed_and_the_reason_is_the_true_one() -> None:
-    unread = step(4, None)._replace(exact=False, note="no glibc malloc was found")
-    left = step(5, None)._replace(ended="gdb follows process 7 now")
+    unread = step(4, None)._replace(exact=False, note="glibc's malloc was not found")
+    left = step(5, None)._replace(ended="gdb now follows process 7")
     gone = step(6, None)
     assert total_sentence([unread, left]) == "unknown change in 2 steps"
     assert total_sentence([unread, step(1, 0)]) == "0 B in 2 steps"
     assert reservations([unread, unread, left, gone]) == [
-        "2 steps of unknown size: no glibc malloc was found",
-        "1 step of unknown size: gdb follows process 7 now",
+        "2 steps of unknown size: glibc's malloc was not found",
+        "1 step of unknown size: gdb now follows process 7",
         "1 step of unknown size: the process had gone",
     ]
     assert "not exact" not in step_line(unread, color=False)

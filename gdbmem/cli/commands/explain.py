@@ -46,7 +46,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_ways_to_read(parser)
     _add_questions(parser)
     parser.add_argument(
-        "--save", metavar="RUN:NAME", help="keep this ledger under NAME in RUN, the folder of a run"
+        "--save", metavar="RUN:NAME", help="save this ledger as NAME in RUN, the folder of a run"
     )
     parser.add_argument(
         "--since",

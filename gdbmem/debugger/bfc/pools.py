@@ -55,7 +55,7 @@ def _pools_here() -> Pools:
         return read_core_pools(core)
     if target_kind() not in (NATIVE, CORE):
         raise TargetError(
-            "the memory of a program on another machine, or under valgrind, can't be searched",
+            "the memory of a program under valgrind or on another machine can't be searched",
             slug="not-local",
             hint="name the allocator: membfc EXPR",
         )

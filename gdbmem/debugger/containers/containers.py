@@ -48,7 +48,7 @@ class ContainersCommand(Command):
     """Reach, add up, compare."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--save", metavar="NAME", help="keep this survey under NAME")
+        parser.add_argument("--save", metavar="NAME", help="save this scan as NAME")
         parser.add_argument(
             "--since", metavar="NAME", help="what has changed since NAME was saved; also a file, or RUN:NAME"
         )
@@ -56,7 +56,7 @@ class ContainersCommand(Command):
         parser.add_argument(
             "--everywhere", action="store_true", help="all vectors of the heap, found by their pointers alone"
         )
-        parser.add_argument("expression", metavar="EXPR", nargs="*", help="only what EXPR holds")
+        parser.add_argument("expression", metavar="EXPR", nargs="*", help="only containers in EXPR")
         add_output_options(parser)
 
     def saved_names(self) -> list[str]:
@@ -73,7 +73,7 @@ class ContainersCommand(Command):
             survey = survey_here(" ".join(args.expression))
             survey.check()
             if args.save is not None:
-                say(f"containers kept as {keep_survey(args.save, survey).label}")
+                say(f"containers saved as {keep_survey(args.save, survey).label}")
 
             if args.json:
                 stream.write(containers_json(survey, earlier))

@@ -49,7 +49,7 @@ def notice_end() -> None:
         fate = session.fate()
         if fate.next:
             follow(fate.next)
-            say("The program has executed another, which is stopped before its first instruction.")
+            say("The program has executed another one, which is stopped before its first instruction.")
             return
     except (ToolError, gdb.error) as error:
         warn(sentence_of(error))

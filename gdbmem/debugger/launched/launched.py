@@ -27,10 +27,10 @@ _WHAT_NEXT = {
     "massif": "Set breakpoints, 'continue', 'massif-snap NAME', 'massif-diff'; 'help gdbmem' lists more.",
     "none": "Set breakpoints, 'continue', 'memexplain', 'memwatch next'; 'help gdbmem' lists more.",
     "memcheck": "Set breakpoints, 'continue', 'memsnap NAME', 'memdiff', 'memleaks'; 'help gdbmem' lists more.",
-    "dhat": "Set breakpoints, 'continue'; the profile of the whole run comes at the program's end.",
+    "dhat": "Set breakpoints, 'continue'; the profile of the whole run is written when the program ends.",
     "tracemalloc": "Set breakpoints on C functions, 'continue', 'memsnap NAME', 'memdiff'; 'help gdbmem' lists more.",
     "faults": "Set breakpoints, 'continue', 'memsnap NAME', 'memdiff'; 'help gdbmem' lists more.",
-    "heaptrack": "Set breakpoints, 'continue'; the profile of the whole run comes at the program's end.",
+    "heaptrack": "Set breakpoints, 'continue'; the profile of the whole run is written when the program ends.",
 }
 # gdb's `kill`, which it does of itself before another target too, ends valgrind without its file. A hook, unlike a
 # command of ours, leaves `kill` itself alone. (One after a remote target's `detach` is never called.)

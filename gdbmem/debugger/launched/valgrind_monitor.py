@@ -33,7 +33,7 @@ def _monitored(ask: Callable[[], str]) -> str:
     except gdb.error as error:
         if not program_runs():
             raise TargetError(
-                f"the program went away during this command ({error})",
+                f"the program ended during this command ({error})",
                 slug="connection-lost",
                 hint="what was captured before is in the run folder",
             ) from None

@@ -35,16 +35,16 @@ class ExplainCommand(Command):
     """Read, keep, compare."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--save", metavar="NAME", help="keep this ledger under NAME")
+        parser.add_argument("--save", metavar="NAME", help="save this ledger as NAME")
         parser.add_argument(
             "--since", metavar="NAME", help="what has changed since NAME was saved; also a file, or RUN:NAME"
         )
         parser.add_argument("--sizes", action="store_true", help="live and free blocks by size")
-        parser.add_argument("--pinners", action="store_true", help="which live blocks keep free pages back")
+        parser.add_argument("--pinners", action="store_true", help="live blocks that pin free pages, by size")
         parser.add_argument(
             "--paths",
             metavar="RUN:NAME",
-            help="who allocates blocks of these sizes, by a snapshot of another run",
+            help="call paths that allocate blocks of these sizes, from a snapshot of another run",
         )
         parser.add_argument("--types", action="store_true", help="live blocks by C++ class")
         parser.add_argument(
@@ -141,7 +141,7 @@ def _write_ledger(
     if args.save is not None:
         from gdbmem.debugger.ledger.saved import keep_ledger  # 60 ms
 
-        say(f"ledger kept as {keep_ledger(args.save, ledger).label}")
+        say(f"ledger saved as {keep_ledger(args.save, ledger).label}")
     beside = beside_of(ledger, looks, args.paths)
     if picture is not None and looks is not None and looks.map is not None:
         picture.write(render_map(looks.map, ledger.program, kind))

@@ -35,15 +35,15 @@ def check_callable(ledger: Ledger, function: str) -> None:
     """Raise TargetError if calling malloc's *function* would be useless or dangerous."""
     if any(notice.slug == "swapped-unread" for notice in ledger.notices):
         raise TargetError(
-            f"part of malloc's memory is swapped out, so that it isn't known what {function} would do",
+            f"part of malloc's memory is swapped out, so the effect of {function} is unknown",
             slug="trim-refused",
             hint="'memexplain --swapped' reads it, which brings it back into memory",
         )
     if ledger.heap is None:
         raise TargetError(
-            f"glibc's malloc holds nothing here, or not yet, so {function} would do nothing",
+            f"glibc's malloc has allocated nothing in this process (yet), so {function} would have no effect",
             slug="trim-refused",
-            hint="'memexplain' shows what it uses",
+            hint="'memexplain' shows where its memory is",
         )
     damage = doubt_of(ledger, DAMAGES)
     if damage is not None:
@@ -67,7 +67,7 @@ def check_callable(ledger: Ledger, function: str) -> None:
 def refused(message: str) -> TargetError:
     """Return the error for a call that would be dangerous here and now."""
     return TargetError(
-        message, slug="trim-refused", hint="let the program go on a little ('finish', 'next') and try again"
+        message, slug="trim-refused", hint="continue a little ('finish', 'next') and try again"
     )
 
 
@@ -94,7 +94,7 @@ def _translated(error: TargetError, function: str) -> TargetError:
     reasons = {
         "profiler-not-loaded": f"this process has no {function}",
         "other-processor": f"{function} can't be called on this processor",
-        "no-page": "the program may not map memory that can be executed, which a call from outside needs",
+        "no-page": "the program may not map executable memory, which a call from outside needs",
     }
     if error.slug not in reasons:
         return error

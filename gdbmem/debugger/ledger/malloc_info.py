@@ -70,12 +70,12 @@ def _stream() -> Iterator[tuple[int, int]]:
 
     descriptor = call_malloc("memfd_create", [placed(b"malloc_info\0"), _CLOSE_ON_EXEC])
     if descriptor < 0:
-        raise refused("the process may not make a file in memory, which malloc_info would write to")
+        raise refused("the process can't create a file in memory for malloc_info to write to")
     file = 0
     try:
         file = call_for_address("fdopen", [descriptor, placed(b"w\0")])
         if not file:
-            raise refused("the process could not open the stream that malloc_info would write to")
+            raise refused("the process could not open a stream for malloc_info to write to")
         call_malloc("setvbuf", [file, placed(bytes(_BUFFER_BYTES)), _FULLY_BUFFERED, _BUFFER_BYTES])
         yield file, descriptor
     finally:
@@ -90,7 +90,7 @@ def _written(descriptor: int) -> str:
     with suppress(OSError), open(f"/proc/{pid}/fd/{descriptor}", "rb") as file:  # noqa: PTH123
         return os.pread(file.fileno(), _MOST_BYTES, 0).decode("ascii", "replace")
     raise TargetError(
-        "what malloc_info wrote can't be read back",
+        "the output of malloc_info can't be read",
         slug="trim-refused",
         hint="run gdb as the process's user, or as root",
     )

@@ -13,15 +13,15 @@ MEMWATCH = Declared(
     completer=gdb.COMPLETE_COMMAND,
     is_prefix=True,
     text="""\
-What each step, line and function does to the program's memory.
+Measure what each step, line and function does to the program's memory.
 
 memwatch next, step, …   gdb's own command, then one line: what it did to memory
-memwatch auto on         such a line at every stop, however it came about
+memwatch auto on         print such a line at every stop, whatever its cause
 memwatch function NAME   each line of one function, over some calls
-memwatch growth          run on; who asks the kernel for memory
+memwatch growth          continue, and record who asks the kernel for memory
 memwatch written         step, and list the pages that were written
-memwatch limit +SIZE     run on; stop where the program has grown by that much
-memwatch report          what was recorded, by line, function, file or thread
+memwatch limit +SIZE     continue until the program has grown by that much
+memwatch report          the recorded steps by line, function, file or thread
 memwatch plot [FILE]     memory over the steps, drawn
 memwatch sources         what this machine can measure, and how exactly
 
@@ -42,9 +42,9 @@ Usage: COMMAND [OPTIONS] [N]
 
 One line a step: the change of the resident set, the source line, what moved, the running total. With N
 it steps N times and ends with a table by line. 'next' runs through a line that loops at full speed.
-  --lock auto|on|step|off   whether the other threads stand still (auto: until the line waits for them)
+  --lock auto|on|step|off   lock the other threads (auto: until the line waits for them)
   --source SOURCE           auto, statm, smaps, pagemap or heap (bytes in use by malloc)
-  --timeout TIME            let the other threads go after this long, as in 2s
+  --timeout TIME            release the other threads after TIME, as in 2s
   --top N                   only the N largest changes of the table
   --json, -o FILE, --force  every step as JSON
 
@@ -63,9 +63,9 @@ UNTIL = Declared(
 Continue as gdb's own command does, and print what that did to memory.
 Usage: COMMAND [OPTIONS] [LOCATION]
 
-  --lock auto|on|step|off   whether the other threads stand still (auto: until the program waits for them)
+  --lock auto|on|step|off   lock the other threads (auto: until the program waits for them)
   --source SOURCE           auto, statm, smaps, pagemap or heap (bytes in use by malloc)
-  --timeout TIME            let the other threads go after this long, as in 2s
+  --timeout TIME            release the other threads after TIME, as in 2s
   --json, -o FILE, --force
 
 Example:
@@ -88,7 +88,7 @@ charged for its own page faults and releases, and the line is marked with a ~.
   --calls N   watch N calls (default 1)
   --every N   watch only every Nth call
   --for TIME  stop after this long, as in 10s
-  --own       leave out what the calls that a line makes do
+  --own       leave out the changes made by the calls of a line
 
 Example:
   (gdb) COMMAND --calls 100 Decoder::decode
@@ -119,7 +119,7 @@ Let the program run, and list who asked the kernel for memory: by path, with the
 Usage: COMMAND [--above SIZE] [--for TIME] [--until LOCATION] [--raw] [--top N] [--json] [-o FILE] [--force]
 
 Every brk, mmap, munmap, mremap, madvise and shmat that the C library makes is recorded, with its call
-path and thread; everything else runs at full speed. It ends where the program stops or ends.
+path and thread; everything else runs at full speed. Recording ends when the program stops or exits.
   --above SIZE      only requests that changed the address space by SIZE or more
   --for TIME        stop after this long, as in 10s
   --until LOCATION  stop there
@@ -238,7 +238,7 @@ CLEAR = Declared(
     category=gdb.COMMAND_DATA,
     completer=gdb.COMPLETE_NONE,
     text="""\
-Forget the steps recorded for this program; totals begin anew.
+Delete the steps recorded for this program; totals restart at 0.
 Usage: COMMAND
 
 Example:

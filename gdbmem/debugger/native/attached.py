@@ -201,6 +201,6 @@ class _Opens(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
             raise TargetError(
                 "gperftools wrote no heap profile",
                 slug="no-snapshot-file",
-                hint="does another thread dump at this moment? then try again",
+                hint="try again if another thread was writing a profile at that moment",
             )
         return found[-1]

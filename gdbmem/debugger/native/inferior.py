@@ -250,13 +250,13 @@ def _instruction(machine: CallMachine) -> int:
 def _checked(address: int) -> int:
     if address == (1 << 64) - errno.ENOMEM:
         raise TargetError(
-            f"the program has no room for {format_size(_MAP_BYTES)} more, which the call for a snapshot needs",
+            f"the program can't map {format_size(_MAP_BYTES)} more, which the call for a snapshot needs",
             slug="no-page",
             hint="raise the limit of its address space (ulimit -v), or use --massif",
         )
     if address >= (1 << 64) - 4096 or address == 0:
         raise TargetError(
-            "the program may not map memory that can be executed",
+            "the program may not map executable memory",
             slug="no-page",
             hint="a security policy forbids it (SELinux, seccomp); use --massif",
         )
@@ -386,7 +386,7 @@ def refuse_inside(library: str) -> None:
     """Raise TargetError if the selected thread is inside the allocator *library*."""
     if is_inside(library):
         raise TargetError(
-            "no snapshot can be taken here, it could deadlock",
+            "a snapshot at this point could deadlock",
             slug="inside-allocator",
             hint=inside_hint(library),
         )

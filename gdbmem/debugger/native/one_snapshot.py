@@ -34,7 +34,7 @@ def snap() -> None:
     except gdb.error as error:
         session.tell(Failed(printable(str(error)), "call-failed"))
     except KeyboardInterrupt:
-        session.tell(Failed("it took too long", "call-failed", "try again"))
+        session.tell(Failed("the snapshot took too long", "call-failed", "try again"))
     except Exception as error:  # noqa: BLE001  (a host: gdb calls this)
         session.tell(Failed(internal_error(error), "call-failed"))
 

@@ -91,7 +91,7 @@ def take(native: NativeProgram, name: Optional[str], hit: Optional[int]) -> tupl
     """Take a snapshot of the stopped program; return its record and its summary line."""
     if under_way():
         raise TargetError(
-            "another thread is taking a snapshot at this moment",
+            "another thread is taking a snapshot",
             slug="snapshot-under-way",
             hint="type 'continue', and take this one at the next stop",
         )

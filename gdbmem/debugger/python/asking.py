@@ -50,10 +50,10 @@ def keep_traces_here(path: Path) -> None:
         if error.slug != _NO_TRACES:
             raise
         raise TargetError(
-            "tracemalloc traces nothing at this point",
+            "tracemalloc is not tracing at this point",
             slug=error.slug,
-            hint="Python has not begun here or has ended, stopped tracemalloc, ignores its environment (-E, -I),"
-            " or is none whose tables can be read (CPython 3.9 and newer)",
+            hint="the interpreter has not started or has ended, stopped tracemalloc or ignores its environment"
+            " (-E, -I), or its version is not supported (CPython 3.9 and later are)",
         ) from error
 
 

@@ -111,7 +111,7 @@ def _named(pointer: MemcheckPointer) -> Holder:
 
 
 def _plain(place: AddressOwner) -> str:
-    return f"memory that {place.text or 'memcheck does not know'}"
+    return f"memory that {place.text}" if place.text else "memory unknown to memcheck"
 
 
 def _symbol(address: int) -> str:

@@ -37,13 +37,15 @@ class LeaksCommand(Command):
         )
         parser.add_argument("--limit", metavar="N", type=int, default=_BLOCKS, help="at most N blocks")
         parser.add_argument(
-            "--holder", metavar="ADDRESS", help="who keeps the block at ADDRESS alive: an expression"
+            "--holder",
+            metavar="ADDRESS",
+            help="show the pointers that keep the block at ADDRESS (an expression) alive",
         )
         add_output_options(parser)
 
     def run(self, args: argparse.Namespace) -> None:
         if args.blocks is not None and args.holder is not None:
-            raise UsageError("--blocks and --holder exclude each other", hint="ask one after the other")
+            raise UsageError("--blocks and --holder exclude each other", hint="type one after the other")
         for name in ("top", "limit", "blocks"):
             if getattr(args, name) is not None and getattr(args, name) < 1:
                 raise UsageError(f"--{name} takes a number from 1", hint="see 'help memleaks'")

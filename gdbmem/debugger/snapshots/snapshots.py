@@ -135,7 +135,9 @@ def blind_spot(heap_bytes: Optional[int]) -> Optional[str]:
         if heap_bytes != 0:
             return None
         if session.native.attached is not None:
-            return "it counts 0 bytes: nothing that was allocated since its profiler is on is still there"
+            return (
+                "it counts 0 bytes: all that was allocated since its profiler was switched on has been freed"
+            )
         if unseen_malloc():
             return (
                 "launch with --massif, which finds most such allocators, too; 'memexplain' needs no profiler"
@@ -169,7 +171,7 @@ class SnapCommand(Command):
         parser.add_argument(
             "--containers",
             action="store_true",
-            help="survey the containers too: the diff names those that grew",
+            help="scan the containers too: the diff then names those that grew",
         )
 
     def run(self, args: argparse.Namespace) -> None:
@@ -188,7 +190,7 @@ class SnapCommand(Command):
 
         survey = survey_here()
         survey.check()
-        say(f"containers kept as {keep_survey(record.base_name, survey, hit=record.hit).label}")
+        say(f"containers saved as {keep_survey(record.base_name, survey, hit=record.hit).label}")
 
 
 def save_history() -> Path:

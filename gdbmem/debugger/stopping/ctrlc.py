@@ -240,7 +240,7 @@ class CtrlC:
         self._stack.close()
         if self._interrupter is not None and self._interrupter.stopped:
             say(
-                "The program blocks SIGINT, or takes it by itself, so that gdbmem has stopped it; it gets no SIGSTOP."
+                "The program blocks or handles SIGINT, so gdbmem stopped it; the program does not receive the SIGSTOP."
             )
         self._interrupter = None
         if self._quitter is not None and self._quitter.take():
@@ -326,14 +326,14 @@ class CtrlC:
             return
         if running.native:
             warn(
-                f"process {running.pid} was asked to stop and has not yet: it waits in the kernel, where nothing"
-                " reaches it; the prompt comes as soon as that call is over",
+                f"process {running.pid} has not stopped yet: it waits in a system call that can't be interrupted;"
+                " the prompt returns when that call ends",
                 slug="stop-awaited",
             )
         else:
             pid = session.ask(AskTarget(), ValgrindTarget).pid
             warn(
-                f"valgrind has not answered yet; 'kill {pid}' in another shell ends the program, its profile saved",
+                f"valgrind has not answered yet; 'kill {pid}' in another shell ends the program and keeps its profile",
                 slug="stop-awaited",
             )
 

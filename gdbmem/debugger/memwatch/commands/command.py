@@ -77,7 +77,7 @@ class Driving(Command):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         if self.has_source:
-            parser.add_argument("--source", choices=SOURCES, help="where the number comes from")
+            parser.add_argument("--source", choices=SOURCES, help="the source of the numbers")
         if self.has_output:
             add_output_options(parser)
         else:
@@ -116,8 +116,8 @@ class Stepping(Driving):
     takes_count = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--lock", choices=LOCKS, help="whether the other threads stand still")
-        parser.add_argument("--timeout", metavar="TIME", help="let the other threads go after this long")
+        parser.add_argument("--lock", choices=LOCKS, help="whether the other threads are locked")
+        parser.add_argument("--timeout", metavar="TIME", help="release the other threads after TIME")
         if self.takes_count:
             parser.add_argument(
                 "--top", metavar="N", type=int, help="only the N largest changes of the table"
@@ -169,9 +169,9 @@ def refuse_non_stop() -> None:
     """Raise TargetError in gdb's non-stop mode, in which the other threads are never stopped."""
     if gdb.parameter("non-stop"):
         raise TargetError(
-            "memwatch needs gdb's all-stop mode, in which the other threads stand still while one is measured",
+            "memwatch needs gdb's all-stop mode, in which the other threads are stopped while one is measured",
             slug="non-stop",
-            hint="'set non-stop off' before the program is started",
+            hint="type 'set non-stop off' before the program starts",
         )
 
 
@@ -197,7 +197,9 @@ class ReportCommand(Command):
     """`memwatch report`."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--by", choices=GROUPINGS, default="line", help="what a row stands for")
+        parser.add_argument(
+            "--by", choices=GROUPINGS, default="line", help="one row per line, function, file or thread"
+        )
         parser.add_argument("--top", metavar="N", type=int, help="only the N largest changes")
         parser.add_argument(
             "--since",

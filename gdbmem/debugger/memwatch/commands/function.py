@@ -137,7 +137,9 @@ class FunctionCommand(Driving):
         parser.add_argument("--calls", metavar="N", type=int, default=1, help="stop after so many calls")
         parser.add_argument("--every", metavar="N", type=int, default=1, help="watch only every Nth call")
         parser.add_argument("--for", metavar="TIME", dest="duration", help="stop after this long, as in 10s")
-        parser.add_argument("--own", action="store_true", help="leave out what the calls that lines make do")
+        parser.add_argument(
+            "--own", action="store_true", help="leave out the changes made by the calls of a line"
+        )
 
     def act(self, args: argparse.Namespace, stream: TextIO) -> None:
         if args.calls < 1 or args.every < 1 or not args.argument:

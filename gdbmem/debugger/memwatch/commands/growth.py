@@ -242,7 +242,7 @@ def _breakpoints(log: RequestLog, until: Optional[str], *, libc: bool) -> Iterat
             raise TargetError(
                 "the C library's brk, mmap and munmap were not found",
                 slug="no-libc-symbols",
-                hint="is the program past its start? ('break main', 'run')",
+                hint="the program must have reached main ('break main', 'run')",
             )
         if until is not None:
             gdb.decode_line(until)
@@ -313,7 +313,7 @@ def _executions(log: RequestLog) -> Iterator[None]:
         gdb.events.clear_objfiles.disconnect(executed)
 
 
-_ELSEWHERE = {REMOTE: "behind gdbserver", VALGRIND: "under valgrind", CORE: "that is a core file"}
+_ELSEWHERE = {REMOTE: "one behind gdbserver", VALGRIND: "one under valgrind", CORE: "a core file"}
 
 
 def native_pid(what: str) -> int:
@@ -324,7 +324,7 @@ def native_pid(what: str) -> int:
         raise TargetError("the program is not being run", slug="not-running", hint="type 'start' first")
     if kind != NATIVE:
         raise TargetError(
-            f"{what} needs a process of this machine, not one {_ELSEWHERE[kind]}",
+            f"{what} needs a process of this machine, not {_ELSEWHERE[kind]}",
             slug="not-native",
             hint="run gdb on the program itself",
         )

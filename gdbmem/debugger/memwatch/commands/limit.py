@@ -79,7 +79,7 @@ class LimitCommand(Driving):
         limit = now + size if args.argument.lstrip().startswith(("+", "-")) else size
         if now > limit:
             raise UsageError(
-                f"the program holds {format_size(now)} already",
+                f"the program already holds {format_size(now)}",
                 hint="memwatch limit +SIZE counts from here",
             )
         guard = _Guard(pid, gauge, limit)
@@ -102,7 +102,7 @@ class LimitCommand(Driving):
         passed = f"The resident set passed {format_size(limit)} in"
         grower = next((t for t in gdb.selected_inferior().threads() if t.ptid[1] == guard.grower), None)
         if grower is None:
-            say(f"{passed} a thread that has ended since; the program was stopped {over} above.")
+            say(f"{passed} a thread that has ended; the program was stopped {over} above.")
             return
         if grower.num != gdb.selected_thread().num:
             gdb.execute(f"thread {grower.num}")  # which prints where that one stands

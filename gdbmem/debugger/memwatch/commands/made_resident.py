@@ -133,7 +133,7 @@ def _result(tool: subprocess.Popen[str]) -> str:
     try:
         output, said = tool.communicate(timeout=_SECONDS)
     except KeyboardInterrupt:
-        warn("the samples had no names yet: nothing of this recording is kept")
+        warn("the samples had not been named yet, so the recording is discarded")
         raise
     except subprocess.TimeoutExpired:
         raise _refused("") from None

@@ -41,7 +41,7 @@ class SaveCommand(Command):
     """`memwatch save`."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("save_name", metavar="NAME", help="what to call it")
+        parser.add_argument("save_name", metavar="NAME", help="name of the recorded steps")
 
     def run(self, args: argparse.Namespace) -> None:
         steps = accounts.recorded().steps
@@ -54,7 +54,7 @@ class SaveCommand(Command):
         document = json.loads(steps_json(steps, sum_steps(steps)))
         with open_output(str(path)) as stream:
             json.dump({**document, "name": name}, stream)
-        say(f"{plural(len(steps), 'step')} kept as {name} in {path}")
+        say(f"{plural(len(steps), 'step')} saved as {name} in {path}")
 
 
 def report_since(args: argparse.Namespace, steps: Sequence[Step]) -> None:

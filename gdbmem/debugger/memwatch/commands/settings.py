@@ -16,8 +16,8 @@ _PATIENCE = "5s"
 class LockSetting(gdb.Parameter):  # type: ignore[misc]  # gdb's module has no types
     """True if other threads are locked during a memwatch step."""
 
-    set_doc = "Set whether the other threads stand still during a step: auto, on, step or off."
-    show_doc = "Show whether the other threads stand still during a step."
+    set_doc = "Set whether the other threads are locked during a step: auto, on, step or off."
+    show_doc = "Show whether the other threads are locked during a step."
 
     def __init__(self) -> None:
         super().__init__("memwatch lock", gdb.COMMAND_DATA, gdb.PARAM_ENUM, LOCKS)
@@ -27,14 +27,14 @@ class LockSetting(gdb.Parameter):  # type: ignore[misc]  # gdb's module has no t
         return ""
 
     def get_show_string(self, text: str) -> str:
-        return f"During a step of memwatch's the other threads are locked: {text}."
+        return f"The lock of the other threads during a memwatch step is '{text}'."
 
 
 class SourceSetting(gdb.Parameter):  # type: ignore[misc]
     """Source of memwatch's numbers; 'memwatch sources' lists the sources available on this machine."""
 
-    set_doc = "Set where memwatch's numbers come from: auto, statm, smaps, pagemap or heap."
-    show_doc = "Show where memwatch's numbers come from."
+    set_doc = "Set the source of memwatch's numbers: auto, statm, smaps, pagemap or heap."
+    show_doc = "Show the source of memwatch's numbers."
 
     def __init__(self) -> None:
         super().__init__("memwatch source", gdb.COMMAND_DATA, gdb.PARAM_ENUM, SOURCES)
@@ -44,7 +44,7 @@ class SourceSetting(gdb.Parameter):  # type: ignore[misc]
         return ""
 
     def get_show_string(self, text: str) -> str:
-        return f"memwatch measures with source {text}."
+        return f"The source of memwatch's numbers is '{text}'."
 
 
 class TimeoutSetting(gdb.Parameter):  # type: ignore[misc]
@@ -53,8 +53,8 @@ class TimeoutSetting(gdb.Parameter):  # type: ignore[misc]
     Needed if /proc can't show that the thread sleeps, and for a thread that waits in a loop.
     """
 
-    set_doc = "Set how long a step runs alone before the other threads are let go, as in 5s."
-    show_doc = "Show how long a step runs alone before the other threads are let go."
+    set_doc = "Set the time that a step runs alone before the other threads are released, as in 5s."
+    show_doc = "Show the time that a step runs alone before the other threads are released."
 
     def __init__(self) -> None:
         super().__init__("memwatch timeout", gdb.COMMAND_DATA, gdb.PARAM_STRING)
@@ -76,7 +76,7 @@ class TimeoutSetting(gdb.Parameter):  # type: ignore[misc]
     def get_show_string(self, text: str) -> str:
         from gdbmem.units import format_duration, parse_duration  # gdb starts 4 ms sooner
 
-        return f"A step of memwatch's runs alone for {format_duration(parse_duration(text))}."
+        return f"A memwatch step runs alone for {format_duration(parse_duration(text))}."
 
 
 _PREFIXES = (

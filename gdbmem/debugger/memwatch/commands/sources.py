@@ -21,7 +21,7 @@ def describe_sources() -> Iterator[str]:
         yield from _local()
     else:
         yield "smaps    exact, read through gdb's remote file access, some 2 ms a reading"
-        yield "statm    as cheap; whether it is exact depends on the other machine's kernel"
+        yield "statm    as fast; whether it is exact depends on the other machine's kernel"
     if kind != VALGRIND:
         yield "heap     bytes in use by glibc's malloc, headers included: malloc(40) is 48"
     try:
@@ -35,12 +35,12 @@ def describe_sources() -> Iterator[str]:
 def _local() -> Iterator[str]:
     found = known_exactness()
     if found.statm_is_exact:
-        yield "statm    exact on this kernel (tried page by page), under 10 µs a reading"
+        yield "statm    exact on this kernel (tested page by page), under 10 µs a reading"
     elif found.statm_error_pages < 0:
-        yield "statm    could not be tried on this kernel, and counts as not exact"
+        yield "statm    could not be tested on this kernel, and counts as not exact"
     else:
         off = plural(found.statm_error_pages, "page")
         yield f"statm    not exact on this kernel: off by up to {off}; under 10 µs a reading"
     yield "smaps    exact on every kernel; some 50 µs for a small process, 10 ms more per resident GiB"
-    extra = ", and counts pages that were only read too" if found.zero_pages_counted else ""
+    extra = ", and also counts pages that were only read" if found.zero_pages_counted else ""
     yield f"pagemap  pages present, one by one{extra}"

@@ -422,7 +422,7 @@ class Stepper:
 
     def _unlocked(self) -> str:
         """Let the others run, because a step that waits for one of them could not be interrupted."""
-        why = "the program blocks SIGINT, which is all that gdbserver can stop it with"
+        why = "the program blocks SIGINT, the only signal with which gdbserver can stop it"
         if self.orders.lock != "auto":
             raise TargetError(
                 f"a step that waits for a locked thread would never end: {why}",

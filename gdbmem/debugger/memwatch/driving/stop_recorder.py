@@ -117,7 +117,7 @@ class StopRecorder:
 
     def _in_words(self, event: gdb.Event, ours: AbstractSet[int]) -> tuple[str, bool]:
         if self._stops > 1:
-            return "a breakpoint's commands ran on", True
+            return "a breakpoint's commands resumed the program", True
         signal = getattr(event, "stop_signal", None)
         if signal is not None:
             return f"signal {signal}", True
@@ -135,7 +135,7 @@ class StopRecorder:
     def _followed(self) -> str:
         """Return a sentence if gdb has switched to another process, else ""."""
         now = gdb.selected_inferior()
-        return f"gdb follows process {now.pid} now" if now.num != self._inferior and now.pid else ""
+        return f"gdb now follows process {now.pid}" if now.num != self._inferior and now.pid else ""
 
     @noticed
     def _on_stop(self, event: gdb.Event) -> None:
@@ -179,9 +179,9 @@ def require_live_thread() -> None:
     """Raise TargetError if the program runs and the thread that was selected in it has ended."""
     if gdb.selected_inferior().pid and selected_thread() is None:
         raise TargetError(
-            "the thread that was selected has ended",
+            "the selected thread has ended",
             slug="thread-ended",
-            hint="'info threads' lists those that live, and 'thread NUMBER' selects one",
+            hint="'info threads' lists the threads, and 'thread NUMBER' selects one",
         )
 
 

@@ -61,7 +61,7 @@ def find_place(location: str) -> WatchedPlace:
     candidates = [blocks for sal in found if (blocks := function_blocks(sal.pc))]
     if not candidates:
         raise TargetError(
-            f"{printable(location)} is in no function with line information",
+            f"{printable(location)} is not in a function with line information",
             slug="no-line-information",
             hint="compile it with -g",
         )
@@ -81,13 +81,13 @@ def find_place(location: str) -> WatchedPlace:
     others = {str(one.function) for one in real} - {str(block.function)}
     if others:
         warn(
-            f"{printable(location)} is several functions; this is {printable(block.function.print_name)}",
+            f"{printable(location)} matches several functions; this is {printable(block.function.print_name)}",
             slug="several-functions",
         )
     if inlined_into:
         names = ", ".join(sorted(inlined_into))
         warn(
-            f"calls of {printable(location)} that are inlined are not seen: those in {printable(names)}",
+            f"calls of {printable(location)} that are inlined are not counted: those in {printable(names)}",
             slug="inlined-calls",
         )
     return _read(block)

@@ -76,7 +76,7 @@ class Accounts:
             raise TargetError(
                 "memwatch has recorded no step yet",
                 slug="no-steps",
-                hint="'memwatch next', or 'memwatch auto on' and go on as you like",
+                hint="type 'memwatch next', or 'memwatch auto on' and then any command",
             )
         return found
 

@@ -20,7 +20,7 @@ from gdbmem.linux.memory.statm_accuracy import known_exactness
 from gdbmem.patterns import lazy_pattern
 
 SOURCES = ("auto", "statm", "smaps", "pagemap", "heap")
-UNCOUNTED = "too many free blocks to count: this is what malloc took from the kernel"
+UNCOUNTED = "too many free blocks to count: the number is what malloc took from the kernel"
 _MASSIF_BYTES = lazy_pattern(rb"^mem_heap_B=(\d+)$", re.M)
 
 

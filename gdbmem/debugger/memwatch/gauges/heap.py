@@ -70,14 +70,16 @@ class HeapReader:
         mappings = mappings_of(self._pid) if self._pid is not None else []
         replacement = replacement_among(mapping.name for mapping in mappings)
         if replacement is not None:
-            self.problem = f"malloc is {replacement} here, and only glibc's is read"
+            self.problem = f"the allocator is {replacement}, and only glibc's malloc can be read"
             return False
         has_heap = any(mapping.name == "[heap]" for mapping in mappings)
         found = self._by_shape(mappings)
         if found is None or found.mmapped_mem is None:
             found = _by_symbols() or found  # may make gdb read libc's debug information, 30 ms
         if found is None:
-            self.problem = "no glibc malloc was found in this process (not loaded yet, or another C library)"
+            self.problem = (
+                "glibc's malloc was not found in this process (not loaded yet, or another C library)"
+            )
             self.nothing_yet = not has_heap
             return False
         self._is_early = bool(mappings) and not has_heap and found.mmapped_mem is None
