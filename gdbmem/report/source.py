@@ -82,7 +82,7 @@ class SourceLines:
         folder = printable(str(PurePosixPath(min(self._withheld)).parent))
         text = (
             f"lines of {plural(len(self._withheld), 'source file')} outside the current folder and its checkout are not"
-            f" shown, as a profile may name any file: --source {folder} shows those there"
+            f" shown, because a profile may name any file: --source {folder} shows those there"
         )
         return [Notice("source-withheld", text)]
 

@@ -98,7 +98,7 @@ def test_the_pointer_that_keeps_a_block_alive_is_named_as_the_program_names_it(u
     record = re.search(r"^ *(\d+) +336 B", listed, re.M) or re.search(r"^ *(\d+) +224 B", listed, re.M)
     assert record is not None, listed
     blocks = re.findall(r"^( *)(0x\w+)", user.type(f"memleaks --blocks {record[1]}"), re.M)
-    assert "no pointer to it: it is lost" in user.type(f"memleaks --holder {blocks[0][1]}")
+    assert "no pointer to it was found: it is lost" in user.type(f"memleaks --holder {blocks[0][1]}")
     assert "only other lost blocks point to it" in user.type(f"memleaks --holder {blocks[1][1]}")
     assert "is in no live block" in user.type("memleaks --holder &table")
     assert "no loss record 99" in user.type("memleaks --blocks 99")

@@ -288,8 +288,8 @@ ROOT = Holder("global", 0x10, 8, "table")
             True,
         ),
         ((NODE,), (), True, "only other lost blocks point to it", False),
-        ((), (), True, "no pointer to it: it is lost", False),
-        ((NODE,), (), False, "was ended there", None),
+        ((), (), True, "no pointer to it was found: it is lost", False),
+        ((NODE,), (), False, "and was stopped", None),
     ],
 )
 def test_who_keeps_a_block_alive_is_told_in_sentences(

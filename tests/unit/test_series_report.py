@@ -156,7 +156,7 @@ def test_the_terminal_gets_no_escape_from_a_process_name(recording: Recording) -
 
 
 @pytest.mark.parametrize(
-    ("heap", "said"), [(0, "[heap] stays as it is"), (3 * MIB, "little of that is [heap]")]
+    ("heap", "said"), [(0, "[heap] does not grow"), (3 * MIB, "little of that is [heap]")]
 )
 def test_heap_that_grows_a_little_is_not_said_to_stay(recording: Recording, heap: float, said: str) -> None:
     summary = replace(

@@ -151,7 +151,7 @@ def test_where_no_step_could_be_measured_no_sum_is_claimed_and_the_reason_is_the
     assert reservations([unread, unread, left, gone]) == [
         "2 steps of unknown size: glibc's malloc was not found",
         "1 step of unknown size: gdb now follows process 7",
-        "1 step of unknown size: the process had gone",
+        "1 step of unknown size: the process had ended",
     ]
     assert "not exact" not in step_line(unread, color=False)
 

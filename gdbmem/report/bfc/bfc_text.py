@@ -113,7 +113,7 @@ def _sum_rows(allocator: Allocator) -> Iterator[tuple[str, str, str]]:
         where = f": {largest_waste(allocator)}" if unused else ""
         yield "requested", format_size(asked), f"{format_size(unused)} of the chunks in use are unused{where}"
     if allocator.pending_bytes:
-        yield "pending", format_size(allocator.pending_bytes), "freed, but the device still works with it"
+        yield "pending", format_size(allocator.pending_bytes), "freed, but still used by the device"
     yield "free", format_size(allocator.free_bytes), plural(allocator.free_count, "chunk")
     yield "largest free", format_size(allocator.largest_free_bytes), ""
     fragmentation = allocator.fragmentation

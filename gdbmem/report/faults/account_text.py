@@ -23,10 +23,10 @@ from gdbmem.units import format_delta, format_duration, format_size
 _LISTED = 10  # processes
 KINDS = {
     KERNEL_MODE: "faults in kernel mode, which this user may not sample (read() into fresh memory, for one)",
-    FILES: "pages of files and shared memory that came with others in one fault, or that others had read",
+    FILES: "pages of files and shared memory that one fault mapped together, or that other processes had read",
     INHERITED: "pages that the process shares with others: its parent's, libraries'",
-    LOST: "faults of a process of which no sample found room in the kernel's buffers",
-    LATER: "of the growth came behind that reading, before the process ended",
+    LOST: "faults of a process of which all samples were lost, because the kernel's buffers were full",
+    LATER: "of the growth happened between that reading and the end of the process",
     MOVED: "pages that mremap() moved, as realloc() of large blocks does: touched at another address",
     REST: "not explained",
 }
@@ -46,7 +46,7 @@ def sentences(totals: FaultTotals) -> list[str]:
     found = [_sampling(totals)]
     if totals.broken_paths * 10 > totals.samples:
         text = f"the call paths of {totals.broken_paths:,} of {plural(totals.samples, 'sample')} end early"
-        found.append(f"{text}: what called them is not known")
+        found.append(f"{text}: their callers are unknown")
     gone = [one for one in accounts if one.ended_seconds_after is not None]
     if len(gone) == 1 and len(accounts) == 1:
         when = format_duration(gone[0].ended_seconds_after or 0.0)
@@ -58,10 +58,8 @@ def sentences(totals: FaultTotals) -> list[str]:
     if unread:
         count = plural(len(unread), "process", "processes")
         counts = any(one.grown_bytes for one in unread)
-        fate = "all that was made resident counts" if counts else "they count as not grown"
-        found.append(
-            f"the resident memory of {count} was never read, for want of time before the end: {fate}"
-        )
+        fate = "all memory made resident counts as growth" if counts else "they count as not grown"
+        found.append(f"the resident memory of {count} could not be read before the end: {fate}")
     return found
 
 

@@ -14,7 +14,7 @@ from gdbmem.text import plural, printable
 from gdbmem.units import format_size
 
 _LEAST_SHARE = 0.01
-_LEFT = "has left meanwhile"
+_LEFT = "no longer resident"
 
 
 def print_held(held: Sequence[SiteHoldings], console: Console) -> None:
@@ -23,7 +23,7 @@ def print_held(held: Sequence[SiteHoldings], console: Console) -> None:
         return
     table = Table(header_style="bold")
     table.add_column("bytes", justify="right", no_wrap=True)
-    table.add_column("what the memory of each line holds now, by where its samples lie")
+    table.add_column("contents of each line's memory now, by the addresses of its samples")
     for one in held:
         samples = plural(one.samples, "sample")
         table.add_row(format_size(round(one.bytes)), f"{describe_site(one.site)}, {samples}")

@@ -18,7 +18,7 @@ def print_holding(holding: BlockHolders, console: Console) -> None:
     """Print the block, and the pointers from it to the one that keeps it alive."""
     print_sentence(console, _block(holding.block, holding.frames), "bold")
     if not holding.holders:
-        print_sentence(console, "no pointer to it: it is lost")
+        print_sentence(console, "no pointer to it was found: it is lost")
         return
     for depth, holder in enumerate(holding.chain or holding.holders[:1]):
         print_sentence(console, f"{'  ' * depth}is held by {_holder(holder)}")
@@ -32,7 +32,7 @@ def print_holding(holding: BlockHolders, console: Console) -> None:
 def _no_chain(holding: BlockHolders) -> str:
     if holding.is_whole:
         return "only other lost blocks point to it: it is lost with them"
-    return "the search went through many blocks without leaving the heap, and was ended there"
+    return "the search passed through many blocks without leaving the heap, and was stopped"
 
 
 def _block(block: Block, frames: Sequence[Frame]) -> str:

@@ -39,7 +39,7 @@ def leak_answer(search: LeakSearch) -> str:
         return (
             "nothing is lost: every block can still be reached"
             if not search.records
-            else ("nothing is definitely lost; possibly lost blocks only have a pointer into their middle")
+            else ("nothing is definitely lost; possibly lost blocks only have pointers into their interior")
         )
     deltas = [record.delta_bytes for record in search.records if record.kind in (DEFINITELY, INDIRECTLY)]
     delta = sum(number for number in deltas if number is not None)

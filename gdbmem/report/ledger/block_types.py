@@ -41,7 +41,7 @@ def print_types(found: BlockTypes, names: Mapping[str, str], console: Console) -
         console.print("\nNo live block has a type that could be recognised.")
         return
     table = drawing.Table(header_style="dim")
-    for title in ("live", "blocks", "keep back"):
+    for title in ("live", "blocks", "pinned"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("what", overflow="fold")
     for one in found.types[:_MOST]:

@@ -166,13 +166,13 @@ def folded_entries(ledger: Ledger) -> Sequence[Entry]:
 _PARTS = {
     PYMALLOC: {
         LIVE: "Python's small objects and their tables: live blocks",
-        HEADERS: "pymalloc's headers, and rests of its pools",
+        HEADERS: "pymalloc's headers, and parts of its pools too small for a block",
         FREE_IN_POOLS: "freed by Python, in pools that live blocks share",
         FREE_POOLS: "freed by Python, in arenas that other pools keep",
     },
     BFC: {
         LIVE: "pools of TensorFlow, XLA or onnxruntime: in use, as asked for",
-        INTERNAL_WASTE: "unrequested rests of chunks in use",
+        INTERNAL_WASTE: "unrequested parts of chunks in use",
         FREE_CHUNKS: "free chunks, which the pools keep for later requests",
     },
 }
@@ -254,7 +254,7 @@ def _has_blocks(ledger: Ledger) -> bool:
 
 def _print_sizes(ledger: Ledger, console: Console) -> None:
     sizes = ledger.heap.sizes if ledger.heap is not None else ()
-    table = _new_table("block size", "live", "bytes", "free", "bytes", "tcache", "fastbin", "keep back")
+    table = _new_table("block size", "live", "bytes", "free", "bytes", "tcache", "fastbin", "pinned")
     for size in heaviest(sizes):
         table.add_row(
             f"{size.size_bytes - 8:,}",
@@ -284,7 +284,7 @@ def _print_pinners(ledger: Ledger, console: Console) -> None:
     if not sizes:
         console.print("\nNo live block keeps free pages from being returned.")
         return
-    table = _new_table("block size", "live", "keep back")
+    table = _new_table("block size", "live", "pinned")
     for size in sorted(sizes, key=lambda s: s.pinned_bytes, reverse=True)[:_MOST_SIZES]:
         table.add_row(f"{size.size_bytes - 8:,}", f"{size.live:,}", format_size(size.pinned_bytes))
     console.print(

@@ -134,6 +134,6 @@ def explained(theirs: MallocInfo, ledger: Ledger, stream_bytes: int) -> Iterator
                 f" blocks, gdbmem {known.fast_count:,} + {known.rest_count:,}."
             )
     yield (
-        f"malloc_info had to be given a FILE, a block of {stream_bytes:,} bytes: both count it as in use, and it has"
+        f"malloc_info needs a FILE, a block of {stream_bytes:,} bytes: both count it as in use, and it has"
         " been freed since (a tcache may keep it)."
     )

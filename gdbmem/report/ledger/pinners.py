@@ -45,23 +45,25 @@ def print_pinner_paths(joined: PinnerPaths, console: Console) -> None:
         console.print("\nNo live block keeps free pages from being returned.")
         return
     table = drawing.Table(header_style="dim")
-    for name in ("keep back", "live here", "of bytes", "allocated there"):
+    for name in ("pinned", "live here", "of bytes", "allocated there"):
         table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("each of bytes, by", overflow="fold")
+    table.add_column("bytes each, allocated by", overflow="fold")
     for one in joined.sizes:
         first = [format_size(one.size.pinned_bytes), f"{one.size.live:,}", f"≤ {one.size.size_bytes - 8:,}"]
         for path in one.paths[:_PATHS]:
             table.add_row(*first, f"{path.blocks:,}", f"{path.block_bytes:,}  {_site(path)}")
             first = ["", "", ""]
         if not one.paths:
-            table.add_row(*first, "", "no path that allocates this size alone")
+            table.add_row(*first, "", "no path allocates only this size")
         elif len(one.paths) > _PATHS:
             table.add_row("", "", "", "", f"and {plural(len(one.paths) - _PATHS, 'more path')}")
     console.print(
-        f"\nWho allocates blocks of the sizes that keep free pages back, by {source}", soft_wrap=True
+        f"\nCall paths that allocate blocks of the sizes that pin free pages, by {source}", soft_wrap=True
     )
     console.print(table)
-    said = "The two are joined by size: that a block here comes from that path is likely, not known."
+    said = (
+        "The two are joined by size, so it is likely but not certain that a block comes from the given path."
+    )
     if joined.mixed_paths:
         said += (
             f" {plural(joined.mixed_paths, 'path')} with {plural(joined.mixed_blocks, 'block')} there"

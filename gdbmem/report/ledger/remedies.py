@@ -149,14 +149,14 @@ def conclusion(ledger: Ledger, measured: MeasuredRemedies) -> str:
     best = measured.remedies[0]
     shown = best.low_bytes is None or best.low_bytes > 0
     if not best.gained_bytes or best.gained_bytes < 0 or not shown:
-        return f"{held}; no remedy gives anything back that {plural(measured.runs, 'run')} of each can show"
+        return f"{held}; no remedy has an effect that {plural(measured.runs, 'run')} of each can show"
     setting = best.remedy.setting
     words = " ".join(shlex.quote(word) for word in measured.command)
     how = setting if best.remedy.is_call else f"GLIBC_TUNABLES={setting} {printable(words)}"
-    text = f"{held}; most gives {how}: {format_size(best.gained_bytes)}"
+    text = f"{held}; {how} gives back most: {format_size(best.gained_bytes)}"
     if best.is_as_predicted is not None:
         text += f", {'as' if best.is_as_predicted else 'other than'} predicted ({gain_text(best.remedy)})"
     others = [row.remedy.setting for row in measured.equals_of_best]
     return (
-        f"{text}; as much {'gives' if len(others) == 1 else 'give'} {', '.join(others)}" if others else text
+        f"{text}; {', '.join(others)} {'gives' if len(others) == 1 else 'give'} as much" if others else text
     )

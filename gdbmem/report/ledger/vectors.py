@@ -63,8 +63,8 @@ def print_vectors(found: FoundVectors, owners: Mapping[int, str], console: Conso
     if found.count > top:
         console.print(f"and {plural(found.count - top, 'more', 'more')} (--top)")
     console.print(
-        "What counts are three pointers into one live block that fit its size: types aren't known, and a buffer"
-        " that is kept in the same way counts too.",
+        "A vector is recognised by three pointers into one live block that fit its size: its type is unknown, and"
+        " other buffers with such pointers count too.",
         soft_wrap=True,
     )
     print_notices(found.notices, console)

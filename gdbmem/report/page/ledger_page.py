@@ -268,7 +268,7 @@ def _sizes(ledger: Ledger) -> Section:
     rule = "Usable bytes of a block; the last column is what the live ones keep from being returned."
     if len(shown) < len(ledger.heap.sizes):
         rule += f" The {len(shown)} of {len(ledger.heap.sizes):,} sizes that hold most."
-    header = ("block size", "live", "bytes", "free", "bytes", "keep back", "")
+    header = ("block size", "live", "bytes", "free", "bytes", "pinned", "")
     return Section("Blocks by size", rules=[rule], header=header, table=printable_rows(rows))
 
 

@@ -162,7 +162,7 @@ def _culprit(ranking: Ranking, query: Query) -> str:
     rest = whole - amount.delta_bytes
     if amount.uncertain_bytes >= abs(amount.delta_bytes):
         return (
-            f"; no {by} can be named, for {name} may have changed by anything up to"
+            f"; no {by} can be named, because {name} may have changed by up to"
             f" {format_size(abs(amount.delta_bytes) + amount.uncertain_bytes)}"
         )
     doubt = _doubt(amount)

@@ -46,12 +46,12 @@ def peak_sentence(profile: Profile) -> str:
 
 
 _COURSES = {
-    GREW: "it grew steadily up to there",
+    GREW: "it grew steadily up to the peak",
     JUMPED: "most of it came at once",
     LEVELLED: "it grew and settled",
     ROSE: "it grew unevenly",
     SPIKE: "that is a spike",
-    FLAT: "it was about as large all along",
+    FLAT: "it stayed about the same",
 }
 
 

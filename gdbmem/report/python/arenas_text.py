@@ -60,7 +60,7 @@ def _parts(use: ArenaUse) -> Table:
         (use.live_bytes, "live", f"live, in {plural(use.live_blocks, 'block')}"),
         (use.free_in_pools_bytes, "free in pools", "free, in pools with live blocks"),
         (use.free_pools_bytes, "free pools", "free, in pools without any"),
-        (use.header_bytes, "headers", "headers, and rests too small for a block"),
+        (use.header_bytes, "headers", "headers, and parts too small for a block"),
         (use.bytes, "", f"{plural(use.arenas, 'arena')}, in pools of {format_size(use.pool_bytes)}"),
     )
     for size, label, what in rows:

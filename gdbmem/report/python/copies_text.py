@@ -58,7 +58,7 @@ def copies_answer(copies: PythonCopies) -> str:
     share = sum(one.copied_bytes for one in most)
     return (
         f"{text}; {format_size(share)} of that are objects of type {names}"
-        " (whoever uses an object writes its count of references, and copies its page by that)"
+        " (using an object changes its reference count, which copies its page)"
     )
 
 

@@ -57,7 +57,7 @@ def read_lines(paths: Sequence[Path]) -> list[RecordedProcess]:
 def _read(path: Path) -> RecordedProcess:
     def refuse(why: str) -> InputError:
         return InputError(
-            f"what process {path.stem} recorded can't be read: {printable(why)}",
+            f"the recording of process {path.stem} can't be read: {printable(why)}",
             slug="python-lines-unreadable",
             hint="did the program itself change files in its temporary folder?",
         )
@@ -80,8 +80,8 @@ def print_lines(processes: Sequence[RecordedProcess], stream: TextIO, *, named: 
         stream.write(plain_tables(_made_safe(process)))
         if process["threads"] > 1:
             stream.write(
-                f"{plural(process['threads'], 'thread')} ran at once: what another one took while a line ran is"
-                " charged to that line, too.\n\n"
+                f"{plural(process['threads'], 'thread')} ran at once: memory taken by another one while a line ran"
+                " is charged to that line, too.\n\n"
             )
 
 

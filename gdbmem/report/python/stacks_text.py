@@ -16,7 +16,7 @@ def print_stacks(stacks: PythonStacks, console: Console) -> None:
     where = f"process {stacks.pid}" if stacks.pid is not None else printable(stacks.program)
     sentence = f"{where}: {plural(frames, 'Python frame')} in {plural(len(stacks.threads), 'thread')}"
     if stacks.native_threads:
-        sentence += f"; {plural(stacks.native_threads, 'further thread')} that Python does not know"
+        sentence += f"; {plural(stacks.native_threads, 'further thread')} unknown to Python"
     print_sentence(console, sentence, "bold")
     for thread in stacks.threads:
         console.print()

@@ -71,7 +71,7 @@ def _resolving(verdict: Verdict, slope: float) -> str:
     seconds = seconds_to_resolve(verdict, slope)
     rate = format_rate(slope).lstrip("+")
     if seconds is None:
-        return f"to call {rate} growing: what was watched is too short to know the noise"
+        return f"to call {rate} growing: the recording is too short to know the noise"
     seen = verdict.regimes[-1].end - verdict.regimes[0].begin
     enough = "this was long enough" if seconds <= seen else f"watch for about {format_duration(seconds)}"
     return f"to call {rate} growing: {enough}, with noise as it was here"
@@ -86,7 +86,7 @@ def slope_text(slope: Slope, resolution: Optional[float]) -> str:
     """Return *slope* with its interval and the smallest detectable one, all in one unit."""
     rates = (slope.value, slope.low, slope.high, resolution or 0.0)
     value, low, high, smallest = format_rates(*rates)
-    least = "no slope, too short" if resolution is None else smallest.lstrip("+")
+    least = "unknown, too short" if resolution is None else smallest.lstrip("+")
     return f"{value} (95 %: {low} to {high}); detectable here: {least}"
 
 
@@ -116,7 +116,7 @@ def details(summary: SeriesSummary) -> list[str]:
 def _copied(copied_bytes: int, copiers: int) -> str:
     each = f" in all, {format_size(copied_bytes / copiers)} each of {copiers:,}" if copiers > 1 else ""
     return (
-        f"forked processes have copied {format_size(copied_bytes)}{each}, of what they had inherited "
+        f"forked processes have copied {format_size(copied_bytes)}{each} of inherited memory "
         "(copy-on-write: their RSS doesn't show it)"
     )
 
@@ -135,7 +135,7 @@ def _beside_the_heap(summary: SeriesSummary) -> list[str]:
     anonymous = next((c.change_bytes for c in summary.components if c.name == "anonymous"), 0.0)
     if not summary.verdict.grows or heap is None or anonymous <= 4 * max(abs(heap), 1 << 18):
         return []
-    stays = "[heap] stays as it is, what grows" if abs(heap) < 1 << 20 else "little of that is [heap], most"
+    stays = "[heap] does not grow; what grows" if abs(heap) < 1 << 20 else "little of that is [heap], most"
     return [
         f"{stays} is other anonymous memory: arenas of threads, large blocks, or freed memory that is kept"
     ]
@@ -151,8 +151,8 @@ def _work(summary: SeriesSummary) -> list[str]:
     if summary.left_by_thread_bytes is not None:
         found.append(
             f"it grows while threads are started, and only then: {format_delta(summary.left_by_thread_bytes)} "
-            "for each. What may help: threads that stay (a pool, OMP_NUM_THREADS the same throughout), "
-            "or another runtime for them"
+            "for each; threads that live longer (a pool, a constant OMP_NUM_THREADS) "
+            "or another threading runtime may help"
         )
     if summary.cpu_seconds and summary.cpu_seconds >= _LEAST_CPU_SECONDS and summary.seconds:
         least = "at least " if len(summary.lines) > 1 else ""

@@ -41,22 +41,22 @@ def remarks(profile: FunctionProfile) -> list[str]:
     said = [_total(profile)]
     if profile.own_only:
         outside = ("~" if profile.is_outside_shared else "") + format_delta(profile.outside_bytes)
-        said.append(f"what the lines' calls did is left out: {outside}")
+        said.append(f"changes made by the lines' calls are left out: {outside}")
     if profile.has_inlined:
-        said.append("functions are inlined into it: what they do counts for the line that calls them")
+        said.append("functions are inlined into it: their changes count for the line that calls them")
     if profile.recursive_calls:
         calls = plural(profile.recursive_calls, "recursive call")
         said.append(f"{calls}: each change is counted once, at the line of the innermost call")
     if profile.abandoned_calls:
         calls = plural(profile.abandoned_calls, "call")
         unseen = plural(profile.unseen_calls, "last line") if profile.unseen_calls else ""
-        lost = f": {unseen} not counted, because it wasn't seen when" if unseen else ""
+        lost = f": {unseen} not counted, because their times are unknown" if unseen else ""
         said.append(f"{calls} left by an exception or longjmp{lost}")
     if profile.under_way_from is not None:
         said.append(f"the first call was under way: it is counted from line {profile.under_way_from} on")
     if profile.shared_hits and noun(profile.source) == "heap":
         said.append(
-            "~ malloc doesn't record the thread: a change counts for the thread that reached a line next"
+            "~ malloc doesn't record the thread: a change is charged to the thread that reached a line next"
         )
     elif profile.shared_hits:
         said.append("~ other threads took memory meanwhile: each is charged for its own page faults")

@@ -45,11 +45,11 @@ def summary(growth: KernelRequests) -> list[str]:
     mapped, resident = format_delta(growth.mapped_bytes), format_delta(growth.resident_bytes)
     lines = [f"{mapped} mapped, {resident} resident since the first of {plural(growth.events, 'request')}"]
     if not growth.events:
-        lines = ["no request was seen; by how much the process grew without one is not known"]
+        lines = ["no request was recorded; growth without a request is unknown"]
     if growth.unseen_mapped_bytes:
         lines.append(
-            f"{format_delta(growth.unseen_mapped_bytes)} of it mapped by no request that was seen: "
-            "a system call past the C library (--raw), the dynamic loader, or a stack that grew"
+            f"{format_delta(growth.unseen_mapped_bytes)} of it mapped without a recorded request: "
+            "a system call that bypasses the C library (--raw), the dynamic loader, or a stack that grew"
         )
     if growth.unseen_resident_bytes:
         lines.append(f"{format_delta(growth.unseen_resident_bytes)} resident belongs to no listed request")

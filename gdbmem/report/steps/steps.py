@@ -144,13 +144,13 @@ def reservations(steps: Sequence[Step]) -> list[str]:
     """Return sentences on unknown, doubtful and inexact values in *steps*."""
     found = []
     reasons = Counter(
-        step.ended or step.note or "the process had gone" for step in steps if step.delta_bytes is None
+        step.ended or step.note or "the process had ended" for step in steps if step.delta_bytes is None
     )
     for reason, count in reasons.items():
         found.append(f"{plural(count, 'step')} of unknown size: {printable(reason)}")
     doubtful = sum(step.is_doubtful for step in steps)
     if doubtful:
-        found.append(f"~ {plural(doubtful, 'step')} that other threads may have had a part in")
+        found.append(f"~ {plural(doubtful, 'step')} to which other threads may have contributed")
     return found + _inexact(steps)
 
 

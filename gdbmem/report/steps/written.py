@@ -46,10 +46,10 @@ def summary(found: WrittenMemory) -> list[str]:
             f"? {format_size(found.came_bytes)} of shared memory or files came into memory: read or written"
         )
     if found.huge_bytes:
-        lines.append(f"left out: {format_size(found.huge_bytes)} in huge pages, which watching would divide")
+        lines.append(f"left out: {format_size(found.huge_bytes)} in huge pages, which watching would split")
     if found.unwatched_bytes:
         lines.append(
-            f"unknown: {format_size(found.unwatched_bytes)} of mappings that the kernel does not watch for us"
+            f"unknown: {format_size(found.unwatched_bytes)} of mappings that the kernel cannot watch"
         )
     if found.threads > 1:
         lines.append(f"all {found.threads} threads may have run: the pages are those that any of them wrote")
