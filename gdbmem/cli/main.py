@@ -111,7 +111,7 @@ def _unexpected(error: Exception) -> int:
     if isinstance(error, MemoryError):
         return _complain(
             InputError(
-                "there is not enough memory to read that much",
+                "not enough memory to read the input",
                 slug="out-of-memory",
                 hint="give smaller files, or raise the limit (ulimit -v)",
             )

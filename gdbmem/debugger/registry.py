@@ -251,7 +251,7 @@ No code runs in the process, and no debug information is needed. CPython 3.8 to 
   --all               of all threads
   --native            the interpreter's own frames one by one
   objects             live objects by type; --since FILE: the change since FILE, written by --json -o FILE
-  --holders TYPE      what refers to the objects of TYPE: paths of references from modules, frames and variables
+  --holders TYPE      show references to the objects of TYPE: paths from modules, frames and variables
   arenas              how full Python's arenas are, and what keeps the emptiest
   traces              which lines allocated what is live, where tracemalloc runs; --profile FILE: as a pprof profile
   --top N             list N rows (default 20)

@@ -136,7 +136,7 @@ def verdict_so_far(folder: Path) -> Verdict:
         with contextlib.closing(Recording(folder)) as recording:
             return summarize(recording).verdict
     except (InputError, OSError) as error:
-        return Verdict("inconclusive", "rss_bytes", f"what was recorded can't be read: {error}", 0)
+        return Verdict("inconclusive", "rss_bytes", f"the recording can't be read: {error}", 0)
 
 
 def _finish(ready: _Ready, ending: str, status: Optional[int]) -> None:

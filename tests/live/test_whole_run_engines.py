@@ -143,7 +143,7 @@ def test_what_a_recipe_expects_is_not_judged_without_snapshots(
     )
     ended = shell(GDBMEM, "launch", "--recipe", "leak.yaml", "--engine", engine, folder=scratch)
     assert ended.returncode == 125
-    assert f"{engine} takes no snapshots: what the recipe compares and expects is left out" in ended.stderr
+    assert f"{engine} takes no snapshots: the recipe's 'diff' and 'expect' are skipped" in ended.stderr
 
 
 @pytest.mark.parametrize("engine", DHAT)

@@ -455,7 +455,7 @@ def test_what_does_not_fit_into_memory_is_a_sentence(
     (tmp_path / "stacks").write_text("main;allocate 2\n")
     monkeypatch.setattr("gdbmem.formats.folded.read_folded", full)
     assert main(["show", str(tmp_path / "stacks")]) == 1
-    assert capsys.readouterr().err.startswith("gdbmem: there is not enough memory")
+    assert capsys.readouterr().err.startswith("gdbmem: not enough memory")
 
 
 def test_a_line_number_with_leading_zeroes_is_that_line(tmp_path: Path) -> None:

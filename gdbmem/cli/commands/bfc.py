@@ -35,7 +35,9 @@ def add_arguments(parser: ArgumentParser) -> None:
         "       %(prog)s diff [--top N] [--json] [-o FILE] A B"
     )
     parser.add_argument(
-        "target", metavar="PID|FILE|diff", help="a process, or a file or run that one left; a file wins"
+        "target",
+        metavar="PID|FILE|diff",
+        help="a process, or a file or run (a number that names both is taken as the file)",
     )
     parser.add_argument(
         "operands",

@@ -48,7 +48,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--vs", dest="second", metavar="RUN", nargs="+", help="the runs of the second group")
     parser.add_argument(
-        "--runs", type=int, metavar="N", help="how often to run each command (default: 3, with --remedies 5)"
+        "--runs", type=int, metavar="N", help="run each command N times (default: 3, with --remedies 5)"
     )
     parser.add_argument(
         "--remedies",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: ArgumentParser) -> None:
     add_output_options(parser)
-    parser.epilog = "exit status: 0 all that is needed is here, 3 a tool is missing, 1 something else is"
+    parser.epilog = "exit status: 0 everything needed is present, 3 a tool is missing, 1 another problem"
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:

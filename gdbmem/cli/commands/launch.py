@@ -39,10 +39,10 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--engine",
         metavar="NAME",
-        help=f"who takes the snapshots: {', '.join(NAMES)}; or auto:"
-        " what suits the program's libraries, with the reason",
+        help=f"the engine that takes the snapshots: {', '.join(NAMES)}; auto"
+        " chooses one by the program's libraries, and prints the reason",
     )
-    parser.add_argument("--recipe", metavar="FILE", help="run this recipe without a user")
+    parser.add_argument("--recipe", metavar="FILE", help="run this recipe, unattended")
     _add_massif_options(parser)
     _add_native_options(parser)
     _add_program_options(parser)

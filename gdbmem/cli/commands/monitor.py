@@ -122,7 +122,7 @@ def _add_trigger_options(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         choices=("snap", "explain", "bundle"),
-        help="what to do, once per --when: snap, explain, or bundle (default: explain, smaps, stacks, the series)",
+        help="the action, once per --when: snap, explain, or bundle (default; explain, smaps, stacks, the series)",
     )
 
 

@@ -59,7 +59,7 @@ def _add_objects(actions: _Actions) -> ArgumentParser:
     what.add_argument(
         "--holders",
         metavar="TYPE",
-        help="what refers to the objects of TYPE: paths of references from modules, frames and variables",
+        help="show references to the objects of TYPE: paths from modules, frames and variables",
     )
     what.add_argument("--since", metavar="FILE", help="the change since FILE, written by --json -o FILE")
     return objects

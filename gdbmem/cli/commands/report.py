@@ -40,7 +40,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "operands",
         metavar="A B",
         nargs="+",
-        help="a run, RUN:NAME, a profile, a process, a core, or what --json wrote; two for their difference, more for a"
+        help="a run, RUN:NAME, a profile, a process, a core, or output of --json; two for their difference, more for a"
         " series, oldest first",
     )
     parser.add_argument(

@@ -67,7 +67,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         raise InputError(
             f"can't listen on port {arguments.port}: {error.strerror}",
             slug="cant-listen",
-            hint="name another with --port, or none for a free one",
+            hint="name another one with --port, or leave --port out for a free one",
         ) from error
     print(f"gdbmem: {server.address} shows it, until Ctrl-C", file=sys.stderr, flush=True)
     if arguments.open:

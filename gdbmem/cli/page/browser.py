@@ -10,4 +10,4 @@ def open_browser(address: str) -> None:
     import webbrowser  # 7 ms
 
     if not webbrowser.open(address):
-        print("gdbmem: no browser could be started to show it", file=sys.stderr)
+        print("gdbmem: no browser could be started to show the page", file=sys.stderr)

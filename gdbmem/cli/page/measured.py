@@ -86,7 +86,7 @@ def facts_of_series(summary: SeriesSummary) -> list[tuple[str, str]]:
             ("threads", "the kernel reported each start" if facts.exact_threads else ""),
             (
                 "can't see",
-                "what came and went between two samples: of that at most the kernel's own peak is known",
+                "changes between two samples: at most the kernel's own peak is known",
             ),
         ]
     )

@@ -60,9 +60,7 @@ def choose_picture(page: Page, wanted: Optional[str]) -> DrawnPicture:
     names = ", ".join(f"'{one.name}'" for one in found)
     chosen = [one for one in found if wanted is None or wanted.casefold() in one.name.casefold()]
     if not chosen:
-        what = (
-            "this page has no picture" if not found else f"no picture is called '{printable(wanted or '')}'"
-        )
+        what = "this page has no picture" if not found else f"no picture is named '{printable(wanted or '')}'"
         raise InputError(
             what, slug="no-picture", hint=f"there are {names}" if found else "-o FILE.html writes the page"
         )

@@ -104,7 +104,7 @@ def _page_of_profile(path: Path, selector: Optional[str], query: Query, options:
     page.facts = facts_of_profile(profile, None)
     difference = difference_in_file(profile)
     if difference is not None:
-        page.sections.append(diff_section("what came and what went", difference, query))
+        page.sections.append(diff_section("what came and went", difference, query))
         page.explored = explored(difference, query)
         _add_notices(page, difference.notices)
         return page

@@ -107,7 +107,7 @@ def _without_snapshots(recipe: Recipe, engine: str) -> tuple[Recipe, Optional[No
     rest = replace(recipe, points=tuple(points), diffs=(), expectations=())
     if not recipe.diffs and not recipe.expectations:
         return rest, None
-    text = f"{engine} takes no snapshots: what the recipe compares and expects is left out, and not judged"
+    text = f"{engine} takes no snapshots: the recipe's 'diff' and 'expect' are skipped and not judged"
     return rest, Notice("whole-run", text)
 
 

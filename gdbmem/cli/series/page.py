@@ -97,7 +97,7 @@ def _regimes(summary: SeriesSummary) -> Section:
         )
         for one in summary.verdict.regimes
     ]
-    rule = "The stretches in which it did one thing, as the picture has them; the last one is judged."
+    rule = "The intervals of uniform behaviour shown in the picture; the last one is judged."
     header = ("it was", "from", "to", "change", "rate", "")
     return Section("Stretches", rules=[rule], header=header, table=printable_rows(rows))
 

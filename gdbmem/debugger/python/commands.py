@@ -33,7 +33,7 @@ class PythonCommand(Command):
         parser.add_argument("action", choices=_ACTIONS, metavar="|".join(_ACTIONS), help="what to show")
         parser.add_argument("--all", action="store_true", help="of all threads")
         parser.add_argument("--native", action="store_true", help="the interpreter's own frames one by one")
-        parser.add_argument("--holders", metavar="TYPE", help="what refers to the objects of TYPE")
+        parser.add_argument("--holders", metavar="TYPE", help="show references to the objects of TYPE")
         parser.add_argument("--since", metavar="FILE", help="the change since FILE")
         parser.add_argument("--profile", metavar="FILE", help="write the traces into FILE (pprof)")
         parser.add_argument("--top", metavar="N", type=int, default=20, help="list N rows (default 20)")
