@@ -220,7 +220,7 @@ def test_scaling_leaves_every_tree_sound_and_its_total_exact() -> None:
 
 
 def test_nothing_cannot_be_scaled() -> None:
-    with pytest.raises(InputError, match="nothing to scale"):
+    with pytest.raises(InputError, match="is empty and can't be scaled"):
         normalized([snapshot(tree(0)), snapshot(tree(5, (at("f"), 5)))])
 
 

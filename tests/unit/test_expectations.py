@@ -206,7 +206,7 @@ def test_blocks_are_counted_where_bytes_stay_the_same(expectation: Expectation, 
 
 def test_blocks_that_nobody_counted_are_not_judged() -> None:
     verdict = judge(expect(at_most=5, metric="blocks"), growing())
-    assert verdict.met is None and "count no blocks" in verdict.text
+    assert verdict.met is None and "don't count blocks" in verdict.text
     sampled = replace(blocks_of([10, 6, 4], [15, 13, 2]), variance=[0.0, 4.0, 0.0])
     assert "are sampled" in judge(expect(at_most=5, metric="blocks"), sampled).text
 
@@ -224,7 +224,7 @@ def test_what_samples_cannot_tell_is_neither_met_nor_broken() -> None:
     assert judge(expect(at_most=25 * KIB), diff).met is True
     verdict = judge(expect(at_most=25 * KIB - 1), diff)
     assert (verdict.met, verdict.uncertain) == (None, 15 * KIB)
-    assert "samples may be 15.0 KiB off (3 standard errors), too far to tell" in verdict.text
+    assert "samples may be 15.0 KiB off (3 standard errors), too much to decide" in verdict.text
     assert judge(expect(at_most=-5 * KIB), diff).met is None
     broken = judge(expect(at_most=-5 * KIB - 1), diff)
     assert broken.met is False and "more than expected" in broken.text

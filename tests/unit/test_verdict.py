@@ -445,7 +445,7 @@ def test_a_leak_is_a_leak_with_the_same_rate_when_the_machine_slept_through_the_
     assert verdict.kind == awake.kind == "growing"
     assert verdict.slope is not None and awake.slope is not None
     assert verdict.slope.value == pytest.approx(awake.slope.value, rel=0.05)
-    assert "11 h 6 min in which nothing was recorded and nothing moved are left out" in verdict.evidence
+    assert "11 h 6 min without samples and without change are left out" in verdict.evidence
 
 
 def test_a_leak_that_went_on_while_the_monitor_was_away_keeps_its_rate() -> None:

@@ -62,7 +62,7 @@ def decide(allocator: Allocator, request: Request) -> Decision:
     base = Decision(request.bytes, request.alignment, rounded(request.bytes), UNDECIDED)
     if request.bytes == 0:
         return replace(
-            base, outcome=NOTHING, steps=["0 bytes are asked for: it returns nullptr, and looks nowhere"]
+            base, outcome=NOTHING, steps=["0 bytes are requested: it returns nullptr without a search"]
         )
     if not allocator.is_complete and request.has_failed:
         return _by_bar(allocator, base)
@@ -78,8 +78,8 @@ def _by_bar(allocator: Allocator, base: Decision) -> Decision:
     free = pool * bar.count("_") // len(bar)
     longest = pool * max(map(len, re.findall("_+", bar)), default=0) // len(bar)
     steps = [
-        f"by the bar, of which a character stands for {format_size(pool // len(bar))},"
-        f" some {format_size(free)} are free, the longest stretch some {format_size(longest)}"
+        f"by the bar, with {format_size(pool // len(bar))} per character,"
+        f" about {format_size(free)} are free, the longest stretch about {format_size(longest)}"
     ]
     character = pool // len(bar)
     need = base.rounded_bytes
@@ -127,17 +127,17 @@ class _Search:
         """Request a region from the device if the limit allows it; *more_bytes* were returned before."""
         available = self.allocator.available_bytes
         if available is None:
-            self.steps.append("unknown whether it may grow: its limit isn't known")
+            self.steps.append("unknown whether it may grow: its limit is unknown")
             return self._done(outcome=UNDECIDED)
         available += more_bytes
         if self.need > available:
             self.steps.append(
-                f"the limit leaves {format_size(available)} to ask the device for: less than {self._need()}"
+                f"the limit leaves {format_size(available)} to request from the device: less than {self._need()}"
             )
             return None
         size = extension_bytes(self.allocator, self.need, available)
         if size is None:
-            self.steps.append("unknown by how much it would grow: its next region isn't known")
+            self.steps.append("unknown by how much it would grow: the size of its next region is unknown")
             return self._done(outcome=EXTENDS, gives_back_bytes=more_bytes)
         retries = list(backpedal(self.allocator, size, self.need))
         text = f"it asks the device for a region of {format_size(size)}"
@@ -150,7 +150,7 @@ class _Search:
             self.steps.append(f"{text} {format_size(run)}")
         if self.request.has_failed:
             self.steps.append(
-                "the device refused it all: what it has left is held by others, or lies in pieces"
+                "the device refused all of these: its remaining memory is held by others, or fragmented"
             )
             return None
         is_split = _is_split(self.allocator, size, self.need)
@@ -169,9 +169,7 @@ class _Search:
             return None
         run = self._free_run()
         if run is None:
-            self.steps.append(
-                "merging the freed chunks that wait for the device makes none that is large enough"
-            )
+            self.steps.append("merging the freed chunks that wait for the device makes no chunk large enough")
             return None
         self.steps.append(
             f"freed chunks that wait for the device are merged, until one of {format_size(run)} is large enough"
@@ -200,7 +198,7 @@ class _Search:
             return None
         idle = sum(region.size_bytes for region in self.allocator.idle_regions())
         if not idle:
-            self.steps.append("garbage collection finds no region in which nothing is in use")
+            self.steps.append("garbage collection finds no region without chunks in use")
             return None
         self.steps.append(f"garbage collection gives idle regions of {format_size(idle)} back to the device")
         return self.extend(idle)

@@ -102,7 +102,7 @@ def _sums_sentence(allocator: Allocator) -> str:
             for sign, word in (("*", "in use"), ("x", "unused in chunks in use"), ("_", "free"))
         )
         parts.append(f"of its pool some {shares}, the longest free stretch {100 * longest / count:.0f}%")
-    return ", ".join(parts) if parts else "nothing is known of its pool"
+    return ", ".join(parts) if parts else "its pool is unknown"
 
 
 def decision_sentence(allocator: Allocator, decision: Decision) -> str:
@@ -187,7 +187,10 @@ def with_advice(allocator: Allocator, decision: Decision, request: Request) -> D
     ]
     if decision.cause == DEVICE:
         advice.append(
-            Advice("device", "others hold the device's memory, or its driver has it in pieces: see who does")
+            Advice(
+                "device",
+                "others hold the device's memory, or it is fragmented: find out which processes use it",
+            )
         )
     return replace(decision, advice=tuple(advice))
 
@@ -219,7 +222,7 @@ def _one_region(allocator: Allocator, decision: Decision, request: Request) -> S
         return []
     if decide(other, replace(request, has_failed=False)).outcome != FITS:
         return []
-    text = f"the whole limit as one region ({setting}), in which what is in use now would leave room at best"
+    text = f"the whole limit as one region ({setting}), in which the chunks now in use would leave enough room at best"
     return [Advice("allow-growth", text)]
 
 
@@ -259,7 +262,7 @@ def _limit(allocator: Allocator, decision: Decision, device_bytes: Optional[int]
         f"{_share(allocator.limit_bytes + missing, device_bytes)} ({_where_limit_is_set(allocator)})"
     )
     if allocator.options.allow_growth is False:
-        return [Advice("limit", f"{text}; the whole of it is asked for when the program starts")]
+        return [Advice("limit", f"{text}; all of it is requested when the program starts")]
     return [Advice("limit", text, is_tried=True)]
 
 

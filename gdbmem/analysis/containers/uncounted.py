@@ -26,7 +26,7 @@ def not_read(unread: Sequence[Uncounted]) -> Notice:
     types = sorted(objects, key=lambda name: (-objects[name], name))
     named = [f"{plural(objects[name], 'object')} of {_brief(name)}" for name in types[:_MOST_NAMED]]
     more = len(types) - len(named)
-    text = f"not read, so that what they hold is not counted: {', '.join(named)}"
+    text = f"not read, so their contents are not counted: {', '.join(named)}"
     return Notice("containers-unread", text + (f" and of {plural(more, 'further type')}" if more else ""))
 
 

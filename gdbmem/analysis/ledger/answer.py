@@ -206,7 +206,7 @@ def _largest(ledger: Ledger) -> str:
     if names.BFC in allocators:
         groups["pools of BFC allocators: 'gdbmem bfc' shows their content"] = (names.BFC,)
     for name in allocators - {names.PYMALLOC, names.BFC}:
-        groups[f"memory of {name[10:]}, and how much of that is free inside is not known"] = (name,)
+        groups[f"memory of {name[10:]}; how much of it is free is unknown"] = (name,)
     sums = {text: ledger.total(*categories) for text, categories in groups.items()}
     text = max(sums, key=lambda name: sums[name])
     share = 100 * sums[text] / ledger.rss_bytes if ledger.rss_bytes else 0

@@ -361,7 +361,7 @@ def _python_changing(python: PythonArenas) -> Notice:
     return Notice(
         "python-changing",
         f"{plural(doubtful, 'arena')} of Python's pymalloc (of {len(python.arenas) + python.unread_arenas})"
-        " are inconsistent or unreadable, perhaps in the midst of an allocation: their live objects are uncertain",
+        " are inconsistent or unreadable, perhaps by an allocation in progress: their live objects are uncertain",
     )
 
 

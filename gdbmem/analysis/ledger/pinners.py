@@ -58,7 +58,7 @@ def join_paths(ledger: Ledger, snapshot: Snapshot, *, source_format: str) -> Pin
     """
     if source_format in _ROUNDING or snapshot.tree.blocks is None:
         raise InputError(
-            f"{printable(snapshot.source)} can't tell the sizes of blocks:"
+            f"{printable(snapshot.source)} lacks the sizes of blocks:"
             f" {source_format} {'rounds them up to its own' if source_format in _ROUNDING else 'counts bytes only'}",
             slug="no-block-sizes",
             hint="take the snapshot with --engine gperftools",

@@ -80,7 +80,7 @@ def judge_ledgers(expectation: Expectation, before: Ledger, after: Ledger) -> Ex
         doubts = [n.message for n in ledger.notices if retained and n.slug in _DOUBTS]
         if size is None or doubts:
             reason = (
-                doubts or [n.message for n in ledger.notices if n.slug in _UNREAD] or ["malloc wasn't read"]
+                doubts or [n.message for n in ledger.notices if n.slug in _UNREAD] or ["malloc was not read"]
             )
             return unjudged(expectation, f"at {printable(name)} {printable(reason[0])}")
         sizes.append(size)
@@ -93,7 +93,7 @@ def judge_ledgers(expectation: Expectation, before: Ledger, after: Ledger) -> Ex
 def _judge_untraced(expectation: Expectation, diff: Diff) -> ExpectationVerdict:
     found = next((one for one in diff.outside if one.name == UNTRACED_BYTES), None)
     if found is None:
-        return unjudged(expectation, "one of the snapshots does not know how much was resident and untraced")
+        return unjudged(expectation, "one of the snapshots lacks the resident untraced memory")
     delta, limit = found.delta_bytes, expectation.limit
     excess = delta - limit if expectation.at_most is not None else limit - delta
     text = _sentence(expectation, _Measured(delta, 0, 0), excess, 0, unit=HEAP_BYTES)
@@ -109,7 +109,7 @@ def unjudged(expectation: Expectation, reason: str) -> ExpectationVerdict:
 def _why_uncounted(diff: Diff) -> str:
     """Return why the blocks of *diff* can't be counted, "" if they can."""
     if diff.before_blocks is None or diff.after_blocks is None:
-        return "the snapshots count no blocks; those of gperftools, jemalloc and memcheck do"
+        return "the snapshots don't count blocks; those of gperftools, jemalloc and memcheck do"
     if diff.variance is not None:
         return "the snapshots are sampled: how many blocks there are is an estimate"
     if any(diff.uncertain):
@@ -213,7 +213,7 @@ def _sentence(
         subject += f" beside {change(measured.accepted)} in known paths"
     limit = f"{'at most' if most else 'at least'} {change(expectation.limit)}"
     if not can_tell:
-        doubt = f"{samples_off(measured.sampling)}, too far to tell ({limit})"
+        doubt = f"{samples_off(measured.sampling)}, too much to decide ({limit})"
         option = "period" if unit in (GROWN_BYTES, FAULTED_BYTES) else "sample-rate"
         return f"{subject}, but {doubt}; take more of them with a smaller {option}"
     if excess > 0:

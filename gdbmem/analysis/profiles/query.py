@@ -179,7 +179,7 @@ def parse_known(text: str, source: str) -> list[re.Pattern[str]]:
             raise InputError(
                 f"{printable(source)}:{number}: '{printable(wanted)}' is not a regex: {error}",
                 slug="bad-known",
-                hint="write \\( for a parenthesis that is meant",
+                hint="write \\( for a literal parenthesis",
             ) from None
     return patterns
 
@@ -204,7 +204,7 @@ def compile_regex(regex: Optional[str], option: str) -> Optional[re.Pattern[str]
         raise UsageError(
             f"{option} '{printable(regex)}' is not a regex: {error}",
             slug="bad-regex",
-            hint="write \\( for a parenthesis that is meant",
+            hint="write \\( for a literal parenthesis",
         ) from None
 
 

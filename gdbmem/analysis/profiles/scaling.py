@@ -22,7 +22,7 @@ def normalized(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
     for snapshot in snapshots:
         if not snapshot.tree.bytes[0]:
             raise InputError(
-                f"{printable(snapshot.source)} holds nothing: there is nothing to scale",
+                f"{printable(snapshot.source)} is empty and can't be scaled",
                 slug="nothing-to-normalize",
                 hint="leave --normalize out",
             )

@@ -225,7 +225,7 @@ def _trend(course: Course, line: FittedLine) -> Verdict:
         over = f"{change} in {span} ({rate}), in every third of that time"
     again = repeated_rise(course.times, course.values, line)
     if again is not None:
-        over = f"{over}, but it rose like that before it fell by {format_size(again.fall_bytes)}, too"
+        over = f"{over}, but earlier it rose at this rate and then fell by {format_size(again.fall_bytes)}"
         return course.verdict("inconclusive", over, line, needs=again.needs_seconds)
     return course.verdict("growing" if line.robust > 0 else "shrinking", over, line)
 
@@ -303,7 +303,7 @@ def _level(course: Course, now: FittedLine) -> Verdict:
     longest = _longest_wait(course.stretches)
     rise = sum(max(course.stretches[number].jump, 0.0) for number in jumps)
     if rise > now.worth and now.span < 1.5 * longest:
-        text = f"{lead}level for {span}, but so it was before, for up to {format_duration(longest)}"
+        text = f"{lead}level for {span}, but it was level before for up to {format_duration(longest)}"
         return course.verdict("inconclusive", text, now, needs=_WAITS * longest - now.span)
     pauses = find_pauses(course.times, course.values)
     if pauses.hide_an_end(_WAITS):

@@ -59,9 +59,7 @@ def judge(
             replace(regime, begin=awake.original(regime.begin), end=awake.original(regime.end))
             for regime in verdict.regimes
         ]
-        left_out = (
-            f"{format_duration(awake.seconds)} in which nothing was recorded and nothing moved are left out"
-        )
+        left_out = f"{format_duration(awake.seconds)} without samples and without change are left out"
         verdict = replace(verdict, evidence=f"{verdict.evidence}; {left_out}", step_at=at, regimes=regimes)
     per_mark = _per_mark(times, values, marks, verdict)
     return replace(verdict, per_mark=per_mark) if per_mark else verdict
