@@ -137,11 +137,11 @@ def _notices(totals: Mapping[str, Any]) -> list[Notice]:
     notices = []
     lost = int(totals["lost_samples"])
     if lost:
-        text = f"{lost:,} of {lost + int(totals['samples']):,} samples found no room in the kernel's buffers"
+        text = f"{lost:,} of {lost + int(totals['samples']):,} samples were lost because the kernel's buffers were full"
         notices.append(
-            Notice("faults-lost", f"{text}: those taken in the same moment stand for their faults too")
+            Notice("faults-lost", f"{text}: samples taken at the same time represent their faults, too")
         )
     if not totals["sees_kernel_mode"]:
         text = "faults in kernel mode (read() into fresh memory, for one) are counted, but not attributed to lines"
-        notices.append(Notice("faults-user-mode", f"{text}: that takes root, or CAP_PERFMON"))
+        notices.append(Notice("faults-user-mode", f"{text}: this needs root or CAP_PERFMON"))
     return notices

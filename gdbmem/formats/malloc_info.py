@@ -66,7 +66,7 @@ def _figures(text: str) -> Mapping[tuple[str, str], tuple[int, int]]:
 
 def _bad(text: str) -> InputError:
     return InputError(
-        f"malloc_info wrote what gdbmem can't read: {printable(text[:60])}",
+        f"malloc_info's output can't be read: {printable(text[:60])}",
         slug="bad-malloc-info",
         hint="'memexplain --mallinfo' compares with mallinfo2 instead",
     )

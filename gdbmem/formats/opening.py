@@ -56,7 +56,7 @@ class OpenOptions:
     def __post_init__(self) -> None:
         if self.format is not None and self.format not in FORMATS:
             raise InputError(
-                f"gdbmem reads no format '{printable(self.format)}'",
+                f"gdbmem does not read the format '{printable(self.format)}'",
                 slug="format-unknown",
                 hint=f"it reads {', '.join(FORMATS)}",
             )
@@ -233,7 +233,7 @@ def _read_as(
 
 def _of_another_format(data: Data, path: str) -> InputError:
     known = next((entry for entry in _OTHERS if _begins(entry.start, data)), None)
-    what = f"is {known.name}" if known else "is of no format that gdbmem knows"
+    what = f"is {known.name}" if known else "has no format known to gdbmem"
     return InputError(
         f"{printable(path)} {what}",
         slug="format-unreadable",
@@ -322,7 +322,7 @@ def _refuse_unless_file(found: os.stat_result, name: str) -> None:
         raise InputError(
             f"{name} is empty",
             slug="empty-file",
-            hint="most tools write their files when the program ends, unless that is killed with SIGKILL",
+            hint="most tools write their files when the program ends, unless it is killed with SIGKILL",
         )
 
 

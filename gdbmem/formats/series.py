@@ -32,7 +32,7 @@ class RecordedSeries:
     points: list[tuple[float, float]]  # seconds since the first one, bytes
     began: float  # seconds since 1970 at the first one; 0 where it is not said
     unknown: int = (
-        0  # samples that are no number, infinite, or Prometheus's marker of a stale series; left out
+        0  # samples that are not numbers, infinite, or Prometheus's marker of a stale series; left out
     )
 
 
@@ -57,7 +57,7 @@ def read_series(path: Path) -> RecordedSeries:
     """Read the file at *path*, of which series_tool() knows the tool; raises InputError."""
     tool = series_tool(path)
     if tool is None:
-        raise _wrong(path, 0, "it is of no kind that is known")
+        raise _wrong(path, 0, "its format is unknown")
     if location(path).stat().st_size > _MOST_BYTES:
         raise _wrong(path, 0, "it is over 1 GiB")
     try:
@@ -80,7 +80,7 @@ def _ordered(path: Path, tool: str, target: str, points: list[tuple[float, float
     unknown = sum(not math.isfinite(size) for _, size in points)
     if not known:
         raise _wrong(
-            path, 0, "it holds no sample" + (f" but {unknown:,} that are no number" if unknown else "")
+            path, 0, "it has no samples" + (f" but {unknown:,} that are not numbers" if unknown else "")
         )
     begin = known[0][0]
     return RecordedSeries(
@@ -186,7 +186,7 @@ def _prometheus(path: Path, text: str) -> tuple[str, list[tuple[float, float]]]:
         series = document["data"]["result"]
         if len(series) != 1:
             raise _wrong(
-                path, 0, f"it holds {len(series):,} series: ask for one, as in sum(…) or with its labels"
+                path, 0, f"it has {len(series):,} series: query one, as in sum(…) or with its labels"
             )
         name = ", ".join(f"{key}={value}" for key, value in series[0].get("metric", {}).items())
         return name or "Prometheus", [(float(t), float(value)) for t, value in series[0]["values"]]

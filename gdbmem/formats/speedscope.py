@@ -135,7 +135,7 @@ def _between_events(profile: JsonObject, source: str) -> Iterator[tuple[tuple[in
     for event in profile["events"]:
         moment = _number(event["at"])
         if moment < at:
-            raise ValueError("an event before the one that stands before it")
+            raise ValueError("an event that is earlier than the previous one")
         if moment > at:
             frames += len(stack)
             if frames > _MOST_FRAMES or len(stack) > DEEPEST:

@@ -206,7 +206,7 @@ class StackProfile:
         others = [name for name in self.metrics if name != self.metric]
         if self.metric == IN_USE and not self.total_bytes and others:
             text = (
-                f"{printable(self.source)} counts nothing in use, as at the end of a program that frees all;"
+                f"{printable(self.source)} has no memory in use, as at the end of a program that frees all;"
             )
             notice = Notice(
                 "nothing-in-use", f"{text} it also has --metric {', '.join(map(printable, others))}"
@@ -266,7 +266,7 @@ def check_count(number: int, source: str, line: Optional[int] = None) -> int:
     where = printable(source) if line is None else f"{printable(source)}:{line}"
     if number < 0:
         raise InputError(
-            f"{where} counts {number}: it is a difference of two profiles already, or damaged",
+            f"{where} counts {number}: it is the difference of two profiles, or damaged",
             slug="negative-count",
             hint="give the two profiles that it was made from to 'gdbmem diff'",
         )

@@ -114,7 +114,7 @@ def _notices(document: Mapping[str, Any], tracebacks: int, deeper: str) -> list[
         notices.append(Notice(CUT, text))
     if unread:
         text = (
-            f"{plural(unread, 'traced block')} could not be read, as in the midst of an allocation:"
+            f"{plural(unread, 'traced block')} could not be read, perhaps because an allocation was in progress:"
             " they are not counted"
         )
         notices.append(Notice("python-changing", text))

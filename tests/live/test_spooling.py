@@ -74,8 +74,8 @@ def test_a_series_is_read_from_a_pipe(tmp_path: Path) -> None:
     ("script", "message"),
     [
         ("</dev/null", "standard input is empty"),
-        ("< <(printf 'what is this\\n')", "standard input is of no format"),
-        ("< <(head -c 3000 /dev/urandom)", "standard input is of no format"),
+        ("< <(printf 'what is this\\n')", "standard input has no format"),
+        ("< <(head -c 3000 /dev/urandom)", "standard input has no format"),
     ],
 )
 def test_what_is_no_profile_is_refused_by_name(script: str, message: str, tmp_path: Path) -> None:

@@ -87,10 +87,10 @@ def test_a_malloc_without_fastbins_has_none_of_their_blocks() -> None:
 def test_what_was_cut_anywhere_is_no_number() -> None:
     lines = WRITTEN.splitlines(keepends=True)
     for count in range(len(lines)):
-        with pytest.raises(InputError, match="can't read"):
+        with pytest.raises(InputError, match="can't be read"):
             parse_malloc_info("".join(lines[:count]))
         if lines[count].startswith(('<total type="rest"', '<total type="mmap"')) and count > len(lines) - 9:
-            with pytest.raises(InputError, match="can't read"):
+            with pytest.raises(InputError, match="can't be read"):
                 parse_malloc_info("".join(lines[:count] + lines[count + 1 :]))
 
 

@@ -164,5 +164,5 @@ def test_the_first_totals_are_read_without_the_rest(name: str) -> None:
 def test_a_file_without_a_whole_snapshot_has_no_totals() -> None:
     data = (HEADER + snapshot()).encode()
     for end in range(data.index(b"heap_tree=") + len("heap_tree=detaile")):
-        with pytest.raises(InputError, match="holds no whole snapshot"):
+        with pytest.raises(InputError, match="has no complete snapshot"):
             read_totals(data[:end])

@@ -160,7 +160,7 @@ def test_a_file_that_may_not_be_read_is_an_error_not_a_traceback(scratch: Path) 
         (b"CMDLINE python x.py\nMEM 1.2 17.5\n", "a record of mprof"),
         (b"==123== Massif, a heap profiler\n", "a log of valgrind's"),
         (b"\x80\x04\x95\x12\0\0\0\0\0\0\0", "a Python pickle (tracemalloc writes such files)"),
-        (b"Dear diary,\n", "of no format that gdbmem knows"),
+        (b"Dear diary,\n", "has no format known to gdbmem"),
     ],
 )
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])

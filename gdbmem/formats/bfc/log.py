@@ -90,7 +90,7 @@ class _Reader:
         name = printable(self._source)
         if self._other_failures:
             failed = plural(self._other_failures, "allocation")
-            text = f"{failed} that failed in {name} had a second way, and are not shown"
+            text = f"{failed} that failed in {name} had a fallback, and are not shown"
             notices.append(Notice("pool-log-no-failures", text))
         if self._left_out:
             text = f"{name} has more than {plural(_MOST_DUMPS, 'dump')}: {self._left_out} are left out"

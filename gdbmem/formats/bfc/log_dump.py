@@ -249,4 +249,4 @@ class Dump:
             return [Notice("pool-log-no-chunks", f"{text}, or they were left out")]
         listed = f"{plural(len(self.size), 'chunk')}, {format_size(in_use)} of them in use"
         of = f", of {format_size(told.size_bytes)} that the allocator counts" if told is not None else ""
-        return [Notice("pool-log-cut", f"{where} isn't whole: it lists {listed}{of}")]
+        return [Notice("pool-log-cut", f"{where} is incomplete: it lists {listed}{of}")]

@@ -158,7 +158,7 @@ class PickleMachine:
         code = self.data[at]
         name = _CODE_OPCODES.get(code)
         if name is None:
-            return self.damaged(at, f"opcode 0x{code:02x} is none of plain data's")
+            return self.damaged(at, f"opcode 0x{code:02x} does not occur in plain data")
         what = ""
         if name in ("GLOBAL", "INST"):
             words = bytes(self.data[at + 1 : at + 201]).split(b"\n")[:2]
@@ -199,7 +199,7 @@ class PickleMachine:
 
     def _to_mark(self, at: int) -> list[object]:
         if not self.outer:
-            raise self.damaged(at, "it closes what it never opened,")
+            raise self.damaged(at, "it closes a container that it never opened,")
         items, self.stack = self.stack, self.outer.pop()
         return items
 
@@ -215,7 +215,7 @@ class PickleMachine:
 
     def _extend(self, container: object, items: Sequence[object], at: int) -> None:
         if not isinstance(container, PlainList):
-            raise self.damaged(at, "it appends to what is not a list,")
+            raise self.damaged(at, "it appends to something other than a list,")
         self._deepen(container, items, at)
         self.budget -= 8 * len(items)
         container.extend(items)
@@ -234,7 +234,7 @@ class PickleMachine:
 
     def _set(self, container: object, items: Sequence[object], at: int) -> None:
         if not isinstance(container, PlainDict):
-            raise self.damaged(at, "it sets an item of what is not a dictionary,")
+            raise self.damaged(at, "it sets an item of something other than a dictionary,")
         self._deepen(container, items[1::2], at)
         self.budget -= 64 * len(items)
         for key, value in zip(items[::2], items[1::2]):

@@ -199,7 +199,7 @@ class SnapshotMachine(PickleMachine):
         address, size, requested, state = pickled
         place, known = atom(address)[0], self._counts
         if place is None or place < 0:
-            raise self.damaged(at, "an address is none")
+            raise self.damaged(at, "an address is invalid")
         columns = self.blocks
         columns.address.append(place)
         columns.size.append(known[size] if size in known else self._count_of(size, at))
@@ -391,7 +391,7 @@ class SnapshotMachine(PickleMachine):
     def count(self, value: object, at: int) -> int:
         """Return *value* if it can be a size or an address."""
         if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 63:
-            raise self.damaged(at, "a size or an address is none")
+            raise self.damaged(at, "a size or an address is invalid")
         return value
 
     def stack_of(self, value: object, at: int) -> int:

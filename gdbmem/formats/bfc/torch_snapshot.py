@@ -135,10 +135,12 @@ class _Reading:
 
     def _say_what_is_missing(self) -> None:
         if self._machine.is_cut:
-            text = f"{printable(self._source)} is cut at byte {self._end}: what stands before is read"
+            text = f"{printable(self._source)} is cut at byte {self._end}: only the part before is read"
             self._notices.append(Notice(TRUNCATED, text))
         if self._unlisted:
-            text = f"{plural(self._unlisted, 'segment')} of {printable(self._source)} lack what a segment has"
+            text = (
+                f"{plural(self._unlisted, 'segment')} of {printable(self._source)} lack fields of a segment"
+            )
             self._notices.append(Notice("torch-segments-left-out", f"{text}, and are left out"))
 
     def _row(self, found: object) -> Iterator[_Row]:
@@ -170,7 +172,7 @@ class _Reading:
 
     def _span(self, found: object) -> BlockSpan:
         if not isinstance(found, BlockSpan):
-            raise self._damaged("a block is not a dictionary of one")
+            raise self._damaged("a block is not a valid dictionary")
         listed = self._machine.blocks.is_listed
         if any(listed[found.first : found.first + found.count]):
             raise self._damaged("it lists a block twice")

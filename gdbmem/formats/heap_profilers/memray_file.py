@@ -56,7 +56,7 @@ def _reader(source: str) -> Any:
         raise InputError(
             f"{printable(source)} is a file of memray, which is not installed here",
             slug="memray-missing",
-            hint="type 'pip install memray' in the environment that gdbmem is in; only memray reads its files",
+            hint="type 'pip install memray' in gdbmem's environment; only memray can read its files",
         ) from None
     try:
         return read(source)

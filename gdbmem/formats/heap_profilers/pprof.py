@@ -44,9 +44,9 @@ def read_pprof(data: Data, source: str, metric: Optional[str], symbols: Optional
         profile.ParseFromString(bytes(data))
     except (DecodeError, RecursionError):
         raise InputError(
-            f"{printable(source)} is cut or damaged: it is not a whole profile.proto",
+            f"{printable(source)} is cut or damaged: it is not a complete profile.proto",
             slug="protobuf-damaged",
-            hint="fetch it again; half a profile has no readable part",
+            hint="fetch it again; a part of such a file can't be read",
         ) from None
     return _PprofReader(profile, source).read(metric, symbols)
 
@@ -81,7 +81,7 @@ class _PprofReader:
 
     def _out_of_range(self, what: str) -> InputError:
         return InputError(
-            f"{printable(self.source)} names {what} that it does not hold",
+            f"{printable(self.source)} refers to {what} that it does not contain",
             slug="index-out-of-range",
             hint="the file is damaged",
         )

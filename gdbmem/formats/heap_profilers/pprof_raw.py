@@ -60,7 +60,7 @@ def _stacks(words: tuple[int, ...], source: str) -> tuple[list[Stack], list[int]
     """Return the stacks, the addresses that their numbers stand for, and whether they were all there."""
     if words[1:2] != (3,) and len(words) >= _HEADER_WORDS:
         raise InputError(
-            f"{printable(source)} is not what google-pprof --raw writes",
+            f"{printable(source)} does not have the format of google-pprof --raw",
             slug="format-unreadable",
             hint="was the file edited?",
         )

@@ -141,7 +141,7 @@ def _notices(text: _CallgrindText, columns: Iterable[int], source: str) -> list[
         total = sum(costs[at] for _, costs in text.stacks)
         if text.totals[at] != total:
             raise InputError(
-                f"the stacks of {name} hold {total} bytes, its totals are {text.totals[at]}",
+                f"the stacks of {name} have {total} bytes, but its totals are {text.totals[at]}",
                 slug="totals-differ",
                 hint="the file is damaged, or two were joined",
             )

@@ -44,7 +44,7 @@ def read_dhat(data: Data, source: str, metric: Optional[str]) -> StackProfile:
         source,
         lambda found: _profile(found, source, metric),
         wanted="what DHAT writes",
-        if_cut="DHAT writes its file when the program ends, unless that is killed with SIGKILL",
+        if_cut="DHAT writes its file when the program ends, unless it is killed with SIGKILL",
     )
 
 

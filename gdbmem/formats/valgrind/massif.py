@@ -37,7 +37,7 @@ __all__ = [
 
 TRUNCATED = "massif-truncated"
 DAMAGED = "massif-damaged"
-_CUT_HINT = "massif writes its file when the program ends, unless that is killed with SIGKILL"
+_CUT_HINT = "massif writes its file when the program ends, unless it is killed with SIGKILL"
 _PAGES = b"--pages-as-heap=yes"
 HEAPTRACK = b"heaptrack"  # what it gives as the description
 
@@ -149,7 +149,7 @@ def read_totals(data: bytes, source: str = "the snapshot") -> Totals:
     head = _HEAD.match(data, at) if at else None
     if head is None:
         raise InputError(
-            f"{printable(source)} holds no whole snapshot", slug=TRUNCATED, hint="is the disk full?"
+            f"{printable(source)} has no complete snapshot", slug=TRUNCATED, hint="is the disk full?"
         )
     return _totals(head, 0, has_tree=head[5] != b"empty")
 

@@ -64,7 +64,7 @@ def read_sites(data: bytes, rank: Callable[[Frame], int], *, own: int) -> dict[F
     try:
         return _descend(data, root, _Sites(rank), own)
     except UnknownTextError as error:
-        raise _bad(f"is none of massif's: {error}") from None
+        raise _bad(f"is not one of massif's: {error}") from None
 
 
 def _descend(data: bytes, root: re.Match[bytes], sites: _Sites, own: int) -> dict[FrameKey, int]:

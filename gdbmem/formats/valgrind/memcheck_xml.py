@@ -90,7 +90,7 @@ class _ErrorReader:
     def _add(self, element: Element) -> None:
         record = read_record(element.findtext("xwhat/text") or "", self._source)
         if record is None:
-            raise _damaged(self._source, "a leak has no text of memcheck's")
+            raise _damaged(self._source, "a leak without memcheck's text")
         if self._records and record.number <= self._records[-1].number:
             self._records = []  # of the search before
         stack = LeakStack(self._source)
@@ -143,7 +143,7 @@ def _frame(frame: Element, address: int) -> Frame:
 
 def _damaged(source: str, reason: str) -> InputError:
     return InputError(
-        f"{printable(source)} is not what memcheck writes: {reason}",
+        f"{printable(source)} does not have memcheck's format: {reason}",
         slug="xml-damaged",
         hint="was the file edited?",
     )
