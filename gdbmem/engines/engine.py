@@ -213,4 +213,4 @@ def refuse_limited(pid: int) -> None:
 def inside_hint(library: Optional[str]) -> str:
     """Return what to do if the program is stopped inside its allocator."""
     where = library or "the allocator"
-    return f"the program stands inside {where}: type 'finish' until it has left, and take the snapshot there"
+    return f"the program is inside {where}: type 'finish' until it has returned, and take the snapshot then"

@@ -12,12 +12,12 @@ NAME = "faults"
 TABLE = EngineTable(
     name=NAME,
     runs=NATIVE,
-    summary="resident memory by the lines that touched it first: whatever allocates it, nothing is preloaded",
+    summary="resident memory by the lines that touched it first, with any allocator; nothing is preloaded",
     cost="none to speak of: up to 1000 page faults a second are sampled",
     counts="resident pages, exact; which line touched which is estimated from samples, with the error",
     blind=(
         "which lines allocate: a line that touches freed memory again makes nothing resident",
-        "pages of files that come with others in one fault, and pages that its parent had",
+        "pages of files that one fault maps together, and pages inherited from its parent",
         "faults in kernel mode, for ordinary users (read() into fresh memory, for one)",
     ),
     package="libdw1",
@@ -38,7 +38,7 @@ def environment(prefix: str, options: NativeOptions) -> Mapping[str, str]:
 def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
     """Refuse: nothing is called in the program, its pages are looked at."""
     raise TargetError(
-        "what is resident is read while the program stands still",
+        "resident memory is read while the program is stopped",
         slug="no-snapshot-file",
         hint="take it at a stop",
     )

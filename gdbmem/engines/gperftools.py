@@ -99,7 +99,7 @@ def turn_on(inferior: Inferior, function: str, prefix: str) -> str:
     if inferior.call("IsHeapProfilerRunning", []):
         return ""
     inferior.call("HeapProfilerStart", [inferior.place(os.fsencode(prefix) + b"\0")])
-    return "gperftools' heap profiler was off and is on now: it counts what is allocated from here on"
+    return "gperftools' heap profiler was off and is on now: it counts allocations from now on"
 
 
 def request(inferior: Inferior, function: str, target: str) -> Call:

@@ -53,7 +53,7 @@ def find_heaptrack() -> Installed:
     for part in (found.library, found.interpreter):
         if not part.is_file():
             raise MissingToolError(
-                f"heaptrack is here, but not its {part.name} ({part})",
+                f"heaptrack is installed, but its {part.name} is missing ({part})",
                 slug="no-heaptrack",
                 hint="install the heaptrack package again",
             )

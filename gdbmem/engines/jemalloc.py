@@ -88,7 +88,7 @@ def turn_on(inferior: Inferior, function: str, prefix: str) -> str:
         return ""
     value = inferior.place(b"\1")
     inferior.call(function, [inferior.place(b"prof.active\0"), 0, 0, value, 1])
-    return "jemalloc's heap profiler was inactive and is active now: it counts what is allocated from here on"
+    return "jemalloc's heap profiler was inactive and is active now: it counts allocations from now on"
 
 
 def _flag(inferior: Inferior, function: str, name: bytes) -> bool:
@@ -110,5 +110,5 @@ def _check(status: int, process: int, target: str) -> None:
         message,
         process,
         target,
-        hint="is its profiler compiled in and on? 'gdbmem launch --engine jemalloc' turns it on",
+        hint="its profiler may not be compiled in or not be on; 'gdbmem launch --engine jemalloc' turns it on",
     )

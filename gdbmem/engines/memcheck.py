@@ -12,11 +12,11 @@ NAME = "memcheck"
 TABLE = EngineTable(
     name=NAME,
     runs=VALGRIND,
-    summary="exact heap bytes per call path, by kind: leaked, still reachable, and what keeps a block alive",
+    summary="exact heap bytes per call path, by kind (leaked, still reachable); pointers that keep a block alive",
     cost="20 to 70 times slower (200 with fused multiply-add), twice the memory; a snapshot searches the whole heap",
     counts="bytes as they were requested, exact",
     blind=(
-        "memory that is still reachable but of no use any more: that is for memdiff, not for memleaks",
+        "memory that is still reachable but no longer needed: use memdiff for that, not memleaks",
         "instructions that valgrind doesn't know (AVX-512)",
         "a static program's heap",
         "threads at the same time: valgrind runs one at a time",

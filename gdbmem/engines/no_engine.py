@@ -10,10 +10,10 @@ from gdbmem.errors import TargetError
 TABLE = EngineTable(
     name="none",
     runs=NATIVE,
-    summary="the program as it is, for what needs no heap profiler",
+    summary="the program without a profiler, for commands that need none",
     cost="none",
     counts="nothing by itself",
-    blind=("call paths: there are no snapshots",),
+    blind=("call paths, because it takes no snapshots",),
 )
 
 

@@ -15,9 +15,9 @@ TABLE = EngineTable(
     runs=NATIVE,
     summary="a Python program's memory by its own lines; no code runs in it",
     cost="Python code that allocates 7 to 40 times slower (half of that with --frames 1), C and C++ code not at all",
-    counts="bytes as Python and NumPy requested them, exact; what else is resident, as one number",
+    counts="bytes as Python and NumPy requested them, exact; all other resident memory as one number",
     blind=(
-        "what C and C++ libraries take from malloc or mmap (PyTorch's tensors), but as part of the untraced bytes",
+        "what C and C++ libraries take from malloc or mmap (PyTorch's tensors), except as part of the untraced bytes",
         "C and C++ frames between Python's",
         "a Python that ignores its environment (-E, -I), or without tracemalloc: CPython 3.8 and PyPy",
     ),
@@ -45,7 +45,7 @@ def environment(prefix: str, options: NativeOptions) -> Mapping[str, str]:
 def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
     """Refuse: nothing is called in the program, its memory is read."""
     raise TargetError(
-        "tracemalloc's tables are read while the program stands still",
+        "tracemalloc's tables are read while the program is stopped",
         slug="no-snapshot-file",
         hint="take it at a stop",
     )

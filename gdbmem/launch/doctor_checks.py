@@ -171,7 +171,7 @@ def _engine(entry: EngineTable) -> Check:
 def _libc_symbols(found: GdbPython) -> Check:
     name, libc = "symbols of libc", _libc()
     if libc is None:
-        return Check(name, False, "no GNU libc here", needed=False)
+        return Check(name, False, "not a GNU libc", needed=False)
     output, _ = run_python_in_gdb(
         found.gdb,
         "import gdb; gdb.lookup_type('struct malloc_state'); print('gdbmem-symbols')",
@@ -181,7 +181,7 @@ def _libc_symbols(found: GdbPython) -> Check:
         return Check(name, True, f"for {libc}", needed=False)
     if os.environ.get("DEBUGINFOD_URLS"):
         return Check(name, True, "from $DEBUGINFOD_URLS, when gdb asks for them", needed=False)
-    lost = "no lines of libc in stacks; explain has to know its malloc by other marks"
+    lost = "no lines of libc in stacks; explain has to recognise its malloc by other means"
     return Check(name, False, f"none for {libc}", how_to_install("libc-symbols"), needed=False, without=lost)
 
 

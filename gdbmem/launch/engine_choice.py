@@ -24,7 +24,7 @@ _LARGE_BYTES = 200 << 20  # valgrind reads all debug information before it begin
 _NOT_UNDER_VALGRIND = (
     (
         lazy_pattern(r"lib(?:cuda|cudart|cublas|nvidia-ml|amdhip64|OpenCL|ze_loader)\b.*"),
-        "drives a GPU, which valgrind can't follow",
+        "uses a GPU, which valgrind does not support",
     ),
     (
         lazy_pattern(r"lib(?:g|i)?omp5?\b.*|libtbb\b.*"),
@@ -83,7 +83,7 @@ def choose_engine(program: Program) -> Choice:
 
 def _massif(name: str, runtime: Optional[str]) -> Choice:
     if runtime is None:
-        reason = f"it counts every byte of malloc's, and nothing about {name} speaks against valgrind"
+        reason = f"it counts every byte of malloc's, and {name} can run under valgrind"
     else:
         own = f"{name} has a separate heap beside malloc's ({runtime})"
         reason = f"it counts all that malloc gives; {own}, which only --pages-as-heap counts"
@@ -119,7 +119,7 @@ def _against_valgrind(program: Program, linked: Sequence[str]) -> str:
     if size > _LARGE_BYTES:
         return f"has {size >> 20} MiB of code and debug information, which valgrind reads for minutes"
     if shutil.which("valgrind") is None:
-        return "has to do without valgrind, which is not installed"
+        return "has to run without valgrind, which is not installed"
     return ""
 
 

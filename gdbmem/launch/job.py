@@ -103,7 +103,7 @@ class Launch:
         elif isinstance(question, AskNative):
             found = self._native
         if found is None:
-            raise ToolError(f"this launch has no answer to {type(question).__name__}", slug="launcher")
+            raise ToolError(f"unexpected question {type(question).__name__}", slug="launcher")
         return found
 
     def _start_valgrind(self, serial: int, arguments: Optional[list[str]]) -> valgrind.Process:

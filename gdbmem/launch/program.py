@@ -58,7 +58,7 @@ class Program:
             found.append(
                 Notice(
                     "python-arenas",
-                    f"Python allocates small objects from its own arenas, where {engine} sees no single one; "
+                    f"Python allocates small objects from its own arenas, which {engine} does not see separately; "
                     "add --env PYTHONMALLOC=malloc to see each object",
                 )
             )

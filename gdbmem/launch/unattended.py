@@ -161,7 +161,7 @@ class _Player:
 
     def hear(self, message: Message) -> None:
         """Record *message* in the outcome."""
-        assert self.outcome is not None, "gdb begins after the run folder was made"
+        assert self.outcome is not None, "gdb starts after the run folder was made"
         self._note(message, self.outcome)
 
     @functools.singledispatchmethod
@@ -243,7 +243,7 @@ class _Player:
 
     @_note.register
     def _on_connection_lost(self, _: ConnectionLost, outcome: Outcome) -> None:
-        self._progress("the program went away")
+        self._progress("the program ended")
 
     @_note.register
     def _on_point(self, message: PointReport, outcome: Outcome) -> None:

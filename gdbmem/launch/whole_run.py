@@ -36,7 +36,7 @@ def record_whole_runs(run: Run, engine: str, supervisor: Supervisor) -> Sequence
         try:
             total = _open(path, "in-use").snapshots[0].total_bytes
         except GdbmemError as error:
-            text = f"{engine} was ended before it had written its profile, which can't be read: {error}"
+            text = f"{engine} was ended before it wrote its complete profile, which can't be read: {error}"
             notices.append(Notice("whole-run", text))
             continue
         run.append(NAME, file=str(path.relative_to(run.folder)), engine=engine, heap_bytes=total)

@@ -301,7 +301,7 @@ def test_from_3_14_on_the_process_is_never_stopped_and_may_refuse() -> None:
         ends_well(target)
     with running([python, "-c", MALLOC], {"PYTHON_DISABLE_REMOTE_DEBUG": "1"}) as target:
         done = gdbmem("python", "start", target.pid)
-        assert "remote debugging is switched off in it" in done.stderr
+        assert "remote debugging is disabled in it" in done.stderr
         ends_well(target)
     with running([python, "-c", BLOCKED]) as target:
         time.sleep(0.1)

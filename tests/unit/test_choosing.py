@@ -44,7 +44,7 @@ def program(tmp_path: Path, *, static: bool = False, size: int = 100) -> Program
 @pytest.mark.parametrize(
     ("linked", "engine", "why"),
     [
-        ("libc.so.6", "massif", "nothing about"),
+        ("libc.so.6", "massif", "can run under valgrind"),
         ("libtcmalloc.so.4", "gperftools", "is linked to libtcmalloc.so.4, whose own profiler it is"),
         (
             "libtcmalloc_minimal.so.4",
@@ -53,10 +53,10 @@ def program(tmp_path: Path, *, static: bool = False, size: int = 100) -> Program
         ),
         ("libruby-3.1.so.3", "massif", "has a separate heap beside malloc's (ruby)"),
         ("libjemalloc.so.2", "jemalloc", "is linked to libjemalloc"),
-        ("libcudart.so.12", "gperftools", "drives a GPU, which valgrind can't follow (libcudart.so.12)"),
+        ("libcudart.so.12", "gperftools", "uses a GPU, which valgrind does not support (libcudart.so.12)"),
         ("libgomp.so.1", "gperftools", "valgrind runs one thread at a time (libgomp.so.1)"),
         ("libtbb.so.12", "gperftools", "(libtbb.so.12)"),
-        ("libompany.so.1", "massif", "nothing about"),
+        ("libompany.so.1", "massif", "can run under valgrind"),
     ],
 )
 def test_what_a_program_is_linked_to_decides_and_is_named(

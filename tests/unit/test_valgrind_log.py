@@ -33,7 +33,7 @@ valgrind:  in an object with soname matching:   ld-linux-x86-64.so.2
         (STRIPPED_LOADER, "stripped-loader", "libc6-dbg"),
         (b"valgrind: failed to start tool 'massif' for platform 'amd64-linux'", "tool-missing", "reinstall"),
         (b"valgrind: Bad option: --depth=what\n", "valgrind-option", "--massif-opt"),
-        (b"==7== Valgrind's memory management: out of memory:\n", "valgrind-memory", "lift the limit"),
+        (b"==7== Valgrind's memory management: out of memory:\n", "valgrind-memory", "raise the limit"),
         (b"error: can't open output file '/x/massif.1.7.out'\n", "run-unwritable", "free some space"),
     ],
 )  # fmt: skip

@@ -91,10 +91,10 @@ def test_an_error_of_the_launchers_is_raised_in_gdb(ends: tuple[Wire, Wire]) -> 
 def test_a_launcher_that_has_gone_is_said_in_one_sentence(ends: tuple[Wire, Wire], tmp_path: Path) -> None:
     gdb, launcher = ends
     launcher.close()
-    with pytest.raises(ToolError, match="the gdbmem launcher that started this gdb has gone"):
+    with pytest.raises(ToolError, match="the gdbmem launcher that started this gdb has ended"):
         gdb.ask(AskTarget(), ValgrindTarget)
     assert gdb.receive() is None
-    with pytest.raises(ToolError, match="has gone"):
+    with pytest.raises(ToolError, match="has ended"):
         Wire.connect(str(tmp_path / "absent"))
 
 

@@ -140,7 +140,7 @@ def _stopped(valgrind: RunningValgrind) -> TargetError:
         f"process {valgrind.pid} is stopped (by SIGSTOP or Ctrl-Z), and valgrind's {valgrind.tool}, which it runs"
         " under, answers only while it runs",
         slug="process-stopped",
-        hint=f"let it go on first: kill -CONT {valgrind.pid}",
+        hint=f"continue it first: kill -CONT {valgrind.pid}",
     )
 
 
@@ -254,7 +254,7 @@ def _answers(
         if isinstance(question, AskAttached):
             return plan
         if not isinstance(question, Collect):
-            raise ToolError(f"this has no answer to {type(question).__name__}", slug="launcher")
+            raise ToolError(f"unexpected question {type(question).__name__}", slug="launcher")
         _collect(side, question.path, run.folder / question.file)
         if sysroot is not None and not has_our_view(target.pid):
             sysroot.keep(run.folder / BINARIES)
@@ -291,7 +291,7 @@ def _see_to(attachment: Attachment) -> None:
     count = guard.let_go()
     if count:
         left = plural(count, "breakpoint")
-        print(f"gdbmem: gdb left {left} in process {attachment.target.pid}, taken out now", file=sys.stderr)
+        print(f"gdbmem: gdb left {left} in process {attachment.target.pid}, removed now", file=sys.stderr)
 
 
 def _start_nothing(serial: int, arguments: Optional[list[str]]) -> Any:
@@ -490,7 +490,7 @@ def _wrote_nothing(valgrind: RunningValgrind, said: str) -> GdbmemError:
         return TargetError(
             "massif takes no snapshot before the program's first instruction",
             slug="too-early",
-            hint="try again when it runs",
+            hint="try again when the program runs",
         )
     last = printable(said.splitlines()[-1]) if said else "it reported no reason"
     return TargetError(

@@ -42,7 +42,7 @@ def calling(path: Optional[str]) -> Iterator[None]:
 
 def _about_to_end() -> TargetError:
     return TargetError(
-        "gdb is about to be ended: nothing is called in the process any more",
+        "gdb is about to end, so no more functions are called in the process",
         slug="launcher-gone",
         hint="attach again",
     )

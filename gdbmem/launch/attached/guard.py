@@ -159,9 +159,9 @@ class _Stopper:
 
 def _note(run: Run, pid: int, count: int) -> None:
     """Record in *run* what was done: no other process reports it."""
-    text = f"gdbmem was killed while gdb was attached to process {pid}; gdb was made to let it go"
+    text = f"gdbmem was killed while gdb was attached to process {pid}; gdb was made to detach"
     if 0 < count < _UNKNOWN:
-        text += f", and {plural(count, 'breakpoint')} that gdb had left in it taken out"
+        text += f", and {plural(count, 'breakpoint')} that gdb had left in it removed"
     with contextlib.suppress(GdbmemError, OSError):
         run.update(warnings=[*run.facts.get("warnings", []), asdict(Notice(KILLED, text))])
 

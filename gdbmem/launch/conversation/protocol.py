@@ -107,7 +107,7 @@ def _received(line: bytes) -> Received:
 
 def _gone() -> ToolError:
     return ToolError(
-        "the gdbmem launcher that started this gdb has gone",
+        "the gdbmem launcher that started this gdb has ended",
         slug="launcher-gone",
         hint="leave gdb and type 'gdbmem launch' again",
     )

@@ -81,13 +81,13 @@ class RemoteScript:
         if enabled != 1:
             raise refused(
                 pid,
-                "remote debugging is switched off in it (PYTHON_DISABLE_REMOTE_DEBUG, or as it was built)",
+                "remote debugging is disabled in it (by PYTHON_DISABLE_REMOTE_DEBUG, or at build time)",
             )
         if offsets.threads_main is None:
             raise refused(pid, "its interpreter doesn't record which thread is the main one")
         thread = word_at(memory, interpreter + offsets.threads_main)
         if word_at(memory, thread + _INTERPRETER_AT) != interpreter:
-            raise refused(pid, "its interpreter's record of the main thread doesn't agree with that thread")
+            raise refused(pid, "its interpreter's record of the main thread does not match that thread")
         script = _script(folder, source)
         path = os.fsencode(script) + b"\0"
         if len(path) > remote.path_bytes:
@@ -178,7 +178,7 @@ class NotedCall:
             pause += freeze.pause_seconds
             if pages:
                 return cls(pid, memory, sites, pages, pause)
-        raise refused(pid, "its list of pending calls is full, or held by a thread that doesn't go on")
+        raise refused(pid, "its list of pending calls is full, or locked by a thread that does not run")
 
     def has_run(self) -> bool:
         return self._flag() in (HAS_RUN, TOO_DEEP)
@@ -285,7 +285,7 @@ def _placed(
         memory.write(pages + _TEXT, text)
         if caller.system_call(caller.calls.mprotect, pages, _PAGE, _READ_EXECUTE):
             caller.system_call(caller.calls.munmap, pages, 2 * _PAGE)
-            raise refused(freeze.pid, "it may have no memory with instructions of ours")
+            raise refused(freeze.pid, "it may not map executable memory")
         if not caller.function(pages + _NOTING, lambda: freeze.release_others(caller.tid)):
             return 0  # it may have been queued already
         if memory.read(pages + _RESULT, 5) == _QUEUED:

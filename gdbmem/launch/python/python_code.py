@@ -116,7 +116,7 @@ def _run_once(pid: int, code: str, wait_seconds: float) -> CodeResult:
         result, _ = keeper.receive()
     except KeeperEndedError:
         raise TargetError(
-            f"no code was run in process {pid}: the process of gdbmem's that places it was ended",
+            f"no code was run in process {pid}: the process of gdbmem that injects it was ended",
             slug="python-code-no-result",
             hint="type it again",
         ) from None
@@ -179,7 +179,7 @@ def _check_view(pid: int) -> None:
         raise ended(pid) from None
     if not same:
         raise TargetError(
-            f"process {pid} lives in another mount namespace, where it can't leave its answer for us",
+            f"process {pid} lives in another mount namespace, where its answer can't be read",
             slug="python-code-refused",
             hint="type it inside the container, or start the program with PYTHONTRACEMALLOC=1",
         )
@@ -206,7 +206,7 @@ def _check_running(pid: int, reader: FrameReader, memory: WritableMemory) -> Non
         raise TargetError(
             f"the main thread of process {pid} is not running Python code, so nothing can be run in it",
             slug="python-code-refused",
-            hint="is the interpreter ending, or does another thread run it?",
+            hint="the interpreter may be ending, or another thread may be running it",
         )
 
 
@@ -279,20 +279,24 @@ def _awaited(pid: int, placed: Placed, descriptor: int, wait_seconds: float, ask
 
 def _too_deep(pid: int) -> TargetError:
     return TargetError(
-        f"the main thread of process {pid} is as deep in calls as Python allows: nothing was run in it",
+        f"the main thread of process {pid} has reached Python's recursion limit: nothing was run in it",
         slug="python-code-too-deep",
-        hint="type it again: the code needs room for a hundred calls below the limit of recursion",
+        hint="type it again: the code needs room for a hundred calls below the recursion limit",
     )
 
 
 def _not_run(pid: int, placed: Placed, wait_seconds: float) -> TargetError:
     waits = _waits_in(pid)
-    why = f"its main thread waits in {waits}" if waits else "its main thread runs in C without coming back"
+    why = (
+        f"its main thread waits in {waits}"
+        if waits
+        else "its main thread runs C code without returning to Python"
+    )
     taken_back = "it was taken back" if placed.withdraw() else "it has begun to run meanwhile"
     return TargetError(
         f"the code was not run in process {pid} within {wait_seconds:g} s: {why}; {taken_back}",
         slug="python-code-not-run",
-        hint="give it longer with --wait SECONDS, or have the process do something",
+        hint="wait longer with --wait SECONDS, or make the process do something",
     )
 
 

@@ -241,7 +241,7 @@ def fate(process: Process, *, exited: bool) -> str:
                 f"{_FOLLOW}"
             )
         if exited:
-            return f"{engine} still writes its end, {printable(str(process.history))}"
+            return f"{engine} still writes its last snapshot, {printable(str(process.history))}"
         return f"gdb's connection to the program has closed; process {process.pid} runs on, 'run' starts it afresh"
     if exited or process.history.exists():
         return ""
@@ -324,12 +324,12 @@ _FAILURES: Sequence[tuple[bytes, str, str]] = (
     (
         rb"(?i)bad option|Unknown option",
         "valgrind-option",
-        "valgrind refuses an option; see --valgrind-opt and --massif-opt",
+        "valgrind rejects an option; see --valgrind-opt and --massif-opt",
     ),
     (
         rb"valgrind: mmap\(.*failed|Valgrind's memory management: out of memory|failed in UME",
         "valgrind-memory",
-        "valgrind ran out of memory; lift the limit (ulimit -v, the cgroup's) or make the program's load smaller",
+        "valgrind ran out of memory; raise the limit (ulimit -v, the cgroup's) or reduce the program's load",
     ),
     (
         rb"(?i)can't create (log|output) file|No space left on device|error: can't open output file",

@@ -153,5 +153,5 @@ def _unreachable(pid: int, complaint: Sequence[str]) -> ToolError:
     return ToolError(
         f"vgdb could not reach process {pid}: {printable(last)}",
         slug="vgdb-failed",
-        hint="its FIFOs must still exist, and be this user's",
+        hint="its FIFOs must still exist and belong to this user",
     )
