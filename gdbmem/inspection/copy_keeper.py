@@ -37,7 +37,7 @@ class CopyKeeper(Generic[_Made]):
         except KeeperEndedError as error:
             self.close()
             raise TargetError(
-                f"no copy of process {pid} could be made: the copying process was ended",
+                f"no copy of process {pid} could be made: the copying process was killed",
                 slug="copy-refused",
                 hint="leave out --fork",
             ) from error

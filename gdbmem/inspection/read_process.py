@@ -120,7 +120,7 @@ def _of_core(zero_bytes: int, omitted_bytes: int, cut_bytes: int) -> list[Notice
     notices = [
         Notice(
             "core-has-no-rss",
-            "a core doesn't record what was resident: pages with anything but zeros are counted"
+            "a core doesn't record which pages were resident: pages with anything but zeros are counted"
             f" ({format_size(zero_bytes)} more are zeros, touched or not)",
         )
     ]
@@ -265,7 +265,7 @@ def _fill(reading: ProcessImage, memory: Memory, malloc: Malloc, main: int, walk
 def _absent(reading: ProcessImage) -> Notice:
     size = sum(mapping.swap_bytes for mapping in reading.mappings)
     which = f"swapped out ({format_size(size)} of the process are)" if size else "supplied by a userfaultfd"
-    remedy = " (memexplain --swapped and gdbmem explain --swapped read it all the same)" if size else ""
+    remedy = " (memexplain --swapped and gdbmem explain --swapped read it nevertheless)" if size else ""
     return Notice(
         "swapped-unread",
         f"part of malloc's memory is {which}, and reading would bring it into memory:"
@@ -299,9 +299,9 @@ def _replaced(reading: ProcessImage) -> Notice:
     elif (
         reading.heap is not None and reading.heap.is_used
     ):  # libc_malloc_debug forwards calls, unless checking is enabled
-        where = f"{others.replacement} is loaded, and glibc's malloc gives out blocks all the same"
+        where = f"{others.replacement} is loaded, but glibc's malloc also gives out blocks"
     else:
-        where = f"malloc is {others.replacement} here"
+        where = f"malloc is replaced by {others.replacement}"
     return Notice("malloc-replaced", f"{where}: its memory is one entry, and the free part of it is unknown")
 
 
@@ -335,7 +335,7 @@ def find_malloc(memory: Memory, mappings: Sequence[Mapping], files: TargetFiles)
 
 _NO_LIBC = Notice(
     "other-libc",
-    "no C library that gdbmem knows is loaded in this process (in one that has just started, none at all yet):"
+    "no C library known to gdbmem is loaded in this process (it may have just started):"
     " only the kernel's view is given",
 )
 

@@ -98,7 +98,7 @@ def _killed(number: int) -> GdbmemError:
     return ToolError(
         f"the process that reads the heap for gdb was ended by {signal.Signals(number).name}",
         slug="worker-killed",
-        hint="type the command again; is there memory left?",
+        hint="type the command again, with more memory free",
     )
 
 

@@ -195,7 +195,7 @@ def test_whoever_makes_a_thread_call_may_be_killed_at_any_moment(
 @pytest.mark.skipif(not X86, reason="elsewhere nothing is written on a thread's stack")
 def test_nothing_is_written_below_a_stack_that_is_a_piece_of_a_variable(program: Program) -> None:
     with running([program("stands_elsewhere")]) as target:
-        with pytest.raises(TargetError, match="no thread of it stands on its own stack") as caught:
+        with pytest.raises(TargetError, match="none of its threads has room for its registers") as caught:
             ask_process(target.pid, lambda _: Nothing(), fork=True)
         assert caught.value.slug == "copy-refused"
         explain(target.pid)  # it is held instead

@@ -37,7 +37,7 @@ def has_written_pages() -> bool:
     )
 
 
-needs_kernel = pytest.mark.skipif(not has_written_pages(), reason="Linux 6.7 on x86-64 is the first that can")
+needs_kernel = pytest.mark.skipif(not has_written_pages(), reason="needs Linux 6.7 or later on x86-64")
 
 
 @pytest.fixture(scope="module")

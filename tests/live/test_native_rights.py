@@ -53,9 +53,9 @@ def test_a_program_that_may_map_no_memory_goes_on_unharmed(program: Program, tmp
 
 
 LOST = {
-    "chroot": "(chroot), from where it can't reach",
-    "user": "the program is user 65534 by now, who may not write to",
-    "files": "the program has all 3 files open that it may",
+    "chroot": "(chroot), which does not contain",
+    "user": "the program now runs as user 65534, who may not write to",
+    "files": "the program has reached its limit of 3 open files",
     "size": "the program may write files of 100 B at most, and would be killed",
 }
 

@@ -65,7 +65,7 @@ def test_a_system_that_forbids_tracing_says_how_to_allow_it(scope: int, who: str
 def test_where_nobody_may_trace_until_the_next_start_no_command_is_promised(asks: int) -> None:
     for owner in (0, 1000):
         error = forbidden(facts(owner), Asker(asks, may_trace_all=asks == 0, scope=3))
-        assert error.slug == "ptrace-scope" and "until it is started again" in error.message
+        assert error.slug == "ptrace-scope" and "until it is rebooted" in error.message
         assert "sysctl kernel" not in error.hint and "sudo" not in error.hint
 
 

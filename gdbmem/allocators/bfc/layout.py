@@ -35,7 +35,7 @@ class LayoutUnknown(TargetError):  # noqa: N818  (what it says is the condition)
 
     def __init__(self, address: int, recognised: str, missing: str) -> None:
         super().__init__(
-            f"the object at 0x{address:x} has {recognised}, but {missing}: nothing more is guessed",
+            f"the object at 0x{address:x} has {recognised}, but {missing}: the rest can't be derived",
             slug="bfc-layout-unknown",
             hint="it may be half constructed, destroyed, or newer than what gdbmem knows",
         )

@@ -329,7 +329,7 @@ def _notices(raw: RawPool, owner: Optional[int], read_owners: int) -> tuple[Noti
         notices.append(Notice("bfc-owners-unread", text))
     if owner is not None:
         who = f" by thread {owner}" if owner else ""
-        text = f"the mutex of {raw.name or 'the allocator'} is held{who}: it may stand in the midst of an operation"
+        text = f"the mutex of {raw.name or 'the allocator'} is held{who}: an operation may be in progress"
         notices.append(Notice("bfc-locked", text))
     unchecked = raw.handles.count(None)
     if unchecked:

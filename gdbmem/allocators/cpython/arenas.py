@@ -273,4 +273,4 @@ def _pool_size(memory: Memory, address: int) -> int:
         pool = -(-address // size) * size
         if _is_pool(_HEADER.unpack(memory.read(pool, _HEADER.size)), pool, size):
             return size
-    raise MemoryUnreadable(address, "no pool of pymalloc is there")
+    raise MemoryUnreadable(address, "it has no pool of pymalloc")

@@ -245,7 +245,7 @@ def _note_damages(reading: HeapReading, threads_inside: int) -> None:
     more = f" (the first of {count:,} contradictions)" if count > 1 else ""
     if count <= _MOST_CHANGES * threads_inside:
         slug = "heap-changing"
-        text = f"{plural(threads_inside, 'thread')} stood inside malloc, which was changing the heap: {first.what}"
+        text = f"{plural(threads_inside, 'thread')} were inside malloc, which was changing the heap: {first.what}"
     else:
         slug, text = "heap-corrupt", f"the heap contradicts itself: {first.what}"
     tallies = [tally for arena in reading.arenas for tally in arena.tallies]

@@ -85,12 +85,10 @@ def device_sentence() -> str:
     """Return the current users of this machine's GPU memory, or why they are unknown."""
     gpus = find_gpus()
     if gpus is None:
-        return (
-            "who holds the device's memory can't be asked here: NVML needs NVIDIA's driver and nvidia-ml-py"
-        )
+        return "the processes that hold the device's memory are unknown: NVML needs NVIDIA's driver and nvidia-ml-py"
     held = sorted(gpus.by_process().items(), key=lambda entry: -entry[1])
     if not held:
-        return "NVML lists no process that holds memory of a device now"
+        return "NVML lists no process that now holds memory of a device"
     shown = ", ".join(f"process {pid} {format_size(size)}" for pid, size in held[:_MOST_PROCESSES])
     more = len(held) - _MOST_PROCESSES
     return f"now hold memory of a device, by NVML: {shown}" + (f", and {more} more" if more > 0 else "")

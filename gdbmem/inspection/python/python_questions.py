@@ -40,7 +40,7 @@ def check_python(
         raise TargetError(
             "this is PyPy, whose objects gdbmem can't read",
             slug="python-unknown",
-            hint="only CPython's are known",
+            hint="only CPython is supported",
         )
     if any(_FREE_THREADED.search(name) for name in files):
         raise free_threaded()
@@ -114,12 +114,12 @@ class CountObjects:
         if self.unsure.blocks:
             text = (
                 f"{plural(self.unsure.blocks, 'block')} in {plural(self.unsure.pools, 'pool')} are not counted:"
-                " these contradict themselves, as in the midst of an allocation"
+                " they are inconsistent, perhaps because an allocation was in progress"
             )
             notices.append(Notice("python-changing", text))
         if not self.large:
             text = (
-                "objects of more than 512 bytes are not counted: Python has them from malloc, which is not"
+                "objects of more than 512 bytes are not counted: Python takes them from malloc, which is not"
                 " glibc's here, or could not be read"
             )
             notices.append(Notice("python-large-unread", text))

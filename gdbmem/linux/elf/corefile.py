@@ -94,7 +94,7 @@ class CoreFile:
             raise InputError(
                 f"{printable(str(program))} is not the program that left this core ({printable(old)})",
                 slug="other-program",
-                hint="name the file that was running, or none",
+                hint="name the program that was running, or leave it out",
             )
         new = str(program.absolute())
         self._files = [(s, e, o, new if name == old else name) for s, e, o, name in self._files]
@@ -117,7 +117,7 @@ class CoreFile:
     def _piece(self, address: int, size: int) -> bytes:
         number = bisect_right(self._starts, address) - 1
         if number < 0:
-            raise MemoryUnreadable(address, "it is in no segment of the core")
+            raise MemoryUnreadable(address, "it is not in a segment of the core")
         segment = self._segments[number]
         within = address - segment.start
         if within < segment.present:
@@ -129,7 +129,7 @@ class CoreFile:
             raise MemoryUnreadable(address, "the core is cut before it")
         elif within < segment.size:
             return self._from_file(address, min(size, segment.start + segment.size - address))
-        raise MemoryUnreadable(address, "the core doesn't hold it")
+        raise MemoryUnreadable(address, "the core doesn't contain it")
 
     def _from_file(self, address: int, size: int) -> bytes:
         for start, end, offset, name in self._files:

@@ -76,7 +76,7 @@ def open_event(attr: bytes, pid: int, cpu: int) -> int:
     """Return a descriptor of the event *attr* of thread *pid* (0: this one) on *cpu* (-1: all). Raises OSError."""
     number = _SYSCALLS.get(platform.machine())
     if number is None:
-        raise OSError(errno.ENOSYS, "gdbmem doesn't know perf_event_open's number on this machine")
+        raise OSError(errno.ENOSYS, "the number of perf_event_open on this machine is unknown to gdbmem")
     buffer = ctypes.create_string_buffer(attr, len(attr))
     descriptor: int = _libc().syscall(number, buffer, pid, cpu, -1, _CLOSE_ON_EXEC)
     if descriptor < 0:

@@ -38,7 +38,7 @@ def refusal(pids: Sequence[int], error: OSError) -> GdbmemError:
                 return why
     if isinstance(error, LockedMemoryError):
         return TargetError(
-            "other recordings of this user hold all the memory that the kernel locks for sampling"
+            "other recordings of this user use up the memory that the kernel may lock for sampling"
             " (kernel.perf_event_mlock_kb, and ulimit -l)",
             slug="faults-no-buffers",
             hint=f"wait until they have ended, raise ulimit -l, or {AS_ROOT}",
@@ -67,7 +67,7 @@ def refusal(pids: Sequence[int], error: OSError) -> GdbmemError:
         return TargetError(
             f"ordinary users may not sample page faults on this system (kernel.perf_event_paranoid is {level})",
             slug="faults-forbidden",
-            hint=f"allow it until the next start: sudo sysctl kernel.perf_event_paranoid={_ANY_UP_TO}; or {AS_ROOT}",
+            hint=f"allow it until the next reboot: sudo sysctl kernel.perf_event_paranoid={_ANY_UP_TO}; or {AS_ROOT}",
         )
     return TargetError(
         "sampling page faults is forbidden here, by a seccomp filter (containers have one) or a security module",

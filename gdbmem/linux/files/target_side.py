@@ -116,7 +116,7 @@ class TargetSide:
         if piece[:1] != DATA or len(found) != 1:
             for number in found:
                 os.close(number)
-            raise self._error(piece[1:].decode(errors="replace") or "the helper process there has ended")
+            raise self._error(piece[1:].decode(errors="replace") or "its helper process has ended")
         self._exchange()
         if not stat.S_ISREG(os.fstat(found[0]).st_mode):
             os.close(found[0])
@@ -169,10 +169,10 @@ class TargetSide:
         except socket.timeout:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._child, signal.SIGKILL)
-            return FAILED, f"they did not answer within {SECONDS:.0f} s".encode()
+            return FAILED, f"no answer within {SECONDS:.0f} s".encode()
         except OSError:
             piece = b""
-        return (piece[:1], piece[1:]) if piece else (FAILED, b"the helper process there has ended")
+        return (piece[:1], piece[1:]) if piece else (FAILED, b"its helper process has ended")
 
     def _error(self, reason: str) -> TargetError:
         return TargetError(

@@ -58,7 +58,7 @@ def serve(ours: socket.socket, root: int, current: int, rights: Rights) -> NoRet
         try:
             _become(rights, keep=(ours.fileno(), root, current))
         except OSError as error:
-            refusal = f"user {rights.uid} can't be become: {error.strerror}"
+            refusal = f"can't switch to user {rights.uid}: {error.strerror}"
         helper = _FileHelper(ours, root, current)
         try:
             while True:
@@ -233,7 +233,7 @@ class _FileHelper:
             ):  # older than Linux 5.6, or a container's filter
                 raise
         if not os.path.samestat(Path("/").stat(), os.fstat(self._root)):
-            raise _RefusedError("it has another root folder, and this kernel no openat2()")
+            raise _RefusedError("it has another root folder, and this kernel lacks openat2()")
         return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self._current)
 
     def clean_up(self) -> None:

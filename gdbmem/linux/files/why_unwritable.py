@@ -52,7 +52,7 @@ def _root(pid: int, folder: Path) -> Optional[WriteObstacle]:
         return None
     root = printable(str(Path(f"{memory_folder(pid)}/root").readlink()))
     return WriteObstacle(
-        f"the program's root is {root} (chroot), from where it can't reach {printable(str(folder))}",
+        f"the program's root is {root} (chroot), which does not contain {printable(str(folder))}",
         "take the snapshot before that, or --massif, which writes from outside",
     )
 
@@ -62,7 +62,7 @@ def _user(pid: int, folder: Path) -> Optional[WriteObstacle]:
     if user in (0, folder.stat().st_uid):
         return None
     return WriteObstacle(
-        f"the program is user {user} by now, who may not write to {printable(str(folder))}",
+        f"the program now runs as user {user}, who may not write to {printable(str(folder))}",
         "take the snapshot before it changes its user, or launch it as that user",
     )
 
@@ -71,7 +71,9 @@ def _descriptors(pid: int) -> Optional[WriteObstacle]:
     most = soft_limit(pid, "Max open files")
     if most is None or len(os.listdir(f"{memory_folder(pid)}/fd")) < most:  # noqa: PTH208  (names only)
         return None
-    return WriteObstacle(f"the program has all {most} files open that it may", "raise that limit (ulimit -n)")
+    return WriteObstacle(
+        f"the program has reached its limit of {most} open files", "raise that limit (ulimit -n)"
+    )
 
 
 def _disk(folder: Path) -> Optional[WriteObstacle]:

@@ -34,20 +34,20 @@ def _other_namespace(facts: ProcessFacts, _: Sequence[Mapping]) -> Optional[str]
         pass  # that namespace has had no process yet
     except OSError:
         return None
-    return "its children belong to another PID namespace, and the copy's end could be that one's"
+    return "its children belong to another PID namespace, which the end of the copy could end"
 
 
 def _watched_memory(_: ProcessFacts, mappings: Sequence[Mapping]) -> Optional[str]:
     """True if clone waits for a thread to read an event (UFFD_FEATURE_EVENT_FORK); that may be one that we hold."""
     if any(_WATCHED.intersection(m.flags.split()) for m in mappings):
-        return "a userfaultfd watches its memory, and could have the copy wait for ever"
+        return "a userfaultfd watches its memory, and could block the copy for ever"
     return None
 
 
 def _device_writes(_: ProcessFacts, mappings: Sequence[Mapping]) -> Optional[str]:
     """Data that a device is writing goes to the copy if the process writes to the page first (Linux before 6.3)."""
     if any(mark in m.name for m in mappings for mark in _DEVICE_WRITES):
-        return "it may be reading without a cache (aio, io_uring, RDMA), and the copy could get what it reads"
+        return "it may do direct I/O (aio, io_uring, RDMA), whose data the copy could get"
     return None
 
 

@@ -91,7 +91,7 @@ def calling(
     except ProcessLookupError:
         raise refused(freeze.pid, "it ended meanwhile") from None
     except OSError:
-        why = "its seccomp filter could end it for that, and only root can suspend a filter"
+        why = "its seccomp filter could kill it for that, and only root can suspend a filter"
         raise refused(freeze.pid, why) from None
     try:
         with WritableMemory(freeze.pid) as memory:
@@ -100,7 +100,7 @@ def calling(
                 return
             try:
                 if sites is None or memory.read(sites.restorer, len(RESTORER)) != RESTORER:
-                    why = "it has no C library with the code by which signal handlers return"
+                    why = "its C library lacks the code by which signal handlers return"
                     raise refused(freeze.pid, why)
                 returning = ReturningThread(thread, memory, sites)
             except MemoryUnreadable:
@@ -118,15 +118,15 @@ def _suitable_thread(
     """Return a thread that is not about to enter a signal handler, preferably one without filters."""
     plain = [held for held in freeze.threads.values() if not held.signal and held.registers]
     if not plain:
-        raise refused(freeze.pid, "each of its threads was about to take a signal, time and again")
+        raise refused(freeze.pid, "its threads were about to handle signals at each attempt")
     plain.sort(key=lambda held: (held.tid != freeze.pid, held.tid))
     if machine() is X86_64:
         plain = [held for held in plain[:_MOST_LOOKED_AT] if _has_room(held, mappings)]
         if plain and any(has_shadow_stack(held.tid) for held in plain[:_TRIES]):
-            why = "it has a shadow stack, by which the kernel would refuse to put its registers back"
+            why = "it has a shadow stack, so the kernel would refuse to restore its registers"
             raise refused(freeze.pid, why)
     if not plain:
-        why = "no thread of it stands on its own stack with room for its registers below"
+        why = "none of its threads has room for its registers below its own stack pointer"
         raise refused(freeze.pid, why)
     harmless = (held for held in plain[:_TRIES] if not may_end_for_a_call(held.tid))
     return next(harmless, plain[0])

@@ -59,7 +59,7 @@ class WrittenPages:
         try:
             fcntl.ioctl(self._descriptor, _API, struct.pack("QQQ", _API_VERSION, _WRITE_PROTECT_ASYNC, 0))
         except OSError:
-            raise not_available("Linux 6.7 on x86-64 is the first that can") from None
+            raise not_available("this needs Linux 6.7 or later on x86-64") from None
 
     def _protect(self, mappings: Sequence[Mapping]) -> None:
         end = max(one.end for one in mappings)
@@ -139,7 +139,7 @@ class WrittenPages:
 def not_available(reason: str) -> TargetError:
     """Return the refusal where written pages can't be had, for *reason*."""
     return TargetError(
-        f"which pages the program writes can't be found out: {reason}",
+        f"the pages that the program writes can't be determined: {reason}",
         slug="no-written-pages",
         hint="'memwatch next' shows what changes the resident set",
     )

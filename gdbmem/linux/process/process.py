@@ -57,7 +57,7 @@ def check_analysable(pid: int, *, may_be_traced: bool = False) -> ProcessFacts:
         raise TargetError(
             f"{name} has ended and is a zombie: its memory is gone",
             slug="process-zombie",
-            hint="its parent only has to collect its status",
+            hint="its parent has not collected its status yet",
         )
     if _is_kernel_thread(pid):
         raise TargetError(
@@ -85,9 +85,9 @@ def traced(facts: ProcessFacts) -> TargetError:
         f"process {facts.pid} ({printable(facts.name)}) is being traced by process {facts.tracer} ({tracer}),"
         " and the kernel allows one tracer",
         slug="process-traced",
-        hint="type 'memexplain' or 'memsnap' in that gdb, or let it go there first"
+        hint="type 'memexplain' or 'memsnap' in that gdb, or detach it there first"
         if tracer.startswith("gdb") and tracer != "gdbmem"
-        else f"end process {facts.tracer} first, or wait until it lets go",
+        else f"end process {facts.tracer} first, or wait until it detaches",
     )
 
 

@@ -60,10 +60,10 @@ def forbidden(facts: ProcessFacts, asks: Asker) -> TargetError:
     name = f"process {facts.pid} ({printable(facts.name)})"
     if asks.scope == NOBODY:
         return TargetError(
-            "nobody may inspect other processes on this system until it is started again"
+            "nobody may inspect other processes on this system until it is rebooted"
             f" (kernel.yama.ptrace_scope is {NOBODY})",
             slug="ptrace-scope",
-            hint="take that setting out of /etc/sysctl.d and restart; 'gdbmem launch --massif' works without",
+            hint="remove that setting from /etc/sysctl.d and reboot; 'gdbmem launch --massif' works without",
         )
     if asks.uid == 0:
         return _forbidden_to_root(name, asks)
@@ -77,11 +77,11 @@ def forbidden(facts: ProcessFacts, asks: Asker) -> TargetError:
         return TargetError(
             f"{who} inspect {whose} on this system (kernel.yama.ptrace_scope is {asks.scope})",
             slug="ptrace-scope",
-            hint=f"allow it until the next start: sudo sysctl kernel.yama.ptrace_scope=0; or {AS_ROOT}",
+            hint=f"allow it until the next reboot: sudo sysctl kernel.yama.ptrace_scope=0; or {AS_ROOT}",
         )
     return TargetError(
         f"the kernel doesn't let {name} be inspected, not even by its own user: it has, or had, other rights"
-        " (setuid, capabilities), keeps its memory to itself, or runs in a container",
+        " (setuid, capabilities), protects its memory, or runs in a container",
         slug="process-forbidden",
         hint=f"{AS_ROOT}, outside the container",
     )

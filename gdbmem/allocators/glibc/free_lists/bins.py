@@ -68,7 +68,7 @@ def follow_bins(
         while chunk != head:
             fault, fault_at = _link_fault(windows, arena, chunk, before)
             if count >= left:
-                fault, fault_at = "leads round in a circle", chunk
+                fault, fault_at = "leads in a circle", chunk
             if fault:
                 break
             size = windows.word(chunk + 8) & ~7
@@ -86,7 +86,7 @@ def _link_fault(windows: WindowedMemory, arena: ArenaReading, chunk: int, before
     """Return the inconsistency of the link from *before* to *chunk*, and at which of them; "" if there is none."""
     tallies = arena.tallies
     if chunk % 16 or not any(tally.start <= chunk < tally.end for tally in tallies):
-        return f"leads from 0x{before:x} to 0x{chunk:x}, where no block of this arena is", before
+        return f"leads from 0x{before:x} to 0x{chunk:x}, where this arena has no block", before
     try:
         head, backward = windows.word(chunk + 8), windows.word(chunk + 24)
         size = head & ~7
@@ -96,7 +96,7 @@ def _link_fault(windows: WindowedMemory, arena: ArenaReading, chunk: int, before
         if following:
             returns = windows.word(following + 40) if following % 8 == 0 else 0
     except MemoryUnreadable:
-        return f"leads from 0x{before:x} to 0x{chunk:x}, whose links can't be", chunk
+        return f"leads from 0x{before:x} to 0x{chunk:x}, whose links are invalid", chunk
     if backward != before:
         return f"leads from 0x{before:x} to 0x{chunk:x}, which points back to 0x{backward:x}", chunk
     if in_use:

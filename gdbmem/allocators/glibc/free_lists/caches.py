@@ -110,7 +110,7 @@ def _follow_tcaches(
             result.broken += faults
         for number in tcache.odd:
             what = (
-                f"the tcache of thread {tid} at 0x{tcache.address:x} is damaged: its list {number} can't be"
+                f"the tcache of thread {tid} at 0x{tcache.address:x} is damaged: its list {number} is invalid"
             )
             result.tcache_faults[tid, number] = what
             result.broken.append(Damage(tcache.address - 16, 0, what))
