@@ -108,7 +108,7 @@ class GrowthSnapshots:
         dropped = self._recorder.dropped_turns
         if not dropped:
             return self._notices
-        text = f"{dropped:,} turns of samples were dropped: they fill 2 GiB already"
+        text = f"{dropped:,} batches of samples were dropped: the recording had reached 2 GiB"
         return [*self._notices, Notice("faults-disk", text)]
 
     def _totals(self, after: Reading, samples: Samples) -> FaultTotals:

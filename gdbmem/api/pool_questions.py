@@ -36,7 +36,7 @@ def add_pool_options(parser: ArgumentParser) -> None:
         "--device-memory",
         metavar="SIZE",
         type=size,
-        help="all memory of the device, to which fraction=F refers",
+        help="total memory of the device, to which fraction=F refers",
     )
     parser.add_argument("--chunks", action="store_true", help="list chunks")
     parser.add_argument("--state", choices=("all", "free", "used"), help="… only the free or the used ones")
@@ -64,7 +64,7 @@ def chosen(allocators: Sequence[Allocator], args: argparse.Namespace) -> list[Al
     if not found and args.allocator:
         names = ", ".join(printable(one.name) for one in allocators)
         raise UsageError(
-            f"no allocator has {printable(args.allocator)} in its name", hint=f"there are: {names}"
+            f"no allocator has '{printable(args.allocator)}' in its name", hint=f"there are: {names}"
         )
     return found
 

@@ -127,7 +127,7 @@ def python_copies(target: Target) -> PythonCopies:
     """Return how much of *target*'s memory its forked workers have copied. Raises TargetError."""
     if target.pid is None:
         raise UsageError(
-            "a core doesn't show what workers have copied", hint="name the process that forked them"
+            "a core doesn't show the memory copied by workers", hint="name the process that forked them"
         )
     return copied_by_workers(target.pid, fork=target.copy, swapped=target.swapped, say=target.progress)
 

@@ -126,6 +126,4 @@ def _paths(call: Callable[[], object], repeat: int) -> list[str]:
             places = [f"{printable(frame.filename)}:{frame.lineno}" for frame in inside]
             size = format_delta(one.size_diff / repeat)
             lines.append(f"{size} a call in {plural(one.count_diff, 'block')}: {' ← '.join(places[:4])}")
-    return lines or [
-        "Python's own allocator keeps nothing of it: it is in libraries, or freed and not returned"
-    ]
+    return lines or ["Python's own allocator holds none of it: it is in libraries, or freed and not returned"]

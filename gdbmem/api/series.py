@@ -92,7 +92,7 @@ def _figures(recording: Recording, summary: SeriesSummary) -> Figures:
         raise InputError(
             f"{printable(recording.folder.name)} holds no sample: its program had ended before the first one",
             slug="no-series",
-            hint="sample more often (--interval 10ms), or give it more to do",
+            hint="sample more often (--interval 10ms), or choose a program that runs longer",
         )
     threads = max((count for _, count in recording.points(0, "threads")), default=0.0)
     return figures_of(

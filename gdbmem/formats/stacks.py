@@ -268,7 +268,7 @@ def check_count(number: int, source: str, line: Optional[int] = None) -> int:
         raise InputError(
             f"{where} counts {number}: it is the difference of two profiles, or damaged",
             slug="negative-count",
-            hint="give the two profiles that it was made from to 'gdbmem diff'",
+            hint="pass its two profiles to 'gdbmem diff'",
         )
     raise InputError(f"{where} counts more bytes than any memory has", slug="count-too-big")
 

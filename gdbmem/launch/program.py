@@ -79,7 +79,7 @@ def find_program(name: str, *, folder: Optional[Path] = None) -> Program:
         raise NotExecutableError(
             f"{printable(str(path))} is not executable",
             slug="not-executable",
-            hint="is it the program itself? if so: chmod +x",
+            hint="if it is the program itself, type: chmod +x",
         )
     mode = path.stat().st_mode
     if mode & (stat.S_ISUID | stat.S_ISGID):

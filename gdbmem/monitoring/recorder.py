@@ -221,7 +221,7 @@ class SeriesRecorder:
         """Report, once each, facts that the numbers don't show."""
         if self._writer.has_gone:
             self._note_once(
-                "the run folder has been removed or renamed: of a removed one nothing will be left"
+                "the run folder has been removed or renamed; the recording is lost if it was removed"
             )
         if self._tree.denied:
             self._note_once("some processes belong to other users: their PSS and USS can't be read, only RSS")
@@ -244,7 +244,7 @@ class SeriesRecorder:
     def _trouble(self, reason: str) -> None:
         if reason and not self._troubled:
             self._view.note(
-                f"the series can't be written at present ({reason}); samples are kept in memory until it can"
+                f"the series can't be written at present ({reason}); samples are kept in memory until it can be"
             )
         elif self._troubled and not reason:
             lost = self._writer.lost_writes

@@ -100,7 +100,7 @@ def _growing_lines(ready: _Ready, stack: contextlib.ExitStack) -> Optional[Growi
     """Start recording the lines that make the processes grow; on failure report it and continue without."""
     pids = sorted(ready.target.find())
     if not pids:
-        ready.view.note("--grow records nothing: none of the processes runs yet")
+        ready.view.note("--grow records nothing, because none of the processes is running yet")
         return None
     lines = GrowingLines(pids, ready.run.folder / GROWN)
     stack.callback(lines.close)

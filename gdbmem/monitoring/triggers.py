@@ -222,7 +222,7 @@ class Triggers:
         for fired in self._waiting:
             with contextlib.suppress(OSError):
                 errors = self._run.folder / fired["folder"] / "errors"
-                errors.write_text("the recording ended before it was this action's turn\n")
+                errors.write_text("the recording ended before this action started\n")
             self._has_failed(fired)
 
 

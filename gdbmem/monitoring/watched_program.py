@@ -72,7 +72,7 @@ class WatchedProgram:
             raise NotExecutableError(
                 f"{name} can't be executed: {error.strerror}",
                 slug="not-executable",
-                hint="is it the program itself? if so: chmod +x",
+                hint="if it is the program itself, type: chmod +x",
             ) from None
 
     def poll(self) -> Optional[int]:

@@ -49,12 +49,12 @@ def _of_metric(metric: str, engine: str) -> Iterator[tuple[str, str]]:
         )
     if metric == UNTRACED and engine not in _UNTRACED_BY:
         yield (
-            f"metric '{UNTRACED}' is what tracemalloc doesn't trace, and {engine} counts otherwise",
+            f"metric '{UNTRACED}' is the memory that tracemalloc doesn't trace, and {engine} does not use tracemalloc",
             "use 'engine: tracemalloc', or metric rss",
         )
     if metric == "retained" and engine in _OWN_MALLOC:
         yield (
-            f"metric 'retained' is what glibc's malloc keeps, and {engine} takes its place",
+            f"metric 'retained' is the memory that glibc's malloc keeps, and {engine} replaces that malloc",
             "use 'engine: none', or metric rss",
         )
 
@@ -82,7 +82,7 @@ def check_pair(reader: Reader, pair: Pair, points: Sequence[Point], *, metric: s
         reader.problem(
             pair.position,
             f"'{printable(pair.before)}' and '{printable(pair.after)}' record nothing of the same kind",
-            "have both 'do:' hold snap, ledger or containers",
+            "put snap, ledger or containers into both 'do:'",
         )
         return
     for name, records in zip((pair.before, pair.after), both):

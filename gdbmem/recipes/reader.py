@@ -116,7 +116,7 @@ def _engine(reader: Reader, node: Optional[yaml.Node]) -> str:
 def _timeout(reader: Reader, node: Optional[yaml.Node]) -> Optional[float]:
     seconds = reader.quantity(node, "'timeout'", parse_duration) if node else None
     if node and seconds == 0:
-        reader.problem(node, "'timeout' is 0", "leave it out to wait without end")
+        reader.problem(node, "'timeout' is 0", "leave it out to wait without a limit")
     return seconds
 
 
@@ -218,7 +218,7 @@ def _point(reader: Reader, node: yaml.Node) -> tuple[Point, yaml.Node]:
 def _hits(reader: Reader, node: yaml.Node) -> HitFilter:
     nodes = reader.mapping(node, "'hits'", HIT_KEYS)
     if "only" in nodes and len(nodes) > 1:
-        reader.problem(node, "'only' stands alone in 'hits'", "leave out 'every' and 'first'")
+        reader.problem(node, "'only' excludes other keys in 'hits'", "leave out 'every' and 'first'")
     if not nodes and isinstance(node, yaml.MappingNode) and not node.value:
         reader.problem(node, "'hits' is empty", "leave it out for each hit")
     numbers = reader.sequence(nodes["only"], "'only'", "only: [1, 100]") if "only" in nodes else []

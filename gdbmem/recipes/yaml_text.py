@@ -96,7 +96,7 @@ class Reader:
             key = self.text(key_node, f"a key of {what}")
             if key in lines:
                 self.problem(
-                    key_node, f"'{printable(key)}' stands twice in {what}, first in line {lines[key]}"
+                    key_node, f"'{printable(key)}' occurs twice in {what}, first in line {lines[key]}"
                 )
             elif key:
                 lines[key] = position_of(key_node).line
@@ -119,7 +119,7 @@ class Reader:
         value: str = node.value
         # A process can't be given the first, nor UTF-8 the second.
         if "\0" in value or any("\ud800" <= char <= "\udfff" for char in value):
-            self.problem(node, f"{what} holds a character that no program can be given")
+            self.problem(node, f"{what} contains a character that can't be passed to a program")
             return ""
         if not value.strip() and not empty:
             self.problem(node, f"{what} has no value")
@@ -207,7 +207,7 @@ def compose(text: str, source: str) -> yaml.Node:
     except yaml.reader.ReaderError as error:
         before = text[: error.position].split("\n")
         position = Position(len(before), len(before[-1]) + 1)
-        raise RecipeError(source, [Problem(position, "this character may not stand in YAML")]) from None
+        raise RecipeError(source, [Problem(position, "this character is not allowed in YAML")]) from None
     try:
         node: Optional[yaml.Node] = loader.get_single_node()
     except yaml.MarkedYAMLError as error:
@@ -215,7 +215,7 @@ def compose(text: str, source: str) -> yaml.Node:
     except (ValueError, OverflowError):
         # The scanner's own: an escape such as "\U00110000" names no character.
         position = Position(loader.line + 1, loader.column + 1)
-        raise RecipeError(source, [Problem(position, "this escape names no character")]) from None
+        raise RecipeError(source, [Problem(position, "this escape is not a character")]) from None
     if node is None:
         raise RecipeError(
             source,
@@ -231,9 +231,9 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: Optional[yaml.Node], index: Any) -> Optional[yaml.Node]:
         event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]  # the stubs leave it bare
         if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None) is not None:
-            raise _Refused("a recipe has no anchors (&) or aliases (*)", _QUOTE, event.start_mark)
+            raise _Refused("anchors (&) and aliases (*) are not allowed in recipes", _QUOTE, event.start_mark)
         if getattr(event, "tag", None) is not None:
-            raise _Refused("a recipe has no tags (!)", _QUOTE, event.start_mark)
+            raise _Refused("tags (!) are not allowed in recipes", _QUOTE, event.start_mark)
         if self.depth == _MAX_DEPTH:
             raise _Refused(
                 "this is nested too deeply", "quote a text that starts with [ or {", event.start_mark

@@ -35,7 +35,7 @@ def check_own(folder: Path) -> None:
         elif stat.S_ISLNK(facts.st_mode):
             why = "is a link"
         elif facts.st_mode & 0o022:
-            why = "may be written to by others"
+            why = "is writable by others"
         else:
             continue
         raise InputError(
@@ -71,7 +71,7 @@ def file_beneath(folder: Path, name: str) -> Path:
         raise InputError(
             f"{printable(name)} of {printable(folder.name)} is not read: {why}",
             slug="run-file-outside",
-            hint="gdbmem writes no such thing; don't trust this run",
+            hint="gdbmem never writes this; don't trust this run",
         )
     return path
 

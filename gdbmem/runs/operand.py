@@ -375,7 +375,7 @@ def _last_with_tree(profile: Profile) -> int:
     raise InputError(
         f"no snapshot in {profile.source} has a call tree",
         slug="no-tree",
-        hint="massif keeps trees of some snapshots only; --detailed-freq=1 keeps all",
+        hint="massif keeps the trees of some snapshots; --detailed-freq=1 keeps all",
     )
 
 
@@ -396,7 +396,7 @@ def _selected(profile: Profile, selector: str) -> int:
             slug="no-such-snapshot",
             hint=f"its snapshots are 0 to {count - 1}, or 'peak'"
             if count > 1
-            else "it holds one: leave the number out",
+            else "it has one: leave the number out",
         )
     index = int(selector)
     if not profile.snapshots[index].has_tree:
@@ -407,7 +407,7 @@ def _selected(profile: Profile, selector: str) -> int:
             slug="no-tree",
             hint=f"the nearest that have one: {', '.join(map(str, near))}"
             if near
-            else "no snapshot of the file has one",
+            else "none of its snapshots has a call tree",
         )
     return index
 
@@ -416,9 +416,9 @@ def _snapshot(profile: Profile, index: int, source: str, name: str) -> Snapshot:
     stacks = _stacks(profile)
     if stacks is not None and stacks.is_difference:
         raise InputError(
-            f"{printable(profile.source)} is a difference of two profiles already",
+            f"{printable(profile.source)} is already the difference of two profiles",
             slug="is-a-difference",
-            hint="'gdbmem show', 'report' and 'export' read it alone; to compare, give the profiles it was made from",
+            hint="'gdbmem show', 'report' and 'export' read it alone; to compare, name its two profiles",
         )
     return _snapshot_of(profile, index, source, name)
 

@@ -38,7 +38,7 @@ def process_notices(taken: Sequence[tuple[str, Optional[int]]]) -> list[Notice]:
     first, last = known[0], next(one for one in reversed(known) if one[1] != known[0][1])
     text = (
         f"{printable(first[0])} is of process {first[1]}, {printable(last[0])} of process {last[1]}:"
-        " the program was started anew in between, so that the difference is not what one process grew by"
+        " the program was restarted in between, so the difference is not the growth of one process"
     )
     return [Notice("other-process", text)]
 

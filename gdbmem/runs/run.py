@@ -180,7 +180,7 @@ class Run:
         ]
         if self._damaged_facts:
             names = ", ".join(self._damaged_facts)
-            text = f"{_FACTS} has values of another type than gdbmem writes ({names}): left out"
+            text = f"values of {_FACTS} with an unexpected type are ignored: {names}"
             found.append(Notice("run-partly-damaged", text))
         damaged = read_log(self.folder / _LOG, SnapshotRecord).damaged
         if damaged:
@@ -239,7 +239,7 @@ class Run:
             return InputError(
                 f"the run folder {printable(str(self.folder))} has been removed or renamed",
                 slug="run-unwritable",
-                hint="a renamed one holds what had been recorded",
+                hint="a renamed one still has the recorded data",
             )
         return InputError(
             f"cannot write into the run folder {printable(str(self.folder))}: {error.strerror}",
@@ -338,7 +338,7 @@ def _suggest(name: str, names: Sequence[str]) -> str:
     if close:
         return f"did you mean '{printable(close[0])}'?"
     if not names:
-        return "it holds no snapshot at all"
+        return "it has no snapshots"
     listed = ", ".join(printable(known) for known in names[:_LISTED])
     more = f", … and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return f"it has {listed}{more}"

@@ -415,7 +415,7 @@ def _check_version(connection: sqlite3.Connection, folder: Path) -> None:
         raise InputError(
             f"a newer gdbmem wrote the series in {printable(str(folder))}",
             slug="series-newer",
-            hint="read it with that one",
+            hint="read it with that version",
         )
 
 
@@ -497,7 +497,7 @@ def _take_lock(folder: Path, *, create: bool = True) -> int:
         raise InputError(
             f"another monitor is writing to {printable(str(folder))}",
             slug="series-in-use",
-            hint="let it end, or name another folder with --run",
+            hint="wait until it ends, or name another folder with --run",
         ) from None
     return descriptor
 

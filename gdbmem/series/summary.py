@@ -43,7 +43,7 @@ def summarize(recording: Recording) -> SeriesSummary:
     times, values = thinned(filled.points)
     verdict = _judged(filled, metric, recording.marks)
     if not recording.lines:
-        verdict = replace(verdict, evidence="no process was there to be watched")
+        verdict = replace(verdict, evidence="there was no process to watch")
     lines = [_line(recording, number) for number in range(min(len(recording.lines), _MOST_LINES))]
     verdict = _with_heap(verdict, recording, lines)
     cgroup = _cgroup(recording)
@@ -288,7 +288,7 @@ def _notices(recording: Recording, gaps: Sequence[tuple[float, float]]) -> list[
         found.append(
             Notice(
                 "no-pss",
-                f"the PSS of these processes {why}, so their memory has no correct total "
+                f"the PSS of these processes {why}, so their total memory is unknown "
                 f"(shared pages would count several times): the largest process is judged; {cure}",
             )
         )

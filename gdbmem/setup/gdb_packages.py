@@ -159,7 +159,7 @@ def _copy_packages(target: Path, python: tuple[int, int]) -> dict[str, str]:
 def _copy_package(package: importlib.metadata.Distribution, target: Path) -> None:
     files = [file for file in package.files or [] if ".." not in file.parts and not file.is_absolute()]
     if not files:
-        raise _NotCopyable(f"{package.metadata['Name']} has no list of its files")
+        raise _NotCopyable(f"{package.metadata['Name']} lacks a list of its files")
     for file in files:
         if file.suffix in (".so", ".pyd"):
             raise _NotCopyable(f"{package.metadata['Name']} holds compiled code")

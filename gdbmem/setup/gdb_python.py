@@ -79,7 +79,7 @@ def refuse_little_room() -> None:
             f"the limit of address space is {format_size(limit)} here, and gdb alone takes"
             f" {format_size(_LEAST_ROOM_BYTES)}",
             slug="little-room",
-            hint="lift it in a shell that may: ulimit -v unlimited",
+            hint="raise it in a shell that is allowed to: ulimit -v unlimited",
         )
 
 
@@ -133,7 +133,7 @@ def run_python_in_gdb(
         raise ToolError(
             f"{printable(gdb)} did not end within {GDB_SECONDS:.0f} s",
             slug="gdb-hangs",
-            hint="start it by hand to see what it waits for",
+            hint="start it by hand to find out why",
         ) from None
     except OSError as error:
         raise ToolError(

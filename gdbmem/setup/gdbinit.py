@@ -131,7 +131,7 @@ def _damaged(line: int) -> InputError:
     return InputError(
         f"the gdbmem block in the gdbinit is damaged at line {line}",
         slug="gdbinit-damaged",
-        hint=f"remove by hand what is left between '{_FIRST_MARK.decode()}' and '{_LAST.decode()}'",
+        hint=f"remove by hand the lines between '{_FIRST_MARK.decode()}' and '{_LAST.decode()}'",
     )
 
 

@@ -190,7 +190,7 @@ def _warn_of_newer(elf: Elf, binary: Binary, recorded: float, notices: list[Noti
 
 
 def _stripped(path: Path) -> Notice:
-    text = f"{printable(str(path))} has no symbols but those it exports: its own functions are shown as addresses;"
+    text = f"{printable(str(path))} has only exported symbols: its other functions are shown as addresses;"
     return Notice(
         "stripped",
         f"{text} install its debug information (on Debian a -dbgsym package), or name the folder of a build that has"

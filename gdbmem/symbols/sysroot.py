@@ -70,7 +70,7 @@ def open_sysroot(runtime: Path, pid: int, side: TargetSide) -> Iterator[Sysroot]
                 opened.callback(os.close, descriptor)
                 found[image.name] = descriptor
         if program not in found:
-            raise _no_program(pid, "it is not what is loaded, or its user may not read it")
+            raise _no_program(pid, "it is not the loaded file, or the process's user may not read it")
         folder = runtime / "root"
         folder.mkdir()
         names = {side.name_there(name): descriptor for name, descriptor in found.items()}

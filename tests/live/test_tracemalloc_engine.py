@@ -139,7 +139,7 @@ def test_the_untraced_can_only_be_judged_where_tracemalloc_counts(tmp_path: Path
         [GDBMEM, "recipe", "check", recipe], env=environment(), capture_output=True, text=True, check=False
     )
     assert done.returncode == 1
-    assert "metric 'untraced' is what tracemalloc doesn't trace" in done.stdout + done.stderr
+    assert "metric 'untraced' is the memory that tracemalloc doesn't trace" in done.stdout + done.stderr
 
 
 def test_a_program_that_is_no_python_is_told_so_and_ends_as_it_would(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_a_difference_is_reported_and_exported_and_not_compared(
     assert main(["export", str(delta), "--to", "pprof", "-o", str(again)]) == 0
     assert answer(capsys, "show", again)["delta_bytes"] == -42300
     assert main(["diff", str(delta), str(AFTER)]) == 1
-    assert "is a difference of two profiles already" in capsys.readouterr().err
+    assert "is already the difference of two profiles" in capsys.readouterr().err
 
 
 def test_export_takes_the_tree_that_show_shows(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,7 +39,7 @@ def only_problem(text: str) -> str:
         ("program: a\npoints: []", "2:9 'points' is empty; name at least one place"),
         (
             "program: a\nprogram: b\npoints: [{at: m}]",
-            "2:1 'program' stands twice in a recipe, first in line 1",
+            "2:1 'program' occurs twice in a recipe, first in line 1",
         ),
         ("program: [a]\npoints: [{at: m}]", "1:10 'program' must be a text, not a list"),
         ("program: \npoints: [{at: m}]", "1:9 'program' has no value"),
@@ -49,7 +49,7 @@ def only_problem(text: str) -> str:
         (HEAD + "engine: dhat\nexpect: [{between: [m, end], at_most: 1B}]", "4:9 dhat takes no snapshots"),
         (HEAD + "engine: masif", "3:9 unknown engine 'masif'; did you mean 'massif'?"),
         (HEAD + "timeout: 10", "3:10 'timeout': '10' is not a duration; write it as in 500ms"),
-        (HEAD + "timeout: 0", "3:10 'timeout' is 0; leave it out to wait without end"),
+        (HEAD + "timeout: 0", "3:10 'timeout' is 0; leave it out to wait without a limit"),
         (HEAD + "timeout: -3s", "3:10 'timeout': '-3s' is not a duration"),
         (HEAD + "options: {page-as-heap: no}", "3:11 unknown key 'page-as-heap' in 'options'; did you mean"),
         (HEAD + "options: {stacks: maybe}", "3:19 'stacks' must be true or false, not 'maybe'"),
@@ -76,7 +76,7 @@ def test_a_mistake_in_the_recipe_is_named_with_its_place(text: str, said: str) -
         ("{at: m, hits: {only: []}}", "2:31 'only' is empty"),
         ("{at: m, hits: {}}", "2:24 'hits' is empty; leave it out for each hit"),
         ("{at: m, hits: {every: 1e3}}", "2:32 'every' must be a whole number from 1"),
-        ("{at: m, hits: {only: [1], every: 2}}", "2:24 'only' stands alone in 'hits'"),
+        ("{at: m, hits: {only: [1], every: 2}}", "2:24 'only' excludes other keys in 'hits'"),
         ("{at: m, do: [snapp]}", "2:23 unknown action 'snapp'; did you mean 'snap'?"),
         ("{at: m, do: [ledgr]}", "2:23 unknown action 'ledgr'; did you mean 'ledger'?"),
         (
@@ -164,11 +164,11 @@ LEDGERS = "program: a\nengine: none\npoints: [{at: m, do: [ledger]}, {at: n, do:
         ),
         (
             LEDGERS.replace("none", "jemalloc") + "expect: [{between: [m, n], metric: retained, at_most: 0}]",
-            "4:10 metric 'retained' is what glibc's malloc keeps, and jemalloc takes its place; use 'engine: none'",
+            "4:10 metric 'retained' is the memory that glibc's malloc keeps, and jemalloc replaces that",
         ),
         (
             LEDGERS.replace("n, do: [ledger]", "n, do: [containers]") + "diff: [[m, n]]",
-            "4:8 'm' and 'n' record nothing of the same kind; have both 'do:' hold",
+            "4:8 'm' and 'n' record nothing of the same kind; put snap, ledger or containers into both 'do:'",
         ),
     ],
 )
@@ -207,13 +207,13 @@ def test_one_misspelt_key_is_one_problem_not_also_what_follows_from_it() -> None
         ("program: a\n\tpoints: b", "2:1 this is not YAML: found character '\\t'"),
         ("program: 'a", "1:12 this is not YAML: found unexpected end of stream"),
         ("program: a\n---\nprogram: b", "2:1 this is not YAML: but found another document"),
-        ("program: &a a", "1:10 a recipe has no anchors (&) or aliases (*)"),
-        ("program: *a", "1:10 a recipe has no anchors (&) or aliases (*)"),
-        ("program: !!python/object/apply:os.system [ls]", "1:10 a recipe has no tags (!)"),
+        ("program: &a a", "1:10 anchors (&) and aliases (*) are not allowed in recipes"),
+        ("program: *a", "1:10 anchors (&) and aliases (*) are not allowed in recipes"),
+        ("program: !!python/object/apply:os.system [ls]", "1:10 tags (!) are not allowed in recipes"),
         ("[" * 5000, "1:17 this is nested too deeply"),
         ("{a: " * 5000, "1:62 this is nested too deeply"),
-        ("a: \0", "1:4 this character may not stand in YAML"),
-        ('a: "\\U00110000"', "1:7 this escape names no character"),
+        ("a: \0", "1:4 this character is not allowed in YAML"),
+        ('a: "\\U00110000"', "1:7 this escape is not a character"),
     ],
 )
 def test_what_is_no_plain_yaml_is_refused_with_its_place(text: str, said: str) -> None:
@@ -223,12 +223,14 @@ def test_what_is_no_plain_yaml_is_refused_with_its_place(text: str, said: str) -
 def test_a_bomb_of_aliases_is_refused_before_it_grows() -> None:
     lines = ["a0: &a0 [x, x]"]
     lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 30)]
-    assert only_problem("\n".join(lines)).startswith("1:5 a recipe has no anchors")
+    assert only_problem("\n".join(lines)).startswith("1:5 anchors (&)")
 
 
 def test_a_value_that_no_process_can_be_given_is_refused() -> None:
-    assert problems('program: "a\\0b"\npoints: [{at: m}]')[0].startswith("1:10 'program' holds a character")
-    assert problems(HEAD + 'args: ["\\ud800"]')[0].startswith("3:8 an item of 'args' holds a character")
+    assert problems('program: "a\\0b"\npoints: [{at: m}]')[0].startswith(
+        "1:10 'program' contains a character"
+    )
+    assert problems(HEAD + 'args: ["\\ud800"]')[0].startswith("3:8 an item of 'args' contains a character")
 
 
 def test_strangers_text_in_a_problem_cannot_drive_the_terminal() -> None:

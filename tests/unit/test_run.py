@@ -60,7 +60,7 @@ def test_a_name_used_again_is_numbered_and_the_plain_name_is_the_last(tmp_path: 
 
 def test_a_missing_name_is_refused_with_the_nearest(tmp_path: Path) -> None:
     run = new_run(tmp_path)
-    with pytest.raises(InputError, match="holds no snapshot at all"):
+    with pytest.raises(InputError, match="has no snapshots"):
         run.record("a")
     snapshot(run, "loaded")
     with pytest.raises(InputError, match="did you mean 'loaded'"):

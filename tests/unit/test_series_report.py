@@ -324,7 +324,7 @@ def test_where_nothing_came_nothing_is_said_of_noise_or_gaps(tmp_path: Path) -> 
         writer.append(t, [(TREE, ProcessSample(cgroup_bytes=MIB))])
     writer.close()
     text = printed(Recording(tmp_path))
-    assert "inconclusive: no process was there to be watched" in text
+    assert "inconclusive: there was no process to watch" in text
     assert "note: " not in text
 
 
