@@ -135,7 +135,7 @@ def test_settings_are_gdbs_own_kind(program: Program, scratch: Path) -> None:
          "set memwatch source nothing", "show memwatch"],
         folder=scratch,
     )  # fmt: skip
-    assert "locked: off" in said.output and "'soon' is not a duration" in said.output
+    assert "step is 'off'" in said.output and "'soon' is not a duration" in said.output
     assert said.output.count("runs alone for 5.0 s") == 2
     assert "The source of memwatch's numbers is 'auto'" in said.output
 
