@@ -162,7 +162,7 @@ def test_what_is_saved_at_the_prompt_is_listed_and_outlives_gdb(program: Program
         "memexplain --save a", "memcontainers --save a", "continue", "memexplain --save a",
         "memlist", "memexplain --since a#1", "kill",
     )  # fmt: skip
-    assert "ledger kept as a#2" in done.stdout, done.stderr
+    assert "ledger saved as a#2" in done.stdout, done.stderr
     assert re.search(r"a#1 .*holed at keeps_half.cpp", done.stdout)
     (run,) = tmp_path.glob("gdbmem.*")
     assert (
@@ -177,7 +177,7 @@ def test_what_a_run_keeps_is_compared_with_in_the_shell_and_what_a_file_holds_in
     run = played.folder / "run"
     with running([program("heap_known"), "all"]) as target:
         saved = gdbmem("explain", target.pid, "--save", f"{run}:later", "-o", tmp_path / "x", folder=tmp_path)
-        assert saved.stderr == "gdbmem: ledger kept as run:later\n"
+        assert saved.stderr == "gdbmem: ledger saved as run:later\n"
         target.trim()
         grown = gdbmem("explain", target.pid, "--since", f"{run}:later", folder=tmp_path).stdout
         assert re.match(r"resident set -\d.* to now; most in heap.free.releasable", grown)

@@ -203,4 +203,4 @@ def _beside(ledger: Ledger, looks: Optional[Looks], paths: Optional[str]) -> Bes
 
 def _save(run: Run, name: str, ledger: Ledger) -> None:
     label = save_ledger(run, name, ledger).label
-    print(f"gdbmem: ledger kept as {printable(run.folder.name)}:{printable(label)}", file=sys.stderr)
+    print(f"gdbmem: ledger saved as {printable(run.folder.name)}:{printable(label)}", file=sys.stderr)
