@@ -28,7 +28,7 @@ from gdbmem.text import printable
 
 TRUNCATED = "profile-truncated"
 _COUNT = lazy_pattern(rb"-?[0-9]{1,25}")
-# What export puts behind a function's name: where it stands in its source, or the program that it is in.
+# Appended to a function's name by export: its place in the source, or its program.
 _PLACE = lazy_pattern(r"(.*) \(((?:[^()]|\([^()]*\))+?):(0|[1-9][0-9]{0,8})\)")
 _OBJECT = lazy_pattern(r"(.*) \(in ([^()]+)\)")
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Smaller files are read whole: their reader then doesn't care when someone writes the file anew.
 _MAPPED_FROM_BYTES = 16 << 20
-# What a compressed file may unpack to, and what is read whole may be. A bomb of some MiB would fill any disk.
+# The largest unpacked size, and the largest file that is read whole. A bomb of some MiB would fill any disk.
 _LIMIT_BYTES = 1 << 30
 _HELD_BYTES = 64 << 20  # more than that is unpacked to a file
 _STEP_BYTES = 1 << 20
@@ -73,7 +73,7 @@ def _begins(start: bytes, data: Data) -> bool:
     return re.compile(start, re.DOTALL).match(data) is not None
 
 
-# Looked at in this order: the first that matches reads the file.
+# In the order of the checks: the first match reads the file.
 FORMATS = {
     "massif": _Format(
         rb"desc:(?! xtree\.produce_report)|cmd:|#-+\r?\nsnapshot=", "valgrind.massif:read_massif"
@@ -120,7 +120,7 @@ FORMATS = {
         has_addresses=True,
     ),
     "folded": _Format(
-        # Lines of a single function may stand before the first with several.
+        # Lines of a single function may precede the first with several.
         rb"(?:[^\s;{\[\x00-\x1f][^\n;\x00]* [0-9]{1,25}\r?\n){0,9}"
         rb"[^\s;{\[\x00-\x1f][^\n;\x00]*(?:;[^\n;\x00]+)+ [0-9]{1,25}\r?(?:\n|\Z)",
         "folded:read_folded",
@@ -256,7 +256,7 @@ def _read(path: str) -> tuple[Data, list[Notice]]:
 
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[tuple[IO[bytes], Optional[bytes]]]:
-    """Open *path* for reading, and tell how it is compressed. Raises InputError for whatever goes wrong with it."""
+    """Open *path* for reading; return it with its compression. Raises InputError for any failure."""
     try:
         with _open_file(path) as file:
             start = file.read(4)
@@ -393,7 +393,7 @@ def _decompressor(file: IO[bytes], packing: bytes) -> Any:
 
 
 class _Zstd:
-    # zstandard's reader ends a cut file like a whole one; its decompression object can tell.
+    # zstandard's reader ends a cut file like a whole one; its decompression object distinguishes them.
     def __init__(self, decompressor: Any, error: type[Exception], file: IO[bytes]) -> None:
         self._decompressor = decompressor
         self._error = error

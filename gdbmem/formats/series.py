@@ -30,7 +30,7 @@ class RecordedSeries:
     tool: str
     target: str
     points: list[tuple[float, float]]  # seconds since the first one, bytes
-    began: float  # seconds since 1970 at the first one; 0 where it is not said
+    began: float  # seconds since 1970 at the first one; 0 if unknown
     unknown: int = (
         0  # samples that are not numbers, infinite, or Prometheus's marker of a stale series; left out
     )
@@ -171,7 +171,7 @@ def _csv_columns(first: str) -> Optional[tuple[int, int, float, Optional[int]]]:
     sizes = [(at, found) for at, name in enumerate(names) if (found := re.fullmatch(_MEMORY, name))]
     if not times or not sizes:
         return None
-    # Of several the one that counts shared pages once.
+    # If there are several, the one that counts shared pages once.
     at, found = min(sizes, key=lambda entry: not entry[1][1].startswith("pss"))
     unit = (found[2] or "b")[0]
     return times[0], at, float(_FACTORS.get(unit, 1)), names.index("line") if "line" in names else None

@@ -19,7 +19,7 @@ def size_class(block_bytes: int) -> Frame:
 
 
 def no_block_sizes(source: str) -> InputError:
-    """Return the error for a file that does not tell how large blocks are."""
+    """Return the error for a file without the sizes of blocks."""
     return InputError(
         f"{printable(source)} has no block sizes",
         slug="no-block-sizes",

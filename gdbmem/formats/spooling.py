@@ -24,7 +24,7 @@ _copies: dict[str, IO[bytes]] = {}  # name → its copy; the files have no name,
 def location(name: Union[str, os.PathLike[str]]) -> Path:
     """Return where to open *name*: its copy where it was spooled, else *name* itself."""
     copy = _copies.get(os.fspath(name))
-    # Opened by this name, the copy has a file position of its own each time.
+    # Opened by this name, the copy has a separate file position each time.
     return Path(name) if copy is None else Path(f"/proc/self/fd/{copy.fileno()}")
 
 

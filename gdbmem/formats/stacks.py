@@ -37,7 +37,7 @@ GROWN, MADE_RESIDENT = "grown", "made-resident"
 LARGEST = (1 << 63) - 1
 DEEPEST = 100_000  # frames on one stack
 
-# What each metric counts: two sides of a diff have to count the same.
+# The unit of each metric: two sides of a diff must have the same.
 UNITS = {
     ALLOCATED: ALLOCATED_BYTES,
     FREED: FREED_BYTES,
@@ -350,7 +350,7 @@ def _plain_main(frame: Frame) -> Frame:
 
 
 def _within_main(key: bytes, mains: Container[bytes]) -> bytes:
-    # What calls main is the C library's start: valgrind leaves it out, and so it is left out of all.
+    # main is called by the start code of the C library, which valgrind leaves out: it is always left out.
     for end in range(len(key), 0, -_WIDTH):
         if key[end - _WIDTH : end] in mains:
             return key[:end]
@@ -416,7 +416,7 @@ class _TreeBuilder:
         )
 
     def _held(self, numbers: Sequence[int], order: Sequence[int], hidden: int) -> array[int]:
-        # What each node holds, with all that is called from there, where the paths hold *numbers*.
+        # The inclusive size of each node, if the paths hold *numbers*.
         parent, held, ends = self.parent, array("q", bytes(8 * len(self.parent))), self._ends
         if len(ends) > len(order):
             held[ends[0]] = hidden

@@ -23,7 +23,7 @@ _ATOM = rb"(?:h.|j.{4}|K.|M..|J.{4}|" + _LONG + rb"|[N\x88\x89]|G.{8})"
 # Eight references at a time, then one by one: a mismatch fails without trying all mixtures of both.
 _ITEMS = rb"(?:\((?:%s){0,125}%s{0,1000}e|%sa)?" % (8 * b"j.{4}", _REFERENCE, _REFERENCE)
 _PUT = rb"(?:q.|r.{4})"
-# Of Python's pickler. Torch's own writes each text once, by another opcode, and refers to it then.
+# Python's pickler. Torch's own writes each text once, by another opcode, and refers to it later.
 _TEXT = rb"\x8c(?:" + b"|".join(b"\\x%02x.{%d}" % (size, size) for size in range(64)) + b")"
 # A frame's value; its text may end too early: a frame counts only if the same bytes have been read opcode by opcode.
 _FRAME_VALUE = rb"(?:" + _ATOM + rb"|\x8c.[^\x94]{0,255}\x94)"
@@ -141,7 +141,7 @@ class RowPatterns:
 
 
 class _RowShape:
-    # What is gathered of one pattern.
+    # The data gathered for one pattern.
     def __init__(self, kind: str, *, with_texts: bool) -> None:
         self._is_frame = kind == FRAME
         self.text: list[bytes] = []

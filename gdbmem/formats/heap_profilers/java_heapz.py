@@ -38,7 +38,7 @@ _EXPECTED = "'BYTES BLOCKS @ ADDRESSES' or '0xADDRESS NAME'"
 
 
 def read_java_heapz(data: Data, source: str, metric: Optional[str]) -> StackProfile:
-    """Read *data*; raises InputError for a line that is none of the format's."""
+    """Read *data*; raises InputError for a line of another format."""
     stacks, words, names, notices = _parse(bytes(data), source)
     chains = [(names.get(int(word, 16)) or Frame(word.decode()),) for word in words]
     return StackProfile(

@@ -33,7 +33,7 @@ _HEADER = lazy_pattern(rb"heap_v2/([0-9]{1,18})\s*")
 _COUNTS = lazy_pattern(
     rb" *t(\*|[0-9]{1,20}): *(-?[0-9]{1,25}): *(-?[0-9]{1,25}) *\[ *(-?[0-9]{1,25}): *(-?[0-9]{1,25}) *\](?: .*)?"
 )
-# A stack with its counts as jemalloc writes them: most of a file. So few digits are no count that is too big.
+# A stack with its counts as jemalloc writes them: most of a file. So few digits can't be too large a count.
 _STACK = lazy_pattern(
     rb"@((?: 0x[0-9a-f]{1,16})+)\n *t\*: ([0-9]{1,18}): ([0-9]{1,18}) \[([0-9]{1,18}): ([0-9]{1,18})\]\n"
     rb"(?: *t[0-9]{1,20}: [0-9]{1,18}: [0-9]{1,18} \[[0-9]{1,18}: [0-9]{1,18}\]\n)*"
@@ -41,14 +41,14 @@ _STACK = lazy_pattern(
 _MAP_START = b"MAPPED_LIBRARIES:"
 _EXPECTED = "'@ ADDRESSES', 't*: BLOCKS: BYTES [BLOCKS: BYTES]' or the memory map"
 # The profiler's own frames stand at the top of every stack, in front of the function that was called. Where
-# jemalloc is linked into the program, their names tell.
+# jemalloc is linked into the program, their names identify them.
 _OWN = lazy_pattern(
     r"(?:je_|jet_)?(?:prof|arena|tsd|tcache|imalloc|ialloc)_\w+|(?:je_)?(?:i?malloc_default|imalloc\w*|ialloc\w*)"
 )
 
 
 def read_jemalloc(data: Data, source: str, metric: Optional[str], symbols: Optional[Symbols]) -> StackProfile:
-    """Read *data*; raises InputError for a line that is none of the format's."""
+    """Read *data*; raises InputError for a line of another format."""
     first, newline, _ = bytes(data).partition(b"\n")
     header = _HEADER.fullmatch(first)
     if not newline:
@@ -210,7 +210,7 @@ def _strip(
 ) -> Sequence[int]:
     # The outermost of them is the function that the program called: malloc, operator new. Linked into the program
     # it may be one of jemalloc's own, where malloc ends in a jump. Debian's library is without symbols for the part
-    # of it that samples: an address tells nobody anything.
+    # of it that samples: an address alone is useless.
     last, start = len(frames) - 1, 0
     while start < last and own[frames[start]] and (own[frames[start + 1]] or nameless[frames[start]]):
         start += 1

@@ -40,6 +40,6 @@ _MESSAGES = {
 def profile_message() -> Any:
     """Return the class of a whole profile. Raises MissingToolError if protobuf is not installed.
 
-    Strings are declared as bytes: a name that is not UTF-8 is no reason to refuse the file.
+    Strings are declared as bytes: a file with a name that is not UTF-8 is accepted.
     """
     return message_class(_MESSAGES, "Profile")

@@ -52,7 +52,7 @@ _UNKNOWN = ("???", "UnknownFn???", "UnknownFile???", "")
 
 
 class _CostColumn(NamedTuple):
-    # Where a metric stands: bytes are the sum of some numbers less that of others.
+    # The columns of a metric: its bytes are the sum of some numbers minus that of others.
     plus: tuple[int, ...]
     less: tuple[int, ...]
     blocks: Optional[int]
@@ -79,7 +79,7 @@ class _CallgrindText:
 
 
 def read_callgrind(data: Data, source: str, metric: Optional[str]) -> StackProfile:
-    """Read *data*; raises InputError for a file that counts no memory, or a line that is none of the format's."""
+    """Read *data*; raises InputError for a file that counts no memory, or a line of another format."""
     text = _CallgrindReader(bytes(data).split(b"\n"), source).read()
     columns = _columns(text.events)
     if not text.creator.startswith("xtree") or not columns:

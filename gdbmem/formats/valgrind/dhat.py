@@ -99,7 +99,7 @@ def _frame(text: str) -> Frame:
     match = _FRAME.fullmatch(text)
     assert match is not None  # the last branch takes anything
     address, function, place, file, line, alone = match.groups()
-    # Nameless calls are told apart by where they are, which under valgrind is the same in each run.
+    # Nameless calls are distinguished by their addresses, which under valgrind are the same in each run.
     name = address if (alone or function) == "???" else alone or function
     if place is not None:
         return Frame(name, object=None if place == "???" else place)

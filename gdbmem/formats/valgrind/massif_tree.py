@@ -40,18 +40,18 @@ class NodeText(NamedTuple):
 
 
 class UnknownTextError(ValueError):
-    """A node's text of none of massif's kinds."""
+    """A node's text is not of one of massif's kinds."""
 
 
 class NodeTexts(dict[bytes, int]):
-    """A number for each text read lately, and what it says: a file repeats the same few thousand in all its trees."""
+    """A number for each recently read text, and its meaning: a file repeats the same few thousand in all its trees."""
 
     def __init__(self) -> None:
         super().__init__()
         self.frame = array("i")  # of each text: the number of its frame, or PRUNED
         self.address = array("Q")
         self.merged: dict[int, NodeText] = {}
-        self._numbers: dict[object, int] = {}  # of frames, by what tells them apart
+        self._numbers: dict[object, int] = {}  # of frames, by their distinguishing parts
         self._functions: list[Optional[str]] = []
         self._files: list[Optional[str]] = []
         self._lines = array("q")
@@ -146,7 +146,7 @@ def read_node_text(text: bytes) -> NodeText:
     if match is not None:
         frame = _read_frame(match[2])
         if frame.function is None and frame.file is None:
-            # Nameless calls are told apart by where they are, which under valgrind is the same in each run.
+            # Nameless calls are distinguished by their addresses, which under valgrind are the same in each run.
             frame = frame._replace(function=f"0x{match[1].decode('ascii').lstrip('0') or '0'}")
         return NodeText(frame, int(match[1], 16))
     match = _PRUNED_TEXT.fullmatch(text)
@@ -223,7 +223,7 @@ def line_number(data: Data, offset: int) -> int:
 
 
 def unknown_line(data: Data, offset: int, source: str, expected: str) -> InputError:
-    """Return the error for a line that is none of massif's, naming the line and *expected*."""
+    """Return the error for a line of another format, naming the line and *expected*."""
     end = data.find(b"\n", offset)
     line = _decode(data[offset : min(end if end >= 0 else len(data), offset + 60)]).rstrip("\r")
     found = f"'{printable(line)}'" if line else "an empty line" if end >= 0 else "the end of the file"
@@ -331,7 +331,7 @@ def _add_rows(
 
 
 def _first_unknown(rows: Sequence[tuple[bytes, bytes, bytes, bytes]], known: int) -> int:
-    """Return the number of the first node whose text is none of massif's."""
+    """Return the number of the first node whose text does not have massif's form."""
     for node, row in enumerate(rows, known):
         try:
             if node:

@@ -66,7 +66,7 @@ class _ErrorReader:
         self._source = source
         self._records: list[LeakRecord] = []
         self._command = ""
-        self._listed: list[str] = []  # the kinds of which all records stand in the file
+        self._listed: list[str] = []  # the kinds of which the file has all records
         self._is_finished = False
 
     def take(self, element: Element) -> None:
@@ -83,7 +83,7 @@ class _ErrorReader:
         elif element.tag == "status":
             self._is_finished = element.findtext("state") == "FINISHED"
         elif element.tag == "suppcounts" and len(element):
-            self._listed = []  # a suppressed leak is not a record, and which errors were suppressed isn't told
+            self._listed = []  # a suppressed leak is not a record, and the file does not name the suppressed errors
         elif element.tag == "error" and (element.findtext("kind") or "").startswith("Leak_"):
             self._add(element)
 
