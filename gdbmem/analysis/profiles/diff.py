@@ -191,7 +191,7 @@ class _Merged:
     # Nodes still in the order of making: all of the first tree, then what only the second has, and so on.
     parent: array[int]
     frame: array[int]
-    targets: Sequence[Sequence[int]]  # of each tree: the merged node of each of its own
+    targets: Sequence[Sequence[int]]  # per tree: the merged node of each of its nodes
 
     @property
     def is_one_tree(self) -> bool:
@@ -291,7 +291,7 @@ def _blocks(
 
 
 def _variance(merged: _Merged, trees: Sequence[CallTree]) -> Optional[array[float]]:
-    # Of the first and the last together, for that is what is subtracted.
+    # Blocks of the first and the last together, which are subtracted.
     if trees[0].variance is None and trees[-1].variance is None:
         return None
     result = array("d", [0.0]) * len(merged.parent)

@@ -64,9 +64,7 @@ class GroupSums:
         self, holders: Sequence[int], groups: Sequence[int], before: Sequence[int], after: Sequence[int]
     ) -> None:
         """Add the path that ends at each of *holders* to its group; *before* and *after* are bytes of all nodes."""
-        if groups == array(
-            "q", range(FIRST, len(self))
-        ):  # each is a group of its own, as in the largest files
+        if groups == array("q", range(FIRST, len(self))):  # each is a separate group, as in the largest files
             self._add_groups(holders, before, after)
             return
         paths, befores, afters = self.paths, self.before, self.after
@@ -112,7 +110,7 @@ class GroupedPaths:
         self._changed: dict[tuple[bool, bool], Sequence[int]] = {}
         self.sums.extend_to(FIRST)
         self._of_holders = self._add_up()  # the group of each path
-        # Bytes of unlisted call sites: any row may have another of its own among them.
+        # Bytes of unlisted call sites: any row may have further ones among them.
         self.unlisted_bytes = 0
         if diff.has_addresses and query.by != "path":
             places = [n for n, frame in enumerate(diff.frame) if frame == PRUNED and not self.walk.site[n]]
@@ -198,7 +196,7 @@ class GroupedPaths:
         return array("q", found), found
 
     def holders(self) -> Sequence[int]:
-        # The nodes at which a path of its own ends.
+        # The nodes at which a separate path ends.
         if self._holders is not None:
             return self._holders
         memo = self.diff.memo
@@ -248,7 +246,7 @@ class GroupedPaths:
     def _path_keys(self, holders: Sequence[int]) -> Iterable[object]:
         if self.query.all_frames and self.query.hide is None:
             return holders
-        # Of a path whose frames are all folded the site is left, and so may be one of those inside others.
+        # If all frames of a path are folded, its site remains, and possibly one of those inside others.
         sites = map(self.diff.frame.__getitem__, map(self.walk.site.__getitem__, holders))
         return zip((n if n >= 0 else None for n in sites), self.walk.folded_at(holders))
 

@@ -20,7 +20,7 @@ from gdbmem.model.profiles.diff import Diff
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass, field
 
-_LEAST_BYTES = 256  # of a growth that its number alone tells from others
+_LEAST_BYTES = 256  # of a growth that is recognised by its number alone
 _TEMPLATE = lazy_pattern(r"std::(?:__\w+::)?(\w+)<([^,>]*)")
 # Names of the containers' internals in the library's own functions.
 _INSIDES = {

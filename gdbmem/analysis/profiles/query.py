@@ -100,7 +100,7 @@ def add_query_options(parser: argparse.ArgumentParser, *, by: str = "path") -> N
 
 
 def query_from(arguments: argparse.Namespace) -> Query:
-    """Return the Query that the options of add_query_options() stand for.
+    """Return the Query of the options of add_query_options().
 
     Raises UsageError for a bad regex; InputError for a bad --known file.
     """

@@ -80,7 +80,7 @@ def _flattens(times: Sequence[float], values: Sequence[float], chain: Sequence[S
 
 
 class SeriesEnd(NamedTuple):
-    """Where an exponential course ends."""
+    """The end of an exponential course."""
 
     level: float  # bytes
     to_come: float  # bytes that it is still away from it

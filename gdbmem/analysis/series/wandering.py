@@ -1,6 +1,6 @@
 """The error of a slope in noise that may wander: neighbours alike, up to a random walk.
 
-A line's own residuals can't tell: a stretch that was cut out because it is straight has hardly any, and few samples
+A line's own residuals are not enough: a stretch that was cut out because it is straight has hardly any, and few samples
 show too little of a slow drift. So how far the values wander is taken from the increments of the whole series and of
 the stretch, whichever is more, and close to a random walk the noise is taken to be one.
 """
@@ -41,7 +41,7 @@ class Wandering(NamedTuple):
         own = _squares(part, 1, mean) * (size - 1) / (size - 2)
         twice = _squares(part, 2, mean) * (size - 2) / max(size - 3, 1)
         raw = twice / own - 1 if own > 0 else 0.0
-        # All of it tells for itself; the rest is read robustly, so less exactly.
+        # All of it is used for itself; the rest is read robustly, so less exactly.
         likeness = max(self.likeness if first else 0.0, raw + (2 + 4 * raw) / size, 0.0)
         if likeness + _DOUBT / math.sqrt(len(self.xs)) >= 1:
             likeness = 1.0

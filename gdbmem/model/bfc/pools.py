@@ -166,7 +166,7 @@ class Allocator:
     counters: Counters = field(default_factory=Counters)
     address: Optional[int] = None  # of the object
     layout: str = ""  # how the structures were known: "debug information", "self-calibrated", …
-    is_locked: Optional[bool] = None  # its mutex was held: it may stand in the midst of an operation
+    is_locked: Optional[bool] = None  # its mutex was held: an operation may be in progress
     violations: Sequence[Violation] = ()
     is_complete: bool = True  # every chunk is here; False: what follows from chunks is of those that are here
     regions_known: bool = (
@@ -279,7 +279,7 @@ class Allocator:
 _SELECT = [bytes(1 if value == state else 0 for value in range(256)) for state in (FREE, IN_USE, PENDING)]
 
 
-# What becomes of a request.
+# Outcomes of a request.
 NOTHING, FITS, EXTENDS, FAILS, UNDECIDED = "nothing", "fits", "extends", "fails", "undecided"
 
 # Why it fails, in the order in which they are tried (`Decision.cause`).

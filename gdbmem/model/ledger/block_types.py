@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gdbmem.errors import Notice
 from gdbmem.records import dataclass
 
-# What a block was recognised by.
+# The feature by which a block was recognised.
 CLASS, VECTOR, TREE, LIST, UNKNOWN = "class", "vector", "tree", "list", "unknown"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gdbmem.records import dataclass
 
-# What a cell's bytes are, in this order. The last are not in memory: given back, or never touched.
+# States of a cell's bytes, in this order. The last are not in memory: given back, or never touched.
 PARTS = ("live", "cached", "pinned", "releasable", "absent")
 
 

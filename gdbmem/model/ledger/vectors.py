@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from gdbmem.errors import Notice
 from gdbmem.records import dataclass
 
-# Where the three pointers stand.
+# Location of the three pointers.
 HEAP, DATA, STACK = "heap", "data", "stack"
 
 

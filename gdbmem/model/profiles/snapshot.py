@@ -19,7 +19,7 @@ GROWN_BYTES = "bytes grown"  # that became resident in a recording, and stayed
 FAULTED_BYTES = "bytes made resident"  # in a recording, those that left again too
 OWN_PEAK_BYTES = "bytes of peaks"  # each path's own, which have no common moment
 
-# What Totals counts beside the heap: memory of the process that tracemalloc doesn't trace.
+# Counted by Totals beside the heap: memory of the process that tracemalloc doesn't trace.
 TRACING, UNTRACED = "tracemalloc's own tables", "untraced resident memory"
 
 _NOUNS = {

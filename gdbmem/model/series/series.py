@@ -46,7 +46,7 @@ class ProcessSample(NamedTuple):
     torn_rounds: Optional[int] = (
         None  # reads of PSS whose total is left out, as a process was born or died meanwhile
     )
-    # The cgroup whose limit is the tightest, with whoever else is in it.
+    # The cgroup with the tightest limit, including other processes in it.
     cgroup_bytes: Optional[int] = None
     cgroup_peak_bytes: Optional[int] = None  # ever, by the kernel's own count
     cgroup_cache_bytes: Optional[int] = None  # the part that the kernel can drop at once: inactive file pages
