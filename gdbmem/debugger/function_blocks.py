@@ -46,7 +46,7 @@ def _out_of_line(blocks: list[gdb.Block]) -> int:
     """
     for block in blocks:
         if _BEGINS.match(gdb.execute(f"info symbol {block.start:#x}", to_string=True)):
-            # What is inlined at a function's very beginning starts there, too. A colder part may lie in front of both.
+            # A function inlined at the very beginning starts there, too. A colder part may lie in front of both.
             return max(
                 at + 1
                 for at, other in enumerate(blocks)

@@ -10,7 +10,7 @@ from gdbmem.debugger.command import warn
 
 
 def execute_despite_hooks(command: str, *, happened: Callable[[], bool]) -> None:
-    """Run gdb's *command*; where it *happened* all the same, the error of an extension's hook is only a warning."""
+    """Run gdb's *command*; if it *happened* nevertheless, the error of an extension's hook is only a warning."""
     try:
         gdb.execute(command, to_string=True)
     except gdb.error as error:

@@ -176,5 +176,5 @@ def machine_of(architecture: str, registers: Sequence[str]) -> Optional[CallMach
     """Return the machine of gdb's *architecture*, whose registers are *registers*; None: not known here."""
     if "x86-64" in architecture and "x32" not in architecture:
         return X86_64
-    # Of wider vectors (SVE) the stub would save the lower part only.
+    # The stub would save only the lower part of wider vectors (SVE).
     return AARCH64 if architecture.startswith("aarch64") and "vg" not in registers else None

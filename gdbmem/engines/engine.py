@@ -42,7 +42,7 @@ class NativeOptions:
     """The options of an engine that runs natively; sizes are bytes, None is the engine's default."""
 
     sample_rate: Optional[int] = None  # one sample each so many bytes; 0: every allocation
-    dump_interval: Optional[int] = None  # a dump of its own whenever so much more was allocated
+    dump_interval: Optional[int] = None  # a spontaneous dump whenever so much more was allocated
     frames: Optional[int] = None  # of each traceback
     period: Optional[int] = None  # page faults to a sample
 

@@ -36,7 +36,7 @@ def environment(prefix: str, options: NativeOptions) -> Mapping[str, str]:
 
 
 def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
-    """Refuse: nothing is called in the program, its pages are looked at."""
+    """Refuse: its pages are inspected, and nothing is called in the program."""
     raise TargetError(
         "resident memory is read while the program is stopped",
         slug="no-snapshot-file",

@@ -102,7 +102,7 @@ def _flag(inferior: Inferior, function: str, name: bytes) -> bool:
 def _check(status: int, process: int, target: str) -> None:
     if status == 0:
         return
-    # It says EFAULT whatever went wrong with the file.
+    # It returns EFAULT for any error with the file.
     message = "jemalloc wrote no heap profile"
     if status != errno.EFAULT:
         message += f" ({os.strerror(status) if 0 < status < 200 else f'status {status}'})"

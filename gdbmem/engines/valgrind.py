@@ -38,7 +38,7 @@ class ValgrindEngine(Protocol):
     OPTIONS: type[ValgrindOptions]
     END: str  # what it writes at the program's end, in words
     SUFFIX: str  # of that file: it may make the format
-    ENDING: bytes  # what its log says when it begins to write that; b"": nothing
+    ENDING: bytes  # the line of its log when it begins to write that; b"": none
 
     def valgrind_arguments(self, options: Any, history: Path) -> list[str]:
         """Return the tool's own part of valgrind's command line; its file at the end goes to *history*.

@@ -21,7 +21,7 @@ from gdbmem.model.memory import Memory
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import replace
 
-# An inline namespace of libc++ (__1, or the vendor's own) or of libstdc++ may stand between.
+# An inline namespace of libc++ (__1, or the vendor's own) or of libstdc++ may be in between.
 _STD = lazy_pattern(r"^std::(__\w+::)?(\w+)(?:<|$)")
 _TUPLE_PART = lazy_pattern(r"^std::(?:__\w+::)?(?:_Head_base|__tuple_leaf)<(\d+)")
 _TUPLE_VALUES = ("_M_head_impl", "__value_")

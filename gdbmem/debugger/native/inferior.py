@@ -284,7 +284,7 @@ def _registers(base: int = 0) -> Iterator[dict[str, int]]:
     """Restore the general registers of the selected thread, which the block may change, at its end.
 
     With our memory at *base* the program returns by a jump that it executes itself: only where it has arrived by itself
-    does gdb step over a breakpoint that it stands on, instead of stopping there again.
+    does gdb step over a breakpoint at its location, instead of stopping there again.
     """
     thread = gdb.selected_thread()
     gdb.newest_frame().select()
@@ -358,7 +358,7 @@ def _run_to(end: int, function: str, *, start: int) -> None:
 def outside_allocator(library: str) -> Iterator[None]:
     """Allow the block to call into the program, other threads locked; refuse if that would deadlock.
 
-    Whoever is inside the allocator *library* may hold its locks. The selected thread must not be; if others are, all
+    A thread inside the allocator *library* may hold its locks. The selected thread must not be; if others are, all
     threads run during the call, and a notice reports it.
     """
     selected = gdb.selected_thread()

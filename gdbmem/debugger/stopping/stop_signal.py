@@ -27,7 +27,7 @@ class StopSignal:
         self._ours = _STOPPING
         self._senders = 0
         self._pid = 0
-        # Of each thread that gdb may keep one for: how often it has given up its processor.
+        # Per thread for which gdb may keep one: how often it has given up its processor.
         self._switches: dict[int, int] = {}
 
     @property
@@ -46,7 +46,7 @@ class StopSignal:
         self._set()
 
     def owe(self, pid: int) -> None:
-        """Have gdb discard one for any thread of *pid*, all of which stand still; that which it reports has none."""
+        """Make gdb discard one for any thread of *pid*, all of which are stopped; the reported thread has none."""
         selected = gdb.selected_thread()
         reported = selected.ptid[1] if selected is not None else 0
         others = {tid: count for tid, count in switch_counts(pid).items() if tid != reported}

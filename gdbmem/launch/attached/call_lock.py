@@ -1,6 +1,6 @@
 """The lock that gdb holds while a thread makes a call, and that others take before they end gdb.
 
-A gdb that hears a signal in such a call detaches at once, and the thread goes on in the midst of it, with registers
+A gdb that hears a signal in such a call detaches at once, and the thread resumes inside it, with registers
 that are not its own.
 """
 

@@ -27,7 +27,7 @@ from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass
 
 _DEVICES = (b"/dev/null", b"/dev/zero", b"/dev/random", b"/dev/urandom")
-# Of the kernel's own files, which may wait or act: those with data about processes or the machine.
+# The allowed files of the kernel, whose files may block or act: those with data about processes or the machine.
 _KERNELS = lazy_pattern(
     rb"/proc/(?:(?:self|thread-self|\d+)(?:/task/\d+)?/(?!root|cwd|exe|fd|map_files)\w+|[a-z]+info|stat|version|mounts"
     rb"|filesystems|uptime|loadavg|sys/[\w/.-]+)|/sys/(?:devices/system|kernel/mm|fs/cgroup)/[\w/.:-]+"
@@ -60,7 +60,7 @@ class Doorkeeper:
             self._socket.close()
             deadline = time.monotonic() + _SECONDS
             with contextlib.suppress(ChildProcessError):
-                # What the user has started from gdb may live on, and needs it.
+                # Programs that the user has started from gdb may continue, and need it.
                 while not os.waitpid(self._child, os.WNOHANG)[0] and time.monotonic() < deadline:
                     time.sleep(0.002)
 

@@ -108,7 +108,7 @@ class WrittenPages:
     def _written_in(self, mapping: Mapping) -> Iterator[WrittenRange]:
         span = mapping.start, mapping.end
         shared = FILE if "s" in mapping.permissions else 0
-        # Of a private mapping, pages of the file are those that nothing has written.
+        # In a private mapping, pages of the file are the unwritten ones.
         found = Ranges(
             piece
             for state, zero in ((PRESENT, ZERO), (SWAPPED, 0))

@@ -1,6 +1,6 @@
 """A lock between processes that reports at once when the thread that holds it has died.
 
-The kernel frees a robust mutex, and wakes whoever waits for it, before a dying thread lets go of the processes that it
+The kernel frees a robust mutex, and wakes its waiters, before a dying thread lets go of the processes that it
 traces. By any other way its end is noticed only when all threads of its process have gone, which for a large one
 takes some 20 ms. Source: Linux, Documentation/locking/robust-futexes.rst; pthread_mutexattr_setrobust(3).
 """

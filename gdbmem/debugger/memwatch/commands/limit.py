@@ -105,7 +105,7 @@ class LimitCommand(Driving):
             say(f"{passed} a thread that has ended; the program was stopped {over} above.")
             return
         if grower.num != gdb.selected_thread().num:
-            gdb.execute(f"thread {grower.num}")  # which prints where that one stands
+            gdb.execute(f"thread {grower.num}")  # which prints its location
         say(
             f"{passed} thread {grower.num}, {own_place() or 'somewhere'}; "
             f"it was stopped {over} above (sampled every millisecond)."

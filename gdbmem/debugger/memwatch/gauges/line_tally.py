@@ -146,7 +146,7 @@ class LineTally:
             if last.back == address and _has_returned(last.stack, stack, address):
                 self._charge(thread)
                 thread.activations.pop()
-                # Of a recursive function the outermost calls count.
+                # In a recursive function the outermost calls count.
                 self.calls += not thread.activations
                 return self.is_complete
             if last.stack >= stack:
