@@ -14,7 +14,7 @@ import sys
 import threading
 from types import CodeType
 
-# What is imported where it is needed takes longer than a short script: typing, inspect and json load the module re.
+# Modules that are slow to import are imported where needed: typing, inspect and json load the module re.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
@@ -189,7 +189,7 @@ class LineRecorder:
             return True
         return False
 
-    # What happens in a recorded function.
+    # Events in a recorded function.
 
     def entered(self, code: CodeType, line: int, *, resumed: bool) -> None:
         now = self.meter.read()

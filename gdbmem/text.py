@@ -11,7 +11,7 @@ _UNSAFE_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 def printable(text: str) -> str:
     r"""Return *text* with all control characters written as visible escapes.
 
-    Undecodable bytes (surrogate escapes) come out as the byte they stand for, as in ``\xff``.
+    Undecodable bytes (surrogate escapes) are written as their byte, as in ``\xff``.
     """
     if text.isascii() and text.isprintable():
         return text

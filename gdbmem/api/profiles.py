@@ -183,7 +183,7 @@ def read_last_two(run: Run, options: Optional[ReadOptions] = None) -> tuple[Load
 
 
 def read_record(run: Run, record: SnapshotRecord, options: Optional[ReadOptions] = None) -> Loaded:
-    """Return the snapshot that *record* of *run* stands for. Raises InputError if its file is damaged."""
+    """Return the snapshot of *record* in *run*. Raises InputError if its file is damaged."""
     return operands.load_record(run, record, _reading(options))
 
 

@@ -57,7 +57,7 @@ def located(source: str, position: Position, text: str) -> str:
 
 
 class Reader:
-    """Reads values out of YAML nodes; notes every problem and goes on."""
+    """Reads values from YAML nodes; records every problem and continues."""
 
     def __init__(self) -> None:
         self.problems: list[Problem] = []

@@ -193,7 +193,7 @@ def _with_notices(said: Sequence[Notice], loaded: Loaded) -> Loaded:
 
 
 def load_record(run: Run, record: SnapshotRecord, reading: Optional[OpenOptions] = None) -> Loaded:
-    """Return the snapshot that *record* of *run* stands for. Raises InputError if its file is damaged."""
+    """Return the snapshot of *record* in *run*. Raises InputError if its file is damaged."""
     return _open_record(run, record, reading)[1]()
 
 

@@ -19,7 +19,7 @@ def run_for_process(
     """Return the run in which snapshots of *process* collect, and whether it was made now.
 
     *process* identifies this process, also against a later one with the same number: its ``pid`` and
-    when it was started. The run is *folder*, or stands in *parent*; one that others may change is never taken up.
+    when it was started. The run is *folder*, or is in *parent*; one that others may change is never reused.
     Raises InputError for a *folder* of another process or another user.
     """
     if folder is not None and folder.exists():

@@ -212,7 +212,7 @@ class Run:
     def append(self, base_name: str, **fields: Any) -> SnapshotRecord:
         """Remember a snapshot (one line, one write) and return its record; *fields* are the record's.
 
-        Raises InputError if it can't be written; its raw file is then listed all the same.
+        Raises InputError if it can't be written; its raw file is listed nevertheless.
         """
         if self._counts is None:
             self._counts = Counter(

@@ -1,7 +1,7 @@
 """Results that a run keeps beside heap snapshots: ledgers and container scans, by name, as snapshots are.
 
 One JSON file each, and one line each in ``kept.jsonl``, which is only appended to: listing a thousand of them
-reads a thousand lines. A file without its line is listed too, with the name that stands inside.
+reads a thousand lines. A file without its line is listed too, with the name that it contains.
 """
 
 from __future__ import annotations

@@ -49,15 +49,12 @@ _GLANCED = (
     "(line, t, rss_bytes, shared_bytes, minor_faults, family_bytes)"
     f" VALUES (?, ?, ? * {PAGE_BYTES}, ? * {PAGE_BYTES}, ?, ?)"
 )
-_MOST_SECONDS, _STEPS = (
-    300.0,
-    10_000_000,
-)  # a reader is ended after; looked at so often, in SQLite's instructions
-_OPENING_SECONDS = (
-    10.0  # that opening waits for a lock: whoever opened last may recover the database, or fold it up
-)
-_WRITING_SECONDS = 0.25  # that a write waits: it is tried again with the next look
-_MOST_WAITING = 20_000  # looks kept in memory while the disk is full or the database is locked
+# A reader is ended after so long; checked once per so many SQLite instructions.
+_MOST_SECONDS, _STEPS = 300.0, 10_000_000
+# That opening waits for a lock: the last process to open it may recover or checkpoint the database.
+_OPENING_SECONDS = 10.0
+_WRITING_SECONDS = 0.25  # that a write waits: it is tried again with the next sample
+_MOST_WAITING = 20_000  # samples kept in memory while the disk is full or the database is locked
 
 
 class Damaged(InputError):  # noqa: N818
@@ -160,7 +157,7 @@ class SeriesWriter:
         return []
 
     def thin(self, now: float, *, chunk_seconds: float = 600.0) -> int:
-        """Drop rows that are old and say nothing new, a bounded stretch at a time; return how many."""
+        """Delete old redundant rows, a bounded range at a time; return how many."""
         with contextlib.suppress(sqlite3.Error), self._connection:
             return thin(self._connection, now, chunk_seconds)
         return 0
@@ -256,7 +253,7 @@ class Recording:
         return "pss_bytes" if next(self.points(0, "pss_bytes"), None) else "rss_bytes"
 
     def looks(self) -> list[float]:
-        """Return when the tree was looked at."""
+        """Return the times of the samples of the tree."""
         return [
             t
             for (t,) in self._rows(

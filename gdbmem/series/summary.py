@@ -170,7 +170,7 @@ def _looks(recording: Recording) -> tuple[list[float], list[tuple[float, float]]
 
 
 def _threads_started(recording: Recording, lines: Sequence[LineSummary]) -> int:
-    # The tree's counter has those of all lines, but for the last words of those that died at the very end.
+    # The tree's counter has those of all lines, except the last data of those that died at the end.
     counter = max((value for _, value in recording.points(TREE, "threads_started")), default=0)
     return max(sum(line.threads_started for line in lines), int(counter))
 

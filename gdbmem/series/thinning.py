@@ -14,7 +14,7 @@ _KEPT_BY = ("rss_bytes", "pss_bytes", "family_bytes")
 def thin(connection: sqlite3.Connection, now: float, chunk_seconds: float) -> int:
     """Drop old rows without new information, *chunk_seconds* at most; return how many.
 
-    How far it has come stands in the table of facts. Raises sqlite3.Error.
+    Its progress is in the table of facts. Raises sqlite3.Error.
     """
     dropped = 0
     for age, stretch in _THINNING:

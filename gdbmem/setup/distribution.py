@@ -14,7 +14,7 @@ _COMMANDS = {
     "suse": "zypper install",
     "alpine": "apk add",
 }
-# What a distribution's ID or ID_LIKE may be → its family.
+# Values of a distribution's ID or ID_LIKE → its family.
 _FAMILIES = {
     "debian": "debian", "ubuntu": "debian",
     "fedora": "fedora", "rhel": "fedora", "centos": "fedora",
@@ -22,7 +22,7 @@ _FAMILIES = {
     "suse": "suse", "opensuse": "suse", "sles": "suse",
     "alpine": "alpine",
 }  # fmt: skip
-# A package is called as the program unless it stands here.
+# A package has the name of the program unless listed here.
 _PACKAGES = {
     ("debian", "libc-symbols"): "apt install libc6-dbg",
     ("debian", "libdw"): "apt install libdw1",

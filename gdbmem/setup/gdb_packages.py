@@ -183,7 +183,7 @@ def _compare(python: tuple[int, int], operator: str, text: str, *, wildcard: boo
     numbers = tuple(map(int, text.split(".")))
     length = len(numbers) if wildcard or len(numbers) == 1 else 2
     equal = python[:length] == numbers[:length]
-    # Of a third number (3.9.2) nothing is known: the later patch releases have it.
+    # A third number (3.9.2) is ignored: the later patch releases satisfy it.
     return {
         "==": equal,
         "!=": not equal or len(numbers) > 2,
@@ -247,7 +247,7 @@ def exchange_folders(fresh: Path, folder: Path, old: Path) -> None:
     fresh.chmod(0o755)
     with contextlib.suppress(FileNotFoundError):
         folder.rename(old)
-    # Where another process has put one there meanwhile, that one does as well.
+    # If another process has made one meanwhile, it is used.
     if not folder.exists():
         try:
             fresh.rename(folder)

@@ -14,7 +14,7 @@ from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 
 _FIRST = b"# >>> gdbmem >>> ('gdbmem install' made this; 'gdbmem uninstall' removes it)"
-# What uninstall has to take back besides the block stands in its first line.
+# The first line of the block lists what else uninstall has to revert.
 _NO_NEWLINE = b" [the line above had no end]"
 _NEW_FILE = b" [the file is new]"
 _LAST = b"# <<< gdbmem <<<"

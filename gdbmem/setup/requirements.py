@@ -42,7 +42,7 @@ def problems() -> list[tuple[Requirement, str]]:
 
 
 def required(module: Optional[str]) -> Optional[Requirement]:
-    """Return the requirement that *module*, or what it is part of, belongs to; None: it is none of them."""
+    """Return the requirement that *module*, or what it is part of, belongs to; None if there is none."""
     top = (module or "").partition(".")[0]
     return next((one for one in REQUIREMENTS if one.module.partition(".")[0] == top), None)
 

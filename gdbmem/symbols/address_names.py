@@ -95,7 +95,7 @@ class GdbSymbols:
         return named, notices
 
     def _candidates(self, path: str) -> list[str]:
-        # What the user names goes first: what is at the profile's path may be newer, or without symbols.
+        # Files named by the user come first: the one at the profile's path may be newer, or without symbols.
         return [*(str(Path(folder) / Path(path).name) for folder in self._folders), path]
 
     def _find(self, binary: Binary, notices: list[Notice], count: int) -> Optional[Elf]:

@@ -13,7 +13,7 @@ _LIBRARIES_FROM = 0x4000000  # their addresses depend on free space, and are in 
 _LOADED_AT = (0x108000, _LIBRARIES_FROM)  # a position-independent program: up to valgrind 3.26, and since
 _ET_EXEC, _ET_DYN = 2, 3
 _X86_64 = 62
-_SURE = 0.9  # of the addresses stand behind a call; in another build, or elsewhere, one in a hundred does
+_SURE = 0.9  # of the addresses follow a call; in another build, or elsewhere, one in a hundred does
 
 
 def offsets_in(elf: Elf, addresses: Iterable[int]) -> Mapping[int, int]:

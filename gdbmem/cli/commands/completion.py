@@ -107,7 +107,7 @@ def _words_of(parser: argparse.ArgumentParser, before: Sequence[str], current: s
 
 
 def _word_beside_files(parser: argparse.ArgumentParser, before: Sequence[str], current: str) -> Iterable[str]:
-    """Return the word that the first operand may be, where it is none of files: metavar FILE|word, no file so named."""
+    """Return the word that the first operand may be instead of a file: metavar FILE|word, and no file of that name."""
     first = next((action for action in parser._actions if not action.option_strings), None)
     words = str(first.metavar).split("|") if first is not None and len(before) == 1 and current else []
     if any(path.name.startswith(current) for path in Path().iterdir()):

@@ -87,7 +87,7 @@ def _holds_runs(operand: str) -> bool:
 
 
 def _served_by(operand: str, query: Query, options: ReadOptions) -> list[Served]:
-    """Return what *operand* stands for now: itself, or the runs in that folder; nothing if it has been deleted."""
+    """Return *operand* itself, or the runs now in that folder; nothing if it has been deleted."""
     with contextlib.suppress(InputError, OSError):
         if not _holds_runs(operand):
             return [_served(operand, query, options)]

@@ -6,7 +6,7 @@ import sys
 
 
 def open_browser(address: str) -> None:
-    """Show *address* in a browser; says so on stderr where none could be started."""
+    """Show *address* in a browser; print a message on stderr if none could be started."""
     import webbrowser  # 7 ms
 
     if not webbrowser.open(address):

@@ -39,7 +39,7 @@ def add_reading_options(parser: ArgumentParser) -> None:
 
 
 def read_options_from(arguments: argparse.Namespace) -> ReadOptions:
-    """Return the ReadOptions that the options of add_reading_options() stand for."""
+    """Return the ReadOptions of the options of add_reading_options()."""
     options = ReadOptions(
         arguments.format,
         arguments.metric,

@@ -16,7 +16,7 @@ from gdbmem.text import plural, printable
 from gdbmem.units import format_size
 
 _BAR_COLUMNS = 64  # at most
-_SHORTEST_BAR, _BEFORE_BAR = 16, 29  # columns; before it stand address and size
+_SHORTEST_BAR, _BEFORE_BAR = 16, 29  # columns; address and size come before it
 _MOST_ROWS = 20
 ALL = "all"
 

@@ -14,7 +14,7 @@ from gdbmem.records import asdict, replace
 from gdbmem.report.document import Document, head, read_document, to_json
 from gdbmem.text import printable
 
-# Fields of a ledger that stand in the document as they are.
+# Fields of a ledger that are copied into the document.
 _PLAIN = ("program", "pid", "rss_bytes", "releasable_bytes", "pause_seconds", "beside", "threads", "heap")
 
 

@@ -35,7 +35,7 @@ class AddressSpace:
     def __init__(self, regions: Iterable[CodeRegion] = ()) -> None:
         self._regions = sorted(regions, key=lambda region: region.start)
         self._starts = [region.start for region in self._regions]
-        # What others found out by address; forgotten when the code changes.
+        # Results by address; forgotten when the code changes.
         self.spots: dict[int, Any] = {}  # the unwinder's
         self.paths: dict[tuple[int, ...], int] = {}  # numbers of paths, by the addresses that they go through
 

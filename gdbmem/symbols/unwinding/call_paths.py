@@ -90,7 +90,7 @@ class CallPaths:
         for ring, data in turn.records:
             rows += [(record, ring) for record in records_in(data, ring, self._layout)]
         rows.sort(key=_when)
-        # What was lost between two turns stands in the second one: both are then weighed together.
+        # Losses between two turns are reported in the second one: both are then weighted together.
         if not any(isinstance(record, LostRecords) for record, _ in rows):
             self._weigh()
         for record, ring in rows:

@@ -34,7 +34,7 @@ def jit_names(pid: int, addresses: Iterable[int]) -> dict[int, str]:
 
 def _named(data: bytes, addresses: Iterable[int]) -> dict[int, str]:
     rows = [(int(m[1], 16), int(m[2], 16), m[3]) for m in _LINE.finditer(data)]
-    # Of two that overlap the one written later is what is there now.
+    # If two overlap, the one written later is valid.
     last = {start: (size, name) for start, size, name in rows}
     starts = sorted(last)
     names = {}
