@@ -1,4 +1,4 @@
-"""Programs that say what they hold, and wait to be explained."""
+"""Programs that print what they hold, and wait to be explained."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.live.user import GDBMEM
 
 
 class Running:
-    """A program that has said "ready" and waits."""
+    """A program that has printed "ready" and waits."""
 
     def __init__(self, process: subprocess.Popen[str], output: str) -> None:
         self.process, self.output = process, output

@@ -1,4 +1,4 @@
-"""`gdbmem grow` on programs that make memory resident when they are told to."""
+"""`gdbmem grow` on programs that make memory resident on request."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SECONDS = 60
 
 @dataclass
 class Grown:
-    """What the program says that it grew by, and what gdbmem says."""
+    """The growth by the program's own count, and by gdbmem."""
 
     said_bytes: Optional[int]  # None: it did not come to that
     result: dict[str, Any]
@@ -42,13 +42,13 @@ class Grown:
         return one
 
     def unseen(self, pid: int) -> dict[str, int]:
-        """What its faults don't explain, by kind."""
+        """The growth that its faults don't explain, by kind."""
         return {part["kind"]: part["bytes"] for part in self.account(pid)["unseen"]}
 
 
 @contextlib.contextmanager
 def program_at_work(words: Sequence[str | Path]) -> Iterator[subprocess.Popen[str]]:
-    """Start a program that waits for a line of input once it has said "ready"."""
+    """Start a program that waits for a line of input once it has printed "ready"."""
     program = subprocess.Popen(
         list(map(str, words)),
         stdin=subprocess.PIPE,
@@ -82,7 +82,7 @@ def grow(
     ends: bool = True,
     command: Sequence[str] = GROW,
 ) -> Grown:
-    """Record *program* from before it goes on until it says *until*; "": until it has ended."""
+    """Record *program* from before it continues until it prints *until*; "": until it has ended."""
     tool = subprocess.Popen(
         [*prefix, *command, "--json", str(program.pid), *options],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,

@@ -50,7 +50,7 @@ def run_gdb(
 def answers(
     program: Path, before: Sequence[str], command: str, further: Iterable[str], folder: Path
 ) -> dict[str, str]:
-    """Return what gdb says on *program* to *command* with each of the words *further*, after the commands *before*."""
+    """Return gdb's output on *program* for *command* with each of the words *further*, after the commands *before*."""
     words = list(further)
     lines = [line for one in words for line in ("echo ----\\n", f"{command} {one}")]
     said = run_gdb(program, [*before, *lines], folder=folder)

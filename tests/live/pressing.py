@@ -42,7 +42,7 @@ _NATIVE = (
 
 
 class Kind(NamedTuple):
-    """A target: how its gdb came by it, what it does with SIGINT, and what `handle SIGINT` says."""
+    """A target: how its gdb got it, how it handles SIGINT, and the setting of `handle SIGINT`."""
 
     host: str
     way: str
@@ -76,7 +76,7 @@ LAUNCHES = tuple(
 
 
 class Pressed(NamedTuple):
-    """What came of Ctrl-C in each command of one kind of target.
+    """Results of Ctrl-C in each command of one kind of target.
 
     The terminal itself sends each SIGINT to a launched program, as without gdbmem: what waits there is not compared.
     """

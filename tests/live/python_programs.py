@@ -1,4 +1,4 @@
-"""Pythons of this machine, and programs for them that say what they hold by the interpreter's own counts."""
+"""Pythons of this machine, and programs for them that print what they hold by the interpreter's own counts."""
 
 from __future__ import annotations
 

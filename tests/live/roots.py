@@ -1,4 +1,4 @@
-"""Root folders of their own for programs: what a container is to whoever looks at it from outside."""
+"""Separate root folders for programs: containers, as seen from outside."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.live.user import environment
 
 MALLORY = 65529  # not the one of other tests, which look whether anything of theirs is left
 AS_MALLORY = ["setpriv", f"--reuid={MALLORY}", f"--regid={MALLORY}", "--clear-groups"]
-# As root's docker starts one, as a user's podman does, and a chroot in namespaces of its own.
+# As root's docker starts one, as a user's podman does, and a chroot in separate namespaces.
 _PIVOT = ["sh", "-c", 'mount --bind "$0" "$0" && cd "$0" && pivot_root . tmp/old && exec "$@"', "{root}"]
 ENTER = {
     "root's": ["unshare", "--mount", "--pid", "--fork", "--kill-child", *_PIVOT],
@@ -37,7 +37,7 @@ PODMAN = {
     "podman's, as a user": [f"--user={MALLORY}"],
 }
 WAYS = [*ENTER, *PODMAN]
-# Where this process may set no limits, crun must not be told any; it knows no mixed hierarchies of cgroups.
+# If this process may not set limits, crun must not get any; it does not support mixed hierarchies of cgroups.
 _CRUN = """#!{python}
 import json, os, sys
 if "create" in sys.argv:
@@ -135,7 +135,7 @@ def _podman(folder: Path) -> list[str]:
 
 @functools.cache
 def _refusal() -> bytes:
-    """Return what podman says where it can start no container."""
+    """Return podman's error if it can't start a container."""
     done = subprocess.run([*_PODMAN, "--rootfs", "/", "/bin/true"], capture_output=True, check=False, cwd="/")
     return done.stderr if done.returncode else b""
 

@@ -167,7 +167,7 @@ def child_of(pid: int) -> int:
 
 
 def snap_when(folder: Path, pid: int, text: str) -> subprocess.CompletedProcess[str]:
-    """Snap process *pid* until that says *text*, at most for a minute; return the last answer."""
+    """Snap process *pid* until the output has *text*, at most for a minute; return the last output."""
     until = time.monotonic() + 60
     while text not in (done := snap(folder, pid, "worker")).stdout + done.stderr:
         if time.monotonic() > until:

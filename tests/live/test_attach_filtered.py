@@ -43,7 +43,7 @@ def test_a_filter_is_judged_by_what_it_does_and_the_process_goes_on(
             while process.stdout.readline() not in ("ready\n", ""):
                 pass
             done = snap(tmp_path, process.pid)
-            if action == "errno":  # no memory for the call: said, and nothing worse
+            if action == "errno":  # no memory for the call: one error, and no other effect
                 assert "may not map executable memory" in done.stderr or "no-page" in done.stderr, done.stderr
             elif is_taken:
                 assert done.returncode == 0, done.stderr

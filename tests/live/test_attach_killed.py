@@ -28,7 +28,7 @@ ROUNDS = int(os.environ.get("GDBMEM_ROUNDS", "2"))
 
 
 def let_go(pid: int) -> bool:
-    """Wait until *pid* is neither traced nor stopped, for 25 s at most; tell whether it is."""
+    """Wait until *pid* is neither traced nor stopped, for 25 s at most; return whether it is."""
     deadline = time.monotonic() + 25
     while time.monotonic() < deadline:
         facts = process_facts(pid)
@@ -61,7 +61,7 @@ def go_on(process: subprocess.Popen[str]) -> None:
 
 
 def killed(user: User, process: subprocess.Popen[str], who: str, doing: str) -> str:
-    """Kill *who* while gdb holds the process, or has it run; return what was said after it."""
+    """Kill *who* while gdb holds or runs the process; return the output after that."""
     user.prompt()
     user.type("break never")
     if doing == "running":
@@ -125,7 +125,7 @@ def test_a_process_that_runs_into_breakpoints_goes_on_when_gdb_is_killed(
                 lost += process.poll() is not None
             finally:
                 process.kill()
-    # Nothing helps one whose stop gdb has not heard of when it is killed.
+    # One whose stop gdb has not been notified of when it is killed can't be helped.
     assert lost <= ROUNDS // 2
 
 

@@ -1,4 +1,4 @@
-"""What a process and its user put in the way of whoever looks at it: nothing of others is read, written or waited for.
+"""Traps that a process and its user set for its inspector: no data of others is read, written or waited for.
 
 docs/reliability.md has the table. GDBMEM_TRIES is how often a race is run; from 1,000 on each attack is made by itself.
 """

@@ -1,4 +1,4 @@
-"""memexplain --types: as many objects of each class as the program made, whoever compiled it and however."""
+"""memexplain --types: as many objects of each class as the program made, with any compiler and options."""
 
 from __future__ import annotations
 

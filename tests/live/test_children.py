@@ -18,7 +18,7 @@ from gdbmem.launch.valgrind.valgrind import replacement
 
 pytestmark = pytest.mark.usefixtures("no_process_left")
 
-# Each says "ready" when it is deaf to what it will be deaf to.
+# Each prints "ready" when its signals are blocked or ignored.
 DEAF = "trap '' {}; echo ready; while :; do sleep 1000 & wait; done"
 
 
@@ -49,7 +49,7 @@ def test_each_rung_is_tried_until_one_works_and_that_one_is_named(deaf_to: str, 
     child, end = start(DEAF.format(deaf_to))
     wait_ready(end)
     assert child.alive
-    # Short steps: whoever listens to a signal ends at once.
+    # Short steps: a process that handles a signal ends at once.
     ladder = ((signal.SIGTERM, 0.5 if "TERM" in deaf_to else 20.0), (signal.SIGKILL, 20.0))
     assert child.stop(ladder) == needed
     assert not child.alive

@@ -1,4 +1,4 @@
-"""The command as a process of its own: what it loads, and readers that stop reading."""
+"""The command as a separate process: the modules that it loads, and readers that stop reading."""
 
 from __future__ import annotations
 

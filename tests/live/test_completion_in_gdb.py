@@ -31,7 +31,7 @@ TYPED = {
     "memexplain --since=e": ["--since=early"],
     "memwatch report --since f": ["first"],
     "memexplain --siz": ["--sizes"],
-    # What takes any word, what there is none of, and what is not an option.
+    # Operands that can be any word, operands without candidates, and words that are not options.
     "memdiff --top f": [],
     "memcontainers --since e": [],
     "memdiff --bogus=": [],

@@ -62,7 +62,7 @@ for pid in children:
 """
 
 
-TORCH = python_with_torch()  # each test has a cache folder of its own
+TORCH = python_with_torch()  # each test has its own cache folder
 
 
 def watch(scratch: Path, *words: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ GDBMEM = [sys.executable, "-m", "gdbmem.cli.main"]
 
 class Played(NamedTuple):
     status: int
-    result: dict[str, Any]  # what launch --json said
+    result: dict[str, Any]  # the output of launch --json
     run: Path
     messages: str
 

@@ -28,7 +28,7 @@ def python_with_mkdocs() -> str:
 
 @pytest.fixture
 def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
-    """scripts/docs as a module, which works in a folder of its own."""
+    """scripts/docs as a module, which works in a separate folder."""
     loader = SourceFileLoader("docs_script", str(ROOT / "scripts" / "docs"))
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None

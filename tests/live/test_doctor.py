@@ -1,4 +1,4 @@
-"""`gdbmem doctor` tries each thing itself, and says what to type."""
+"""`gdbmem doctor` tries each thing itself, and prints the command to type."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ def test_resident_bytes_of_each_part_are_those_of_its_own_pages(program: Program
 
 
 def _present(pagemap: IO[bytes], start: int, end: int) -> int:
-    """Return how many bytes of ``[start, end)`` are on pages that the kernel says are present."""
+    """Return how many bytes of ``[start, end)`` are on pages that are present by the kernel's account."""
     total = 0
     while start < end:
         pagemap.seek(start // 4096 * 8)
@@ -119,7 +119,7 @@ def _present(pagemap: IO[bytes], start: int, end: int) -> int:
 
 
 def _named(program: Program, scratch: Path) -> Program:
-    """Return the example allocator with memory of its own, by a name that a ledger looks for."""
+    """Return the example allocator with separate memory, under a name that a ledger looks for."""
     built = program("bfc_pool", "-DLAYOUT=2024", "-DREAL_MEMORY")
     named = Path(shutil.copy(built, scratch / "libtensorflow_pool"))
     return lambda *_: named

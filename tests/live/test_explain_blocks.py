@@ -195,6 +195,6 @@ def test_the_list_that_was_overwritten_is_named_and_the_others_are_counted(
     faulty = [one for one in lists if one["fault"]]
     assert [one["kind"] for one in faulty] == [kind]
     assert f"0x{block:x}" in faulty[0]["fault"]
-    # Of the 24 that the program frees a tcache holds 7, or 16 from glibc 2.42 on, and one is given out again: by 2.43's
+    # A tcache holds 7 of the 24 that the program frees, or 16 from glibc 2.42 on, and one is given out again: by 2.43's
     # tcache.
     assert sum(one["count"] for one in lists if one["kind"] == "small") in (16, 7, 8)

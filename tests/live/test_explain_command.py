@@ -1,4 +1,4 @@
-"""`gdbmem explain` as it is typed: what it says, compares and refuses."""
+"""`gdbmem explain` as it is typed: its output, comparisons and refusals."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_one_that_a_gdb_holds_is_refused_with_what_to_type_there(program: Progra
                 time.sleep(0.05)
             assert refusal(target.pid) == "process-traced"
         finally:
-            gdb.communicate(b"detach\nquit\n", timeout=60)  # killed, it would leave a child of its own behind
+            gdb.communicate(b"detach\nquit\n", timeout=60)  # killed, it would leave a child behind
 
 
 def test_a_process_that_goes_away_is_an_error_in_a_sentence(program: Program) -> None:

@@ -1,4 +1,4 @@
-"""`gdbmem explain` where the program has overwritten malloc's data: said first, with the block that was hit."""
+"""`gdbmem explain` where the program has overwritten malloc's data: reported first, with the damaged block."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_memory_that_is_kept_and_not_used_is_told_from_what_is_in_use() -> None:
 
 
 def untouched(pid: int) -> int:
-    """What the kernel itself says of it."""
+    """The kernel's own figures for it."""
     sizes = {"Rss:": 0, "Referenced:": 0}
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
         key, *rest = line.split()

@@ -1,4 +1,4 @@
-"""`gdbmem explain` on processes that are hard to look at: unharmed, they wait long only where that was said."""
+"""`gdbmem explain` on processes that are hard to inspect: unharmed, they wait long only if that was announced."""
 
 from __future__ import annotations
 

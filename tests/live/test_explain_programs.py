@@ -18,7 +18,7 @@ from gdbmem.inspection.live_process import explain_process
 from tests.conftest import Program
 from tests.live.explaining import running
 
-# What waits for its standard input, or for a connection, and so holds still for a look at it. @ is a folder.
+# Programs that wait for their standard input or for a connection, so that they can be inspected. @ is a folder.
 GLIBC = {
     "python3": ["python3", "-c", "import json, asyncio, sys; sys.stdin.read()"],
     "gdb": ["gdb", "-nx", "-q", "/bin/bash"],

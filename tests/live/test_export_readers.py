@@ -1,4 +1,4 @@
-"""What gdbmem exports, opened by the tools that it is meant for."""
+"""Exports of gdbmem, opened by the tools that they are meant for."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ def grown(program: Program, kind: str, *options: str, until: str = "grew") -> tu
 
 
 def check(one: Grown, pid: int, *, within: float = 0.03) -> None:
-    """What is seen, and what is not, is what the program's own resident set grew by."""
+    """Explained and unexplained growth add up to the growth of the program's own resident set."""
     account = one.account(pid)
     delta = account["after_bytes"] - account["before_bytes"]
     assert one.said_bytes is not None and abs(delta - one.said_bytes) < MIB
@@ -124,7 +124,7 @@ def test_workers_that_fill_at_once_and_end_are_charged_by_their_own_counts(progr
     result = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
     workers = [one for one in result["totals"]["accounts"] if (one["after_bytes"] or 0) > 8 * MIB]
     assert len(workers) == 4
-    # Of one that found no room for any sample the lost faults are told instead of grown memory.
+    # If all samples of a process are lost, the lost faults are reported instead of grown memory.
     told = [
         one["grown_bytes"] + sum(part["bytes"] for part in one["unseen"] if part["kind"] == "lost")
         for one in workers

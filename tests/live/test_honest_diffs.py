@@ -1,4 +1,4 @@
-"""What a diff claims of a file with a threshold, held against the same run recorded without one."""
+"""Claims of a diff on files with a threshold, compared with the same run recorded without one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stops the running program stops it whatever it does with SIGINT, and gives it no signal."""
+"""An interrupt stops the running program however it handles SIGINT, and does not send it a signal."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_every_command_that_interrupts_gets_its_prompt_back_and_the_program_gets
     assert "waited for condition variable changed" in said
     assert "The resident set passed" in said and "recording ended" not in said
     assert re.findall(r"^\$\d+ = (\d+)$", said, re.M) == ["0"] * len(COMMANDS)
-    # What is blocked, ignored and handled is the same after each, and nothing waits.
+    # Blocked, ignored and handled signals are the same after each, and none is pending.
     states = set(re.findall(r"^signals (.*)$", said, re.M))
     assert len(states) == 1 and "'ShdPnd:\\t0000000000000000'" in states.pop()
     table = {words[0]: words[1:4] for words in map(str.split, said.splitlines()) if words[:1]}
@@ -385,7 +385,7 @@ def _start(text: str) -> str:
 
 
 def _press_until_the_prompt(user: User, command: str) -> str:
-    """Type *command*, press Ctrl-C once the program runs; return what gdb said. Fails where no prompt comes."""
+    """Type *command*, press Ctrl-C once the program runs; return gdb's output. Fails if the prompt does not return."""
     (pid,) = re.findall(r"process (\d+)", user.type("info inferiors")) or ["0"]
     user.send(command)
     if pid == "0":  # valgrind's, whose process gdb does not know
@@ -408,7 +408,7 @@ def test_ctrl_c_gives_the_prompt_back_though_the_launched_program_blocks_it_or_t
         user.see("ready")
         user.press("c")
         assert "it gets no SIGSTOP" in user.prompt()
-        # What waits from the first time does not hide the second.
+        # A pending signal of the first time does not hide the second.
         assert "it gets no SIGSTOP" in _press_until_the_prompt(user, "continue")
         assert "was not reached: interrupted (Ctrl-C)" in _press_until_the_prompt(
             user, "memwatch limit +9GiB"

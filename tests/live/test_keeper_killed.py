@@ -100,7 +100,7 @@ def killed_after(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], No
 
 
 def assert_untouched(target: Running, when: str, kind: str) -> None:
-    # Some calls come back with EINTR from any stop, until whoever stopped the thread has seen and mended it.
+    # Some calls come back with EINTR from any stop, until its tracer has noticed and corrected it.
     allowed = r"({}|{'epoll:EINTR': 1})" if kind == "epoll" else "{}"
     for number in range(2):  # the second one is of after all that was begun before
         line = target.type("x\n").readline()

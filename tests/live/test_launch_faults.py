@@ -1,4 +1,4 @@
-"""What can go wrong while a launch lives: nothing captured is lost, nothing is left behind."""
+"""Failures during a launch: no captured data is lost, and no process or file is left behind."""
 
 from __future__ import annotations
 

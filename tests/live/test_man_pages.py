@@ -1,4 +1,4 @@
-"""The man pages in docs/man are made from the parsers, and man has nothing to say against them."""
+"""The man pages in docs/man are made from the parsers, and man accepts them without warnings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A massif file that valgrind writes now, against what ms_print, as installed here, says about it."""
+"""A massif file written by the installed valgrind, compared with the output of the installed ms_print."""
 
 from __future__ import annotations
 

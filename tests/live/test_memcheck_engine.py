@@ -29,7 +29,7 @@ def line_of(text: str) -> int:
 
 
 def counted(text: str) -> list[dict[str, int]]:
-    """Return what the program printed of its own counts, round by round."""
+    """Return the program's own counts, round by round."""
     rounds = re.findall(r"round \d+: (.*)", text)
     return [{word: int(number) for word, number in re.findall(r"(\w+) (\d+)", line)} for line in rounds]
 

@@ -87,7 +87,7 @@ def test_elements_of_an_owned_array_are_read_where_their_number_is_known(
         "arrays.strings": 7, "arrays.strings[*]": 99, "arrays.vectors": 1000, "arrays.vectors[*]": 10_000,
     }  # fmt: skip
     read = subprocess.run(["gcc", "-dumpversion"], capture_output=True, text=True, check=True).stdout
-    # Where the number stands depends on how the type is aligned, which compilers did not tell before DWARF 5.
+    # The offset of the number depends on the alignment of the type, which compilers record since DWARF 5.
     if int(read.partition(".")[0]) < 11:
         unread.remove("arrays.wide")
     else:

@@ -40,7 +40,7 @@ def test_each_arena_is_as_malloc_info_has_it_and_the_process_as_it_was(
     assert found["mmapped"]["malloc_info"] == found["mmapped"]["ledger"]
     assert found["stream_bytes"] > 200
     assert "differ" not in done.stdout
-    # What the program itself had malloc_info write before gdb stopped it, the stream's block apart.
+    # The output of the program's own call of malloc_info before gdb stopped it, without the stream's block.
     own = parse_malloc_info(re.findall(r"<malloc.*?</malloc>", done.stdout, re.S)[0])
     for before, sums in zip(own.arenas[1:], found["arenas"][1:]):
         assert before.rest_bytes == sums["malloc_info"]["rest"]["bytes"]

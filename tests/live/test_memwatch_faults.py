@@ -1,4 +1,4 @@
-"""What happens to a program while memwatch steps it: nothing may hang, get lost, or leave gdb changed."""
+"""Events in a program while memwatch steps it: nothing may hang, get lost, or leave gdb changed."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_a_join_is_waited_for_and_not_a_deadlock(program: Program, scratch: Path
 def test_a_thread_that_a_line_begins_and_ends_is_named_with_it(program: Program, scratch: Path) -> None:
     found = walk(program, scratch, "begin")
     line = next(step for step in found if step["line"] == at("pthread_create(&thread, NULL, toucher"))
-    # Where gdb held the thread back at first, what it changed is told apart.
+    # If gdb held the thread at first, its changes are attributed separately.
     assert line["delta_bytes"] + (line["others_bytes"] or 0) >= 100 * 4096
     assert (line["lock"], line["shared_threads"]) == ("shared", [2])
 

@@ -216,7 +216,7 @@ def test_a_line_that_many_threads_run_through_is_charged_for_each_thread_once(
     found = json.loads((scratch / "function.json").read_text())
     pages = {line["line"]: line["delta_bytes"] / line["hits"] / PAGE for line in found["lines"]}
     taken = line_of("crowd.c", "some = pages(10)")
-    # Of the threads' last hits nothing is known yet: 12 of some 200.
+    # The threads' last hits are still unknown: 12 of some 200.
     assert 9 <= pages[taken] <= 10.2 and -10.2 <= pages[taken + 2] <= -9 and 0.9 <= pages[taken + 3] <= 1.1
     assert abs(pages[taken + 1]) < 0.1
     assert 0 < found["delta_bytes"] <= found["process_bytes"]

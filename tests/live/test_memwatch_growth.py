@@ -197,7 +197,7 @@ def test_memory_past_the_c_library_is_charged_to_no_request_of_the_c_library(
     assert found["total_bytes"] == listed + found["unseen_bytes"]
     paths = [p for p in found["paths"] if "take" in [frame["function"] for frame in p["frames"]]]
     assert sorted(path["bytes"] for path in paths) == [256 << 10, 512 << 10]
-    # Nothing else touches pages between but a page or two of the C library.
+    # Only the C library touches a page or two in between.
     assert all(0 <= path["resident_bytes"] - path["bytes"] < 64 << 10 for path in paths)
     assert found["unseen_bytes"] == (0 if options else MIB)
     assert abs(found["unseen_resident_bytes"] - found["unseen_bytes"]) < 64 << 10
@@ -289,7 +289,7 @@ def test_what_a_program_mapped_before_it_executed_another_is_not_set_off_against
     run_gdb(program("executes"), commands, folder=scratch)
     found = json.loads((scratch / "growth.json").read_text())
     taken = [path for path in found["paths"] if "take" in [frame["function"] for frame in path["frames"]]]
-    # Of the first request nobody saw the effect: the next one was made by another program.
+    # The effect of the first request is unknown: the next one was made by another program.
     assert sorted((path["bytes"] is None, path["bytes"]) for path in taken) == [
         (False, 5 * MIB),
         (True, None),

@@ -191,7 +191,7 @@ def test_where_free_blocks_are_too_many_to_count_the_steps_say_so(program: Progr
     uncounted = [step for step in steps(scratch) if not step["exact"]]
     assert uncounted[0]["line"] == freed_by("drop(2);")
     assert all("too many free blocks to count" in step["note"] for step in uncounted)
-    # What malloc took from the kernel stays the same: no block is invented.
+    # The memory that malloc took from the kernel stays the same: no block is invented.
     assert {step["heap_delta_bytes"] for step in uncounted[:3]} == {0}
     assert "steps not exact: too many free blocks to count" in " ".join(said.split())
 

@@ -181,7 +181,7 @@ def wait_until_it_runs_on(gdb: int) -> None:
 
 
 def interrupted_in(program: Program, folder: Path, way: str, command: str) -> str:
-    """Stop where `troubles` is about to go the *way*, type *command*, press Ctrl-C; return what gdb said."""
+    """Stop where `troubles` is about to go the *way*, type *command*, press Ctrl-C; return gdb's output."""
     stop = f'break go if $_streq(what, "{way}")'
     return interrupted(
         program("troubles", "-O0"), folder, stop, f"run {way}", "echo MARK\\n", command, marker="MARK"

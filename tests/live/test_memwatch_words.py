@@ -1,4 +1,4 @@
-"""What gdb itself says about the last of many steps is what it says after one."""
+"""gdb's own output about the last of many steps equals that after a single one."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ needs_kernel = pytest.mark.skipif(not has_written_pages(), reason="needs Linux 6
 
 @pytest.fixture(scope="module")
 def told(program: Program, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """What was said of each marked line of the program, and what the program printed."""
+    """The output for each marked line of the program, and the output of the program."""
     folder = tmp_path_factory.mktemp("written")
     commands = [f"break writes_pages.c:{at('scatters')}", "run"]
     commands += [f"memwatch written --json -o {one}.json next" for one in LINES]

@@ -186,7 +186,7 @@ def test_when_the_monitor_is_killed_the_lines_that_grow_are_kept_and_nobody_reco
 def test_a_gate_that_could_not_judge_says_why_even_where_its_output_goes_into_a_file(scratch: Path) -> None:
     words = ["-q", "--fail-on", "growing", "-o", "said", "--", "sleep", "0.3"]
     done = monitor(*words, folder=scratch, status=125)
-    # In a container it is also said that the kernel's process events can't be read.
+    # In a container there is also a note that the kernel's process events can't be read.
     said = [line for line in done.stderr.splitlines() if "process events" not in line]
     assert len(said) == 1 and said[0].startswith("gdbmem: not judged: sleep: inconclusive: only "), (
         done.stderr

@@ -344,7 +344,7 @@ def test_a_spike_between_two_looks_is_in_the_peak_also_where_a_larger_process_st
     code = f"import mmap, os, time\ntime.sleep(0.7)\n{spike}\ntime.sleep(0.5)"
     if where != "itself":
         code = f"import mmap, os, time\nif not os.fork():\n  time.sleep(1.5); {spike}; os._exit(0)\nos.wait()"
-    if where == "a child beside other programs":  # each of which the kernel tells of, too
+    if where == "a child beside other programs":  # each of which the kernel reports, too
         starts("sh", "-c", "echo ready; while :; do /bin/true; done")
     words = [GDBMEM, "monitor", "-q", "--json", "--interval", "20s", "--", sys.executable, "-c", code]
     done = subprocess.run(

@@ -198,7 +198,7 @@ def test_a_started_program_that_is_killed_at_the_limit_is_said_to_have_been(
 
 @pytest.fixture
 def own_mounts() -> None:
-    """Skip where a test can't have mounts of its own, as in a chroot."""
+    """Skip if a test can't have separate mounts, as in a chroot."""
     tried = subprocess.run(["unshare", "-m", "true"], capture_output=True, text=True, check=False)
     if tried.returncode:
         pytest.skip(f"no mounts of our own here: {tried.stderr.strip()}")
@@ -308,7 +308,7 @@ mount -t tmpfs -o size=64k tmpfs disk || exit 77
 def test_in_another_pid_namespace_threads_are_a_lower_bound_and_not_an_exact_nought(
     program: Program, scratch: Path
 ) -> None:
-    # The kernel tells a container nothing of process events, and says nothing of that either.
+    # In a container the kernel neither sends process events nor reports an error.
     enter = ["unshare", "--pid", "--fork", "--mount-proc"]
     if subprocess.run([*enter, "true"], capture_output=True, check=False).returncode:
         pytest.skip("no namespace can be made here")

@@ -1,4 +1,4 @@
-"""What goes wrong with engines that are loaded into the program: each is said, or does no harm."""
+"""Failures of engines that are loaded into the program: each is reported, or harmless."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ diff: [["built#1", "built#2"]]
     )
     size = (played.run / "snapshots" / "0001.gperftools").stat().st_size
     assert size > 1 << 20, "more than gperftools 2.10 writes"
-    # The dump at the program's end is gperftools' own: of that the missing share is said.
+    # The dump at the program's end is gperftools' own, of which the missing share is reported.
     own = shell(GDBMEM, "show", f"{played.run}:own", "--json", folder=tmp_path)
     (dump,) = (played.run / "snapshots").glob("own.*")
     is_cut = dump.stat().st_size <= 1 << 20  # later ones write it whole
@@ -188,7 +188,7 @@ def test_a_snapshot_that_cannot_be_written_is_said_and_the_program_goes_on(
 
 
 def said_in_any_case() -> int:
-    """Return how often gperftools, told to be quiet, says that it starts: some read the setting only afterwards."""
+    """Return how often a quiet gperftools prints that it starts: some versions read the setting only afterwards."""
     settings = {
         "PERFTOOLS_VERBOSE": "-1",
         "HEAPPROFILE": "/dev/null",

@@ -1,4 +1,4 @@
-"""Programs that give up rights before their snapshot: it is right, or one sentence says why there is none."""
+"""Programs that give up rights before their snapshot: it is right, or one sentence states why there is none."""
 
 from __future__ import annotations
 

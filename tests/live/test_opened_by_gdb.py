@@ -1,4 +1,4 @@
-"""What a stranger's process and its files name to gdb: nothing that waits or acts is opened, and gdb goes on."""
+"""Files named to gdb by an untrusted process: none that blocks or acts is opened, and gdb continues."""
 
 from __future__ import annotations
 

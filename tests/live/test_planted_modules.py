@@ -21,7 +21,7 @@ MODULES = ("numpy", "functools", "ctypes", "json", "gdbmem", "pip", "mmap")
 
 @pytest.fixture
 def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Fill the current folder with modules that say that they were run; return where they say so."""
+    """Fill the current folder with modules that record that they were run; return the file of these records."""
     for name in MODULES:
         (tmp_path / f"{name}.py").write_text(PLANTED)
     said = tmp_path / "said"

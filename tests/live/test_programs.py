@@ -1,4 +1,4 @@
-"""The programs and guards that other live tests lean on do what they say."""
+"""Tests of the programs and guards on which other live tests depend."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_ends_ends_as_told(words: list[str], status: int, program: Program, scra
 
 def test_a_process_that_outlived_its_parent_is_found_by_its_mark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(MARKER, "test-of-the-guard")
-    # In a session of its own, as valgrind is: neither the process tree nor the group would show it.
+    # In a separate session, as valgrind is: neither the process tree nor the group would show it.
     started = subprocess.run(
         ["sh", "-c", "setsid sleep 60 >/dev/null 2>&1 & echo $!"], capture_output=True, text=True, check=True
     )

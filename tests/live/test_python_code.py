@@ -1,4 +1,4 @@
-"""Code placed in a running Python: it runs once, says what it did, and the program goes on as if nothing had been."""
+"""Code injected into a running Python: it runs once, reports its result, and the program continues undisturbed."""
 
 from __future__ import annotations
 

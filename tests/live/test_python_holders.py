@@ -1,4 +1,4 @@
-"""What holds Python objects, found from outside and held against what the program itself has set up."""
+"""Holders of Python objects, found from outside and compared with those that the program has set up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Python's objects, arenas and traces, read from outside and held against what the interpreter itself says."""
+"""Python's objects, arenas and traces, read from outside and compared with the interpreter's own figures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.live.python_programs import (
 )
 from tests.live.user import GDBMEM
 
-# What the interpreter allocates between its own report and its wait: the text of that report, say.
+# Allocations of the interpreter between its own report and its wait, such as the text of that report.
 FEW_BLOCKS, FEW_BYTES = 40, 4096
 
 
@@ -47,7 +47,7 @@ def counted(target: Running) -> dict[str, int]:
 
 
 def stats_of(command: list[str], environment: dict[str, str], tmp_path: Path) -> tuple[Any, Any, str]:
-    """Run the program that counts; return its objects and arenas as gdbmem sees them, and what Python said."""
+    """Run the program that counts; return its objects and arenas by gdbmem, and Python's own figures."""
     errors = tmp_path / "stats"
     words = ["/bin/sh", "-c", 'exec "$0" "$@" 2>' + str(errors), *command]
     with running(words, environment) as target:
@@ -263,7 +263,7 @@ def test_hold_reads_the_process_itself(tmp_path: Path) -> None:
 
 
 def private_bytes(pid: int) -> int:
-    """Return what the kernel says that *pid* has for itself of memory that it can write to."""
+    """Return the private writable memory of *pid*, by the kernel."""
     total, counts = 0, False
     for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
         head = re.match(r"[0-9a-f]+-[0-9a-f]+ (\S+)", line)

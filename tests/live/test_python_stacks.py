@@ -1,4 +1,4 @@
-"""Python frames of each thread, read from outside and held against what the interpreter itself says of them."""
+"""Python frames of each thread, read from outside and compared with the interpreter's own."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ points:
 
 
 class Played:
-    """What came of a recipe."""
+    """The result of a recipe."""
 
     def __init__(self, ended: subprocess.CompletedProcess[str], folder: Path) -> None:
         self.status = ended.returncode
@@ -373,7 +373,7 @@ def test_ctrl_backslash_ends_a_recipe_and_keeps_what_it_has(program: Program, sc
 
 
 def slow_valgrind(folder: Path) -> str:
-    """Return a PATH whose valgrind says that it begins, and is never ready."""
+    """Return a PATH whose valgrind prints that it begins, and is never ready."""
     only = folder / "bin"
     only.mkdir()
     fake = only / "valgrind"
@@ -383,7 +383,7 @@ def slow_valgrind(folder: Path) -> str:
 
 
 def slow_command(folder: Path) -> Path:
-    """Return a program that says that gdb is slow and sleeps; from that moment on it ends by any SIGINT.
+    """Return a program that prints that gdb is slow, and sleeps; from then on any SIGINT ends it.
 
     A shell's `echo …; sleep` isn't that: dash loses a SIGINT that comes while it forks (5 in 100 here).
     """

@@ -1,4 +1,4 @@
-"""The recipes in gdbinit/recipes/, adapted as their comments say, on a program that leaks a known number of bytes."""
+"""The recipes in gdbinit/recipes/, adapted according to their comments, on a program with a known leak."""
 
 from __future__ import annotations
 

@@ -13,13 +13,13 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SETUP = ROOT / "scripts" / "setup"
 NOBODY = 65534
-# What set-up looks for: this machine may lack some of it, and those of the tests have only what a test puts there.
+# Programs that set-up looks for: this machine may lack some, and those of the tests have only what a test puts there.
 NEEDS = re.findall(
     r"[(\s](\S+):[a-z]\S+", "".join(re.findall(r"^needs_\w+=\(.*?\)$", SETUP.read_text(), re.M | re.S))
 )
 TOOLS = {need for need in NEEDS if need != "-" and ".so." not in need} | {"prometheus"}
 LIBRARIES = [need for need in NEEDS if ".so." in need]
-# What it would start.
+# Programs that it would start.
 WATCHED = TOOLS | {"sudo", "apt-get", "dpkg-deb", "dpkg-query", "ldconfig", "npm"}
 
 # Makes a "virtual environment" that holds itself, and notes what pip was asked.

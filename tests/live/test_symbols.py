@@ -193,7 +193,7 @@ def test_a_large_binary_is_announced_while_gdb_reads_it(heap: Path, monkeypatch:
 
 
 class _DebugServer(http.server.BaseHTTPRequestHandler):
-    # What debuginfod serves: the debug information of one build-id.
+    # Served by debuginfod: the debug information of one build-id.
     files: ClassVar[dict[str, bytes]] = {}
 
     def do_GET(self) -> None:

@@ -73,7 +73,7 @@ def copied(binary: Path, folder: Path) -> Path:
 
 @contextlib.contextmanager
 def mallory(*words: object, before: tuple[str, ...] = ()) -> Iterator[subprocess.Popen[str]]:
-    """Yield the process of *words*, which has said that it is ready."""
+    """Yield the process of *words*, which has printed that it is ready."""
     with subprocess.Popen(
         [*AS_MALLORY, *before, *map(str, words)], stdout=subprocess.PIPE, text=True, env=environment(),
         cwd="/",

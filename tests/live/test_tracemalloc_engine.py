@@ -87,7 +87,7 @@ def test_points_of_a_recipe_are_what_tracemalloc_itself_says_and_the_line_that_k
         [GDBMEM, "show", "run", "--json"], cwd=tmp_path, env=environment(), capture_output=True, check=True,
     ).stdout)  # fmt: skip
     read = [one["heap_bytes"] for one in shown["snapshots"]]
-    # The bytes object that it says it with, and what the call leaves on the way.
+    # The bytes object of the report itself, and the temporaries of the call.
     assert [abs(mine - its) < 1024 for mine, its in zip(read, said)] == [True] * 4, (read, said)
     from_python = f", from <module> at driver.py:{line_with('os.getppid()')}"
     assert all(one["place"].endswith(from_python) for one in shown["snapshots"]), shown["snapshots"]

@@ -1,4 +1,4 @@
-"""DHAT and heaptrack: one profile of the whole run, recorded, shown, compared; no snapshots, and that is said."""
+"""DHAT and heaptrack: one profile of the whole run, recorded, shown, compared; the lack of snapshots is reported."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ENGINES = [
     pytest.param("dhat", marks=pytest.mark.needs("valgrind", "vgdb")),
     pytest.param("heaptrack", marks=pytest.mark.needs("heaptrack")),
 ]
-# Where both prove much the same, one is always run.
+# If both prove much the same, one is always run.
 DHAT = [ENGINES[0], pytest.param("heaptrack", marks=[pytest.mark.needs("heaptrack"), pytest.mark.thorough])]
 HEAPTRACK = [
     pytest.param("dhat", marks=[pytest.mark.needs("valgrind", "vgdb"), pytest.mark.thorough]),

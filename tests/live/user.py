@@ -63,7 +63,7 @@ def skip_where_others_cannot_run_gdbmem() -> None:
 
 
 class User:
-    """A program on a terminal of its own, with somebody who types. Leave with the context manager."""
+    """A program on a separate terminal, with a simulated user. Leave with the context manager."""
 
     def __init__(self, words: Sequence[Word], folder: Path, env: Mapping[str, str], rows: int) -> None:
         first, *rest = (os.fsdecode(word) for word in words)
@@ -113,7 +113,7 @@ class User:
         self.child.sendcontrol(key)
 
     def quit(self) -> str:
-        """Type quit, confirm if asked, wait for the end; return what the launcher said at the end."""
+        """Type quit, confirm if asked, wait for the end; return the launcher's last output."""
         self.send("quit")
         if self.child.expect_exact([b"(y or n) ", pexpect.EOF]) == 0:
             self.send("y")
@@ -152,7 +152,7 @@ class User:
 
 
 class _Log:
-    """What pexpect calls a log file."""
+    """A log file for pexpect."""
 
     def __init__(self, user: User) -> None:
         self._user = user
