@@ -1,4 +1,4 @@
-"""What programs do in 30, 60 and 120 s: leaks, caches that fill, runtimes, steps, teeth; by seed."""
+"""Series of programs over 30, 60 and 120 s: leaks, caches that fill, runtimes, steps, teeth; by seed."""
 
 from __future__ import annotations
 

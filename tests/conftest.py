@@ -1,4 +1,4 @@
-"""What all tiers share: tools and programs to test with, scratch folders, and no process left behind."""
+"""Fixtures of all tiers: tools and programs to test with, scratch folders, no process left behind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.processes import MARKER, marked_processes
 
 PROGRAMS = Path(__file__).parent / "programs"
 _UNAVAILABLE = Path(__file__).parents[1] / ".cache/unavailable"  # written by scripts/setup
-# What scripts/setup only unpacks.
+# Packages that scripts/setup only unpacks.
 os.environ["PATH"] += os.pathsep + str(Path(__file__).parents[1] / ".cache" / "prometheus" / "usr" / "bin")
 _SET_CHILD_SUBREAPER = 36  # prctl's
 COMPILERS = {
@@ -52,7 +52,7 @@ def pytest_configure() -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> Optional[bool]:
-    # Of scripts/test --rest: each worker would import thousands of tests that are left out. None: as pytest thinks.
+    # For scripts/test --rest: each worker would import thousands of tests that are left out. None: pytest's default.
     is_left_out = str(config.option.markexpr).startswith("not quick") and is_unit(collection_path)
     return (
         True
@@ -194,7 +194,7 @@ def private_session(
 
 @pytest.fixture(autouse=True)
 def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give each test a home of its own: no test reads or writes the user's settings.
+    """Give each test its own home folder: no test reads or writes the user's settings.
 
     What gdbmem has found out once about libc, the kernel and binaries is kept for all tests: `own_cache` begins anew.
     """

@@ -1,4 +1,4 @@
-"""What ms_print says about a massif file, read from its output: the oracle for our own reader."""
+"""The output of ms_print for a massif file, parsed: the oracle for our own reader."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def read_output(output: bytes) -> list[Snapshot]:
         elif node := _NODE.fullmatch(line):
             depth = len(node[1]) // 2 + 1 if node[2] else 0
             text = re.sub(r"^0x[0-9A-F]+: ", "", node[4])
-            text = re.sub(r" \(in \?\?\?\)$", "", text)  # says no more than its absence, which occurs as well
+            text = re.sub(r" \(in \?\?\?\)$", "", text)  # means the same as its absence, which occurs as well
             text = re.sub(r"^in (\d+) places?,.*", r"\1 places", text)
             snapshots[-1].nodes.append(Node(depth, _number(node[3]), text))
     return snapshots
@@ -46,7 +46,7 @@ def _number(text: str) -> int:
 
 
 def from_profile(profile: Profile) -> Iterator[Snapshot]:
-    """Yield what ms_print would say, from our own reading."""
+    """Yield what ms_print would print, from our own reading."""
     for index, totals in enumerate(profile.snapshots):
         assert totals.time == int(totals.time)
         numbers = (totals.heap_bytes, totals.extra_bytes, totals.stacks_bytes)
@@ -85,5 +85,5 @@ def assert_same(profile: Profile, output: bytes) -> None:
     for index, (our, their) in enumerate(zip(ours, theirs)):
         assert [n[:2] for n in our.nodes] == [n[:2] for n in their.nodes], f"snapshot {index}"
         for mine, other in zip(our.nodes[1:], their.nodes[1:]):
-            # What follows a '#' ms_print takes for a comment.
+            # ms_print takes the text after a '#' for a comment.
             assert mine.text.split("#")[0] == other.text, f"snapshot {index}"

@@ -63,7 +63,7 @@ def await_no_main_thread(pid: int) -> None:
 
 
 def threads_of(pid: int) -> dict[str, list[str]]:
-    """Return what the kernel says of each thread: its state, its signals, and where it waits."""
+    """Return the kernel's data on each thread: its state, its signals, and where it waits."""
     found = {}
     for folder in Path(f"/proc/{pid}/task").iterdir():
         with contextlib.suppress(OSError):

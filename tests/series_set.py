@@ -27,7 +27,7 @@ class Labelled:
 
     @property
     def grows(self) -> bool:
-        """Whether 'growing' or a rising floor is right."""
+        """True if 'growing' or a rising floor is right."""
         return bool(self.right & {"growing", "sawtooth/rising"})
 
 

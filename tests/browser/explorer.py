@@ -43,7 +43,7 @@ class Opened:
 
 @contextmanager
 def opened(browser: Browser, path: Path, **context: Any) -> Iterator[Opened]:
-    """Open the page at *path*: in the one tab that tests share, or, with options of a context, in one of its own."""
+    """Open the page at *path*: in the one tab that tests share, or, with options of a context, in a separate one."""
     shared = not context
     # A tab takes longer to make than most pages to show.
     page = browser.contexts[0].pages[0] if shared else browser.new_context(**context).new_page()

@@ -1,4 +1,4 @@
-"""What the script of a report's page computes, by node's own test runner, and that its types fit."""
+"""Results of the script of a report's page, by node's own test runner, and its types."""
 
 from __future__ import annotations
 

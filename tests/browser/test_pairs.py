@@ -20,7 +20,7 @@ from tests.unit.stack_files import capture
 
 PRINTING = Path(__file__).parent / "web/pairs.mjs"
 STACKS = CAPTURES / "stacks"
-# What the two count is one thing, so that each pair can be compared.
+# Both count the same quantity, so that each pair can be compared.
 SERIES = {
     "sampled": ("sampled-first.jeheap", "sampled-second.jeheap", "sampled-first.jeheap"),
     "scaled": ("go1.pb.gz", "go2.pb.gz", "go1.pb.gz"),

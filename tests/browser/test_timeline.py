@@ -286,7 +286,7 @@ def test_two_fingers_zoom_and_one_moves_on_a_touch_screen(browser: Browser, sqli
         touch("touchEnd")
         zoomed = picture.labels("times")
         assert zoomed != whole
-        # What was under the fingers, a fifth of the axis, takes three fifths.
+        # The part under the fingers, a fifth of the axis, takes three fifths.
         lines = picture.figure.locator(".pick line")
         before = float(lines.nth(4).get_attribute("x1") or "")
         touch("touchStart", 0.3)

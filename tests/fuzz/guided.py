@@ -25,7 +25,7 @@ _RUNS = re.compile(r"^Done (\d+) runs", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Guided:
-    """What came of one reader."""
+    """The result of one reader."""
 
     tried: int
     reached_first: int  # edges of gdbmem's code, by the examples

@@ -90,7 +90,7 @@ def pools_read(data: bytes) -> Sequence[Allocator]:
 
 
 def read_pools(data: bytes) -> None:
-    with contextlib.suppress(MemoryUnreadable):  # which whoever asks for several of them catches
+    with contextlib.suppress(MemoryUnreadable):  # which a caller that reads several of them catches
         for allocator in pools_read(data):
             allocator.check()
 
@@ -145,7 +145,7 @@ def tables() -> Sequence[bytes]:
 
 
 def read_unwind_table(data: bytes) -> None:
-    """Read it in a process of its own: what libdw does with a damaged one, it does to that."""
+    """Read it in a separate process, which a damaged one may crash in libdw."""
     child = os.fork()
     if child == 0:
         status = 1

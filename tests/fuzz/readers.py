@@ -69,7 +69,7 @@ _TREES = 3  # of a profile
 
 @dataclass(frozen=True)
 class Reader:
-    """Who reads, and what it is given before it is changed."""
+    """A reader, and its input before it is changed."""
 
     name: str
     read: Callable[[bytes], object]  # raises GdbmemError where it can't
@@ -231,7 +231,7 @@ def _imported_examples() -> Sequence[bytes]:
     ]  # fmt: skip
 
 
-# -- what the kernel says, with names that a process chooses ----------------------------------------------------
+# -- data of the kernel, with names that a process chooses ------------------------------------------------------
 
 
 def _stat(data: bytes) -> None:
@@ -295,7 +295,7 @@ def _heaps() -> Sequence[bytes]:
     return [made.memory.read(base, made.end - base)]
 
 
-# Where a Python process has its malloc's heap, and an arena: the first pages of an input, and the rest of it.
+# The malloc heap of a Python process, and an arena: the first pages of an input, and the rest of it.
 _PYTHON_HEAP, _PYTHON_ARENA = 0x10000, 0x7F0000000000
 
 

@@ -28,7 +28,7 @@ class HangError(BaseException):
 
 @dataclass(frozen=True)
 class Finding:
-    """What a reader did with an input that it must not do."""
+    """A forbidden behaviour of a reader on an input."""
 
     reader: str
     what: str  # the exception, and where it came from: the same for the same cause

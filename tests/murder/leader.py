@@ -1,4 +1,4 @@
-"""What a shell is to a command: leads the terminal's session, has the command in the foreground, says how it ended.
+"""A command's shell: leads the terminal's session, has the command in the foreground, reports how it ended.
 
 It stays until the terminal is closed: had it ended, the kernel would hang up on all that the command has left.
 """
@@ -12,7 +12,7 @@ ENDED = b"=== ended: %d ==="
 
 
 def lead(words: "list[str]") -> None:
-    """Run *words* in the foreground, say how they ended, and stay."""
+    """Run *words* in the foreground, report how they ended, and stay."""
     signal.signal(signal.SIGTTOU, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     child = os.fork()

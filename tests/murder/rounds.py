@@ -42,7 +42,7 @@ _ANNOUNCED = re.compile(r"(?:^|\n)\s*snapshot ([\w#]+): (?:heap|kept)")
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be done in a round; the same for the same seed."""
+    """The plan of a round; the same for the same seed."""
 
     seed: int
     scene: Scene
@@ -76,7 +76,7 @@ def planned(seed: int, text: str = "", only: str = "") -> Plan:
 
 
 def run_round(plan: Plan) -> Outcome:
-    """Do what *plan* says. Raises CannotRunHereError where its animal can't be had here."""
+    """Execute *plan*. Raises CannotRunHereError where its animal can't be had here."""
     outcome, begun = Outcome(plan), time.monotonic()
     mark = uuid.uuid4().hex
     os.environ[MARKER] = mark
@@ -291,7 +291,7 @@ def _terminal(user: User, before: list[object]) -> list[str]:
 
 
 def _runs(outcome: Outcome, folder: Path) -> list[str]:
-    """Return which of the announced snapshots can't be read, and what the next command on the run says wrongly."""
+    """Return the announced snapshots that can't be read, and the wrong output of the next command on the run."""
     found, kept_names = [], set()
     for path in sorted(folder.glob("gdbmem.*")):
         try:

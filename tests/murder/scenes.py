@@ -9,10 +9,10 @@ from tests.zoo.animals import BY_NAME, HALF_FREED, Animal
 from tests.zoo.building import Build
 from tests.zoo.commands import COMMANDS, SHELL, START, Command, in_gdb
 
-# Who is killed: what its process is, not what it is called.
+# The process to be killed, by its role and not its name.
 LAUNCHER, GDB_ITSELF, WORKER, HELPER = "launcher", "gdb", "worker", "helper"
 WORKER_SECONDS = 0.2  # it lives hardly longer
-DOORKEEPER = "doorkeeper"  # opens files for a gdb at a process with files of its own
+DOORKEEPER = "doorkeeper"  # opens files for a gdb at a process with other files
 PROGRAM = "program"  # under valgrind that is the same process
 
 _LATER = Build("animal.c", ("-g", "-O1", "-DLATER"), libraries=("-ldl",))
@@ -45,7 +45,7 @@ class Scene:
 
     @property
     def program_outlives(self) -> bool:
-        """Whether the program is its user's own, and gdbmem's death nothing to it."""
+        """True if the program belongs to its user, and gdbmem's death must not affect it."""
         return self.command.words[0] in ("monitor", "compare")
 
 

@@ -1,4 +1,4 @@
-"""Whoever of a command is killed, and when: nothing is left behind, and the process that was looked at goes on."""
+"""Any process of a command is killed at any time: nothing is left behind, and the inspected process continues."""
 
 from __future__ import annotations
 

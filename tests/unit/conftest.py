@@ -33,7 +33,7 @@ sys.addaudithook(_refuse)  # there is no way to remove it: it refuses only while
 
 @pytest.fixture(autouse=True)
 def starts_no_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Fail the test if it starts a process. Addresses stay without names: only a gdb could tell them."""
+    """Fail the test if it starts a process. Addresses stay without names: only a gdb could name them."""
     monkeypatch.setenv("GDBMEM_GDB", "/absent/gdb")
     _under_watch.add(request.node.nodeid)
     yield

@@ -78,7 +78,7 @@ def _lines(node: _Node, depth: int, significant: int, percent: float) -> Iterato
 
 
 class Judged(NamedTuple):
-    """How the rows of cut files compare with those of whole ones."""
+    """Comparison of the rows of cut files with those of whole ones."""
 
     rows: int
     outside: list[str]  # rows whose truth isn't within ±

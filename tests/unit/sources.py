@@ -94,7 +94,7 @@ def _imports_of(node: ast.AST, *, at_load: bool) -> Iterator[Import]:
 
 
 def _waits(node: ast.AST) -> bool:
-    """Whether what stands in *node* doesn't run when the module is imported."""
+    """Return whether the code in *node* does not run when the module is imported."""
     if isinstance(node, ast.If):
         return "TYPE_CHECKING" in ast.dump(node.test)
     return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))

@@ -32,7 +32,7 @@ def read(path: Path, metric: Optional[str] = None, format: Optional[str] = None)
 
 
 def tree(profile: StackProfile) -> CallTree:
-    """Return the profile's tree, which has to be sound and to hold what the totals say."""
+    """Return the profile's tree, which has to be sound and to agree with the totals."""
     found = profile.tree(0)
     assert found is not None
     found.check()

@@ -1,4 +1,4 @@
-"""What one may ask of a profile: groupings, hidden frames, blocks, percentages, scaled totals."""
+"""Queries on a profile: groupings, hidden frames, blocks, percentages, scaled totals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an allocator would do with a request, by the rules of the published design."""
+"""The outcome of a request to an allocator, by the rules of the published design."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a big file costs: everything grows with its nodes, nothing with their square, and only what is shown is made."""
+"""The cost of a big file: linear in its nodes, never quadratic, and only what is shown is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What 'gdbmem doctor' says where something is missing that can't be taken away here."""
+"""Output of 'gdbmem doctor' for missing things that can't be removed here."""
 
 from __future__ import annotations
 

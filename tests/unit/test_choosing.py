@@ -1,4 +1,4 @@
-"""--engine auto: the rules, in their order, each with a sentence that says why."""
+"""--engine auto: the rules, in their order, each with a sentence that gives the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gdbmem recipe check`: every problem on a line of its own, nothing run, a status for scripts."""
+"""`gdbmem recipe check`: every problem on a separate line, nothing run, a status for scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much forked processes have copied of what they inherited, also those that PSS was never read of."""
+"""The inherited memory that forked processes have copied, also those whose PSS was never read."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _Tree:
         self.copied.read(files.pid, cast(ProcessFiles, files), reading)
 
     def end(self, files: _Files, t: float, faults: int) -> None:
-        """It dies, and its parent has waited for it, which tells its *faults*."""
+        """It dies, and its parent has waited for it, which reports its *faults*."""
         self.waited += faults
         self.copied.saw(cast(ProcessFiles, self.parent), _stat(PARENT, waited=self.waited), t)
         self.copied.died(files.pid)

@@ -1,4 +1,4 @@
-"""A core that was cut: what is missing is said, and never taken from somewhere else."""
+"""A core that was cut: missing parts are reported, and never taken from somewhere else."""
 
 from __future__ import annotations
 

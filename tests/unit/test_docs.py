@@ -108,7 +108,7 @@ def test_help_in_gdb_names_the_options_that_the_command_takes(reference: types.M
             option
             for action in parsers[declared.names[0]]._actions
             for option in action.option_strings
-            if option.startswith("--") and option not in ("--help", "--output")  # -o is told instead
+            if option.startswith("--") and option not in ("--help", "--output")  # -o is explained instead
         }
         own = re.sub(r"gdbmem launch.*", "", declared.text)
         told = set(re.findall(r"(?<![\w-])--\w[\w-]*", own))

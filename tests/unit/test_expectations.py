@@ -1,4 +1,4 @@
-"""A verdict is met only when the data prove it; the sentence says by how much it failed."""
+"""An expectation is met only if the data prove it; the sentence states by how much it failed."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ TOP = START + SIZE * COUNT
 
 @pytest.fixture(autouse=True, params=["dense", "huge"])
 def _rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a huge heap only the words with a node have a row of slots."""
+    """In a huge heap only the words with a node have a row of slots."""
     if request.param == "huge":
         monkeypatch.setattr(fast_lists, "_MOST_ROWS", 0)
 

@@ -183,7 +183,7 @@ def test_samples_weigh_what_their_period_was_when_they_were_taken() -> None:
 
 
 def test_faults_whose_samples_were_lost_without_a_word_are_noticed_by_their_count() -> None:
-    # The kernel says that it lost samples when it writes the next one: behind the last one there is none.
+    # The kernel reports lost samples when it writes the next one: after the last one there is no report.
     paths = CallPaths(LAYOUT, {7: [(0, 1)]}, lambda binary: None)
     paths.add(Turn([(0, samples_of((BASE, 10), (BASE, 20), (BASE, 30)))], {0: 3, 1: 0}))
     paths.finish()
@@ -296,7 +296,7 @@ def test_faults_behind_the_last_reading_are_no_growth_beyond_the_sizes_seen_late
     )
     faults = [fault(n, 2000 + n) for n in range(60)] + [fault(n, 6000 + n) for n in range(30)]
     assert sum(grown_bytes(faults, {1: span}, {})) == pytest.approx(grown * PAGE)
-    known = replace(span, peak_bytes=(100 + grown) * PAGE)  # the peak says the same
+    known = replace(span, peak_bytes=(100 + grown) * PAGE)  # the peak has the same value
     assert sum(grown_bytes(faults, {1: known}, {})) == pytest.approx(grown * PAGE)
 
 

@@ -1,4 +1,4 @@
-"""The two ways to count heaptrack's lines say the same, of sound lines and of damaged ones."""
+"""The two ways to count heaptrack's lines agree, on sound lines and on damaged ones."""
 
 from __future__ import annotations
 

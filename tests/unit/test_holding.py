@@ -1,4 +1,4 @@
-"""A line's growth is found again in a container only where the bytes and the types say so."""
+"""A line's growth is found again in a container only if the bytes and the types prove it."""
 
 from __future__ import annotations
 

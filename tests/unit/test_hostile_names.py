@@ -46,7 +46,7 @@ def growth(path: Path) -> Diff:
 @pytest.mark.parametrize("name", ["xtleak.kcg", "dhat.json", "ht.zst", "go2.txt", "tc.raw", "by-hand.heapz"])
 def test_hostile_names_lose_no_byte_and_move_no_cursor(name: str, tmp_path: Path) -> None:
     chance, original, read = random.Random(name), capture(name), 0
-    if name == "ht.zst":  # before its version 3 strings told no length
+    if name == "ht.zst":  # before its version 3 strings had no length
         original = re.sub(rb"(?m)^s [0-9a-f]+ ", b"s ", re.sub(rb"^(v [0-9a-f]+) 3", rb"\1 2", original))
     for _ in range(12):
         file = tmp_path / "profile"

@@ -1,4 +1,4 @@
-"""Memory that was not touched: what the kernel's counts by mapping allow to be said of the ledger's entries."""
+"""Memory that was not touched: the conclusions from the kernel's counts by mapping on the ledger's entries."""
 
 from __future__ import annotations
 

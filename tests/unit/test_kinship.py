@@ -1,4 +1,4 @@
-"""A series is what its reader thinks it is: one program, in order, each file once; else that is said."""
+"""A series should be one program, in order, each file once; otherwise there is a notice."""
 
 from __future__ import annotations
 

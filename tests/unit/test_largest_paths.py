@@ -1,4 +1,4 @@
-"""A page of very many paths shows the smallest ones as one: counted, said, and nothing else is changed."""
+"""A page of very many paths shows the smallest ones as one: counted, reported, and nothing else is changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledger: it adds up, or says that it doesn't; one sentence says what to do."""
+"""The ledger: it adds up, or reports that it doesn't; one sentence recommends what to do."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_pieces_of_a_pool_take_resident_bytes_from_whoever_had_them_and_never_mo
         0x2800, [(0x2900, live), (0x3100, free), (0x3200, live)]
     )  # across two mappings
     assert division.parts == [{live: 0x100, free: 0x700}, {free: 0x100, live: 0x100}]
-    assert not division.claim_pieces(0x3000, [(0x4000, live)])  # another pool says that it is there, too
+    assert not division.claim_pieces(0x3000, [(0x4000, live)])  # another pool claims the same place
     division.claim(0x4000, 0x4100, block)
     division.move_pieces(0x4000, [(0x5000, live)], block)  # more than malloc has in that block
     assert division.parts[1] == {free: 0x100, live: 0x200, block: 0}

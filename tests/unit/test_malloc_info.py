@@ -1,4 +1,4 @@
-"""What malloc_info writes: read in full, refused where it was cut; and each difference to the ledger has its reason."""
+"""The output of malloc_info: read in full, refused if it was cut; and each difference to the ledger has its reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A JVM below its largest heap is not called growing: whether it leaks can't be told yet."""
+"""A JVM below its largest heap is not called growing: whether it leaks can't be decided yet."""
 
 from __future__ import annotations
 

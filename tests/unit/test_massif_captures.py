@@ -1,4 +1,4 @@
-"""Real massif files, against what ms_print says about them."""
+"""Real massif files, compared with the output of ms_print."""
 
 from __future__ import annotations
 

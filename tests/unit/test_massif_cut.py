@@ -28,7 +28,7 @@ class Whole:
         return totals.time, totals.heap_bytes, totals.extra_bytes, totals.stacks_bytes
 
     def check(self, end: int) -> None:
-        """Hold what is read from the first *end* bytes to what the whole file says."""
+        """Compare the reading of the first *end* bytes with that of the whole file."""
         try:
             profile = read_massif(self.data[:end], "cut")
         except InputError as error:

@@ -1,4 +1,4 @@
-"""A massif file with damaged lines: what can be read is read, what was lost is said and counted, never a traceback."""
+"""A massif file with damaged lines: the sound parts are read, lost ones are reported and counted, never a traceback."""
 
 from __future__ import annotations
 

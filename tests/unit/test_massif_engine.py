@@ -1,4 +1,4 @@
-"""What massif is told, and what is not left to the user because the launch would break."""
+"""massif's options, and those that the user may not set because the launch would break."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What massif's lines mean, and which lines are none of its."""
+"""The meaning of massif's lines, and lines of other formats."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def slow_sites(tree: CallTree) -> dict[FrameKey, int]:
 
 
 def place(key: FrameKey) -> object:
-    """Return what a table by line tells rows apart by."""
+    """Return the key of the rows of a table by line."""
     function, file, line, object_file = key
     return (file, line) if file is not None else (object_file, function)
 

@@ -1,4 +1,4 @@
-"""memcheck's XML says what its log says of the same program; a cut file is read as far as it goes."""
+"""memcheck's XML agrees with its log of the same program; a cut file is read as far as it goes."""
 
 from __future__ import annotations
 

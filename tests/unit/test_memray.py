@@ -26,7 +26,7 @@ def test_the_lines_and_bytes_are_those_of_the_program(capsys: pytest.CaptureFixt
     assert main(["show", str(FILE), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["sites"]["paths"]
     kept = {row["site"]["line"]: (row["delta_blocks"], row["after_bytes"]) for row in rows if row["site"]}
-    # A bytearray takes a byte more than it holds; the list of them is a block of its own.
+    # A bytearray takes a byte more than it holds; the list of them is a separate block.
     assert kept[8] == (401, 400 * 1001 + 400 * 8)
     assert main(["show", str(FILE), "--json", "--metric", "peak"]) == 0
     rows = json.loads(capsys.readouterr().out)["sites"]["paths"]

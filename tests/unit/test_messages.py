@@ -36,7 +36,7 @@ def slugs_in(path: Path) -> Iterator[ast.expr]:
 
 
 def words_of(value: ast.expr, path: Path) -> Optional[set[str]]:
-    """The slugs that *value* may be; None where the source does not tell."""
+    """The slugs that *value* may be; None if the source does not show them."""
     if isinstance(value, ast.Constant):
         return {str(value.value)} - {""}  # none: a remark
     if isinstance(value, ast.IfExp):
@@ -44,14 +44,14 @@ def words_of(value: ast.expr, path: Path) -> Optional[set[str]]:
     if isinstance(value, ast.Call) and called(value) == "get":
         return words_of(value.args[1], path)
     if isinstance(value, (ast.Attribute, ast.Subscript)):
-        return set()  # handed on: whoever made it is seen there
+        return set()  # passed on: found where it was created
     if isinstance(value, ast.Name):
         return constants(value.id, path) or column(value.id, path) or None
     return None
 
 
 def constants(name: str, path: Path) -> set[str]:
-    """What a module's global NAME = "…" holds, here or where it is imported from."""
+    """The value of a module's global NAME = "…", here or in the module that it is imported from."""
     found = set()
     for node in nodes(path, ast.Assign):
         is_it = [t.id for t in node.targets if isinstance(t, ast.Name)] == [name]
@@ -64,7 +64,7 @@ def constants(name: str, path: Path) -> set[str]:
 
 
 def column(name: str, path: Path) -> set[str]:
-    """What `for …, NAME, … in TABLE` runs through, TABLE being a literal of this module."""
+    """The values of NAME in `for …, NAME, … in TABLE`, TABLE being a literal of this module."""
     for loop in nodes(path, ast.For):
         if not isinstance(loop.target, ast.Tuple):
             continue
@@ -82,7 +82,7 @@ def column(name: str, path: Path) -> set[str]:
 
 @functools.cache
 def slugs() -> dict[str, str]:
-    """Every slug that the code can say → where."""
+    """Every slug that the code can print → where."""
     found = {}
     for path in trees():
         for value in slugs_in(path):

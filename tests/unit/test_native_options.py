@@ -1,4 +1,4 @@
-"""The options of engines that run natively: each engine takes its own, and says so of the others."""
+"""The options of engines that run natively: each engine takes its own, and names the engine of the others."""
 
 from __future__ import annotations
 

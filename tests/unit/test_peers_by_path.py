@@ -1,4 +1,4 @@
-"""Captures against what their own readers say, function by function and path by path."""
+"""Captures compared with the output of their own readers, function by function and path by path."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def peer(name: str) -> str:
 
 
 def paths(found: CallTree) -> list[tuple[int, int, list[str]]]:
-    """Return bytes, blocks and functions, innermost first, of each path that holds something of its own."""
+    """Return bytes, blocks and functions, innermost first, of each path that holds memory itself."""
     own, blocks = found.self_bytes(), list(found.blocks or [0] * len(found))
     for node in range(1, len(found)):
         blocks[found.parent[node]] -= found.blocks[node] if found.blocks else 0

@@ -1,4 +1,4 @@
-"""Call paths of pinning blocks: joined by size, and never more said than the sizes tell."""
+"""Call paths of pinning blocks: joined by size, and claiming no more than the sizes prove."""
 
 from __future__ import annotations
 

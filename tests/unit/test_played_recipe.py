@@ -1,4 +1,4 @@
-"""What the launcher hears from the gdb that plays a recipe, and what it makes of it."""
+"""The launcher's handling of messages from the gdb that plays a recipe."""
 
 from __future__ import annotations
 

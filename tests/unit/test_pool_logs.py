@@ -124,7 +124,7 @@ def test_two_threads_whose_lines_are_mixed_are_told_apart(seed: int) -> None:
         (of_2025(POOL, absl_prefix(11)), of_2025(SECOND, absl_prefix(12))),
         (of_2025(POOL, absl_prefix(11)), of_2019(SECOND, absl_prefix(12))),
     ):
-        # What one call of the logger writes stays together: the statistics are one message of several lines.
+        # The lines of one call of the logger stay together: the statistics are one message of several lines.
         groups = [[_messages(first), _messages(second)][turn] for turn in (0, 1)]
         mixed: list[str] = []
         while any(groups):

@@ -1,4 +1,4 @@
-"""What a run records is for its owner alone, and what is exported drives no terminal and no spreadsheet."""
+"""A run is readable only by its owner, and exports contain nothing that a terminal or spreadsheet would execute."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The program to be launched: found as a shell would, and what can't be run is said why."""
+"""The program to be launched: found as by a shell, or refused with the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A recipe that is sound means what it says, also after its way into gdb as JSON."""
+"""A valid recipe is read correctly, also after its way into gdb as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong in a recipe is said with its line and column, all of it, and never as a traceback."""
+"""All problems of a recipe are reported with line and column, and never as a traceback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of a recipe, for CI: JUnit XML that every parser takes, JSON, exit status."""
+"""The result of a recipe, for CI: JUnit XML that every parser takes, JSON, exit status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A verdict says what happened to the program, not only that a snapshot is missing."""
+"""A verdict states what happened to the program, not only that a snapshot is missing."""
 
 from __future__ import annotations
 

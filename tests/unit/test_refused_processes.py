@@ -1,4 +1,4 @@
-"""Why a process can't be looked into, and what to do: told by who asks, what the system allows, and whose it is."""
+"""The reason why a process can't be inspected, and the remedy, by the user, the system's settings and the owner."""
 
 from __future__ import annotations
 

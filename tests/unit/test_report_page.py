@@ -1,4 +1,4 @@
-"""`gdbmem report`: one file that says what diff and show say, and in which nothing of a stranger's runs."""
+"""`gdbmem report`: one file that agrees with diff and show, and in which no untrusted code runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people see: the tables of a diff and of a snapshot, the timeline, the list of a run."""
+"""Printed output: the tables of a diff and of a snapshot, the timeline, the list of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What /proc says, read from texts and from this very process."""
+"""Files of /proc, read from texts and from this process."""
 
 from __future__ import annotations
 

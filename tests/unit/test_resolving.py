@@ -1,4 +1,4 @@
-"""How long to watch for a small leak: what is promised holds."""
+"""The time needed to detect a small leak: the prediction holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the kernel writes about a process, decoded."""
+"""Decoding of the kernel's data on a process."""
 
 from __future__ import annotations
 

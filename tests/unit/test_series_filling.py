@@ -1,4 +1,4 @@
-"""Short recordings of trees: what RSS may say between two reads of PSS, and what it may not."""
+"""Short recordings of trees: the conclusions from RSS between two reads of PSS, and their limits."""
 
 from __future__ import annotations
 

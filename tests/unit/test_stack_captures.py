@@ -1,4 +1,4 @@
-"""Real files of gperftools, jemalloc, valgrind, heaptrack and Go, against what their own readers say."""
+"""Real files of gperftools, jemalloc, valgrind, heaptrack and Go, compared with the output of their own readers."""
 
 from __future__ import annotations
 
@@ -290,7 +290,7 @@ def test_an_unknown_metric_is_answered_with_those_that_there_are() -> None:
 
 def test_a_format_can_be_forced(tmp_path: Path) -> None:
     path = tmp_path / "one"
-    path.write_text("main 12\n")  # too little to be told by its looks
+    path.write_text("main 12\n")  # too little to be recognised by its content
     assert tree(read(path, format="folded")).bytes[0] == 12
     with pytest.raises(InputError, match="it reads massif, gperftools"):
         open_profile(path, OpenOptions("nonsense"))

@@ -46,7 +46,7 @@ def totals(data: bytes, folder: Path) -> int:
 
 
 def whole_or_said(data: bytes, folder: Path, whole: int) -> None:
-    """A cut file is refused, or says that it was cut, or holds all the bytes."""
+    """A cut file is refused, or reported as cut, or has all the bytes."""
     path = folder / "profile"
     path.write_bytes(data)
     try:

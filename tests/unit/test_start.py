@@ -1,4 +1,4 @@
-"""What commands don't import before they do anything: a user waits for it at each first command."""
+"""Modules that commands must not import at their start, because a user waits for them at each first command."""
 
 from __future__ import annotations
 

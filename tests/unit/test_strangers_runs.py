@@ -34,7 +34,7 @@ def secret(tmp_path: Path) -> Path:
 
 
 def planted(parent: Path, *lines: dict[str, Any], **facts: Any) -> Path:
-    """Make a run folder of which each part says what a stranger likes."""
+    """Make a run folder whose parts are all forged."""
     folder = parent / "gdbmem.fake.7"
     (folder / "snapshots").mkdir(parents=True)
     (folder / "run.json").write_text(

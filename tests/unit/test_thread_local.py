@@ -1,4 +1,4 @@
-"""Where libc's thread-local variables are looked for."""
+"""The search for libc's thread-local variables."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_texts_that_a_later_frame_shares_with_the_history_are_read() -> None:
 @pytest.mark.slow
 @as_large
 def test_frames_that_are_not_shared_take_no_memory_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each stack has frames of its own: they don't count as single values once they were seen."""
+    """Each stack has separate frames: they don't count as single values once they were seen."""
     made = json.loads(json.dumps(make_snapshot(Shape(entries=3000, segments=20))))
     monkeypatch.setattr(plain_pickle, "_BUDGET_BYTES", 1 << 20)
     monkeypatch.setattr(plain_pickle, "_STEP", 256)
@@ -329,7 +329,7 @@ def test_tracemallocs_pickle_is_not_taken_for_one() -> None:
 
 @as_large
 def test_what_was_read_of_a_large_file_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the memory that a 1 GB snapshot takes to be read the file's own pages would be the most."""
+    """The file's own pages would be most of the memory that reading a 1 GB snapshot takes."""
     given: list[int] = []
     monkeypatch.setattr(plain_pickle, "_FORGET_BYTES", 1 << 16)
     monkeypatch.setattr(plain_pickle, "give_back", lambda data, start, end: given.append(end - start))

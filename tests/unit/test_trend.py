@@ -1,4 +1,4 @@
-"""Series of snapshots: what grows steadily is told from what grew once, came and went, or settled."""
+"""Series of snapshots: steady growth is distinguished from growth that happened once, came and went, or settled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a threshold hides: the truth is within ± in every row of valgrind's files of threshold 0, cut again."""
+"""Effects of a threshold: the truth is within ± in every row of valgrind's files of threshold 0, cut again."""
 
 from __future__ import annotations
 

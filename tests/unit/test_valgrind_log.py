@@ -1,4 +1,4 @@
-"""What valgrind's log and a launch's end tell, as sentences with a way out."""
+"""Messages from valgrind's log and at a launch's end, each with a hint."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How gdb and the launcher talk: whole messages, answers to the right question, and a sentence when one has gone."""
+"""The conversation of gdb and the launcher: whole messages, answers to the right question, an error if one ended."""
 
 from __future__ import annotations
 

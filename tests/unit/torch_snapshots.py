@@ -14,7 +14,7 @@ _STATES = ("active_allocated",) * 3 + ("inactive", "inactive", "active_pending_f
 
 @dataclass(frozen=True)
 class Shape:
-    """What a snapshot is like."""
+    """Properties of a snapshot."""
 
     seed: int = 1
     segments: int = 3
@@ -25,7 +25,7 @@ class Shape:
     expandable: bool = False
     addresses: bool = True  # of blocks: PyTorch 2.1 and later
     largest_unit: int = 1 << 20
-    unshared: bool = False  # each text and each frame is an object of its own, as in what was read from JSON
+    unshared: bool = False  # each text and each frame is a separate object, as in what was read from JSON
 
 
 SHAPES = {

@@ -62,7 +62,7 @@ def main() -> int:
 @contextlib.contextmanager
 def jobs(count: int) -> Iterator[ProcessPoolExecutor]:
     """Yield a pool of *count* processes, which Ctrl-C ends in the midst of what they do; their own clean-up is done."""
-    # The terminal tells us alone, and we tell them once.
+    # The terminal signals only us, and we signal them once.
     pool = ProcessPoolExecutor(count, multiprocessing.get_context("fork"), initializer=os.setpgrp)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

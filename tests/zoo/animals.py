@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 
 from tests.zoo.building import Build
 
-# What an animal knows of itself, and a command that asks for it has to answer, not to refuse:
+# Facts that an animal knows of itself, which a command that asks for them must report, not refuse:
 HEAP = "heap"  # live blocks of glibc's malloc, reported by itself
 LINES = "lines"  # tick() touches so many bytes in one line, and gdb can break there
 CONTAINERS = "containers"  # how many elements each global container has
 
-# What may change by itself from one moment to the next:
+# Properties that may change by themselves at any moment:
 THREADS, CHILDREN, INTERRUPTED, MEMORY, IMAGE = "threads", "children", "interrupted", "memory", "image"
 
 C = Build("animal.c")
@@ -39,7 +39,7 @@ class Animal:
         False  # the terminal's own reach it, too, where it is launched there, as without gdbmem
     )
     is_damaged: bool = False  # malloc's bookkeeping
-    meets: str = ""  # the command that it was found with, or that tells it best from others
+    meets: str = ""  # the command that it was found with, or that characterises it best
     may_refuse: tuple[str, ...] = ()  # commands that its nature doesn't allow
     unlaunchable: str = ""  # why no launch of ours is the one that starts it
 

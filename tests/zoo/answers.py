@@ -1,4 +1,4 @@
-"""Is an answer right, by what the animal says of itself and the kernel of it: right, unknown, refused or wrong."""
+"""Checking an answer against the animal's and the kernel's data: right, unknown, refused or wrong."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ OK, UNKNOWN, REFUSED, WRONG, CANNOT = "ok", "unknown", "refused", "WRONG", "can'
 KIB, MIB = 1 << 10, 1 << 20
 _SIZES = {"B": 1, "KiB": KIB, "MiB": MIB, "GiB": 1 << 30}
 PYTHON_OBJECTS = 5000  # that animal.py keeps
-# What no answer may hold: our own failures.
+# Forbidden in any answer: our own failures.
 BUGS = (
     "gdbmem failed at",
     "Traceback (most recent call last)",
     "report this as a bug",
     "Error while executing Python",
 )
-# That the program's own limit of address space has no room for the profiler, so that its own calls fail.
+# The program's own limit of address space has no room for the profiler, so that its own calls fail.
 LITTLE_ROOM = "(RLIMIT_AS)"
 
 
@@ -34,7 +34,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a command did and said."""
+    """The effects and the output of a command."""
 
     animal: Animal
     report: Report
@@ -66,7 +66,7 @@ class Seen:
 
 
 def anything(seen: Seen) -> Answer:
-    """Accept whatever was said: such a command states nothing of the process."""
+    """Accept any output: such a command states nothing about the process."""
     return Answer(OK) if not seen.status else seen.refusal()
 
 
@@ -80,7 +80,7 @@ def shows(pattern: str) -> Any:
 
 
 def refuses(pattern: str) -> Any:
-    """Return a check that a command which such an animal doesn't suit says so."""
+    """Return a check that a command reports an unsuitable animal."""
 
     def check(seen: Seen) -> Answer:
         found = re.search(pattern, seen.text)
@@ -90,7 +90,7 @@ def refuses(pattern: str) -> Any:
 
 
 def nothing_there(seen: Seen) -> Answer:
-    """Check that a command says that no animal has what it looks for."""
+    """Check that a command reports that no animal has what it looks for."""
     return seen.refusal() if seen.status else Answer(WRONG, "it found what no animal has")
 
 
@@ -151,7 +151,7 @@ def _heap(seen: Seen, document: dict[str, Any]) -> Answer:
 
 
 def trimmed(seen: Seen) -> Answer:
-    """Compare what malloc_trim is said to have returned with the prediction, and with the kernel's Rss."""
+    """Compare the reported effect of malloc_trim with the prediction, and with the kernel's Rss."""
     found = re.search(
         r"malloc_trim\(0\) returned ([\d.,]+) (\w+)[;,] ([\d.,]+) (\w+) were predicted", seen.text
     )

@@ -1,4 +1,4 @@
-"""How an animal's program is made: compiled once, kept under a hash of all that goes into it."""
+"""Building an animal's program: compiled once, kept under a hash of all that goes into it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _COMPILERS = {
 
 
 class CannotRunHereError(Exception):
-    """An animal, or a cell, that this machine can't have; the text says why."""
+    """An animal, or a cell, that this machine can't have; the text gives the reason."""
 
 
 @dataclass(frozen=True)

@@ -42,7 +42,7 @@ class Cell:
 
 
 class WrongError(Exception):
-    """What must not be; the text says it."""
+    """A violation; the text describes it."""
 
 
 def run_cell(animal: Animal, command: Command) -> Cell:
@@ -67,7 +67,7 @@ def run_cell(animal: Animal, command: Command) -> Cell:
 def run_gdb_cells(animal: Animal, commands: Sequence[Command]) -> list[Cell]:
     """Return what came of each of *commands*, typed into one gdb that is attached to *animal*.
 
-    What is wrong then, and all where the animal was harmed, is done again in a gdb and with an animal of its own.
+    Wrong cells, and all if the animal was harmed, are repeated in a separate gdb and with a separate animal.
     """
     left = [command for command in commands if not why_not(animal, command)]
     cells: dict[str, Cell] = {}
@@ -401,7 +401,7 @@ def _after_start(
     animal: Animal, report: Report, texts: list[str], folder: Path, status: Optional[int], presses: int = 0
 ) -> Seen:
     """Return what was seen of an animal that was given Ctrl-C *presses* times by the terminal itself."""
-    report.give_order(END)  # whoever has been let go
+    report.give_order(END)  # processes that have been detached
     found = _heard(animal, report, presses, is_ours=True)
     if found and not (report.refused and len(found) == 1 and answers.LITTLE_ROOM in "\n".join(texts)):
         raise WrongError("; ".join(found))

@@ -1,6 +1,6 @@
 """The commands that touch a process, a row each: what is typed, how long it may take, what its answer has to be.
 
-{pid} stands for the process, {run} for a folder of its own, {program} for the words that start the animal.
+{pid} stands for the process, {run} for a separate folder, {program} for the words that start the animal.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Command:
 
     @property
     def is_slowed(self) -> bool:
-        """Whether what it runs gets fewer allocations to do."""
+        """True if its program makes fewer allocations."""
         return self.valgrind or self.walks_stacks
 
     @property
     def interrupts(self) -> bool:
-        """Whether Ctrl-C is pressed."""
+        """True if Ctrl-C is pressed."""
         return any(line.is_interrupted for line in self.lines)
 
 

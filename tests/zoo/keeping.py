@@ -28,7 +28,7 @@ END, GO_ON, WAIT_LONG, LATER = 1, 0, 3, 5
 
 
 class Report:
-    """The page on which an animal says what happens to it."""
+    """The page on which an animal reports what happens to it."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "report"
@@ -113,7 +113,7 @@ def _await_ready(report: Report, first: subprocess.Popen[bytes], folder: Path) -
 
 
 def _find(report: Report, first: int) -> int:
-    """Return the number that the reporting process has here: it knows that of its own namespace."""
+    """Return the pid of the reporting process here: it knows that of its own namespace."""
     family = [first]
     for pid in family:
         with contextlib.suppress(OSError):

@@ -22,7 +22,7 @@ KNOWN = "known"
 
 
 def cover() -> list[tuple[Animal, Command]]:
-    """Return a cell for each animal, the one that tells most of it, and for each command; the same each time."""
+    """Return a cell for each animal, the most characteristic one, and for each command; the same each time."""
     used: Counter[str] = Counter(animal.meets for animal in ANIMALS)
     pairs = []
     for animal in ANIMALS:
@@ -69,7 +69,7 @@ def verdict(cell: Cell) -> str:
 
 
 def sentence(cell: Cell) -> str:
-    """Return what there is to say of a cell."""
+    """Return the text for a cell."""
     key = (cell.animal, cell.command)
     if key in KNOWN_WRONG and verdict(cell) == WRONG:
         return f"it is right now: take it out of known_wrong.py ({KNOWN_WRONG[key]})"

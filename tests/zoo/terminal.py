@@ -18,11 +18,11 @@ BEFORE_CTRL_C = 0.25  # seconds for what is to be interrupted to begin
 
 
 class TooSlowError(Exception):
-    """No prompt, or too late; the text says after what."""
+    """No prompt, or too late; the text names the command."""
 
 
 class FellError(Exception):
-    """Where a prompt should have come gdb ended; the text is the end of what it showed."""
+    """gdb ended instead of prompting; the text is the end of its output."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def session(
 
 
 class _Nowhere:
-    """Where what a failing terminal showed goes: the cell has it."""
+    """Receives the output of a failing terminal, which the cell reports."""
 
     def write(self, text: str) -> int:
         return len(text)

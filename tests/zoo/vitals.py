@@ -1,4 +1,4 @@
-"""Is a process as it was: what the kernel says of it before and after somebody has looked at it."""
+"""Comparison of a process before and after its inspection, by the kernel's data."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A stock TensorFlow whose tensors live in its BFC allocator; it does what each line of its input asks for.
 
-grow N / drop K: tensors come and go.  info: what get_memory_info says.  alloc OBJECT N: AllocateRaw itself, once,
+grow N / drop K: tensors come and go.  info: the result of get_memory_info.  alloc OBJECT N: AllocateRaw itself, once,
 without waiting for memory.  free OBJECT ADDRESS.  fill BYTES: a tensor that may not fit; the dump goes to stderr.
 """
 
