@@ -62,7 +62,7 @@ def table(title: str, rows: Sequence[Row]) -> str:
     ]
     for row in rows:
         met = {None: "", True: "yes", False: "**no**"}[row.met]
-        has_peer = row.peer_seconds > 0  # else the bar speaks of ours alone
+        has_peer = row.peer_seconds > 0  # else the bar is for ours alone
         peer, ratio = (amount(row.peer_seconds, row.unit), f"{row.ratio:.2f}") if has_peer else ("", "")
         ours = amount(row.ours_seconds, row.unit)
         lines.append(f"| {row.name} | {ours} | {peer} | {ratio} | {row.bar} | {met} |")
@@ -70,7 +70,7 @@ def table(title: str, rows: Sequence[Row]) -> str:
 
 
 def keep(tables: Mapping[str, str]) -> None:
-    """Write *tables* into RESULTS.md; a race that was not run now keeps the table it has there."""
+    """Write *tables* into RESULTS.md; a race that was not run now keeps its previous table."""
     old = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
     sections = {part.split("\n", 1)[0]: f"## {part}" for part in old.split("\n## ")[1:]}
     sections.update({title: f"{text}\n{circumstances()}\n" for title, text in tables.items()})
@@ -85,7 +85,7 @@ def amount(value: float, unit: str) -> str:
 
 
 def circumstances() -> str:
-    """Say when and on what: ratios travel between machines, seconds don't."""
+    """Return date, machine and tools: ratios can be compared between machines, seconds can't."""
     cpus = len(os.sched_getaffinity(0))
     machine = f"{platform.machine()}, {cpus} processors, Python {platform.python_version()}"
     tools = f"{first_line('gdb', '--version')}; {first_line('valgrind', '--version')}"

@@ -1,4 +1,4 @@
-"""CPU time of whole processes on large and small files: limits of our own, a tool that reads the same beside."""
+"""CPU time of whole processes on large and small files: limits, and ratios to other readers of the same file."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _memory_limit(file: str, most_mb: Optional[float]) -> Optional[float]:
 def _rows(
     name: str, words: Sequence[str], limit_seconds: float, limit_mib: Optional[float], peer: Sequence[str]
 ) -> Iterator[Row]:
-    """Yield what `gdbmem WORDS` costs: CPU time, of a small file beyond the start of Python, and memory."""
+    """Yield the cost of `gdbmem WORDS`: CPU time (for a small file without the start of Python) and memory."""
     ours, ours_mib = _cost((*GDBMEM, *words))
     is_small = limit_seconds < 1
     begin = _cost((sys.executable, "-c", "pass"))[0] if is_small else 0.0

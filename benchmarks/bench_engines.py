@@ -1,8 +1,8 @@
-"""What each engine costs a program: its processor time under the engine, and as it is. No gdb, no snapshots.
+"""Cost of each engine: a program's processor time under it, and without it. No gdb, no snapshots.
 
-What the engine takes to start (half a second under valgrind) is measured on a program that does nothing, and left
-out of the others. Processor time, because wall time would count whatever else the machine does. Programs that
-compute on several processors wait longer under valgrind than this says: it runs one thread at a time.
+The start of the engine (half a second under valgrind) is measured on a program that does nothing, and subtracted
+from the others. Processor time, because wall time would count other work of the machine. Programs that
+compute on several processors wait longer under valgrind than shown: it runs one thread at a time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gdbmem.errors import MissingToolError
 from gdbmem.launch.native import find_library
 from gdbmem.launch.valgrind.valgrind import history_pattern
 
-TITLE = "What an engine costs a program: processor time under it, and as it is"
+TITLE = "Cost of an engine: a program's processor time under it, and without it"
 ROOT = Path(__file__).parents[1]
 ROUNDS = 3
 ENGINES = ("massif", "memcheck", "dhat", "gperftools", "jemalloc", "heaptrack")

@@ -1,6 +1,6 @@
 """The decoder's recipe with each engine that runs natively, against the same recipe under massif.
 
-What valgrind costs depends on how a program computes. The decoder's acoustic model is compiled as matrix libraries
+valgrind's cost depends on how a program computes. The decoder's acoustic model is compiled as matrix libraries
 are, with fused multiply-add where the processor has it; then without; then without vectors; and there is a decoder
 that only allocates.
 """
@@ -75,7 +75,7 @@ def _rows(decoder: Decoder, folder: Path) -> Sequence[Row]:
 
 
 def _seconds(engine: str, program: Path, words: Sequence[str]) -> float:
-    """Return how long the whole recipe takes with *engine*, gdb's start and all snapshots in it."""
+    """Return the duration of the whole recipe with *engine*, including gdb's start and all snapshots."""
     recipe = replace(load_recipe(SOURCE / "leak.yaml"), engine=engine, expectations=())
     with tempfile.TemporaryDirectory() as name:
         job = Job(

@@ -1,4 +1,4 @@
-"""gdbmem explain: walking heaps against merely reading them, and against gef; the pause of --fork."""
+"""gdbmem explain: walking heaps, relative to reading them and to gef; the pause of --fork."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Region:
     cached: Cached
 
     def walk(self, walker: Walker = lockstep.walk) -> int:
-        """Walk it; return how many chunks there are."""
+        """Walk it; return the number of chunks."""
         tally = HeapTally(self.start, self.end)
         walker(self.memory, tally, self.limit, self.cached)
         if tally.stopped_why != ENDED:
@@ -213,7 +213,7 @@ class Whole:
 
 
 def explain(pid: int, count: int, folder: Path) -> Whole:
-    """Return what one `gdbmem explain` took, whose count of live blocks must be right."""
+    """Return the cost of one `gdbmem explain`, whose count of live blocks must be right."""
     output = folder / "ledger.json"
     command = [str(Path(sys.executable).with_name("gdbmem")), "explain", str(pid), "--json", "--force"]
     usage: list[resource.struct_rusage] = []
@@ -266,7 +266,7 @@ def against_gef(folder: Path) -> Iterator[Row]:
 
 
 def gef() -> Path | None:
-    """Return gef's file, fetched once; None where it can't be had."""
+    """Return gef's file, fetched once; None if it is not available."""
     path = ROOT / ".cache" / "gef" / "gef.py"
     if not path.exists():
         try:

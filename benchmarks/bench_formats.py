@@ -20,11 +20,11 @@ from gdbmem.linux.process.processes import descendants, parents
 
 TITLE = "Reading profiles of other tools"
 STACKS, STACKS_OF_JEMALLOC, STACKS_OF_XTREE = 2_400, 12_000, 600
-# The allocations of a stack in the larger file of heaptrack: where starting counts for much, and where lines do.
+# The allocations of a stack in the larger file of heaptrack: in one the start dominates, in the other the lines.
 TIMES = (1_000, 5_000)
 ROUNDS = 5
 
-# Everybody runs as a user does, with compiled modules.
+# All run with compiled modules, as for users.
 GDBMEM = (sys.executable, "-m", "gdbmem.cli.main")
 MSPARSER = "import msparser, sys; data = msparser.parse_file(sys.argv[1]); print(len(data['snapshots']))"
 

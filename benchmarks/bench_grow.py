@@ -1,4 +1,4 @@
-"""`gdbmem grow`: what it costs the program and us, and how soon it names the line, beside profilers of the heap."""
+"""`gdbmem grow`: its cost for the program and for us, and the time until it names the line, beside heap profilers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gdbmem.monitoring.fault_recording import FaultRecorder, FaultRecording
 
 TITLE = "grow: page faults while a program runs"
 
-# Repeats what its first word says until a line comes, and prints the CPU seconds that each line's share took.
+# Repeats the work named by its first word for each line of input, and prints the CPU seconds of each.
 _STORM = r"""
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,7 +111,7 @@ class _Storm:
 
 @contextlib.contextmanager
 def _recorded(pid: int) -> Iterator[None]:
-    """Have a child record process *pid*, as `gdbmem grow` does until it is interrupted."""
+    """Make a child record process *pid*, as `gdbmem grow` does until it is interrupted."""
     ready, begun = os.pipe()
     child = os.fork()
     if not child:
@@ -126,7 +126,7 @@ def _recorded(pid: int) -> Iterator[None]:
 
 
 def _overhead(storm: Path, what: str, *words: str) -> Row:
-    """Return how many times the CPU time of *words* is what it was, pair by pair."""
+    """Return the ratios of the CPU time of *words*, pair by pair."""
     program = _Storm(storm, *words)
     ours, peer = [], []
     for number in range(PAIRS):

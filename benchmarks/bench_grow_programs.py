@@ -1,4 +1,4 @@
-"""`gdbmem grow` on twenty programs of many kinds: how much of the growth it sees, and whether it names the line."""
+"""`gdbmem grow` on twenty programs of many kinds: the explained share of the growth, and whether it names the line."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ _KINDS = (
 
 @dataclass(frozen=True)
 class _Outcome:
-    """What `gdbmem grow` said, and what the kernel says."""
+    """The result of `gdbmem grow`, and the kernel's figures."""
 
     delta_bytes: int  # of the resident sets of the program and its children, by smaps_rollup
     result: Mapping[str, Any]
@@ -100,12 +100,12 @@ class _Outcome:
 
     @property
     def seen_bytes(self) -> int:
-        """What faults explain."""
+        """The growth that faults explain."""
         return sum(one["grown_bytes"] for one in self.result["totals"]["accounts"])
 
     @property
     def unseen(self) -> Mapping[str, int]:
-        """What they don't explain, by kind."""
+        """The growth that they don't explain, by kind."""
         sums: dict[str, int] = {}
         for one in self.result["totals"]["accounts"]:
             for part in one["unseen"]:

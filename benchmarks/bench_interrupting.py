@@ -1,4 +1,4 @@
-"""How long the prompt takes after Ctrl-C, in each command that runs the program, for each kind of target."""
+"""Time to the prompt after Ctrl-C, in each command that runs the program, for each kind of target."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a monitor costs: against psrecord and mprof, and against its own bars."""
+"""Cost of a monitor, relative to psrecord and mprof, and to fixed bars."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from gdbmem.linux.process.processes import descendants, parents, pids
 from gdbmem.model.series.series import SeriesFacts
 from gdbmem.series.store import Recording, SeriesWriter
 
-TITLE = "What monitoring costs"
+TITLE = "Cost of monitoring"
 _ROUNDS = 3
 _START_SECONDS, _RACE_SECONDS = 2.0, 6.0
-_INTERVAL = 0.1  # seconds: what mprof does unasked
+_INTERVAL = 0.1  # seconds: mprof's default
 
 
 def race() -> Sequence[Row]:
@@ -140,7 +140,7 @@ def _resident_mib() -> float:
 
 
 def _sweep(children: set[int]) -> float:
-    """Return the seconds that a look at all of them takes, PSS included; the best of five."""
+    """Return the seconds of one sample of all of them, including PSS; the best of five."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
     tree = Tree(lambda: children, events=None)
@@ -159,7 +159,7 @@ def _sweep(children: set[int]) -> float:
 
 
 def _against_peers() -> Iterator[Row]:
-    """Race for RSS, which is all that peers read, at mprof's own interval and faster; the tools take turns."""
+    """Race for RSS, the only metric that peers read, at mprof's default interval and faster; the tools take turns."""
     for size in (1, 21):
         with _family(size) as pid:
             names = ["gdbmem", *_present()]
@@ -198,7 +198,7 @@ def _present() -> Iterator[str]:
 _BIN = Path(sys.executable).parent
 _PACKAGES = {"psrecord": "psrecord", "mprof": "memory_profiler"}
 _OURS = ["-m", "gdbmem.cli.main", "monitor", "-q", "--pss-budget", "0"]
-# What is left when everything but the sample itself is taken away: what this machine asks for waking up.
+# The remainder without the sample itself: this machine's cost of waking up.
 _LEAST = """\
 import os, sys, time
 statm = os.open(f"/proc/{sys.argv[1]}/statm", os.O_RDONLY)
@@ -209,7 +209,7 @@ while True:
 
 
 def _least(pid: int, interval: float) -> float:
-    """Return the CPU seconds per sample of a loop that reads the statm of *pid* and throws it away."""
+    """Return the CPU seconds per sample of a loop that reads the statm of *pid* and discards it."""
     child = subprocess.Popen([sys.executable, "-c", _LEAST, str(pid), str(interval)])
     seconds = _cpu_while(child, _RACE_SECONDS) * interval
     child.kill()
@@ -269,7 +269,7 @@ def _cpu_of(pid: int) -> float:
 
 
 def _times_of_samples(name: str, out: Path) -> list[float]:
-    """Return when the tool *name* took its samples, from what it wrote."""
+    """Return the times of the samples of the tool *name*, from its output."""
     if name == "gdbmem":
         return Recording(out).looks()
     rows = [line.split() for line in out.read_text().splitlines()]

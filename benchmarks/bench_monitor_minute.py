@@ -16,11 +16,11 @@ from typing import Optional
 from benchmarks.peers import peer
 from benchmarks.racing import Row
 
-TITLE = "What a minute of monitoring costs, start and report included"
+TITLE = "Cost of a minute of monitoring, including start and report"
 _ROUNDS = 5
 _SECONDS = 60.0
-_BEFORE_ITS_END = 0.3  # seconds: when the recording is as good as over, and no report has begun
-# The program that is watched: it holds 50 MB, and says at its end how much CPU it has used itself.
+_BEFORE_ITS_END = 0.3  # seconds: when the recording is almost over, and the report has not begun
+# The watched program: it holds 50 MB, and prints its own CPU time at its end.
 _PROGRAM = """\
 import resource, sys, time
 held = bytearray(50_000_000)
@@ -44,7 +44,7 @@ def race() -> Sequence[Row]:
     tools = dict(_tools())
     costs: dict[str, list[_Cost]] = {name: [] for name in tools}
     for _ in range(_ROUNDS):
-        # At the same time, not in turns: so what else the machine does meets all of them.
+        # At the same time, not in turns, so that other load affects all of them equally.
         for name, cost in zip(tools, _minute(list(tools.values()))):
             costs[name].append(cost)
     return [
@@ -56,7 +56,7 @@ def race() -> Sequence[Row]:
 
 
 def _tools() -> Iterator[tuple[str, list[str]]]:
-    """Yield each tool's name and its words before the program's; it runs in a folder of its own."""
+    """Yield each tool's name and its words before the program's; it runs in a separate folder."""
     monitor = [str(Path(sys.executable).with_name("gdbmem")), "monitor", "-q", "--run", "run"]
     yield "PSS", [*monitor, "--"]
     yield "RSS", [*monitor, "--pss-budget", "0", "--"]
@@ -68,7 +68,7 @@ def _tools() -> Iterator[tuple[str, list[str]]]:
 
 
 def _minute(tools: Sequence[list[str]]) -> list[_Cost]:
-    """Return what each of *tools* costs while it watches a program of its own, all at the same time."""
+    """Return the cost of each of *tools*, each of which watches its own program, all at the same time."""
     with tempfile.TemporaryDirectory() as folder:
         folders = [Path(folder) / str(number) for number in range(len(tools))]
         began = time.monotonic()

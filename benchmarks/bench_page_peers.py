@@ -57,7 +57,7 @@ def _race(browser: Browser, here: Path, packages: Path) -> list[Row]:
         subprocess.run(words, env=environment, check=True, capture_output=True)
 
     run(*memray, "run", "-q", "-o", str(recording), str(_PROGRAM), str(STACKS))
-    # --no-web: else its page is drawn by what it fetches, and shows nothing offline.
+    # --no-web: otherwise its page needs fetched scripts, and shows nothing offline.
     writing = _medians(
         lambda: run(*gdbmem, "report", str(recording), "-o", str(ours), "--force"),
         lambda: run(*memray, "flamegraph", "--no-web", "-f", "-o", str(theirs), str(recording)),
@@ -98,7 +98,7 @@ def _medians(ours: Callable[[], object], peer: Callable[[], object]) -> tuple[fl
 
 def opening_speedscope(browser: Browser, page: Path, code: Path) -> Callable[[], None]:
     """Return the function that opens speedscope's *page* until it has read *code*."""
-    # Until then it greets, on the same canvas; then its title names what it shows.
+    # Until then it shows a greeting on the same canvas; then its title names the profile.
     read = "document.title !== 'speedscope'"
     return _opening(browser, page, lambda tab: tab.wait_for_function(read), f"#localProfilePath={code}")
 

@@ -21,7 +21,7 @@ from benchmarks.racing import Row
 
 TITLE = "A page, made and opened in Chromium, beside viewers that open the same file"
 ROUNDS = 3
-QUIET_SECONDS = 1.0  # without work: then what there is to see is drawn
+QUIET_SECONDS = 1.0  # without work: then everything visible is drawn
 CHROMIUM = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
 
 

@@ -100,7 +100,7 @@ class _Target:
         return self.process.stdout.readline()
 
     def ask(self, word: str) -> list[float]:
-        """Return the seconds that it took, what it grew by, and what it counted."""
+        """Return its seconds, its growth, and its count."""
         assert self.process.stdin is not None
         self.process.stdin.write(word + "\n")
         self.process.stdin.flush()
@@ -146,7 +146,7 @@ def _pause(text: str) -> float:
 
 
 def _objects(python: Path) -> Iterator[Row]:
-    """Yield how long the program stands, how long the answer takes, and what the program grows by."""
+    """Yield the pause of the program, the time to the answer, and the growth of the program."""
     ours, pauses, grown, theirs, their_growth = [], [], [], [], []
     for _ in range(_ROUNDS):
         with _target(python) as target:
@@ -167,7 +167,7 @@ def _objects(python: Path) -> Iterator[Row]:
 
 
 def _snapshots(python: Path) -> Iterator[Row]:
-    """Yield what a snapshot of tracemalloc costs, from outside and by tracemalloc itself."""
+    """Yield the cost of a snapshot of tracemalloc, from outside and by tracemalloc itself."""
     ours, theirs, growth = [], [], []
     for _ in range(_ROUNDS):
         with _target(python, "traced") as target:
@@ -183,7 +183,7 @@ def _snapshots(python: Path) -> Iterator[Row]:
 
 
 def _tracing(python: Path, folder: Path) -> Iterator[Row]:
-    """Yield what it costs to trace a running program, and to list the lines that grew meanwhile."""
+    """Yield the cost of tracing a running program, and of listing the lines that grew meanwhile."""
     memray, file = str(python.with_name("memray")), folder / "attached.bin"
     starts, lists, attaches, summaries = [], [], [], []
     for _ in range(_ROUNDS):

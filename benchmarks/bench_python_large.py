@@ -77,7 +77,7 @@ def _read(what: str, at_most: int) -> Iterator[Row]:
 
 @contextlib.contextmanager
 def _stopped(pid: int) -> Iterator[list[float]]:
-    """Yield a list that has at the end how many seconds the process was seen stopped, each time."""
+    """Yield a list that finally has the seconds of each stop of the process."""
     spans: list[float] = []
     ends = threading.Event()
 

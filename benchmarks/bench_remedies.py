@@ -1,4 +1,4 @@
-"""Remedies that a heap predicts, against what runs with them give back."""
+"""Remedies predicted from a heap, compared with the memory that runs with them give back."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def race() -> Sequence[Row]:
 
 
 def programs(folder: Path) -> Iterator[tuple[str, ...]]:
-    """Yield of each program how it is called and the words that start it."""
+    """Yield the name of each program and the words that start it."""
     kept = folder / "freed_kept"
     build("gcc", "-g", "-pthread", "-o", kept, ROOT / "tests/programs/freed_kept.c")
     yield "48 threads' tcaches", str(kept), "tcaches"
@@ -74,7 +74,7 @@ def build(*words: object) -> None:
 
 
 def measured(what: str, words: Sequence[str]) -> Iterator[Row]:
-    """Yield a row for each remedy that predicts something; one that says so where none gives anything back."""
+    """Yield a row for each remedy with a prediction; one row for the fact if no remedy has an effect."""
     found = compare(words)
     rows = [row for row in found["remedies"] if row["measured_bytes"] is not None]
     for number, row in enumerate(rows):

@@ -14,7 +14,7 @@ BARE = ("gdb", "-nx", "-batch")
 
 
 def race() -> Sequence[Row]:
-    # A loader that gives up would be the fastest: see once that the commands are there.
+    # A loader that gives up would be the fastest: check once that the commands exist.
     if not run(*BARE, "-ex", f"source {LOADER}", "-ex", "help massif-snap"):
         raise RuntimeError("massif-snap is not there after source gdbmem")
 

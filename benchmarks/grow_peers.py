@@ -1,4 +1,4 @@
-"""The same leak in C and in Python, with `gdbmem grow` and with profilers of the heap: who names the line, and when."""
+"""The same leak in C and in Python, by `gdbmem grow` and by heap profilers: the time until each names the line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `gdbmem grow` costs programs that serve requests: Redis, and the longest requests while it comes and goes."""
+"""Cost of `gdbmem grow` for programs that serve requests: Redis, and the longest requests while it starts and ends."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def interval_text(ratios: Sequence[float], interval: Callable[[Sequence[float]],
 def redis(
     folder: Path, recorded: _Recorded, interval: Callable[[Sequence[float]], tuple[float, float]]
 ) -> Iterator[Row]:
-    """Yield what recording costs a Redis server under redis-benchmark: its CPU time and its throughput."""
+    """Yield the cost of recording for a Redis server under redis-benchmark: its CPU time and its throughput."""
     if shutil.which("redis-server") is None or shutil.which("redis-benchmark") is None:
         print("bench: Redis is missing (redis-server, redis-tools)", file=sys.stderr)
         return
@@ -206,7 +206,7 @@ class _Server:
 def coming_and_going(
     server: Path, recorded: _Recorded, interval: Callable[[Sequence[float]], tuple[float, float]]
 ) -> Iterator[Row]:
-    """Yield by how much requests take longer, the slowest and the mean one, in a second with two recordings."""
+    """Yield the slowdown of requests, the slowest and the mean one, in a second with two recordings."""
     program = _Server(server, recorded)
     program.second()
     pairs = _pairs(program.second_with_two_recordings, program.second)

@@ -1,4 +1,4 @@
-"""Tools to race against that gdbmem itself has no use for: they get a virtual environment of their own."""
+"""Tools to race against that gdbmem itself does not need, in separate virtual environments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PACKAGES = {"mprof": "memory_profiler==0.61.0", "psrecord": "psrecord==1.4"}
 
 
 def peer(name: str) -> Optional[Path]:
-    """Return the command *name*, installed where it is missing; None, with a line, where that can't be."""
+    """Return the command *name*, installed if missing; None, with a message, if that fails."""
     command = _FOLDER / "bin" / name
     if command.exists():
         return command
@@ -26,7 +26,7 @@ def peer(name: str) -> Optional[Path]:
 
 
 def peer_python(*packages: str) -> Optional[Path]:
-    """Return a Python that has *packages*, of a folder of its own; None, with a line, where they can't be installed."""
+    """Return a Python with *packages*, in a separate folder; None, with a message, if they can't be installed."""
     python = _FOLDER.with_name("bench-python-peers") / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", python.parents[1]], check=True)

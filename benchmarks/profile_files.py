@@ -1,4 +1,4 @@
-"""A program with very many call paths, and the profiles that other tools than massif make of it."""
+"""A program with very many call paths, and its profiles by tools other than massif."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ int factor = 1;
 
 
 def build_program(folder: Path, *, stacks: int) -> Path:
-    """Compile a program that allocates through *stacks* different paths, each of its own functions.
+    """Compile a program that allocates through *stacks* different paths, each with separate functions.
 
     Its argument says how often it does: everything that is allocated is kept.
     """

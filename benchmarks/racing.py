@@ -1,4 +1,4 @@
-"""What every race shares: paired timing, and the row that a race reports."""
+"""Shared by all races: paired timing, and the row that a race reports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Action = Callable[[], Any]
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: what we took, what the peer took, and the bar between them.
+    """One line of the table: our figure, the peer's, and the bar.
 
     *value* is what the bar speaks of, in the bar's own unit: seconds for a difference, MiB for
     memory, and the ratio ours ÷ peer where it is left out. The bar is met where
@@ -27,7 +27,7 @@ class Row:
     at_most: Optional[float] = None
     at_least: Optional[float] = None
     value: Optional[float] = None
-    unit: str = "s"  # of ours and the peer's, whatever their names say
+    unit: str = "s"  # of ours and the peer's, independent of their names
 
     @property
     def ratio(self) -> float:
@@ -36,7 +36,7 @@ class Row:
 
     @property
     def met(self) -> Optional[bool]:
-        """Whether the bar is met; None where the row has no bar."""
+        """True if the bar is met; None if the row has no bar."""
         if self.at_most is None and self.at_least is None:
             return None
         value = self.ratio if self.value is None else self.value
