@@ -306,7 +306,7 @@ def test_ctrl_c_that_is_answered_twice_or_after_its_program_has_stopped_stops_no
         user.type("continue")
         # As on a machine so busy that gdb has two answers to give when it gets to it.
         user.type("python threading.Timer(0.3, lambda: gdb.post_event(act)).start()")
-        assert "it gets no SIGSTOP" in user.type("continue")
+        assert "does not receive the SIGSTOP" in user.type("continue")
         user.type("tbreak use_memory")
         assert "Temporary breakpoint 2, use_memory" in user.type("continue")
         user.type("python late = lambda: gdb.post_event(functools.partial(ctrl_c._act, ran[-1]))")
@@ -407,9 +407,9 @@ def test_ctrl_c_gives_the_prompt_back_though_the_launched_program_blocks_it_or_t
         user.send("continue")
         user.see("ready")
         user.press("c")
-        assert "it gets no SIGSTOP" in user.prompt()
+        assert "does not receive the SIGSTOP" in user.prompt()
         # A pending signal of the first time does not hide the second.
-        assert "it gets no SIGSTOP" in _press_until_the_prompt(user, "continue")
+        assert "does not receive the SIGSTOP" in _press_until_the_prompt(user, "continue")
         assert "was not reached: interrupted (Ctrl-C)" in _press_until_the_prompt(
             user, "memwatch limit +9GiB"
         )
@@ -431,7 +431,7 @@ def test_ctrl_c_gives_the_prompt_back_and_the_process_that_gdb_is_attached_to_ge
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         with at_terminal([GDBMEM, "attach", str(process.pid)], scratch) as user:
             user.prompt()
-            assert "it gets no SIGSTOP" in _press_until_the_prompt(user, "continue")
+            assert "does not receive the SIGSTOP" in _press_until_the_prompt(user, "continue")
             assert "interrupted (Ctrl-C): 0 calls of 1" in _press_until_the_prompt(
                 user, "memwatch function main"
             )

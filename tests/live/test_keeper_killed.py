@@ -133,7 +133,7 @@ def each_step(
         try:
             act()
         except TargetError as error:
-            assert "was ended" in error.message, error.message
+            assert "was killed" in error.message, error.message
             assert_untouched(target, f"killed after {calls} calls", kind)
         else:
             assert calls > 15  # so many it has at least
@@ -185,7 +185,7 @@ def test_whoever_makes_a_thread_call_may_be_killed_at_any_moment(
                 else:
                     run_in_python(target.pid, "answer = [('a', 1)]", wait_seconds=10)
             except TargetError as error:
-                assert "was ended" in error.message, error.message
+                assert "was killed" in error.message, error.message
                 killed += 1
             assert_untouched(target, f"try {number}", kinds)
     assert killed

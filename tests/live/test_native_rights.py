@@ -49,7 +49,7 @@ def test_without_its_folder_or_its_descriptors_a_programs_snapshot_is_taken(
 
 
 def test_a_program_that_may_map_no_memory_goes_on_unharmed(program: Program, tmp_path: Path) -> None:
-    assert "no room for 1.2 MiB more" in said(played("gperftools", program, tmp_path, "memory"))
+    assert "can't map 1.2 MiB more" in said(played("gperftools", program, tmp_path, "memory"))
 
 
 LOST = {

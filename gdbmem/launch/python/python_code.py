@@ -116,7 +116,7 @@ def _run_once(pid: int, code: str, wait_seconds: float) -> CodeResult:
         result, _ = keeper.receive()
     except KeeperEndedError:
         raise TargetError(
-            f"no code was run in process {pid}: the process of gdbmem that injects it was ended",
+            f"no code was run in process {pid}: the process of gdbmem that injects it was killed",
             slug="python-code-no-result",
             hint="type it again",
         ) from None
