@@ -17,6 +17,7 @@ from gdbmem.formats.stacks import (
     Stack,
     StackProfile,
     check_count,
+    check_depth,
     choose_metric,
     total_of,
 )
@@ -120,6 +121,7 @@ def _frame(row: Sequence[Any]) -> Frame:
 
 def _stack(row: Mapping[str, Any], metric: str, frames: int, source: str) -> Stack:
     path = [int(number) for number in row["frames"]]
+    check_depth(len(path), source)
     if any(not 0 <= number < frames for number in path):
         raise IndexError
     size = check_count(round(row[_SIZES[metric]]), source)

@@ -21,6 +21,7 @@ from gdbmem.formats.stacks import (
     Stack,
     StackProfile,
     check_count,
+    check_path,
     choose_metric,
     total_of,
 )
@@ -49,7 +50,7 @@ def _profile(found: JsonObject, source: str, metric: Optional[str]) -> StackProf
     chosen = choose_metric(metric, metrics, source)
     sums: dict[tuple[int, ...], int] = {}
     for path, size in _weighed(profiles[chosen], source):
-        _check_path(path, len(frames), source)
+        check_path(path, len(frames), source)
         sums[path] = sums.get(path, 0) + size
     stacks, taken = _sides(sums, source)
     return StackProfile(
@@ -94,17 +95,6 @@ def _others(chosen: str, metrics: Sequence[str], source: str) -> list[Notice]:
         f" '{printable(chosen)}', --metric NAME chooses another"
     )
     return [Notice("other-profiles", text)]
-
-
-def _check_path(path: Sequence[object], frames: int, source: str) -> None:
-    if len(path) > DEEPEST:
-        raise InputError(f"{printable(source)} holds a stack of {len(path)} frames", slug="stack-too-deep")
-    if any(not isinstance(n, int) or not 0 <= n < frames for n in path):
-        raise InputError(
-            f"{printable(source)} names a frame outside its table",
-            slug="index-out-of-range",
-            hint="was the file edited?",
-        )
 
 
 def _frame(entry: JsonObject) -> Frame:

@@ -273,6 +273,24 @@ def check_count(number: int, source: str, line: Optional[int] = None) -> int:
     raise InputError(f"{where} counts more bytes than any memory has", slug="count-too-big")
 
 
+def check_depth(frames: int, source: str, line: Optional[int] = None) -> None:
+    """Raise InputError if a stack of so many *frames* is too deep."""
+    if frames > DEEPEST:
+        where = f"{printable(source)} holds" if line is None else f"{printable(source)}:{line}:"
+        raise InputError(f"{where} a stack of {frames} frames", slug="stack-too-deep")
+
+
+def check_path(path: Sequence[object], frames: int, source: str) -> None:
+    """Raise InputError if *path* is too deep, or has anything but numbers of a table of *frames*."""
+    check_depth(len(path), source)
+    if any(not isinstance(n, int) or not 0 <= n < frames for n in path):
+        raise InputError(
+            f"{printable(source)} names a frame outside its table",
+            slug="index-out-of-range",
+            hint="was the file edited?",
+        )
+
+
 def bad_line(source: str, number: int, text: bytes, expected: str) -> InputError:
     """Return the error for line *number*, which is not what its format has there."""
     shown = printable(text[:60].decode("utf-8", "surrogateescape"))

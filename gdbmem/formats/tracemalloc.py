@@ -15,6 +15,7 @@ from gdbmem.formats.stacks import (
     Stack,
     StackProfile,
     check_count,
+    check_depth,
     choose_metric,
     total_of,
 )
@@ -100,6 +101,7 @@ def _frame(file: Optional[str], line: Optional[int]) -> Frame:
 
 def _stack(size: int, blocks: int, path: Sequence[Any], frames: int, source: str) -> Stack:
     numbers = [int(number) for number in path]
+    check_depth(len(numbers), source)
     if any(not 0 <= number < frames for number in numbers):
         raise IndexError
     return Stack(numbers, check_count(int(size), source), check_count(int(blocks), source))

@@ -15,6 +15,7 @@ import pytest
 
 from gdbmem.cli.main import main
 from gdbmem.errors import GdbmemError
+from gdbmem.formats import stacks
 from gdbmem.formats.faults import encode_faults
 from gdbmem.formats.opening import FORMATS, OpenOptions, open_profile
 from gdbmem.formats.stacks import StackProfile
@@ -292,10 +293,10 @@ DEEP = 10_000
 NAME = "n" * (1 << 20)
 
 
-def deep(name: str) -> bytes:
-    """A profile of one stack of ten thousand frames that holds 7 bytes."""
-    addresses = b"".join(b" 0x%x" % n for n in range(1, DEEP + 1))
-    numbers = range(DEEP)
+def deep(name: str, frames: int = DEEP) -> bytes:
+    """A profile of one stack of *frames* frames that holds 7 bytes."""
+    addresses = b"".join(b" 0x%x" % n for n in range(1, frames + 1))
+    numbers = range(frames)
     texts = {
         "gperftools": b"heap profile: 1: 7 [1: 7] @ heapprofile\n1: 7 [1: 7] @%s\n\nMAPPED_LIBRARIES:\n" % addresses,
         "jemalloc": b"heap_v2/1\n  t*: 1: 7 [0: 0]\n@%s\n  t*: 1: 7 [0: 0]\n\nMAPPED_LIBRARIES:\n" % addresses,
@@ -324,14 +325,14 @@ def deep(name: str) -> bytes:
             }],
         }).encode(),
         "heaptrack": b"v 10400 3\nX a\ns 1 f\ni 10 1 1\n"
-        + b"".join(b"t 1 %x\n" % n for n in numbers) + b"a 7 %x\n+ 0\n" % DEEP,
+        + b"".join(b"t 1 %x\n" % n for n in numbers) + b"a 7 %x\n+ 0\n" % frames,
         "dhat": json.dumps({
             "dhatFileVersion": 2, "mode": "heap", "pps": [{"tb": 7, "tbk": 1, "fs": list(numbers)}],
             "ftbl": [f"f{n} (a.c:{n})" for n in numbers],
         }).encode(),
         "callgrind": b"# callgrind format\nversion: 1\ncreator: xtree-1\npositions: line\nevents: curB curBk\n"
-        + b"".join(b"fn=f%d\n%d\ncfn=f%d\ncalls=0 1\n1 7 1\n" % (n, n + 1, n + 1) for n in range(DEEP - 1))
-        + b"fn=f%d\n1 7 1\ntotals: 7 1\n" % (DEEP - 1),
+        + b"".join(b"fn=f%d\n%d\ncfn=f%d\ncalls=0 1\n1 7 1\n" % (n, n + 1, n + 1) for n in range(frames - 1))
+        + b"fn=f%d\n1 7 1\ntotals: 7 1\n" % (frames - 1),
         "memcheck": b"==7== 7 bytes in 1 blocks are definitely lost in loss record 1 of 1\n"
         + b"".join(b"==7==    by 0x%X: f%d (a.c:%d)\n" % (n + 1, n, n + 1) for n in numbers)
         + b"==7== LEAK SUMMARY:\n==7==    definitely lost: 7 bytes in 1 blocks\n",
@@ -341,7 +342,7 @@ def deep(name: str) -> bytes:
         + b"</stack></error></valgrindoutput>",
         "java-heapz": b"--- heapz 1 ---\n7 1 @%s\n" % addresses,
         "pprof-raw": b"--- symbol\n---\n--- profile\n"
-        + struct.pack(f"<{7 + DEEP}Q", 0, 3, 0, 1, 0, 7, DEEP, *range(1, DEEP + 1)),
+        + struct.pack(f"<{7 + frames}Q", 0, 3, 0, 1, 0, 7, frames, *range(1, frames + 1)),
     }  # fmt: skip
     return texts[name]
 
@@ -360,6 +361,22 @@ def test_ten_thousand_frames_on_a_stack_are_read_by_every_format(tmp_path: Path,
     assert len(found) == DEEP + 1
     if name != "java-heapz":  # which is sampled
         assert found.bytes[0] == 7
+
+
+@pytest.mark.parametrize(
+    "name", ["dhat", "faults", "gperftools", "java-heapz", "jemalloc", "pprof-raw", "tracemalloc"]
+)
+def test_a_stack_that_is_too_deep_is_refused(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stacks, "DEEPEST", 20)
+    path = tmp_path / "deep"
+    path.write_bytes(deep(name, 20))
+    assert len(tree(read(path))) == 21
+    path.write_bytes(deep(name, 21))
+    with pytest.raises(GdbmemError) as caught:
+        tree(read(path))
+    assert caught.value.slug == "stack-too-deep"
 
 
 @pytest.mark.slow

@@ -16,7 +16,6 @@ from gdbmem.formats.heap_profilers.sampling import unsample
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
     ALLOCATED,
-    DEEPEST,
     IN_USE,
     Content,
     Hidden,
@@ -25,6 +24,7 @@ from gdbmem.formats.stacks import (
     StackProfile,
     bad_line,
     check_count,
+    check_depth,
     choose_metric,
     total_of,
 )
@@ -162,10 +162,7 @@ def _row(match: re.Match[bytes], line: bytes, words: Numbers, source: str, numbe
         addresses = tuple(map(words.__getitem__, line[match.end() :].split()))
     except ValueError:
         raise bad_line(source, number, line, _EXPECTED) from None
-    if len(addresses) > DEEPEST:
-        raise InputError(
-            f"{printable(source)}:{number}: a stack of {len(addresses)} frames", slug="stack-too-deep"
-        )
+    check_depth(len(addresses), source, number)
     return _StackRow(addresses, (counts[0], counts[1]), (counts[2], counts[3]))
 
 

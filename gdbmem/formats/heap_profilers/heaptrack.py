@@ -32,6 +32,7 @@ from gdbmem.formats.stacks import (
     Stack,
     StackProfile,
     bad_line,
+    check_depth,
     choose_metric,
 )
 from gdbmem.model.profiles.calltree import Frame
@@ -197,8 +198,7 @@ def _whole_path(trace: int, tables: _Tables, source: str) -> Sequence[int]:
     while trace:
         path.append(tables.trace_address[trace])
         trace = tables.trace_caller[trace]
-    if len(path) > DEEPEST:
-        raise InputError(f"{printable(source)} holds a stack of {len(path)} frames", slug="stack-too-deep")
+    check_depth(len(path), source)
     return path
 
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 import re
 from typing import Optional
 
-from gdbmem.errors import InputError, Notice
+from gdbmem.errors import Notice
 from gdbmem.formats.heap_profilers.sampling import unsample
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
-    DEEPEST,
     IN_USE,
     Content,
     Numbers,
@@ -20,6 +19,7 @@ from gdbmem.formats.stacks import (
     StackProfile,
     bad_line,
     check_count,
+    check_depth,
     choose_metric,
     total_of,
 )
@@ -86,10 +86,7 @@ def _takes(line: bytes, source: str, number: int) -> bool:
 def _stack(sample: re.Match[bytes], words: Numbers, source: str, number: int) -> Stack:
     size, blocks = (check_count(int(sample[n]), source, number) for n in (1, 2))
     path = tuple(map(words.__getitem__, sample[3].split()))
-    if len(path) > DEEPEST:
-        raise InputError(
-            f"{printable(source)}:{number}: a stack of {len(path)} frames", slug="stack-too-deep"
-        )
+    check_depth(len(path), source, number)
     estimate = unsample(blocks, size, RATE_BYTES)
     return Stack(path, estimate.bytes, estimate.blocks, estimate.variance)
 

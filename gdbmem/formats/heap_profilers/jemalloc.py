@@ -19,6 +19,7 @@ from gdbmem.formats.stacks import (
     StackProfile,
     bad_line,
     check_count,
+    check_depth,
     choose_metric,
     total_of,
 )
@@ -57,6 +58,7 @@ def read_jemalloc(data: Data, source: str, metric: Optional[str], symbols: Optio
         raise bad_line(source, 1, first, "'heap_v2/BYTES'")
     reader = _JemallocReader(bytes(data), source)
     reader.read()
+    check_depth(max((len(row[0]) for row in reader.rows), default=0), source)
     rows, addresses, maps = reader.rows, reader.addresses, reader.maps
     rate = int(header[1])
     metrics = (IN_USE, ALLOCATED) if any(row[2][1] for row in rows) else (IN_USE,)

@@ -9,12 +9,12 @@ from typing import Any, Optional
 from gdbmem.errors import InputError
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
-    DEEPEST,
     IN_USE,
     Content,
     Stack,
     StackProfile,
     check_count,
+    check_depth,
     choose_metric,
     total_of,
 )
@@ -76,10 +76,7 @@ def _stacks(records: Iterable[Any], frames: dict[Frame, int], source: str, *, na
     stacks = []
     for record in records:
         places = record.hybrid_stack_trace() if native else record.stack_trace()
-        if len(places) > DEEPEST:
-            raise InputError(
-                f"{printable(source)} holds a stack of {len(places)} frames", slug="stack-too-deep"
-            )
+        check_depth(len(places), source)
         path = [
             frames.setdefault(Frame(function, file or None, line if file and line > 0 else None), len(frames))
             for function, file, line in places

@@ -9,12 +9,12 @@ from gdbmem.errors import InputError, Notice
 from gdbmem.formats.heap_profilers.gperftools import symbol_section
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
-    DEEPEST,
     IN_USE,
     Content,
     Stack,
     StackProfile,
     check_count,
+    check_depth,
     choose_metric,
     total_of,
 )
@@ -69,8 +69,7 @@ def _stacks(words: tuple[int, ...], source: str) -> tuple[list[Stack], list[int]
     at = _HEADER_WORDS
     while at + 2 <= len(words):
         count, depth = words[at], words[at + 1]
-        if depth > DEEPEST:
-            raise InputError(f"{printable(source)} holds a stack of {depth} frames", slug="stack-too-deep")
+        check_depth(depth, source)
         path = words[at + 2 : at + 2 + depth]
         if len(path) < depth:
             break

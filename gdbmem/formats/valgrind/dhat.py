@@ -14,7 +14,6 @@ from gdbmem.formats.json_profiles import read_json_profile
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
     ALLOCATED,
-    DEEPEST,
     IN_USE,
     OWN_PEAK,
     Content,
@@ -22,6 +21,7 @@ from gdbmem.formats.stacks import (
     StackProfile,
     by_metric,
     check_count,
+    check_path,
     choose_metric,
     total_of,
 )
@@ -76,16 +76,8 @@ def _profile(found: JsonObject, source: str, metric: Optional[str]) -> StackProf
 
 
 def _stack(point: JsonObject, keys: tuple[str, str], own: Sequence[bool], source: str) -> Stack:
-    frames = len(own)
     size, blocks, path = int(point[keys[0]]), int(point[keys[1]]), tuple(point["fs"])
-    if len(path) > DEEPEST:
-        raise InputError(f"{printable(source)} holds a stack of {len(path)} frames", slug="stack-too-deep")
-    if any(not isinstance(n, int) or not 0 <= n < frames for n in path):
-        raise InputError(
-            f"{printable(source)} names a frame outside its table",
-            slug="index-out-of-range",
-            hint="was the file edited?",
-        )
+    check_path(path, len(own), source)
     if len(path) > 1 and own[path[0]]:
         path = path[1:]
     return Stack(path, check_count(size, source), check_count(blocks, source))
