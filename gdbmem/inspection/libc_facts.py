@@ -1,6 +1,6 @@
 """Facts on libc's malloc from libc's own file, read once by a batch gdb and cached by the file's content.
 
-No process is attached to: gdb reads the file and its debug information, if installed or served. A file that users
+No process is attached to: gdb reads the file and its debug information, if installed. A file that users
 other than root and the current one can write is read by a gdb with the process's rights, and the result is not cached.
 """
 
@@ -22,7 +22,7 @@ from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.files.target_side import LARGEST_BYTES
 from gdbmem.linux.files.target_side_helper import Rights
 from gdbmem.patterns import lazy_pattern
-from gdbmem.setup.gdb_python import find_gdb
+from gdbmem.setup.gdb_python import find_gdb, quiet_gdb
 from gdbmem.symbols.elf_files import Elf, debug_link, elf_in
 
 _NOTHING = LibcFacts({}, None)
@@ -85,14 +85,11 @@ def _ask_of_copy(files: TargetFiles, elf: Elf, stream: BinaryIO) -> str:
 
 
 def _ask(path: str, descriptor: int, rights: Optional[Rights] = None) -> str:
-    command = [find_gdb(), "-nx", "-nh", "-batch", "-iex", "set auto-load off"]
-    command += ["-iex", "set debug-file-directory /usr/lib/debug"]
+    command = [*quiet_gdb(find_gdb()), "-iex", "set debug-file-directory /usr/lib/debug"]
+    command += ["-ex", f"file {path}"]
     others: Any = {}
     if rights is not None and os.geteuid() == 0:
         others = {"user": rights.uid, "group": rights.gid, "extra_groups": rights.groups, "env": {}}
-    if rights is not None or not os.environ.get("DEBUGINFOD_URLS"):
-        command += ["-iex", "set debuginfod enabled off"]
-    command += ["-ex", f"file {path}"]
     for symbol in _SYMBOLS:
         command += ["-ex", f"info address {symbol}"]
     for struct in _STRUCTS:

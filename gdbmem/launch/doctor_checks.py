@@ -22,7 +22,14 @@ from gdbmem.records import dataclass
 from gdbmem.setup import gdbinit
 from gdbmem.setup.distribution import how_to_install
 from gdbmem.setup.gdb_packages import import_problem
-from gdbmem.setup.gdb_python import GdbPython, find_gdb, gdb_python, private_folder, run_python_in_gdb
+from gdbmem.setup.gdb_python import (
+    GdbPython,
+    find_gdb,
+    gdb_python,
+    private_folder,
+    quiet_gdb,
+    run_python_in_gdb,
+)
 from gdbmem.setup.requirements import REQUIREMENTS, pip_install, problems
 from gdbmem.symbols.unwinding.cfi import can_unwind
 
@@ -173,9 +180,8 @@ def _libc_symbols(found: GdbPython) -> Check:
     if libc is None:
         return Check(name, False, "not a GNU libc", needed=False)
     output, _ = run_python_in_gdb(
-        found.gdb,
+        [*quiet_gdb(found.gdb), libc],
         "import gdb; gdb.lookup_type('struct malloc_state'); print('gdbmem-symbols')",
-        before=("-nx", "-iex", "set debuginfod enabled off", libc),
     )
     if "gdbmem-symbols" in output:
         return Check(name, True, f"for {libc}", needed=False)
@@ -198,9 +204,8 @@ def _libc() -> Optional[str]:
 def _starts_programs(found: GdbPython) -> Check:
     program = shutil.which("true") or "/bin/true"
     output, complaint = run_python_in_gdb(
-        found.gdb,
+        [*quiet_gdb(found.gdb), "-iex", "set startup-with-shell off", program],
         "import gdb; gdb.execute('run'); print('gdbmem-ran', gdb.parse_and_eval('$_exitcode'))",
-        before=("-nx", "-iex", "set debuginfod enabled off", "-iex", "set startup-with-shell off", program),
     )
     name = "gdb runs programs"
     if "gdbmem-ran 0" in output:

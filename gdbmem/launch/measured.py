@@ -33,7 +33,7 @@ from gdbmem.linux.process.process import process_facts, thread_ids
 from gdbmem.linux.process.processes import descendants, parents, stat_of
 from gdbmem.model.ledger.ledger import Ledger
 from gdbmem.model.ledger.remedies import AFTER_TIME, AT_END, AT_REST
-from gdbmem.setup.gdb_python import find_gdb, loader_file
+from gdbmem.setup.gdb_python import find_gdb, loader_file, quiet_environment, quiet_gdb
 from gdbmem.text import printable
 
 _CONTINUE, _LISTEN = 7, 0x4208
@@ -204,16 +204,14 @@ _MEMTRIM = 'python gdb.execute("memtrim --json -o " + __import__("os").environ["
 def _returned(words: Sequence[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="gdbmem-") as folder:
         answer = Path(folder) / "trim.json"
-        command = [find_gdb(), "-q", "-nx", "-batch", "-iex", "set auto-load off"]
-        command += ["-iex", "set debuginfod enabled off", "-x", str(loader_file()), *words]
         with (
             _standard_input() as stdin,
             subprocess.Popen(
-                command,
+                [*quiet_gdb(find_gdb()), "-x", str(loader_file()), *words],
                 stdin=stdin,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                env={**os.environ, "GDBMEM_TRIMMED": str(answer)},
+                env=quiet_environment(GDBMEM_TRIMMED=str(answer)),
                 start_new_session=True,
             ) as gdb,
         ):

@@ -6,11 +6,13 @@ fails or hangs doesn't affect the others.
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+from gdbmem.errors import MissingToolError
+from gdbmem.setup.gdb_python import find_gdb, quiet_gdb
 
 ACTIONS = ("snap", "explain", "bundle")
 _MOST_SECONDS = 120.0  # for one step
@@ -27,12 +29,13 @@ def steps(action: str, pid: int, run: Path, folder: Path) -> Iterator[tuple[str,
     if action == "snap":
         yield "snap.txt", [*_GDBMEM, "snap", "--run", str(folder / "snap"), str(pid)]
     if action == "bundle":
-        gdb = shutil.which("gdb")
-        if gdb is not None:
+        try:
+            gdb = find_gdb()
+        except MissingToolError:
+            gdb = ""
+        if gdb:
             show = f"thread apply all backtrace {_MOST_FRAMES}"
-            # No settings of the user and no scripts of the program are loaded, to keep the stop short.
-            quiet = ["-nx", "-batch", "-iex", "set auto-load off", "-iex", "set debuginfod enabled off"]
-            yield "stacks.txt", [gdb, *quiet, "-p", str(pid), "-ex", show]
+            yield "stacks.txt", [*quiet_gdb(gdb), "-p", str(pid), "-ex", show]
         yield "series.csv", [*_GDBMEM, "export", str(run), "--to", "csv"]
 
 

@@ -22,6 +22,7 @@ from gdbmem.setup.gdb_python import (
     find_gdb,
     gdb_python,
     private_folder,
+    quiet_gdb,
     run_python_in_gdb,
 )
 from gdbmem.text import printable
@@ -110,7 +111,7 @@ def import_problem(gdb: str, folder: Path) -> str:
         "import os, sys; sys.path.insert(0, os.environ['GDBMEM_TRY']); "
         f"import {_IMPORTS}; print('gdbmem-imports-ok' if pygments.__file__.startswith(sys.path[0]) else '')"
     )
-    output, complaint = run_python_in_gdb(gdb, code, GDBMEM_TRY=str(folder))
+    output, complaint = run_python_in_gdb(quiet_gdb(gdb), code, GDBMEM_TRY=str(folder))
     return "" if "gdbmem-imports-ok" in output else complaint or "the packages are not found"
 
 

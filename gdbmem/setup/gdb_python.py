@@ -7,6 +7,7 @@ import resource
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -89,9 +90,8 @@ def gdb_python(gdb: str) -> GdbPython:
     Raises ToolError if it can't be started, has no Python, or one older than 3.9.
     """
     refuse_little_room()
-    output, complaint = run_python_in_gdb(
-        gdb, "import sys, gdb; print('gdbmem-python', sys.version_info[0], sys.version_info[1], gdb.VERSION)"
-    )
+    code = "import sys, gdb; print('gdbmem-python', sys.version_info[0], sys.version_info[1], gdb.VERSION)"
+    output, complaint = run_python_in_gdb(quiet_gdb(gdb), code)
     for line in output.splitlines():
         words = line.split(maxsplit=3)
         if len(words) == 4 and words[0] == "gdbmem-python" and words[1].isdigit() and words[2].isdigit():
@@ -110,34 +110,49 @@ def gdb_python(gdb: str) -> GdbPython:
     )
 
 
-def run_python_in_gdb(
-    gdb: str, code: str, *, before: tuple[str, ...] = ("-nx",), folder: Optional[str] = None, **variables: str
-) -> tuple[str, str]:
-    """Run one line of Python in *gdb*; return what it printed and its last complaint.
+def quiet_gdb(gdb: str, *, online: bool = False) -> list[str]:
+    """Return the beginning of the command of a gdb without a user.
 
-    *before* are gdb's options in front, *variables* go into its environment: paths are never spliced
-    into code. Raises ToolError if gdb can't be started or doesn't end.
+    It reads no gdbinit, runs no script of a program or library, and downloads nothing unless *online*.
     """
+    debuginfod = f"set debuginfod enabled {'on' if online else 'off'}"
+    return [gdb, "-q", "-nx", "-batch", "-iex", "set auto-load off", "-iex", debuginfod]
+
+
+def quiet_environment(**variables: str) -> dict[str, str]:
+    """Return the environment, with *variables*, of a gdb that is no part of the launch around it."""
+    return {**{name: value for name, value in os.environ.items() if name != "GDBMEM_SESSION"}, **variables}
+
+
+def run_python_in_gdb(
+    gdb: Sequence[str], code: str, *, folder: Optional[str] = None, **variables: str
+) -> tuple[str, str]:
+    """Run one line of Python in the gdb that the command *gdb* starts; return its output and its last complaint.
+
+    *variables* go into its environment: paths are never spliced into code. Raises ToolError if gdb can't be started
+    or doesn't end.
+    """
+    name = printable(gdb[0])
     try:
         done = subprocess.run(
-            [gdb, *before, "-batch", "-ex", f"python {code}"],
+            [*gdb, "-ex", f"python {code}"],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=GDB_SECONDS,
             cwd=folder,
-            env={**_environment(), **variables},
+            env=quiet_environment(**variables),
             start_new_session=True,  # a gdbinit must not get at the user's terminal
             check=False,
         )
     except subprocess.TimeoutExpired:
         raise ToolError(
-            f"{printable(gdb)} did not end within {GDB_SECONDS:.0f} s",
+            f"{name} did not end within {GDB_SECONDS:.0f} s",
             slug="gdb-hangs",
             hint="start it by hand to find out why",
         ) from None
     except OSError as error:
         raise ToolError(
-            f"{printable(gdb)} could not be started: {error.strerror}",
+            f"{name} could not be started: {error.strerror}",
             slug="tool-not-started",
             hint="check that it is a gdb and that this user may run it",
         ) from error
@@ -146,14 +161,8 @@ def run_python_in_gdb(
     return output, _telling(complaints)
 
 
-def _environment() -> dict[str, str]:
-    # A gdb that is only asked a question is not part of a launch.
-    return {name: value for name, value in os.environ.items() if name != "GDBMEM_SESSION"}
-
-
 def _telling(complaints: list[str]) -> str:
-    # gdb's last line only reports a failure; the exception is above it.
-    telling = [
-        line.strip() for line in complaints if not line.startswith("Error while executing Python code")
-    ]
+    # gdb's last line only reports a failure; the exception is above it. gdb 10 has no setting "debuginfod".
+    others = ("Error while executing Python code", 'No symbol "debuginfod"')
+    telling = [line.strip() for line in complaints if not line.startswith(others)]
     return telling[-1] if telling else ""

@@ -147,7 +147,7 @@ class GdbSymbols:
             questions.setdefault(task.elf.path, set()).update(task.missing)
         asked = {task.elf.path: task for task in tasks}
         for path, answer in zip(
-            questions, ask_gdb(None, [(path, sorted(where)) for path, where in questions.items()])
+            questions, ask_gdb([(path, sorted(where)) for path, where in questions.items()])
         ):
             if isinstance(answer, Notice):
                 notices.append(answer)

@@ -9,11 +9,11 @@ import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import Any, Union
 
 from gdbmem.errors import GdbmemError, Notice
 from gdbmem.setup.gdb_call import gdb_call
-from gdbmem.setup.gdb_python import find_gdb, loader_file
+from gdbmem.setup.gdb_python import find_gdb, loader_file, quiet_environment, quiet_gdb
 from gdbmem.text import printable
 
 GDB_SECONDS = 600.0  # a browser's debug information takes minutes
@@ -23,10 +23,10 @@ Question = tuple[Path, Sequence[int]]  # a binary, and addresses in it
 Answer = Union[Mapping[str, Any], Notice]  # the frames of each address, or why there are none
 
 
-def ask_gdb(gdb: Optional[str], questions: Sequence[Question]) -> Iterator[Answer]:
-    """Yield the answer to each of *questions*, in their order; *gdb* None: the one that is found."""
+def ask_gdb(questions: Sequence[Question]) -> Iterator[Answer]:
+    """Yield the answer to each of *questions*, in their order."""
     try:
-        found = find_gdb(gdb)
+        gdb = find_gdb()
     except GdbmemError as error:
         for _ in questions:
             yield Notice(error.slug, f"addresses stay without names: {error}")
@@ -39,7 +39,7 @@ def ask_gdb(gdb: Optional[str], questions: Sequence[Question]) -> Iterator[Answe
             with contextlib.ExitStack() as stops:  # also after Ctrl-C between two starts
                 stops.callback(_stop, running)
                 for number, one in enumerate(group, start=at):
-                    running.append(_RunningGdb(found, *one, Path(folder) / str(number)))
+                    running.append(_RunningGdb(gdb, *one, Path(folder) / str(number)))
                 for gdb_of_one in running:
                     yield gdb_of_one.answer()
 
@@ -58,17 +58,13 @@ class _RunningGdb:
         question, self._file = stem.with_suffix(".ask"), stem.with_suffix(".names")
         self._binary = binary
         question.write_text(json.dumps(addresses), encoding="ascii")
-        online = "on" if os.environ.get("DEBUGINFOD_URLS") else "off"
-        words = [gdb, "-nx", "-q", "-batch", "-iex", "set auto-load off"]
-        words += ["-iex", f"set debuginfod enabled {online}"]
-        environment = {k: v for k, v in os.environ.items() if k != "GDBMEM_SESSION"}
-        environment.update(GDBMEM_ADDRESSES=str(question), GDBMEM_NAMES=str(self._file))
+        words = quiet_gdb(gdb, online=bool(os.environ.get("DEBUGINFOD_URLS")))
         self._process = subprocess.Popen(
             [*words, "-x", str(loader_file()), "-ex", _ANSWER, "--", str(binary)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env=environment,
+            env=quiet_environment(GDBMEM_ADDRESSES=str(question), GDBMEM_NAMES=str(self._file)),
             start_new_session=True,
         )
 

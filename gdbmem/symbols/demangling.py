@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import tempfile
 from collections.abc import Iterable
@@ -11,7 +10,7 @@ from pathlib import Path
 
 from gdbmem.errors import GdbmemError
 from gdbmem.setup.gdb_call import gdb_call
-from gdbmem.setup.gdb_python import find_gdb, loader_file
+from gdbmem.setup.gdb_python import find_gdb, loader_file, quiet_environment, quiet_gdb
 
 _SECONDS = 60.0
 _ANSWER = gdb_call("batch.demangle", "answer()")
@@ -21,7 +20,7 @@ def class_names(mangled: Iterable[str]) -> dict[str, str]:
     """Return mangled → demangled for those that gdb can demangle; nothing if there is no gdb."""
     names = sorted(set(mangled))
     try:
-        gdb = find_gdb(None) if names else ""
+        gdb = find_gdb() if names else ""
     except GdbmemError:
         return {}
     if not gdb:
@@ -29,15 +28,13 @@ def class_names(mangled: Iterable[str]) -> dict[str, str]:
     with tempfile.TemporaryDirectory(prefix="gdbmem-") as folder:
         question, answer = Path(folder) / "mangled", Path(folder) / "names"
         question.write_text(json.dumps(names), encoding="ascii")
-        environment = {**os.environ, "GDBMEM_MANGLED": str(question), "GDBMEM_NAMES": str(answer)}
-        environment.pop("GDBMEM_SESSION", None)
         try:
             subprocess.run(
-                [gdb, "-nx", "-q", "-batch", "-x", str(loader_file()), "-ex", _ANSWER],
+                [*quiet_gdb(gdb), "-x", str(loader_file()), "-ex", _ANSWER],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                env=environment,
+                env=quiet_environment(GDBMEM_MANGLED=str(question), GDBMEM_NAMES=str(answer)),
                 timeout=_SECONDS,
                 check=False,
             )

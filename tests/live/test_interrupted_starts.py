@@ -27,7 +27,7 @@ from gdbmem.symbols.batch_gdb import ask_gdb
 os.cpu_count = lambda: 40
 raise_between_steps()
 try:
-    list(ask_gdb(sys.argv[1], [(Path("/bin/true"), [1])] * 40))
+    list(ask_gdb([(Path("/bin/true"), [1])] * 40))
 except KeyboardInterrupt:
     print("interrupted")
 """
@@ -38,7 +38,7 @@ def test_ctrl_c_while_gdbs_are_started_that_name_addresses_leaves_none_of_them(t
     gdb.write_text(PRESSES)
     gdb.chmod(0o755)
     done = subprocess.run(
-        [sys.executable, "-c", NAMES_ADDRESSES, gdb],
-        env=environment(), capture_output=True, text=True, check=False, timeout=60,
+        [sys.executable, "-c", NAMES_ADDRESSES],
+        env={**environment(), "GDBMEM_GDB": str(gdb)}, capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert (done.stdout, done.stderr) == ("interrupted\n", "")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.errors import InputError
-from gdbmem.monitoring.bundle import main
+from gdbmem.monitoring.bundle import main, steps
 from gdbmem.monitoring.triggers import FiredTrigger, parse_condition, trigger_text
 from tests.live.test_monitor import monitor
 
@@ -42,6 +42,16 @@ def test_a_bundle_is_made_each_time_that_the_condition_comes_true_and_kept_in_th
     document = json.loads(monitor("--json", "run", folder=scratch).stdout)
     assert [trigger["folder"] for trigger in document["triggers"]] == ["triggers/0001", "triggers/0002"]
     assert len(document["marks"]) == 2
+
+
+def test_the_stacks_of_a_bundle_are_shown_by_the_gdb_that_the_user_names(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "other-gdb").symlink_to(sys.executable)
+    monkeypatch.setenv("GDBMEM_GDB", str(tmp_path / "other-gdb"))
+    assert dict(steps("bundle", 1, tmp_path, tmp_path))["stacks.txt"][0] == str(tmp_path / "other-gdb")
+    monkeypatch.setenv("GDBMEM_GDB", str(tmp_path / "none"))
+    assert "stacks.txt" not in dict(steps("bundle", 1, tmp_path, tmp_path))
 
 
 AT_ONCE = """

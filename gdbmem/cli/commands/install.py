@@ -76,13 +76,13 @@ def _packages(found: GdbPython, args: argparse.Namespace) -> None:
 
 def _try(found: GdbPython, path: Path, *, auto_load: bool, is_default: bool) -> None:
     # Run in a folder that contains a folder of that name, as a checkout does: gdb must not confuse them.
-    before: tuple[str, ...] = () if is_default else ("-nx", "-x", str(path.resolve()))
+    command = [found.gdb, "-batch", *(() if is_default else ("-nx", "-x", str(path.resolve())))]
     if not auto_load:
-        before += ("-ex", "source gdbmem")
+        command += ["-ex", "source gdbmem"]
     code = "import sys, gdbmem, pygments; print('gdbmem-works' if 'gdbmem.debugger' in sys.modules else '')"
     with tempfile.TemporaryDirectory(prefix="gdbmem-") as elsewhere:
         (Path(elsewhere) / "gdbmem").mkdir()
-        output, complaint = run_python_in_gdb(found.gdb, code, before=before, folder=elsewhere)
+        output, complaint = run_python_in_gdb(command, code, folder=elsewhere)
     if "gdbmem-works" not in output:
         raise ToolError(
             f"{printable(os.fspath(path))} was changed, but 'source gdbmem' fails in gdb:"

@@ -53,7 +53,7 @@ from gdbmem.runs.process_runs import run_for_process
 from gdbmem.runs.run import BINARIES, Run, SnapshotRecord, current_folder
 from gdbmem.setup.gdb_call import gdb_call
 from gdbmem.setup.gdb_packages import ensure_private_folder
-from gdbmem.setup.gdb_python import loader_file
+from gdbmem.setup.gdb_python import loader_file, quiet_gdb
 from gdbmem.symbols.sysroot import Sysroot, names_files_of_others, open_sysroot, opened_later
 from gdbmem.text import plural, printable
 
@@ -513,9 +513,7 @@ def _unattended(attachment: Attachment, gdb: str, name: Optional[str]) -> SnapTa
     supervisor = attachment.supervisor
     with tempfile.TemporaryFile() as log:
         supervisor.gdb = child = Child(
-            # Nothing that a snapshot does not need: no gdbinit, no scripts of libraries, no download.
-            [gdb, "-q", "-nx", "-batch", "-iex", "set auto-load off", "-iex", "set debuginfod enabled off",
-             "-x", str(loader_file()), "-ex", _SNAP],
+            [*quiet_gdb(gdb), "-x", str(loader_file()), "-ex", _SNAP],
             environment={**_environment(attachment), "GDBMEM_NAME": name or ""},
             stdin=subprocess.DEVNULL,
             stdout=log.fileno(),
