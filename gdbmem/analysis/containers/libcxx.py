@@ -91,13 +91,7 @@ def read_deque(survey: Surveyor, path: str, plan: TypePlan, address: int, depth:
 
 def read_list(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: int) -> None:
     """Read a list: the node before the first (previous, next), and its size."""
-    before, following, count = survey.words(address, 3)
-    if not following or count > _MOST or (following == address) != (count == 0):
-        raise Unsound
-    if count and (survey.words(following, 1)[0] != address or survey.words(before + 8, 1)[0] != address):
-        raise Unsound
-    survey.note(path, plan, count, count, count * plan.node_size, 0)
-    survey.chain(path, plan, following, address, count, depth, link=8)
+    survey.read_list(path, plan, address, depth, link=8)
 
 
 def read_tree(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: int) -> None:

@@ -72,7 +72,7 @@ class Surveyor:
         self._readers = {
             "struct": self._struct, "array": self._array, "pointer": self._pointer, "optional": self._optional,
             "vector": self._vector, "bits": self._bits, "string": self._string, "deque": self._deque,
-            "list": self._list, "forward": self._forward, "tree": self._tree, "hash": self._hash,
+            "list": self.read_list, "forward": self._forward, "tree": self._tree, "hash": self._hash,
             "unread": self._unread,
         }  # fmt: skip
 
@@ -310,14 +310,17 @@ class Surveyor:
             high = last if number == nodes - 1 else start + per_node * size
             self.elements(path, plan, low, (high - low) // size, depth)
 
-    def _list(self, path: str, plan: TypePlan, address: int, depth: int) -> None:
-        following, before, count = self.words(address, 3)
+    def read_list(self, path: str, plan: TypePlan, address: int, depth: int, *, link: int = 0) -> None:
+        """Read a list: the node before the first, its pointer to the next one at *link*, and the size."""
+        *ends, count = self.words(address, 3)
+        following, before = ends[link // 8], ends[1 - link // 8]
         if not following or count > 1 << 40 or (following == address) != (count == 0):
             raise Unsound
-        if count and (self.words(following + 8, 1)[0] != address or self.words(before, 1)[0] != address):
+        neighbours = (following + 8 - link, before + link)
+        if count and any(self.words(pointer, 1)[0] != address for pointer in neighbours):
             raise Unsound
         self.note(path, plan, count, count, count * plan.node_size, 0)
-        self.chain(path, plan, following, address, count, depth)
+        self.chain(path, plan, following, address, count, depth, link=link)
 
     def _forward(self, path: str, plan: TypePlan, address: int, depth: int) -> None:
         first = node = self.words(address, 1)[0]

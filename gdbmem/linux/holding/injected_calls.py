@@ -9,7 +9,6 @@ On x86-64 the thread would do this without us (returning_thread.py), so that thi
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 from collections.abc import Iterator, Sequence
 from typing import Callable, Optional, Protocol
@@ -24,7 +23,6 @@ from gdbmem.linux.holding.ptrace import (
     machine,
     ptrace,
     set_registers,
-    wait_for,
 )
 from gdbmem.linux.holding.returning_thread import (
     BLOCKED,
@@ -32,7 +30,7 @@ from gdbmem.linux.holding.returning_thread import (
     CallSites,
     ReturningThread,
     SystemCalls,
-    event_message,
+    run_until,
     set_signal_mask,
     signal_mask,
 )
@@ -46,7 +44,6 @@ from gdbmem.model.memory import Memory, MemoryUnreadable
 
 _SETOPTIONS, _SINGLESTEP = 0x4200, 9
 _TRACE_SYSTEM_CALLS, _TRACE_CLONE = 1, 8
-_CLONE_EVENT = 3
 _SVC = b"\x01\x00\x00\xd4"  # aarch64's `svc #0`
 _STATE_ROOM, _FRAMES_ROOM = 16 << 10, 4 << 10  # vector registers take 11 KiB at most
 _FUNCTION_ROOM = 32 << 10
@@ -176,28 +173,14 @@ class _SteppedThread:
         set_signal_mask(self.tid, mask | BLOCKED)
         try:
             set_registers(self.tid, values)
-            child = self._step()
+            # The second signal: a filter refused the call.
+            child = run_until(self._thread, _SINGLESTEP, signal.SIGTRAP, signal.SIGSYS)
             result = get_registers(self.tid)[AARCH64.result]
         finally:
             with contextlib.suppress(ProcessLookupError):
                 set_registers(self.tid, saved)
                 set_signal_mask(self.tid, mask)
         return result, child
-
-    def _step(self) -> int:
-        child = 0
-        while True:
-            ptrace(_SINGLESTEP, self.tid)
-            status = wait_for(self.tid)
-            if status is None or not os.WIFSTOPPED(status):
-                raise ended(self.tid)
-            event, number = status >> 16, os.WSTOPSIG(status)
-            if event == _CLONE_EVENT:
-                child = event_message(self.tid)
-            elif event == 0 and number in (signal.SIGTRAP, signal.SIGSYS):
-                return child  # after the second one: a filter refused the injected call
-            elif event == 0:
-                self._thread.signal = number  # it is delivered when the thread resumes
 
 
 def _svc(

@@ -51,7 +51,7 @@ from gdbmem.model.memory import Memory, MemoryUnreadable
 from gdbmem.records import dataclass
 
 _GETEVENTMSG, _SYSCALL, _INTERRUPT = 0x4201, 24, 0x4207
-_CLONE_EVENT = 3
+_CLONE_EVENT, SYSTEM_CALL_STOP = 3, signal.SIGTRAP | 0x80
 _GETSIGMASK, _SETSIGMASK, _MASK_BYTES = 0x420A, 0x420B, 8
 _XSTATE = 0x202  # the register set with the vector registers
 _WORD = (1 << 64) - 1
@@ -225,24 +225,29 @@ class ReturningThread:
         self._has_entered = False
         result = get_registers(self.tid)[RAX]
         if result == number and _refused_by_filter(self.tid):
-            self._run(until_signal=signal.SIGSYS)  # it is not delivered: the program made no call
+            run_until(self._thread, _SYSCALL, signal.SIGSYS)  # it is not delivered: the program made no call
         return result, child
 
-    def _run(self, *, until_signal: int = signal.SIGTRAP | 0x80) -> int:
+    def _run(self) -> int:
         """Run it to the beginning or the end of a system call; return the pid of a copy that it made, else 0."""
-        child = 0
-        while True:
-            ptrace(_SYSCALL, self.tid)
-            status = wait_for(self.tid)
-            if status is None or not os.WIFSTOPPED(status):
-                raise ended(self.tid)
-            event, number = status >> 16, os.WSTOPSIG(status)
-            if event == _CLONE_EVENT:
-                child = event_message(self.tid)
-            elif event == 0 and number == until_signal:
-                return child
-            elif event == 0 and number != signal.SIGTRAP | 0x80:
-                self._thread.signal = number  # it is delivered when the thread goes on
+        return run_until(self._thread, _SYSCALL, SYSTEM_CALL_STOP)
+
+
+def run_until(thread: HeldThread, request: int, *signals: int) -> int:
+    """Run *thread* by ptrace's *request* until one of *signals*; return the pid of a copy that it made, else 0."""
+    child = 0
+    while True:
+        ptrace(request, thread.tid)
+        status = wait_for(thread.tid)
+        if status is None or not os.WIFSTOPPED(status):
+            raise ended(thread.tid)
+        event, number = status >> 16, os.WSTOPSIG(status)
+        if event == _CLONE_EVENT:
+            child = _event_message(thread.tid)
+        elif event == 0 and number in signals:
+            return child
+        elif event == 0 and number != SYSTEM_CALL_STOP:
+            thread.signal = number  # it is delivered when the thread goes on
 
 
 def _runs_until(thread: HeldThread, place: int, let_others_go: Callable[[], None]) -> bool:
@@ -267,7 +272,7 @@ def _runs_until(thread: HeldThread, place: int, let_others_go: Callable[[], None
             raise ended(thread.tid)
         if status >> 16:
             return False  # interrupted by us
-        if os.WSTOPSIG(status) == signal.SIGTRAP | 0x80:
+        if os.WSTOPSIG(status) == SYSTEM_CALL_STOP:
             if get_registers(thread.tid)[RIP] == place:
                 return True
         else:
@@ -290,7 +295,7 @@ def set_signal_mask(tid: int, mask: int) -> None:
     ptrace(_SETSIGMASK, tid, _MASK_BYTES, ctypes.addressof(ctypes.c_uint64(mask)))
 
 
-def event_message(tid: int) -> int:
+def _event_message(tid: int) -> int:
     value = ctypes.c_ulong()
     ptrace(_GETEVENTMSG, tid, 0, ctypes.addressof(value))
     return value.value
