@@ -87,18 +87,18 @@ def _why_not(path: Path) -> str:
     return "a link leads out of the run folder" if stat.S_ISLNK(mode) else ""
 
 
-def read_regular(path: Path, *, limit_bytes: int = LARGEST_BYTES) -> bytes:
+def read_regular(path: Path) -> bytes:
     """Return what the regular file at *path* holds.
 
-    Raises OSError, also for a link, and DamagedError for anything else or over *limit_bytes*.
+    Raises OSError, also for a link, and DamagedError for anything else or over LARGEST_BYTES.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as stream:  # noqa: PTH123  (a descriptor)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise DamagedError("it is not a regular file")
-        data = stream.read(limit_bytes + 1)
-    if len(data) > limit_bytes:
-        raise DamagedError(f"it is over {format_size(limit_bytes)}")
+        data = stream.read(LARGEST_BYTES + 1)
+    if len(data) > LARGEST_BYTES:
+        raise DamagedError(f"it is over {format_size(LARGEST_BYTES)}")
     return data
 
 

@@ -156,10 +156,10 @@ class SeriesWriter:
             return [Mark(*row) for row in rows]
         return []
 
-    def thin(self, now: float, *, chunk_seconds: float = 600.0) -> int:
+    def thin(self, now: float) -> int:
         """Delete old redundant rows, a bounded range at a time; return how many."""
         with contextlib.suppress(sqlite3.Error), self._connection:
-            return thin(self._connection, now, chunk_seconds)
+            return thin(self._connection, now)
         return 0
 
     @property

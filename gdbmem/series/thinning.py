@@ -8,11 +8,12 @@ from typing import Any
 
 # (age from which, length of a stretch), seconds
 _THINNING = ((3600.0, 10.0), (86400.0, 60.0))
+_CHUNK_SECONDS = 600.0
 _KEPT_BY = ("rss_bytes", "pss_bytes", "family_bytes")
 
 
-def thin(connection: sqlite3.Connection, now: float, chunk_seconds: float) -> int:
-    """Drop old rows without new information, *chunk_seconds* at most; return how many.
+def thin(connection: sqlite3.Connection, now: float) -> int:
+    """Drop old rows without new information, those of _CHUNK_SECONDS at most; return how many.
 
     Its progress is in the table of facts. Raises sqlite3.Error.
     """
@@ -21,7 +22,7 @@ def thin(connection: sqlite3.Connection, now: float, chunk_seconds: float) -> in
         name = f"thinned_{age:.0f}"
         row = connection.execute("SELECT value FROM fact WHERE name = ?", (name,)).fetchone()
         done = row[0] if row else 0.0
-        until = min(now - age, done + chunk_seconds) // stretch * stretch
+        until = min(now - age, done + _CHUNK_SECONDS) // stretch * stretch
         if until > done:
             dropped += _thin_between(connection, done, until, stretch)
             connection.execute("INSERT OR REPLACE INTO fact VALUES (?, ?)", (name, until))

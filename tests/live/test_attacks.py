@@ -199,7 +199,7 @@ def by_descriptor(side: TargetSide, files: TargetFiles, path: str) -> bytes:
 
 def by_copy(side: TargetSide, files: TargetFiles, path: str) -> bytes:
     stream = BytesIO()
-    side.copy(path, stream, 1000)
+    side.copy(path, stream)
     return stream.getvalue()
 
 

@@ -20,10 +20,10 @@ class LockedMemoryError(PermissionError):
     """The user's limit of locked memory has no room for the sample buffers."""
 
 
-def paranoia(file: Path = _PARANOID) -> Optional[int]:
+def paranoia() -> Optional[int]:
     """Return kernel.perf_event_paranoid; None if the kernel has no perf events."""
     try:
-        return int(file.read_text())
+        return int(_PARANOID.read_text())
     except (OSError, ValueError):
         return None
 

@@ -127,16 +127,16 @@ class TargetSide:
         """Return up to *size* bytes of the regular file *path* of the process."""
         return self._ask("read", path, offset, size)
 
-    def collect(self, path: str, stream: BinaryIO, limit_bytes: int = LARGEST_BYTES) -> None:
+    def collect(self, path: str, stream: BinaryIO) -> None:
         """Write the contents of the regular file *path* of the process to *stream*, and remove the file.
 
-        Raises TargetError, also for a link and a file over *limit_bytes*.
+        Raises TargetError, also for a link and a file over LARGEST_BYTES.
         """
-        self._ask("copy", path, limit_bytes, True, stream=stream)
+        self._ask("copy", path, LARGEST_BYTES, True, stream=stream)
 
-    def copy(self, path: str, stream: BinaryIO, limit_bytes: int = LARGEST_BYTES) -> None:
+    def copy(self, path: str, stream: BinaryIO) -> None:
         """Write the contents of the regular file *path* of the process to *stream*. Raises TargetError likewise."""
-        self._ask("copy", path, limit_bytes, False, stream=stream)
+        self._ask("copy", path, LARGEST_BYTES, False, stream=stream)
 
     def close(self) -> None:
         """End the helper: it removes its folder when the socket closes. If it was killed, another helper does."""
