@@ -107,22 +107,18 @@ def comparison_json(comparison: Comparison, judged: Judged) -> str:
     )  # fmt: skip
 
 
-def amount_text(value: float, row: Difference) -> str:
-    """Return *value* in the unit of *row*."""
+def amount_text(value: float, row: Difference, sign: str = "") -> str:
+    """Return *value* in the unit of *row*; *sign* "+": with its sign."""
     if row.unit == "B":
-        return format_size(value)
+        return format_delta(value) if sign else format_size(value)
     if row.unit == "s":
-        return f"{value:,.2f} s"
-    return format_rate(value) if row.unit == "B/s" else f"{value:,.0f}"
+        return f"{value:{sign},.2f} s"
+    return format_rate(value) if row.unit == "B/s" else f"{value:{sign},.0f}"
 
 
 def change_text(value: float, row: Difference) -> str:
     """Return *value* in the unit of *row*, with its sign."""
-    if row.unit == "B":
-        return format_delta(value)
-    if row.unit == "s":
-        return f"{value:+,.2f} s"
-    return format_rate(value) if row.unit == "B/s" else f"{value:+,.0f}"
+    return amount_text(value, row, "+")
 
 
 def interval_text(row: Difference) -> Sequence[str]:
