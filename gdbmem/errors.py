@@ -22,6 +22,11 @@ class GdbmemError(Exception):
         return f"{self.message}; {self.hint}" if self.hint else self.message
 
     @property
+    def parts(self) -> dict[str, str]:
+        """The arguments that make it again, for another process."""
+        return {"message": self.message, "slug": self.slug, "hint": self.hint}
+
+    @property
     def sentence(self) -> str:
         """The message with its hint and, in brackets, the slug for `gdbmem help`."""
         return f"{self} [{self.slug}]"

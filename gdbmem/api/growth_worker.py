@@ -35,7 +35,7 @@ def main() -> int:
             finally:
                 snapshots.close()
     except GdbmemError as error:
-        _answer(_refusal(error))
+        _answer(error.parts)
     return 0
 
 
@@ -61,12 +61,8 @@ def _write(snapshots: GrowthSnapshots, file: str) -> dict[str, str]:
             stream.flush()
             stream.buffer.write(data)
     except GdbmemError as error:
-        return _refusal(error)
+        return error.parts
     return {}
-
-
-def _refusal(error: GdbmemError) -> dict[str, str]:
-    return {"message": error.message, "slug": error.slug, "hint": error.hint}
 
 
 def _answer(answer: dict[str, str]) -> None:

@@ -87,8 +87,7 @@ def answers_of_workers(
         if done is None or done.returncode not in (0, _REFUSED):
             continue  # no numpy there, or a different gdbmem
         if done.returncode == _REFUSED:
-            failure = json.loads(done.stdout)
-            raise TargetError(failure["message"], slug=failure["slug"], hint=failure["hint"])
+            raise TargetError(**json.loads(done.stdout))
         yield done.stdout
 
 
@@ -124,5 +123,5 @@ def _run(
 
 def refuse(error: GdbmemError) -> int:
     """Write *error* as a worker's answer; return the worker's status."""
-    json.dump({"message": error.message, "slug": error.slug, "hint": error.hint}, sys.stdout)
+    json.dump(error.parts, sys.stdout)
     return _REFUSED

@@ -42,7 +42,7 @@ class Awaiting:
     def fail(self, error: Exception) -> None:
         """Send *error*, which is raised on the other side."""
         if isinstance(error, GdbmemError):
-            self.answer({"message": error.message, "slug": error.slug, "hint": error.hint})
+            self.answer(error.parts)
         else:
             self.answer(error)
 
