@@ -10,8 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional, TextIO, Union
 
-from gdbmem.errors import InputError
+from gdbmem.errors import InputError, UsageError
 from gdbmem.text import printable
+
+_PICTURES = {".svg": "svg", ".html": "html", ".htm": "html"}
+
+
+def picture_kind(name: str, option: str) -> str:
+    """Return "svg" or "html", by the suffix of *name*, which was given to *option*. Raises UsageError for any other."""
+    kind = _PICTURES.get(Path(name).suffix.lower())
+    if kind is None:
+        raise UsageError(f"{option} makes .svg and .html, not '{printable(name)}'", hint=f"{option} FILE.svg")
+    return kind
 
 
 @contextlib.contextmanager

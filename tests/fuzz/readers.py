@@ -476,7 +476,7 @@ def _pools(data: bytes) -> None:
         allocator.check()
         decision = answer_failed(allocator)
         pools_json([allocator], [decision])
-        render_pools([allocator], [decision], "x.svg")
+        render_pools([allocator], [decision], "svg")
 
 
 def _saved_pools() -> Sequence[bytes]:

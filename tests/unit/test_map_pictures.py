@@ -19,7 +19,8 @@ from gdbmem.analysis.ledger.heap_map import map_heap
 from gdbmem.errors import UsageError
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.ledger.heap_map import PARTS, HeapMap, MapRegion
-from gdbmem.report.ledger.heap_map import check_map_name, render_html, render_map, render_svg
+from gdbmem.report.ledger.heap_map import render_html, render_map, render_svg
+from gdbmem.report.output import picture_kind
 from tests.unit.heaps import make_heap
 
 EVIL = "</title><script>alert(1)</script><svg onload='x'>&\x1b[31m"
@@ -108,7 +109,7 @@ def test_a_picture_of_a_very_large_heap_stays_small() -> None:
 
 
 def test_another_kind_of_picture_is_refused() -> None:
-    assert [check_map_name(name) for name in ("a.svg", "b.HTML")] == ["svg", "html"]
+    assert [picture_kind(name, "--map") for name in ("a.svg", "b.HTML", "c.htm")] == ["svg", "html", "html"]
     assert render_map(a_map(), "x", "svg").startswith("<svg")
     with pytest.raises(UsageError, match=r"not 'a\.png'"):
-        check_map_name("a.png")
+        picture_kind("a.png", "--map")

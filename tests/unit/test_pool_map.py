@@ -22,7 +22,7 @@ def _second() -> Allocator:
 
 
 def _widths(allocator: Allocator) -> dict[str, float]:
-    root = ET.fromstring(render_pools([allocator], [answer_failed(allocator)], "x.svg"))
+    root = ET.fromstring(render_pools([allocator], [answer_failed(allocator)], "svg"))
     return {
         str(title.text): float(rect.attrib["width"])
         for rect in root.iter(_RECT)
@@ -39,15 +39,15 @@ def test_the_request_is_drawn_to_the_scale_of_the_holes() -> None:
 
 def test_what_stands_in_the_way_is_marked() -> None:
     first = read_pools(CAPTURES / "tensorflow-2.21.log").allocators[0]
-    drawn = render_pools([first], [answer_failed(first)], "x.svg")
+    drawn = render_pools([first], [answer_failed(first)], "svg")
     assert drawn.count("#c0392b") == 2  # in the legend, and the one chunk
 
 
 def test_words_of_strangers_are_escaped() -> None:
     allocator = replace(_second(), name="<script>alert(1)</script>\x1b[31m")
-    drawn = render_pools([allocator], [None], "x.html")
+    drawn = render_pools([allocator], [None], "html")
     assert "<script" not in drawn and "\x1b" not in drawn
-    ET.fromstring(render_pools([allocator], [None], "x.svg"))
+    ET.fromstring(render_pools([allocator], [None], "svg"))
 
 
 def test_another_ending_is_refused_before_anything_is_read(capsys: pytest.CaptureFixture[str]) -> None:

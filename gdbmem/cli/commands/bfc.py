@@ -18,11 +18,11 @@ from gdbmem.cli.progress import say
 from gdbmem.errors import UsageError
 from gdbmem.report.bfc.bfc_json import pools_json
 from gdbmem.report.bfc.bfc_text import print_pools
-from gdbmem.report.bfc.pool_map import check_picture_name, render_pools
+from gdbmem.report.bfc.pool_map import render_pools
 from gdbmem.report.console import make_console
 from gdbmem.report.ledger.heap_map import open_picture
 from gdbmem.report.notices import print_notices
-from gdbmem.report.output import open_output
+from gdbmem.report.output import open_output, picture_kind
 from gdbmem.units import parse_duration
 
 
@@ -88,13 +88,12 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     if args.duration is not None:
         raise UsageError("--for goes with --every", hint="as in --every 2s --for 1min")
     asked(args)  # refuses what makes no sense, before anything is read
-    if args.map is not None:
-        check_picture_name(args.map)
+    kind = picture_kind(args.map, "--map") if args.map is not None else ""
     with open_output(args.output, force=args.force) as stream, open_picture(args.map, args.force) as picture:
         pools = read_pools(args.target, Path(args.operands[0]) if args.operands else None, say)
         allocators, decisions = answered(pools.allocators, args)
         if picture is not None:
-            picture.write(render_pools(allocators, decisions, args.map))
+            picture.write(render_pools(allocators, decisions, kind))
         if args.json:
             stream.write(pools_json(allocators, decisions, pools.notices, pause_seconds=pools.pause_seconds))
         else:

@@ -23,12 +23,12 @@ from gdbmem.api.series_pictures import picture_of
 from gdbmem.arguments import ArgumentParser, add_output_options, split_program, value
 from gdbmem.cli.main import parser_of
 from gdbmem.cli.series.fail_on import judged_status
-from gdbmem.cli.series.options import parse_fail_on, plot_kind
+from gdbmem.cli.series.options import parse_fail_on
 from gdbmem.cli.series.page import compared_page
 from gdbmem.cli.series.recording import record_by
 from gdbmem.errors import UsageError
 from gdbmem.report.console import make_console
-from gdbmem.report.output import open_output
+from gdbmem.report.output import open_output, picture_kind
 from gdbmem.report.page.page import render
 from gdbmem.report.series.comparison import comparison_json, print_comparison
 from gdbmem.report.series.series_plot import svg
@@ -99,7 +99,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
         return run_remedies(args, commands)
     if args.plot:
-        plot_kind(args.plot)
+        picture_kind(args.plot, "--plot")
     args.first = spool_operands(args.first)
     args.second = args.second and spool_operands(args.second)
     with contextlib.ExitStack() as stack:
@@ -181,7 +181,7 @@ def _compare(
     cut = len(first)
     comparison = compare_recordings(recordings, summaries, first=cut)
     judged = [(recording.folder.name, summary.verdict) for recording, summary in zip(recordings, summaries)]
-    if plot is not None and plot_kind(args.plot) == "svg":
+    if plot is not None and picture_kind(args.plot, "--plot") == "svg":
         plot.write(svg(picture_of(recordings, summaries, first_group=cut)))
     elif plot is not None:
         plot.write(render(compared_page(recordings, summaries, first=cut)))

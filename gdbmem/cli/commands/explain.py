@@ -26,11 +26,11 @@ from gdbmem.cli.process_operand import add_ways_to_read, checked_pid, unwind_whe
 from gdbmem.cli.progress import say
 from gdbmem.errors import UsageError
 from gdbmem.report.console import make_console
-from gdbmem.report.ledger.heap_map import check_map_name, open_picture, render_map
+from gdbmem.report.ledger.heap_map import open_picture, render_map
 from gdbmem.report.ledger.idle import idle_json, mangled_names, print_idle
 from gdbmem.report.ledger.ledger_text import LedgerOptions
-from gdbmem.report.ledger.ledger_view import Beside, print_all, write_growth, write_json, write_remedies
-from gdbmem.report.output import open_output
+from gdbmem.report.ledger.ledger_view import beside, print_all, write_growth, write_json, write_remedies
+from gdbmem.report.output import open_output, picture_kind
 from gdbmem.text import printable
 from gdbmem.units import parse_duration
 
@@ -115,7 +115,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     unwind_when_ended()
     earlier = read_ledger(args.since) if args.since is not None else None
     kept_in = place_to_save(args.save) if args.save is not None else None
-    kind = check_map_name(args.map) if args.map is not None else ""
+    kind = picture_kind(args.map, "--map") if args.map is not None else ""
     with (
         open_output(args.output, force=args.force) as stream,
         open_picture(args.map, args.force) as picture,
@@ -129,7 +129,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             bins=args.bins,
         )
         ledger = _explain(args, pid, looks)
-        beside = _beside(ledger, looks, args.paths)
+        paths = pinner_paths(args.paths, ledger) if args.paths else None
+        besides = beside(looks, paths, class_names)
         if picture is not None and looks is not None and looks.map is not None:
             picture.write(render_map(looks.map, ledger.program, kind))
         if page is not None:
@@ -141,11 +142,10 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         elif args.remedies:
             write_remedies(ledger, stream, make_console, as_json=args.json)
         elif args.json:
-            write_json(ledger, beside, stream)
+            write_json(ledger, besides, stream)
         else:
-            print_all(
-                ledger, beside, make_console(stream), LedgerOptions(args.sizes, args.pinners, args.arena)
-            )
+            view = LedgerOptions(args.sizes, args.pinners, args.arena)
+            print_all(ledger, besides, make_console(stream), view)
     return 0
 
 
@@ -189,16 +189,6 @@ def _explain(args: argparse.Namespace, pid: Optional[int], looks: Optional[Looks
     if pid is not None:
         return explain(pid, copy=args.fork, swapped=args.swapped, progress=say, look=looks)
     return explain_core(args.core, args.target, look=looks)
-
-
-def _beside(ledger: Ledger, looks: Optional[Looks], paths: Optional[str]) -> Beside:
-    return Beside(
-        paths=pinner_paths(paths, ledger) if paths else None,
-        types=looks.types if looks is not None else None,
-        chunk=looks.chunk if looks is not None else None,
-        bins=looks.bins if looks is not None else None,
-        class_names=class_names(looks.class_names()) if looks is not None else {},
-    )
 
 
 def _save(run: Run, name: str, ledger: Ledger) -> None:

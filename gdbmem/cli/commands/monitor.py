@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.arguments import ArgumentParser, add_output_options, add_run_options, split_program, value
-from gdbmem.cli.series.options import parse_fail_on, parse_slope, plot_kind
+from gdbmem.cli.series.options import parse_fail_on, parse_slope
 from gdbmem.errors import GdbmemError, InputError, UsageError
+from gdbmem.report.output import picture_kind
 from gdbmem.text import printable
 from gdbmem.units import parse_duration
 
@@ -230,7 +231,7 @@ def _check(args: argparse.Namespace, program: Optional[list[str]]) -> None:
             "--mark needs a program whose output it reads", hint="gdbmem monitor --mark REGEX -- PROGRAM"
         )
     if args.plot is not None:
-        plot_kind(args.plot)
+        picture_kind(args.plot, "--plot")
 
 
 def _pattern(text: str) -> re.Pattern[str]:

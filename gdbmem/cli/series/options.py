@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from gdbmem.errors import InputError, UsageError
+from gdbmem.errors import InputError
 from gdbmem.model.series.verdict import KINDS
 from gdbmem.text import printable
 from gdbmem.units import parse_size
-
-
-def plot_kind(path: str) -> str:
-    """Return "svg" or "html" by the name of the file; raises UsageError for others."""
-    kind = Path(path).suffix.lower().lstrip(".")
-    if kind not in ("svg", "html"):
-        raise UsageError(
-            f"--plot {printable(path)}: only .svg and .html can be drawn", hint="--plot memory.svg"
-        )
-    return kind
 
 
 def parse_fail_on(text: str) -> tuple[str, float]:

@@ -19,11 +19,11 @@ from gdbmem.api.series import (
 )
 from gdbmem.api.series_pictures import picture_of
 from gdbmem.cli.series.fail_on import judged_status
-from gdbmem.cli.series.options import plot_kind
 from gdbmem.cli.series.outputs import Outputs, prepare_outputs
 from gdbmem.model.series.series_summary import SeriesSummary
 from gdbmem.records import replace
 from gdbmem.report.console import make_console, print_sentence
+from gdbmem.report.output import picture_kind
 from gdbmem.report.series import series_plot
 from gdbmem.report.series.series_text import print_course, print_summary
 from gdbmem.text import printable
@@ -72,7 +72,7 @@ def _report(
         replace(summary_of(recording), resolve_bytes_per_second=args.resolve) for recording in recordings
     ]
     if outputs.plot is not None:
-        outputs.plot.write(_drawn(recordings, summaries, plot_kind(args.plot)))
+        outputs.plot.write(_drawn(recordings, summaries, picture_kind(args.plot, "--plot")))
     several = args.json and len(recordings) > 1  # as an array: two consecutive documents are not valid JSON
     outputs.text.write("[\n" * several)
     if args.json:

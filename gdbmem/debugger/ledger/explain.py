@@ -15,11 +15,11 @@ from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError, UsageError
 from gdbmem.inspection.looks import Looks
 from gdbmem.records import asdict
-from gdbmem.report.ledger.heap_map import check_map_name, open_picture, render_map
+from gdbmem.report.ledger.heap_map import open_picture, render_map
 from gdbmem.report.ledger.ledger_json import ledger_json
 from gdbmem.report.ledger.ledger_text import LedgerOptions
-from gdbmem.report.ledger.ledger_view import Beside, print_all, write_growth, write_json, write_remedies
-from gdbmem.report.output import open_output
+from gdbmem.report.ledger.ledger_view import beside, print_all, write_growth, write_json, write_remedies
+from gdbmem.report.output import open_output, picture_kind
 from gdbmem.runs.saved_results import LEDGER
 from gdbmem.text import printable
 
@@ -84,7 +84,7 @@ class ExplainCommand(Command):
 
             check_page(args.html, force=args.force)
         earlier = _earlier(args.since) if args.since is not None else None
-        kind = check_map_name(args.map) if args.map is not None else ""
+        kind = picture_kind(args.map, "--map") if args.map is not None else ""
         with (
             open_output(args.output, force=args.force) as stream,
             open_picture(args.map, args.force) as picture,
@@ -142,7 +142,8 @@ def _write_ledger(
         from gdbmem.debugger.ledger.saved import keep_ledger  # 60 ms
 
         say(f"ledger saved as {keep_ledger(args.save, ledger).label}")
-    beside = beside_of(ledger, looks, args.paths)
+    paths = _paths_of_pinners(args.paths, ledger) if args.paths else None
+    besides = beside(looks, paths, class_names)
     if picture is not None and looks is not None and looks.map is not None:
         picture.write(render_map(looks.map, ledger.program, kind))
         say(f"the heap is drawn in {args.map}")
@@ -152,9 +153,9 @@ def _write_ledger(
     elif args.remedies:
         write_remedies(ledger, stream, console_on, as_json=args.json)
     elif args.json:
-        write_json(ledger, beside, stream)
+        write_json(ledger, besides, stream)
     else:
-        print_all(ledger, beside, console_on(stream), LedgerOptions(args.sizes, args.pinners, args.arena))
+        print_all(ledger, besides, console_on(stream), LedgerOptions(args.sizes, args.pinners, args.arena))
     if args.html is not None:
         from gdbmem.debugger.pages import write_document_page  # 5 ms
 
@@ -175,22 +176,11 @@ def _address_of(text: str) -> int:
         ) from error
 
 
-def beside_of(ledger: Ledger, looks: Optional[Looks], paths: Optional[str]) -> Beside:
-    """Return the results besides *ledger*; *paths* names a snapshot with the call paths that allocate the pinners."""
-    return Beside(
-        paths=_paths_of_pinners(paths, ledger) if paths else None,
-        types=looks.types if looks is not None else None,
-        chunk=looks.chunk if looks is not None else None,
-        bins=looks.bins if looks is not None else None,
-        class_names=class_names(looks.class_names()) if looks is not None else {},
-    )
-
-
-def _paths_of_pinners(paths: str, ledger: Ledger) -> Optional[PinnerPaths]:
+def _paths_of_pinners(operand: str, ledger: Ledger) -> PinnerPaths:
     from gdbmem.inspection.pinner_paths import paths_of_pinners  # 60 ms: the readers of all formats
     from gdbmem.symbols.address_names import GdbSymbols  # with it
 
-    return paths_of_pinners(paths, ledger, GdbSymbols(progress=warn))
+    return paths_of_pinners(operand, ledger, GdbSymbols(progress=warn))
 
 
 def write_mallinfo(ledger: Ledger, stream: TextIO, *, as_json: bool) -> None:

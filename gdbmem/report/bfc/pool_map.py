@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from gdbmem.analysis.bfc.explanation import headline
-from gdbmem.errors import UsageError
 from gdbmem.model.bfc.pools import FREE, IN_USE, PENDING, Allocator, Decision, Region
 from gdbmem.report.charting import Attribute, Swatch, box, drawing, key_in_rows, text
 from gdbmem.text import plural, printable
@@ -21,16 +20,10 @@ _MIXED, _IN_THE_WAY, _REQUEST = "#7f9aa0", "#c0392b", "#8e44ad"
 _LONGEST_TITLE = 160
 
 
-def check_picture_name(name: str) -> None:
-    """Raise UsageError unless *name* ends in .svg or .html."""
-    if name.rpartition(".")[2].lower() not in ("svg", "html"):
-        raise UsageError(f"--map makes .svg and .html, not '{printable(name)}'", hint="--map pool.svg")
-
-
-def render_pools(allocators: Sequence[Allocator], decisions: Sequence[Optional[Decision]], name: str) -> str:
-    """Return the picture of *allocators*, as SVG or as a page with it, by the suffix of *name*."""
+def render_pools(allocators: Sequence[Allocator], decisions: Sequence[Optional[Decision]], kind: str) -> str:
+    """Return the picture of *allocators*: as SVG, or as a page with it if *kind* is "html"."""
     drawn = _draw(allocators, decisions)
-    if not name.lower().endswith(".html"):
+    if kind == "svg":
         return drawn
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>Pools of memory</title>'

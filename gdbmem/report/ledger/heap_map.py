@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, nullcontext
 from html import escape
 from typing import Optional, TextIO
 
-from gdbmem.errors import UsageError
 from gdbmem.model.ledger.heap_map import PARTS, HeapMap
 from gdbmem.report.charting import Swatch, box, drawing, group, key_in_columns, text
 from gdbmem.report.ledger.heap_map_page import PAGE, SCRIPT
@@ -32,14 +31,6 @@ _MEANING = {
 }
 _COLUMNS, _SIDE = 128, 8
 _SVG_CELLS = 4096
-
-
-def check_map_name(name: str) -> str:
-    """Return "svg" or "html", by the suffix of *name*; raises UsageError for any other."""
-    kind = name.rpartition(".")[2].lower()
-    if kind not in ("svg", "html"):
-        raise UsageError(f"--map makes .svg and .html, not '{printable(name)}'", hint="--map heap.html")
-    return kind
 
 
 def open_picture(name: Optional[str], force: bool) -> AbstractContextManager[Optional[TextIO]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Callable, Optional, TextIO
+from collections.abc import Iterable, Mapping
+from typing import Callable, Optional, Protocol, TextIO
 
 from gdbmem.analysis.ledger.answer import DAMAGES
 from gdbmem.analysis.ledger.pinners import PinnerPaths
@@ -30,6 +30,27 @@ class Beside:
     chunk: Optional[ChunkView] = None
     bins: Optional[FreeLists] = None
     class_names: Mapping[str, str] = field(default_factory=dict)  # mangled → demangled
+
+
+class BlockAnswers(Protocol):
+    """The answers to queries about single blocks; None: not requested."""
+
+    types: Optional[BlockTypes]
+    chunk: Optional[ChunkView]
+    bins: Optional[FreeLists]
+
+    def class_names(self) -> Iterable[str]: ...
+
+
+def beside(
+    answers: Optional[BlockAnswers],
+    paths: Optional[PinnerPaths],
+    demangled: Callable[[Iterable[str]], Mapping[str, str]],
+) -> Beside:
+    """Return *answers* and *paths* as results beside a ledger, with class names as *demangled* returns them."""
+    if answers is None:
+        return Beside(paths)
+    return Beside(paths, answers.types, answers.chunk, answers.bins, demangled(answers.class_names()))
 
 
 def write_json(ledger: Ledger, beside: Beside, stream: TextIO) -> None:

@@ -46,7 +46,7 @@ def _section(allocator: Allocator, decision: Optional[Decision]) -> Section:
         printable(allocator.name) or "allocator without a name",
         sentence=printable(headline(allocator, decision)),
         numbers=_numbers(allocator, decision),
-        picture=markup(render_pools([allocator], [decision], ".svg")),
+        picture=markup(render_pools([allocator], [decision], "svg")),
         header=("of the pool", "bytes", "chunks", ""),
         table=printable_rows(_sums(allocator)),
         text=shown.getvalue(),

@@ -18,7 +18,7 @@ from gdbmem.debugger.pages import check_page, write_document_page
 from gdbmem.debugger.session import session
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import UsageError
-from gdbmem.report.output import open_output
+from gdbmem.report.output import open_output, picture_kind
 from gdbmem.report.steps.step_changes import answer_changes, changes_json, print_changes, read_recording
 from gdbmem.report.steps.steps import noun, steps_json
 from gdbmem.report.steps.steps_chart import print_chart
@@ -114,13 +114,9 @@ class PlotCommand(Command):
         if args.file is None:
             self._draw()
             return
-        suffix = Path(args.file).suffix.lower()
-        if suffix not in (".svg", ".html", ".htm"):
-            raise UsageError(
-                f"{printable(args.file)} is not a supported picture format", hint="FILE.svg or FILE.html"
-            )
+        kind = picture_kind(args.file, "memwatch plot")
         program = Path(gdb.current_progspace().filename or "the program").name
-        if suffix != ".svg":
+        if kind == "html":
             check_page(args.file, force=args.force)
             title = f"memwatch of {program}"
             write_document_page(steps_json(steps), "steps", args.file, force=args.force, title=title)
