@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import os
 import signal
 import subprocess
@@ -34,7 +33,7 @@ from gdbmem.launch.supervisor import Supervisor
 from gdbmem.launch.terminal import OwnTerminal
 from gdbmem.launch.valgrind import valgrind
 from gdbmem.records import dataclass, field, replace
-from gdbmem.runs.run import Run, current_folder
+from gdbmem.runs.run import Run, current_folder, timestamp
 from gdbmem.setup.gdb_python import refuse_little_room
 from gdbmem.text import plural, printable
 
@@ -131,7 +130,7 @@ class Launch:
         process = valgrind.start(order, stdin=stdin, stdout=stdout, terminal=self._terminal)
         starts = [
             *self.run.facts.get("starts", []),
-            {"pid": process.pid, "argv": order.argv(), "began": _now()},
+            {"pid": process.pid, "argv": order.argv(), "began": timestamp()},
         ]
         try:
             self.run.update(starts=starts)
@@ -149,7 +148,7 @@ class Launch:
             notice = valgrind.explain(process.log_text())
             if notice is not None:
                 start["explanation"] = notice.message
-        self.run.update(starts=starts, ended=_now())
+        self.run.update(starts=starts, ended=timestamp())
 
     def close(self) -> None:
         if self._terminal is not None:
@@ -213,7 +212,7 @@ def _write_order(run: Run, job: Job, command: Sequence[str]) -> None:
         command=list(command),
         engine=job.engine,
         launcher="gdbmem",
-        began=_now(),
+        began=timestamp(),
         versions=_versions(job),
         machine=_machine(),
         warnings=[{"slug": n.slug, "message": n.message} for n in job.notices()],
@@ -277,7 +276,3 @@ def _open(path: str, how: int, option: str) -> int:
             slug="bad-stream",
             hint="name a file that can be opened",
         ) from error
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")

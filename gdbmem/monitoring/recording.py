@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import os
 import re
 import resource
@@ -33,7 +32,7 @@ from gdbmem.monitoring.watched_program import WatchedProgram
 from gdbmem.records import dataclass
 from gdbmem.report.series.watching import WatchedView
 from gdbmem.runs.distrust import check_own
-from gdbmem.runs.run import Run, current_folder, open_run
+from gdbmem.runs.run import Run, current_folder, open_run, timestamp
 from gdbmem.series.store import Damaged, Recording, SeriesWriter, set_aside
 from gdbmem.series.summary import summarize
 from gdbmem.text import plural, printable
@@ -82,7 +81,7 @@ def record_series(options: RecordingOptions, open_view: OpenView, command: Seque
         ready = _prepare(options, open_view, stack)
         run, program, target = ready.run, ready.program, ready.target
         if not options.resume:
-            run.update(command=list(command), monitor=target.words, began=_now())
+            run.update(command=list(command), monitor=target.words, began=timestamp())
         tree = _tree(ready, options)
         stack.callback(tree.close)
         stays = target.may_return and not options.until_exit
@@ -146,7 +145,7 @@ def _finish(ready: _Ready, ending: str, status: Optional[int]) -> None:
         writes = plural(ready.writer.lost_writes, "write")
         ready.view.note(f"the last samples could not be written and are lost ({writes})")
     try:
-        ready.run.update(ended=_now(), ending=ending, status=status)
+        ready.run.update(ended=timestamp(), ending=ending, status=status)
     except InputError as error:
         if not ready.run.folder.exists():
             raise
@@ -207,10 +206,6 @@ def _note_blind_spots(view: RecorderView, *, hears: bool) -> None:
         )
     if processes.proc_is_hidden():
         view.note("/proc hides other users' processes (hidepid): only your own can be found")
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
 
 
 def _create(folder: Optional[str], name: str) -> Run:

@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import re
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -67,6 +68,12 @@ class SnapshotRecord(NamedRecord):
 BINARIES = "binaries"  # of a process with files that are not here
 PACKED = ".zst"  # a raw file that is packed, by Zstandard
 OWN = "own"  # what snapshots are called that the engine took by itself
+
+
+def timestamp() -> str:
+    """Return the present time (UTC, ISO 8601, milliseconds), as the facts of runs have it."""
+    now = time.time()
+    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(now))}.{int(now % 1 * 1000):03}+00:00"
 
 
 def asked_for(records: Sequence[SnapshotRecord]) -> Sequence[SnapshotRecord]:

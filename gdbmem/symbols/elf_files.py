@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import struct
 from bisect import bisect_right
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from pathlib import Path
 from typing import IO, Callable, Optional
 
@@ -33,10 +33,7 @@ class Elf:
 
     def address(self, offset: int) -> Optional[int]:
         """Return the address that the file itself gives to the byte at *offset*; None if it has none."""
-        for start, size, address in self.segments:
-            if start <= offset < start + size:
-                return address + offset - start
-        return None
+        return address_in(self.segments, offset)
 
     def offset(self, address: int) -> Optional[int]:
         """Return the place in the file of what it gives *address*; None if there is nothing."""
@@ -53,6 +50,14 @@ class Elf:
         at = bisect_right(symbols, (address, 1 << 64)) - 1
         # Aliases and inner labels share a start: the last few decide.
         return any(start <= address < end for start, end in symbols[max(at - 8, 0) : at + 1])
+
+
+def address_in(segments: Iterable[tuple[int, int, int]], offset: int) -> Optional[int]:
+    """Return the address of the byte at *offset* of a file with *segments* (offset, size, address), or None."""
+    for start, size, address in segments:
+        if start <= offset < start + size:
+            return address + offset - start
+    return None
 
 
 def read_elf(path: str | os.PathLike[str]) -> Optional[Elf]:

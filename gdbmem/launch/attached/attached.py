@@ -50,7 +50,7 @@ from gdbmem.linux.process.processes import stat_of
 from gdbmem.linux.process.terminal_modes import TerminalModes
 from gdbmem.records import dataclass, field
 from gdbmem.runs.process_runs import run_for_process
-from gdbmem.runs.run import BINARIES, Run, SnapshotRecord, current_folder
+from gdbmem.runs.run import BINARIES, Run, SnapshotRecord, current_folder, timestamp
 from gdbmem.setup.gdb_call import gdb_call
 from gdbmem.setup.gdb_packages import ensure_private_folder
 from gdbmem.setup.gdb_python import loader_file, quiet_gdb
@@ -316,7 +316,7 @@ def _open_run(target: AttachTarget, folder: Optional[Path], command: Sequence[st
             command=list(command),
             engine=target.valgrind.tool if target.valgrind is not None else "none",
             launcher="gdbmem",
-            began=datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds"),
+            began=timestamp(),
             versions={"gdbmem": __version__, "python": sys.version.split()[0]},
             warnings=[],
         )

@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Callable, NamedTuple, Optional
 
+from gdbmem.symbols.elf_files import address_in
+
 ReadAt = Callable[[int, int], bytes]  # offset in the file, size → bytes, fewer at the end
 
-_ELF_C_READ, _EV_CURRENT = 1, 1
+_EV_CURRENT = 1
 _PT_LOAD, _PT_GNU_EH_FRAME = 1, 0x6474E550
 _LARGEST_TABLE = 256 << 20
 _LARGEST_FILE = 1 << 40
@@ -124,10 +126,7 @@ class UnwindTable:
 
     def address(self, offset: int) -> Optional[int]:
         """Return the address that the image gives to the byte at *offset* of its file; None if it has none."""
-        for start, size, address in self._segments:
-            if start <= offset < start + size:
-                return address + offset - start
-        return None
+        return address_in(self._segments, offset)
 
     def rule(self, address: int, wanted: Sequence[int]) -> Optional[UnwindRule]:
         """Return the rule at *address* of the file for the registers *wanted*; None if there is none."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from gdbmem.allocators.glibc.places.mmapped import MmappedChunk
 
 _BLOCK = 1 << 24
-_TREE_CHUNK, _TREE_USABLE = 48, 32
+_TREE_CHUNK = 48
 _HIGHEST = 1 << 47
 
 Key = tuple[str, int]  # kind; the vtable's address for an object ("class"), else 0
