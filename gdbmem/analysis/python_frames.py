@@ -17,7 +17,7 @@ INTERPRETER = "interpreter"  # the object of a frame that represents several of 
 def interleave(
     native: Sequence[Frame],
     calls: Sequence[PythonCall],
-    stack_pointers: Sequence[int] = (),
+    stack_pointers: Sequence[int],
     *,
     fold: bool = True,
 ) -> list[Frame]:

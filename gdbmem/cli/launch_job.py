@@ -69,7 +69,7 @@ def environment(settings: Optional[Sequence[str]]) -> dict[str, str]:
     return {name: value for name, _, value in (setting.partition("=") for setting in settings or ())}
 
 
-def chosen_engine(args: argparse.Namespace, default: str = "massif") -> str:
+def chosen_engine(args: argparse.Namespace, default: str) -> str:
     """Return the engine that *args* name; raises UsageError for an unknown one."""
     if args.engine is None:
         return "massif" if args.massif else default
@@ -100,7 +100,7 @@ def make_job(
     program: Program,
     arguments: Sequence[str],
     options: EngineOptions,
-    engine: str = "massif",
+    engine: str,
 ) -> Job:
     """Return the job that *args* describe."""
     return Job(

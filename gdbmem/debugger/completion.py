@@ -23,7 +23,7 @@ _BY_METAVAR = {
 
 
 def completions(
-    command: Command, text: str, word: Optional[str], completer: Optional[int] = None
+    command: Command, text: str, word: Optional[str], completer: Optional[int]
 ) -> Union[list[str], int]:
     """Return candidates for *word*, the part of the typed *text* after gdb's last word break.
 

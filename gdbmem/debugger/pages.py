@@ -36,7 +36,7 @@ def write_document_page(document: str, stem: str, file: str, *, force: bool, tit
         write_page([str(held)], file, force=force, options=["--title", title] if title else [])
 
 
-def write_page(operands: Sequence[str], file: str, *, force: bool, options: Sequence[str] = ()) -> None:
+def write_page(operands: Sequence[str], file: str, *, force: bool, options: Sequence[str]) -> None:
     """Write the page of the absolute *operands* to *file*, and report it. Raises ToolError with its message."""
     python, environment = own_python("a page", "gdbmem.cli.main")
     words = ["report", "-o", os.path.abspath(file), *(["--force"] if force else []), *options]  # noqa: PTH100  (a link stays a link)

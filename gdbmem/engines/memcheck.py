@@ -76,7 +76,7 @@ def blocks_command(record: int, limit: int) -> str:
     return f"block_list {record} limited {limit}"
 
 
-def pointers_command(address: int, size: int = 1) -> str:
+def pointers_command(address: int, size: int) -> str:
     """Return the monitor command that searches for pointers to *address*, or into the *size* bytes from there."""
     return f"who_points_at {address:#x} {size}"
 

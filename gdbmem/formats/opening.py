@@ -165,13 +165,15 @@ _OTHERS = tuple(
 )
 
 
-def open_profile(path: Union[str, os.PathLike[str]], reading: Optional[OpenOptions] = None) -> Profile:
+DEFAULT = OpenOptions()
+
+
+def open_profile(path: Union[str, os.PathLike[str]], reading: OpenOptions = DEFAULT) -> Profile:
     """Return the profile in the file *path*, which may be compressed with gzip, bzip2 or zstd.
 
     Totals are read now, call trees when they are asked for. Raises InputError when there is no such
     file, when it can't be read, or when it is of another format, which the message names.
     """
-    reading = reading or OpenOptions()
     source = os.fspath(path)
     packed = _Unpacking(source)
     if reading.format in (None, "heaptrack") and packed.is_heaptrack():
@@ -185,12 +187,12 @@ def open_profile(path: Union[str, os.PathLike[str]], reading: Optional[OpenOptio
     return _read_as(name, data, source, reading, notices)
 
 
-def is_heaptrack(path: Union[str, os.PathLike[str]], reading: Optional[OpenOptions] = None) -> bool:
+def is_heaptrack(path: Union[str, os.PathLike[str]], reading: OpenOptions = DEFAULT) -> bool:
     """Return whether the file *path* is one of heaptrack's, or to be read as one.
 
     Raises InputError as open_profile().
     """
-    if reading is not None and reading.format is not None:
+    if reading.format is not None:
         return reading.format == "heaptrack"
     source = os.fspath(path)
     with _opened(source) as (file, packing):

@@ -45,7 +45,7 @@ def look_at_chunk(
     tables: Sequence[ChunkTable],
     address: int,
     *,
-    pure: bool = False,
+    pure: bool,
 ) -> ChunkView:
     """Return the chunk that contains *address*. Raises TargetError if malloc has none there."""
     view = view_chunk(memory, heap, tables, address, pure=pure)

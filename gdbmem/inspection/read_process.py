@@ -64,8 +64,8 @@ def explain_stopped(
     memory: Memory,
     threads: Sequence[ThreadPointers],
     *,
-    look: Optional[Look] = None,
-    swapped: bool = False,
+    look: Optional[Look],
+    swapped: bool,
 ) -> Ledger:
     """Return the ledger of process *pid*, which is stopped by someone else (gdb).
 
@@ -203,8 +203,8 @@ def fill_reading(
     *,
     main: int,
     walker: Optional[Walker] = None,
-    look: Optional[Look] = None,
-    searched: int = AT_PROMPT,
+    look: Optional[Look],
+    searched: int,
     swapped: bool = True,
 ) -> None:
     """Add the data from the process's memory: malloc, stacks, other allocators; then call *look*.

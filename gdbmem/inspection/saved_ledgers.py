@@ -42,7 +42,7 @@ def load_heap_map(text: str) -> Optional[HeapMap]:
     return read_heap_map(*_text(text, LEDGER, None, has_own=False))
 
 
-def load_survey(text: str, own: Optional[Run] = None, *, has_own: bool = False) -> Survey:
+def load_survey(text: str, own: Optional[Run], *, has_own: bool) -> Survey:
     """Return the container scan that *text* names, likewise."""
     return read_survey(*_text(text, CONTAINERS, own, has_own=has_own))
 

@@ -95,7 +95,7 @@ def ask_process(
     pid: int,
     prepare: Callable[[Subject], Question[Answer]],
     *,
-    fork: Optional[bool] = None,
+    fork: Optional[bool],
     brief: bool = False,
     say: Say = lambda _: None,
 ) -> tuple[Answer, float]:

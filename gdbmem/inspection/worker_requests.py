@@ -49,7 +49,7 @@ def look_for_gdb(
     threads: Sequence[ThreadPointers],
     looks: Looks,
     *,
-    swapped: bool = False,
+    swapped: bool,
 ) -> Optional[Ledger]:
     """Return the ledger, and fill *looks*, likewise."""
     request = {**stopped_request(pid, name, descriptor, threads), "looks": looks.order(), "swapped": swapped}

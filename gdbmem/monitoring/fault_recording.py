@@ -136,7 +136,7 @@ class FaultRecorder:
         return recording
 
     def record_program(
-        self, words: Sequence[str], *, seconds: float, stdout: Optional[str] = None
+        self, words: Sequence[str], *, seconds: float, stdout: Optional[str]
     ) -> FaultRecording:
         """Start a program and record its faults; it is ended after *seconds*. Raises GdbmemError."""
         with FaultWatch(period=self._period) as watch, self._ending():

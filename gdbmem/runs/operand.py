@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Callable, Optional, Union
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.addresses import Binary
-from gdbmem.formats.opening import OpenOptions, is_heaptrack, open_profile
+from gdbmem.formats.opening import DEFAULT, OpenOptions, is_heaptrack, open_profile
 from gdbmem.formats.spooling import STANDARD_INPUT, is_fifo, location, spool_fifo, spool_standard_input
 from gdbmem.formats.valgrind.massif import MassifProfile
 from gdbmem.model.leaks import LOST
@@ -88,7 +88,7 @@ def find_operand(text: str) -> tuple[Union[Path, Run], Optional[str]]:
     return path, selector
 
 
-def load_operand(text: str, reading: Optional[OpenOptions] = None) -> Loaded:
+def load_operand(text: str, reading: OpenOptions = DEFAULT) -> Loaded:
     """Return the snapshot that *text* names.
 
     A file without a number stands for its last snapshot with a tree, a run without a name for its last
@@ -97,7 +97,7 @@ def load_operand(text: str, reading: Optional[OpenOptions] = None) -> Loaded:
     return load_all([text], reading)[0]
 
 
-def load_all(texts: Sequence[str], reading: Optional[OpenOptions] = None) -> list[Loaded]:
+def load_all(texts: Sequence[str], reading: OpenOptions) -> list[Loaded]:
     """Return the snapshots that *texts* name; addresses that several hold are looked up once."""
     if len(texts) > 1 and all(_takes_long(text, reading) for text in texts):
         from gdbmem.runs.parallel import side_by_side  # with pickle: 5 ms
@@ -106,7 +106,7 @@ def load_all(texts: Sequence[str], reading: Optional[OpenOptions] = None) -> lis
     return _load_together([_open(text, reading) for text in texts], reading)
 
 
-def _takes_long(text: str, reading: Optional[OpenOptions]) -> bool:
+def _takes_long(text: str, reading: OpenOptions) -> bool:
     """Return whether *text* names a file of a kind that may have a hundred million lines, and holds no addresses."""
     place, _ = find_operand(text)
     if isinstance(place, Run):
@@ -114,11 +114,11 @@ def _takes_long(text: str, reading: Optional[OpenOptions]) -> bool:
     return is_heaptrack(place, reading)
 
 
-def _load_alone(text: str, reading: Optional[OpenOptions]) -> Loaded:
+def _load_alone(text: str, reading: OpenOptions) -> Loaded:
     return _open(text, reading)[1]()
 
 
-def _open(text: str, reading: Optional[OpenOptions]) -> _Opened:
+def _open(text: str, reading: OpenOptions) -> _Opened:
     place, selector = find_operand(text)
     if isinstance(place, Run):
         return _open_from_run(place, selector, reading)
@@ -126,7 +126,7 @@ def _open(text: str, reading: Optional[OpenOptions]) -> _Opened:
     return profile, lambda: load_from_profile(profile, selector)
 
 
-def format_of(text: str, reading: Optional[OpenOptions] = None) -> str:
+def format_of(text: str, reading: OpenOptions) -> str:
     """Return the format that the snapshot which load_operand() finds for *text* is written in."""
     place, selector = find_operand(text)
     if not isinstance(place, Run):
@@ -138,7 +138,7 @@ def format_of(text: str, reading: Optional[OpenOptions] = None) -> str:
     return open_profile(place.path(record), reading).source_format
 
 
-def _open_from_run(run: Run, name: Optional[str], reading: Optional[OpenOptions]) -> _Opened:
+def _open_from_run(run: Run, name: Optional[str], reading: OpenOptions) -> _Opened:
     said = list(run.notices)
     if name is not None:
         record = run.record(name)
@@ -154,9 +154,9 @@ def _open_from_run(run: Run, name: Optional[str], reading: Optional[OpenOptions]
     return profile, lambda: _with_notices(said, load())
 
 
-def _open_record(run: Run, record: SnapshotRecord, reading: Optional[OpenOptions]) -> _Opened:
-    path = _file_of(run, record, reading.metric if reading else None)
-    if reading is not None and reading.symbols is not None and (run.folder / BINARIES).is_dir():
+def _open_record(run: Run, record: SnapshotRecord, reading: OpenOptions) -> _Opened:
+    path = _file_of(run, record, reading.metric)
+    if reading.symbols is not None and (run.folder / BINARIES).is_dir():
         reading.symbols.look_in(str(run.folder / BINARIES))
     if not path.is_file():
         raise InputError(
@@ -174,8 +174,8 @@ def _open_record(run: Run, record: SnapshotRecord, reading: Optional[OpenOptions
     return profile, load
 
 
-def _load_together(opened: Sequence[_Opened], reading: Optional[OpenOptions]) -> list[Loaded]:
-    symbols = reading.symbols if reading is not None else None
+def _load_together(opened: Sequence[_Opened], reading: OpenOptions) -> list[Loaded]:
+    symbols = reading.symbols
     if symbols is not None and len(opened) > 1:
         wanted: dict[Binary, set[int]] = {}
         for profile, _ in opened:
@@ -192,7 +192,7 @@ def _with_notices(said: Sequence[Notice], loaded: Loaded) -> Loaded:
     return replace(loaded, notices=[*said, *loaded.notices])
 
 
-def load_record(run: Run, record: SnapshotRecord, reading: Optional[OpenOptions] = None) -> Loaded:
+def load_record(run: Run, record: SnapshotRecord, reading: OpenOptions) -> Loaded:
     """Return the snapshot of *record* in *run*. Raises InputError if its file is damaged."""
     return _open_record(run, record, reading)[1]()
 
@@ -251,7 +251,7 @@ def _first_readable(
             raise
 
 
-def load_peak(text: str, reading: Optional[OpenOptions] = None) -> list[Loaded]:
+def load_peak(text: str, reading: OpenOptions) -> list[Loaded]:
     """Return the snapshot that *text* names, of a file without a number that of its peak, as `gdbmem show` does.
 
     A file that is a difference already gives two: what went and what came.
@@ -286,7 +286,7 @@ def _stacks(profile: Profile) -> Optional[StackProfile]:
     return profile if isinstance(profile, StackProfile) else None
 
 
-def last_two(run: Run, reading: Optional[OpenOptions] = None) -> tuple[Loaded, Loaded]:
+def last_two(run: Run, reading: OpenOptions = DEFAULT) -> tuple[Loaded, Loaded]:
     """Return the last two snapshots of *run*. Raises InputError if it has fewer."""
     records = asked_for(run.snapshots)
     if len(records) < 2:
@@ -299,7 +299,7 @@ def last_two(run: Run, reading: Optional[OpenOptions] = None) -> tuple[Loaded, L
     return _with_notices(run.notices, before), after
 
 
-def load_series(text: str, reading: Optional[OpenOptions] = None) -> list[Loaded]:
+def load_series(text: str, reading: OpenOptions) -> list[Loaded]:
     """Return all snapshots of the run, of RUN:NAME (each time it was taken) or of the file that *text* names.
 
     Raises InputError if there are fewer than two.

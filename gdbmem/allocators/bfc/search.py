@@ -36,8 +36,8 @@ def find_objects(
     memory: Memory,
     areas: Iterable[tuple[int, int]],
     constants: Callable[[int], bool],
-    vtable_name: Callable[[int], str] = lambda address: "",
-    code: Callable[[int], bool] = lambda address: False,
+    vtable_name: Callable[[int], str],
+    code: Callable[[int], bool],
 ) -> Iterator[FoundObject]:
     """Yield the allocators in *areas*, in order of address.
 

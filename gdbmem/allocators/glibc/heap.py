@@ -83,9 +83,9 @@ def read_heap(
     bias: int,
     facts: LibcFacts,
     *,
-    tls_bytes: int = 0,
-    threads_inside: int = 0,
-    walker: Optional[Walker] = None,
+    tls_bytes: int,
+    threads_inside: int,
+    walker: Optional[Walker],
 ) -> Optional[HeapReading]:
     """Read the malloc of the object whose writable memory is *data*, loaded at *bias*.
 

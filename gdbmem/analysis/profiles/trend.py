@@ -37,8 +37,8 @@ def change_of(
     before_bytes: int,
     after_bytes: int,
     *,
-    hidden_bytes: int = 0,
-    error_bytes: int = 0,
+    hidden_bytes: int,
+    error_bytes: int,
     is_relative: bool = False,
 ) -> str:
     """Return the change between two snapshots, one of the five words.

@@ -132,7 +132,7 @@ def lowest_between(times: Sequence[float], values: Sequence[float], marks: Seque
 
 
 def judge_floor(
-    xs: Sequence[float], ys: Sequence[float], amplitude: float, missed: float = 0.0, between: str = ""
+    xs: Sequence[float], ys: Sequence[float], amplitude: float, missed: float, between: str
 ) -> Floor:
     """Judge troughs *ys* (bytes, each perhaps *missed* lower) at *xs* (seconds) of teeth *amplitude* bytes high."""
     low, high = format_size(min(ys)), format_size(max(ys))

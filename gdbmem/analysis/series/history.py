@@ -103,9 +103,7 @@ def tell_step(stretches: Sequence[Stretch], times: Sequence[float]) -> Optional[
     return LastStep(f"{one} of {format_delta(size)} after {format_duration(at - begin)}, {levels}", size, at)
 
 
-def regimes_of(
-    stretches: Sequence[Stretch], times: Sequence[float], until: Optional[float] = None
-) -> list[Regime]:
+def regimes_of(stretches: Sequence[Stretch], times: Sequence[float], until: Optional[float]) -> list[Regime]:
     """Return *stretches* as regimes, with steps at jumps between them; the last one ends at *until*."""
     found: list[Regime] = []
     for number, stretch in enumerate(stretches):

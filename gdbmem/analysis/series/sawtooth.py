@@ -32,7 +32,7 @@ class Teeth:
     is_regular: bool = True
 
 
-def find_teeth(times: Sequence[float], values: Sequence[float], *, regular: bool = True) -> Optional[Teeth]:
+def find_teeth(times: Sequence[float], values: Sequence[float], *, regular: bool) -> Optional[Teeth]:
     """Return the teeth of a sawtooth; None if the series isn't one.
 
     Teeth that are not *regular* have any periods and heights, but all fall to one line.

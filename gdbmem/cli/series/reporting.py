@@ -54,7 +54,7 @@ def report_recorded(
     outputs: Outputs,
     *,
     status: int,
-    program: Optional[Sequence[str]] = None,
+    program: Optional[Sequence[str]],
 ) -> int:
     """Report the recording just made in *folder*; return the exit status."""
     return _report([Recording(folder)], args, outputs, status=status, program=program)

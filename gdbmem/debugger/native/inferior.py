@@ -280,7 +280,7 @@ def set_registers(registers: Mapping[str, int]) -> None:
 
 
 @contextmanager
-def _registers(base: int = 0) -> Iterator[dict[str, int]]:
+def _registers(base: int) -> Iterator[dict[str, int]]:
     """Restore the general registers of the selected thread, which the block may change, at its end.
 
     With our memory at *base* the program returns by a jump that it executes itself: only where it has arrived by itself

@@ -24,7 +24,7 @@ from gdbmem.model.python import MixedStack, PythonThread
 _MOST_FRAMES = 10_000
 
 
-def stacks_here(*, every: bool, fold: bool, swapped: bool = False) -> list[MixedStack]:
+def stacks_here(*, every: bool, fold: bool, swapped: bool) -> list[MixedStack]:
     """Return the frames of the selected thread, or of *every* one. Raises TargetError without Python."""
     core = core_path()
     if core is not None:

@@ -13,7 +13,7 @@ from gdbmem.debugger.session import (
     session,
 )
 from gdbmem.files import open_regular
-from gdbmem.model.profiles.snapshot import HEAP_BYTES, memory_noun
+from gdbmem.model.profiles.snapshot import memory_noun
 from gdbmem.runs.run import SnapshotRecord
 from gdbmem.units import format_delta, format_size
 
@@ -22,7 +22,7 @@ def summary_line(
     record: SnapshotRecord,
     sites: dict[Any, int],
     *,
-    unit: str = HEAP_BYTES,
+    unit: str,
     remark: str = "",
     beside: Optional[int] = None,
 ) -> str:

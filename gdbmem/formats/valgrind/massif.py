@@ -166,7 +166,7 @@ def _totals(head: re.Match[bytes], index: int, *, has_tree: bool) -> Totals:
 class _Index:
     """Find the snapshots and their trees in one pass over the file."""
 
-    def __init__(self, data: Data, source: str, notices: Sequence[Notice], *, counts: bool = False) -> None:
+    def __init__(self, data: Data, source: str, notices: Sequence[Notice], *, counts: bool) -> None:
         self._counts = counts
         self.data = data
         self.source = source

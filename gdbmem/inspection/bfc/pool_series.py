@@ -12,7 +12,7 @@ from gdbmem.linux.process.process import has_ended
 
 
 def follow_pools(
-    pid: int, every_seconds: float, for_seconds: Optional[float], say: Say = lambda _: None
+    pid: int, every_seconds: float, for_seconds: Optional[float], say: Say
 ) -> Iterator[tuple[float, Pools]]:
     """Yield samples of the pools of process *pid*, with seconds since the first; each stops it for milliseconds.
 

@@ -174,7 +174,7 @@ def read_stopped_pools(
     areas: Iterable[tuple[int, int]],
     mappings: Sequence[Mapping],
     source: str,
-    vtable_name: Callable[[int], str] = lambda address: "",
+    vtable_name: Callable[[int], str],
 ) -> Pools:
     """Return the allocators in *areas* of a stopped process or core; raises TargetError if there are none."""
     known = _recognise(memory, areas, mappings, vtable_name, tries=1)

@@ -58,9 +58,7 @@ class _Stacks:
         return self.reader.threads(memory, {one.thread_pointer: one.tid for one in held}), list(held)
 
 
-def stacks_of_process(
-    pid: int, *, fork: Optional[bool] = None, swapped: bool = False, say: Say = lambda _: None
-) -> PythonStacks:
+def stacks_of_process(pid: int, *, fork: Optional[bool], swapped: bool, say: Say) -> PythonStacks:
     """Return the Python frames of live process *pid*; *fork*, *say* and errors as for `ask_process`."""
     name = process_facts(pid).name
 
@@ -80,7 +78,7 @@ def stacks_of_process(
     return _stacks(name, pid, named, len(held), pause)
 
 
-def stacks_of_core(path: Path, program: Optional[Path] = None) -> PythonStacks:
+def stacks_of_core(path: Path, program: Optional[Path]) -> PythonStacks:
     """Return the Python frames in core file *path*. Raises InputError if it is not a core, or of another program."""
     core = CoreFile(path, program)
     reader = frame_reader(core, core.mappings())

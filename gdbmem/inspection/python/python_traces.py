@@ -57,9 +57,7 @@ def _rss(subject: Subject) -> int:
     return sum(mapping.rss_bytes for mapping in subject.mappings)
 
 
-def traces_of_process(
-    pid: int, *, fork: Optional[bool] = None, swapped: bool = False, say: Say = lambda _: None
-) -> TracedProcess:
+def traces_of_process(pid: int, *, fork: Optional[bool], swapped: bool, say: Say) -> TracedProcess:
     """Return the traces of live process *pid*; *fork*, *say* and errors as for `ask_process`."""
     name = process_facts(pid).name
 
@@ -72,7 +70,7 @@ def traces_of_process(
     return _checked(TracedProcess(name, pid, traces, rss, pause))
 
 
-def traces_of_stopped(pid: int, memory: Memory, *, swapped: bool = False) -> TracedProcess:
+def traces_of_stopped(pid: int, memory: Memory, *, swapped: bool) -> TracedProcess:
     """Return the traces of process *pid*, which is stopped by someone else (gdb). Raises TargetError."""
     mappings = read_smaps(pid)
     careful = CarefulMemory(memory, mappings, absent_pages(pid, mappings, swapped=swapped))
@@ -81,7 +79,7 @@ def traces_of_stopped(pid: int, memory: Memory, *, swapped: bool = False) -> Tra
     return _checked(TracedProcess(process_facts(pid).name, pid, read_traces(careful, mappings), rss))
 
 
-def traces_of_core(path: Path, program: Optional[Path] = None) -> TracedProcess:
+def traces_of_core(path: Path, program: Optional[Path]) -> TracedProcess:
     """Return the traces in core file *path*. Raises InputError if it is not a core, or of another program."""
     core = CoreFile(path, program)
     mappings = core.mappings()

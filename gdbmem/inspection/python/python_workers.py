@@ -100,9 +100,7 @@ def _pages_of(start: int, end: int) -> Any:
     return np.arange(start // PAGE, -(-end // PAGE))
 
 
-def copied_by_workers(
-    pid: int, *, fork: Optional[bool] = None, swapped: bool = False, say: Say = lambda _: None
-) -> PythonCopies:
+def copied_by_workers(pid: int, *, fork: Optional[bool], swapped: bool, say: Say) -> PythonCopies:
     """Return the memory of *pid* that its forked children have copied; *fork*, *say* as for `ask_process`.
 
     Raises TargetError if it is not a Python, or has no forked child that shares memory with it.

@@ -81,7 +81,7 @@ def make_copy(
     freeze: Freeze,
     mappings: Sequence[Mapping],
     sites: Optional[CallSites],
-    announce: Callable[[Copy], None] = lambda _: None,
+    announce: Callable[[Copy], None],
 ) -> Copy:
     """Return a copy of the process that *freeze* holds; raises TargetError if none can be made.
 

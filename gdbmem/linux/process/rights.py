@@ -37,7 +37,7 @@ def asker(status: Path = _OWN_STATUS, yama: Path = _YAMA) -> Asker:
     return Asker(os.getuid(), has_ptrace_capability(status), ptrace_scope(yama))
 
 
-def ptrace_scope(file: Path = _YAMA) -> int:
+def ptrace_scope(file: Path) -> int:
     """Return kernel.yama.ptrace_scope; 0 without Yama."""
     try:
         return int(file.read_text())
@@ -45,7 +45,7 @@ def ptrace_scope(file: Path = _YAMA) -> int:
         return 0
 
 
-def has_ptrace_capability(status: Path = _OWN_STATUS) -> bool:
+def has_ptrace_capability(status: Path) -> bool:
     """Return whether this process may trace those of other users."""
     try:
         text = status.read_text(encoding="utf-8", errors="replace")

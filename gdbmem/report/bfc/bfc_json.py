@@ -27,7 +27,7 @@ def pools_json(
 
 def pools_document(
     allocators: Sequence[Allocator],
-    decisions: Sequence[Optional[Decision]] = (),
+    decisions: Sequence[Optional[Decision]],
     notices: Sequence[Notice] = (),
     *,
     pause_seconds: Optional[float] = None,

@@ -18,7 +18,7 @@ def grow_json(
     totals: FaultTotals,
     stacks: list[dict[str, object]],
     query: Query,
-    held: Optional[list[Document]] = None,
+    held: Optional[list[Document]],
 ) -> str:
     """Return the recording as text; *held*: the contents of the memory of the lines that grew most."""
     known = [one.delta_bytes for one in totals.accounts if one.delta_bytes is not None]

@@ -68,7 +68,7 @@ _PARTS = {  # of allocators with divided entries
 }  # fmt: skip
 
 
-def ledger_page(ledger: Ledger, heap: Optional[HeapMap] = None) -> Page:
+def ledger_page(ledger: Ledger, heap: Optional[HeapMap]) -> Page:
     """Return the page of *ledger*, with a map of its heap if there is one."""
     page = Page(title=_title(ledger), facts=_facts(ledger))
     title = "Resident memory" if ledger.pid is not None else "Memory in the core"
@@ -109,9 +109,7 @@ def ledger_growth_page(ledgers: Sequence[Ledger], names: Sequence[str]) -> Page:
     return page
 
 
-def ledger_sections(
-    ledger: Ledger, heap: Optional[HeapMap] = None, *, title: str = "Resident memory"
-) -> list[Section]:
+def ledger_sections(ledger: Ledger, heap: Optional[HeapMap] = None, *, title: str) -> list[Section]:
     """Return the sections of *ledger*: the sentence and the bar first."""
     found = [
         Section(

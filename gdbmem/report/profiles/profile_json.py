@@ -21,7 +21,7 @@ def profile_json(
     return to_json(profile_document(profile, query or Query(), snapshot=snapshot))
 
 
-def profile_document(profile: Profile, query: Query, *, snapshot: Optional[Snapshot] = None) -> Document:
+def profile_document(profile: Profile, query: Query, *, snapshot: Optional[Snapshot]) -> Document:
     """Return *profile* as ``kind=profile``, with the rows of *snapshot* as ``sites`` if it is given."""
     peak = profile.snapshots[profile.peak_index] if profile.snapshots else None
     course = course_of(profile.snapshots)

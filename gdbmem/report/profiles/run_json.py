@@ -20,7 +20,7 @@ def list_json(
 
 
 def list_document(
-    records: Iterable[Record], notices: Iterable[Notice] = (), kept: Sequence[KeptRecord] = ()
+    records: Iterable[Record], notices: Iterable[Notice], kept: Sequence[KeptRecord]
 ) -> Document:
     """Return *records*, and the saved ledgers and container scans *kept*, as ``kind=list``."""
     listed = [record_object(record) for record in records]

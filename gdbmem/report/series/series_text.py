@@ -244,7 +244,7 @@ def _delta(value: Optional[float]) -> str:
 
 
 def print_course(
-    times: Sequence[float], values: Sequence[float], console: Console, *, marks: Sequence[Mark] = ()
+    times: Sequence[float], values: Sequence[float], console: Console, *, marks: Sequence[Mark]
 ) -> None:
     """Print *values* over *times* as a chart."""
     if len(times) < 2:
@@ -271,7 +271,7 @@ def draw_course(
     height: int,
     *,
     marks: Sequence[Mark] = (),
-    color: bool = True,
+    color: bool,
     in_ascii: bool = False,
 ) -> str:
     """Return a chart of *values* (bytes) over *times*, *width* by *height* characters."""

@@ -62,7 +62,7 @@ def chunk_tables(memory: Memory, heap: HeapReading, *, pure: bool = False) -> li
     return sorted(tables, key=lambda table: table.start)
 
 
-def chunk_table(memory: Memory, start: int, end: int, cached: Cached, *, pure: bool = False) -> ChunkTable:
+def chunk_table(memory: Memory, start: int, end: int, cached: Cached, *, pure: bool) -> ChunkTable:
     """Return the chunks between *start* and *end*, which are starts of chunks; *cached* ones are not live."""
     if pure or not lockstep.available():
         return _plain(memory, start, end, cached)

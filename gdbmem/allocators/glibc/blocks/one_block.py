@@ -35,7 +35,7 @@ _PAGE = 4096
 
 
 def view_chunk(
-    memory: Memory, heap: HeapReading, tables: Sequence[ChunkTable], address: int, *, pure: bool = False
+    memory: Memory, heap: HeapReading, tables: Sequence[ChunkTable], address: int, *, pure: bool
 ) -> Optional[ChunkView]:
     """Return the chunk that contains *address*; None if malloc has none there.
 

@@ -34,7 +34,7 @@ def find_pointers(
     areas: Iterable[Area],
     target: tuple[int, int],
     *,
-    pure: bool = False,
+    pure: bool,
 ) -> Iterator[FoundPointer]:
     """Yield the words in *areas* and in live blocks that point into *target*, except words in *target* itself."""
     quick = not pure and lockstep.available()

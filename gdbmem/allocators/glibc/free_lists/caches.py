@@ -58,7 +58,7 @@ def read_caches(
     arenas: Sequence[ArenaState],
     threads: Sequence[ThreadPointers],
     mappings: Sequence[Mapping],
-    tls_bytes: int = 0,
+    tls_bytes: int,
 ) -> Caches:
     """Return every chunk in a tcache or a fastbin; threads whose cache wasn't found are named.
 
