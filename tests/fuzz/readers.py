@@ -61,6 +61,7 @@ from gdbmem.symbols.elf_files import needed_libraries, read_elf
 from tests.fuzz import memory_readers
 from tests.unit.heaps import make_heap
 from tests.unit.test_cut_core import make_core
+from tests.unit.test_malloc_info import WRITTEN
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 EXAMPLES = Path(__file__).parents[2]
@@ -423,27 +424,6 @@ _LINES = b"""{"pid": 1, "parent": 2, "backend": "rss", "threads": 1, "functions"
 _SURVEY = b"""{"format_version": 1, "kind": "containers", "warnings": [], "live_heap_bytes": 9,
 "containers": [{"path": "a", "type": "std::vector<int>", "containers": 1, "size": 3, "capacity": 4, "held_bytes": 16,
 "slack_bytes": 4}]}"""
-_MALLOC_INFO = b"""<malloc version="1">
-<heap nr="0">
-<sizes>
-  <size from="17" to="32" total="64" count="2"/>
-</sizes>
-<total type="fast" count="2" size="64"/>
-<total type="rest" count="1" size="100"/>
-<system type="current" size="135168"/>
-<system type="max" size="135168"/>
-<aspace type="total" size="135168"/>
-<aspace type="mprotect" size="135168"/>
-</heap>
-<total type="fast" count="2" size="64"/>
-<total type="rest" count="1" size="100"/>
-<total type="mmap" count="0" size="0"/>
-<system type="current" size="135168"/>
-<system type="max" size="135168"/>
-<aspace type="total" size="135168"/>
-<aspace type="mprotect" size="135168"/>
-</malloc>
-"""
 
 
 def _profiles() -> Iterable[Reader]:
@@ -497,7 +477,7 @@ READERS: Sequence[Reader] = (
         _text(_answers),
         _captured("memcheck/blocks.txt", "memcheck/pointers.txt", "memcheck/place.txt"),
     ),
-    Reader("malloc_info", _text(parse_malloc_info), lambda: [_MALLOC_INFO]),
+    Reader("malloc_info", _text(parse_malloc_info), lambda: [WRITTEN.encode()]),
     Reader("run folder", _run, _runs),
     Reader("series", _series, _series_examples),
     Reader("series journal", _journal, lambda: [struct.pack("<d", 1.0) + bytes(range(1, 200))]),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import platform
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -60,6 +62,23 @@ def go_on(process: subprocess.Popen[str]) -> None:
     assert process.stdout.readline() == "loaded 0\n"
 
 
+@contextlib.contextmanager
+def going_on(program: Program) -> Iterator[subprocess.Popen[str]]:
+    """Yield a process that has to go on after the block, until its end and with its own status."""
+    with subprocess.Popen(
+        [str(program("goes_on"))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "ready\n"
+            yield process
+            go_on(process)
+            assert process.stdin is not None
+            process.stdin.close()
+            assert process.wait() == 7
+        finally:
+            process.kill()
+
+
 def killed(user: User, process: subprocess.Popen[str], who: str, doing: str) -> str:
     """Kill *who* while gdb holds or runs the process; return the output after that."""
     user.prompt()
@@ -78,29 +97,20 @@ def killed(user: User, process: subprocess.Popen[str], who: str, doing: str) -> 
 def test_a_process_goes_on_when_gdb_or_the_launcher_is_killed(
     who: str, doing: str, program: Program, tmp_path: Path
 ) -> None:
-    with subprocess.Popen(
-        [str(program("goes_on"))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
-    ) as process:
-        try:
-            assert process.stdout is not None and process.stdout.readline() == "ready\n"
-            for _ in range(ROUNDS):
-                with at_terminal([GDBMEM, "attach", str(process.pid)], tmp_path) as user:
-                    said = killed(user, process, who, doing)
-                    assert let_go(process.pid), process.poll()
-                assert left_in_code(process.pid) == {}
-                go_on(process)
-                if who == "gdb":
-                    assert "gdb was ended by SIGKILL" in said and user.status == 1
-                else:
-                    (run,) = tmp_path.glob("gdbmem.goes_on.*")
-                    wanted = f"gdbmem was killed while gdb was attached to process {process.pid}"
-                    assert wait_until(functools.partial(is_noted, run, wanted), 10)
-                    assert wanted in " ".join(shell(GDBMEM, "show", run, folder=tmp_path).stdout.split())
-            assert process.stdin is not None
-            process.stdin.close()
-            assert process.wait() == 7
-        finally:
-            process.kill()
+    with going_on(program) as process:
+        for _ in range(ROUNDS):
+            with at_terminal([GDBMEM, "attach", str(process.pid)], tmp_path) as user:
+                said = killed(user, process, who, doing)
+                assert let_go(process.pid), process.poll()
+            assert left_in_code(process.pid) == {}
+            go_on(process)
+            if who == "gdb":
+                assert "gdb was ended by SIGKILL" in said and user.status == 1
+            else:
+                (run,) = tmp_path.glob("gdbmem.goes_on.*")
+                wanted = f"gdbmem was killed while gdb was attached to process {process.pid}"
+                assert wait_until(functools.partial(is_noted, run, wanted), 10)
+                assert wanted in " ".join(shell(GDBMEM, "show", run, folder=tmp_path).stdout.split())
 
 
 def test_a_process_that_runs_into_breakpoints_goes_on_when_gdb_is_killed(
@@ -132,47 +142,26 @@ def test_a_process_that_runs_into_breakpoints_goes_on_when_gdb_is_killed(
 def test_a_process_goes_on_soon_when_a_launcher_that_nohup_started_is_killed(
     program: Program, tmp_path: Path
 ) -> None:
-    with subprocess.Popen(
-        [str(program("goes_on"))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
-    ) as process:
-        try:
-            assert process.stdout is not None and process.stdout.readline() == "ready\n"
-            words = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", GDBMEM, "attach", str(process.pid)]
-            with at_terminal(words, tmp_path) as user:
-                user.prompt()
-                os.kill(user.pid, signal.SIGKILL)
-                began = time.monotonic()
-                assert let_go(process.pid), process.poll()
-                assert time.monotonic() - began < 15
-            go_on(process)
-            assert process.stdin is not None
-            process.stdin.close()
-            assert process.wait() == 7
-        finally:
-            process.kill()
+    with going_on(program) as process:
+        words = ["sh", "-c", 'trap "" HUP; exec "$@"', "sh", GDBMEM, "attach", str(process.pid)]
+        with at_terminal(words, tmp_path) as user:
+            user.prompt()
+            os.kill(user.pid, signal.SIGKILL)
+            began = time.monotonic()
+            assert let_go(process.pid), process.poll()
+            assert time.monotonic() - began < 15
 
 
 def test_a_process_goes_on_when_the_launcher_is_killed_before_gdb_calls_something_in_it(
     program: Program, tmp_path: Path
 ) -> None:
-    with subprocess.Popen(
-        [str(program("goes_on"))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
-    ) as process:
-        try:
-            assert process.stdout is not None and process.stdout.readline() == "ready\n"
-            with at_terminal([GDBMEM, "attach", str(process.pid)], tmp_path) as user:
-                user.prompt()
-                user.send(  # gdb hears the signal that it gets then only in the call
-                    f"python import os, time; os.kill({user.pid}, 9); time.sleep(1);"
-                    " gdb.execute('memexplain --mallinfo')"
-                )
-                assert let_go(process.pid), process.poll()
-            go_on(process)
-            assert process.stdin is not None
-            process.stdin.close()
-            assert process.wait() == 7
-        finally:
-            process.kill()
+    with going_on(program) as process, at_terminal([GDBMEM, "attach", str(process.pid)], tmp_path) as user:
+        user.prompt()
+        user.send(  # gdb hears the signal that it gets then only in the call
+            f"python import os, time; os.kill({user.pid}, 9); time.sleep(1);"
+            " gdb.execute('memexplain --mallinfo')"
+        )
+        assert let_go(process.pid), process.poll()
 
 
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="elsewhere a trap leaves a thread at its address")
@@ -219,19 +208,11 @@ def second_instruction(binary: Path, pid: int) -> int:
 def test_a_gdb_that_ctrl_z_has_stopped_lets_the_process_go_when_the_launcher_is_killed(
     program: Program, tmp_path: Path
 ) -> None:
-    with subprocess.Popen(
-        [str(program("goes_on"))], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
-    ) as process:
-        try:
-            assert process.stdout is not None and process.stdout.readline() == "ready\n"
-            with at_terminal([GDBMEM, "attach", str(process.pid)], tmp_path) as user:
-                user.prompt()
-                user.type("break never")
-                os.kill(process_facts(process.pid).tracer, signal.SIGSTOP)
-                os.kill(user.pid, signal.SIGKILL)
-                began = time.monotonic()
-                assert let_go(process.pid), process.poll()
-                assert time.monotonic() - began < 15, "gdb had to be killed"
-            go_on(process)
-        finally:
-            process.kill()
+    with going_on(program) as process, at_terminal([GDBMEM, "attach", str(process.pid)], tmp_path) as user:
+        user.prompt()
+        user.type("break never")
+        os.kill(process_facts(process.pid).tracer, signal.SIGSTOP)
+        os.kill(user.pid, signal.SIGKILL)
+        began = time.monotonic()
+        assert let_go(process.pid), process.poll()
+        assert time.monotonic() - began < 15, "gdb had to be killed"

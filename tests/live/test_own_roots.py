@@ -64,7 +64,7 @@ def test_a_process_that_says_it_has_loaded_what_is_outside_its_root_is_refused(
             assert done.returncode == 1 and "outside the process's root folder" in done.stderr, done.stderr
 
 
-def test_a_fifo_that_a_process_says_it_has_loaded_keeps_no_snap_waiting(
+def test_a_fifo_that_a_process_says_it_has_loaded_keeps_neither_snap_nor_attach_waiting(
     program: Program, scratch: Path, tmp_path: Path
 ) -> None:
     scratch.chmod(0o755)
@@ -74,15 +74,6 @@ def test_a_fifo_that_a_process_says_it_has_loaded_keeps_no_snap_waiting(
         began = time.monotonic()
         assert "has no heap profiler" in snap(tmp_path, process.pid).stderr
         assert time.monotonic() - began < 100, "gdb was not ended for having opened it"
-
-
-def test_a_fifo_that_a_process_says_it_has_loaded_keeps_no_gdb_of_attach_waiting(
-    program: Program, scratch: Path, tmp_path: Path
-) -> None:
-    scratch.chmod(0o755)
-    os.mkfifo(scratch / "fifo", 0o666)
-    binary = copied(program("claims_to_have_loaded"), scratch)
-    with mallory(binary, scratch / "fifo") as process:
         with at_terminal([GDBMEM, "attach", str(process.pid)], tmp_path) as user:
             user.prompt()
             assert "main" in user.type("info symbol main")

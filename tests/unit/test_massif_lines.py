@@ -255,10 +255,7 @@ def test_a_line_that_would_command_the_terminal_is_shown_escaped() -> None:
 
 
 def test_calls_without_a_name_are_told_apart_by_where_they_are() -> None:
-    tree = read_tree_of(
-        " n0: 60 0x39161B: ??? (in /usr/bin/git)", " n0: 40 0x391700: ??? (in /usr/bin/git)"
-    ).tree(0)
-    assert tree is not None
+    tree = only_tree(" n0: 60 0x39161B: ??? (in /usr/bin/git)", " n0: 40 0x391700: ??? (in /usr/bin/git)")
     assert [tree.frame_of(node) for node in (1, 2)] == [
         Frame("0x39161B", object="/usr/bin/git"),
         Frame("0x391700", object="/usr/bin/git"),

@@ -30,6 +30,19 @@ def sampled(samples: list[list[int]], weights: list[float], **more: object) -> d
     return {**given, "samples": samples, "weights": weights, **more}
 
 
+def evented(moments: list[tuple[str, int, int]]) -> dict[str, Any]:
+    events = [{"type": kind, "at": at, "frame": frame} for kind, at, frame in moments]
+    end = max(at for _, at, _ in moments)
+    return {
+        "type": "evented",
+        "unit": "bytes",
+        "name": "x",
+        "startValue": 0,
+        "endValue": end,
+        "events": events,
+    }
+
+
 def write(tmp_path: Path, found: object) -> Path:
     file = tmp_path / "x.json"
     file.write_text(json.dumps(found))
@@ -74,16 +87,7 @@ def test_the_allocation_site_is_the_innermost_frame_of_a_sample(tmp_path: Path) 
 
 def test_events_weigh_what_lies_between_them(tmp_path: Path) -> None:
     moments = [("O", 10, 0), ("O", 14, 1), ("C", 114, 1), ("C", 115, 0)]
-    events = [{"type": kind, "at": at, "frame": frame} for kind, at, frame in moments]
-    profile = {
-        "type": "evented",
-        "unit": "bytes",
-        "name": "x",
-        "startValue": 0,
-        "endValue": 115,
-        "events": events,
-    }
-    found = tree(read(write(tmp_path, document(profile))))
+    found = tree(read(write(tmp_path, document(evented(moments)))))
     assert found.bytes[0] == 115 and flat(found) == {"grow": 100, "main": 5}
 
 
@@ -125,30 +129,13 @@ def test_what_is_wrong_with_a_file_is_one_sentence(
 
 @pytest.mark.parametrize("moments", [[("C", 1, 0)], [("O", 1, 0), ("C", 2, 1)], [("O", 5, 0), ("O", 4, 1)]])
 def test_events_that_do_not_nest_are_refused(tmp_path: Path, moments: list[tuple[str, int, int]]) -> None:
-    events = [{"type": kind, "at": at, "frame": frame} for kind, at, frame in moments]
-    profile = {
-        "type": "evented",
-        "unit": "bytes",
-        "name": "x",
-        "startValue": 0,
-        "endValue": 9,
-        "events": events,
-    }
     with pytest.raises(InputError, match="not a valid speedscope file"):
-        read(write(tmp_path, document(profile)))
+        read(write(tmp_path, document(evented(moments))))
 
 
 @pytest.mark.slow
 def test_events_whose_stacks_are_the_square_of_the_file_are_refused_and_not_listed(tmp_path: Path) -> None:
-    events = [{"type": "O", "at": number, "frame": 0} for number in range(10_000)]
-    profile = {
-        "type": "evented",
-        "unit": "bytes",
-        "name": "x",
-        "startValue": 0,
-        "endValue": 9,
-        "events": events,
-    }
+    profile = evented([("O", number, 0) for number in range(10_000)])
     with pytest.raises(InputError) as caught:
         read(write(tmp_path, document(profile)))
     assert caught.value.slug == "stack-too-deep"
