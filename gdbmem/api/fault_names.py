@@ -6,8 +6,9 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
+from gdbmem.analysis.faults.growth import WeighedFault
 from gdbmem.errors import Notice
-from gdbmem.formats.addresses import Binary
+from gdbmem.formats.addresses import Binary, Symbols
 from gdbmem.linux.files.target_files import TargetFiles, may_be_opened
 from gdbmem.model.faults import FaultStack, FaultTotals
 from gdbmem.model.profiles.calltree import Frame
@@ -15,6 +16,7 @@ from gdbmem.records import asdict
 from gdbmem.symbols.unwinding.call_paths import Place, Samples
 from gdbmem.symbols.unwinding.cfi import UnwindTable, can_unwind
 from gdbmem.symbols.unwinding.jit_maps import jit_names
+from gdbmem.symbols.unwinding.naming import name_places
 from gdbmem.text import printable
 
 
@@ -56,7 +58,24 @@ class Binaries:
             return None
 
 
-def names_of_jit(samples: Samples, used: Sequence[int]) -> Mapping[tuple[int, int], str]:
+def rows_of(samples: Samples, part: slice = slice(None)) -> list[WeighedFault]:
+    """Return *part* of *samples* as rows."""
+    columns = (
+        samples.time, samples.pid, samples.tid, samples.address, samples.page_bytes, samples.weight, samples.path,
+    )  # fmt: skip
+    return [WeighedFault(*row) for row in zip(*(column[part] for column in columns))]
+
+
+def names_of(
+    samples: Samples, used: Sequence[int], symbols: Symbols, binaries: Binaries
+) -> tuple[dict[int, Sequence[Frame]], list[Notice]]:
+    """Return the frames of each of the places *used*, and notices on files without names."""
+    places = [samples.places[number] for number in used]
+    chains, notices = name_places(places, symbols, binaries.may_open, _names_of_jit(samples, used))
+    return dict(zip(used, chains)), [*notices, *_unopened(places, binaries)]
+
+
+def _names_of_jit(samples: Samples, used: Sequence[int]) -> Mapping[tuple[int, int], str]:
     """Return names for the addresses in *used* that belong to no file, by process and address."""
     wanted: dict[int, list[int]] = {}
     for number in used:
@@ -70,7 +89,7 @@ def names_of_jit(samples: Samples, used: Sequence[int]) -> Mapping[tuple[int, in
     }
 
 
-def unopened(places: Sequence[Place], binaries: Binaries) -> list[Notice]:
+def _unopened(places: Sequence[Place], binaries: Binaries) -> list[Notice]:
     """Return a notice if files were left unopened because gdb would have read them with our rights."""
     files = {one.binary for one in places if one.binary is not None and one.binary.path.startswith("/")}
     left = sorted(one.path for one in files if not binaries.may_open(one))

@@ -23,7 +23,7 @@ from gdbmem.analysis.faults.growth import (
 from gdbmem.analysis.faults.held import GrownPage, held_now, together
 from gdbmem.analysis.ledger.ledger import ProcessImage
 from gdbmem.analysis.profiles.own_code import own_frame
-from gdbmem.api.fault_names import Binaries, document_of, names_of_jit, unopened, without_libdw
+from gdbmem.api.fault_names import Binaries, document_of, names_of, rows_of, without_libdw
 from gdbmem.errors import Notice, TargetError
 from gdbmem.formats.faults import encode_faults, faults_profile
 from gdbmem.formats.stacks import StackProfile
@@ -37,7 +37,6 @@ from gdbmem.monitoring.fault_recording import FaultRecorder, FaultRecording, Wat
 from gdbmem.records import dataclass, replace
 from gdbmem.symbols.address_names import GdbSymbols
 from gdbmem.symbols.unwinding.call_paths import CallPaths, Samples
-from gdbmem.symbols.unwinding.naming import name_places
 from gdbmem.text import plural
 
 __all__ = ["RecordedGrowth", "record_growth", "record_program_growth"]
@@ -153,16 +152,13 @@ def _named(recording: FaultRecording, source: str, say: Progress, images: _Image
     try:
         with _binaries(recording) as binaries:
             samples = _call_paths(recording, binaries)
-            totals, rows, grown = _sums(recording, samples, _rows(samples))
+            totals, rows, grown = _sums(recording, samples, rows_of(samples))
             stacks = stacks_of(rows, grown)
             used = sorted({number for one in stacks for number in samples.paths[one.path]})
-            places = [samples.places[number] for number in used]
-            jit = names_of_jit(samples, used)
-            chains, said = name_places(places, GdbSymbols(progress=say), binaries.may_open, jit)
+            named, said = names_of(samples, used, GdbSymbols(progress=say), binaries)
     finally:
         recording.close()
-    notices = [*said, *unopened(places, binaries), *_notices(recording), *images.notices]
-    named = dict(zip(used, chains))
+    notices = [*said, *without_libdw(), *recording.spool.notices(), *images.notices]
     held = _held(images.images, samples, named, rows, grown)
     document = document_of(recording.program, samples, stacks, named, totals)
     return RecordedGrowth(document, totals, source, recording.status, notices, held)
@@ -206,18 +202,11 @@ def _call_paths(recording: FaultRecording, binaries: Binaries) -> Samples:
         for one in recording.watched.values():
             if one.maps:
                 paths.start_with(one.pid, one.maps)
-        for turn in recording.records():
+        for turn in recording.spool.turns():
             paths.add(turn)
         return paths.finish()
     finally:
         paths.close()
-
-
-def _rows(samples: Samples) -> list[WeighedFault]:
-    columns = (
-        samples.time, samples.pid, samples.tid, samples.address, samples.page_bytes, samples.weight, samples.path,
-    )  # fmt: skip
-    return [WeighedFault(*row) for row in zip(*columns)]
 
 
 def _sums(
@@ -303,15 +292,3 @@ def _kernel_faults(recording: FaultRecording, one: Watched, *, sampled: float) -
     if recording.sees_kernel_mode or one.faults_after is None:
         return None
     return max(round(one.faults_after - one.faults_before - sampled), 0)
-
-
-def _notices(recording: FaultRecording) -> list[Notice]:
-    notices = without_libdw()
-    if recording.unkept:
-        notices.append(
-            Notice(
-                "faults-disk",
-                f"{recording.unkept:,} batches of samples were dropped: the recording had reached 2 GiB",
-            )
-        )
-    return notices

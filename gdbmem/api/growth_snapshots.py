@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 from gdbmem.analysis.faults.growth import Span, WeighedFault, account, grown_bytes, with_huge_pages
 from gdbmem.analysis.faults.standing import StandingMemory
-from gdbmem.api.fault_names import Binaries, document_of, names_of_jit, unopened, without_libdw
+from gdbmem.api.fault_names import Binaries, document_of, names_of, rows_of, without_libdw
 from gdbmem.errors import Notice
 from gdbmem.linux.faults.readings import Reading
 from gdbmem.linux.memory.pages import PAGE
@@ -17,7 +17,6 @@ from gdbmem.monitoring.fault_intervals import Interval, IntervalRecorder
 from gdbmem.records import asdict, replace
 from gdbmem.symbols.address_names import GdbSymbols
 from gdbmem.symbols.unwinding.call_paths import CallPaths, Samples
-from gdbmem.symbols.unwinding.naming import name_places
 
 __all__ = ["GrowthSnapshots"]
 
@@ -56,7 +55,7 @@ class GrowthSnapshots:
         self._name(samples, {number for one in stacks for number in samples.paths[one.path]})
         totals = self._totals(interval.after, samples)
         document = document_of(self._recorder.name, samples, stacks, self._names, totals)
-        document["notices"] = [asdict(one) for one in self._all_notices()]
+        document["notices"] = [asdict(one) for one in (*self._notices, *self._recorder.spool.notices())]
         document["recording"] = f"{self._recorder.pid}.{self._recorder.first.time}"
         return document
 
@@ -86,30 +85,16 @@ class GrowthSnapshots:
         self._weighed = len(samples)
         weight = sum(samples.weight[new])
         scale = interval.faults / weight if weight else 1.0
-        columns = (
-            samples.time, samples.pid, samples.tid, samples.address, samples.page_bytes, samples.weight, samples.path,
-        )  # fmt: skip
-        rows = (WeighedFault(*row) for row in zip(*(column[new] for column in columns)))
-        return [row._replace(weight=row.weight * scale) for row in rows if row.pid == self._recorder.pid]
+        rows = [row for row in rows_of(samples, new) if row.pid == self._recorder.pid]
+        return [row._replace(weight=row.weight * scale) for row in rows]
 
     def _name(self, samples: Samples, used: set[int]) -> None:
         new = sorted(used - self._names.keys())
         if not new:
             return
-        places = [samples.places[number] for number in new]
-        jit = names_of_jit(samples, new)
-        chains, said = name_places(places, self._symbols, self._binaries.may_open, jit)
-        self._names.update(zip(new, chains))
-        for notice in (*said, *unopened(places, self._binaries)):
-            if notice not in self._notices:
-                self._notices.append(notice)
-
-    def _all_notices(self) -> list[Notice]:
-        dropped = self._recorder.dropped_turns
-        if not dropped:
-            return self._notices
-        text = f"{dropped:,} batches of samples were dropped: the recording had reached 2 GiB"
-        return [*self._notices, Notice("faults-disk", text)]
+        names, notices = names_of(samples, new, self._symbols, self._binaries)
+        self._names.update(names)
+        self._notices += [notice for notice in notices if notice not in self._notices]
 
     def _totals(self, after: Reading, samples: Samples) -> FaultTotals:
         used = [period for changes in self._recorder.periods.values() for _, period in changes] or [1]

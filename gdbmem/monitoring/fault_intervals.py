@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Optional
 
 from gdbmem.linux.faults.readings import Reading, read_resident
@@ -15,11 +13,10 @@ from gdbmem.linux.memory.maps import maps_text
 from gdbmem.linux.process.auxv import random_bytes
 from gdbmem.linux.process.process import check_analysable, ended, has_ended, process_facts
 from gdbmem.linux.process.threads import page_faults
+from gdbmem.monitoring.turn_spool import TurnSpool
 from gdbmem.records import dataclass
 
 _TURN_SECONDS = 0.05
-_LARGEST_SPOOL_BYTES = 2 << 30
-_EVENTS_A_TURN = 400
 
 
 @dataclass(frozen=True)
@@ -66,14 +63,12 @@ class IntervalRecorder:
             self.maps = b""
             with contextlib.suppress(OSError):
                 self.maps = maps_text(pid)
-            self._spool = tempfile.TemporaryFile(prefix="gdbmem-")  # noqa: SIM115  (closed in __exit__)
+            self.spool = TurnSpool()
         except BaseException:
             self._watch.__exit__()
             raise
         self.first = self._last
         self._program = random_bytes(pid)
-        self._pieces: list[tuple[list[tuple[int, int, int]], Mapping[int, int]]] = []
-        self._turns = self.dropped_turns = 0
         self._before = self._counts()
         self._watch.start()
 
@@ -82,7 +77,7 @@ class IntervalRecorder:
 
     def __exit__(self, *_: object) -> None:
         self._watch.__exit__()
-        self._spool.close()
+        self.spool.close()
 
     @property
     def layout(self) -> SampleLayout:
@@ -121,10 +116,8 @@ class IntervalRecorder:
         program, self._program = self._program, random_bytes(self.pid)
         then, now = self._before, self._counts()
         self._before = now
-        turns = list(self._kept())
-        self._pieces = []
-        self._spool.seek(0)
-        self._spool.truncate()
+        turns = list(self.spool.turns())
+        self.spool.clear()
         counted = (
             now.of_process - then.of_process
             if now.of_process is not None and then.of_process is not None
@@ -146,23 +139,5 @@ class IntervalRecorder:
         return _Counts(sum(watch.counts.values()), watch.samples, watch.lost, page_faults(self.pid))
 
     def _take(self, *, is_last: bool) -> None:
-        # Many events take long to count: then only some turns count them.
-        self._turns += 1
-        is_counted = is_last or self._turns % (1 + self._watch.events // _EVENTS_A_TURN) == 0
-        turn = []
-        for ring, data in self._watch.take():
-            at = self._spool.seek(0, os.SEEK_END)
-            if at + len(data) > _LARGEST_SPOOL_BYTES:
-                self.dropped_turns += 1
-                continue
-            self._spool.write(data)
-            turn.append((ring, at, len(data)))
-        self._pieces.append((turn, dict(self._watch.count()) if is_counted else {}))
-
-    def _kept(self) -> Iterator[Turn]:
-        for pieces, faults in self._pieces:
-            found = []
-            for ring, at, size in pieces:
-                self._spool.seek(at)
-                found.append((ring, self._spool.read(size)))
-            yield Turn(found, faults)
+        for _ in self.spool.take(self._watch, is_last=is_last):
+            pass

@@ -7,14 +7,13 @@ import math
 import os
 import signal
 import struct
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Callable, Optional
+from typing import Any, Callable, Optional
 
 from gdbmem.linux.faults.readings import Reading, read_resident, resident_bytes
-from gdbmem.linux.faults.records import FORK, SampleLayout, Turn
+from gdbmem.linux.faults.records import FORK, SampleLayout
 from gdbmem.linux.faults.ring import HEADER
 from gdbmem.linux.faults.watch import FaultWatch
 from gdbmem.linux.memory.maps import maps_text
@@ -22,6 +21,7 @@ from gdbmem.linux.process.process import check_analysable, ended, has_ended, pro
 from gdbmem.linux.process.processes import descendants, parents, stat_of
 from gdbmem.linux.process.threads import page_faults
 from gdbmem.monitoring.growing_lines import RECORDING
+from gdbmem.monitoring.turn_spool import TurnSpool
 from gdbmem.monitoring.watched_program import WatchedProgram
 from gdbmem.records import dataclass, field
 from gdbmem.text import plural, printable
@@ -29,11 +29,9 @@ from gdbmem.units import format_duration
 
 _TURN_SECONDS = 0.05
 _GRACE_SECONDS = 5.0
-_LARGEST_SPOOL_BYTES = 2 << 30
 _READING_SHARE = 0.005  # fraction of the time for reading resident memory during the recording,
 _READING_SECONDS = 0.08  # and the least allowance
 _STEP_BYTES = 1 << 20
-_EVENTS_A_TURN = 400
 _MOST_READ = 64  # processes whose resident memory is checked in each turn
 
 
@@ -61,38 +59,21 @@ class Watched:
     uid: int = 0
 
 
-@dataclass(frozen=True)
-class _Turn:
-    pieces: Sequence[tuple[int, int, int]]  # ring, place in the spool, size
-    faults: Mapping[int, int]
-
-
 @dataclass
 class FaultRecording:
     """A recording; its records are in a temporary file. Close it."""
 
     layout: SampleLayout
     sees_kernel_mode: bool
-    spool: BinaryIO
-    turns: list[_Turn] = field(default_factory=list)
+    spool: TurnSpool
     periods: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # in the form of FaultWatch
     faults: int = 0
     samples: int = 0
     lost: int = 0  # samples
-    unkept: int = 0  # samples dropped because the disk was full
     seconds: float = 0.0
     watched: dict[int, Watched] = field(default_factory=dict)
     program: str = ""
     status: Optional[int] = None  # of a started program
-
-    def records(self) -> Iterator[Turn]:
-        """Yield the turns, one after the other."""
-        for turn in self.turns:
-            found = []
-            for ring, at, size in turn.pieces:
-                self.spool.seek(at)
-                found.append((ring, self.spool.read(size)))
-            yield Turn(found, turn.faults)
 
     def close(self) -> None:
         """Remove the records."""
@@ -115,7 +96,6 @@ class FaultRecorder:
         self._say = say
         self._ended_by: Optional[int] = None
         self.has_recorded = False  # the work after that takes time
-        self._turns = 0
         self._spent = 0.0  # CPU seconds, for reading what is resident
 
     def record(self, pids: Sequence[int], *, seconds: float) -> FaultRecording:
@@ -156,7 +136,7 @@ class FaultRecorder:
         return recording
 
     def _begun(self, watch: FaultWatch) -> FaultRecording:
-        return FaultRecording(watch.layout, watch.wishes.kernel, tempfile.TemporaryFile(prefix="gdbmem-"))
+        return FaultRecording(watch.layout, watch.wishes.kernel, TurnSpool())
 
     def _add_root(self, recording: FaultRecording, pid: int) -> None:
         reading = read_resident(pid)
@@ -191,17 +171,8 @@ class FaultRecorder:
         recording.samples, recording.faults = watch.samples, sum(watch.counts.values())
 
     def _take(self, watch: FaultWatch, recording: FaultRecording, *, at_end: bool) -> None:
-        turn, lost, births = [], watch.lost, watch.births
-        # Many events take long to count: that is then done in some of the turns only.
-        self._turns += 1
-        is_counted = at_end or self._turns % (1 + watch.events // _EVENTS_A_TURN) == 0
-        for ring, data in watch.take():
-            at = recording.spool.tell()
-            if at + len(data) > _LARGEST_SPOOL_BYTES:
-                recording.unkept += 1
-                continue
-            recording.spool.write(data)
-            turn.append((ring, at, len(data)))
+        lost, births = watch.lost, watch.births
+        for data in recording.spool.take(watch, is_last=at_end):
             for pid, parent in _births(data) if watch.births > births else ():
                 if pid not in recording.watched:
                     self._add_child(recording, pid, parent)
@@ -209,7 +180,6 @@ class FaultRecorder:
             parent_of = parents()
             for pid in list(descendants(set(recording.watched), parent_of)):
                 self._add_child(recording, pid, parent_of[pid])
-        recording.turns.append(_Turn(turn, dict(watch.count()) if is_counted else {}))
 
     def _add_child(self, recording: FaultRecording, pid: int, parent: int) -> None:
         above = recording.watched.get(parent)
