@@ -6,7 +6,13 @@ from typing import Optional
 
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.ranking import rank
-from gdbmem.analysis.profiles.samples import STANDARD_ERRORS, is_met, of_one_process, sampling_error
+from gdbmem.analysis.profiles.samples import (
+    STANDARD_ERRORS,
+    is_met,
+    missing_bytes,
+    of_one_process,
+    sampling_error,
+)
 from gdbmem.model.profiles.calltree import PRUNED
 from gdbmem.model.profiles.diff import Diff
 from gdbmem.model.profiles.snapshot import TRACING, UNTRACED
@@ -23,7 +29,10 @@ class Growth:
     outside_bytes: int  # the part outside the heap
     hidden_bytes: int  # the most that it may be larger, because of paths that a side does not list
     sampling_bytes: int  # sampling error: STANDARD_ERRORS standard errors
-    met: Optional[bool]  # whether the growth is within the limit; None: undecidable from the samples
+    met: Optional[bool]  # whether the growth is within the limit; None: undecidable
+    missing: str = (
+        ""  # why: a file lacks an unknown number of bytes; "": none does, so it is the sampling error
+    )
 
 
 def judge_growth(diff: Diff, query: Query, limit_bytes: int, *, one_process: bool = False) -> Growth:
@@ -50,8 +59,9 @@ def judge_growth(diff: Diff, query: Query, limit_bytes: int, *, one_process: boo
     judged = [one for one in diff.outside if one.name not in (TRACING, UNTRACED)]
     outside = 0 if query.filters else sum(one.delta_bytes for one in judged)
     grown += outside
-    met = is_met(grown - limit_bytes, hidden=hidden, sampling=sampling)
-    return Growth(grown, outside, hidden, sampling, met)
+    missing = missing_bytes(diff)
+    met = None if missing else is_met(grown - limit_bytes, hidden=hidden, sampling=sampling)
+    return Growth(grown, outside, hidden, sampling, met, missing)
 
 
 def _unlisted(diff: Diff) -> tuple[int, int]:

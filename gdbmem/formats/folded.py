@@ -23,10 +23,10 @@ from gdbmem.formats.stacks import (
     pack_path,
 )
 from gdbmem.model.profiles.calltree import NO_LINE, Frame, Frames, line_column
+from gdbmem.model.profiles.snapshot import BYTES_MISSING
 from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 
-TRUNCATED = "profile-truncated"
 _COUNT = lazy_pattern(rb"-?[0-9]{1,25}")
 # Appended to a function's name by export: its place in the source, or its program.
 _PLACE = lazy_pattern(r"(.*) \(((?:[^()]|\([^()]*\))+?):(0|[1-9][0-9]{0,8})\)")
@@ -59,7 +59,7 @@ def _parse(data: bytes, source: str) -> tuple[PackedStacks, Frames, list[Notice]
             if not line.strip():
                 continue
             if not line.endswith(b"\n") and sums:
-                notices.append(Notice(TRUNCATED, f"{printable(source)} was cut at line {number}"))
+                notices.append(Notice(BYTES_MISSING, f"{printable(source)} was cut at line {number}"))
                 break
             raise bad_line(source, number, line, "'main;…;function BYTES'")
         words = text.decode("utf-8", "surrogateescape").split(";")

@@ -16,8 +16,8 @@ from gdbmem.errors import InputError, Notice
 from gdbmem.formats.sizes import no_block_sizes
 from gdbmem.formats.spooling import Data, location
 from gdbmem.formats.valgrind.massif import read_massif
-from gdbmem.model.profiles.snapshot import Profile
-from gdbmem.records import dataclass
+from gdbmem.model.profiles.snapshot import BYTES_MISSING, Profile
+from gdbmem.records import dataclass, replace
 from gdbmem.text import printable
 from gdbmem.units import format_size
 
@@ -227,7 +227,9 @@ def _read_as(
     read = getattr(importlib.import_module(f"gdbmem.formats.{module}"), function)
     symbols = (reading.symbols,) if entry.has_addresses else ()
     profile: StackProfile = read(data, source, reading.metric, *symbols)
-    profile.notices[:0] = notices
+    # How much a packed file that was cut has lost nobody knows; heaptrack's is whole up to a moment of its program.
+    is_moment = name == "heaptrack"
+    profile.notices[:0] = notices if is_moment else [replace(one, slug=BYTES_MISSING) for one in notices]
     profile.by_size = reading.by_size
     profile.symbols = reading.symbols if name in _OF_VALGRIND else None
     return profile

@@ -181,7 +181,7 @@ def test_raw_words_that_were_cut_say_so(end: int, tmp_path: Path) -> None:
     profile = read(file)
     tree(profile)
     assert (
-        "profile-truncated" in {notice.slug for notice in profile.notices}
+        "bytes-missing" in {notice.slug for notice in profile.notices}
         or profile.snapshots[0].total_bytes == 7
     )
 

@@ -8,7 +8,13 @@ from collections.abc import Sequence
 
 from gdbmem.analysis.ledger.answer import DAMAGES, retained_bytes
 from gdbmem.analysis.profiles.query import matches
-from gdbmem.analysis.profiles.samples import is_met, of_one_process, samples_off, sampling_error
+from gdbmem.analysis.profiles.samples import (
+    is_met,
+    missing_bytes,
+    of_one_process,
+    samples_off,
+    sampling_error,
+)
 from gdbmem.model.ledger.ledger import Ledger
 from gdbmem.model.profiles.calltree import PRUNED, Frame
 from gdbmem.model.profiles.diff import Diff
@@ -38,9 +44,12 @@ class _Measured:
 def judge(expectation: Expectation, diff: Diff, known: Sequence[re.Pattern[str]] = ()) -> ExpectationVerdict:
     """Compare *diff* of one program's snapshots, less the *known* and accepted paths, with *expectation*.
 
-    Hidden bytes count against it; a result within the sampling error is not judged. If no path matches the
-    expectation, it can't be judged: a misspelt name must not pass unnoticed.
+    Hidden bytes count against it; a result within the sampling error, or of a file that lacks bytes, is not judged.
+    If no path matches the expectation, it can't be judged: a misspelt name must not pass unnoticed.
     """
+    missing = missing_bytes(diff)
+    if missing:
+        return unjudged(expectation, missing)
     if expectation.metric == UNTRACED:
         return _judge_untraced(expectation, diff)
     if expectation.metric == BLOCKS:

@@ -1,4 +1,4 @@
-"""Judging sampled data against a limit: the error of an estimate, and whether it allows a decision."""
+"""Judging sampled or incomplete data against a limit: whether it allows a decision."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from typing import Optional
 
 from gdbmem.model.profiles.diff import Diff
+from gdbmem.model.profiles.snapshot import BYTES_MISSING
 from gdbmem.records import replace
 from gdbmem.units import format_size
 
@@ -37,6 +38,11 @@ def of_one_process(diff: Diff) -> Diff:
         return diff
     pairs = zip(diff.own_before, diff.own_after, diff.variance)
     return replace(diff, variance=[0.0 if before == after else variance for before, after, variance in pairs])
+
+
+def missing_bytes(diff: Diff) -> str:
+    """Return the message that a file of *diff* lacks an unknown number of bytes; "" if none does."""
+    return next((notice.message for notice in diff.notices if notice.slug == BYTES_MISSING), "")
 
 
 def samples_off(sampling: int) -> str:

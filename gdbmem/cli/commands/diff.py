@@ -56,7 +56,8 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--fail-on",
         type=value(parse_size, "SIZE"),
         metavar="SIZE",
-        help="exit 4 if growth exceeds SIZE, 125 if sampling error makes that undecidable; --known paths are excluded",
+        help="exit 4 if growth exceeds SIZE, 125 if sampling error or missing bytes make that undecidable; --known"
+        " paths are excluded",
     )
     group = parser.add_argument_group("how to compare")
     group.add_argument(
@@ -147,9 +148,9 @@ def _judge(diff: Diff, query: Query, arguments: argparse.Namespace) -> int:
     text += f", give or take {format_size(found.hidden_bytes)}" if found.hidden_bytes else ""
     if found.sampling_bytes:
         text += f", and samples may be {format_size(found.sampling_bytes)} off ({STANDARD_ERRORS} standard errors)"
-    more = (
-        "; sample more often (MALLOC_CONF's lg_prof_sample, Go's MemProfileRate)" if found.met is None else ""
-    )
+    text += f", but {printable(found.missing)}" if found.missing else ""
+    is_noise = found.met is None and not found.missing
+    more = "; sample more often (MALLOC_CONF's lg_prof_sample, Go's MemProfileRate)" if is_noise else ""
     verdict = "not judged" if found.met is None else "not met"
     print(f"gdbmem: {verdict}: {text}; --fail-on allows {format_size(limit_bytes)}{more}", file=sys.stderr)
     return ExitStatus.NOT_JUDGED if found.met is None else ExitStatus.NOT_MET

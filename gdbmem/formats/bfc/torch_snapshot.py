@@ -24,12 +24,12 @@ from gdbmem.model.bfc.torch_memory import (
     TorchSnapshot,
 )
 from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.profiles.snapshot import BYTES_MISSING
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
 
-TRUNCATED = "profile-truncated"
 CLASS_NAME = "c10::cuda::CUDACachingAllocator"
 _NO_STACK = Frame("(no stack was recorded)")
 _MOST_SETTINGS = 64
@@ -136,7 +136,7 @@ class _Reading:
     def _say_what_is_missing(self) -> None:
         if self._machine.is_cut:
             text = f"{printable(self._source)} is cut at byte {self._end}: only the part before is read"
-            self._notices.append(Notice(TRUNCATED, text))
+            self._notices.append(Notice(BYTES_MISSING, text))
         if self._unlisted:
             text = (
                 f"{plural(self._unlisted, 'segment')} of {printable(self._source)} lack fields of a segment"

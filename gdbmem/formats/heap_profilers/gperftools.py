@@ -29,6 +29,7 @@ from gdbmem.formats.stacks import (
     total_of,
 )
 from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.profiles.snapshot import BYTES_MISSING
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass, field
 from gdbmem.text import printable
@@ -227,7 +228,12 @@ def _hidden(text: _GperftoolsText, metric: str, source: str) -> tuple[Optional[H
         )
     if not (missing > 0 and exact) and text.cut_at is None and text.has_maps:
         return None, []
-    return _cut(text, missing if exact else 0, sum(blocks for blocks, _ in rows), at, source)
+    if missing > 0 and not exact:
+        text_of = (
+            f"{printable(source)} was cut: samples are missing, and how many bytes they stand for is unknown"
+        )
+        return None, [Notice(BYTES_MISSING, text_of)]
+    return _cut(text, max(missing, 0), sum(blocks for blocks, _ in rows), at, source)
 
 
 def _cut(

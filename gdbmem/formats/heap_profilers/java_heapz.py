@@ -24,10 +24,10 @@ from gdbmem.formats.stacks import (
     total_of,
 )
 from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.profiles.snapshot import BYTES_MISSING
 from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 
-TRUNCATED = "profile-truncated"
 RATE_BYTES = 512 << 10
 
 _SAMPLE = lazy_pattern(rb" *([0-9]{1,25}) +([0-9]{1,25}) +@((?: +0x[0-9a-f]{1,16})*)\s*")
@@ -69,7 +69,9 @@ def _parse(data: bytes, source: str) -> tuple[list[Stack], Numbers, dict[int, Fr
             raise bad_line(source, number, line, _EXPECTED)
     notices = []
     if lines[-1] or not stacks or any(int(word, 16) not in names for word in words):
-        notices.append(Notice(TRUNCATED, f"{printable(source)} was cut: stacks or their names are missing"))
+        notices.append(
+            Notice(BYTES_MISSING, f"{printable(source)} was cut: stacks or their names are missing")
+        )
     return stacks, words, names, notices
 
 

@@ -24,6 +24,7 @@ from gdbmem.formats.stacks import (
     total_of,
 )
 from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.profiles.snapshot import BYTES_MISSING
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import replace
 from gdbmem.text import printable
@@ -65,6 +66,7 @@ def read_jemalloc(data: Data, source: str, metric: Optional[str], symbols: Optio
     chosen = choose_metric(metric, metrics, source)
     stacks = _stacks(rows, rate, chosen)
     hidden = _hidden(reader, stacks, chosen) if rate <= 1 else None
+    lacks = reader.notices and _lacks_more(reader, chosen, is_counted=rate <= 1)
     return StackProfile(
         source=source,
         source_format="jemalloc",
@@ -73,7 +75,7 @@ def read_jemalloc(data: Data, source: str, metric: Optional[str], symbols: Optio
         total_bytes=total_of(stacks) + (hidden.bytes if hidden is not None else 0),
         load=lambda profile: replace(_load(profile, stacks, addresses, maps, rate, symbols), hidden=hidden),
         wanted=lambda: wanted_of(addresses, parse_maps(maps)),
-        notices=reader.notices,
+        notices=[replace(one, slug=BYTES_MISSING) for one in reader.notices] if lacks else reader.notices,
     )
 
 
@@ -161,6 +163,14 @@ def _hidden(reader: _JemallocReader, stacks: Sequence[Stack], metric: str) -> Op
         if missing > 0
         else None
     )
+
+
+def _lacks_more(reader: _JemallocReader, metric: str, *, is_counted: bool) -> bool:
+    """Return whether a cut file may lack stacks whose bytes are not known."""
+    at = 0 if metric == IN_USE else 1
+    if reader.whole is None or is_counted:
+        return reader.whole is None
+    return sum(row[1 + at][1] for row in reader.rows) < reader.whole[at][1]
 
 
 def _stacks(rows: Sequence[_Parsed], rate: int, metric: str) -> list[Stack]:

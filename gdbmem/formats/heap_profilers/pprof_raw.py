@@ -19,6 +19,7 @@ from gdbmem.formats.stacks import (
     total_of,
 )
 from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.profiles.snapshot import BYTES_MISSING
 from gdbmem.text import printable
 
 TRUNCATED = "profile-truncated"
@@ -37,7 +38,7 @@ def read_pprof_raw(data: Data, source: str, metric: Optional[str]) -> StackProfi
     notices = [Notice("unit-unknown", f"{printable(source)} gives no unit; its numbers are taken as bytes")]
     stacks, addresses, whole = _stacks(words, source)
     if not whole or rest.strip(b"\n"):
-        notices.append(Notice(TRUNCATED, f"{printable(source)} was cut: stacks are missing"))
+        notices.append(Notice(BYTES_MISSING, f"{printable(source)} was cut: stacks are missing"))
     chains = [named.get(address) or (Frame(f"0x{address:x}"),) for address in addresses]
     return StackProfile(
         source=source,

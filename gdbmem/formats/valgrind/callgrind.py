@@ -26,6 +26,7 @@ from gdbmem.formats.stacks import (
 )
 from gdbmem.model.leaks import DEFINITELY, INDIRECTLY, POSSIBLY, REACHABLE, SUPPRESSED
 from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.profiles.snapshot import BYTES_MISSING
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass, field
 from gdbmem.text import printable
@@ -135,7 +136,9 @@ def _notices(text: _CallgrindText, columns: Iterable[int], source: str) -> list[
     name = printable(source)
     if text.totals is None:
         return [
-            Notice(TRUNCATED, f"{name} was cut at line {text.cut_at}: it lacks its totals, and maybe stacks")
+            Notice(
+                BYTES_MISSING, f"{name} was cut at line {text.cut_at}: it lacks its totals, and maybe stacks"
+            )
         ]
     for at in columns:
         total = sum(costs[at] for _, costs in text.stacks)

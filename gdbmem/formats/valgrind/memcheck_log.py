@@ -32,10 +32,12 @@ from gdbmem.model.leaks import (
     Sum,
 )
 from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.profiles.snapshot import BYTES_MISSING
 from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 
 TRUNCATED = "profile-truncated"
+SEVERAL = "several-processes"
 
 _KINDS = {
     "definitely lost": DEFINITELY,
@@ -46,10 +48,10 @@ _KINDS = {
 }
 _COUNT = r"([0-9,]{1,26})(?: \(([-+][0-9,]{1,26})\))?"  # and by how much it has changed
 _KIND = "|".join(_KINDS)
-_PREFIX = lazy_pattern(r"(?:==|--)[0-9]+(?:==|--)(?: |$)")
+_PREFIX = lazy_pattern(r"(?:==|--)([0-9]+)(?:==|--)(?: |$)")
 _RECORD = lazy_pattern(
     rf"{_COUNT}(?: \({_COUNT} direct, {_COUNT} indirect\))? bytes in {_COUNT} blocks"
-    rf" are ({_KIND}) in loss record ([0-9,]{{1,26}}) of [0-9,]{{1,26}}"
+    rf" are ({_KIND}) in loss record ([0-9,]{{1,26}}) of ([0-9,]{{1,26}})"
 )
 _SUM = lazy_pattern(rf" +({_KIND}): {_COUNT} bytes in {_COUNT} blocks")
 _FRAME = lazy_pattern(r" +(?:at|by) (0x[0-9A-F]+: .*)")
@@ -113,72 +115,113 @@ def _notices(hidden: Hidden, kind: str, total: int, source: str) -> list[Notice]
 
 
 def read_leak_search(data: bytes, source: str = "memcheck's answer") -> LeakSearch:
-    """Return the last leak search in *data*. Raises InputError.
+    """Return the last leak search in *data*, or the last of each process that writes to it. Raises InputError.
 
     A record's bytes are its own: what it only points to is in records of its own.
     """
     return _LossReader(data, source).read()
 
 
+class _Process:
+    """The last leak search of one process."""
+
+    def __init__(self) -> None:
+        self.records: list[LeakRecord] = []
+        self.sums: dict[str, Sum] = {}
+        self.has_last_record = False
+        self.stack: Optional[LeakStack] = None  # of the last record, while it is read
+
+    @property
+    def is_whole(self) -> bool:
+        return all(kind in self.sums for kind in KINDS) if self.sums else self.has_last_record
+
+    def sum_of(self, kind: str) -> Sum:
+        """Return the sum of *kind*; that of the records if a cut, or -q, left none."""
+        of_kind = [record for record in self.records if record.kind == kind]
+        return self.sums.get(kind) or Sum(sum(r.bytes for r in of_kind), sum(r.blocks for r in of_kind))
+
+
 class _LossReader:
     def __init__(self, data: bytes, source: str) -> None:
         self._lines = data.decode("utf-8", "surrogateescape").split("\n")
         self._source = source
-        self._records: list[LeakRecord] = []
-        self._sums: dict[str, Sum] = {}
-        self._command = ""
-        self._stack: Optional[LeakStack] = None  # of the last record, while it is read
+        self._processes: dict[str, _Process] = {}  # by pid
+        self._now = _Process()  # the one that wrote the line that is read
+        self._command = ""  # of the first: the others are its children
 
     def read(self) -> LeakSearch:
         for number, line in self._words():
             self._take(line, number)
-        notices = []
-        if not self._sums:
-            if not self._records:
-                raise _no_leak_search(self._source)
-            text = f"{printable(self._source)} ends within a leak search: records may be missing, and it has no sums"
-            notices.append(Notice(TRUNCATED, text))
-        return LeakSearch(self._records, self._sums, command=self._command, notices=notices)
+        self._processes = self._processes or {"": self._now}
+        found = [one for one in self._processes.values() if one.records or one.sums]
+        if not found:
+            raise _no_leak_search(self._source)
+        sums = {
+            kind: Sum(*map(sum, zip(*(one.sum_of(kind) for one in found))))
+            for kind in KINDS
+            if any(kind in one.sums for one in found)
+        }
+        records = [record for one in found for record in one.records]
+        return LeakSearch(records, sums, command=self._command, notices=list(self._notices(found)))
+
+    def _notices(self, found: Sequence[_Process]) -> Iterator[Notice]:
+        name, all_of_them = printable(self._source), len(self._processes)
+        if len(found) > 1:
+            yield Notice(SEVERAL, f"{name} has leak searches of {len(found)} processes, which are added up")
+        if len(found) < all_of_them:
+            text = f"{name} is the log of {all_of_them} processes, of which {all_of_them - len(found)}"
+            yield Notice(BYTES_MISSING, f"{text} made no leak search: what they lost is unknown")
+        if not all(one.is_whole for one in found):
+            text = (
+                f"{name} has part of a leak search, as of a log that was cut: records or sums may be missing"
+            )
+            yield Notice(BYTES_MISSING, text)
 
     def _words(self) -> Iterator[tuple[int, str]]:
         for number, line in enumerate(self._lines, start=1):
             line = line.rstrip("\r")
             prefix = _PREFIX.match(line)
+            if prefix:
+                self._now = self._processes.setdefault(
+                    prefix[1], _Process() if self._processes else self._now
+                )
             # To gdb some lines come without valgrind's mark.
             yield number, line[prefix.end() :] if prefix else line
 
     def _take(self, line: str, number: int) -> None:
         frame = _FRAME.fullmatch(line)
+        now = self._now
         if frame is not None:
-            if self._stack is not None:
-                self._add_frame(frame[1], number)
+            if now.stack is not None:
+                self._add_frame(now.stack, frame[1], number)
             return
-        self._stack = None
+        now.stack = None
         record, total, command = _RECORD.fullmatch(line), _SUM.fullmatch(line), _COMMAND.fullmatch(line)
         if record is not None:
             self._add_record(record, number)
         elif total is not None:
-            self._sums[_KINDS[total[1]]] = Sum(self._count(total[2], number), self._count(total[4], number))
+            now.sums[_KINDS[total[1]]] = Sum(self._count(total[2], number), self._count(total[4], number))
         elif command is not None:
-            self._command = command[1]
+            self._command = self._command or command[1]
         elif _NO_BLOCK.fullmatch(line):
-            self._records, self._sums = [], dict.fromkeys(KINDS, Sum(0, 0))
+            now.records, now.sums = [], dict.fromkeys(KINDS, Sum(0, 0))
         elif " in loss record " in line:
             raise self._bad(number, line)
 
     def _add_record(self, match: re.Match[str], number: int) -> None:
-        if self._sums:  # of the search before
-            self._records, self._sums = [], {}
-        self._stack = LeakStack(self._source, number)
-        self._records.append(_record(match, self._source, number)._replace(frames=self._stack.frames))
+        now = self._now
+        if now.sums:  # of the search before
+            now.records, now.sums = [], {}
+        now.stack = LeakStack(self._source, number)
+        now.records.append(_record(match, self._source, number)._replace(frames=now.stack.frames))
+        now.has_last_record = match[10] == match[11]
 
-    def _add_frame(self, text: str, number: int) -> None:
-        assert self._stack is not None
+    def _add_frame(self, stack: LeakStack, text: str, number: int) -> None:
         try:
             entry = read_node_text(text.encode("utf-8", "surrogateescape"))
         except UnknownTextError:
             raise self._bad(number, text) from None
-        self._stack.add(entry.frame, entry.address)
+        stack.add(entry.frame, entry.address)
 
     def _count(self, text: str, number: int) -> int:
         return _count(text, self._source, number)
@@ -218,7 +261,7 @@ def read_record(text: str, source: str) -> Optional[LeakRecord]:
 
 
 def _record(match: re.Match[str], source: str, line: Optional[int] = None) -> LeakRecord:
-    total, delta, direct, direct_delta, indirect, _, blocks, more_blocks, kind, at = match.groups()
+    total, delta, direct, direct_delta, indirect, _, blocks, more_blocks, kind, at, _ = match.groups()
     delta = direct_delta if direct is not None else delta
     return LeakRecord(
         number=_count(at, source, line),

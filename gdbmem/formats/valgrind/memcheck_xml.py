@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Optional
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import StackProfile
-from gdbmem.formats.valgrind.memcheck_log import TRUNCATED, LeakStack, profile_of, read_record
+from gdbmem.formats.valgrind.memcheck_log import LeakStack, profile_of, read_record
 from gdbmem.model.leaks import DEFINITELY, POSSIBLY, LeakRecord, LeakSearch, Sum
 from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.profiles.snapshot import BYTES_MISSING
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def _elements(data: Data, source: str, notices: list[Notice]) -> Iterator[Elemen
         parser.close()
     except ParseError as error:
         text = f"{printable(source)} ends, or is damaged, at line {error.position[0]}: loss records may be missing"
-        notices.append(Notice(TRUNCATED, text))
+        notices.append(Notice(BYTES_MISSING, text))
 
 
 class _ErrorReader:

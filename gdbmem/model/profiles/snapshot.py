@@ -19,6 +19,9 @@ GROWN_BYTES = "bytes grown"  # that became resident in a recording, and stayed
 FAULTED_BYTES = "bytes made resident"  # in a recording, those that left again too
 OWN_PEAK_BYTES = "bytes of peaks"  # each path's own, which have no common moment
 
+# Notice of a file that lacks an unknown number of the bytes that it should count.
+BYTES_MISSING = "bytes-missing"
+
 # Counted by Totals beside the heap: memory of the process that tracemalloc doesn't trace.
 TRACING, UNTRACED = "tracemalloc's own tables", "untraced resident memory"
 
