@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,46 @@ def test_a_file_s_course_is_judged_up_to_its_peak_and_to_its_end(
     course = course_of(totals(*sizes))
     assert course is not None
     assert (course.to_peak, course.kept < 0.5) == (to_peak, gave_back)
+
+
+def at(*points: tuple[float, int]) -> list[Totals]:
+    return [Totals(index, time, size, 0, 0, False) for index, (time, size) in enumerate(points)]
+
+
+# massif takes a snapshot when something is allocated: a leak is a staircase, of as many steps as there are snapshots.
+@pytest.mark.parametrize(
+    ("count", "lead"), [*product([4, 5, 7, 12, 24, 40], [0, 1, 3]), *product([12, 24, 40], [20])]
+)  # lead: of the time of the leak
+def test_a_leak_of_equal_steps_grows_steadily_however_few_there_are(count: int, lead: int) -> None:
+    steps = [(10.0 * (lead * count + number), 100 * number) for number in range(1, count + 1)]
+    course, column = course_of(at((0.0, 0), *steps)), steps[-1][0] / 60
+    assert course is not None and course.to_peak == "grew"
+    if lead:
+        assert course.since is not None and abs(course.since - steps[0][0]) <= 2 * column
+    else:
+        assert course.since is None
+
+
+def test_a_leak_after_a_jump_grows_steadily_from_there_on() -> None:
+    leak = [(200.0 + 20 * number, 1000 + 25 * number) for number in range(40)]
+    course = course_of(at((0.0, 0), (100.0, 200), (150.0, 1000), *leak))
+    assert course is not None and course.to_peak == "grew" and course.since is not None
+    assert 100 < course.since < 300
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [(100, 100), (500, 200), (900, 300)],  # three steps are not yet a line
+        [(10, 100), (20, 200), (30, 300), (40, 400), (990, 900)],
+        [(500, 10), (510, 500), (520, 990), (1000, 1000)],
+        [(900, 200), (901, 500), (902, 600), (1000, 900)],
+        [(1000, 900)],  # after a long computation
+    ],
+)
+def test_steps_that_are_not_alike_are_not_called_steady(steps: Sequence[tuple[int, int]]) -> None:
+    course = course_of(at((0, 0), (1, 1), (2, 2), (3, 1), *steps))
+    assert course is not None and course.to_peak != "grew"
 
 
 def test_an_allocator_s_own_bytes_are_said_where_they_are_much() -> None:

@@ -61,7 +61,7 @@ def judge(course: Sequence[int], *, uncertain_bytes: int = 0) -> Trend:
     The kept bytes are judged: at each snapshot, the minimum from there to the end. The trend is steady if their steps
     are similar and they still grow at the end; the time between the snapshots is unknown.
     """
-    floor = _floor(course)
+    floor = floor_of(course)
     steps = [after - before for before, after in zip(floor, floor[1:])]
     kept, gain = floor[-1] - floor[0], course[-1] - course[0]
     added = sum(max(after - before, 0) for before, after in zip(course, course[1:]))
@@ -78,7 +78,8 @@ def judge(course: Sequence[int], *, uncertain_bytes: int = 0) -> Trend:
     return Trend(kind, kept)
 
 
-def _floor(course: Sequence[int]) -> list[int]:
+def floor_of(course: Sequence[int]) -> list[int]:
+    """Return the kept bytes at each place of *course*: the minimum from there to the end."""
     least = course[-1]
     floor = []
     for size in reversed(course):

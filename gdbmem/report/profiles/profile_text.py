@@ -63,7 +63,10 @@ def course_sentence(profile: Profile) -> str:
     peak = profile.snapshots[profile.peak_index]
     last = profile.snapshots[-1]
     left = "all" if course.kept == 1 else share(last.total_bytes, peak.total_bytes)
-    text = f"history: {_COURSES[course.to_peak]}; {left} of the peak is held at the end"
+    how = _COURSES[course.to_peak]
+    if course.since is not None:
+        how = f"it grew steadily from {format_time(course.since, profile.time_unit)} on"
+    text = f"history: {how}; {left} of the peak is held at the end"
     if course.has_overhead:
         size = f"{format_size(peak.extra_bytes)} beside {format_size(peak.heap_bytes)} of heap"
         text += f"; the allocator's own bytes are a large part, {size} at the peak: very many small blocks"
