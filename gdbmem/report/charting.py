@@ -227,7 +227,8 @@ def zoomable_curve(name: str, color: str, times: Sequence[float], values: Sequen
 def round_up(value: float) -> float:
     """Return a round number of bytes from *value* up, a multiple of five of something."""
     power: int = 1024 ** int(math.log(max(value, 1), 1024))
-    for factor in (1, 2, 2.5, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000, 1024):
+    factors = (digit * ten for ten in (1, 10, 100) for digit in (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8))
+    for factor in (*factors, 1000, 1024):
         if factor * power >= value * 1.02:
             return factor * power
     return 2048.0 * power

@@ -15,6 +15,7 @@ from gdbmem.report.charting import (
     key_in_columns,
     key_in_rows,
     round_step,
+    round_up,
     sheet,
     text,
 )
@@ -53,6 +54,28 @@ def test_levels_and_moments_stand_at_their_values() -> None:
     lines = re.findall(r'y1="([^"]+)"[^>]*stroke="([^"]+)"', plot.levels((-10, 0, 20), str, zero="#999"))
     assert lines == [("310", "#dddddd"), ("210", "#999"), ("10", "#dddddd")]
     assert re.findall(r'<text x="([^"]+)"', plot.moments([(0, "a"), (5, "b")])) == ["100", "500"]
+
+
+@pytest.mark.parametrize("unit", [1, 1 << 10, 1 << 20, 1 << 40])
+@pytest.mark.parametrize(
+    ("value", "top"),
+    [
+        (1.2, 1.5),
+        (6.9, 8),
+        (9.7, 10),
+        (26, 30),
+        (30.5, 40),
+        (51, 60),
+        (83, 100),
+        (101, 150),
+        (501, 600),
+        (990, 1024),
+    ],
+)
+def test_an_axis_ends_soon_above_the_largest_value_at_a_round_size(
+    value: float, top: float, unit: int
+) -> None:
+    assert round_up(value * unit) == top * unit
 
 
 def test_a_key_goes_on_in_the_next_row_or_column() -> None:
