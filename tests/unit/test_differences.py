@@ -45,6 +45,21 @@ def test_our_own_difference_for_pprof_is_read_as_one(delta: Path, capsys: pytest
     assert sorted(by_path(read).values()) == sorted(by_path(ours).values())
 
 
+def test_our_own_difference_in_which_nothing_shrank_is_still_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, tree in (("a.ms", LOAD), ("b.ms", LOAD + LEAK)):
+        (tmp_path / name).write_text(massif(tree))
+    file = tmp_path / "grown.pb.gz"
+    assert (
+        main(["export", str(tmp_path / "a.ms"), str(tmp_path / "b.ms"), "--to", "pprof", "-o", str(file)])
+        == 0
+    )
+    assert main(["show", str(file)]) == 0
+    assert "heap grew by 4.9 KiB from its base" in capsys.readouterr().out
+    assert main(["diff", str(file), str(tmp_path / "b.ms"), "--fail-on", "0"]) == 125
+
+
 def test_what_was_there_before_a_difference_is_unknown_not_nothing(
     delta: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Optional
 
 from gdbmem.errors import InputError
 from gdbmem.formats.addresses import Binary, MappedRegion, MemoryMap, Symbols, frames_of
-from gdbmem.formats.heap_profilers.pprof_schema import profile_message
+from gdbmem.formats.heap_profilers.pprof_schema import DIFFERENCE, profile_message
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
     ALLOCATED,
@@ -71,7 +71,7 @@ class _PprofReader:
             load=lambda profile: replace(
                 self._content(profile, stacks, columns[chosen], symbols), taken=taken
             ),
-            is_difference=bool(taken),
+            is_difference=bool(taken) or DIFFERENCE in map(self._text, self.profile.comment),
         )
 
     def _text(self, index: int) -> str:

@@ -7,6 +7,9 @@ from typing import Any
 
 from gdbmem.formats.protobuf_schema import message_class
 
+# The comment by which our own difference is known as one, also if nothing in it shrank.
+DIFFERENCE = "gdbmem: a difference of two profiles"
+
 _MESSAGES = {
     "Profile": (
         ("sample_type", 1, "*ValueType"), ("sample", 2, "*Sample"), ("mapping", 3, "*Mapping"),

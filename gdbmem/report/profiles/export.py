@@ -12,7 +12,7 @@ from typing import Callable, NamedTuple, Optional
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.sites import function_name, has_place_only, short_file
 from gdbmem.errors import InputError
-from gdbmem.formats.heap_profilers.pprof_schema import profile_message
+from gdbmem.formats.heap_profilers.pprof_schema import DIFFERENCE, profile_message
 from gdbmem.model.profiles.calltree import PRUNED, Frame
 from gdbmem.model.profiles.diff import Diff
 from gdbmem.model.profiles.snapshot import ALLOCATED_BYTES
@@ -63,8 +63,10 @@ def encode(diff: Diff, kind: str, *, is_change: bool) -> bytes:
     if kind == "speedscope":
         names = [diff.before_side.name] if is_change else []
         return _speedscope(" to ".join([*names, diff.after_side.name]), paths)
+    if kind == "pprof":
+        return _pprof(diff, paths, comment=DIFFERENCE if is_change else "")
     writers: dict[str, Callable[[Diff, list[Path]], bytes]] = {
-        "folded": _folded, "pprof": _pprof, "massif": _massif, "csv": _csv,
+        "folded": _folded, "massif": _massif, "csv": _csv,
     }  # fmt: skip
     return writers[kind](diff, paths)
 
@@ -137,7 +139,7 @@ def _speedscope(name: str, paths: list[Path]) -> bytes:
     return _bytes(json.dumps(document) + "\n")
 
 
-def _pprof(diff: Diff, paths: list[Path]) -> bytes:
+def _pprof(diff: Diff, paths: list[Path], *, comment: str) -> bytes:
     profile = profile_message()()
     strings: dict[str, int] = {"": 0}
 
@@ -148,6 +150,7 @@ def _pprof(diff: Diff, paths: list[Path]) -> bytes:
     for kind, unit in ((f"{what}_objects", "count"), (f"{what}_space", "bytes")):
         profile.sample_type.add(type=text(kind), unit=text(unit))
     profile.default_sample_type = text(f"{what}_space")
+    profile.comment.extend([text(comment)] if comment else [])
     functions: dict[tuple[Optional[str], Optional[str]], int] = {}
     locations: dict[Frame, int] = {}
     objects: dict[str, int] = {}
