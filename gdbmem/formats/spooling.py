@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Union
 
 from gdbmem.errors import InputError
+from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 from gdbmem.units import format_size
 
@@ -17,6 +18,9 @@ Data = Union[bytes, mmap.mmap]  # the bytes of a file, held or mapped
 STANDARD_INPUT = "standard input"  # the name of `-` in messages
 _LIMIT_BYTES = 1 << 30
 _STEP_BYTES = 1 << 20
+
+_PIPE = lazy_pattern(r"/(?:dev|proc/self)/fd/[0-9]+")
+_ORDINALS = ("first", "second", "third", "fourth")
 
 _copies: dict[str, IO[bytes]] = {}  # name → its copy; the files have no name, so that nothing is left behind
 
@@ -47,16 +51,24 @@ def spool_standard_input() -> None:
     _spool(0, STANDARD_INPUT)
 
 
-def spool_fifo(path: str) -> None:
-    """Copy what is written to the FIFO *path*, once somebody writes. Raises InputError as spool_standard_input()."""
+def spool_fifo(path: str) -> str:
+    """Copy what is written to the FIFO *path*, once somebody writes, and return what to call it from now on.
+
+    Raises InputError as spool_standard_input().
+    """
+    name = path
+    if _PIPE.fullmatch(path):  # of `<(…)`: its number says nothing
+        count = len(_copies.keys() - {STANDARD_INPUT})
+        name = f"{_ORDINALS[count]} input" if count < len(_ORDINALS) else f"input {count + 1}"
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
         raise InputError(f"cannot read {printable(path)}: {error.strerror}", slug="file-unreadable") from None
     try:
-        _spool(descriptor, path)
+        _spool(descriptor, name)
     finally:
         os.close(descriptor)
+    return name
 
 
 def _spool(descriptor: int, name: str) -> None:

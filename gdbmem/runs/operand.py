@@ -54,15 +54,17 @@ _Opened = tuple[Profile, Callable[[], Loaded]]  # the file read, and who makes i
 
 def spool_operands(texts: Sequence[str]) -> list[str]:
     """Copy what can be read only once, standard input (`-`) and FIFOs, and return the operands to use instead."""
-    spooled: set[str] = set()
+    names: dict[str, str] = {}
+    operands = []
     for text in texts:
         head = text if is_fifo(text) else text.partition(":")[0]
-        if text == "-" and text not in spooled:
+        if text == "-" and head not in names:
             spool_standard_input()
-        elif is_fifo(head) and head not in spooled:
-            spool_fifo(head)
-        spooled.add(head)
-    return [STANDARD_INPUT if text == "-" else text for text in texts]
+            names[head] = STANDARD_INPUT
+        elif is_fifo(head) and head not in names:
+            names[head] = spool_fifo(head)
+        operands.append(f"{names.get(head, head)}{text[len(head) :]}")
+    return operands
 
 
 def find_operand(text: str) -> tuple[Union[Path, Run], Optional[str]]:

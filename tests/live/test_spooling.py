@@ -45,8 +45,13 @@ def test_a_diff_of_two_pipes_is_that_of_their_files(tmp_path: Path) -> None:
     first, second = (CAPTURES / "stacks" / f"go{n}.pb.gz" for n in (1, 2))
     expected = printed(f"{GDBMEM} diff {first} {second} --by function", tmp_path)
     piped = printed(f"{GDBMEM} diff - <(cat {second}) --by function <{first}", tmp_path)
-    assert "from standard input to /dev/fd/" in piped.splitlines()[0]
+    assert "from standard input to first input;" in piped.splitlines()[0]
     assert piped.splitlines()[1:] == expected.splitlines()[1:]
+
+
+def test_pipes_are_named_in_their_order(tmp_path: Path) -> None:
+    out = printed(f"{GDBMEM} diff <(zcat {PERL}):peak <(zcat {PERL}):peak", tmp_path)
+    assert "from first input:" in out and "to second input:" in out and "/dev/fd" not in out
 
 
 def test_a_snapshot_of_standard_input_is_named_behind_a_colon(tmp_path: Path) -> None:
