@@ -97,6 +97,9 @@ FORMATS = {
     "memcheck-xml": _Format(
         rb"\s*(?:<\?xml[^>]{0,200}\?>)?\s*<valgrindoutput>", "valgrind.memcheck_xml:read_memcheck_xml"
     ),
+    "pprof-callgrind": _Format(
+        rb"positions: instr line\r?\nevents: [^\n]*\(", "heap_profilers.pprof_callgrind:read_pprof_callgrind"
+    ),
     "callgrind": _Format(
         rb"# callgrind format|(?:version|creator|positions|events): ", "valgrind.callgrind:read_callgrind"
     ),

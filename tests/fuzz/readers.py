@@ -442,6 +442,7 @@ def _profiles() -> Iterable[Reader]:
         "jemalloc": (f"{stacks}exact-first.jeheap", f"{stacks}sampled-first.jeheap"),
         "heapz": (f"{stacks}by-hand.heapz",),
         "pprof": (f"{stacks}go1.pb.gz", f"{stacks}go2.pb.gz"),
+        "pprof callgrind": (f"{stacks}go1.callgrind",),
         "pprof text": (f"{stacks}go1.txt",),
         "memray": (f"{stacks}memray.bin",),
     }.items():  # fmt: skip

@@ -84,6 +84,47 @@ def test_go_profiles_have_the_totals_and_rows_of_go_tool_pprof(
         assert ours.get(function) == size, function
 
 
+def test_what_pprof_writes_for_callgrind_has_its_rows_by_function_and_by_line(tmp_path: Path) -> None:
+    profile = read(CAPTURES / "go1.callgrind")
+    assert (profile.source_format, [notice.slug for notice in profile.notices]) == (
+        "pprof-callgrind",
+        ["no-call-paths"],
+    )
+    ours, whole = flat(tree(profile)), flat(tree(read(CAPTURES / "go1.pb.gz")))
+    assert ours == {function: size for function, size in whole.items() if size}
+    lines = {(frame.file, frame.line) for frame in tree(profile).frames}
+    assert {("/tmp/shop/hp.go", 11), ("/usr/lib/go-1.19/src/runtime/proc.go", 4076)} <= lines
+    in_kb = tmp_path / "in_kb"
+    in_kb.write_bytes(capture("go1.callgrind").replace(b"(B)", b"(kB)"))
+    assert tree(read(in_kb)).bytes[0] == 1024 * sum(ours.values())
+    assert "may be almost one too small" in read(in_kb).notices[0].message
+
+
+def test_what_pprof_writes_for_callgrind_is_read_with_relative_lines_and_refused_where_it_counts_no_bytes(
+    tmp_path: Path,
+) -> None:
+    start = b"positions: instr line\nevents: inuse_space(B)\n\nfl=(1) a.c\nfn=(1) f\n0x10 7 5\n+4 +2 6\n"
+    file = tmp_path / "file"
+    file.write_bytes(start + b"cfn=(2) g\ncalls=0 * 9\n* * 1000\n* -8 1\nfn=(2)\n-9 0x20 3\n")
+    found = tree(read(file))
+    rows = {
+        (frame.function, frame.line): found.bytes[at]
+        for at in range(1, len(found))
+        if (frame := found.frame_of(at))
+    }
+    assert rows == {("f", 7): 5, ("f", 9): 6, ("f", 1): 1, ("g", 32): 3}
+    for text, slug in (
+        (start.replace(b"(B)", b"(count)"), "no-memory-counts"),
+        (start + b"* * -7\n", "negative-count"),
+        (start + b"* *\n", "unknown-line"),
+        (start + b"fn=(9)\n", "unknown-line"),
+    ):
+        file.write_bytes(text)
+        with pytest.raises(InputError) as caught:
+            read(file)
+        assert caught.value.slug == slug
+
+
 def test_heaptrack_numbers_are_those_of_heaptrack_print() -> None:
     text = peer("ht")
     leaked = re.search(r"total memory leaked: ([\d.]+)K", text)

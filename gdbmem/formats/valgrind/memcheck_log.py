@@ -122,7 +122,7 @@ def read_leak_search(data: bytes, source: str = "memcheck's answer") -> LeakSear
     return _LossReader(data, source).read()
 
 
-class _Process:
+class _SearchedProcess:
     """The last leak search of one process."""
 
     def __init__(self) -> None:
@@ -145,8 +145,8 @@ class _LossReader:
     def __init__(self, data: bytes, source: str) -> None:
         self._lines = data.decode("utf-8", "surrogateescape").split("\n")
         self._source = source
-        self._processes: dict[str, _Process] = {}  # by pid
-        self._now = _Process()  # the one that wrote the line that is read
+        self._processes: dict[str, _SearchedProcess] = {}  # by pid
+        self._now = _SearchedProcess()  # the one that wrote the line that is read
         self._command = ""  # of the first: the others are its children
 
     def read(self) -> LeakSearch:
@@ -164,7 +164,7 @@ class _LossReader:
         records = [record for one in found for record in one.records]
         return LeakSearch(records, sums, command=self._command, notices=list(self._notices(found)))
 
-    def _notices(self, found: Sequence[_Process]) -> Iterator[Notice]:
+    def _notices(self, found: Sequence[_SearchedProcess]) -> Iterator[Notice]:
         name, all_of_them = printable(self._source), len(self._processes)
         if len(found) > 1:
             yield Notice(SEVERAL, f"{name} has leak searches of {len(found)} processes, which are added up")
@@ -183,7 +183,7 @@ class _LossReader:
             prefix = _PREFIX.match(line)
             if prefix:
                 self._now = self._processes.setdefault(
-                    prefix[1], _Process() if self._processes else self._now
+                    prefix[1], _SearchedProcess() if self._processes else self._now
                 )
             # To gdb some lines come without valgrind's mark.
             yield number, line[prefix.end() :] if prefix else line
