@@ -238,6 +238,18 @@ def load_from_profile(profile: Profile, selector: Optional[str]) -> Loaded:
     return Loaded(snapshot, [*profile.notices, *said])
 
 
+def load_trees(profile: Profile, indices: Sequence[int]) -> list[Loaded]:
+    """Return the snapshots *indices* of *profile*; a damaged one is left out, as its notices then report."""
+    found = []
+    for index in indices:
+        try:
+            found.append(load_from_profile(profile, str(index)))
+        except InputError:
+            if profile.snapshots[index].has_tree:
+                raise
+    return found
+
+
 def _first_readable(
     profile: Profile, choose: Callable[[Profile], int], make: Callable[[int], Snapshot]
 ) -> Snapshot:
@@ -317,8 +329,8 @@ def load_series(text: str, reading: OpenOptions) -> list[Loaded]:
         profile = open_profile(place, reading)
         trees = [totals.index for totals in profile.snapshots if totals.has_tree]
         trees, said = _without_the_end(profile, trees)
-        found = [load_from_profile(profile, str(index)) for index in trees] if selector is None else []
-        found[:1] = [_with_notices(said, loaded) for loaded in found[:1]]
+        found = load_trees(profile, trees) if selector is None else []
+        found[:1] = [_with_notices([*said, *profile.notices], loaded) for loaded in found[:1]]
     if len(found) < 2:
         raise InputError(
             f"{printable(text)} holds no series ({plural(len(found), 'snapshot')})",

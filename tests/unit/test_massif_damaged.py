@@ -61,11 +61,37 @@ def test_a_damaged_tree_that_is_asked_for_is_an_error(
     assert err.startswith(f"gdbmem: {path}, line ") and err.count("\n") == 1
 
 
-def test_a_gate_compares_the_trees_that_are_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    last = PERL.rindex(b" n1: ")
-    path = write(tmp_path, PERL[: last + 1] + b"q" + PERL[last + 2 :])
-    assert main(["diff", str(path), str(path), "--fail-on", "1KiB"]) == 0
+LAST = PERL.rindex(b" n1: ")
+
+
+@pytest.mark.parametrize(
+    "data", [PERL[: LAST + 1] + b"q" + PERL[LAST + 2 :], PERL[:LAST]], ids=["damaged", "cut"]
+)
+def test_a_file_whose_last_tree_is_lost_is_compared_by_another_and_not_judged(
+    data: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, data)
+    assert main(["diff", str(path), str(path)]) == 0
     assert "is left out" in " ".join(capsys.readouterr().out.split())
+    assert main(["diff", str(path), str(path), "--fail-on", "1KiB"]) == 125
+    assert "gdbmem: not judged: it changed by 0 B, but " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("which", [0, 1, -1])
+def test_a_damaged_tree_hides_none_of_the_others_from_a_series_and_a_report(
+    which: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    at = [
+        match.start()
+        for match in re.finditer(rb"^ n[0-9]", PERL, re.M)
+        if PERL[: match.start()].endswith(b"etc.\n")
+    ]
+    path = write(tmp_path, PERL[: at[which] + 1] + b"q" + PERL[at[which] + 2 :])
+    assert main(["diff", "--series", str(path)]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert f"({len(at) - 1} snapshots)" in out and "is left out" in out
+    assert main(["report", str(path), "-o", str(tmp_path / "page.html")]) == 0
+    assert "is left out" in (tmp_path / "page.html").read_text()
 
 
 @pytest.mark.slow

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from typing import Optional
 
+from gdbmem.formats.valgrind.massif import DAMAGED, TRUNCATED
 from gdbmem.model.profiles.diff import Diff
 from gdbmem.model.profiles.snapshot import BYTES_MISSING
 from gdbmem.records import replace
 from gdbmem.units import format_size
 
+_LACKING = (BYTES_MISSING, DAMAGED, TRUNCATED)  # of massif's files a snapshot, of others some stacks
 STANDARD_ERRORS = 3  # the true value is further from the estimate in one of 370 cases
 
 
@@ -41,8 +43,8 @@ def of_one_process(diff: Diff) -> Diff:
 
 
 def missing_bytes(diff: Diff) -> str:
-    """Return the message that a file of *diff* lacks an unknown number of bytes; "" if none does."""
-    return next((notice.message for notice in diff.notices if notice.slug == BYTES_MISSING), "")
+    """Return the message that a file of *diff* lacks bytes, nobody knows how many; "" if none does."""
+    return next((notice.message for notice in diff.notices if notice.slug in _LACKING), "")
 
 
 def samples_off(sampling: int) -> str:

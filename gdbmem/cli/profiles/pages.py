@@ -20,6 +20,7 @@ from gdbmem.api.profiles import (
     has_series,
     histories,
     load_from_profile,
+    load_trees,
     open_profile,
     outline,
     read_record,
@@ -130,14 +131,17 @@ def _page_of_profile(path: Path, selector: Optional[str], query: Query, options:
 
 
 def _explored_file(profile: Profile, like: Diff, query: Query) -> Optional[Explored]:
-    """Return all snapshots of *profile* that have a tree, its peak selected; None if there is only one."""
+    """Return the snapshots of *profile* that have a whole tree, its peak selected; None if there is only one."""
     with_tree = [totals for totals in profile.snapshots if totals.has_tree]
-    chosen = [with_tree[at] for at in outline([t.total_bytes for t in with_tree], _MOST_EXPLORED)]
-    if len(chosen) < 2 or profile.peak_tree_index is None:
+    chosen = [with_tree[at].index for at in outline([t.total_bytes for t in with_tree], _MOST_EXPLORED)]
+    if len(chosen) < 2:
         return None
-    loaded = [load_from_profile(profile, str(totals.index)) for totals in chosen]
-    peak = [totals.index for totals in chosen].index(profile.peak_tree_index)
-    times = [totals.time for totals in chosen]
+    loaded = load_trees(profile, chosen)
+    if len(loaded) < 2 or profile.peak_tree_index is None:
+        return None
+    chosen = [one.snapshot.totals.index for one in loaded]
+    peak = chosen.index(profile.peak_tree_index)
+    times = [one.snapshot.totals.time for one in loaded]
     return explored(
         diff(*loaded), query, times=times, time_unit=profile.time_unit, shown=(-1, peak), like=like
     )
