@@ -411,3 +411,7 @@ def test_the_headline_names_what_the_rows_are_grouped_by(
     assert out.splitlines()[0].endswith(named) or f"{named}, give or take" in out.splitlines()[0]
     row = named.partition("from ")[2].partition(" (")[0]
     assert row in out.split("\n", 1)[1], "the table has a row of that name"
+    assert main(["diff", *files, "--by", by, "--metric", "blocks"]) == 0
+    assert f"; most blocks at {row}" in capsys.readouterr().out.splitlines()[0]
+    assert main(["diff", *files, files[1], "--by", by]) == 0
+    assert f" at {row}" in capsys.readouterr().out.splitlines()[0], "of a series, too"

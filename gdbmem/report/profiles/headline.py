@@ -28,13 +28,14 @@ _SPREAD = 0.05  # a line with less than this share is not an answer
 
 def answer_diff(diff: Diff, query: Query) -> str:
     """Return the answer of *diff* to "what grew?", as in ``heap grew by …``; for a series: the steady growth."""
-    ranking = rank(diff, _of_headline(query, is_series=bool(diff.course)))
+    query = _of_headline(query)
+    ranking = rank(diff, query)
     change, left_out = _heap_change(diff, query, ranking), _left_out(ranking, query)
     if diff.course:
-        change += f" ({len(diff.course)} snapshots){left_out}{_trend(ranking)}"
+        change += f" ({len(diff.course)} snapshots){left_out}{_trend(ranking, query.by)}"
     elif query.by_blocks:
         blocks = f"{ranking.total.delta_blocks or 0:+,} blocks"
-        change += f", {blocks}{left_out}{_most_blocks(ranking, sign='+')}"
+        change += f", {blocks}{left_out}{_most_blocks(ranking, query.by, sign='+')}"
     else:
         change += f"{left_out}{_culprit(ranking, query)}"
     return f"{change}{_outside(diff)}"  # last: "all of it" is of the heap alone
@@ -42,18 +43,18 @@ def answer_diff(diff: Diff, query: Query) -> str:
 
 def answer_snapshot(diff: Diff, query: Query, *, moment: str) -> str:
     """Return where the memory of a snapshot (as a diff against nothing) is; *moment* names the snapshot."""
-    ranking = rank(diff, _of_headline(query))
+    query = _of_headline(query)
+    ranking = rank(diff, query)
     verb = " holds" if holds(diff.unit) else ":"
     held = f"{memory_noun(diff.unit)}{verb} {format_size(diff.after[0])} at {moment}"
     if query.by_blocks:
         blocks = plural(ranking.total.delta_blocks or 0, "block")
-        return f"{held} in {blocks}{_left_out(ranking, query)}{_most_blocks(ranking, sign='')}"
+        return f"{held} in {blocks}{_left_out(ranking, query)}{_most_blocks(ranking, query.by, sign='')}"
     return f"{held}{_left_out(ranking, query)}{_culprit(ranking, query)}"
 
 
-def _of_headline(query: Query, *, is_series: bool = False) -> Query:
-    follows = query.by in _NAMED_AS_GROUPED and not is_series and not query.by_blocks
-    by = query.by if follows else "line"
+def _of_headline(query: Query) -> Query:
+    by = query.by if query.by in _NAMED_AS_GROUPED else "line"
     return replace(query, by=by, top=None, min_bytes=0, all_frames=False)
 
 
@@ -99,7 +100,7 @@ def _heap_change(diff: Diff, query: Query, ranking: Ranking) -> str:
     return f"{noun} did not change from {before} to {after} ({size} at both)"
 
 
-def _trend(ranking: Ranking) -> str:
+def _trend(ranking: Ranking, by: str) -> str:
     steady = list(takewhile(lambda row: row.amount.trend.kind == STEADY, ranking.rows))  # they come first
     # The remainder below a threshold is not a place, and grows with the total that the threshold refers to.
     steady = [row for row in steady if row.site is not None] or steady
@@ -110,10 +111,10 @@ def _trend(ranking: Ranking) -> str:
         first = ranking.rows[grown.index(max(grown))]
         kind = trend_word(first.amount.trend.kind)
         comma = "," if first.amount.uncertain_bytes else ""
-        return f"; nothing grew steadily, the most is {_grown(first.amount)}{comma} at {site_name(first)} ({kind})"
+        return f"; nothing grew steadily, the most is {_grown(first.amount)}{comma} at {site_name(first, by)} ({kind})"
     steps = len(steady[0].amount.course) - 1
     named = [
-        f"{site_name(row)}, {_grown(row.amount)}, about {format_size(row.amount.delta_bytes // steps)} each time"
+        f"{site_name(row, by)}, {_grown(row.amount)}, about {format_size(row.amount.delta_bytes // steps)} each time"
         for row in steady[:_MOST_NAMED]
     ]
     more = len(steady) - len(named)
@@ -133,14 +134,14 @@ def trend_word(kind: str) -> str:
     return _TREND_WORDS.get(kind, kind.replace("-", " "))
 
 
-def _most_blocks(ranking: Ranking, *, sign: str) -> str:
+def _most_blocks(ranking: Ranking, by: str, *, sign: str) -> str:
     blocks = [amount.delta_blocks or 0 for amount in ranking.rows.amounts()]
     total = ranking.total.delta_blocks or 0
     same_way = next((at for at, count in enumerate(blocks) if count * total > 0), None)
     first = same_way if same_way is not None else next((at for at, count in enumerate(blocks) if count), None)
     if first is None:
         return ""
-    return f"; most blocks at {site_name(ranking.rows[first])}, {blocks[first]:{sign},}"
+    return f"; most blocks at {site_name(ranking.rows[first], by)}, {blocks[first]:{sign},}"
 
 
 def _left_out(ranking: Ranking, query: Query) -> str:
@@ -156,7 +157,7 @@ def _culprit(ranking: Ranking, query: Query) -> str:
     whole = ranking.delta_matched_bytes
     if not ranking.moved:
         return ""
-    by = _of_headline(query).by
+    by = query.by
     first = _first(ranking, whole)
     amount, name = first.amount, site_name(first, by)
     rest = whole - amount.delta_bytes
