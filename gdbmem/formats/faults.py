@@ -11,6 +11,7 @@ from gdbmem.errors import InputError, Notice
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
     GROWN,
+    LARGEST,
     MADE_RESIDENT,
     Content,
     Singles,
@@ -76,7 +77,7 @@ def faults_profile(document: Mapping[str, Any], source: str, metric: Optional[st
         ),
         notices=[*_notices(document["totals"]), *_own_notices(document)],
         command=str(document["command"]),
-        time=float(document["seconds"]),
+        time=_finite(document["seconds"]),
         faults=_totals(document["totals"]),
     )
 
@@ -125,7 +126,10 @@ def _stack(row: Mapping[str, Any], metric: str, frames: int, source: str) -> Sta
     if any(not 0 <= number < frames for number in path):
         raise IndexError
     size = check_count(round(row[_SIZES[metric]]), source)
-    return Stack(path, size, 0, max(float(row[_ERRORS[metric]]), 0.0))
+    variance = _finite(row[_ERRORS[metric]])
+    if not 0 <= variance <= float(LARGEST) ** 2:
+        raise ValueError(f"{variance:g}")
+    return Stack(path, size, 0, variance)
 
 
 def _own_notices(document: Mapping[str, Any]) -> list[Notice]:

@@ -59,6 +59,8 @@ from gdbmem.series.store import Recording, SeriesWriter
 from gdbmem.series.summary import summarize
 from gdbmem.symbols.elf_files import needed_libraries, read_elf
 from tests.fuzz import memory_readers
+from tests.fuzz.mutate import LARGEST_BYTES
+from tests.fuzz.printing import print_profile
 from tests.unit.heaps import make_heap
 from tests.unit.test_cut_core import make_core
 from tests.unit.test_malloc_info import WRITTEN
@@ -452,6 +454,15 @@ def _profiles() -> Iterable[Reader]:
     yield Reader("packed", _profile, _packed)
 
 
+def _printed(data: bytes) -> None:
+    print_profile(_file("profile", data), _scratch())
+
+
+def _printed_examples() -> Sequence[bytes]:
+    found = (example for reader in _profiles() for example in reader.examples())
+    return [example for example in found if len(example) <= LARGEST_BYTES]
+
+
 def _pools(data: bytes) -> None:
     for allocator in read_pool_file(str(_file("pools", data))).allocators:
         allocator.check()
@@ -468,6 +479,7 @@ def _saved_pools() -> Sequence[bytes]:
 
 READERS: Sequence[Reader] = (
     *_profiles(),
+    Reader("profiles, printed", _printed, _printed_examples),
     Reader("torch", _profile, _captured("bfc/torch-2.13-cpp.pickle")),
     Reader("torch pools", _pools, _captured("bfc/torch-2.13-cpp.pickle")),
     Reader("memory dump", _pools, _captured("bfc/tensorflow-2.21-first.pb", "bfc/tensorflow-2.21-second.pb")),

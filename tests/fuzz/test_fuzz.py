@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.analysis.series.statistics import bins
+from gdbmem.api.profiles import ReadOptions
 from gdbmem.errors import InputError
 from gdbmem.formats.opening import open_profile
 from gdbmem.formats.series import read_series
@@ -35,7 +36,12 @@ def _found(name: str) -> tuple[int, dict[str, str]]:
     return tried, {finding.what: f"{finding.detail}{finding.data[:200]!r}" for finding in found.values()}
 
 
-@pytest.mark.parametrize("reader", READERS, ids=lambda reader: reader.name)
+_SLOW = {"profiles, printed": [pytest.mark.thorough]}
+
+
+@pytest.mark.parametrize(
+    "reader", [pytest.param(one, id=one.name, marks=_SLOW.get(one.name, [])) for one in READERS]
+)
 def test_a_changed_file_is_read_or_refused(reader: Reader) -> None:
     with multiprocessing.get_context("fork").Pool(1) as pool:  # its memory is limited
         tried, found = pool.apply(_found, (reader.name,))
@@ -84,6 +90,26 @@ def test_a_dhat_profile_with_infinite_bytes_is_refused(tmp_path: Path) -> None:
     example = json.loads(next(r for r in READERS if r.name == "dhat").examples()[1])
     example["pps"][0].update(tb=1e999, eb=1e999)
     path = tmp_path / "dhat.json"
+    path.write_text(json.dumps(example))
+    with pytest.raises(InputError):
+        open_profile(path)
+
+
+def test_a_name_that_only_begins_as_an_address_is_a_name(tmp_path: Path) -> None:
+    example = json.loads(next(r for r in READERS if r.name == "dhat").examples()[1])
+    example["ftbl"][1:] = ["0x498252: 0x498252ring<char>(char) (in /bin/true)"] * (len(example["ftbl"]) - 1)
+    path = tmp_path / "dhat.json"
+    path.write_text(json.dumps(example))
+    profile = open_profile(path, ReadOptions().reading)
+    made = profile.tree(0)
+    assert made is not None and {frame.function for frame in made.frames} == {"0x498252ring<char>(char)"}
+
+
+@pytest.mark.parametrize("value", [1e308, float("nan"), -1])
+def test_page_faults_with_an_error_that_none_can_have_are_refused(value: float, tmp_path: Path) -> None:
+    example = json.loads(next(r for r in READERS if r.name == "faults").examples()[0])
+    example["gdbmem_faults"]["stacks"][0]["grown_variance"] = value
+    path = tmp_path / "faults"
     path.write_text(json.dumps(example))
     with pytest.raises(InputError):
         open_profile(path)

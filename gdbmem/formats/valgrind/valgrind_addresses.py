@@ -8,7 +8,10 @@ from collections.abc import Mapping, Sequence
 from gdbmem.errors import Notice
 from gdbmem.formats.addresses import Symbols, written
 from gdbmem.model.profiles.calltree import CallTree, Frame, Frames
+from gdbmem.patterns import lazy_pattern
 from gdbmem.records import replace
+
+_ADDRESS = lazy_pattern(r"0x[0-9A-Fa-f]{1,16}")
 
 
 def with_names(tree: CallTree, symbols: Symbols, source: str) -> tuple[CallTree, Sequence[Notice]]:
@@ -32,7 +35,12 @@ def _nameless(frames: Frames) -> dict[int, tuple[str, int]]:
     places = {}
     for number in [number for number, file in enumerate(frames.files) if file is None]:
         function, path = frames.functions[number], frames.objects[number]
-        if function is not None and function.startswith("0x") and path is not None and path.startswith("/"):
+        if (
+            function is not None
+            and _ADDRESS.fullmatch(function)
+            and path is not None
+            and path.startswith("/")
+        ):
             places[number] = path, int(function, 16)
     return places
 
