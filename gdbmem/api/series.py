@@ -20,7 +20,7 @@ from gdbmem.runs.run import open_run
 from gdbmem.series import summary as series_summary
 from gdbmem.series.imported import is_series_file, recorded
 from gdbmem.series.store import Recording
-from gdbmem.series.summary import judged_line, judged_points
+from gdbmem.series.summary import judged_points
 from gdbmem.text import printable
 
 __all__ = [
@@ -87,7 +87,7 @@ def compare_recordings(
 
 
 def _figures(recording: Recording, summary: SeriesSummary) -> Figures:
-    _, values = thinned(recording.points(judged_line(recording), summary.metric))
+    _, values = thinned(judged_points(recording).points)
     if not values:
         raise InputError(
             f"{printable(recording.folder.name)} holds no sample: its program had ended before the first one",
@@ -105,6 +105,7 @@ def _figures(recording: Recording, summary: SeriesSummary) -> Figures:
         cpu_seconds=summary.cpu_seconds,
         page_faults=_faults(recording),
         is_settled=summary.verdict.is_conclusive,
+        peak_bytes=summary.known_peak_bytes or 0.0,
     )
 
 

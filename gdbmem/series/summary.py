@@ -222,13 +222,14 @@ def _cgroup(recording: Recording) -> Optional[CgroupSummary]:
     if not used:
         return None
     peaks = [value for _, value in recording.points(TREE, "cgroup_peak_bytes")]
-    peak = peaks[-1] if peaks and peaks[-1] > peaks[0] else None  # else it was reached before
+    limit, hits = _last(recording, "cgroup_limit_bytes"), _rise(recording, "cgroup_limit_hits")
+    known = [*used, *([peaks[-1]] if peaks and peaks[-1] > peaks[0] else [])]  # else it was reached before
     return CgroupSummary(
         last_bytes=used[-1],
-        peak_bytes=max([*used, *([peak] if peak is not None else [])]),
+        peak_bytes=max([*known, limit] if limit is not None and hits else known),
         cache_bytes=_last(recording, "cgroup_cache_bytes"),
-        limit_bytes=_last(recording, "cgroup_limit_bytes"),
-        limit_hits=_rise(recording, "cgroup_limit_hits"),
+        limit_bytes=limit,
+        limit_hits=hits,
         kills=_rise(recording, "cgroup_kills"),
     )
 

@@ -267,8 +267,9 @@ def test_threads_that_live_for_less_than_an_interval_are_counted(scratch: Path, 
     assert document["threads_started_is_exact"]
 
 
+@pytest.mark.parametrize("beneath", [[], ["sh", "-c", '"$@"; exit', "sh"]], ids=["itself", "a child"])
 def test_the_processor_time_before_the_first_and_after_the_last_look_at_a_program_of_ours_is_counted(
-    scratch: Path,
+    scratch: Path, beneath: list[str]
 ) -> None:
     code = """
 import os, sys, time
@@ -277,10 +278,22 @@ time.sleep(1)
 while time.process_time() < 0.7: pass
 print(sum(os.times()[:4]), flush=True)
 """
-    words = ["-q", "--json", "--interval", "700ms", "--run", "run", "--", sys.executable, "-c", code]
+    words = [
+        "-q",
+        "--json",
+        "--interval",
+        "700ms",
+        "--run",
+        "run",
+        "--",
+        *beneath,
+        sys.executable,
+        "-c",
+        code,
+    ]
     document = json.loads(monitor(*words, folder=scratch).stdout)
     truth = float((scratch / "run" / "stdout").read_text())
-    assert document["cpu_seconds"] == pytest.approx(truth, abs=0.05)
+    assert document["cpu_seconds"] == pytest.approx(truth, abs=0.05), "once, also if the shell ends with it"
 
 
 def test_the_processor_time_of_children_shorter_than_an_interval_is_counted_as_the_kernel_does(

@@ -22,12 +22,13 @@ class _Files:
     def __init__(self, pid: int, program: bytes = b"python") -> None:
         self.pid = pid
         self.program = program
+        self.held = HELD
 
     def image(self) -> tuple[bytes, ...]:
         return (self.program,)
 
     def statm(self) -> StatmSample:
-        return StatmSample(HELD, 0)
+        return StatmSample(self.held, 0)
 
 
 class _Tree:
@@ -45,14 +46,16 @@ class _Tree:
             self.copied.saw(cast(ProcessFiles, files), _stat(files.pid, faults=faults), t)
         self.copied.total()  # as at the end of each look
 
-    def fork(self, pid: int, t: float) -> _Files:
+    def fork(self, pid: int, t: float, *, taken: int = 0) -> _Files:
+        """It has *taken* memory of its own before it is first seen."""
         files = _Files(pid)
+        files.held += taken
         self.copied.born(pid, cast(ProcessFiles, files), cast(ProcessFiles, self.parent), t, now=True)
         return files
 
     def read(self, files: _Files, faults: int, copied: int) -> None:
         reading = ProcessSample(
-            rss_bytes=HELD, shared_bytes=0, minor_faults=faults, private_dirty_bytes=copied
+            rss_bytes=files.held, shared_bytes=0, minor_faults=faults, private_dirty_bytes=copied
         )
         self.copied.read(files.pid, cast(ProcessFiles, files), reading)
 
@@ -115,6 +118,14 @@ def test_a_worker_can_not_have_copied_more_than_it_has_inherited() -> None:
             tree.read(worker, faults=100, copied=100 * PAGE)
         tree.end(worker, pid + 0.9, faults=100 if pid == 10 else 10**7)
     assert tree.copied.total() == (100 * PAGE + HELD, 2)
+
+
+def test_memory_that_a_child_took_before_it_was_first_seen_is_no_copy() -> None:
+    tree = _Tree()
+    worker = tree.fork(10, 10.0, taken=4 * MIB)
+    tree.look(10.2, faults=1100, of=[worker])
+    tree.read(worker, faults=1200, copied=4 * MIB + 100 * PAGE)
+    assert tree.copied.total() == (100 * PAGE, 1)
 
 
 def test_what_was_copied_outlives_the_parent_and_never_falls() -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from gdbmem.analysis.series.comparison import Figures, compare, figures_of
 from gdbmem.analysis.series.verdict import judge
+from gdbmem.api.series import compare as compare_runs
 from gdbmem.api.series_pictures import _MOST_CURVES, picture_of
 from gdbmem.cli.main import main, parser_of
 from gdbmem.cli.series.fail_on import exit_status
@@ -444,6 +445,44 @@ def test_a_run_without_a_reading_is_not_compared_as_nought(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "a holds no sample" in captured.err
+
+
+def test_a_spike_that_no_sample_saw_is_in_the_peak_of_a_tree_and_of_a_comparison(tmp_path: Path) -> None:
+    runs = []
+    for name, peak in (("flat", None), ("spiky", 200 * MIB)):
+        runs.append(tmp_path / name)
+        runs[-1].mkdir()
+        writer = SeriesWriter(runs[-1], SeriesFacts("x", 1.0, 1.7e9, "boot", 0.0))
+        lines = [SeriesLine(n, 31000 + n, 7, "w", "", 0, 0.0) for n in (1, 2)]
+        one = ProcessSample(pss_bytes=5 * MIB, rss_bytes=6 * MIB)
+        for number in range(20):
+            tree = ProcessSample(pss_bytes=10 * MIB, peak_rss_bytes=peak if number == 19 else None)
+            writer.append(float(number), [(1, one), (2, one), (TREE, tree)], [] if number else lines)
+        writer.close()
+    flat, spiky = (Recording(run) for run in runs)
+    assert "peak 10.0 MiB" in printed(flat)
+    assert "peak at least 200.0 MiB" in printed(spiky)
+    rows = {row.metric: row for row in compare_runs([runs[0]], [runs[1]]).differences}
+    assert (rows["peak"].first, rows["peak"].second) == (10 * MIB, 200 * MIB)
+
+
+def test_what_came_to_its_limit_between_two_samples_is_not_said_to_have_held_less(tmp_path: Path) -> None:
+    writer = SeriesWriter(tmp_path, SeriesFacts("x", 1.0, 1.7e9, "boot", 0.0))
+    line = SeriesLine(1, 31000, 7, "w", "", 0, 0.0)
+    for number in range(20):
+        around = ProcessSample(
+            rss_bytes=9 * MIB,
+            cgroup_bytes=2 * number * MIB,
+            cgroup_limit_bytes=64 * MIB,
+            cgroup_peak_bytes=64 * MIB,  # by an earlier program
+            cgroup_limit_hits=7 if number < 19 else 60,
+            cgroup_kills=0 if number < 19 else 1,
+        )
+        writer.append(float(number), [(1, ProcessSample(rss_bytes=9 * MIB)), (TREE, around)], [line])
+    writer.close()
+    assert "64.0 MiB at most; it came to its limit 53 times; 1 process was killed" in printed(
+        Recording(tmp_path)
+    )
 
 
 def test_several_runs_as_json_are_one_array(recording: Recording, capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,12 +47,16 @@ def figures_of(
     cpu_seconds: Optional[float] = None,
     page_faults: Optional[float] = None,
     is_settled: bool = True,
+    peak_bytes: float = 0.0,
 ) -> Figures:
-    """Return the figures of a series of *values*: its peak, its floor (the lowest twentieth), its middle."""
+    """Return the figures of a series of *values*: its peak, its floor (the lowest twentieth), its middle.
+
+    *peak_bytes* is a peak that is known from elsewhere.
+    """
     # The start of a program is not a floor: every program begins small.
     later = sorted(values[len(values) // 10 :]) or [0.0]
     return Figures(
-        peak_bytes=max(values, default=0.0),
+        peak_bytes=max([*values, peak_bytes]),
         floor_bytes=later[len(later) // 20],
         level_bytes=later[len(later) // 2],
         slope=slope,

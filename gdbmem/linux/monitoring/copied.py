@@ -95,8 +95,8 @@ class CopiedPages:
         try:
             image = files.image()
             if image == parent.image():
-                statm = files.statm()
-                anonymous = statm.rss_bytes - statm.shared_bytes
+                # Either may have taken memory since the fork: that is not inherited.
+                anonymous = min(one.rss_bytes - one.shared_bytes for one in (files.statm(), parent.statm()))
                 self._alive[pid] = _Copier(parent.pid, t, image, anonymous if now else None)
         except ProcessGone:
             return

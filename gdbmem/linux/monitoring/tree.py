@@ -181,7 +181,8 @@ class Tree:
             before, is_settled = len(last_words), not sweep or self._ending.wait(_DYING_SECONDS)
             readings: _Readings = []
             self._shares.clear()
-            for pid, process in list(self._processes.items()):
+            gone: list[int] = []
+            for pid, process in self._processes.items():
                 try:
                     readings.append((pid, self._read(process, t, sweep=sweep)))
                 except ProcessGone:
@@ -189,7 +190,9 @@ class Tree:
                     last_words.append(
                         (process.line.number, ProcessSample(threads_started=process.threads_started))
                     )
-                    self._bury(pid, t)
+                    gone.append(pid)
+            for pid in reversed(gone):  # children first: their usage is also in that of their parents
+                self._bury(pid, t)
             self._round_held = _midst(held, self._held())
             if not sweep:
                 return readings, last_words, False

@@ -97,6 +97,12 @@ class SeriesSummary:
     resolve_bytes_per_second: Optional[float] = None  # the slope that somebody wants to be able to see
 
     @property
+    def known_peak_bytes(self) -> Optional[float]:
+        """The highest size known, bytes; a tree holds at least as much as one of its processes does."""
+        known = (self.peak_bytes, *(spike.rss_bytes for spike in self.spikes))
+        return max((size for size in known if size is not None), default=None)
+
+    @property
     def threads_per_second(self) -> float:
         """The threads started per second, on average."""
         return self.threads_started / self.seconds if self.seconds > 0 else 0.0

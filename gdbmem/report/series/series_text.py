@@ -33,12 +33,14 @@ METRIC_NAMES = {"rss_bytes": "RSS", "pss_bytes": "PSS"}
 def print_summary(summary: SeriesSummary, console: Console, *, next_commands: Sequence[str] = ()) -> None:
     """Print *summary*; *next_commands* are suggested commands."""
     print_sentence(console, _heading(summary))
-    if summary.first_bytes is not None and summary.last_bytes is not None and summary.peak_bytes is not None:
+    peak = summary.known_peak_bytes
+    if summary.first_bytes is not None and summary.last_bytes is not None and peak is not None:
         name = METRIC_NAMES[summary.metric]
+        at_least = "at least " if peak != summary.peak_bytes else ""
         print_sentence(
             console,
             f"{name}: first {format_size(summary.first_bytes)}, last {format_size(summary.last_bytes)}, "
-            f"peak {format_size(summary.peak_bytes)}",
+            f"peak {at_least}{format_size(peak)}",
         )
     if len(summary.lines) > 1:
         _print_lines(summary.lines, console)
