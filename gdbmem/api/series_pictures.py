@@ -110,7 +110,7 @@ def _cpu_percent(recording: Recording) -> tuple[list[float], list[float]]:
             times.append(t)
             percents.append(max(100 * (now - used) / (t - begin), 0.0))
             begin, used = t, now
-    return times, percents
+    return (times, percents) if len(times) > 1 else ([], [])  # one interval is no curve
 
 
 def _origin(summaries: Sequence[SeriesSummary]) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -40,6 +39,7 @@ class WatchedProgram:
         """
         self.words = list(words)
         self._left: Optional[int] = None
+        self._peak = 0
         target = None if stdout is None else _open(stdout)
         try:
             self._relay = None if marks is None else _Relay(marks, target)
@@ -102,10 +102,9 @@ class WatchedProgram:
 
         The kernel inherits the peak across an exec: the child has ours, and our own ru_maxrss that of our parent.
         """
-        peak = 1024 * resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
         with contextlib.closing(ProcessFiles(os.getpid())) as files:
             own = files.status_sizes()["VmHWM"]
-        return peak if self._process.returncode is not None and peak > own else None
+        return self._peak if self._peak > own else None
 
     @property
     def reports(self) -> Optional[int]:
@@ -121,7 +120,10 @@ class WatchedProgram:
         status = self.poll()
         if status is None and self._left is not None:
             return self._left
-        self._process.wait()
+        if self._process.returncode is None:
+            _, ended, usage = os.wait4(self.pid, 0)  # the usage of this child only: compare starts several
+            self._process.returncode = os.waitstatus_to_exitcode(ended)
+            self._peak = 1024 * usage.ru_maxrss
         if self._relay is not None:
             self._relay.wait(_LAST_OUTPUT_SECONDS)
         status = self.poll()

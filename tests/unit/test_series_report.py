@@ -31,7 +31,7 @@ from gdbmem.model.series.series_summary import Component
 from gdbmem.model.series.verdict import Slope, Verdict
 from gdbmem.report.console import columns_that_fit, make_console
 from gdbmem.report.page.page import Page, course_section, render
-from gdbmem.report.series.comparison import conclusion
+from gdbmem.report.series.comparison import conclusion, leftover
 from gdbmem.report.series.keyboard import Keyboard
 from gdbmem.report.series.live import LiveView
 from gdbmem.report.series.series_json import write_series_csv, write_series_json
@@ -519,6 +519,33 @@ def test_the_picture_has_a_panel_of_cpu_use_where_it_changes_and_none_where_it_d
     assert "CPU, % of one" in svg(alone)
     assert not picture_of(recordings[1:], summaries[1:]).panels
     assert [len(panel.curves) for panel in picture_of(recordings, summaries).panels] == [2]
+
+
+def test_one_interval_of_cpu_use_makes_no_empty_panel(tmp_path: Path) -> None:
+    writer = SeriesWriter(tmp_path, SeriesFacts("x", 0.1, 1.7e9, "boot", 0.0))
+    for number in range(16):
+        reading = ProcessSample(rss_bytes=MIB, cpu_seconds=0.09 * number)
+        writer.append(number / 10, [(1, reading), (TREE, reading)], [SeriesLine(1, 9, 5, "x", "x", 0, 0.0)])
+    writer.close()
+    recording = Recording(tmp_path)
+    assert not picture_of([recording], [summarize(recording)]).panels
+
+
+def test_growth_while_threads_are_started_all_the_time_is_told_with_its_doubt(recording: Recording) -> None:
+    (told,) = [text for text in details(summarize(recording)) if "for each thread started" in text]
+    assert told.startswith(
+        "it grew by 102.4 KiB for each thread started, but these were started all the time"
+    )
+
+
+def test_a_comparison_tells_what_goes_with_each_thread_that_is_started_more() -> None:
+    churning = [figures([(80 + n) * MIB] * 40, None, started=4000.0) for n in (0.0, 0.1, 0.2)]
+    steady = [figures([(2 + n) * MIB] * 40, None, started=3.0) for n in (0.0, 0.1, 0.2)]
+    found = Comparison(["a"], ["b"], compare(churning, steady))
+    assert leftover(found).startswith("each thread that is started more goes with +20.0 KiB at the peak")
+    assert not leftover(Comparison(["a"], ["b"], compare(steady, steady)))
+    large = [figures([(80 + n) * MIB] * 40, None, started=3.0) for n in (0.0, 0.1, 0.2)]
+    assert not leftover(Comparison(["a"], ["b"], compare(large, steady)))
 
 
 def test_what_triggers_did_is_in_the_picture_as_marks_and_sentences(tmp_path: Path) -> None:

@@ -28,6 +28,11 @@ def test_memory_that_grows_with_each_thread_started_and_only_then_is_left_by_thr
     assert left_by_each(*churn(12 * KIB, 0)) == pytest.approx(12 * KIB, rel=0.05)
 
 
+def test_threads_that_are_counted_in_one_sample_of_15_are_charged_with_what_they_leave() -> None:
+    memory, started = churn(12 * KIB, 0)
+    assert left_by_each(memory, started[13::15]) == pytest.approx(12 * KIB, rel=0.05)
+
+
 def test_a_leak_that_goes_on_while_no_thread_is_started_is_not_blamed_on_threads() -> None:
     assert left_by_each(*churn(0, 200 * KIB)) is None
     assert left_by_each(*churn(12 * KIB, 200 * KIB)) is None

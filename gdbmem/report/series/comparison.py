@@ -24,6 +24,8 @@ _WITHIN = (
 )
 _REPEAT = "one run on either side has no spread for the rest: repeat them (--runs 3)"
 
+_FEWEST_THREADS, _LEAST_LEFT_BYTES = 50, 1024  # started more, and the peak for each, to be reported
+
 Judged = Sequence[tuple[str, Verdict]]  # run's name, its verdict
 
 
@@ -45,6 +47,8 @@ def print_comparison(comparison: Comparison, judged: Judged, console: Console) -
     if reliability(comparison):
         print_sentence(console, reliability(comparison), "dim")
     print_sentence(console, conclusion(comparison), "bold")
+    if leftover(comparison):
+        print_sentence(console, leftover(comparison))
 
 
 def _cells(row: Difference) -> list[str]:
@@ -84,6 +88,21 @@ def conclusion(comparison: Comparison) -> str:
     if all(row.low is None for row in comparison.differences if row.metric != "slope"):
         return f"no difference in slope that these runs can show; {_REPEAT}"
     return "no difference that these runs can show"
+
+
+def leftover(comparison: Comparison) -> str:
+    """Return the sentence on memory that goes with started threads; "" if the runs show none."""
+    shown = {row.metric: row for row in comparison.differences if row.is_shown}
+    threads, peak = shown.get("threads started"), shown.get("peak")
+    if threads is None or peak is None or abs(threads.value) < _FEWEST_THREADS:
+        return ""
+    each = peak.value / threads.value
+    if each < _LEAST_LEFT_BYTES:
+        return ""
+    return (
+        f"each thread that is started more goes with {format_delta(each)} at the peak: ended threads seem to leave "
+        "memory behind"
+    )
 
 
 def comparison_json(comparison: Comparison, judged: Judged) -> str:

@@ -20,6 +20,11 @@ from gdbmem.units import format_delta, format_duration, format_rate, format_rate
 
 _MOST_ROWS = 12
 _MOST_SPIKES = 3
+_FEWEST_THREADS, _LEAST_LEFT_BYTES = (
+    50,
+    1024,
+)  # started, and the growth for each, from which threads may be the cause
+_STAYING = "threads that stay (a pool, OMP_NUM_THREADS the same throughout), or another runtime for them"
 _LEAST_CPU_SECONDS = 0.05  # less would be shown as 0
 _LOWEST, _HIGHEST, _ROWS_OF_REPORT = 12, 30, 14  # rows of the chart, and of the text after it
 _ROWS_A_TICK = 3
@@ -150,17 +155,30 @@ def _work(summary: SeriesSummary) -> list[str]:
         found.append(
             f"threads started: {least}{summary.threads_started:,} ({summary.threads_per_second:,.0f}/s)"
         )
-    if summary.left_by_thread_bytes is not None:
-        found.append(
-            f"it grows while threads are started, and only then: {format_delta(summary.left_by_thread_bytes)} "
-            "for each; threads that live longer (a pool, a constant OMP_NUM_THREADS) "
-            "or another threading runtime may help"
-        )
+    found += _leftover(summary)
     if summary.cpu_seconds and summary.cpu_seconds >= _LEAST_CPU_SECONDS and summary.seconds:
         least = "at least " if len(summary.lines) > 1 else ""
         share = 100 * summary.cpu_seconds / summary.seconds
         found.append(f"CPU: {least}{summary.cpu_seconds:,.1f} s ({share:,.0f} % of one CPU)")
     return found
+
+
+def _leftover(summary: SeriesSummary) -> list[str]:
+    """Return what ended threads leave behind: as proven, or, if threads start all the time, as far as they may."""
+    if summary.left_by_thread_bytes is not None:
+        each = format_delta(summary.left_by_thread_bytes)
+        return [
+            f"it grows while threads are started, and only then: {each} for each. What may help: {_STAYING}"
+        ]
+    grown = (summary.last_bytes or 0.0) - (summary.first_bytes or 0.0)
+    is_churn = summary.threads_per_second >= 1 and summary.threads_started >= _FEWEST_THREADS
+    if not (summary.verdict.grows and is_churn and grown >= _LEAST_LEFT_BYTES * summary.threads_started):
+        return []
+    return [
+        f"it grew by {format_size(grown / summary.threads_started)} for each thread started, but these were started "
+        f"all the time, so that the cause may be another. What helps if ended threads leave it behind: {_STAYING}; "
+        "gdbmem compare shows whether it does"
+    ]
 
 
 def _cgroup(cgroup: CgroupSummary) -> str:
