@@ -175,9 +175,8 @@ def _leftover(summary: SeriesSummary) -> list[str]:
     if not (summary.verdict.grows and is_churn and grown >= _LEAST_LEFT_BYTES * summary.threads_started):
         return []
     return [
-        f"it grew by {format_size(grown / summary.threads_started)} for each thread started, but these were started "
-        f"all the time, so that the cause may be another. What helps if ended threads leave it behind: {_STAYING}; "
-        "gdbmem compare shows whether it does"
+        f"it grew by {format_size(grown / summary.threads_started)} for each thread started; that they are the cause "
+        f"is not proven. What helps if ended threads leave it behind: {_STAYING}; gdbmem compare shows whether it does"
     ]
 
 
