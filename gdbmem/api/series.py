@@ -94,13 +94,14 @@ def _figures(recording: Recording, summary: SeriesSummary) -> Figures:
             slug="no-series",
             hint="sample more often (--interval 10ms), or choose a program that runs longer",
         )
-    threads = max((count for _, count in recording.points(0, "threads")), default=0.0)
+    threads = max((count for _, count in recording.points(0, "threads")), default=None)
+    counts_starts = any(recording.points(0, "threads_started"))
     return figures_of(
         values,
         summary.verdict.slope,
         most_threads=threads,
-        threads_started=summary.threads_started,
-        threads_per_second=summary.threads_per_second,
+        threads_started=summary.threads_started if counts_starts else None,
+        threads_per_second=summary.threads_per_second if counts_starts else None,
         wall_seconds=summary.seconds,
         cpu_seconds=summary.cpu_seconds,
         page_faults=_faults(recording),

@@ -101,6 +101,7 @@ def test_they_are_judged_and_compared_as_our_own(tmp_path: Path) -> None:
     compared = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert compared.returncode == 4, compared.stderr
     assert "leak.dat" in compared.stdout
+    assert "thread" not in compared.stdout, "neither tool counts them"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["both.svg", "leak.dat", "level.log"]
 
 

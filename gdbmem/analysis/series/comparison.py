@@ -25,11 +25,9 @@ class Figures:
     floor_bytes: float
     level_bytes: float
     slope: Optional[Slope]
-    most_threads: float
-    threads_started: float
-    threads_per_second: (
-        float  # falls on a busy machine, where the same work takes longer, while the count stays
-    )
+    most_threads: Optional[float]  # None in this and what follows: not recorded
+    threads_started: Optional[float]
+    threads_per_second: Optional[float]  # falls on a busy machine, where the same work takes longer
     wall_seconds: Optional[float] = None
     cpu_seconds: Optional[float] = None
     page_faults: Optional[float] = None
@@ -40,9 +38,9 @@ def figures_of(
     values: Sequence[float],
     slope: Optional[Slope],
     *,
-    most_threads: float,
-    threads_started: float,
-    threads_per_second: float,
+    most_threads: Optional[float],
+    threads_started: Optional[float],
+    threads_per_second: Optional[float],
     wall_seconds: Optional[float] = None,
     cpu_seconds: Optional[float] = None,
     page_faults: Optional[float] = None,
