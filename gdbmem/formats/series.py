@@ -40,7 +40,7 @@ def series_tool(path: Path) -> Optional[str]:
     """Return the tool whose series the file at *path* is, "" for a CSV; None for anything else."""
     try:
         with location(path).open("rb") as stream:
-            head = stream.read(_HEAD_BYTES).decode(errors="replace")
+            head = stream.read(_HEAD_BYTES).decode("utf-8-sig", errors="replace")
     except OSError:
         return None
     first = head.partition("\n")[0].strip()
@@ -61,7 +61,7 @@ def read_series(path: Path) -> RecordedSeries:
     if location(path).stat().st_size > _MOST_BYTES:
         raise _wrong(path, 0, "it is over 1 GiB")
     try:
-        text = location(path).read_text(errors="backslashreplace")
+        text = location(path).read_text("utf-8-sig", errors="backslashreplace")  # Excel begins it with a mark
         if tool == "Prometheus":
             target, points = _prometheus(path, text)
         else:

@@ -10,7 +10,7 @@ from statistics import median
 
 from gdbmem.formats.series import RecordedSeries, read_series, series_tool
 from gdbmem.formats.spooling import location
-from gdbmem.model.series.series import TREE, ProcessSample, Sample, SeriesFacts, SeriesLine
+from gdbmem.model.series.series import TREE, SeriesFacts, SeriesLine
 from gdbmem.runs.run import Run, is_run
 from gdbmem.series.store import SeriesWriter
 
@@ -49,7 +49,6 @@ def _write(folder: Path, series: RecordedSeries) -> None:
     writer = SeriesWriter(folder, facts)
     try:
         line = SeriesLine(1, _NO_PROCESS, 0, series.target, "", TREE, 0.0)
-        readings = [(t, ProcessSample(rss_bytes=round(size))) for t, size in series.points]
-        writer.extend((Sample(t, number, reading) for t, reading in readings for number in (TREE, 1)), [line])
+        writer.extend([(t, round(size)) for t, size in series.points], line)
     finally:
         writer.close()

@@ -105,10 +105,12 @@ class SeriesWriter:
         self._waiting.append((_INSERT, [(line, t, *reading) for line, reading in readings]))
         return self._flush()
 
-    def extend(self, samples: Iterable[Sample], lines: Sequence[SeriesLine]) -> str:
-        """Keep many samples at once; returns as append() does."""
-        self._waiting.append((_INSERT, [(line, t, *reading) for t, line, reading in samples]))
-        return self.append(0.0, [], lines)
+    def extend(self, sizes: Sequence[tuple[float, int]], line: SeriesLine) -> str:
+        """Keep many times and resident sizes (bytes) of *line* at once, the only one; returns as append() does."""
+        for number in (TREE, line.number):
+            statement = f"INSERT OR REPLACE INTO sample (line, t, rss_bytes) VALUES ({number:d}, ?, ?)"
+            self._waiting.append((statement, sizes))
+        return self.append(0.0, [], [line])
 
     def glance(self, glance: Glance) -> None:
         """Keep *glance* in the journal until the next append()."""

@@ -70,6 +70,16 @@ def test_a_line_that_was_cut_is_left_out(tmp_path: Path, tool: str) -> None:
         assert points[-1][1] == pytest.approx(LEAK[len(points) - 1][1], abs=1024)
 
 
+@pytest.mark.parametrize("tool", FORMATS)
+def test_a_byte_order_mark_and_lines_of_windows_change_nothing(tmp_path: Path, tool: str) -> None:
+    text = FORMATS[tool](LEAK)
+    (tmp_path / "plain").write_text(text)
+    (tmp_path / "windows").write_bytes(text.replace("\n", "\r\n").encode("utf-8-sig"))
+    plain, windows = (read_series(tmp_path / name) for name in ("plain", "windows"))
+    assert series_tool(tmp_path / "windows") == series_tool(tmp_path / "plain")
+    assert windows.points == plain.points
+
+
 @pytest.mark.parametrize(
     ("words", "status"),
     [
