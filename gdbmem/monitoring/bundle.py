@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gdbmem.errors import MissingToolError
+from gdbmem.linux.process.living import memory_folder
 from gdbmem.setup.gdb_python import find_gdb, quiet_gdb
 
 ACTIONS = ("snap", "explain", "bundle")
@@ -23,7 +24,7 @@ _GDBMEM = [sys.executable, "-c", "from gdbmem.cli.main import main; raise System
 def steps(action: str, pid: int, run: Path, folder: Path) -> Iterator[tuple[str, list[str]]]:
     """Yield the file to write and the command that prints its contents."""
     if action == "bundle":
-        yield "smaps.txt", ["cat", f"/proc/{pid}/smaps"]
+        yield "smaps.txt", ["cat", f"{memory_folder(pid)}/smaps"]
     if action in ("explain", "bundle"):
         yield "explain.txt", [*_GDBMEM, "explain", str(pid)]
     if action == "snap":

@@ -56,6 +56,30 @@ def test_memory_that_is_kept_and_not_used_is_told_from_what_is_in_use() -> None:
     assert 48 * MIB <= found["idle_bytes"] <= found["rss_bytes"] - 20 * MIB
 
 
+MAIN_THREAD_ENDS = """
+import ctypes, mmap, platform, threading, time
+kept = mmap.mmap(-1, 48 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+kept[:] = bytes(len(kept))
+threading.Thread(target=time.sleep, args=(100,)).start()
+print("ready", flush=True)
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)
+"""
+
+
+def test_a_process_whose_main_thread_has_ended_is_read_through_another() -> None:
+    with subprocess.Popen([sys.executable, "-c", MAIN_THREAD_ENDS], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == b"ready\n"
+            while b") Z " not in Path(f"/proc/{process.pid}/stat").read_bytes():
+                time.sleep(0.01)
+            words = [GDBMEM, "explain", "--idle", "200ms", "--json", str(process.pid)]
+            done = subprocess.run(words, capture_output=True, check=False)
+            assert done.returncode == 0, done.stderr
+            assert json.loads(done.stdout)["idle_bytes"] >= 48 * MIB
+        finally:
+            process.kill()
+
+
 def untouched(pid: int) -> int:
     """The kernel's own figures for it."""
     sizes = {"Rss:": 0, "Referenced:": 0}

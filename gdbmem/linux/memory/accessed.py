@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gdbmem.errors import TargetError
+from gdbmem.linux.memory.maps import maps_text
+from gdbmem.linux.process.living import memory_folder
 from gdbmem.linux.process.process import ended, has_ended
 from gdbmem.patterns import lazy_pattern
 
@@ -29,7 +31,7 @@ class Accessed(NamedTuple):
 def clear_accessed(pid: int) -> None:
     """Clear the accessed bits of all pages of process *pid*. Raises TargetError if that is refused."""
     try:
-        with open(f"/proc/{pid}/clear_refs", "wb", buffering=0) as stream:  # noqa: PTH123  (one write, as it is)
+        with open(f"{memory_folder(pid)}/clear_refs", "wb", buffering=0) as stream:  # noqa: PTH123  (one write, as it is)
             stream.write(_REFERENCED)
     except FileNotFoundError:
         if not Path(f"/proc/{pid}").exists():
@@ -52,7 +54,7 @@ def clear_accessed(pid: int) -> None:
 def read_accessed(pid: int) -> list[Accessed]:
     """Return the resident and the accessed bytes of each mapping. Raises TargetError."""
     try:
-        text = Path(f"/proc/{pid}/smaps").read_bytes()
+        text = maps_text(pid, "smaps")
     except OSError as error:
         raise ended(pid) from error
     found = parse_accessed(text)

@@ -6,9 +6,7 @@ import os
 from typing import Any
 
 from gdbmem.arrays import import_numpy
-from gdbmem.errors import TargetError
-from gdbmem.linux.memory.pages import PAGE
-from gdbmem.linux.process.living import memory_folder
+from gdbmem.linux.memory.pages import PAGE, open_pagemap
 
 _PRESENT, _ALONE = 63, 56  # bits of an entry (Documentation/admin-guide/mm/pagemap.rst)
 _ENTRIES = 1 << 20  # entries read at once
@@ -19,14 +17,7 @@ class PageSharing:
 
     def __init__(self, pid: int) -> None:
         """Open the entries of *pid*. Raises TargetError if they can't be read."""
-        try:
-            self._descriptor = os.open(f"{memory_folder(pid)}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise TargetError(
-                f"the pages of process {pid} can't be read: {error.strerror}",
-                slug="pagemap-unreadable",
-                hint="run as the process's user, or as root",
-            ) from error
+        self._descriptor = open_pagemap(pid)
 
     def __enter__(self) -> PageSharing:
         return self
