@@ -7,14 +7,12 @@ from collections.abc import Mapping
 
 import gdb
 
+from gdbmem.debugger.gdb_text import symbol_at
 from gdbmem.patterns import lazy_pattern
 
 BlockKey = tuple[int, int, str]  # start, end, function
 
-# "main in section .text of /bin/x": an address at which a symbol begins, not "main + 4 in section"
-_BEGINS = lazy_pattern(
-    r"(?!.* \+ \d+ in section )(?!.*\.cold(?:\.\d+)? in section ).+ in section ", re.DOTALL
-)
+_WITHIN = lazy_pattern(r" \+ \d+$|\.cold(?:\.\d+)?$")  # not at the address at which a symbol begins
 _INLINED = lazy_pattern(
     r"^\[\(block \*\) \S+\] 0x([0-9a-f]+)\.\.0x([0-9a-f]+)\n  entry pc: 0x([0-9a-f]+)\n  inline function: (.*)$",
     re.MULTILINE,
@@ -45,7 +43,8 @@ def _out_of_line(blocks: list[gdb.Block]) -> int:
     The range of a block is not sufficient: that of a function in two pieces spans whatever lies between them.
     """
     for block in blocks:
-        if _BEGINS.match(gdb.execute(f"info symbol {block.start:#x}", to_string=True)):
+        name = symbol_at(block.start)
+        if name and not _WITHIN.search(name):
             # A function inlined at the very beginning starts there, too. A colder part may lie in front of both.
             return max(
                 at + 1

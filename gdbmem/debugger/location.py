@@ -9,6 +9,8 @@ from typing import Optional
 
 import gdb
 
+from gdbmem.debugger.gdb_text import file_name, library_at
+
 
 def current_place() -> Optional[str]:
     """Return the location of the selected thread: ``function at file:line``; None when nothing runs.
@@ -17,7 +19,7 @@ def current_place() -> Optional[str]:
     """
     try:
         frame = newest = gdb.newest_frame()
-        while frame is not None and "/vgpreload_" in (gdb.solib_name(frame.pc()) or ""):
+        while frame is not None and "/vgpreload_" in (library_at(frame.pc()) or ""):
             frame = frame.older()
         return frame_place(frame or newest)
     except gdb.error:
@@ -31,7 +33,7 @@ def users_place() -> Optional[str]:
     """
     try:
         frame = newest = gdb.newest_frame()
-        while frame is not None and (frame.name() is None or gdb.solib_name(frame.pc()) is not None):
+        while frame is not None and (frame.name() is None or library_at(frame.pc()) is not None):
             frame = frame.older()
         return frame_place(frame or newest)
     except gdb.error:
@@ -43,9 +45,9 @@ def frame_place(frame: gdb.Frame) -> str:
     name = frame.name()
     position = frame.find_sal()
     if position.symtab is not None and position.line:
-        where = f"{PurePath(position.symtab.filename).name}:{position.line}"
+        where = f"{PurePath(file_name(position.symtab)).name}:{position.line}"
         return f"{name} at {where}" if name else where
-    return name or f"0x{frame.pc():x} in {PurePath(gdb.solib_name(frame.pc()) or program_file()).name}"
+    return name or f"0x{frame.pc():x} in {PurePath(library_at(frame.pc()) or program_file()).name}"
 
 
 def program_file() -> str:

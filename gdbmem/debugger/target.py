@@ -6,6 +6,7 @@ from typing import Optional
 
 import gdb
 
+from gdbmem.debugger.gdb_text import gdb_text
 from gdbmem.model.memory import Buffer, MemoryUnreadable
 
 NATIVE, CORE, REMOTE, VALGRIND, NOTHING = "native", "core", "remote", "valgrind", "nothing"
@@ -27,7 +28,7 @@ def target_kind() -> str:
 
 
 def _kind_in_words() -> str:
-    text = str(gdb.execute("info target", to_string=True))  # gdb before 12 has no connections
+    text = gdb_text("info target")  # gdb before 12 has no connections
     if "Local core dump file" in text and "process" not in text.partition("Local core")[0]:
         return "core"
     return "remote" if "over a serial line" in text else "native"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from gdbmem.setup.gdb_python import loader_file
 from tests.live.memwatching import line_of, run_gdb, steps
+from tests.live.user import SECONDS
 
 pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
 
@@ -211,3 +214,34 @@ def waiting_child(parent: int) -> int:
                 return int(children[0])
         time.sleep(0.01)
     raise AssertionError("the program never came to wait")
+
+
+GROWS = """
+#include <stdlib.h>
+#include <string.h>
+char filled[100000];
+void *grow(int size) { memset(filled, size, sizeof filled); return memset(malloc(size), 1, size); }
+"""
+CALLS = "void *grow(int);\nint main(void) {\n  for (int i = 0; i < 9; i++)\n    grow(100000 + i);\n  return 0;\n}\n"
+
+
+def test_sources_and_libraries_whose_names_are_not_utf_8_end_no_command(scratch: Path) -> None:
+    folder = scratch / os.fsdecode(b"\xff")
+    folder.mkdir()
+    (folder / "grows.c").write_text(GROWS)
+    (folder / "calls.c").write_text(CALLS)
+    for words in ("-shared -fPIC -o libgrows.so grows.c", "-o calls calls.c -L. -lgrows -Wl,-rpath,$ORIGIN"):
+        subprocess.run(["gcc", "-g", "-O0", *words.split()], cwd=folder, check=True)
+    commands = (
+        "break grow", "run", "memwatch written finish", "delete", "memwatch function --calls 2 grow",
+        "memwatch next 2", "memcontainers --everywhere",
+    )  # fmt: skip
+    words = [word for command in commands for word in ("-ex", command)]
+    done = subprocess.run(
+        ["gdb", "-nx", "-q", "-batch", "-x", loader_file(), *words, folder / "calls"],
+        cwd=scratch, stdin=subprocess.DEVNULL, capture_output=True, timeout=SECONDS, check=False,
+    )  # fmt: skip
+    said = (done.stdout + done.stderr).decode(errors="replace")
+    assert "report this" not in said and "Unicode" not in said, said
+    assert "written by 'finish' from grow" in said and "variables around filled" in said, said
+    assert "grow  ?  2 calls" in said and "in 2 steps" in said and "no vector was found" in said, said

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from typing import Optional
 
 import gdb
 
 from gdbmem.debugger.function_blocks import function_blocks
+from gdbmem.debugger.gdb_text import file_name, source_file, symbol_at
 from gdbmem.patterns import lazy_pattern
 
-_SYMBOL = lazy_pattern(r"(.+?)(?: \+ \d+)? in section \S+(?: of .*)?", re.DOTALL)
+_OFFSET = lazy_pattern(r" \+ \d+$")
 
 # function, file, line, is it inlined
 Named = tuple[Optional[str], Optional[str], Optional[int], bool]
@@ -43,19 +43,21 @@ class Namer:
         file, line = self._file(position.symtab), position.line or None
         named: list[Named] = []
         for number, function in enumerate(functions):
-            named.append((function.name, file, line, number + 1 < len(functions)))
+            named.append((function.name, file, line if file else None, number + 1 < len(functions)))
             # For an inlined function gdb keeps the place of the call, not that of the definition.
             file, line = self._file(function.symtab), function.line or None
         return named
 
     def _symbol(self, address: int) -> list[Named]:
-        match = _SYMBOL.fullmatch(gdb.execute(f"info symbol {address:#x}", to_string=True).strip())
-        return [(match[1], None, None, False)] if match else []
+        name = _OFFSET.sub("", symbol_at(address))
+        return [(name, None, None, False)] if name else []
 
-    def _file(self, symtab: gdb.Symtab) -> str:
-        name = str(symtab.filename)
+    def _file(self, symtab: gdb.Symtab) -> Optional[str]:
+        name = file_name(symtab)
+        if name == "?":
+            return None
         if name not in self._files:
-            full = name if name.startswith("/") else str(symtab.fullname())
+            full = name if name.startswith("/") else source_file(symtab) or name
             # Relative folders of a distribution's build do not exist here: use the name as the compiler recorded it.
             self._files[name] = full if os.path.exists(full) else name  # noqa: PTH110
         return self._files[name]

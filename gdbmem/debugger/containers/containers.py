@@ -15,6 +15,7 @@ from gdbmem.arguments import add_output_options
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.containers.heap_vectors import show_everywhere
 from gdbmem.debugger.containers.type_plans import Planner
+from gdbmem.debugger.gdb_text import file_name, gdb_text
 from gdbmem.debugger.language import speaking
 from gdbmem.debugger.ledger.saved import keep_survey, kept_survey, saved_names
 from gdbmem.debugger.location import program_runs, real_pid
@@ -260,7 +261,7 @@ def _is_declared_below(symbol: gdb.Symbol, place: gdb.Symtab_and_line) -> bool:
     """Return whether the frame has not reached the variable yet; by name, as equal symtabs may be distinct objects."""
     if place.symtab is None or symbol.symtab is None:
         return False
-    return bool(place.symtab.filename == symbol.symtab.filename and 0 < place.line < symbol.line)
+    return bool(file_name(place.symtab) == file_name(symbol.symtab) and 0 < place.line < symbol.line)
 
 
 def _globals() -> Iterator[_Root]:
@@ -276,7 +277,7 @@ def _globals() -> Iterator[_Root]:
 
 def _symtabs() -> Iterator[gdb.Symtab]:
     """Yield the symbol tables of C++ sources: asking gdb for all variables takes seconds in libc's alone."""
-    text = str(gdb.execute("info sources", to_string=True))
+    text = gdb_text("info sources")
     files = [word.strip() for line in text.splitlines() for word in line.split(", ")]
     # A quote would end the name in the command below.
     sources = [file for file in dict.fromkeys(files) if file.endswith(_SOURCES) and "'" not in file]
@@ -288,8 +289,8 @@ def _symtabs() -> Iterator[gdb.Symtab]:
     for file in sources[:_MOST_FILES]:
         try:
             # `info line`, because from gdb 16 on breakpoints, and so decode_line(), refuse a line without code.
-            said = str(gdb.execute(f"info line '{file}':1", to_string=True))
+            said = gdb_text(f"info line '{file}':1")
         except gdb.error:
             continue  # a name that gdb's own parser can't take, or a file without a line
         places = (gdb.find_pc_line(int(address, 16)) for address in _ADDRESS.findall(said))
-        yield from {place.symtab.filename: place.symtab for place in places if place.symtab}.values()
+        yield from {file_name(place.symtab): place.symtab for place in places if place.symtab}.values()

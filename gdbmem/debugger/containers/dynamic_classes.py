@@ -8,19 +8,19 @@ if it has one.
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Iterator
 from typing import Optional
 
 import gdb
 
+from gdbmem.debugger.gdb_text import symbol_at
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
 from gdbmem.patterns import lazy_pattern
 
-_VTABLE = lazy_pattern(r"^vtable for (.+) \+ (\d+) in section ", re.M)
+_VTABLE = lazy_pattern(r"vtable for (.+) \+ (\d+)")
 _ANY = lazy_pattern(  # libc++ 15 and later put a tag after the name: __handle[abi:ne190107](
-    r"^std::(?:__\w+::)?(?:any::_Manager|__any_imp::_)(\w+?)(?:Handler)?<(.+)>::\w+(?:\[abi:\w+\])*\(", re.M
+    r"std::(?:__\w+::)?(?:any::_Manager|__any_imp::_)(\w+?)(?:Handler)?<(.+)>::\w+(?:\[abi:\w+\])*\("
 )
 _OUTSIDE = {"_external": True, "_internal": False, "Large": True, "Small": False}
 _LIBRARY = ("std::", "__gnu_cxx::", "__cxxabiv1::")  # whose debug information is rarely installed
@@ -65,7 +65,7 @@ class Classes:
     def _name(self, vtable: int) -> str:
         """Return the class whose vtable is at *vtable*; "" if no symbol names it."""
         if vtable not in self._names:
-            found = _VTABLE.search(symbol_at(vtable)) if vtable % 8 == 0 else None
+            found = _VTABLE.fullmatch(symbol_at(vtable, demangled=True)) if vtable % 8 == 0 else None
             fits = found is not None and int(found[2]) >= 16 and int(found[2]) % 8 == 0
             self._names[vtable] = found[1] if found is not None and fits else ""
         return self._names[vtable]
@@ -100,14 +100,6 @@ class Classes:
                     yield symbol.type.target().strip_typedefs().unqualified()
 
 
-def symbol_at(address: int) -> str:
-    """Return gdb's description of the symbol at *address*; "" if there is none."""
-    try:
-        return str(gdb.execute(f"with print demangle on -- info symbol {address:#x}", to_string=True))
-    except gdb.error:
-        return ""
-
-
 def look_up_type(name: str) -> Optional[gdb.Type]:
     """Return the type called *name*; None if gdb knows none, or can't parse the name."""
     try:
@@ -118,7 +110,7 @@ def look_up_type(name: str) -> Optional[gdb.Type]:
 
 def held_in_any(manager: int) -> Optional[tuple[gdb.Type, bool]]:
     """Return the type that a std::any with this *manager* holds, and whether it lies outside of the any."""
-    found = _ANY.search(symbol_at(manager))
+    found = _ANY.match(symbol_at(manager, demangled=True))
     if found is None or found[1] not in _OUTSIDE:
         return None
     held = look_up_type(found[2].strip())

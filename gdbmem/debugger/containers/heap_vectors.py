@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import gdb
 
+from gdbmem.debugger.gdb_text import symbol_at
 from gdbmem.debugger.ledger.here import read_ledger_here
 from gdbmem.debugger.selection import selection_kept
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import UsageError
 from gdbmem.inspection.looks import VECTORS, Looks
 from gdbmem.model.ledger.vectors import DATA, STACK, FoundVector
-from gdbmem.patterns import lazy_pattern
 from gdbmem.report.ledger.vectors import print_vectors, vectors_json
 from gdbmem.report.output import open_output
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import argparse
 
 _MOST_FRAMES = 1000
-_SYMBOL = lazy_pattern(r"^(.+?) in section ")
 
 
 def show_everywhere(args: argparse.Namespace) -> None:
@@ -47,13 +46,7 @@ def _owner(vector: FoundVector) -> str:
     """Return the variable that contains a vector's pointers, if gdb knows one."""
     if vector.place == STACK:
         return _in_frame(vector.owner)
-    if vector.place != DATA:
-        return ""
-    try:
-        found = _SYMBOL.match(str(gdb.execute(f"info symbol {vector.owner:#x}", to_string=True)))
-    except gdb.error:
-        return ""
-    return found[1] if found else ""
+    return symbol_at(vector.owner) if vector.place == DATA else ""
 
 
 def _in_frame(address: int) -> str:

@@ -12,6 +12,7 @@ import gdb
 
 from gdbmem.analysis.ledger.answer import answer_ledger
 from gdbmem.debugger.containers.containers import survey_here
+from gdbmem.debugger.gdb_text import gdb_text
 from gdbmem.debugger.launched.connecting import connect_program, follow
 from gdbmem.debugger.ledger.here import read_ledger_here
 from gdbmem.debugger.ledger.saved import keep_ledger, keep_survey
@@ -131,7 +132,7 @@ def _describe(name: str) -> str:
 
 
 def _backtrace() -> str:
-    return str(gdb.execute("backtrace 30", to_string=True))
+    return gdb_text("backtrace 30")
 
 
 def _text_of(action: Action) -> str:

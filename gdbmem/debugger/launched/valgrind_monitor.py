@@ -1,13 +1,12 @@
-"""Monitor commands for the program's valgrind, and output of gdb that may contain any bytes."""
+"""Monitor commands for the program's valgrind."""
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import Callable
 
 import gdb
 
+from gdbmem.debugger.gdb_text import piped_text
 from gdbmem.debugger.location import program_runs
 from gdbmem.debugger.session import not_under_massif, require_program
 from gdbmem.errors import TargetError
@@ -23,7 +22,7 @@ def monitor(command: str) -> str:
 
 def monitor_text(command: str) -> str:
     """Return the same as monitor(), also if names in it are not UTF-8."""
-    return _monitored(lambda: gdb_text(f"monitor {command}"))
+    return _monitored(lambda: piped_text(f"monitor {command}"))
 
 
 def _monitored(ask: Callable[[], str]) -> str:
@@ -38,15 +37,3 @@ def _monitored(ask: Callable[[], str]) -> str:
                 hint="what was captured before is in the run folder",
             ) from None
         raise not_under_massif() from None
-
-
-def gdb_text(command: str) -> str:
-    """Return the output of gdb's *command*; bytes that are not UTF-8 are lone surrogates.
-
-    gdb's Python can't take them; gdb's `pipe` can.
-    """
-    # The name goes through a shell: TMPDIR may hold anything.
-    with tempfile.TemporaryDirectory(prefix="gdbmem-", dir="/tmp") as folder:
-        answer = Path(folder) / "answer"
-        gdb.execute(f"pipe {command} | cat >{answer}", to_string=True)
-        return answer.read_bytes().decode("utf-8", "surrogateescape")

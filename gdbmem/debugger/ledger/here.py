@@ -11,6 +11,7 @@ import gdb
 
 from gdbmem.allocators.glibc.thread_pointers import ThreadPointers
 from gdbmem.debugger.command import warn
+from gdbmem.debugger.gdb_text import gdb_text
 from gdbmem.debugger.location import program_runs, real_pid
 from gdbmem.debugger.selection import register, selection_kept, thread_pointer
 from gdbmem.errors import GdbmemError, TargetError
@@ -84,7 +85,7 @@ def _announce(facts: ProcessFacts, threads: int) -> None:
 
 def core_path() -> Optional[Path]:
     """Return gdb's core file; None for a live process, or without a target."""
-    found = _CORE.search(str(gdb.execute("info target", to_string=True)))
+    found = _CORE.search(gdb_text("info target"))
     return Path(found[1]) if found else None
 
 

@@ -10,6 +10,7 @@ import gdb
 
 from gdbmem.analysis.profiles.own_code import own_frame
 from gdbmem.analysis.python_frames import as_frame, interleave, is_interpreters
+from gdbmem.debugger.gdb_text import library_at
 from gdbmem.debugger.location import current_place, loaded_files, program_file, real_pid
 from gdbmem.debugger.selection import thread_pointer
 from gdbmem.debugger.session import session
@@ -94,7 +95,7 @@ class PythonPaths:
 
 def object_at(address: int) -> str:
     """Return the library that contains *address*, else the program."""
-    return gdb.solib_name(address) or program_file()
+    return library_at(address) or program_file()
 
 
 def with_python(

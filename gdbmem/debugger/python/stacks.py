@@ -9,6 +9,7 @@ import gdb
 
 from gdbmem.allocators.cpython.frames import FrameReader
 from gdbmem.analysis.python_frames import interleave
+from gdbmem.debugger.gdb_text import library_at, source_file
 from gdbmem.debugger.ledger.here import core_path, local_pid
 from gdbmem.debugger.location import program_file
 from gdbmem.debugger.selection import selection_kept, thread_pointer
@@ -65,13 +66,13 @@ def _native_frames() -> tuple[list[Frame], list[int]]:
         frame: Optional[gdb.Frame] = gdb.newest_frame()
         while frame is not None and len(frames) < _MOST_FRAMES:
             position = frame.find_sal()
-            file = position.symtab.fullname() if position.symtab is not None else None
+            file = source_file(position.symtab)
             frames.append(
                 Frame(
                     frame.name(),
                     file,
                     position.line if file else None,
-                    gdb.solib_name(frame.pc()) or program_file(),
+                    library_at(frame.pc()) or program_file(),
                     frame.type() == gdb.INLINE_FRAME,
                 )
             )

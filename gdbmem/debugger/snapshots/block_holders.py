@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import gdb
 
-from gdbmem.debugger.launched.valgrind_monitor import gdb_text, monitor_text
+from gdbmem.debugger.gdb_text import symbol_at
+from gdbmem.debugger.launched.valgrind_monitor import monitor_text
 from gdbmem.debugger.terminal import console_on
 from gdbmem.engines import memcheck
 from gdbmem.errors import TargetError
@@ -104,7 +105,7 @@ def _named(pointer: MemcheckPointer) -> Holder:
     if local is not None:
         text, thread = local
         return Holder("local", place.address, pointer.inside_bytes, text, thread)
-    name = _symbol(place.address)
+    name = symbol_at(place.address)
     if name:
         return Holder("global", place.address, pointer.inside_bytes, name)
     return Holder("other", place.address, pointer.inside_bytes, _plain(place))
@@ -112,12 +113,6 @@ def _named(pointer: MemcheckPointer) -> Holder:
 
 def _plain(place: AddressOwner) -> str:
     return f"memory that {place.text}" if place.text else "memory unknown to memcheck"
-
-
-def _symbol(address: int) -> str:
-    """Return gdb's name of the variable at *address*: ``table + 16 in section .bss``; "" if it has no name."""
-    text = gdb_text(f"info symbol {address:#x}").strip()
-    return "" if text.startswith("No symbol") else text.partition(" in section ")[0]
 
 
 def _local(address: int) -> Optional[tuple[str, int]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
 import gdb
 
 from gdbmem.debugger.command import Command, say, warn
+from gdbmem.debugger.gdb_text import source_file
 from gdbmem.debugger.location import real_pid
 from gdbmem.debugger.memwatch.commands.showing import print_step
 from gdbmem.debugger.memwatch.driving.stop_recorder import has_commands, recorder, selected_thread
@@ -145,13 +146,14 @@ class Auto:
     def _stand(size_bytes: Optional[int]) -> _AutoState:
         inferior, frame = gdb.selected_inferior(), gdb.newest_frame()
         position = frame.find_sal()
+        file = source_file(position.symtab)
         several = len(inferior.threads()) > 1 and target_kind() == NATIVE
         return _AutoState(
             inferior.pid,
             size_bytes,
             frame.name(),
-            position.symtab.fullname() if position.symtab is not None else None,
-            position.line if position.symtab is not None else None,
+            file,
+            position.line if file is not None else None,
             gdb.selected_thread().num,
             activities(real_pid() or inferior.pid) if several else {},
             page_faults(real_pid() or inferior.pid) if several else None,

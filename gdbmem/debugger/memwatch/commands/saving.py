@@ -7,11 +7,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import gdb
-
 from gdbmem.analysis.step_changes import GROUPINGS, compare_steps
 from gdbmem.analysis.steps import sum_steps
 from gdbmem.debugger.command import Command, say
+from gdbmem.debugger.location import program_file
 from gdbmem.debugger.memwatch.commands.showing import source_lines
 from gdbmem.debugger.memwatch.gauges.account import accounts
 from gdbmem.debugger.pages import check_page, write_document_page
@@ -115,7 +114,7 @@ class PlotCommand(Command):
             self._draw()
             return
         kind = picture_kind(args.file, "memwatch plot")
-        program = Path(gdb.current_progspace().filename or "the program").name
+        program = Path(program_file()).name
         if kind == "html":
             check_page(args.file, force=args.force)
             title = f"memwatch of {program}"

@@ -37,7 +37,7 @@ def show_steps(stepper: Stepper, *, json: bool, top: Optional[int], stream: Text
 def print_step(step: Step, stream: TextIO) -> None:
     """Print the one line of *step*."""
     text = source_lines().line(step.file, step.line)
-    stream.write(step_line(step, color=_colored(stream), source_text=text) + "\n")
+    stream.write(step_line(step, color=console_on(stream).has_colors, source_text=text) + "\n")
 
 
 def _show_table(stepper: Stepper, top: Optional[int], stream: TextIO) -> None:
@@ -77,12 +77,3 @@ def source_lines() -> SourceLines:
     """Return a reader of source lines that searches gdb's own `directory` path."""
     folders = [part for part in str(gdb.parameter("directories")).split(":") if part.startswith("/")]
     return SourceLines([*folders, os.getcwd()])  # noqa: PTH109
-
-
-def _colored(stream: TextIO) -> bool:
-    return (
-        stream is sys.stdout
-        and os.isatty(1)
-        and bool(gdb.parameter("style enabled"))
-        and not os.environ.get("NO_COLOR")
-    )

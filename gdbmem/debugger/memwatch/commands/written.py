@@ -10,6 +10,7 @@ import gdb
 
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.execution import executions
+from gdbmem.debugger.gdb_text import source_file, symbol_at
 from gdbmem.debugger.memwatch.commands.command import Driving, check_top
 from gdbmem.debugger.memwatch.commands.growth import native_pid
 from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
@@ -44,7 +45,7 @@ _SHORT = {
 }
 
 _THREAD_BYTES = 2304  # of glibc's data of a thread; the kernel writes there on its own account (rseq)
-_VARIABLE = lazy_pattern(r"(.+?)(?: \+ \d+)? in section ")
+_OFFSET = lazy_pattern(r" \+ \d+$")
 
 
 class WrittenCommand(Driving):
@@ -82,7 +83,8 @@ def _resuming(text: str) -> str:
 def _written_by(command: str, pid: int) -> WrittenMemory:
     """Run the program by *command* and return what was written meanwhile."""
     place = gdb.newest_frame().find_sal()
-    file, line = (place.symtab.fullname(), place.line) if place.symtab is not None else (None, None)
+    file = source_file(place.symtab)
+    line = place.line if file is not None else None
     function = gdb.newest_frame().name() or ""
     before = executions.here()
     with _watched(pid) as pages:
@@ -148,8 +150,8 @@ def _where(one: WrittenRange, places: Sequence[tuple[int, str]]) -> str:
     found = [text for address, text in places if one.start <= address < one.end]
     if found:
         return ", ".join(dict.fromkeys(found))
-    variables = [_VARIABLE.match(_symbol(address)) for address in (one.start, one.end - 1)]
-    names = list(dict.fromkeys(match[1] for match in variables if match))
+    variables = [_OFFSET.sub("", symbol_at(address)) for address in (one.start, one.end - 1)]
+    names = list(dict.fromkeys(filter(None, variables)))
     if len(names) == 1 and all(variables):
         return f"variable {names[0]}"
     if one.mapping.startswith("/"):
@@ -157,10 +159,6 @@ def _where(one: WrittenRange, places: Sequence[tuple[int, str]]) -> str:
     if names:
         return f"variables around {' to '.join(names)}"
     return one.mapping.strip("[]") or "anonymous memory"
-
-
-def _symbol(address: int) -> str:
-    return str(gdb.execute(f"info symbol {address:#x}", to_string=True))
 
 
 def _places_of_threads() -> list[tuple[int, str]]:

@@ -7,6 +7,7 @@ from typing import Optional
 import gdb
 
 from gdbmem.analysis.profiles.own_code import own_frame
+from gdbmem.debugger.gdb_text import library_at, source_file
 from gdbmem.debugger.location import current_place, frame_place
 from gdbmem.debugger.python.call_paths import beside, in_python, python_place
 from gdbmem.model.profiles.calltree import Frame
@@ -45,7 +46,7 @@ def newest_frames() -> list[gdb.Frame]:
 def described(frame: gdb.Frame) -> Frame:
     """Return *frame* in the form used by reports."""
     position = frame.find_sal()
-    file = position.symtab.fullname() if position.symtab is not None else None
-    library = None if file else gdb.solib_name(frame.pc())
+    file = source_file(position.symtab)
+    library = None if file else library_at(frame.pc())
     line = position.line if file else None
     return Frame(frame.name(), file, line, library, frame.type() == gdb.INLINE_FRAME)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional
 
 import gdb
 
+from gdbmem.debugger.gdb_text import gdb_text, source_file
 from gdbmem.debugger.memwatch.driving.loop_lines import loop_lines
 from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
 
@@ -44,10 +45,8 @@ class StopPlaces:
 
 def _place(frame: gdb.Frame) -> Place:
     position = frame.find_sal()
-    symtab = position.symtab
-    if symtab is None:
-        return frame.name(), None, None
-    return frame.name(), symtab.fullname(), position.line
+    file = source_file(position.symtab)
+    return frame.name(), file, position.line if file is not None else None
 
 
 class TakenStep(NamedTuple):
@@ -157,4 +156,4 @@ def in_full(said: str) -> str:
 
 
 def _frame() -> str:
-    return str(gdb.execute("frame", to_string=True)).partition("#0  ")[2]
+    return gdb_text("frame").partition("#0  ")[2]

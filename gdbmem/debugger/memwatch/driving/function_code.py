@@ -8,6 +8,7 @@ from typing import NamedTuple, Optional
 import gdb
 
 from gdbmem.debugger.function_blocks import BlockKey, block_key, function_blocks, inlined_entries
+from gdbmem.debugger.gdb_text import file_name
 from gdbmem.patterns import lazy_pattern
 
 # x86: jumps and loop; ARM: branches. The address is that of a direct one. Calls are stepped over at full speed by gdb.
@@ -150,7 +151,7 @@ class FunctionCode:
 
 
 def _source_line(symtab: Optional[gdb.Symtab], number: int) -> Optional[SourceLine]:
-    return SourceLine(symtab.filename, number) if symtab is not None and number else None
+    return SourceLine(file_name(symtab), number) if symtab is not None and number else None
 
 
 def _decode(address: int, length: int, text: str) -> Instruction:

@@ -10,6 +10,7 @@ from typing import NamedTuple, Optional
 
 import gdb
 
+from gdbmem.debugger.gdb_text import library_at, symbol_at
 from gdbmem.debugger.stopping.interrupting import Interrupter
 from gdbmem.debugger.target import NATIVE, target_kind
 from gdbmem.debugger.threads import start_soon
@@ -179,12 +180,7 @@ def mutex_owner(address: int) -> Optional[int]:
 
 
 def _symbol(address: int) -> str:
-    try:
-        said = str(gdb.execute(f"info symbol {address:#x}", to_string=True))
-    except gdb.error:
-        said = ""
-    name = said.partition(" in section")[0]
-    return printable(name.replace(" ", "")) if " in section" in said else f"{address:#x}"
+    return printable(symbol_at(address).replace(" ", "")) or f"{address:#x}"
 
 
 def _frame_names() -> list[str]:
@@ -208,5 +204,5 @@ def _function_of_call() -> str:
 
 
 def _is_inner(frame: gdb.Frame) -> bool:
-    name, library = frame.name() or "", PurePath(gdb.solib_name(frame.pc()) or "").name
+    name, library = frame.name() or "", PurePath(library_at(frame.pc()) or "").name
     return name.startswith("_") or library.startswith(("libc.", "libc-", "libpthread", "ld-"))

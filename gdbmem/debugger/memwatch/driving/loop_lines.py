@@ -8,6 +8,7 @@ from typing import AbstractSet, Callable, NamedTuple, Optional
 import gdb
 
 from gdbmem.debugger.function_blocks import function_blocks
+from gdbmem.debugger.gdb_text import file_name
 from gdbmem.debugger.memwatch.driving.function_code import FunctionCode, SourceLine, Spot
 
 _MOST_INSTRUCTIONS = 4096  # of one line that are examined
@@ -69,7 +70,7 @@ class LoopLines:
         code = self._functions.get(key)
         if code is None:
             code = self._functions[key] = FunctionCode(frame.architecture(), blocks[-1])
-        line = SourceLine(position.symtab.filename, position.line)
+        line = SourceLine(file_name(position.symtab), position.line)
         return find_ends(code, frame.pc(), line, enters=command == "step")
 
 

@@ -10,6 +10,7 @@ import gdb
 
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.function_blocks import function_blocks
+from gdbmem.debugger.gdb_text import file_name, source_file, symbol_at
 from gdbmem.debugger.memwatch.driving.function_code import FunctionCode, Spot
 from gdbmem.errors import TargetError
 from gdbmem.patterns import lazy_pattern
@@ -17,7 +18,7 @@ from gdbmem.text import plural, printable
 
 _NAMED_CALLS = 3  # in a message
 # Names by g++ and clang: "tick(tick()::_Z4tickv.Frame*) [clone .actor]", "tick() [clone .resume]"; not a cold part
-_BODY = lazy_pattern(r"\.(?:actor|resume)\]? in section ")
+_BODY = lazy_pattern(r"\.(?:actor|resume)\]?$")
 
 
 class LineStart(NamedTuple):
@@ -95,10 +96,7 @@ def find_place(location: str) -> WatchedPlace:
 
 def _is_coroutine_body(block: gdb.Block) -> bool:
     """Return whether *block* is the resume function of a coroutine; its start and destruction are other functions."""
-    return (
-        _BODY.search(gdb.execute(f"info symbol {int(block.function.value().address):#x}", to_string=True))
-        is not None
-    )
+    return _BODY.search(symbol_at(int(block.function.value().address))) is not None
 
 
 def _named(blocks: Sequence[gdb.Block], location: str) -> gdb.Block:
@@ -130,7 +128,7 @@ def _call_place(blocks: Sequence[gdb.Block]) -> _CallPlace:
     """Return the place where the outermost of the inlined *blocks* is inlined."""
     inlined = blocks[-2].function  # gdb gives it the line of the call
     caller = printable(blocks[-1].function.print_name)
-    return _CallPlace(printable(PurePath(inlined.symtab.filename).name), inlined.line, caller)
+    return _CallPlace(printable(PurePath(file_name(inlined.symtab)).name), inlined.line, caller)
 
 
 def _read(block: gdb.Block) -> WatchedPlace:
@@ -141,11 +139,11 @@ def _read(block: gdb.Block) -> WatchedPlace:
     code = FunctionCode(gdb.selected_frame().architecture(), block)
     addresses = sorted(code.sweep(start))
     spots = {address: spot for address in addresses if (spot := code.spot(address)) is not None}
-    lines = {address: _line_in(symtab.filename, spot) for address, spot in spots.items()}
+    lines = {address: _line_in(file_name(symtab), spot) for address, spot in spots.items()}
     calls = [one for one in map(code.instruction, addresses) if one.is_call]
     return WatchedPlace(
         block.function.print_name,
-        symtab.fullname(),
+        source_file(symtab) or "?",
         start,
         _line_starts(code, spots, lines, start),
         [(one.address, one.behind) for one in calls],
