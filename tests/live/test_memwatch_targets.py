@@ -230,8 +230,8 @@ def test_sources_and_libraries_whose_names_are_not_utf_8_end_no_command(scratch:
     folder.mkdir()
     (folder / "grows.c").write_text(GROWS)
     (folder / "calls.c").write_text(CALLS)
-    for words in ("-shared -fPIC -o libgrows.so grows.c", "-o calls calls.c -L. -lgrows -Wl,-rpath,$ORIGIN"):
-        subprocess.run(["gcc", "-g", "-O0", *words.split()], cwd=folder, check=True)
+    for build in ("-shared -fPIC -o libgrows.so grows.c", "-o calls calls.c -L. -lgrows -Wl,-rpath,$ORIGIN"):
+        subprocess.run(["gcc", "-g", "-O0", *build.split()], cwd=folder, check=True)
     commands = (
         "break grow", "run", "memwatch written finish", "delete", "memwatch function --calls 2 grow",
         "memwatch next 2", "memcontainers --everywhere",
