@@ -152,17 +152,9 @@ class Process:
 
     def vgdb(self, *words: str, pid: Optional[int] = None) -> list[str]:
         """Return the command line that connects gdb to this process, or runs the monitor command *words*."""
-        # The name of the FIFO for vgdb contains user and host as seen by the program, not by us.
         fifo = self._fifo(pid or self.pid)
-        names = [f"LOGNAME={fifo[2]}", f"USER={fifo[2]}", f"HOST={fifo[3]}"] if fifo else []
-        return [
-            "env",
-            *names,
-            self.order.valgrind.vgdb,
-            f"--vgdb-prefix={self.order.prefix}",
-            f"--pid={pid or self.pid}",
-            *words,
-        ]
+        names = (fifo[2], fifo[3]) if fifo else None
+        return vgdb_command(self.order.valgrind.vgdb, self.order.prefix, pid or self.pid, names, words)
 
     def monitor(self, *words: str, pid: Optional[int] = None) -> Child:
         """Start a monitor command while no gdb is connected; status 0: it was carried out."""
@@ -191,6 +183,17 @@ class Process:
     def present_program(self) -> Optional[Path]:
         """Return the program that it runs now, after an exec; None if unknown."""
         return present_program(self.pid)
+
+
+def vgdb_command(
+    vgdb: str, prefix: str, pid: int, names: Optional[tuple[str, str]], words: Sequence[str]
+) -> list[str]:
+    """Return the command line that connects gdb to the valgrind *pid*, or runs the monitor command *words*.
+
+    The name of the FIFO for vgdb contains *names*, user and host, as the program sees them.
+    """
+    known = [f"LOGNAME={names[0]}", f"USER={names[0]}", f"HOST={names[1]}"] if names is not None else []
+    return ["env", *known, vgdb, f"--vgdb-prefix={prefix}", f"--pid={pid}", *words]
 
 
 def present_program(pid: int) -> Optional[Path]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Optional
 
 from gdbmem.errors import TargetError, ToolError
-from gdbmem.launch.valgrind.valgrind import executable, find_valgrind
+from gdbmem.launch.valgrind.valgrind import executable, find_valgrind, vgdb_command
 from gdbmem.linux.memory.maps import maps_text
 from gdbmem.linux.process.living import memory_folder
 from gdbmem.linux.process.process import ended, has_ended
@@ -40,14 +40,13 @@ class RunningValgrind:
 
     def words(self, *command: str) -> list[str]:
         """Return the command line that connects gdb to it, or runs the monitor command *command*."""
-        names = [f"LOGNAME={self.user}", f"USER={self.user}", f"HOST={self.host}"]
-        vgdb = find_valgrind().vgdb
+        names = (self.user, self.host)
         # valgrind answers only a vgdb that it may signal, which excludes root's.
         become = []
         if self.owner is not None and os.getuid() == 0:
             uid, gid = self.owner
             become = ["setpriv", f"--reuid={uid}", f"--regid={gid}", "--clear-groups"]
-        return [*become, "env", *names, vgdb, f"--vgdb-prefix={self.prefix}", f"--pid={self.pid}", *command]
+        return [*become, *vgdb_command(find_valgrind().vgdb, self.prefix, self.pid, names, command)]
 
     def ask(self, *command: str) -> str:
         """Run a monitor command and return its output. Raises ToolError if it can't be reached."""
