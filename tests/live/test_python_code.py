@@ -153,7 +153,7 @@ def test_what_was_started_can_be_read_from_outside_and_leaves_no_pages() -> None
         assert abs(maps_of(target.pid) - before) <= 2  # tracemalloc's own tables
         assert tracing(target.pid)
         again = gdbmem("python", "start", "--frames", 9, target.pid)
-        assert "was on already" in again.stdout
+        assert "was already on" in again.stdout
         assert "with 1 frame" in again.stdout
         change("stop", target.pid)
         assert not tracing(target.pid)

@@ -104,7 +104,7 @@ def test_known_growth_is_subtracted_and_said() -> None:
 
 def test_focus_speaks_of_what_was_asked_for() -> None:
     text = answer(tree(0), tree(100, (LEAK, 60), (LOAD, 40)), focus=re.compile("load"))
-    assert "+40 B of it in the paths asked for; all of that from load.cpp:7" in text
+    assert "+40 B of it in the selected paths; all of that from load.cpp:7" in text
 
 
 def test_the_options_of_the_table_leave_the_answer_alone() -> None:

@@ -123,7 +123,7 @@ def test_more_rows_than_asked_for_are_summed_up() -> None:
 def test_known_and_unasked_paths_have_rows_of_their_own() -> None:
     known = drawn(*leak(), known=[re.compile("remember")])
     assert re.search(r"\+6\.0 MiB  known: 1 path\n", known)
-    assert "1 path not asked for" in drawn(*leak(), focus=re.compile("remember"))
+    assert "1 path not selected" in drawn(*leak(), focus=re.compile("remember"))
 
 
 def test_recursion_is_counted_not_listed() -> None:

@@ -35,7 +35,7 @@ def not_sound(unsound: Sequence[Uncounted]) -> Notice:
     count = sum(one.objects for one in unsound)
     named = [f"{one.path} ({_brief(one.type_name)})" for one in unsound[:_MOST_NAMED]]
     more = f" and {len(unsound) - len(named):,} more" if len(unsound) > len(named) else ""
-    text = "not counted, because their content can't be a container (overwritten, destroyed or not constructed yet): "
+    text = "not counted, because the content is not a container's (overwritten, destroyed or not constructed yet): "
     return Notice("containers-unsound", f"{plural(count, 'object')} {text}{', '.join(named)}{more}")
 
 

@@ -149,7 +149,7 @@ def _left_out(ranking: Ranking, query: Query) -> str:
     if ranking.known.paths:
         parts.append(f"{format_delta(ranking.known.delta_bytes)} of it known")
     if query.filters:
-        parts.append(f"{format_delta(ranking.delta_matched_bytes)} of it in the paths asked for")
+        parts.append(f"{format_delta(ranking.delta_matched_bytes)} of it in the selected paths")
     return "".join(f", {part}" for part in parts)
 
 

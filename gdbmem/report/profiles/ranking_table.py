@@ -169,7 +169,7 @@ def _other_rows(ranking: Ranking, layout: RowLayout) -> list[tuple[Amount, str]]
     if ranking.rest.paths:
         rows.append((ranking.rest, f"{ellipsis} {plural(ranking.rest.paths, f'more {what}')}"))
     if ranking.unmatched.delta_bytes or ranking.unmatched.uncertain_bytes:
-        rows.append((ranking.unmatched, f"{plural(ranking.unmatched.paths, 'path')} not asked for"))
+        rows.append((ranking.unmatched, f"{plural(ranking.unmatched.paths, 'path')} not selected"))
     if ranking.known.paths:
         source = f" ({layout.known_from})" if layout.known_from else ""
         rows.append((ranking.known, f"known: {plural(ranking.known.paths, 'path')}{source}"))

@@ -15,26 +15,27 @@ _WAYS = {"remote-exec": "the interpreter's own remote debugging", "pending-call"
 def print_change(change: TracingChange, console: Console) -> None:
     """Print the change, how it was made, and the cost of tracing so far."""
     print_sentence(console, _answer(change), "bold")
-    pause = "without stopping it"
-    if change.pause_seconds:
-        pause = f"which it was stopped {format_duration(change.pause_seconds)} for"
-    console.print(
-        f"Run by {_WAYS[change.way]}, {pause}; its answer came after {format_duration(change.waited_seconds)}."
+    pause = (
+        f"was stopped for {format_duration(change.pause_seconds)}"
+        if change.pause_seconds
+        else "was not stopped"
     )
+    waited = format_duration(change.waited_seconds)
+    console.print(f"Run by {_WAYS[change.way]}: the process {pause}; the result came after {waited}.")
 
 
 def _answer(change: TracingChange) -> str:
-    held = f"{format_size(change.overhead_bytes)} for its own tables, for {format_size(change.traced_bytes)} traced"
+    tables = f"{format_size(change.overhead_bytes)}, for {format_size(change.traced_bytes)} traced"
     depth = plural(change.frames, "frame")
     if change.was_tracing and change.is_tracing:
-        return f"tracemalloc was on already in process {change.pid}, with {depth}; it takes {held}"
+        return f"tracemalloc was already on in process {change.pid}, with {depth}; its tables take {tables}"
     if change.is_tracing:
         return (
-            f"tracemalloc is on in process {change.pid}, with {depth} of each traceback: what was allocated before"
-            f" stays unknown, and 'gdbmem python traces {change.pid}' reads the rest"
+            f"tracemalloc is on in process {change.pid}, with {depth} of each traceback; earlier allocations"
+            f" stay unknown, and 'gdbmem python traces {change.pid}' reads later ones"
         )
     if change.was_tracing:
-        return f"tracemalloc is off in process {change.pid}; it had taken {held}"
+        return f"tracemalloc is off in process {change.pid}; its tables took {tables}"
     return f"tracemalloc was not on in process {change.pid}"
 
 
