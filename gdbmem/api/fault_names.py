@@ -21,7 +21,7 @@ from gdbmem.text import printable
 
 
 class Binaries:
-    """The programs and libraries in a recording, opened with the rights of the process where that is allowed."""
+    """The programs and libraries in a recording, opened with the rights of the process if that is allowed."""
 
     def __init__(self, alive: Optional[int], uids: Sequence[int]) -> None:
         """*alive* is a process that still runs; *uids* are the users of all that were recorded."""
@@ -102,7 +102,7 @@ def _unopened(places: Sequence[Place], binaries: Binaries) -> list[Notice]:
 
 
 def without_libdw() -> list[Notice]:
-    """Return a notice where libdw, which finds callers, is not installed."""
+    """Return a notice if libdw, which finds callers, is not installed."""
     if can_unwind():
         return []
     text = "elfutils' libdw is not installed: callers are found only in code that keeps frame pointers"

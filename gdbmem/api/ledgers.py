@@ -52,7 +52,7 @@ def explain(
     """Return the ledger of process *pid*: its resident set, divided down to malloc's live and free blocks.
 
     With *copy* a motionless copy of the process is analysed, with False the process itself while it is stopped; by
-    default a copy where one can be made. Swapped pages of a stopped process are read only with *swapped*, as that
+    default a copy if possible. Swapped pages of a stopped process are read only with *swapped*, as that
     brings them back into memory. *progress* is called before the process has to wait for long. Raises TargetError
     where it can't be read.
     """

@@ -76,7 +76,7 @@ class Target:
         """Name process *pid*, or *core*; *program* is the file of the program that dumped it, if it has moved.
 
         With *copy* a motionless copy of the process is read, with False the process itself while it is stopped; by
-        default a copy where one can be made. Swapped pages of a stopped process are read only with *swapped*.
+        default a copy if possible. Swapped pages of a stopped process are read only with *swapped*.
         *progress* is called before the process has to wait for long. With *stopped* it is stopped already.
         """
         if (pid is None) == (core is None):

@@ -64,7 +64,7 @@ class KeptPairs:
         self._ledgers: dict[str, Ledger] = {}
 
     def ledgers(self, before: str, after: str) -> tuple[Ledger, Ledger]:
-        """Return the two ledgers; raises InputError with the reason where one was not taken."""
+        """Return the two ledgers; raises InputError with the reason if one was not taken."""
         return self._ledger(before), self._ledger(after)
 
     def _ledger(self, name: str) -> Ledger:

@@ -80,7 +80,7 @@ def _names_of_groups(
 
 
 def _command(folder: Path) -> str:
-    """Return the command that a monitor started, as it was typed; "" where it started none."""
+    """Return the command that a monitor started, as it was typed; "" if it started none."""
     words = open_run(folder).facts.get("monitor") if is_run(folder) else None
     program = words.get("program") if isinstance(words, dict) else None
     return shlex.join(map(str, program)) if isinstance(program, list) else ""

@@ -51,7 +51,7 @@ def frame_place(frame: gdb.Frame) -> str:
 
 
 def program_file() -> str:
-    """Return the path of the program that gdb has loaded, "program" where it has none.
+    """Return the path of the program that gdb has loaded, "program" if it has none.
 
     Some gdbs can't hand a name that is not UTF-8 to Python.
     """

@@ -137,7 +137,7 @@ class _BucketTable:
                     yield base
 
     def rows(self, base: int) -> Iterator[_Row]:
-        """Yield every bucket with its stack; raises struct.error where the table holds something else."""
+        """Yield every bucket with its stack; raises struct.error if the table holds something else."""
         heads = struct.unpack(f"<{_SLOTS}Q", self._memory.read(base, 8 * _SLOTS))
         for slot, address in enumerate(heads):
             while address:

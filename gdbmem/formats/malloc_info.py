@@ -60,7 +60,7 @@ def _sums(text: str) -> MallocInfoSums:
 
 
 def _figures(text: str) -> Mapping[tuple[str, str], tuple[int, int]]:
-    """Return count and bytes of each sum in *text*; 0 where it has no count."""
+    """Return count and bytes of each sum in *text*; 0 if it has no count."""
     return {(found[1], found[2]): (int(found[3] or 0), int(found[4])) for found in _SUM.finditer(text)}
 
 

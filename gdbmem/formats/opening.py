@@ -249,7 +249,7 @@ def _of_another_format(data: Data, path: str) -> InputError:
 
 
 def read_data(path: str) -> tuple[Data, list[Notice]]:
-    """Return what is in the file *path*, unpacked where it is compressed; a big one is mapped. Raises InputError."""
+    """Return what is in the file *path*, unpacked if it is compressed; a big one is mapped. Raises InputError."""
     return _read(path)
 
 

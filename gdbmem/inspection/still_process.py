@@ -102,7 +102,7 @@ def ask_process(
     """Return the answer of live process *pid*, and the seconds for which it was stopped.
 
     *prepare* gets the process before it is stopped. With *fork* a motionless copy of it is read, with False the process
-    itself while it is stopped; by default a copy where one can be made. A *brief* query, which reads a few pages, is
+    itself while it is stopped; by default a copy if possible. A *brief* query, which reads a few pages, is
     answered by the process itself by default. *say* is called before a longer stop.
     Raises TargetError with the reason if the process can't be read.
     """

@@ -185,7 +185,7 @@ class MeasuredRun:
 def trim_by_gdb(words: Sequence[str], seconds: Optional[float]) -> int:
     """Return the bytes that malloc_trim(0) returns, called by gdb at the moment of a MeasuredRun.
 
-    Raises TargetError with the reason where it could not be called.
+    Raises TargetError with the reason if it could not be called.
     """
     with MeasuredRun(words) as run:
         moment = run.reach(seconds)

@@ -61,7 +61,7 @@ _ENDING = (*_KEYBOARD, signal.SIGTERM, signal.SIGHUP)
 _NOTED = (signal.SIGCHLD, signal.SIGWINCH)
 
 Answers = Callable[[Message], Message]
-"""Answers gdb's questions that the supervisor itself can't answer; raises GdbmemError where it can't either."""
+"""Answers gdb's questions that the supervisor itself can't answer; raises GdbmemError if it can't either."""
 StartValgrind = Callable[[int, Optional[list[str]]], valgrind.Process]
 """Starts valgrind for the given serial number, with other arguments for the program if they are given."""
 

@@ -110,7 +110,7 @@ class Reader:
         return []
 
     def text(self, node: yaml.Node, what: str, *, empty: bool = False) -> str:
-        """Return the text of scalar *node*; "" where there is a problem."""
+        """Return the text of scalar *node*; "" if there is a problem."""
         if not isinstance(node, yaml.ScalarNode):
             self.problem(
                 node, f"{what} must be a text, not {_kind(node)}", "quote it if it holds [, { or ': '"
@@ -142,7 +142,7 @@ class Reader:
         return value.lower() in _TRUE
 
     def count(self, node: yaml.Node, what: str) -> int:
-        """Return a whole number from 1 up; 1 where there is a problem."""
+        """Return a whole number from 1 up; 1 if there is a problem."""
         value = self.text(node, what)
         # Nine digits are more hits than a debugger lives to see.
         if value.isascii() and value.isdigit() and len(value) < 10 and int(value) > 0:

@@ -77,7 +77,7 @@ def file_beneath(folder: Path, name: str) -> Path:
 
 
 def _why_not(path: Path) -> str:
-    """Return why *path*, in a run folder, is not followed; "" where it is."""
+    """Return why *path*, in a run folder, is not followed; "" if it is."""
     try:
         mode = path.lstat().st_mode  # not is_symlink(): since Python 3.14 False if that fails
     except (FileNotFoundError, NotADirectoryError):

@@ -40,7 +40,7 @@ class Loaded:
 
 
 def same_run_notices(sides: Sequence[Loaded]) -> list[Notice]:
-    """Return a notice where *sides* are of one run that was started anew in between."""
+    """Return a notice if *sides* are of one run that was started anew in between."""
     runs = {side.process[0] for side in sides if side.process is not None}
     if len(runs) != 1 or any(side.process is None for side in sides):
         return []

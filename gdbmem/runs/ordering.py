@@ -31,7 +31,7 @@ def order_notices(operands: Sequence[str]) -> list[Notice]:
 
 
 def process_notices(taken: Sequence[tuple[str, Optional[int]]]) -> list[Notice]:
-    """Return a notice where the snapshots of *taken* (name and process) are of several processes of one run."""
+    """Return a notice if the snapshots of *taken* (name and process) are of several processes of one run."""
     known = [(name, process) for name, process in taken if process is not None]
     if len({process for _, process in known}) < 2:
         return []

@@ -62,7 +62,7 @@ class SnapshotRecord(NamedRecord):
     seconds: Optional[float] = None  # since the run began
     heap_bytes: Optional[int] = None
     process: Optional[int] = None  # of a native program, or of another that the engine took it in by itself
-    name: str = field(default="", compare=False)  # as memlist shows it: NAME, or NAME#2 where there are more
+    name: str = field(default="", compare=False)  # as memlist shows it: NAME, or NAME#2 if there are more
 
 
 BINARIES = "binaries"  # of a process with files that are not here

@@ -35,7 +35,7 @@ class Kept(NamedRecord):
     seconds: Optional[float] = None  # since the run began
     total_bytes: Optional[int] = None  # the resident set; what the containers hold
     unused_bytes: Optional[int] = None  # freed but kept by malloc; capacity that isn't used
-    name: str = field(default="", compare=False)  # as it is listed: NAME, or NAME#2 where there are more
+    name: str = field(default="", compare=False)  # as it is listed: NAME, or NAME#2 if there are more
 
 
 def keep(run: Run, kind: str, name: str, text: str, **fields: Any) -> Kept:

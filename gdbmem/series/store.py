@@ -67,7 +67,7 @@ class SeriesWriter:
     def __init__(self, folder: Path, facts: Optional[SeriesFacts] = None) -> None:
         """Open the recording in *folder*; *facts* begin a new one, None goes on with the one there.
 
-        Raises InputError where another monitor writes there, or no new one can be written; Damaged.
+        Raises InputError if another monitor writes there, or no new one can be written; Damaged.
         """
         self._folder = folder
         self._lock = _take_lock(folder)
@@ -194,7 +194,7 @@ class Recording:
     """Reads a recording, also one that is still being written."""
 
     def __init__(self, folder: Path) -> None:
-        """Open the recording in *folder*; raises InputError where there is none, Damaged."""
+        """Open the recording in *folder*; raises InputError if there is none, Damaged."""
         self.folder = folder
         path = folder / DATABASE
         if not path.is_file():
@@ -444,7 +444,7 @@ def _is_number(column: str) -> str:
 def _connect_reader(path: Path) -> sqlite3.Connection:
     """Open the database at *path* to be read only: it may be a stranger's, made to run for ever.
 
-    Raises sqlite3.DatabaseError where it holds anything but the tables of a recording.
+    Raises sqlite3.DatabaseError if it holds anything but the tables of a recording.
     """
     for suffix in ("-wal", "-shm", "-journal"):
         if path.with_name(path.name + suffix).is_symlink():

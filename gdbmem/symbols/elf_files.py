@@ -26,7 +26,7 @@ class Elf:
     """One 64-bit ELF file."""
 
     path: Path
-    build_id: str  # hexadecimal; "" where it has none
+    build_id: str  # hexadecimal; "" if it has none
     segments: tuple[tuple[int, int, int], ...]  # file offset, size in the file, address
     is_program: bool = False  # names a loader, as all but static programs do
     _symbols: list[list[tuple[int, int]]] = field(default_factory=list, repr=False)
@@ -125,7 +125,7 @@ def _at(stream: IO[bytes], offset: int, size: int) -> bytes:
 def symbol_tables(
     opened: Callable[[], IO[bytes]], limit_bytes: int = _LARGEST_TABLE
 ) -> list[tuple[bytes, bytes]]:
-    """Return (entries of 24 bytes, their names) of each symbol table of a file; [] where it can't be read.
+    """Return (entries of 24 bytes, their names) of each symbol table of a file; [] if it can't be read.
 
     At most *limit_bytes* are read in all: no compiler makes larger ones.
     """
@@ -145,7 +145,7 @@ def symbol_tables(
 
 
 def debug_link(path: Path) -> str:
-    """Return the name of the separate debug file that the ELF file at *path* names; "" where it names none."""
+    """Return the name of the separate debug file that the ELF file at *path* names; "" if it names none."""
     try:
         with open_regular(path) as stream:
             header = stream.read(64)

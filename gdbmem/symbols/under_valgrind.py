@@ -37,7 +37,7 @@ def offsets_in(elf: Elf, addresses: Iterable[int]) -> Mapping[int, int]:
 
 
 def _calls(elf: Elf, stream: IO[bytes], addresses: Iterable[int], bias: int) -> Mapping[int, int]:
-    """Return the places of the calls where the program was loaded at *bias*; {} where they surely are none."""
+    """Return the places of the calls where the program was loaded at *bias*; {} if they surely are none."""
     found = {address: elf.offset(address - bias) for address in addresses}
     # Below the libraries there is the program alone; above, what lies in it.
     wanted = [

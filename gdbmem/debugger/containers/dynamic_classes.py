@@ -139,7 +139,7 @@ def virtual_bases(type_: gdb.Type) -> dict[str, gdb.Type]:
 
 
 def fields_of(type_: gdb.Type) -> list[gdb.Field]:
-    """Return the fields of class *type_*; none where it is only declared."""
+    """Return the fields of class *type_*; none if it is only declared."""
     try:
         return list(type_.fields()) if type_.code == gdb.TYPE_CODE_STRUCT else []
     except (gdb.error, TypeError):

@@ -130,7 +130,7 @@ class StoppedProgram:
 
     @property
     def stub(self) -> int:
-        """The stub's address; 0 where this program has none yet."""
+        """The stub's address; 0 if this program has none yet."""
         return self._pieces[0] if self._pieces and self._owner == executions.here() else 0
 
     @property

@@ -66,7 +66,7 @@ class MassifProfile:
     source: str
     command: str
     options: str  # massif's own, as its file begins; heaptrack's name where that wrote it
-    time_unit: str  # "" where a cut took it
+    time_unit: str  # "" if a cut took it
     unit: str
     notices: Sequence[Notice]
     snapshots: Sequence[Totals]

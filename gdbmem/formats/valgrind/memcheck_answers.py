@@ -46,7 +46,7 @@ class MemcheckPointer(NamedTuple):
 
 
 def read_blocks(said: str) -> list[Block]:
-    """Return the blocks that the answer to block_list names; [] where memcheck has no such record."""
+    """Return the blocks that the answer to block_list names; [] if memcheck has no such record."""
     found = []
     for line in _lines(said):
         match = _BLOCK.fullmatch(line)

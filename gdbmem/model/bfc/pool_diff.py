@@ -31,7 +31,7 @@ class PoolDiff:
     before: Allocator
     after: Allocator
     sizes: Sequence[PoolChange]  # those that changed, the largest change first
-    owners: Sequence[PoolChange]  # none where neither side knows owners
+    owners: Sequence[PoolChange]  # none if neither side knows owners
 
     @property
     def is_complete(self) -> bool:

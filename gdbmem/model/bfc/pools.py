@@ -155,7 +155,7 @@ class Bin:
 class Allocator:
     """One allocator at one moment. Sizes are bytes, what is unknown is None."""
 
-    name: str  # "GPU_0_bfc"; "" where it isn't known
+    name: str  # "GPU_0_bfc"; "" if it isn't known
     class_name: str  # "tsl::BFCAllocator"
     kind: str  # TENSORFLOW, ONNXRUNTIME, PYTORCH
     source: str  # for people: "process 4711 (python3)", "train.log, line 301"

@@ -24,13 +24,13 @@ TCACHE, FASTBIN, UNSORTED, SMALL, LARGE = "tcache", "fastbin", "unsorted", "smal
 
 @dataclass(frozen=True)
 class Chunk:
-    """One chunk; *size* is in bytes, header included, and 0 where the size word can't be."""
+    """One chunk; *size* is in bytes, header included, and 0 if the size word can't be."""
 
     address: int  # of its header
     size: int
     head: int  # the size word as it stands, flags included
     state: str
-    where: str = ""  # of a free one: the list that it is in; "" where no list leads to it
+    where: str = ""  # of a free one: the list that it is in; "" if no list leads to it
     class_name: str = ""  # mangled, of an object with virtual functions
 
     @property

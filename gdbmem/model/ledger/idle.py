@@ -45,9 +45,9 @@ class BlockGroup:
 class IdleBlocks:
     """Live blocks of one type, or of one size; sizes are bytes, with bounds as those of entries."""
 
-    kind: str  # as model.ledger.block_types has it; "" where they are alike in size
+    kind: str  # as model.ledger.block_types has it; "" if they are alike in size
     name: str  # of the class, mangled
-    size_bytes: int  # of each; 0 where they are alike in type
+    size_bytes: int  # of each; 0 if they are alike in type
     blocks: int
     bytes: int
     least_idle_bytes: int

@@ -158,7 +158,7 @@ class Ledger:
     beside: MappingType[str, int] = field(default_factory=dict)  # page tables, swap, huge pages…: bytes
     pause_seconds: Optional[float] = None
     notices: Sequence[Notice] = ()
-    remedies: tuple[Remedy, ...] = ()  # the best first; none where malloc could not be read
+    remedies: tuple[Remedy, ...] = ()  # the best first; none if malloc could not be read
 
     def check(self) -> None:
         """Raise ValueError unless entries add up to each mapping's Rss, and all of them to the total."""

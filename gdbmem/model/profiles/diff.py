@@ -81,9 +81,7 @@ class Diff:
     # In a series of more than two: the size of each node at each snapshot (inclusive bytes), the ends among them.
     course: Sequence[Sequence[int]] = ()
     sides: Sequence[Side] = ()  # of all snapshots, oldest first
-    side_sites: Sequence[
-        SideSites
-    ] = ()  # of all snapshots of a series; none where no pair of them is uncertain
+    side_sites: Sequence[SideSites] = ()  # of all snapshots of a series; none if no pair of them is uncertain
     ends: Optional[Sequence[int]] = None  # all nodes at which a path ends, in order; None: any may
 
     def __len__(self) -> int:

@@ -10,7 +10,7 @@ from gdbmem.records import dataclass
 
 @dataclass(frozen=True)
 class Difference:
-    """One number, the second group's minus the first's, with its interval where one is known.
+    """One number, the second group's minus the first's, with its interval if one is known.
 
     The intervals of all differences of a comparison leave out zero by chance once in twenty comparisons, not rows.
     """

@@ -79,7 +79,7 @@ class SeriesLine:
     start_ticks: int  # when that process was born, by the kernel's clock: distinguishes reused pids
     name: str
     command: str
-    parent: int  # the parent's line; 0 where the parent isn't watched
+    parent: int  # the parent's line; 0 if the parent isn't watched
     born: float
     gone: Optional[float] = None
     respawns: int = 0

@@ -35,7 +35,7 @@ class Component:
 
 @dataclass(frozen=True)
 class CgroupSummary:
-    """The cgroup over the whole recording, bytes, others' processes in it included; None where it was not recorded."""
+    """The cgroup over the whole recording, bytes, others' processes in it included; None if it was not recorded."""
 
     last_bytes: float
     peak_bytes: float
