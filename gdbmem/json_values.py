@@ -1,4 +1,4 @@
-"""Records and other values of the expected types out of JSON that anybody may have written.
+"""Records and other values of the expected types from untrusted JSON.
 
 Numbers are finite and below 2**64, which no size and no address exceeds.
 """

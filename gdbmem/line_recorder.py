@@ -484,7 +484,7 @@ class _Spawning:
 
 
 class _Named:
-    """Finds a module for ``import gdbmem`` with the decorator, if nobody else does: gdbmem is not installed."""
+    """Provides a module for ``import gdbmem`` with the decorator if gdbmem is not installed."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         return type(os.__spec__)(name, self) if name == "gdbmem" else None  # type: ignore[arg-type]

@@ -100,7 +100,7 @@ class ReadOptions:
     def reading(self) -> OpenOptions:
         """Return these options in the form that the readers take. Raises InputError if `format` is unknown."""
         metric = self.metric
-        if metric is not None and counts_blocks(metric):  # whatever bytes are counted
+        if metric is not None and counts_blocks(metric):  # for any kind of counted bytes
             metric = metric[: -len(BLOCKS)].rstrip("-") or None
         symbols = _LateSymbols([os.fspath(folder) for folder in self.binaries], self.progress)
         return OpenOptions(self.format, metric, symbols, by_size=self.by_size)

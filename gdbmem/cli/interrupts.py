@@ -1,7 +1,7 @@
 """Ctrl-C delayed to the end of an import, of the start of another program or of what a `with` statement puts back.
 
 An interrupted import leaves a partly initialised module: numpy can't be imported again after that. An interrupted
-start leaves a process that nobody knows and ends; so does a second Ctrl-C while the first has them ended.
+start leaves a process that is never ended; so does a second Ctrl-C while the first one ends them.
 """
 
 from __future__ import annotations

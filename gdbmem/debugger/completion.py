@@ -27,7 +27,7 @@ def completions(
 ) -> Union[list[str], int]:
     """Return candidates for *word*, the part of the typed *text* after gdb's last word break.
 
-    *completer* is gdb's for the command's operands, which completes them itself where no option stands before.
+    *completer* is gdb's for the command's operands, which completes them itself if no option precedes them.
     """
     *before, typed = text.split(" ")
     if before and (action := _option(command, before[-1])) is not None:

@@ -51,7 +51,7 @@ def write_page(operands: Sequence[str], file: str, *, force: bool, options: Sequ
 
 
 def _failure(argv: Sequence[str], environment: Mapping[str, str]) -> Optional[str]:
-    """Run *argv*; return the sentence that it ended with where it failed."""
+    """Run *argv*; return its last sentence if it failed."""
     try:
         done = subprocess.run(
             argv,

@@ -95,7 +95,7 @@ def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
 
 
 def turn_on(inferior: Inferior, function: str, prefix: str) -> str:
-    """Start the profiler where it does not run; what was allocated before is in no snapshot then."""
+    """Start the profiler if it is not running; earlier allocations are then missing from snapshots."""
     if inferior.call("IsHeapProfilerRunning", []):
         return ""
     inferior.call("HeapProfilerStart", [inferior.place(os.fsencode(prefix) + b"\0")])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from gdbmem.formats.addresses import Symbols
     from gdbmem.formats.stacks import StackProfile
 
-# Smaller files are read whole: their reader then doesn't care when someone writes the file anew.
+# Smaller files are read whole: they are then not affected if the file is rewritten.
 _MAPPED_FROM_BYTES = 16 << 20
 # The largest unpacked size, and the largest file that is read whole. A bomb of some MiB would fill any disk.
 _LIMIT_BYTES = 1 << 30
@@ -50,7 +50,7 @@ class OpenOptions:
 
     format: Optional[str] = None  # a key of FORMATS
     metric: Optional[str] = None  # of those that the file holds
-    symbols: Optional[Symbols] = None  # who names addresses; None: nobody does
+    symbols: Optional[Symbols] = None  # names addresses; None: they stay unnamed
     by_size: bool = False  # trees begin with the size of the blocks
 
     def __post_init__(self) -> None:
@@ -69,7 +69,7 @@ class _Format(NamedTuple):
 
 
 def _begins(start: bytes, data: Data) -> bool:
-    # Not compiled before: few of the patterns are ever asked.
+    # Compiled when first used, because most of the patterns are never needed.
     return re.compile(start, re.DOTALL).match(data) is not None
 
 

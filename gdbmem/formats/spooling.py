@@ -26,7 +26,7 @@ _copies: dict[str, IO[bytes]] = {}  # name → its copy; the files have no name,
 
 
 def location(name: Union[str, os.PathLike[str]]) -> Path:
-    """Return where to open *name*: its copy where it was spooled, else *name* itself."""
+    """Return the path to open for *name*: its copy if it was spooled, else *name* itself."""
     copy = _copies.get(os.fspath(name))
     # Opened by this name, the copy has a separate file position each time.
     return Path(name) if copy is None else Path(f"/proc/self/fd/{copy.fileno()}")
@@ -52,12 +52,12 @@ def spool_standard_input() -> None:
 
 
 def spool_fifo(path: str) -> str:
-    """Copy what is written to the FIFO *path*, once somebody writes, and return what to call it from now on.
+    """Copy the data written to the FIFO *path*, waiting for a writer, and return its name from now on.
 
     Raises InputError as spool_standard_input().
     """
     name = path
-    if _PIPE.fullmatch(path):  # of `<(…)`: its number says nothing
+    if _PIPE.fullmatch(path):  # of `<(…)`: its number is meaningless
         count = len(_copies.keys() - {STANDARD_INPUT})
         name = f"{_ORDINALS[count]} input" if count < len(_ORDINALS) else f"input {count + 1}"
     try:

@@ -247,7 +247,7 @@ class Numbers(dict[bytes, int]):
 
 
 def choose_metric(wanted: Optional[str], metrics: Sequence[str], source: str) -> str:
-    """Return *wanted* if the file holds it, its first metric where nothing is wanted. Raises InputError."""
+    """Return *wanted* if the file has it, its first metric if *wanted* is empty. Raises InputError."""
     if wanted is None:
         return metrics[0]
     if wanted not in metrics:

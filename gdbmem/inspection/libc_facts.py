@@ -80,7 +80,7 @@ def _ask_of_copy(files: TargetFiles, elf: Elf, stream: BinaryIO) -> str:
             return ""  # gdb would open a file chosen by its author, for example a FIFO, on which it blocks
         number = os.open(f"/proc/self/fd/{copy.fileno()}", os.O_RDONLY | os.O_CLOEXEC)
         opened.callback(os.close, number)
-        os.fchmod(copy.fileno(), 0o444)  # gdb opens it again; nobody else has a name for it
+        os.fchmod(copy.fileno(), 0o444)  # gdb opens it again; no other process has a name for it
         return _ask(f"/proc/self/fd/{number}", number, files.rights)
 
 

@@ -135,7 +135,7 @@ class Launch:
         try:
             self.run.update(starts=starts)
         except InputError:
-            process.child.stop(((signal.SIGKILL, 10.0),))  # nobody else knows of it yet
+            process.child.stop(((signal.SIGKILL, 10.0),))  # unknown to other processes so far
             raise
         return process
 
@@ -183,7 +183,7 @@ def open_launch(
             with launch.supervisor:
                 yield launch
     finally:
-        # Slow work follows the removal of the folder in /tmp, which nobody would remove after a kill.
+        # Slow work follows the removal of the folder in /tmp, which would be left behind after a kill.
         if launch is not None:
             _finish(launch, began)
         with contextlib.suppress(OSError):

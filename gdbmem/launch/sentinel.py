@@ -31,7 +31,7 @@ fi
 
 
 class Sentinel:
-    """A shell that waits for this process's end, in whatever way, by the closing of a pipe."""
+    """A shell that detects any end of this process by the closing of a pipe."""
 
     def __init__(self) -> None:
         """Begin to watch."""

@@ -75,7 +75,7 @@ class Interrupted(Exception):  # noqa: N818  (not an error: somebody wants this 
 
 
 class Supervisor:
-    """One launch. Use as a context manager: whatever happens, nothing is left running."""
+    """One launch. Use as a context manager: no process is left running in any case."""
 
     def __init__(
         self,

@@ -51,7 +51,7 @@ class WindowedMemory:
     """A `Memory` that reads another in windows and keeps the recent ones: for following pointers.
 
     A list whose nodes lie near each other, as malloc's do, costs one real read per window. A memory that has a
-    ``read_around`` is asked by that, and may refuse what isn't asked for itself.
+    ``read_around`` takes that into account, and may refuse data that is not itself requested.
     """
 
     WINDOW = 1 << 16

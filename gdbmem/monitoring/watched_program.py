@@ -98,7 +98,7 @@ class WatchedProgram:
 
     @property
     def peak_bytes(self) -> Optional[int]:
-        """The peak RSS of it, or of a collected child; None before finish(), or if ours was higher.
+        """The peak RSS of it, or of a collected child; None before finish(), or if our own was higher.
 
         The kernel inherits the peak across an exec: the child has ours, and our own ru_maxrss that of our parent.
         """

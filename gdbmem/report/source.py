@@ -92,7 +92,7 @@ class SourceLines:
         return len(self._shown)
 
     def marked_up(self, file: str, first: int, last: int) -> list[Markup]:
-        """Return lines *first* to *last* of *file*, from 1, as HTML; fewer where there are fewer."""
+        """Return lines *first* to *last* of *file*, from 1, as HTML; fewer if the file ends before."""
         self.line(file, first)
         lines = (self._files.get(file) or [])[first - 1 : last]
         if not lines:

@@ -1,7 +1,7 @@
-"""Reading a run folder that somebody else may have written or may be changing.
+"""Reading a run folder that another user may have written or may be changing.
 
 Nothing outside the folder is opened through it, no link in it is followed, and only values of the expected types
-come out of it. A folder that anybody else may change is never written into.
+come out of it. A folder that others may change is never written into.
 """
 
 from __future__ import annotations

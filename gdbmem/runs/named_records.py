@@ -44,7 +44,7 @@ def split_name(name: str) -> tuple[str, Optional[int]]:
 def check_name(name: str) -> str:
     """Return *name* if a result may be called that; raises InputError.
 
-    ``NAME#2`` means the second result called NAME, so nobody may choose such a name.
+    ``NAME#2`` means the second result called NAME, so users may not choose such a name.
     """
     if not name.strip() or split_name(name)[1] is not None:
         raise InputError(

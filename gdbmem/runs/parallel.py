@@ -50,7 +50,7 @@ class _ForkedHelper(Generic[_T]):
         return self
 
     def results(self) -> list[_T]:
-        """Return what the tasks return; where the process didn't come to an end, do them here."""
+        """Return the results of the tasks; if the process failed, do them here."""
         data = self._answer.read()
         done: list[_T] = pickle.loads(data) if self._wait() == 0 else [task() for task in self._tasks]
         return done

@@ -1,4 +1,4 @@
-"""Runs of a process that somebody else has started: all of its snapshots collect in one folder."""
+"""Runs of a process that was started elsewhere: all of its snapshots are collected in one folder."""
 
 from __future__ import annotations
 
@@ -35,9 +35,7 @@ def run_for_process(
             )
     elif folder is None:
         for candidate in sorted(parent.glob(f"gdbmem.*.{process['pid']}*")):
-            with contextlib.suppress(
-                InputError, OSError
-            ):  # somebody else's, or one that can't be read: not ours
+            with contextlib.suppress(InputError, OSError):  # of another user, or unreadable: not ours
                 check_own(candidate)
                 run = open_run(candidate)
                 if run.facts.get("process") == dict(process):

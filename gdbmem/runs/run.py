@@ -77,7 +77,7 @@ def timestamp() -> str:
 
 
 def asked_for(records: Sequence[SnapshotRecord]) -> Sequence[SnapshotRecord]:
-    """Return those of *records* that somebody asked for; all where the engine took each by itself."""
+    """Return those of *records* that were requested; all if the engine took each by itself."""
     return [record for record in records if record.base_name != OWN] or records
 
 
@@ -171,7 +171,7 @@ class Run:
         )
 
     def path(self, record: SnapshotRecord) -> Path:
-        """Return where the raw file of *record* is; raises InputError if that is outside the run."""
+        """Return the path of the raw file of *record*; raises InputError if it is outside the run."""
         return self.file(record.file)
 
     def file(self, name: str) -> Path:

@@ -105,7 +105,7 @@ def _by_cgroup(read: Sequence[_Point], held: Sequence[_Point]) -> list[_Point]:
         end, last = offsets[min(place, len(offsets) - 1)]
         part = (t - begin) / (end - begin) if end > begin else 0.0
         total = size + first + (last - first) * part
-        if total > 0:  # else the processes changed while they were read: nobody knows how much it was
+        if total > 0:  # else the processes changed while they were read: the amount is unknown
             points.append((t, total))
     return sorted(points)
 

@@ -1,4 +1,4 @@
-"""Series of other tools, converted to temporary recordings of ours."""
+"""Series of other tools, converted to temporary recordings."""
 
 from __future__ import annotations
 

@@ -249,7 +249,7 @@ class Recording:
 
     @property
     def total_metric(self) -> str:
-        """Name what the tree's total is: PSS, or RSS where there was only ever one process at a time."""
+        """Return the metric of the tree's total: PSS, or RSS if there was only one process at any time."""
         if len(self.lines) <= 1:
             return "rss_bytes"
         return "pss_bytes" if next(self.points(0, "pss_bytes"), None) else "rss_bytes"
@@ -265,7 +265,7 @@ class Recording:
         ]
 
     def points(self, line: int, metric: str) -> Iterator[tuple[float, float]]:
-        """Yield the time and value of *metric* on *line*, where it was read, in order of time."""
+        """Yield the time and value of *metric* on *line*, for samples that have it, in order of time."""
         assert metric in READING_FIELDS
         if metric not in self._columns:
             return
@@ -442,7 +442,7 @@ def _is_number(column: str) -> str:
 
 
 def _connect_reader(path: Path) -> sqlite3.Connection:
-    """Open the database at *path* to be read only: it may be a stranger's, made to run for ever.
+    """Open the database at *path* read-only: it may be untrusted, and made to run for ever.
 
     Raises sqlite3.DatabaseError if it holds anything but the tables of a recording.
     """

@@ -107,7 +107,7 @@ def _with_heap(verdict: Verdict, recording: Recording, lines: Sequence[LineSumma
 
 
 def _peak(recording: Recording, metric: str, values: Sequence[float]) -> Optional[float]:
-    """Return the most that there ever was: of a single process the kernel's own count, which misses no spike."""
+    """Return the highest value: for a single process the kernel's own count, which misses no spike."""
     peaks = list(values)
     if metric == "rss_bytes" and len(recording.lines) == 1 and values:
         peaks += [peak for line in (TREE, recording.lines[0].number) for peak in _peaks(recording, line)]
@@ -194,7 +194,7 @@ def _line(recording: Recording, index: int) -> LineSummary:
 
 
 def counted(values: Iterable[float]) -> float:
-    """Return by how much a counter rose; where it falls, another process began anew on its line."""
+    """Return the increase of a counter; a fall means that another process restarted it on its line."""
     total, before = 0.0, 0.0
     for value in values:
         total += value - before if value >= before else value
@@ -245,7 +245,7 @@ def _rise(recording: Recording, metric: str) -> Optional[int]:
 
 
 def _used(recording: Recording, metric: str) -> Optional[float]:
-    # Not the last: with --resume a counter begins anew, and then what it lost is unknown.
+    # Not the last: with --resume a counter restarts, and its loss is unknown.
     values = [value for _, value in recording.points(TREE, metric)]
     if not values:
         return None
@@ -272,7 +272,7 @@ def _time_left(
 
 
 def _as_root(recording: Recording) -> str:
-    """Return what to type for the PSS of processes that are not ours, where they still run."""
+    """Return the command for the PSS of other users' processes, if they still run."""
     tops = [line.pid for line in recording.lines if not line.parent and line.gone is None]
     if not tops:
         return "run gdbmem as root or as their user"

@@ -90,7 +90,7 @@ def with_block(content: bytes, new: bytes, *, new_file: bool = False) -> bytes:
 
 
 def without_block(content: bytes) -> bytes:
-    """Return *content* without any block of ours; what `with_block` added is gone to the byte."""
+    """Return *content* without our block; exactly the bytes that `with_block` added are removed."""
     for start, end in reversed(_spans(content)):
         before, after = content[:start], content[end:]
         first = content[start:end].splitlines()[0]

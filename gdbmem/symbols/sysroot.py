@@ -172,7 +172,7 @@ def _link(folder: Path, name: str, descriptor: int) -> None:
 
 
 def _copy(runtime: Path, program: str, side: TargetSide) -> Path:
-    """Return a copy of the program: gdb reads that anew by its name, which must lead to nothing of the process's."""
+    """Return a copy of the program: gdb opens it again by name, which must not resolve to a file of the process."""
     name = PurePosixPath(program).name
     folder = runtime / "program"
     folder.mkdir()

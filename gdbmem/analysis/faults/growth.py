@@ -300,7 +300,7 @@ def _exceeds(
 
 
 def _block_bytes(samples: Sequence[WeighedFault], numbers: Sequence[int]) -> int:
-    """Return a block size with many samples per block, whatever each of them represents."""
+    """Return a block size with many samples per block, however many faults each of them represents."""
     largest = max((samples[n].weight * (samples[n].page_bytes or PAGE) for n in numbers), default=0.0)
     return 1 << int(max(_BLOCK_BYTES, _SAMPLES_A_BLOCK * largest)).bit_length()
 

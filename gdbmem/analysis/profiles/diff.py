@@ -116,7 +116,7 @@ def as_difference(went: Snapshot, came: Snapshot) -> Diff:
 
 class _FrameTable:
     # One table of frames for both sides; the first frame with a key represents all (the one with the folder
-    # wins where one side has base names only, so that its source can be found).
+    # wins if one side has only base names, so that its source can be found).
     def __init__(self, *, base_names: bool) -> None:
         self.base_names = base_names
         self._functions: list[Optional[str]] = []

@@ -152,7 +152,7 @@ def _measure(diff: Diff, pattern: str) -> _Measured:
             hidden_before += diff.before[node]
             hidden_after += diff.after[node]
     if not hidden_before and not hidden_after:
-        # Whatever makes a path uncertain, it is not in these pruned nodes.
+        # The uncertainty of a path is never in these pruned nodes.
         hidden_before = hidden_after = uncertain
     doubt = sampling_error(sum(v for v, inside in zip(diff.variance or (), covered) if inside))
     return _Measured(delta, hidden_before, hidden_after, any(covered), sampling=doubt)

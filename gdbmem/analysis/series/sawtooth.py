@@ -113,7 +113,7 @@ def _stand_out(
 
 
 def _drops(values: Sequence[float], peaks: Sequence[int], troughs: Sequence[int]) -> list[float]:
-    """Return the fall of the values themselves after each peak; rising stairs never fall, whatever the trend."""
+    """Return the fall of the values themselves after each peak; rising stairs never fall, for any trend."""
     drops = []
     for peak in peaks:
         after = next((trough for trough in troughs if trough > peak), None)

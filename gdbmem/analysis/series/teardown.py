@@ -6,7 +6,7 @@ from gdbmem.analysis.series.statistics import noise_of
 
 _SECONDS = 1.0  # a process of some GiB is torn down in less time on an idle machine
 _SHARE, _MOST_SECONDS = 0.1, 3.0  # of the time, if that is more; but never more than this
-_FEWEST = 4  # number of samples that may belong to it, whatever their distance
+_FEWEST = 4  # number of samples that may belong to it, at any distance
 _LEAST_BYTES = 64 << 10
 _STANDS_OUT = 6.0  # times the noise
 

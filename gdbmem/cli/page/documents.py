@@ -22,7 +22,7 @@ from gdbmem.runs.saved_results import file_text
 
 
 def process_page(pid: int, say: Callable[[str], None]) -> Page:
-    """Return the page of the resident memory of process *pid*, with a map of its heap where there is one."""
+    """Return the page of the resident memory of process *pid*, with a map of its heap if there is one."""
     look = Looks.asked(map_if_any=True)
     ledger = explain(pid, progress=say, look=look)
     return ledger_page(ledger, look.map if look is not None else None)

@@ -145,7 +145,7 @@ def _stamp_of_index(entries: Sequence[IndexRow]) -> str:
 
 
 def stamp_of(path: Path) -> str:
-    """Return a text that differs as soon as *path*, or a file in it where it is a folder, has changed."""
+    """Return a text that differs as soon as *path*, or a file in it if it is a folder, has changed."""
     newest, size, count = 0, 0, 0
     for found in _files(path):
         newest, size, count = max(newest, found.st_mtime_ns), size + found.st_size, count + 1

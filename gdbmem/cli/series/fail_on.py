@@ -39,7 +39,7 @@ def judged_status(
 
 
 def _reason(summaries: Sequence[SeriesSummary], fail_on: tuple[str, float], status: int) -> str:
-    """Return why *status* is not 0, where a verdict is the reason: a gate's output may be all that is kept."""
+    """Return the reason if a verdict made *status* not 0: often only the output of a gate is kept."""
     is_judged = status == ExitStatus.NOT_MET
     one = next(
         one

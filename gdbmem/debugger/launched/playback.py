@@ -61,7 +61,7 @@ _SETTINGS = (
     "set debuginfod enabled off",
     "set print thread-events off",
     "handle all nostop noprint pass",
-    "handle SIGINT nostop noprint pass",  # 'all' does not include it, and nobody presses Ctrl-C here
+    "handle SIGINT nostop noprint pass",  # 'all' does not include it, and there is no user to press Ctrl-C
     f"handle {' '.join(_FATAL)} stop print pass",
 )
 
@@ -197,7 +197,7 @@ class _PlayedPoint:
         return False
 
     def in_passing(self, hit: int) -> bool:
-        """Carry out the actions of a native program's hit without a stop; False: it has to be stopped."""
+        """Carry out the actions of a native program's hit without a stop; return False if it must be stopped."""
         actions = self._point.actions
         if self._stops or sum(action.kind == "snap" for action in actions) > 1:
             return False

@@ -60,7 +60,7 @@ def attach(plan: AttachedPlan) -> None:
 
 
 def _hold(path: str, pid: int) -> None:
-    """Hold the lock at *path* while gdb has process *pid*: the launcher's guard hears by it of this thread's death."""
+    """Hold the lock at *path* while gdb has process *pid*: it notifies the launcher's guard of this thread's death."""
     lock = ThreadLock(Path(path))
     lock.take()
 
@@ -135,7 +135,7 @@ def prepare() -> None:
 
 
 def _refuse_ended(pid: int) -> None:
-    # gdb, which hears of it only when it lets the process run, would speak of unreadable addresses. One that was
+    # gdb, which is notified only when it resumes the process, would report unreadable addresses. One that was
     # killed is no longer stopped, and takes a moment to end.
     deadline = time.monotonic() + _ENDING_SECONDS
     while (state := process_facts(pid).state) not in "ZXtT" and time.monotonic() < deadline:

@@ -42,7 +42,7 @@ class HitAction(Protocol):
         ...
 
     def in_passing(self, hit: int) -> bool:
-        """Have a native program's thread do it without a stop; False: the program has to be stopped."""
+        """Make a native program's thread do it without a stop; return False if the program must be stopped."""
         ...
 
 

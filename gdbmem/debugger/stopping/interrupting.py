@@ -55,7 +55,7 @@ class Interrupter:
     """Stops the program that the selected inferior runs."""
 
     def __init__(self, pid: Optional[int], *, at_first: Callable[[], None] = lambda: None) -> None:
-        """*pid* is the process, where it is one of this machine and gdb itself traces it; else None.
+        """*pid* is the process if it is on this machine and gdb itself traces it; else None.
 
         *at_first* is called before the program is interrupted.
         """
@@ -194,7 +194,7 @@ def send_stop(pid: int, mark: int) -> None:
 
 @contextlib.contextmanager
 def _sent_again_where_lost(pid: int, tid: int, mark: int) -> Iterator[list[int]]:
-    """Send *mark* anew until the `with` ends, where thread *tid* sleeps in a call and nothing will wake it.
+    """Send *mark* repeatedly until the `with` ends, if thread *tid* sleeps in a call and nothing will wake it.
 
     gdb may mistake the signal for its own and resume the thread. Yields a list
     of the marks that were sent.
@@ -257,7 +257,7 @@ def without_announcement(said: str) -> str:
 
 @contextlib.contextmanager
 def without_pages() -> Iterator[None]:
-    """Turn off gdb's pagination: inside one of our commands nobody would press the key."""
+    """Turn off gdb's pagination: inside one of our commands no user would press the key."""
     if not gdb.parameter("pagination"):
         yield
         return

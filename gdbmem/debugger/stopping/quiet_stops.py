@@ -1,4 +1,4 @@
-"""Steps and stops that gdbmem makes for itself, of which the commands that follow the program's stops hear nothing."""
+"""Steps and stops that gdbmem makes for itself, hidden from the commands that observe the program's stops."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ def noticed(handler: Callable[..., None]) -> Callable[..., None]:
 
 
 def is_quiet() -> bool:
-    """Return whether the present stop is one that is reported to nobody."""
+    """Return whether the present stop is hidden."""
     return _quiet.is_on

@@ -11,7 +11,7 @@ import gdb
 
 @contextlib.contextmanager
 def scheduler_locking(mode: Optional[str]) -> Iterator[None]:
-    """Set gdb's scheduler-locking to *mode* (None: leave it), and put back what it was, whatever happens."""
+    """Set gdb's scheduler-locking to *mode* (None: leave it), and restore the previous mode in any case."""
     if mode is None:
         yield
         return

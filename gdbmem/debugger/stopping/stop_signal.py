@@ -77,7 +77,7 @@ class StopSignal:
 
     def _set(self) -> None:
         if not self._senders and not self._switches:
-            if self._users is not None and handling(NAME) == self._ours:  # nobody has typed another one
+            if self._users is not None and handling(NAME) == self._ours:  # the user has not typed another one
                 handle(NAME, self._users.words())
             self._users = None
             return

@@ -1,4 +1,4 @@
-"""pprof's profile.proto, raw or gzipped: heap profiles of Go, of tcmalloc, and of whatever exports them."""
+"""pprof's profile.proto, raw or gzipped: heap profiles of Go, of tcmalloc, and of other tools that export them."""
 
 from __future__ import annotations
 

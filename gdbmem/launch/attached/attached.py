@@ -1,4 +1,4 @@
-"""A process that somebody else has started: whether gdb may have it, and gdb or vgdb at it."""
+"""A process started elsewhere: checking whether gdb may attach, and running gdb or vgdb on it."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def _keep(theirs: socket.socket, files: _Files) -> NoReturn:
 
 
 def _serve_always(listener: int, files: _Files) -> None:
-    """Have a process answer gdb, and another one where that is killed."""
+    """Make a process answer gdb, and another one if that is killed."""
     memory, status = open_requests.shared_request(), -1
     while status != 0:
         child = os.fork()

@@ -1,7 +1,7 @@
 """Letting an attached process go when gdb or the launcher is killed.
 
 A process of our own outlives both. It has a gdb without its launcher end, which detaches on SIGHUP. When gdb dies by
-itself it stops the process at once, because a thread that runs into a breakpoint which nobody handles any more ends it;
+itself it stops the process at once, because a thread that runs into a breakpoint that no debugger handles ends it;
 then it takes the breakpoints out, and lets the process go on.
 """
 
@@ -113,7 +113,7 @@ def _watch(
         began = _began(pid)
         stopper = _Stopper(tracer, pid)
         words = _words(end, stopper.dead)
-        if words is None:  # gdb has died; the launcher hears of it later
+        if words is None:  # gdb has died; the launcher is notified later
             status = _clear(pid, before, was_sent=True, is_stopped=is_stopped)
             words = _words(end) or []
         elif words[-1:] == ["done"]:
@@ -194,7 +194,7 @@ def _began(pid: int) -> Optional[int]:
 
 
 def _end_gdb(pid: int, gdb: Optional[int]) -> bool:
-    """Have *gdb* detach from *pid*; kill it only where it doesn't. Return whether *pid* was sent a SIGSTOP."""
+    """Make *gdb* detach from *pid*; kill it only if it doesn't. Return whether *pid* was sent a SIGSTOP."""
     was_sent = False
     began = None if gdb is None else _began(gdb)
     if gdb is not None and began is not None:

@@ -101,7 +101,7 @@ def make_copy(
     if not pid:
         why = os.strerror(_WORD + 1 - inner) if inner >= _NEGATIVE else "it was not made"
         raise refused(freeze.pid, f"the kernel reported: {why}")
-    # The copy is ours already: it stops by itself before its first instruction.
+    # We trace the copy already: it stops by itself before its first instruction.
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, _WALL)
     with contextlib.suppress(OSError):

@@ -293,7 +293,7 @@ def _let_go(threads: Iterable[HeldThread], pid: int) -> None:
 
 
 def _collect(tid: int) -> None:
-    """Collect a traced thread that is ending: the parent of its process doesn't hear of its end before."""
+    """Collect a traced thread that is ending: the parent of its process is not notified before."""
     end = time.monotonic() + _ENDING_SECONDS
     with contextlib.suppress(ChildProcessError):
         while not os.waitpid(tid, os.WNOHANG | _WALL)[0] and time.monotonic() < end:

@@ -77,7 +77,7 @@ def _programs(tid: int) -> list[bytes]:
 
 
 def is_harmless(code: bytes) -> bool:
-    """Return whether the filter *code* allows each such call or makes it fail, whatever its arguments."""
+    """Return whether the filter *code* allows each such call or makes it fail, for any arguments."""
     rows = list(struct.iter_unpack("=HBBI", code))
     try:
         return all(

@@ -56,7 +56,7 @@ class Sharing:
     def part(self, tid: int) -> Optional[Part]:
         """Return the part of stopped thread *tid* since its last event; None at its first.
 
-        None also where the process can't be read.
+        None also if the process can't be read.
         """
         if self._pid is None:
             return self._since_anybody()

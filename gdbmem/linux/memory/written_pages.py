@@ -64,7 +64,7 @@ class WrittenPages:
     def _protect(self, mappings: Sequence[Mapping]) -> None:
         end = max(one.end for one in mappings)
         try:
-            # Whatever was in memory before need not have been written to be there afterwards.
+            # Pages that were in memory before may be there afterwards without having been written.
             self.huge = Ranges(scan_pages(self._pagemap, 0, end, required=PRESENT | HUGE))
             self._files = Ranges(scan_pages(self._pagemap, 0, end, required=PRESENT | FILE))
             self._excluded, self.unwatched = self._register(mappings)
@@ -146,7 +146,7 @@ def not_available(reason: str) -> TargetError:
 
 
 def refused_in_program(number: int) -> TargetError:
-    """Return the refusal where the program's own call of userfaultfd() failed with errno *number*."""
+    """Return the error for a call of userfaultfd() in the program that failed with errno *number*."""
     if number == errno.ENOSYS:
         return not_available("this kernel has no userfaultfd")
     return not_available(

@@ -146,7 +146,7 @@ def _is_hidden(pid: int) -> bool:
     try:
         os.kill(pid, 0)
     except PermissionError:
-        return True  # there is one, whatever /proc shows
+        return True  # it exists, even if /proc hides it
     except (OSError, OverflowError):
         return False
     return False

@@ -75,7 +75,7 @@ class Chunks:
         return self.owners[self.owner[index]] if self.owner is not None else ""
 
     def requested_of(self, index: int) -> Optional[int]:
-        """Return what the client asked for, in bytes; None of a free chunk, and where it isn't known."""
+        """Return the bytes requested by the client; None for a free chunk, and if unknown."""
         if self.requested is None or self.state[index] == FREE or self.requested[index] == UNKNOWN:
             return None
         return self.requested[index]

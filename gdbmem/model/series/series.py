@@ -48,7 +48,7 @@ class ProcessSample(NamedTuple):
     )
     # The cgroup with the tightest limit, including other processes in it.
     cgroup_bytes: Optional[int] = None
-    cgroup_peak_bytes: Optional[int] = None  # ever, by the kernel's own count
+    cgroup_peak_bytes: Optional[int] = None  # since the start, by the kernel's own count
     cgroup_cache_bytes: Optional[int] = None  # the part that the kernel can drop at once: inactive file pages
     cgroup_limit_bytes: Optional[int] = None
     cgroup_limit_hits: Optional[int] = None

@@ -94,7 +94,7 @@ class SeriesSummary:
     cpu_seconds: Optional[float] = None  # that the tree used meanwhile; with several processes a lower bound
 
     left_by_thread_bytes: Optional[float] = None  # by each that was started; None if that isn't proven
-    resolve_bytes_per_second: Optional[float] = None  # the slope that somebody wants to be able to see
+    resolve_bytes_per_second: Optional[float] = None  # the slope that should be detectable
 
     @property
     def known_peak_bytes(self) -> Optional[float]:

@@ -48,7 +48,7 @@ class _Step(NamedTuple):
     moved: dict[int, Optional[int]]  # slots and lost ones (None) together
     loses_frame: bool  # the frame pointer is not what it was in the function
     is_plain: bool  # the CFA counts from the stack or frame pointer, and all else is in slots
-    is_last: bool  # nobody calls
+    is_last: bool  # has no caller
 
 
 class CodeSpot(NamedTuple):

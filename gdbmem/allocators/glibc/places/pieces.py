@@ -18,7 +18,7 @@ _PAGE = 4096
 
 
 def writable_areas(mappings: Sequence[Mapping]) -> list[tuple[int, int]]:
-    """Return the writable memory of *mappings*; adjacent mappings form one area, whatever their flags."""
+    """Return the writable memory of *mappings*; adjacent mappings form one area, with any flags."""
     return Ranges((m.start, m.end) for m in mappings if "w" in m.permissions).items
 
 

@@ -25,7 +25,7 @@ _MASSIF_BYTES = lazy_pattern(rb"^mem_heap_B=(\d+)$", re.M)
 
 
 class Detail(NamedTuple):
-    """Further readings beside the number itself, taken where there is time; None is unknown."""
+    """Further readings beside the number itself, taken if there is time; None if unknown."""
 
     parts: Optional[dict[str, int]] = None  # resident bytes of heap, mmap, stack, file, other
     heap: Optional[InUse] = None

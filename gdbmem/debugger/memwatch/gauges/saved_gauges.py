@@ -13,7 +13,7 @@ _kept: dict[tuple[int, str], tuple[int, Gauge]] = {}  # (inferior, source) → (
 def gauge_for(source: str, *, heap: bool) -> int:
     """Return the current reading of *source* for the selected inferior, in bytes.
 
-    Raises TargetError if it can't be had; also where the heap is meant and the source counts another thing,
+    Raises TargetError if there is none; also if the heap is meant and the source counts something else,
     or the other way round.
     """
     inferior = gdb.selected_inferior()
