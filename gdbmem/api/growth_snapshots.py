@@ -40,7 +40,7 @@ class GrowthSnapshots:
         self._faults = self._samples = self._lost = 0
 
     def close(self) -> None:
-        """Give back the unwind tables and the files."""
+        """Release the unwind tables and the files."""
         self._paths.close()
         self._binaries.__exit__()
 

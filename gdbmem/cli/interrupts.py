@@ -22,7 +22,7 @@ _first_at: list[float] = []  # the time of the signal that is pending until then
 
 
 def raise_between_steps() -> None:
-    """Have SIGINT raise KeyboardInterrupt as by default, but only after a step that is under way: see the module."""
+    """Make SIGINT raise KeyboardInterrupt as by default, but only after a step that is under way: see the module."""
     if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL):
         signal.signal(signal.SIGINT, _interrupt)
 

@@ -45,7 +45,7 @@ class _Executions:
             gdb.events.new_objfile.connect(self._symbols_change)
 
     def tell(self, listener: Listener) -> None:
-        """Have *listener* called when a program has taken another's place."""
+        """Call *listener* when a program has taken another's place."""
         self._listeners.append(listener)
 
     @property

@@ -44,7 +44,7 @@ class _Bucket(NamedTuple):
 
 
 def complete(path: Path, pid: int) -> bool:
-    """Put what was cut off into the dump at *path*, which process *pid* has just written; return whether all is there.
+    """Append the missing part to the dump at *path*, which process *pid* has just written; return whether all is there.
 
     A dump that is complete already, or that can't be completed, is not changed.
     """

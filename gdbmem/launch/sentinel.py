@@ -34,7 +34,7 @@ class Sentinel:
     """A shell that detects any end of this process by the closing of a pipe."""
 
     def __init__(self) -> None:
-        """Begin to watch."""
+        """Start watching."""
         self._folder: Optional[Path] = None
         end, self._pipe = os.pipe()
         try:

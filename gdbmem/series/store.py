@@ -93,7 +93,7 @@ class SeriesWriter:
     def append(
         self, t: float, readings: Sequence[tuple[int, ProcessSample]], lines: Sequence[SeriesLine] = ()
     ) -> str:
-        """Keep one look, and the glances before it; return "" or, when it could not be written now, why.
+        """Save one sample, and the quick samples before it; return "" or, when it could not be written now, why.
 
         Samples that could not be written are kept in memory and tried again with the next one.
         """
@@ -373,7 +373,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
 
 
 def is_being_written(folder: Path) -> bool:
-    """Tell whether a monitor writes into *folder* now."""
+    """Return whether a monitor writes into *folder* now."""
     try:
         os.close(_take_lock(folder, create=False))
     except InputError:

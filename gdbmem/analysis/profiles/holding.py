@@ -81,7 +81,7 @@ def _container_of(part: _Part, grown: Sequence[ContainerGrowth]) -> Optional[Con
 
 
 def _is_of_type(part: _Part, type_name: str) -> bool:
-    """Tell whether a function inside the site is a member of the container *type_name*: ``std::map<int, …>::at``."""
+    """Return whether a function inside the site is a member of the container *type_name*: ``std::map<int, …>::at``."""
     found = _TEMPLATE.match(type_name)
     if found is None or found[1] == "basic_string":
         return any("basic_string<" in name or "std::string::" in name for name in part.functions)

@@ -79,7 +79,7 @@ _QUALIFIERS = lazy_pattern(r"(?<=\))(?:\s*(?:const|volatile|noexcept|&&?))+$")
 
 @lru_cache(maxsize=1 << 14)
 def is_library(frame: Frame) -> bool:
-    """Tell whether *frame* belongs to the allocator, the C++ standard library, libc or the loader.
+    """Return whether *frame* belongs to the allocator, the C++ standard library, libc or the loader.
 
     A frame without a name is the user's if its program or library is.
 
@@ -105,7 +105,7 @@ def is_library(frame: Frame) -> bool:
 
 
 def is_allocator(function: str) -> bool:
-    """Tell whether *function* is malloc, operator new or another allocation function."""
+    """Return whether *function* is malloc, operator new or another allocation function."""
     return _ALLOCATOR.fullmatch(function) is not None
 
 

@@ -162,10 +162,10 @@ def installed_rule(frame: Frame) -> Optional[Rule]:
 
 
 def is_copy_name(function: str) -> bool:
-    """Tell whether *function* is an assignment of a class, or its copy or move constructor."""
+    """Return whether *function* is an assignment of a class, or its copy or move constructor."""
     return _COPY.fullmatch(function) is not None
 
 
 def is_wrapper_name(function: str) -> bool:
-    """Tell whether *function* has the name of an allocator with a prefix: ``xmalloc``."""
+    """Return whether *function* has the name of an allocator with a prefix: ``xmalloc``."""
     return _WRAPPER_NAME.fullmatch(qualified_name(function)) is not None

@@ -54,7 +54,7 @@ class Query:
 
     @property
     def filters(self) -> bool:
-        """Tell whether --focus or --ignore exclude some paths."""
+        """Return whether --focus or --ignore exclude some paths."""
         return self.focus is not None or self.ignore is not None
 
 
@@ -126,7 +126,7 @@ def query_from(arguments: argparse.Namespace) -> Query:
 
 
 def counts_blocks(metric: Optional[str]) -> bool:
-    """Tell whether *metric* is ``blocks``, or ends with ``-blocks``."""
+    """Return whether *metric* is ``blocks``, or ends with ``-blocks``."""
     return metric is not None and (metric == BLOCKS or metric.endswith(f"-{BLOCKS}"))
 
 
@@ -140,7 +140,7 @@ def frame_text(frame: Frame) -> str:
 
 
 def matches(pattern: re.Pattern[str], frame: Frame) -> bool:
-    """Tell whether *pattern* is found in *frame*: the one rule of --focus, --ignore, --hide, --known, --mine and path:.
+    """Return whether *pattern* matches *frame*: the one rule of --focus, --ignore, --hide, --known, --mine and path:.
 
     It is searched for in ``function (file:line)``, and in each part alone, so that ``^`` and ``$`` match a part's ends.
     """

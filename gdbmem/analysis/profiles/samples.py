@@ -21,7 +21,7 @@ def sampling_error(variance: float) -> int:
 
 
 def is_met(excess: int, *, hidden: int, sampling: int) -> Optional[bool]:
-    """Tell whether a limit is met that was measured to be exceeded by *excess* (negative: there is room).
+    """Return whether a limit is met that was measured to be exceeded by *excess* (negative: there is room).
 
     *hidden* bytes may add to it and count against it. None if the sampling error *sampling* makes this undecidable.
     """

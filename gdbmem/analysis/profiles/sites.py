@@ -95,7 +95,7 @@ def function_name(frame: Frame, *, room: int = 0, ellipsis: str = "…") -> str:
 
 
 def has_place_only(frame: Frame) -> bool:
-    """Tell whether *frame* has a line and no function, as those of tracemalloc."""
+    """Return whether *frame* has a line and no function, as those of tracemalloc."""
     return frame.function is None and frame.file is not None and frame.line is not None
 
 

@@ -59,7 +59,7 @@ def nameless_frames(diff: Diff) -> set[int]:
 
 
 def has_alloc_in_name(function: str) -> bool:
-    """Tell whether two callers suffice for *function* to be a wrapper."""
+    """Return whether two callers suffice for *function* to be a wrapper."""
     return _NAMED.search(function) is not None
 
 

@@ -144,7 +144,7 @@ def _old_enough(
 
 
 def _is_old(times: Sequence[float], begin: int) -> bool:
-    """Tell whether the part from sample *begin* on is long enough in time, or in samples if there were gaps."""
+    """Return whether the part from sample *begin* on is long enough in time, or in samples if there were gaps."""
     return times[-1] - times[begin] >= _SHORTEST * (times[-1] - times[0]) or len(
         times
     ) - begin >= _SHORTEST * len(times)
@@ -161,7 +161,7 @@ def _ends(course: Course, last: Stretch) -> Iterator[FittedLine]:
 
 
 def _is_flatter(part: FittedLine, whole: FittedLine) -> bool:
-    """Tell whether *part*, a later one of *whole*, is shown to be flatter, not only too short."""
+    """Return whether *part*, a later one of *whole*, is shown to be flatter, not only too short."""
     if not whole.proves_change:
         return True
     half = 0.5 * whole.robust
@@ -197,7 +197,7 @@ def _chain(stretches: Sequence[Stretch]) -> Sequence[Stretch]:
 
 
 def _stands_out(course: Course, now: FittedLine, before: Sequence[Stretch]) -> bool:
-    """Tell whether the last regime changes more than the scatter before it: otherwise it may be wandering noise."""
+    """Return whether the last regime changes more than the scatter before it: otherwise it may be wandering noise."""
     if now.span >= 0.9 * course.seconds:
         return True
     if now.fit.likeness > _ALIKE and now.fit.residual > len(now.xs) * (_NEAR * now.change) ** 2:
@@ -348,13 +348,13 @@ def _slowing(course: Course, chain: Sequence[Stretch], now: FittedLine) -> Verdi
 
 
 def _is_young(course: Course, begin: int) -> bool:
-    """Tell whether the part since sample *begin* is not much longer than the pauses before it."""
+    """Return whether the part since sample *begin* is not much longer than the pauses before it."""
     before = find_pauses(course.times[:begin], course.values[:begin])
     return course.times[-1] - course.times[begin] < _WAITS * before.longest
 
 
 def _rises_as_before(course: Course, begin: int) -> bool:
-    """Tell whether the growth since sample *begin* is about as fast as before: the last of many jumps looks bent."""
+    """Return whether the growth since sample *begin* is about as fast as before: the last of many jumps looks bent."""
     first, end = course.times[begin], course.times[-1]
     before = bisect_left(course.times, first - (end - first))
     if begin - before < _FEWEST_BEFORE:

@@ -31,7 +31,7 @@ class Repeated:
 
 
 def repeated_rise(times: Sequence[float], values: Sequence[float], line: FittedLine) -> Optional[Repeated]:
-    """Tell whether *line*, the end of *values*, repeats the rise before the last fall; None if not."""
+    """Return whether *line*, the end of *values*, repeats the rise before the last fall; None if not."""
     if line.robust <= 0:
         return None
     peaks, troughs = turning_points(values, max(_NOISE * noise_of(values), _LEAST * line.change))

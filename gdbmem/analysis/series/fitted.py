@@ -121,7 +121,7 @@ def _is_trend(xs: Sequence[float], ys: Sequence[float], fit: Fit, robust: float)
 
 
 def _drifts(ys: Sequence[float]) -> bool:
-    """Tell whether the increments have a nonzero mean: true for growth in jumps, false for a random walk."""
+    """Return whether the increments have a nonzero mean: true for growth in jumps, false for a random walk."""
     stride = max(len(ys) // 20, 1)
     picked = ys[::stride]
     steps = [b - a for a, b in zip(picked, picked[1:])]
@@ -132,7 +132,7 @@ def _drifts(ys: Sequence[float]) -> bool:
 
 
 def _goes_on(xs: Sequence[float], ys: Sequence[float]) -> bool:
-    """Tell whether each third takes its share of the change, and the last one no less than a fair one."""
+    """Return whether each third takes its share of the change, and the last one no less than a fair one."""
     size = len(xs)
     if size < 6:
         return True

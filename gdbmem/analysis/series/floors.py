@@ -96,7 +96,7 @@ def teeth_of_marks(times: Sequence[float], values: Sequence[float], marks: Seque
 
 
 def _follow_marks(times: Sequence[float], values: Sequence[float], edges: Sequence[float]) -> bool:
-    """Tell whether values depend on the time since the last mark; noise does not."""
+    """Return whether values depend on the time since the last mark; noise does not."""
     phases: list[list[float]] = [[] for _ in range(_PHASES)]
     for begin, end in zip(edges, edges[1:]):
         inside = [(t, v) for t, v in zip(times, values) if begin <= t < end]
@@ -170,7 +170,7 @@ def judge_floor(
 
 
 def worth_a_step(ys: Sequence[float], amplitude: float) -> bool:
-    """Tell whether *ys* are higher at the end than at the start in an order that is rare by chance."""
+    """Return whether *ys* are higher at the end than at the start in an order that is rare by chance."""
     half = len(ys) // 2
     rise = median(ys[-half:]) - median(ys[:half])
     return rise >= max(_LEAST_GROWTH_BYTES, _WORTH * amplitude) and mann_kendall(ys) > _Z_ORDER
@@ -196,7 +196,7 @@ def _is_proven(xs: Sequence[float], ys: Sequence[float]) -> bool:
 
 
 def _goes_on(xs: Sequence[float], ys: Sequence[float]) -> bool:
-    """Tell whether the later half rises, too, at least half as fast as the average."""
+    """Return whether the later half rises, too, at least half as fast as the average."""
     half = len(xs) // 2
     whole = theil_sen(xs, ys)
     return (

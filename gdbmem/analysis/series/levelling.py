@@ -22,7 +22,7 @@ Curve = Callable[[float], float]
 
 
 def slows_down(times: Sequence[float], values: Sequence[float], chain: Sequence[Stretch]) -> bool:
-    """Tell whether a rise (or fall) to the end of *chain* may be levelling off.
+    """Return whether a rise (or fall) to the end of *chain* may be levelling off.
 
     This is so if a flattening curve is clearly better than one line, and no worse than lines with corners or than a
     flattening curve plus a line. Any end of the chain may be such a curve.
@@ -33,7 +33,7 @@ def slows_down(times: Sequence[float], values: Sequence[float], chain: Sequence[
 
 
 def _bends(last: Stretch) -> bool:
-    """Tell whether the last stretch itself becomes flatter: after a steeper one that is not chance."""
+    """Return whether the last stretch itself becomes flatter: after a steeper one that is not chance."""
     size, middle = len(last.xs), last.xs[len(last.xs) // 2]
     if size < _FEWEST:
         return False

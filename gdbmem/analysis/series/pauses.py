@@ -21,7 +21,7 @@ class Pauses(NamedTuple):
     now: float  # seconds since the last rise
 
     def hide_an_end(self, waits: float) -> bool:
-        """Tell whether the current pause is shorter than *waits* times the usual one."""
+        """Return whether the current pause is shorter than *waits* times the usual one."""
         return self.now < waits * self.longest
 
 

@@ -87,7 +87,7 @@ def _are_alike(times: Sequence[float], heights: Sequence[float], peaks: Sequence
 
 
 def _have_one_floor(xs: Sequence[float], ys: Sequence[float], height: float) -> bool:
-    """Tell whether troughs are on a line: those of wandering noise are as far from it as its peaks."""
+    """Return whether troughs are on a line: those of wandering noise are as far from it as its peaks."""
     if len(xs) < _FEWEST_IRREGULAR:
         return False
     return fit_line(xs, ys).residual <= len(xs) * (_EVEN_FLOOR * height) ** 2
@@ -128,7 +128,7 @@ def _rises(values: Sequence[float], peaks: Sequence[int], troughs: Sequence[int]
 
 
 def _is_clean(level: Sequence[float], turns: Sequence[int], height: float) -> bool:
-    """Tell whether it goes from turn to turn in a line, a jump or a curve; wandering noise does not."""
+    """Return whether it goes from turn to turn in a line, a jump or a curve; wandering noise does not."""
     straight = bowed = 0.0
     count = 0
     for begin, end in zip(turns, turns[1:]):

@@ -83,7 +83,7 @@ def _search(args: argparse.Namespace) -> None:
 
 
 def search_leaks() -> LeakSearch:
-    """Have memcheck search for leaks; return the result, with the change since its previous search.
+    """Make memcheck search for leaks; return the result, with the change since its previous search.
 
     Two searches: the first reports the changes, the second everything; the record numbers are those of the second.
     """

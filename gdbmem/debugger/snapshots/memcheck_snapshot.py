@@ -33,7 +33,7 @@ class Captured:
 
 
 def capture_leaks() -> Captured:
-    """Have memcheck write the heap by path and search for leaks; return the new files in the run folder."""
+    """Make memcheck write the heap by path and search for leaks; return the new files in the run folder."""
     run = session.run
     file = run.next_file(memcheck.NAME)
     path, written = run.folder / file, run.folder / "xtmemory.ms"
@@ -55,7 +55,7 @@ def capture_leaks() -> Captured:
 
 
 def _search(path: Path) -> str:
-    """Have memcheck search for leaks, save its output in *path*, and return the lost bytes for the snapshot's line."""
+    """Make memcheck search for leaks, save its output in *path*, and return the lost bytes for the snapshot's line."""
     answer = monitor_text(memcheck.leaks_command(changed=False)) + "\n"
     session.last_leak_search = "the last snapshot"
     try:

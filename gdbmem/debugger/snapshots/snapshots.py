@@ -86,7 +86,7 @@ def _capture_massif() -> Captured:
 
 
 def take_in_passing(name: Optional[str], hit: int, taken: Taken) -> bool:
-    """Have a native program's thread take a snapshot before it continues; return whether it will.
+    """Make a native program's thread take a snapshot before it continues; return whether it will.
 
     *taken* gets the record and its line, or None and an error message.
     """
@@ -194,7 +194,7 @@ class SnapCommand(Command):
 
 
 def save_history() -> Path:
-    """Have valgrind's tool write its data of the run so far; return the new file in the run folder."""
+    """Make valgrind's tool write its data of the run so far; return the new file in the run folder."""
     require_program()
     run, engine = session.run, session.engine
     suffix = f".{engine}" if engine == massif.NAME else valgrind_engine(engine).SUFFIX

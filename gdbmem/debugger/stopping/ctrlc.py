@@ -181,7 +181,7 @@ class CtrlC:
 
     @contextlib.contextmanager
     def by(self, interrupter: Interrupter) -> Iterator[None]:
-        """Have Ctrl-C stop the program by *interrupter*, which is ready, until the `with` ends at a stop."""
+        """Make Ctrl-C stop the program by *interrupter*, which is ready, until the `with` ends at a stop."""
         self._commands.append(interrupter)
         self._running = None
         if not session.launched:
@@ -340,7 +340,7 @@ class CtrlC:
 
 @contextlib.contextmanager
 def interruptible(interrupter: Interrupter) -> Iterator[None]:
-    """Have *interrupter* ready, and stop the program at Ctrl-C, until the `with` ends at a stop."""
+    """Make *interrupter* ready, and stop the program at Ctrl-C, until the `with` ends at a stop."""
     with interrupter.ready(), ctrl_c.by(interrupter):
         yield
 

@@ -230,7 +230,7 @@ def _sleeps(pid: int, tid: int) -> bool:
 
 @contextlib.contextmanager
 def _key_waiting() -> Iterator[None]:
-    """Have Ctrl-C wait until the `with` ends."""
+    """Make Ctrl-C wait until the `with` ends."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT,))
     try:
         yield

@@ -17,7 +17,7 @@ _quiet = _Quiet()
 
 @contextlib.contextmanager
 def quietly() -> Iterator[None]:
-    """Have no handler that is `noticed` called until the `with` ends."""
+    """Suppress the handlers that are `noticed` until the `with` ends."""
     before, _quiet.is_on = _quiet.is_on, True
     try:
         yield

@@ -30,7 +30,7 @@ def handling(name: str) -> Handling:
 
 
 def handle(name: str, words: str) -> None:
-    """Have gdb handle the signal *name* as *words* specify."""
+    """Make gdb handle the signal *name* as *words* specify."""
     confirm = bool(gdb.parameter("confirm"))
     if confirm:  # gdb asks before it changes what SIGINT does
         gdb.execute("set confirm off")

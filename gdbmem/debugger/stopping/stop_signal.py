@@ -36,7 +36,7 @@ class StopSignal:
         return bool(self._switches)
 
     def stop(self) -> None:
-        """Have gdb stop at one, until `rest`."""
+        """Make gdb stop at one, until `rest`."""
         self._senders += 1
         self._set()
 

@@ -43,7 +43,7 @@ class Guard:
     """Over process *pid*, while gdb is attached to it. End with dismiss() or let_go()."""
 
     def __init__(self, pid: int, side: TargetSide, runtime: Path, run: Run, *, is_stopped: bool) -> None:
-        """Begin to watch; *is_stopped*: it is to stay so.
+        """Start watching; *is_stopped*: it is to stay so.
 
         *runtime* is the folder with the lock under which gdb calls, and gets the one of its tracing thread; *run* gets
         a warning of what was done in the place of a killed launcher. Raises OSError.
@@ -61,7 +61,7 @@ class Guard:
         os.close(lock)
 
     def watch(self, gdb: int) -> None:
-        """Have process *gdb* let the target go should this process be killed."""
+        """Make process *gdb* detach from the target if this process is killed."""
         self._tell(f"{gdb}\n")
 
     def dismiss(self) -> None:
@@ -224,7 +224,7 @@ def _is_traced(pid: int) -> bool:
 
 
 def _clear(pid: int, before: Container[int], *, was_sent: bool, is_stopped: bool) -> int:
-    """Take out the breakpoints of a gdb that has ended; return how many there were, or _UNKNOWN.
+    """Remove the breakpoints of a gdb that has ended; return how many there were, or _UNKNOWN.
 
     *was_sent*: a SIGSTOP, which the process may not have come to yet.
     """

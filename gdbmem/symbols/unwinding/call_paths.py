@@ -146,7 +146,7 @@ class CallPaths:
         self._weighed, self._rings = len(samples), []
 
     def close(self) -> None:
-        """Give back the unwind tables."""
+        """Release the unwind tables."""
         self._unwinder.close()
 
     def _take(self, record: Record) -> None:

@@ -115,7 +115,7 @@ class UnwindTable:
             raise ValueError("no unwind table")
 
     def close(self) -> None:
-        """Give back its memory."""
+        """Release its memory."""
         if self._table:
             self._libdw.dwarf_cfi_end(self._table)
         if self._elf:

@@ -79,7 +79,7 @@ class Unwinder:
         self._tables: dict[Binary, Optional[UnwindTable]] = {}
 
     def close(self) -> None:
-        """Give back the tables."""
+        """Release the tables."""
         for table in self._tables.values():
             if table is not None:
                 table.close()
@@ -316,7 +316,7 @@ class _StackWalk:
         return found[0] if found[1] else self.word(found[0])
 
     def by_frame_pointer(self, space: AddressSpace) -> Optional[int]:
-        """Go on to the caller as code without an unwind table keeps it: the frame pointer's word, then the address."""
+        """Continue to the caller of code without an unwind table: the frame pointer's word, then the address."""
         machine, values = self._machine, self._values
         frame, sp = values[machine.frame_pointer], values[machine.sp]
         if frame is None or sp is None or frame < sp:
@@ -328,7 +328,7 @@ class _StackWalk:
         return pc & self._mask
 
     def by_search(self, space: AddressSpace) -> Optional[int]:
-        """Go on to the caller of a stub that a JIT compiler made, which keeps next to nothing on the stack."""
+        """Continue to the caller of a stub that a JIT compiler made, which keeps next to nothing on the stack."""
         machine, values = self._machine, self._values
         sp = values[machine.sp]
         if sp is None:

@@ -43,7 +43,7 @@ class Capture:
         return self.holds_back
 
     def hold(self) -> None:
-        """Hold output back from now on; any thread of gdb may call it after prepare()."""
+        """Suppress output from now on; any thread of gdb may call it after prepare()."""
         if not self.holds_back:
             return
         # gdb reports a missing source file on its standard error when a wait is interrupted.
@@ -58,7 +58,7 @@ class Capture:
             self._file = -1
 
     def release(self) -> None:
-        """Let gdb print again."""
+        """Make gdb print again."""
         if self._saved:
             _flush()
         for descriptor, saved in self._saved.items():
