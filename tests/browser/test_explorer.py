@@ -102,7 +102,7 @@ def test_two_snapshots_that_are_chosen_are_compared_as_diff_does(
         assert sum(row[0] for row in rows) == page.number("#explored")
         shares = page.page.locator("#rows tbody td:nth-child(2)").all_inner_texts()
         assert sum(float(text.split()[0]) for text in shares) <= 100 + 0.05 * len(shares)
-        assert page.page.inner_text("#share") == "of what came and went"
+        assert page.page.inner_text("#share") == "of all changes"
 
 
 def test_how_far_a_pair_may_be_off_stands_beside_its_rows_and_in_the_graph(

@@ -62,7 +62,7 @@ def objects_growth_page(moments: Sequence[PythonObjects], names: Sequence[str]) 
     page = Page(title=printable(f"{names[0]} → {names[-1]}"))
     page.sections = [
         Section(
-            "What came and went",
+            "Objects that came and went",
             sentence=growth_answer(before, after, names[0]),
             picture=markup(_bars(moments, names, colors)),
             header=("type", "change", "objects", "before", "after", ""),

@@ -1,4 +1,4 @@
-// A view of a profile as a tree of calls, each with what came through it.
+// A view of a profile as a tree of calls, each with its inclusive size.
 
 import { bytesBefore, nameOf } from "./profile.js";
 
@@ -7,13 +7,13 @@ import { bytesBefore, nameOf } from "./profile.js";
 
 /**
  * @typedef {object} Shape
- * @property {"line" | "function" | "library"} by what counts as one call
+ * @property {"line" | "function" | "library"} by the unit that counts as one call
  * @property {boolean} inverted the allocation site is outermost
- * @property {ArrayLike<number> | null} only of each frame whether it is kept; null: all are
+ * @property {ArrayLike<number> | null} only for each frame, whether it is kept; null: all are
  */
 
 /**
- * Calls in columns: number 0 is the root, a caller stands before what it calls.
+ * Calls in columns: number 0 is the root, a caller precedes its callees.
  *
  * @typedef {object} Calls
  * @property {boolean} isChange
@@ -25,7 +25,7 @@ import { bytesBefore, nameOf } from "./profile.js";
  * @property {Int32Array} depth
  * @property {Float64Array} before bytes, inclusive
  * @property {Float64Array} after bytes, inclusive
- * @property {Float64Array} weight bytes; of a change what came and what went
+ * @property {Float64Array} weight bytes; for a change the sum of growth and shrinkage
  * @property {Float64Array} start bytes from the left, in weights
  * @property {Int32Array} first place in `order` of a call's children
  * @property {Int32Array} order calls, siblings side by side, the largest first
@@ -34,7 +34,7 @@ import { bytesBefore, nameOf } from "./profile.js";
  */
 
 /**
- * Number the frames of *profile* by what counts as one call.
+ * Number the frames of *profile* by the unit that counts as one call.
  *
  * @param {Columns} profile
  * @param {Shape["by"]} by
@@ -246,7 +246,7 @@ function siblings(parent, weight, count) {
 }
 
 /**
- * Return which groups *pattern* matches, and how much came through them: what is inside a match counts once.
+ * Return the groups that *pattern* matches, and their inclusive size: calls inside a match count once.
  *
  * @param {Calls} calls
  * @param {(group: number) => boolean} isMatch
@@ -269,7 +269,7 @@ export function searchCalls(calls, isMatch) {
 }
 
 /**
- * Return by how much what came through the calls of each class changed, in bytes: a call inside another of its class
+ * Return the change in bytes of the inclusive size of the calls of each class: a call inside another of its class
  * counts no more.
  *
  * @param {Calls} calls

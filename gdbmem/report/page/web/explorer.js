@@ -1,4 +1,4 @@
-// Connects what is chosen on the page with the graph and the table.
+// Connects the choices on the page with the graph and the table.
 
 import { makeCalls, pathsThrough, searchCalls } from "./calls.js";
 import { FlameGraph } from "./flame.js";
@@ -30,7 +30,7 @@ function byId(id, kind) {
 }
 
 /**
- * Return an element that holds *text*, and its exact *value* where that is a number.
+ * Return an element that holds *text*, and its exact *value* if that is a number.
  *
  * @param {string} tag
  * @param {string} text
@@ -45,7 +45,7 @@ function element(tag, text, more = {}) {
 }
 
 /**
- * Return a test of *text* as a regular expression, as plain text where it is none; null for an empty one.
+ * Return a test of *text* as a regular expression, as plain text if it is not one; null for an empty one.
  *
  * @param {string} text
  * @returns {((name: string) => boolean) | null}
@@ -182,7 +182,7 @@ export class Explorer {
     }
     byId("unbounded", HTMLElement).hidden = isBounded(this.profile, this.view);
     byId("of-change", HTMLElement).hidden = !this.isChange;
-    byId("share", HTMLElement).textContent = this.isChange ? "of what came and went" : "of all";
+    byId("share", HTMLElement).textContent = this.isChange ? "of all changes" : "of all";
     for (const pick of document.querySelectorAll("[data-snapshot]")) {
       const number = Number(/** @type {HTMLElement} */ (pick).dataset.snapshot);
       pick.classList.toggle("picked", number === before || number === after);
@@ -249,7 +249,7 @@ export class Explorer {
     return this.doubt ? boundOf(this.doubt, pathsThrough(this.calls, call), call > 0) : 0;
   }
 
-  /** Return what is known of a call, a line each. @param {number} call */
+  /** Return the known facts of a call, one per line. @param {number} call */
   describe(call) {
     const calls = this.calls;
     const frame = calls.example[calls.group[call]];
@@ -257,7 +257,7 @@ export class Explorer {
     const amount = this.isChange
       ? `${formatChange(change)} (${formatSize(calls.before[call])} → ${formatSize(calls.after[call])})`
       : formatSize(calls.after[call]);
-    const share = `${formatShare(calls.weight[call], calls.weight[0])} of ${this.isChange ? "what came and went" : "all"}`;
+    const share = `${formatShare(calls.weight[call], calls.weight[0])} of ${this.isChange ? "all changes" : "all"}`;
     const isByLine = byId("by", HTMLSelectElement).value === "line";
     const where = isByLine && call ? placeOf(this.profile, frame) : "";
     const bound = this.boundOf(call);
@@ -265,7 +265,7 @@ export class Explorer {
     return [name, where, amount, share, bound ? `± ${formatSize(bound)}` : "", this.blocks(call)].filter(Boolean);
   }
 
-  /** Return how many blocks came through a call, "" where that is not counted. @param {number} call */
+  /** Return the number of blocks of a call, "" if they are not counted. @param {number} call */
   blocks(call) {
     const { snapshots } = this.profile.written;
     const after = snapshots[this.view.after].blocks;
@@ -373,7 +373,7 @@ export class Explorer {
   }
 
   /**
-   * Open or close what stands behind a row.
+   * Open or close the details of a row.
    *
    * @param {HTMLTableRowElement} line
    * @param {HTMLElement} opener
@@ -442,7 +442,7 @@ export class Explorer {
   }
 }
 
-/** Return what a row is called first. @param {Row} row */
+/** Return the first name of a row. @param {Row} row */
 function rowTitle(row) {
   return row.isNamedByPlace ? row.place : row.name;
 }
@@ -452,7 +452,7 @@ function escapePattern(text) {
   return text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
 }
 
-/** Open the profile that stands in the page, or tell why that can't be. */
+/** Open the profile in the page, or show why that is impossible. */
 export async function start() {
   const held = document.getElementById("profile");
   if (!held) return;

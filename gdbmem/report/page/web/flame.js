@@ -1,4 +1,4 @@
-// The calls drawn as a flame graph that hangs: callers above what they call, as wide as what came through them.
+// The calls drawn as a flame graph that hangs: callers above their callees, with the width of their inclusive size.
 
 /** @typedef {import("./calls.js").Calls} Calls */
 
@@ -14,7 +14,7 @@ const OWN = ["#f6c177", "#efb266", "#e9a557", "#f2bd86", "#ebb77a"];
 const OTHERS = ["#c5cfdb", "#b9c6d4", "#cfd8e2", "#c0cbd7", "#b4c2d1"];
 
 /**
- * What a graph asks of the page around it.
+ * Requirements of a graph on the page around it.
  *
  * @typedef {object} Host
  * @property {(group: number) => boolean} isOwn the user's own code
@@ -128,7 +128,7 @@ export class FlameGraph {
     if (document.activeElement === this.canvas) this.ring();
   }
 
-  /** Give the canvas the size of what is seen of it. @param {Calls} calls */
+  /** Give the canvas the size of its visible part. @param {Calls} calls */
   fit(calls) {
     this.filler.style.height = `${(calls.deepest + 1) * ROW + 1}px`;
     const [width, height] = [this.frame.clientWidth, this.frame.clientHeight];
@@ -144,7 +144,7 @@ export class FlameGraph {
     this.height = height;
   }
 
-  /** Draw the zoomed call and what it calls, as far as it can be seen. @param {Calls} calls */
+  /** Draw the zoomed call and its callees, as far as they are visible. @param {Calls} calls */
   descend(calls) {
     const scale = this.width / (calls.weight[this.zoomed] || 1);
     const origin = calls.start[this.zoomed];
@@ -223,7 +223,7 @@ export class FlameGraph {
     this.context.fillText(text, left + 3, y + ROW / 2);
   }
 
-  /** Of what came and went, how much remains: -1 (all went) to 1 (all came). @param {number} call */
+  /** Return the balance of growth and shrinkage: -1 (all shrank) to 1 (all grew). @param {number} call */
   lean(call) {
     const calls = /** @type {Calls} */ (this.calls);
     return calls.weight[call] ? (calls.after[call] - calls.before[call]) / calls.weight[call] : 0;
@@ -365,7 +365,7 @@ export class FlameGraph {
   }
 
   /**
-   * Return where a key leads from the focused call; -1: nowhere.
+   * Return the call to which a key leads from the focused one; -1 if there is none.
    *
    * @param {Calls} calls
    * @param {string} key

@@ -1,4 +1,4 @@
-// Has a page that is served show what is newer: at once while nobody has touched it, else when that is asked for.
+// Updates a served page: at once if the user has not touched it, else on request.
 
 export function follow() {
   const { follow: address, stamp } = document.body.dataset;
@@ -20,7 +20,7 @@ export function follow() {
         newer.hidden = false;
       }
     } catch {
-      newer.textContent = "gdbmem serve has ended; this is what there was.";
+      newer.textContent = "gdbmem serve has ended; this is its last page.";
       newer.hidden = false;
     }
   };

@@ -1,5 +1,5 @@
 // How far the difference of any two snapshots of a series may be off, since each leaves small call sites out.
-// It is what analysis/profiles/diff.py computes of two snapshots; a test compares the two.
+// It has the results of analysis/profiles/diff.py for two snapshots; a test compares the two.
 
 /** @typedef {import("./profile.js").Columns} Columns */
 /** @typedef {import("./profile.js").View} View */
@@ -20,7 +20,7 @@
  * @property {number[]} sites how many call sites of the snapshot each node stands for; 0: it is not there
  * @property {number[] | null} addresses numbers, each as its distance from the former one; null: of none known
  * @property {number} threshold bytes: each call site that is not listed is smaller; 0: unknown
- * @property {boolean} cut what is not listed may lie anywhere
+ * @property {boolean} cut unlisted memory may lie anywhere
  * @property {number[] | null} variance of each path, bytes²; null: nothing is sampled
  * @property {number} recording sides of one share their samples, so that variances only grow; -1: of none
  */
@@ -85,7 +85,7 @@ function sizeOf(profile, snapshot, paths) {
 }
 
 /**
- * Return what a snapshot leaves out beside the calls of each node.
+ * Return the memory that a snapshot omits beside the calls of each node.
  *
  * @param {Columns} profile
  * @param {number} snapshot
@@ -146,13 +146,13 @@ function knownSites(hiding, sides, count) {
 }
 
 /**
- * Add to *uncertain* what *side* may hide of the calls that *other* shows.
+ * Add to *uncertain* the memory that *side* may hide of the calls that *other* shows.
  *
  * @param {Float64Array} uncertain
  * @param {Pair} pair
  * @param {Side} side
  * @param {Side} other
- * @param {ReadonlyMap<number, number>} sizes what it leaves out
+ * @param {ReadonlyMap<number, number>} sizes the omitted memory
  */
 function addHidden(uncertain, pair, side, other, sizes) {
   if (!sizes.size) return;
@@ -185,7 +185,7 @@ function addHidden(uncertain, pair, side, other, sizes) {
 }
 
 /**
- * Return what each path may claim of what is hidden where its uncertainty begins.
+ * Return the part of the hidden memory that each path may claim where its uncertainty begins.
  *
  * @param {Columns} profile
  * @param {Float64Array} uncertain of each node

@@ -8,17 +8,17 @@ import { unpacked } from "./unpacking.js";
  * from a child of the root to the node at which it ends.
  *
  * @typedef {object} Written
- * @property {string} unit what the sizes count
- * @property {boolean} relative only what came and what went is known
+ * @property {string} unit the unit of the sizes
+ * @property {boolean} relative only growth and shrinkage are known
  * @property {string[]} strings
  * @property {{name: number[], full: number[], file: number[], line: number[], object: number[], own: number[]}} frames
- *   numbers of strings; -1: unknown; own: 1 where it is the user's own code
+ *   numbers of strings; -1: unknown; own: 1 for the user's own code
  * @property {boolean} outermost_first paths begin at their outermost function; else at the allocation site
  * @property {number[]} parent how many nodes before it each node's parent stands; 0 for the root
  * @property {number[]} frame of each node; -1: the root, -2: places that are not listed
  * @property {number[]} ends how many nodes after the former one each path ends
  * @property {number[]} site of each path: the frame that its row is named by; -1: not listed, -2: known and accepted
- * @property {import("./wrappers.js").Naming | null} [naming] of a series: what `site` and `own` of any other view follow from
+ * @property {import("./wrappers.js").Naming | null} [naming] for a series: the data from which `site` and `own` of any other view are derived
  * @property {number[]} shown the numbers of View that are chosen at first
  * @property {{name: string, total: number, bytes: number[], blocks: number[] | null}[]} snapshots bytes of each path
  * @property {Doubt | null} doubt of the difference of the first and the last snapshot
@@ -47,10 +47,10 @@ import { unpacked } from "./unpacking.js";
  * @property {Int32Array} ends
  */
 
-/** @typedef {{before: number, after: number}} View numbers of snapshots; before is -1 where one is shown by itself */
+/** @typedef {{before: number, after: number}} View numbers of snapshots; before is -1 if one is shown by itself */
 
 /**
- * Return what the element holds.
+ * Return the content of the element.
  *
  * @param {string} text
  * @returns {Promise<Columns>}
@@ -71,7 +71,7 @@ export function columnsOf(written) {
 }
 
 /**
- * Return how far the difference of *view* may be off; null where that is not known, or nothing is uncertain.
+ * Return the possible error of the difference of *view*; null if it is unknown, or nothing is uncertain.
  *
  * @param {Columns} profile
  * @param {View} view
@@ -85,7 +85,7 @@ export function doubtOf(profile, view) {
 }
 
 /**
- * Tell whether how far the difference of *view* may be off is known.
+ * Return whether the possible error of the difference of *view* is known.
  *
  * @param {Columns} profile
  * @param {View} view
@@ -96,7 +96,7 @@ export function isBounded(profile, view) {
 }
 
 /**
- * Return the bytes of each path before; zeros where one snapshot is shown by itself.
+ * Return the bytes of each path before; zeros if one snapshot is shown by itself.
  *
  * @param {Columns} profile
  * @param {View} view
@@ -131,7 +131,7 @@ export function boundOf(doubt, paths, isListed) {
 }
 
 /**
- * Return what to call a row whose paths have no frame to be named by.
+ * Return the name of a row whose paths have no frame.
  *
  * @param {number} site
  */
@@ -140,7 +140,7 @@ export function namelessSite(site) {
 }
 
 /**
- * Return what to call a frame's function; of places that are not listed, that.
+ * Return the name of a frame's function; for unlisted places that word.
  *
  * @param {Columns} profile
  * @param {number} frame
@@ -151,7 +151,7 @@ export function nameOf(profile, frame) {
 }
 
 /**
- * Return the function of a frame as its symbol says it, parameters and all.
+ * Return the function of a frame as in its symbol, including parameters.
  *
  * @param {Columns} profile
  * @param {number} frame
@@ -162,7 +162,7 @@ export function fullNameOf(profile, frame) {
 }
 
 /**
- * Return the file and line of a frame, or its library; "" where neither is known.
+ * Return the file and line of a frame, or its library; "" if neither is known.
  *
  * @param {Columns} profile
  * @param {number} frame

@@ -70,7 +70,7 @@ export function firstFrom(times, t) {
 }
 
 /**
- * Return the index of the one of *times*, which rise, that is nearest to *t*; -1 where there is none.
+ * Return the index of the one of *times*, which rise, that is nearest to *t*; -1 if there is none.
  *
  * @param {ArrayLike<number>} times
  * @param {number} t
@@ -82,7 +82,7 @@ export function nearestTo(times, t) {
 }
 
 /**
- * Return the indices of what is drawn of *range*: what lies in it, and one more to either side.
+ * Return the indices of the points drawn for *range*: those in it, and one more to either side.
  *
  * @param {ArrayLike<number>} times
  * @param {Range} range
@@ -141,7 +141,7 @@ export function areaPath(times, below, above, range, x, y) {
 }
 
 /**
- * Return the size that stands at *level* of the axis: a logarithm where it is logarithmic.
+ * Return the size at *level* of the axis, which is a logarithm if the axis is logarithmic.
  *
  * @param {number} level
  * @param {boolean} isLog
@@ -238,7 +238,7 @@ function multiples(low, high, step) {
 }
 
 /**
- * Write numbers with as few digits after the point as tell them apart, one at least.
+ * Format numbers with as few decimals as distinguish them, at least one.
  *
  * @param {number[]} numbers
  * @param {(number: number, digits: number) => string} write

@@ -39,7 +39,7 @@ export function formatChange(bytes) {
 }
 
 /**
- * Return how many percent a part is, exactly; undefined where there is no whole.
+ * Return the exact percentage of a part; undefined if the whole is missing.
  *
  * @param {number} part
  * @param {number} whole
@@ -49,7 +49,7 @@ export function percentOf(part, whole) {
 }
 
 /**
- * Return a part of a whole in percent, "" where there is no whole.
+ * Return a part of a whole in percent, "" if the whole is missing.
  *
  * @param {number} part
  * @param {number} whole

@@ -1,4 +1,4 @@
-// The rows of a view: lines, functions, files or libraries, with what is theirs and what came through them.
+// The rows of a view: lines, functions, files or libraries, with their own and their inclusive sizes.
 
 import { changeThrough } from "./calls.js";
 import { boundOf, bytesBefore, doubtOf, framesOf, isBounded, namelessSite, nameOf, placeOf } from "./profile.js";
@@ -23,7 +23,7 @@ import { namesIn } from "./wrappers.js";
  */
 
 /**
- * Return what rows of this grouping are told apart by.
+ * Return the key of the rows of this grouping.
  *
  * @param {Columns} profile
  * @param {Grouping} by
@@ -92,7 +92,7 @@ function titleOf(profile, frame, by) {
 }
 
 /**
- * Add to each row what came through it, once for each path however often that passes.
+ * Add to each row its inclusive size, once for each path however often that passes.
  *
  * @param {Columns} profile
  * @param {Map<string | number, Row>} rows
@@ -109,7 +109,7 @@ function addThrough(profile, rows, key, calls) {
 }
 
 /**
- * Return what calls a row's frames and what they call, with the bytes of the paths that go that way, largest first.
+ * Return the callers and callees of a row's frames, with the bytes of the paths through them, largest first.
  *
  * @param {Columns} profile
  * @param {View} view
@@ -139,7 +139,7 @@ export function neighboursOf(profile, view, by, row) {
 }
 
 /**
- * Return the rows as CSV (RFC 4180); what a spreadsheet would take for a formula begins with an apostrophe.
+ * Return the rows as CSV (RFC 4180); cells that a spreadsheet would take for formulas begin with an apostrophe.
  *
  * @param {Row[]} rows
  */

@@ -1,4 +1,4 @@
-// Pictures over time that can be zoomed and moved, with a logarithmic axis and what was measured at the pointer.
+// Pictures over time that can be zoomed and moved, with a logarithmic axis and the values at the pointer.
 
 import { areaPath, drawnPart, formatTime, levelOf, linePath, logRange, movedRange, nearestTo, rangeThrough, sizeTicks, timeTicks, zoomedRange } from "./scales.js";
 import { formatSize } from "./sizes.js";
@@ -7,7 +7,7 @@ import { unpacked } from "./unpacking.js";
 /** @typedef {import("./scales.js").Range} Range */
 
 /**
- * What stands in a picture, in the order of its elements, as report/series/series_plot.py and report/page/pictures.py
+ * Parts of a picture, in the order of its elements, as report/series/series_plot.py and report/page/pictures.py
  * write it.
  *
  * @typedef {object} Course
@@ -206,7 +206,7 @@ export class Timeline {
     );
   }
 
-  /** Where on the picture a pointer is. @param {MouseEvent} event */
+  /** Return the position of a pointer on the picture. @param {MouseEvent} event */
   pointAt(event) {
     const matrix = this.plot.getScreenCTM();
     const point = new DOMPoint(event.clientX, event.clientY);
@@ -276,7 +276,7 @@ export class Timeline {
     }
   }
 
-  /** Have two fingers keep hold of what was under them. */
+  /** Keep the points under two fingers under them. */
   pinch() {
     const { time, level, from, other } = this.drag;
     const [first, second] = [...this.pointers.values()];
@@ -327,7 +327,7 @@ export class Timeline {
   }
 
   /**
-   * Zoom to what lies between two points; along an axis on which they hardly differ nothing changes.
+   * Zoom to the area between two points; an axis on which they hardly differ stays unchanged.
    *
    * @param {DOMPoint} from
    * @param {DOMPoint} to
@@ -383,13 +383,13 @@ export class Timeline {
     this.drawSoon();
   }
 
-  /** @param {number} share of what is seen */
+  /** @param {number} share of the visible part */
   moveTime(share) {
     this.time = movedRange(this.time, this.wholeTime, share * (this.time.high - this.time.low));
     this.drawSoon();
   }
 
-  /** Have what is seen fill the axis of sizes; a stack from nothing up. */
+  /** Fit the axis of sizes to the visible part; a stack from 0 up. */
   fitSizes() {
     let [least, most] = [Infinity, -Infinity];
     for (const [times, sizes] of this.seen()) {
@@ -483,7 +483,7 @@ export class Timeline {
         path.setAttribute("d", linePath(times, values, this.begins[number], time, x, down));
       }
       if (!course.stacked) return;
-      // Areas on a logarithmic axis would show what they don't hold: there each line stands for itself.
+      // Areas on a logarithmic axis would show wrong sizes: there each line is drawn separately.
       path.setAttribute("fill", isLog ? "none" : color);
       path.setAttribute("stroke", isLog ? color : "none");
       path.setAttribute("stroke-width", "2");
@@ -493,7 +493,7 @@ export class Timeline {
     this.together?.setAttribute("d", isLog ? linePath(course.curves[0].times, top, this.begins[0], time, x, y) : "");
   }
 
-  /** Draw marks, stretches and what can be chosen. @param {import("./scales.js").Scale} x */
+  /** Draw marks, intervals and selectable points. @param {import("./scales.js").Scale} x */
   drawBeside(x) {
     const { course } = this;
     const [left, , width] = course.plot;
@@ -535,7 +535,7 @@ export class Timeline {
   }
 
   /**
-   * Tell what was measured next to *t*; NaN: nothing.
+   * Show the measurement nearest to *t*; none for NaN.
    *
    * @param {number} t
    * @param {boolean} [isByKey]
@@ -607,7 +607,7 @@ export class Timeline {
   }
 
   /**
-   * Return what a key does.
+   * Return the effect of a key.
    *
    * @param {KeyboardEvent} event
    * @returns {(() => void) | undefined}
@@ -633,7 +633,7 @@ export class Timeline {
     return acts[key.length === 1 ? key.toLowerCase() : key];
   }
 
-  /** @param {number} share of what is seen */
+  /** @param {number} share of the visible part */
   moveSizes(share) {
     this.level = movedRange(this.level, this.wholeLevel(), share * (this.level.high - this.level.low));
     this.drawSoon();
@@ -675,7 +675,7 @@ export class Timeline {
 }
 
 /**
- * Return which point of *curve* tells of *moment*: the nearest; -1 where the curve isn't drawn there.
+ * Return the point of *curve* nearest to *moment*; -1 if the curve isn't drawn there.
  *
  * @param {Curve} curve
  * @param {ReadonlySet<number>} begins
@@ -688,7 +688,7 @@ export function valueNear({ times }, begins, moment) {
   return after < 1 || after >= times.length || begins.has(after) ? -1 : at;
 }
 
-/** Make the pictures over time of the page ones that can be zoomed; tell where that can't be. */
+/** Make the page's pictures over time zoomable; show a message if that is impossible. */
 export async function startTimelines() {
   for (const figure of /** @type {NodeListOf<HTMLElement>} */ (document.querySelectorAll("figure.timeline"))) {
     try {

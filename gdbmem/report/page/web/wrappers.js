@@ -1,5 +1,5 @@
-// Which functions only allocate for their callers, and so which frame each path is named by: both depend on what is compared.
-// It is what analysis/profiles/wrappers.py and paths.py compute of the same snapshots; a test compares the two.
+// Which functions only allocate for their callers, and so which frame names each path: both depend on the compared snapshots.
+// It has the results of analysis/profiles/wrappers.py and paths.py for the same snapshots; a test compares the two.
 
 import { makeCalls } from "./calls.js";
 import { framesOf } from "./profile.js";
@@ -17,10 +17,10 @@ import { framesOf } from "./profile.js";
  * @property {number[]} nameless frames
  * @property {number[]} wrappers functions that have an allocator's name
  * @property {number[]} named functions with "alloc" in their names
- * @property {[number, number] | null} known the View of which `site` and `own` tell
+ * @property {[number, number] | null} known the View that `site` and `own` belong to
  */
 
-/** @typedef {{site: ArrayLike<number>, own: ArrayLike<number>}} Names of each path its frame, -1 or -2; of each frame whether it is the user's own */
+/** @typedef {{site: ArrayLike<number>, own: ArrayLike<number>}} Names for each path its frame, -1 or -2; for each frame whether it is the user's own */
 
 const RANKS = { nobody: 0, other: 1, nameless: 2, wrapper: 3, own: 5 }; // as analysis/profiles/own_code.py has them
 const MANY_CALLERS = 8;
@@ -32,7 +32,7 @@ const DEEPEST = 6; // wrappers of wrappers
 const namesOfViews = new WeakMap();
 
 /**
- * Return what the paths and frames of *view* are called by.
+ * Return the names of the paths and frames of *view*.
  *
  * @param {Columns} profile
  * @param {View} view
