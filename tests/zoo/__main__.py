@@ -32,9 +32,9 @@ _interrupted: list[bool] = []  # of the process that runs a job
 _HEAD = """# The zoo
 
 Written by `scripts/zoo --keep`: every command that touches a process on every animal of `tests/zoo/`, and
-what came of it. After each the animal has to be as it was: alive, with its state, masks, threads, children,
-descriptors and Rss, without a signal, a zombie or a breakpoint left in it. *ok*: answered, and right by what
-the animal says of itself. *?*: said to be unknown. *no*: refused, with the reason. *·*: not possible here.
+the result. After each the animal has to be unchanged: alive, with its state, masks, threads, children,
+descriptors and Rss, without a signal, a zombie or a breakpoint left in it. *ok*: answered, and right by the
+animal's own data. *?*: reported as unknown. *no*: refused, with the reason. *·*: not possible here.
 Numbers in brackets are explained below the table.
 """
 

@@ -1,4 +1,4 @@
-"""One cell of the table: an animal, a command, and what came of it."""
+"""One cell of the table: an animal, a command, and the result."""
 
 from __future__ import annotations
 

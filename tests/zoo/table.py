@@ -100,7 +100,7 @@ def markdown(cells: Sequence[Cell], seconds: float) -> Iterator[str]:
 def summary(cells: Sequence[Cell]) -> str:
     """Return how many cells came to what."""
     counts = Counter(verdict(cell) for cell in cells)
-    words = {OK: "right", UNKNOWN: "said to be unknown", REFUSED: "refused with the reason",
+    words = {OK: "right", UNKNOWN: "reported as unknown", REFUSED: "refused with the reason",
              CANNOT: "not possible here", KNOWN: "known to be wrong", WRONG: "WRONG"}  # fmt: skip
     return f"{len(cells):,} cells: " + ", ".join(
         f"{counts[key]:,} {word}" for key, word in words.items() if counts[key]
