@@ -210,7 +210,7 @@ def own_cache(private_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def gdb_of_users(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have gdb index libraries itself, as a user's does: for tests of how soon it does something."""
+    """Make gdb index libraries itself, as a user's does: for tests of how soon it does something."""
     ours = str(_of_all_workers(tmp_path_factory) / "gdb" / "bin")
     folders = os.environ["PATH"].split(os.pathsep)
     monkeypatch.setenv("PATH", os.pathsep.join(folder for folder in folders if folder != ours))
@@ -240,7 +240,7 @@ def _of_all_workers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def orphans_are_ours() -> Iterator[None]:
-    """Have orphans become this process's children, reaped where a test waits for them: a container's init is slow."""
+    """Make orphans become this process's children, reaped where a test waits for them: a container's init is slow."""
     libc = ctypes.CDLL(None, use_errno=True)
     assert libc.prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
     yield

@@ -1,4 +1,4 @@
-"""The programs of examples/, built once whatever tests run beside each other."""
+"""The programs of examples/, built once, even if tests run in parallel."""
 
 from __future__ import annotations
 

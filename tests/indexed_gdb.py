@@ -1,6 +1,6 @@
 """A gdb that finds the system's debug information indexed and unpacked: both are half of the work of a start.
 
-gdbmem itself never sets gdb's index cache: anybody's file could stand there under a build-id. Here all files are ours.
+gdbmem itself never sets gdb's index cache: any file could be there under a build-id. Here all files are ours.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SPELLINGS = ("set index-cache enabled on", "set index-cache on")  # the second:
 
 
 def folder_of_indexed_gdb(folder: Path) -> Optional[Path]:
-    """Return a folder that holds a `gdb` which reads indexes from *folder*; None where this gdb can't.
+    """Return a folder that holds a `gdb` which reads indexes from *folder*; None if this gdb can't.
 
     It is made by the first process that asks. Of the tests' own programs no index is kept: gdb reads these as a
     user's gdb does.

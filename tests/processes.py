@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-# A variable that every process a test starts inherits, and theirs: nobody else's valgrind or gdb has it.
+# A variable that every process a test starts inherits, and theirs: no other valgrind or gdb has it.
 MARKER = "GDBMEM_TEST"
 
 

@@ -1,4 +1,4 @@
-"""docs/reliability.md: what was really run, written by the scripts that ran it."""
+"""docs/reliability.md: the real runs, written by the scripts that ran them."""
 
 from __future__ import annotations
 

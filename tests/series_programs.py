@@ -31,7 +31,7 @@ COURSES = {
 # Those that only an hour can show; `scripts/record-series --long` records them.
 LONG_COURSES = {
     "half_a_megabyte_an_hour": ["growing"],
-    "requests_without_a_leak": ["plateau"],  # the same program but for the leak
+    "requests_without_a_leak": ["plateau"],  # the same program without the leak
 }
 
 

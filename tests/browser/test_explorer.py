@@ -1,4 +1,4 @@
-"""The call graph and the table of a report, as somebody uses them who was sent the page."""
+"""The call graph and the table of a report, as used by a recipient of the page."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ PAGES_OF_ALL_KINDS = {
 # Pixels that the letters of a page's pictures are high, of those that are shown.
 LETTERS = """[...document.querySelectorAll("svg text")].filter(text => text.checkVisibility() && text.textContent)
     .map(text => parseFloat(getComputedStyle(text).fontSize) * text.getScreenCTM().a)"""
-# Sizes without their exact value, but for axes, prose and what stands as in a terminal.
+# Sizes without their exact value, except axes, prose and terminal output.
 WITHOUT_VALUES = """[...document.querySelectorAll("body *")].filter(one =>
     [...one.childNodes].some(part => part.nodeType === 3 && /\\d (B|[KMGT]iB)\\b/.test(part.data))
     && !one.closest("[data-value], .levels, .times, .timeline, text[text-anchor=end], text[font-weight=bold]")

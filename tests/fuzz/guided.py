@@ -89,7 +89,7 @@ def _show(finding: Finding) -> None:
 
 
 def _guide(name: str, corpus: Path, words: Sequence[str]) -> None:
-    """Have atheris drive the reader *name*; it ends this process."""
+    """Make atheris drive the reader *name*; it ends this process."""
     import atheris
 
     with atheris.instrument_imports(include=["gdbmem"]):

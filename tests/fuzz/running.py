@@ -56,7 +56,7 @@ def _hang(number: int, frame: Optional[FrameType]) -> None:
 
 
 def try_one(reader: Reader, data: bytes) -> Optional[Finding]:
-    """Have *reader* read *data*; return what was found."""
+    """Make *reader* read *data*; return what was found."""
     signal.setitimer(signal.ITIMER_VIRTUAL, _SECONDS + _SECONDS_OF_MIB * len(data) / (1 << 20))
     try:
         reader.read(data)

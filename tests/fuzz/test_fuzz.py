@@ -1,4 +1,4 @@
-"""Whatever a file holds, its reader reads it or refuses it by one sentence, soon and with little memory."""
+"""A reader reads or refuses any file, with one sentence, quickly and with little memory."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def _pid(user: User) -> int:
 
 
 def _runs(pid: int) -> bool:
-    """Tell whether any thread runs: a step runs one of them, the others stand still."""
+    """Return whether any thread runs: a step runs one of them, the others are stopped."""
     states = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/status")]
     return any("tracing stop" not in state for state in states)
 

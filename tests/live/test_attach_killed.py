@@ -50,12 +50,12 @@ def left_in_code(pid: int) -> dict[int, bytes]:
 
 
 def is_noted(run: Path, sentence: str) -> bool:
-    """Tell whether the guard, which outlives the launcher, has written *sentence* into *run*."""
+    """Return whether the guard, which outlives the launcher, has written *sentence* into *run*."""
     return sentence in (run / "run.json").read_text()
 
 
 def go_on(process: subprocess.Popen[str]) -> None:
-    """Have the process load a library, fork and start a thread."""
+    """Make the process load a library, fork and start a thread."""
     assert process.stdin is not None and process.stdout is not None
     process.stdin.write("+")
     process.stdin.flush()

@@ -1,4 +1,4 @@
-"""examples/bfc: a stock TensorFlow lacks memory that is free; hunted from the message to the line, and cured."""
+"""examples/bfc: a stock TensorFlow lacks memory that is free; traced from the message to the line, and fixed."""
 
 from __future__ import annotations
 

@@ -167,7 +167,7 @@ def test_a_vgdb_that_waits_for_a_dead_valgrind_ends_with_its_launch_and_no_other
     runtime, strangers = tmp_path / "runtime", tmp_path / "runtime-of-another"
     runtime.mkdir()
     vgdb = tmp_path / "vgdb"
-    # As one does that opens a FIFO which nobody reads; the second is deaf to all but SIGKILL.
+    # As one does that opens a FIFO without a reader; the second ignores all signals except SIGKILL.
     vgdb.write_text('#!/bin/sh\ntrap "" $1\nread line < "$0.fifo"\n')
     vgdb.chmod(0o700)
     os.mkfifo(tmp_path / "vgdb.fifo")

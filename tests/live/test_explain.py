@@ -258,7 +258,7 @@ def test_a_heap_in_pieces_that_end_with_free_memory_is_read_to_its_end(
 
 @contextlib.contextmanager
 def huge_pages(count: int) -> Iterator[None]:
-    """Have the kernel keep *count* huge pages for hugetlbfs meanwhile; skips where it doesn't."""
+    """Make the kernel keep *count* huge pages for hugetlbfs meanwhile; skips if it doesn't."""
     setting = Path("/proc/sys/vm/nr_hugepages")
     with setting.open() as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # one at a time on this machine, from whatever checkout
@@ -396,7 +396,7 @@ def test_a_thread_that_stands_on_a_stack_of_its_own_making_is_held_and_never_mad
 ) -> None:
     with faulty(program, "coroutine") as target:
         with pytest.raises(TargetError, match="has room for its registers") as caught:
-            explain(target.pid, fork=True)  # what is below that stack may be anybody's
+            explain(target.pid, fork=True)  # memory below that stack may have any use
         assert caught.value.slug == "copy-refused"
         ledger = explain(target.pid)
         assert heap_of(ledger).is_exact

@@ -48,7 +48,7 @@ def guarded(program: Program, *words: object) -> Iterator[Running]:
 
 
 def assert_unharmed(target: Running) -> None:
-    """It runs, nobody traces it, it has no child, it got no signal, and it can do what it did."""
+    """It runs, is not traced, has no child, got no signal, and works as before."""
     assert children(target.pid) == ""
     status = Path(f"/proc/{target.pid}/status").read_text()
     assert "TracerPid:\t0" in status

@@ -1,4 +1,4 @@
-"""The ledger of programs that nobody wrote for a test: it adds up, and leaves next to nothing unclaimed."""
+"""The ledger of programs that were not written for tests: it adds up, and leaves almost nothing unclaimed."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def rest(pid: int) -> bool:
 
 
 def state_of(pid: int) -> Optional[tuple[str, int]]:
-    """Return the state's letter and the KiB that are resident; None where the process has ended."""
+    """Return the state's letter and the KiB that are resident; None if the process has ended."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:

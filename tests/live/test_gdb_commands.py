@@ -43,7 +43,7 @@ Program = Callable[..., Path]
 
 @contextlib.contextmanager
 def plain_gdb(*words: str | Path, folder: Path) -> Iterator[User]:
-    """Yield somebody who has typed ``gdb -x gdbinit/gdbmem WORDS``."""
+    """Yield a user who has typed ``gdb -x gdbinit/gdbmem WORDS``."""
     with at_terminal(["gdb", "-q", "-nx", "-x", LOADER, *words], folder) as user:
         user.prompt()
         yield user

@@ -1,4 +1,4 @@
-"""Ctrl-C that comes in the midst of an import."""
+"""Ctrl-C during an import."""
 
 from __future__ import annotations
 

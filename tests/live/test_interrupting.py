@@ -457,7 +457,7 @@ def test_ctrl_c_gives_the_prompt_back_and_the_process_that_gdb_is_attached_to_ge
 
 
 def _goes_on(process: subprocess.Popen[str]) -> bool:
-    """Tell whether *process* comes to its end by itself."""
+    """Return whether *process* ends by itself."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(60)
     return process.returncode is not None

@@ -123,7 +123,7 @@ class Nothing:
 def each_step(
     kind: str, act: Callable[[], object], killed_after: Callable[[int], None], target: Running
 ) -> None:
-    """Have *act* done again and again, killed a step later each time, until it is not.
+    """Repeat *act*, killed one step later each time, until it completes.
 
     The kinds of targets share the steps among them, unless ALL_STEPS is set.
     """

@@ -1,4 +1,4 @@
-"""`gdbmem launch --massif`, as somebody at a terminal uses it: gdb in front, valgrind beside it."""
+"""`gdbmem launch --massif`, as a user at a terminal uses it: gdb in front, valgrind beside it."""
 
 from __future__ import annotations
 

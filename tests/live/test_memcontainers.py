@@ -1,4 +1,4 @@
-"""memcontainers: what containers hold is what operator new gave out."""
+"""memcontainers: the memory of containers equals that of operator new."""
 
 from __future__ import annotations
 

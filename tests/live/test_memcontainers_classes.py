@@ -1,4 +1,4 @@
-"""memcontainers follows what objects really are: behind an interface, in a variant, an any, a tuple."""
+"""memcontainers follows the dynamic types of objects: behind an interface, in a variant, an any, a tuple."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""memcontainers: allocators with a state, lists without a count, and containers that it can't read."""
+"""memcontainers: allocators with a state, lists without a count, and unreadable containers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""memexplain --malloc-info: malloc's own figures of each arena beside ours, and nothing left behind in the process."""
+"""memexplain --malloc-info: malloc's own figures of each arena beside ours, and no trace left in the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""memwatch's account at every stop, and what is made of the recorded steps: report, plot, save, the TUI."""
+"""memwatch's account at every stop, and the uses of the recorded steps: report, plot, save, the TUI."""
 
 from __future__ import annotations
 

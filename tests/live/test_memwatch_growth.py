@@ -346,7 +346,7 @@ def test_the_lines_of_python_stand_in_the_paths_of_what_they_ask_for(python: str
     }
 
 
-# It goes on at this line, with no more memory, until somebody ends it.
+# It goes on at this line, with no more memory, until it is ended.
 FILLING = """
 import itertools, os
 def fill(kept):

@@ -93,7 +93,7 @@ def test_new_memory_variables_and_shared_pages_are_told_apart(told: dict[str, An
     named = {one["in"] for one in told["variable"]["ranges"]}
     assert "variable table" in named and pages(told["variable"], address(told, "table"), 16) == {5}
     assert pages(told["shared"], address(told, "shared"), 32) == {3}
-    assert told["shared"]["came_bytes"] == PAGE  # a shared page that nobody had touched: read or written
+    assert told["shared"]["came_bytes"] == PAGE  # a shared page that was untouched before: read or written
     assert "stack of thread 1" in {one["in"] for one in told["scatters"]["ranges"]}
 
 

@@ -136,7 +136,7 @@ def test_all_processes_of_a_user_are_found_and_no_others(
 ) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root has somebody else to be")
-    uid = 54_321  # nobody else's
+    uid = 54_321  # of no other process
     words = ["sh", "-c", "echo ready; exec sleep 60"]
     theirs = {starts(*words, preexec_fn=lambda: os.setuid(uid)).pid for _ in range(2)}
     starts(*words)

@@ -46,7 +46,7 @@ def cgroup() -> Iterator[Path]:
         with contextlib.suppress(OSError):
             folder.rmdir()
             return
-        time.sleep(0.05)  # what was killed has to be waited for by somebody
+        time.sleep(0.05)  # killed processes have to be waited for
 
 
 def start_in(cgroup: Path, *words: str) -> subprocess.Popen[bytes]:
@@ -142,7 +142,7 @@ def remove(*folders: Path) -> None:
                 folder.rmdir()
             if not folder.exists():
                 break
-            time.sleep(0.05)  # what was killed has to be waited for by somebody
+            time.sleep(0.05)  # killed processes have to be waited for
 
 
 def enter(folder: Path) -> None:

@@ -51,7 +51,7 @@ def in_its_list_by_a_relative_path(folder: Path, binary: Path) -> tuple[str, ...
 
 
 def as_its_dynamic_linker(folder: Path, binary: Path) -> tuple[str, ...]:
-    """Have the section .interp name a FIFO; the kernel goes by the segment of that name."""
+    """Make the section .interp name a FIFO; the kernel goes by the segment of that name."""
     os.mkfifo(folder / "fifo", 0o666)
     data = bytearray(binary.read_bytes())
     (table,) = struct.unpack_from("<Q", data, 40)

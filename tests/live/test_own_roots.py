@@ -161,7 +161,7 @@ def test_a_gdb_at_a_container_has_the_symbols_of_what_is_loaded_later(
 
 
 def mount_over(pid: int, what: str, *files: str) -> None:
-    """Have process *pid* alone see *what* in place of each of *files*, by its own names."""
+    """Make process *pid* alone see *what* in place of each of *files*, by its own names."""
     code = (
         "import ctypes, os, sys; libc = ctypes.CDLL(None); wanted = os.open(f'/proc/{sys.argv[1]}/ns/mnt', 0)\n"
         "assert libc.setns(wanted, 0) == 0\n"

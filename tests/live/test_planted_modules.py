@@ -1,4 +1,4 @@
-"""A current folder that is somebody else's: nothing in it is run or obeyed but what the command line names."""
+"""A current folder of another user: only files that the command line names are executed or obeyed."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def test_calls_that_were_taken_back_leave_the_program_room_for_its_own() -> None
 
 
 def texts_queued(pid: int) -> list[bool]:
-    """Tell of each call that is queued in a process whether it has a text to run."""
+    """Return for each call that is queued in a process whether it has a text to run."""
     found = []
     with Path(f"/proc/{pid}/mem").open("rb") as memory:
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():

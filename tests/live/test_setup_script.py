@@ -237,7 +237,7 @@ def test_packages_of_npm_are_asked_for_once_and_their_absence_stops_nothing(
 ) -> None:
     machine.put_tools()
     machine.put("npm", NPM_PACKS)
-    machine.put("sha512sum", "#!/bin/sh\nread -r line\n")  # printf would die of a pipe that nobody reads
+    machine.put("sha512sum", "#!/bin/sh\nread -r line\n")  # printf would die of a pipe without a reader
     if not network:
         (machine.folder / "no-network").touch()
         machine.put("python3", STUB_PYTHON.replace("no-network", "never"))

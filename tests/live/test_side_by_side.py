@@ -18,7 +18,7 @@ _HERE = os.getpid()
 
 @pytest.fixture(autouse=True)
 def four_processors(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Have four, and leave no process behind; orphans of other tests may have come to this one."""
+    """Make four, and leave no process behind; orphans of other tests may have come to this one."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
     counted, others = threading.active_count, threading.active_count() - 1  # threads of what runs the tests
     monkeypatch.setattr(threading, "active_count", lambda: counted() - others)

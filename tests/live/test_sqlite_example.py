@@ -1,4 +1,4 @@
-"""A program that nobody here wrote: the distribution's sqlite3, stripped, filling a table."""
+"""A program that was not written for the tests: the distribution's sqlite3, stripped, filling a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""root's snap of a stranger's process: what the stranger puts in the way costs the stranger's own files at most."""
+"""root's snap of an untrusted process: its traps can damage at most its own files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ AS_MALLORY = ["setpriv", f"--reuid={MALLORY}", f"--regid={MALLORY}", "--clear-gr
 
 @pytest.fixture
 def victim(scratch: Path) -> Path:
-    """Return a folder of root's that nobody else may enter, with a file in it."""
+    """Return a folder that only root may enter, with a file in it."""
     scratch.chmod(0o755)
     folder = scratch / "victim"
     folder.mkdir(mode=0o700)

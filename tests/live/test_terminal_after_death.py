@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.needs("gdb", "gcc", "stty"), pytest.mark.usefixtures("
 
 
 def at_shell(words: list[str], folder: Path) -> User:
-    """Return somebody who has typed *words* in a shell, which outlives them and leaves the terminal as it is."""
+    """Return a user who has typed *words* in a shell, which outlives them and leaves the terminal as it is."""
     return User([sys.executable, "-I", "-S", LEADER, *words], folder, environment(TERM="xterm"), 60)
 
 

@@ -168,7 +168,7 @@ class _Log:
 def at_terminal(
     words: Sequence[Word], folder: Path, env: Optional[Mapping[str, str]] = None, *, rows: int = 60_000
 ) -> Iterator[User]:
-    """Yield somebody who has typed *words* in a shell in *folder*; hang up at the end."""
+    """Yield a user who has typed *words* in a shell in *folder*; hang up at the end."""
     user = User(words, folder, env if env is not None else environment(), rows)
     try:
         yield user
@@ -192,7 +192,7 @@ def launched(
     env: Optional[Mapping[str, str]] = None,
     rows: int = 60_000,
 ) -> Iterator[User]:
-    """Yield somebody who has typed ``gdbmem launch --massif OPTIONS WORD -- WORDS`` and sees gdb's prompt."""
+    """Yield a user who has typed ``gdbmem launch --massif OPTIONS WORD -- WORDS`` and sees gdb's prompt."""
     program, *arguments = words
     with at_terminal(
         [GDBMEM, "launch", "--massif", *options, program, "--", *arguments], folder, env, rows=rows

@@ -27,7 +27,7 @@ class Family:
     program: int  # that it looks at; 0 where it starts one
 
     def members(self) -> dict[int, str]:
-        """Return pid → what it is, but for the leader and the process looked at."""
+        """Return pid → its role, without the leader and the inspected process."""
         return {
             pid: self._kind(pid, words)
             for pid, words in marked_processes(self.mark).items()
@@ -59,7 +59,7 @@ class Family:
 
 
 def _answers_opens(pid: int) -> bool:
-    """Tell whether *pid* has what a seccomp filter asks."""
+    """Return whether *pid* has what a seccomp filter asks."""
     with contextlib.suppress(OSError):
         found = (os.readlink(file) for file in Path(f"/proc/{pid}/fd").iterdir())  # noqa: PTH115
         return "anon_inode:seccomp notify" in found
@@ -99,7 +99,7 @@ class Killer(threading.Thread):
                 self.killed = pid
 
     def end(self) -> None:
-        """Kill nobody any more."""
+        """Stop killing."""
         self.stopping.set()
         self.join()
 

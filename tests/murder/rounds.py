@@ -56,7 +56,7 @@ class Outcome:
     plan: Plan
     killed: bool = False
     harms: list[str] = field(default_factory=list)
-    excused: str = ""  # what is known that nobody can prevent
+    excused: str = ""  # known harm that can't be prevented
     repaired: str = ""  # in gdbmem's words
     seconds: float = 0
     said: str = ""
@@ -137,7 +137,7 @@ def _at_terminal(
     report: Report,
     program: int,
 ) -> Iterator[Family]:
-    """Type gdbmem with *words*, kill somebody meanwhile, and yield when the command has ended."""
+    """Type gdbmem with *words*, kill a process meanwhile, and yield when the command has ended."""
     leader = [sys.executable, "-I", "-S", LEADER, GDBMEM, *words]
     everywhere = {"XDG_RUNTIME_DIR": str(folder / "runtime"), "TERM": "xterm"}
     (folder / "runtime").mkdir(mode=0o700)

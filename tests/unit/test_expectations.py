@@ -128,7 +128,7 @@ def test_what_hides_under_the_threshold_counts_against_the_expectation() -> None
     # In the other direction: all 50 bytes of the first side may have been insert's.
     assert judge(expect(at_least=31, path="insert"), diff).met is False
     assert judge(expect(at_least=30, path="insert"), diff).met is True
-    # The total is exact whatever hides in it.
+    # The total is exact even if paths are hidden in it.
     assert judge(expect(at_most=100), diff).met is True
 
 

@@ -1,4 +1,4 @@
-"""Below which cgroup a new one may be made: where no limit is lifted, and nobody else manages it."""
+"""Below which cgroup a new one may be made: where no limit is lifted, and no other program manages it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Following fastbins with numpy: the same blocks as one by one, whatever else looks like a member."""
+"""Following fastbins with numpy: the same blocks as one by one, even if other words look like members."""
 
 from __future__ import annotations
 

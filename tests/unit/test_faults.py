@@ -233,7 +233,7 @@ def test_the_faults_of_a_process_whose_samples_were_all_lost_are_not_charged_to_
         ({1: 4300, 2: 4300, 3: 4300}, 600, [4100, 3867, 4300]),  # 800 of the third's 5,100 are of the others
         ({1: 4300, 2: 4300, 3: 4300}, None, [4212, 3755, 4300]),
         ({1: 4100, 2: 4100, 3: 4100}, 33, [4089, 4089, 4089]),  # nearly none in kernel mode: all is known
-        ({1: 6000, 2: 6000, 3: 6000}, None, [4100, 3067, 5100]),  # nobody has too many
+        ({1: 6000, 2: 6000, 3: 6000}, None, [4100, 3067, 5100]),  # no process has too many
         (
             {1: 4000, 2: 4000, 3: 4000},
             0,

@@ -1,4 +1,4 @@
-"""The user's gdbinit keeps every byte that is not ours, whatever it looks like."""
+"""The user's gdbinit keeps every byte that is not ours, in any form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records out of JSON that anybody may have written."""
+"""Records from untrusted JSON."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
     assert not [str(s) for s in sources() if s.path.stem in EMPTY_NAMES or s.path.parent.name in EMPTY_NAMES]
 
 
-# They read and compute through gdbmem.api alone, so that a script can do whatever they do.
+# They read and compute through gdbmem.api alone, so that a script can do the same.
 BY_THE_API = [f"commands.{name}" for name in ("show", "diff", "explain", "compare", "report", "export")]
 BY_THE_API += ["profiles.kept", "profiles.reading"]
 BY_THE_API += ["profiles.kinds", "series.compare_remedies", "series.reporting"]

@@ -1,4 +1,4 @@
-"""massif files that end early: what stands in them is read, nothing is made up."""
+"""massif files that end early: their content is read, nothing is made up."""
 
 from __future__ import annotations
 

@@ -129,7 +129,7 @@ def test_an_empty_file_is_explained(tmp_path: Path) -> None:
 
 @contextmanager
 def without_root() -> Iterator[None]:
-    """root reads everything: be nobody for a moment."""
+    """root reads everything: become the user nobody for a moment."""
     if os.geteuid() != 0:
         yield
         return

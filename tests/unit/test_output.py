@@ -1,4 +1,4 @@
-"""Results in files: whole or not at all, and nobody's file is lost."""
+"""Results in files: complete or not at all, and no other file is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose code a line is: the headline names the user's own, whatever lies between it and malloc."""
+"""Whose code a line is: the headline names the user's own, however many frames lie between it and malloc."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pymalloc's tables and lists as a stranger may have left them: damaged ones are counted as such, and nothing hangs."""
+"""pymalloc's tables and lists possibly hostile: damaged ones are counted as such, and nothing hangs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The run folder: nothing captured is lost, nothing is overwritten, whatever died and whatever it is called."""
+"""The run folder: nothing captured is lost, nothing is overwritten, for any crash and any name."""
 
 from __future__ import annotations
 

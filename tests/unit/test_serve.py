@@ -1,4 +1,4 @@
-"""gdbmem serve: who is let in, and that a page follows its run."""
+"""gdbmem serve: access, and pages that follow their run."""
 
 from __future__ import annotations
 

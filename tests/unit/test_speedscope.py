@@ -1,4 +1,4 @@
-"""speedscope's JSON as an input: what other tools write of memory, and what we export ourselves."""
+"""speedscope's JSON as an input: memory profiles of other tools, and our own exports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Containers in raw memory: what isn't one is not counted, whatever its words happen to be."""
+"""Containers in raw memory: other objects are not counted, whatever their words are."""
 
 from __future__ import annotations
 

@@ -311,7 +311,7 @@ def test_a_key_that_a_block_has_twice_is_read_as_the_last_of_both() -> None:
 
     blocks = b"](" + b"".join(block(4096 + 16 * n) for n in range(3)) + b"e"
     segment = b"}(h\0M\0\x10h\x06K\x30h\x08K\0h\x07" + blocks + b"u"
-    # The texts are the items of a list that nobody reads.
+    # The texts are the items of a list that is never read.
     data = b"\x80\x04}(X\x01\0\0\0x](" + texts + none + b"eX\x08\0\0\0segments](" + segment + b"eu."
     assert list(read_torch_snapshot(data, "x").allocators[0].chunks.size) == [16, 16, 16]
 

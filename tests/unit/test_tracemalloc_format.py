@@ -1,4 +1,4 @@
-"""Snapshots of tracemalloc's tables: read whole, refused where they are cut, and compared with what nobody traces."""
+"""Snapshots of tracemalloc's tables: read completely, refused if cut, and compared with untraced memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No sentence of a verdict is denied by an interval beside it, whatever the series."""
+"""No sentence of a verdict contradicts an interval beside it, for any series."""
 
 from __future__ import annotations
 

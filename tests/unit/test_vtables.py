@@ -1,4 +1,4 @@
-"""Classes by vtables: nothing that only looks like one is named, whatever a stranger's file holds."""
+"""Classes by vtables: data that only resembles one is not named, for any untrusted file."""
 
 from __future__ import annotations
 

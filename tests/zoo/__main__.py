@@ -50,7 +50,7 @@ def main() -> int:
             for cell in future.result():
                 cells.append(cell)
                 _say(cell, all_of_it=args.verbose)
-            if args.json:  # what has been found is kept, whatever becomes of the rest
+            if args.json:  # results so far are kept, even if the rest fails
                 Path(args.json).write_text(json.dumps([asdict(cell) for cell in cells], indent=1))
     seconds = time.monotonic() - begun
     print(f"\n{summary(cells)} in {seconds / 60:.1f} min")
@@ -61,7 +61,7 @@ def main() -> int:
 
 @contextlib.contextmanager
 def jobs(count: int) -> Iterator[ProcessPoolExecutor]:
-    """Yield a pool of *count* processes, which Ctrl-C ends in the midst of what they do; their own clean-up is done."""
+    """Yield a pool of *count* processes, which Ctrl-C ends at any point; their own clean-up is done."""
     # The terminal signals only us, and we signal them once.
     pool = ProcessPoolExecutor(count, multiprocessing.get_context("fork"), initializer=os.setpgrp)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -93,7 +93,7 @@ def _animal(name: str, commands: list[str]) -> list[Cell]:
 
 @contextlib.contextmanager
 def home_of_nobody() -> Iterator[None]:
-    """Have no settings of the user's, and gdb's packages in place."""
+    """Use no settings of the user, and gdb's packages."""
     with tempfile.TemporaryDirectory(prefix="zoo-home-") as home:
         os.environ.update(HOME=home, XDG_CACHE_HOME=f"{home}/cache", LC_ALL="C.UTF-8")
         for name in (

@@ -33,7 +33,7 @@ class Animal:
     restless: frozenset[str] = frozenset()
     extra_blocks: int = 64  # of malloc's, that libraries may have beside those it reports
     is_stopped: bool = False
-    is_traced: bool = False  # by somebody else: nobody can look at it
+    is_traced: bool = False  # by another process: it can't be inspected
     ends_itself: bool = False
     takes_interrupts: bool = (
         False  # the terminal's own reach it, too, where it is launched there, as without gdbmem

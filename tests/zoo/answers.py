@@ -45,7 +45,7 @@ class Seen:
     rss_after: int
 
     def document(self) -> Optional[dict[str, Any]]:
-        """Return the JSON that the command wrote; None where it wrote none."""
+        """Return the JSON that the command wrote; None if it wrote none."""
         path = self.folder / "out.json"
         if not path.exists() or not path.stat().st_size:
             return None

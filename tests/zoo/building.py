@@ -78,7 +78,7 @@ class Build:
             try:
                 temporary.rename(folder)
             except OSError:
-                shutil.rmtree(temporary)  # somebody else was faster
+                shutil.rmtree(temporary)  # another process was faster
             return
         shutil.rmtree(temporary)
         said = next((line for line in done.stderr.splitlines() if "error" in line), done.stderr[:200])

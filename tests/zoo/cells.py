@@ -208,7 +208,7 @@ def _type_all(typist: Session, command: Command) -> list[str]:
 
 
 def _prepare(typist: Session) -> tuple[bool, list[str]]:
-    """Have a breakpoint of the user's; return whether there is one, and gdb's settings."""
+    """Set a breakpoint as a user does; return whether there is one, and gdb's settings."""
     has_breakpoint = "Breakpoint 1" in [_type(typist, line) for line in _PROLOGUE][-1]
     return has_breakpoint, [_type(typist, line) for line in _EPILOGUE[1:]]
 

@@ -33,7 +33,7 @@ class Report:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "report"
         self.path.write_bytes(bytes(4096))
-        self.path.chmod(0o666)  # some belong to nobody
+        self.path.chmod(0o666)  # some belong to no process
         with self.path.open("r+b") as file:
             self._page = mmap.mmap(file.fileno(), 4096)
 

@@ -125,7 +125,7 @@ def session(
     env: Mapping[str, str],
     limits: tuple[float, float, float],
 ) -> Iterator[Session]:
-    """Yield somebody who sees gdb's first prompt. Raises TooSlowError, FellError."""
+    """Yield a user who sees gdb's first prompt. Raises TooSlowError, FellError."""
     with contextlib.redirect_stdout(_Nowhere()), at_terminal(words, folder, {**environment(), **env}) as user:
         opened = Session(user, report, *limits)
         if not opened._prompt(max(limits[0], 30)):

@@ -21,7 +21,7 @@ _NAMES = [f"{command.name} on {animal.name}" for animal, command in _COVER]
 
 @pytest.fixture(autouse=True)
 def sigint_is_not_ignored() -> Iterator[None]:
-    """Have Ctrl-C work in what is started here, also where the tests themselves are a job in the background."""
+    """Make Ctrl-C work in processes started here, also where the tests themselves are a job in the background."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

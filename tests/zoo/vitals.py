@@ -56,7 +56,7 @@ def read_vitals(pid: int) -> Vitals:
 
 
 def harm(animal: Animal, before: Vitals, after: Vitals, tolerance: int) -> list[str]:
-    """Return in words what has changed that somebody who only looked must not change."""
+    """Return a description of the changes that an inspection must not make."""
     found = []
     if after.state != before.state:
         found.append(f"its state was {before.state} and is {after.state}")
@@ -99,7 +99,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def is_zombie(pid: int) -> bool:
-    """Return whether *pid* has ended and nobody has asked how."""
+    """Return whether *pid* has ended and was not waited for."""
     try:
         return status_of(Path(f"/proc/{pid}"))["State"].startswith("Z")
     except OSError:
