@@ -84,7 +84,7 @@ FUSED_OPTIONS = ("-O3", "-mfma")
 
 @dataclass(frozen=True)
 class Way:
-    """How a program is run: words before it, and variables beside ours."""
+    """A way to run a program: words before it, and variables beside ours."""
 
     words: Sequence[str] = ()
     environment: Mapping[str, str] = field(default_factory=dict)

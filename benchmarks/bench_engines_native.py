@@ -31,7 +31,7 @@ FASTER = 0.1
 
 @dataclass(frozen=True)
 class Decoder:
-    """How the decoder is compiled and called."""
+    """A way to compile and call the decoder."""
 
     what: str
     scoring: str  # the compiler's options for its acoustic model

@@ -166,7 +166,7 @@ class SeriesWriter:
 
     @property
     def has_gone(self) -> bool:
-        """Whether the recording is no longer at its path: its folder has been removed or renamed."""
+        """True if the recording is no longer at its path: its folder has been removed or renamed."""
         return not has_series(self._folder)
 
     def close(self) -> None:

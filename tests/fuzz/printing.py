@@ -25,7 +25,7 @@ _EXPORTS = (*_TEXTS, *_DOCUMENTS, "massif", "pprof")
 
 
 class PrintedError(AssertionError):
-    """What was printed can't be right."""
+    """The output can't be right."""
 
 
 class _NoSymbols:

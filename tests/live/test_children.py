@@ -113,7 +113,7 @@ from gdbmem.launch.child import Child
 from gdbmem.launch.sentinel import Sentinel
 sentinel = Sentinel()
 sentinel.remove(Path(sys.argv[1]))
-# What it says must not come between the digits below and their newline.
+# Its output must not come between the digits below and their newline.
 child = Child(["sh", "-c", sys.argv[2]], dies_with_us=None, stdout=os.open(os.devnull, os.O_WRONLY))
 sentinel.guard(child.pid, reached=sys.argv[3] == "reached")
 print(child.pid, flush=True)

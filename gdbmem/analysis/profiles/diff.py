@@ -195,7 +195,7 @@ class _Merged:
 
     @property
     def is_one_tree(self) -> bool:
-        """Whether one of the trees has all nodes, in its own order, and the others have no further ones."""
+        """True if one of the trees has all nodes, in its own order, and the others have no further ones."""
         return any(isinstance(one, range) and len(one) == len(self.parent) for one in self.targets)
 
     def add(self, column: Sequence[int], side: int) -> array[int]:

@@ -42,7 +42,7 @@ class GroupSums:
         # These have room for more groups than there are.
         self.before, self.after, self.blocks = array("q"), array("q"), array("q")
         self.paths, self.heaviest, self.heaviest_change = array("q"), array("q"), array("q")
-        # Of the groups that have any.
+        # For the groups that have any.
         self.origins: dict[int, dict[int, int]] = {}
         self.variance: dict[int, float] = {}
         self.course: dict[int, list[int]] = {}
@@ -184,7 +184,7 @@ class GroupedPaths:
         return array("q", range(first, first + count))
 
     def _are_places(self, numbers: Sequence[int]) -> bool:
-        # Whether each of these frames is a row by line: nothing is known but their names, and no two are the same.
+        # True if each of these frames is a row by line: only their names are known, and all differ.
         frames = self._frames
         if self.query.by != "line" or not frames.distinct or min(numbers, default=-1) < 0:
             return False

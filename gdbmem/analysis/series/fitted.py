@@ -67,27 +67,27 @@ class FittedLine(NamedTuple):
 
     @property
     def proves_change(self) -> bool:
-        """Whether its interval excludes that it is level, were its noise independent of time."""
+        """True if its interval excludes a level, assuming noise that is independent of time."""
         return not self.slope.low <= 0 <= self.slope.high
 
     @property
     def changes(self) -> bool:
-        """Whether that is excluded even if the noise wanders."""
+        """True if a level is excluded even under wandering noise."""
         return not self.stated.low <= 0 <= self.stated.high
 
     @property
     def is_level(self) -> bool:
-        """Whether it can hide no relevant growth, and nothing contradicts that it is level."""
+        """True if it can't hide relevant growth, and nothing contradicts a level."""
         return not self.proves_change and self.hidden <= self.worth
 
     @property
     def is_trend(self) -> bool:
-        """Whether a rise or fall is proven that continues to the end."""
+        """True if a rise or fall that continues to the end is proven."""
         return self.explains_change and self.changes and _is_trend(self.xs, self.ys, self.fit, self.robust)
 
     @property
     def explains_change(self) -> bool:
-        """Whether the line explains its change, unlike most of the change of a start-up."""
+        """True if the line explains its change, unlike most of the change of a start-up."""
         return abs(self.ys[-1] - self.ys[0]) <= _EXPLAINED * abs(self.change)
 
 

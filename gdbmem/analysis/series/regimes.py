@@ -58,7 +58,7 @@ class Stretch(NamedTuple):
 
     @property
     def wanders(self) -> bool:
-        """Whether its residuals are correlated from bin to bin."""
+        """True if its residuals are correlated from bin to bin."""
         residuals = [y - self.at(x) for x, y in zip(self.xs, self.ys)]
         return len(residuals) >= _TELLING_BINS and likeness_of(residuals) > _ALIKE
 

@@ -1,4 +1,4 @@
-"""What `go tool pprof -callgrind` writes: the bytes of each line of each function, without call paths.
+"""Output of `go tool pprof -callgrind`: the bytes of each line of each function, without call paths.
 
 Source: pprof, internal/report/report.go (printCallgrind).
 """

@@ -37,7 +37,7 @@ class ProcessSample(NamedTuple):
         None  # by the kernel's own count, where it was reached during the recording
     )
     gpu_bytes: Optional[int] = None  # on all GPUs, as NVML counts it
-    # Of the tree only.
+    # For the tree only.
     family_bytes: Optional[int] = None  # anonymous and shared memory in a cgroup of the program's own
     copied_bytes: Optional[int] = (
         None  # by which forked processes have un-shared what they had inherited, a counter

@@ -59,5 +59,5 @@ class Verdict:
 
     @property
     def is_conclusive(self) -> bool:
-        """Whether it is known what the last regime is, and of a sawtooth whether its floor rises."""
+        """True if the last regime is known, and for a sawtooth also whether its floor rises."""
         return self.kind != "inconclusive" and self.floor != "unclear"

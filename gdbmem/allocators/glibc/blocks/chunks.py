@@ -106,7 +106,7 @@ def _quick(memory: Memory, start: int, end: int, cached: Cached) -> ChunkTable:
     for addresses in (cached.tcache, cached.fastbins):
         for begin in range(0, len(addresses), _PIECE):
             some = np.asarray(addresses[begin : begin + _PIECE], dtype=np.uint64)
-            # Of the same type as the searched array: otherwise numpy would copy all of it to convert it.
+            # The same type as the searched array: otherwise numpy would copy all of it to convert it.
             wanted = ((some - np.uint64(start)) // np.uint64(UNIT)).astype(every.dtype)
             number = np.minimum(np.searchsorted(every, wanted), len(every) - 1)
             live[number[every[number] == wanted]] = False
