@@ -102,13 +102,15 @@ def _locate(name: str, folder: Path) -> Path:
         hint = (
             f"did you mean ./{printable(name)}?" if beside.is_file() else "check the name, or give its path"
         )
-        raise NotFoundError(f"no program '{printable(name)}' in PATH", slug="program-not-found", hint=hint)
+        raise NotFoundError(
+            f"there is no program '{printable(name)}' in PATH", slug="program-not-found", hint=hint
+        )
     path = folder / name
     if not path.exists():
         raise NotFoundError(
-            f"no program {printable(str(path))}",
+            f"there is no program {printable(str(path))}",
             slug="program-not-found",
-            hint="check the path; is it built?",
+            hint="check the path, and whether it has been built",
         )
     return path.absolute()
 

@@ -66,7 +66,9 @@ class WatchedProgram:
             return subprocess.Popen(self.words, stdout=stdout, env=environment, preexec_fn=before_exec)
         except FileNotFoundError:
             raise NotFoundError(
-                f"no program '{name}'", slug="program-not-found", hint="check the name, or give its path"
+                f"there is no program '{name}'",
+                slug="program-not-found",
+                hint="check the name, or give its path",
             ) from None
         except OSError as error:
             raise NotExecutableError(

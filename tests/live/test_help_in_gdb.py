@@ -20,6 +20,6 @@ def test_gdb_explains_a_message_by_its_name() -> None:
         text=True,
         check=False,
     )
-    assert "gdbmem reads no format of the name" in ran.stdout
+    assert "gdbmem does not know the format named" in ran.stdout
     assert "no message is named" in ran.stderr and "[no-such-message]" in ran.stderr
     assert ran.stderr.rstrip().endswith("[usage]")

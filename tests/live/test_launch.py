@@ -332,7 +332,7 @@ def test_the_program_may_stand_behind_the_dashes_as_other_tools_have_it(scratch:
         ),
         (["x", "y"], "got an extra argument 'y'; the program's own arguments and options go after '--'"),
         (["--recpe", "x"], "no option --recpe; did you mean --recipe?"),
-        ([], "no program is named"),
+        ([], "name a program"),
         (["--json", "x"], "--json goes with --recipe"),
         (["--env", "NAME", "true"], "--env NAME"),
         (["--threshold", "many", "true"], "'many' is not a percentage"),

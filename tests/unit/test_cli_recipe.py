@@ -23,7 +23,7 @@ def test_a_sound_recipe_is_ok_without_its_program_being_there(
     path = write(tmp_path, "r.yaml", SOUND)
     assert main(["recipe", "check", path]) == 0
     said = capsys.readouterr().out
-    assert said.startswith(f"{path}: ok (1 point, 0 expectations; as yet no program")
+    assert said.startswith(f"{path}: ok (1 point, 0 expectations; as yet there is no program")
     assert "no-such-program" in said
 
 

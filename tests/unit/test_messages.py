@@ -118,7 +118,7 @@ def test_every_paragraph_says_more_than_the_message() -> None:
 def test_help_prints_the_paragraph_of_a_message(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help", name]) == 0
     text = capsys.readouterr().out
-    assert text.startswith("format-unknown\n\ngdbmem reads no format")
+    assert text.startswith("format-unknown\n\ngdbmem does not know the format")
     assert "](" not in text and "###" not in text
 
 

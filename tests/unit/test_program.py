@@ -61,7 +61,7 @@ def test_a_path_starts_at_the_folder_given_and_a_word_in_path(
     assert find_program("prog").path == tmp_path / "prog"
     with pytest.raises(NotFoundError, match="check the name"):
         find_program("absent")
-    with pytest.raises(NotFoundError, match="is it built"):
+    with pytest.raises(NotFoundError, match="whether it has been built"):
         find_program("./absent", folder=tmp_path)
 
 

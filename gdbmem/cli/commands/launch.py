@@ -142,7 +142,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     args = _parse(own, parser)
     if args.recipe is None and args.program is None:
         if not program_arguments:
-            raise UsageError("no program is named", hint="gdbmem launch --massif ./program [-- arguments]")
+            raise UsageError("name a program", hint="gdbmem launch --massif ./program [-- arguments]")
         args.program, *program_arguments = program_arguments
     command = ["gdbmem", "launch", *argv]
     try:
