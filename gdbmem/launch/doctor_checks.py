@@ -219,7 +219,7 @@ def _attach_rights() -> Check:
     name, asks = "attach rights", asker()
     lost = "no attach, snap or explain of running programs"
     if asks.scope == NOBODY:
-        found, mend = "no process at all (ptrace_scope 3)", "take it out of /etc/sysctl.d and restart"
+        found, mend = "no process at all (ptrace_scope 3)", "remove it from /etc/sysctl.d and reboot"
     elif asks.may_trace_all:
         return Check(name, True, "this user may trace any process", needed=False)
     elif asks.uid == 0:

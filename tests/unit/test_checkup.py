@@ -56,7 +56,7 @@ def test_an_unknown_distribution_gets_the_packages_own_name(
         (Asker(1000, may_trace_all=False, scope=1), False, "sudo sysctl kernel.yama.ptrace_scope=0"),
         (Asker(1000, may_trace_all=False, scope=2), False, "none without root"),
         (Asker(0, may_trace_all=True, scope=2), True, "any process"),
-        (Asker(0, may_trace_all=True, scope=3), False, "restart"),
+        (Asker(0, may_trace_all=True, scope=3), False, "reboot"),
         (Asker(0, may_trace_all=False, scope=0), False, "--cap-add=SYS_PTRACE"),
     ],
 )
