@@ -130,7 +130,7 @@ def test_how_far_a_pair_may_be_off_stands_beside_its_rows_and_in_the_graph(
         assert page.complaints == []
 
 
-def test_a_search_says_how_much_came_through_what_it_finds(browser: Browser, tmp_path: Path) -> None:
+def test_a_search_states_how_much_came_through_what_it_finds(browser: Browser, tmp_path: Path) -> None:
     lines = [
         *path(300, "load (load.cpp:7)", "main (main.cpp:9)"),
         *path(500, "keep (keep.cpp:3)", "main (main.cpp:9)"),
@@ -243,7 +243,7 @@ def test_without_javascript_the_answer_the_pictures_and_the_table_are_there(
         assert page.page.locator("details.row").count() > 5
 
 
-def test_an_old_browser_is_told_what_it_lacks_and_shows_the_rest(browser: Browser, tmp_path: Path) -> None:
+def test_an_old_browser_learns_what_it_lacks_and_shows_the_rest(browser: Browser, tmp_path: Path) -> None:
     target = report(tmp_path, massif_capture(tmp_path, "sqlite"))
     with opened(browser, target, color_scheme="light") as page:
         page.page.add_init_script("delete window.DecompressionStream")

@@ -80,7 +80,7 @@ def check(
     ("name", "every"),
     [("threshold", 1), ("fine", 1), ("pages", 1), ("cc1", 20), ("python", 20), ("stacks", 40), ("perl", 60)],
 )
-def test_any_two_snapshots_of_a_massif_file_are_as_uncertain_as_diff_says(
+def test_any_two_snapshots_of_a_massif_file_are_as_uncertain_as_diff_reports(
     name: str, every: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = massif_capture(tmp_path, name)
@@ -89,7 +89,7 @@ def test_any_two_snapshots_of_a_massif_file_are_as_uncertain_as_diff_says(
 
 
 @pytest.mark.parametrize("name", SERIES)
-def test_any_two_profiles_that_are_sampled_are_as_uncertain_as_diff_says(
+def test_any_two_profiles_that_are_sampled_are_as_uncertain_as_diff_reports(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert check([str(STACKS / file) for file in SERIES[name]], tmp_path, capsys)
@@ -113,7 +113,7 @@ def test_any_two_moments_of_one_recording_share_their_samples(
     assert check(operands, tmp_path, capsys)
 
 
-def test_any_two_files_that_were_cut_are_as_uncertain_as_diff_says(
+def test_any_two_files_that_were_cut_are_as_uncertain_as_diff_reports(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = capture("many.0001.heap.gz").split(b"\n")

@@ -95,7 +95,7 @@ def test_a_chromium_that_draws_nothing_is_named_with_what_it_said_and_no_file_is
     assert "--svg FILE" in said and not (tmp_path / "bar.png").exists()
 
 
-def test_without_a_chromium_one_sentence_says_what_to_install_or_to_write_instead(
+def test_without_a_chromium_one_sentence_states_what_to_install_or_to_write_instead(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))

@@ -131,7 +131,7 @@ def totals_of(target: Path, capsys: pytest.CaptureFixture[str]) -> list[int]:
     return [one["heap_bytes"] for one in said["snapshots"] if one["has_tree"]]
 
 
-def test_what_is_read_by_the_arrow_keys_is_what_json_says_of_each_snapshot(
+def test_what_is_read_by_the_arrow_keys_is_what_json_states_of_each_snapshot(
     browser: Browser, sqlite: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     totals = totals_of(sqlite.parent / "sqlite.ms", capsys)
@@ -320,7 +320,7 @@ def test_what_is_read_of_a_monitored_program_was_measured(
                 assert values[name] == sample[f"{name.lower()}_bytes"]
 
 
-def test_a_browser_that_cannot_unpack_says_that_it_cannot_zoom(browser: Browser, sqlite: Path) -> None:
+def test_a_browser_that_cannot_unpack_states_that_it_cannot_zoom(browser: Browser, sqlite: Path) -> None:
     with opened(browser, sqlite, color_scheme="light") as page:
         page.page.add_init_script("delete window.DecompressionStream")
         page.page.reload()

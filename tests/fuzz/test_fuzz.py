@@ -69,7 +69,7 @@ def test_json_that_is_nested_too_deeply_is_refused(read: object) -> None:
         read("[" * 100_000, "a")
 
 
-def test_what_sqlite_says_of_a_damaged_series_holds_no_control_characters(tmp_path: Path) -> None:
+def test_what_sqlite_states_of_a_damaged_series_holds_no_control_characters(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / DATABASE) as connection:
         connection.execute("CREATE TABLE sample (t)")
     connection.close()

@@ -214,7 +214,7 @@ def test_a_valgrind_in_a_container_is_not_taken_for_one_without_its_gdbserver(
         assert done.returncode == 1 and "in another PID namespace (a container)" in done.stderr
 
 
-def test_a_profiler_that_is_off_is_turned_on_and_that_is_said(program: Program, tmp_path: Path) -> None:
+def test_a_profiler_that_is_off_is_turned_on_and_that_is_reported(program: Program, tmp_path: Path) -> None:
     needs_library("gperftools")
     with served(program, tmp_path, {"LD_PRELOAD": "libtcmalloc.so.4"}) as process:
         assert "was off and is on now" in snap(tmp_path, process.pid, "a").stderr

@@ -164,7 +164,7 @@ def test_a_process_whose_main_thread_has_gone_is_no_zombie_but_gdb_can_not_have_
         assert error.slug == "main-thread-ended" and f"gdbmem explain {pid}" in str(error.hint)
 
 
-def test_a_32_bit_program_is_told_from_a_64_bit_one(tmp_path: Path) -> None:
+def test_a_32_bit_program_is_distinguished_from_a_64_bit_one(tmp_path: Path) -> None:
     source, binary = tmp_path / "pauses.c", tmp_path / "pauses"
     source.write_text('void _start(void) { for (;;) __asm__ volatile("int $0x80" ::"a"(29)); }\n')
     made = ["gcc", "-m32", "-nostdlib", "-static", "-o", str(binary), str(source)]
@@ -179,7 +179,7 @@ def test_a_32_bit_program_is_told_from_a_64_bit_one(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
 @pytest.mark.parametrize(("own", "reason"), [(False, "belongs to another user"), (True, "its own user")])
-def test_a_user_is_told_whose_process_it_is_and_how_to_get_at_it(own: bool, reason: str) -> None:
+def test_a_user_learns_whose_process_it_is_and_how_to_get_at_it(own: bool, reason: str) -> None:
     code = (
         "import os, sys, ctypes; OWN and os.setresuid(65534, 65534, 65534);"
         "ctypes.CDLL(None).prctl(4, 0); print(flush=True); sys.stdin.read()"  # PR_SET_DUMPABLE

@@ -45,7 +45,7 @@ def test_an_extension_whose_hook_fails_costs_neither_the_connection_nor_run(
     assert user.status == 0
 
 
-def test_a_connection_that_fails_is_still_said(program: Program, scratch: Path) -> None:
+def test_a_connection_that_fails_is_still_reported(program: Program, scratch: Path) -> None:
     env = environment(
         **home_with("define target hook-remote\npython raise ValueError('before')\nend\n", scratch)
     )
@@ -56,7 +56,7 @@ def test_a_connection_that_fails_is_still_said(program: Program, scratch: Path) 
 
 
 @pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare")
-def test_a_kernel_without_inotify_is_said_with_the_setting_and_status_125(
+def test_a_kernel_without_inotify_is_reported_with_the_setting_and_status_125(
     program: Program, scratch: Path
 ) -> None:
     words = (

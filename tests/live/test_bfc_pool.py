@@ -241,7 +241,7 @@ def test_damage_is_named_by_the_rule_that_it_breaks(
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_held_mutex_is_said(program: Program, layout: int) -> None:
+def test_a_held_mutex_is_reported(program: Program, layout: int) -> None:
     with pool_program(program, layout) as one:
         made(one, 1 << 26, 1, 0, PLAIN, 60, 9)
         one.ask("break", "lock")

@@ -26,7 +26,7 @@ def rows_of(text: str) -> list[str]:
     ]
 
 
-def test_each_walk_is_a_row_and_the_end_says_what_grew(program: Program, scratch: Path) -> None:
+def test_each_walk_is_a_row_and_the_end_states_what_grew(program: Program, scratch: Path) -> None:
     with pool_program(program, 2024) as one:
         before, _ = made(one, 1 << 26, 1, 0, PLAIN, 30, 3)
         following = follow(one, "--every", "200ms", "--request", "60MiB")

@@ -171,7 +171,7 @@ def test_a_stock_process_is_found_and_walked_soon_and_waits_little(stock: Server
     assert used < 2.0
 
 
-def test_the_command_says_what_becomes_of_a_request(stock: Server) -> None:
+def test_the_command_states_what_becomes_of_a_request(stock: Server) -> None:
     done = subprocess.run(
         [GDBMEM, "bfc", str(stock.pid), "--request", "1GiB"], capture_output=True, text=True, check=True
     )

@@ -92,7 +92,7 @@ def test_a_valgrind_that_is_dying_has_not_become_another_program() -> None:
     os.close(end)
 
 
-def test_a_child_in_a_session_of_its_own_does_not_hear_ctrl_c() -> None:
+def test_a_child_in_its_own_session_does_not_hear_ctrl_c() -> None:
     child, end = start("echo ready; exec sleep 1000")
     wait_ready(end)
     assert os.getsid(child.pid) == child.pid != os.getsid(0)
@@ -101,7 +101,7 @@ def test_a_child_in_a_session_of_its_own_does_not_hear_ctrl_c() -> None:
     os.close(end)
 
 
-def test_a_program_that_cannot_be_started_is_said_in_one_sentence(tmp_path: Path) -> None:
+def test_a_program_that_cannot_be_started_is_reported_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="absent could not be started: No such file"):
         Child([str(tmp_path / "absent")])
 

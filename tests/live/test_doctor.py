@@ -59,7 +59,7 @@ def test_where_everything_is_installed_all_that_is_needed_is_ok(here: Found) -> 
 
 
 @pytest.mark.needs("gdb", "valgrind", "vgdb")
-def test_each_line_is_ok_or_says_what_to_type() -> None:
+def test_each_line_is_ok_or_states_what_to_type() -> None:
     status, output = doctor()
     assert status == 0
     lines = output.splitlines()
@@ -106,7 +106,7 @@ def test_a_valgrind_whose_massif_does_not_run_is_found_out(tmp_path: Path) -> No
 
 
 @pytest.mark.needs("gdb")
-def test_a_stripped_loader_is_told_from_a_broken_valgrind(tmp_path: Path) -> None:
+def test_a_stripped_loader_is_distinguished_from_a_broken_valgrind(tmp_path: Path) -> None:
     complaint = " Fatal error at startup: a function redirection"
     _, found = checks_beside_a_valgrind_that_says(complaint, tmp_path)
     assert found["massif"]["found"] == "ld.so has no symbols"
@@ -139,7 +139,7 @@ def lines_without(folder: Path, **variables: str) -> dict[str, str]:
     return {line[9:27].strip(): line for line in output.splitlines() if not line.startswith("ok")}
 
 
-def test_each_missing_tool_says_what_it_costs_and_what_to_type(tmp_path: Path) -> None:
+def test_each_missing_tool_states_what_it_costs_and_what_to_type(tmp_path: Path) -> None:
     found = lines_without(tmp_path, PATH=str(tmp_path))
     for name, lost in {
         "gdb": "no launch, attach or snap",
@@ -169,7 +169,7 @@ def test_a_python_package_that_cannot_be_imported_is_a_line_with_its_command(
     assert f"-m pip install {package}" in check["mend"] and lost in check["without"]
 
 
-def test_a_command_whose_python_package_is_missing_says_what_to_type(tmp_path: Path) -> None:
+def test_a_command_whose_python_package_is_missing_states_what_to_type(tmp_path: Path) -> None:
     (tmp_path / "yaml.py").write_text("raise ModuleNotFoundError(\"No module named 'yaml'\", name='yaml')")
     done = subprocess.run(
         [sys.executable, "-m", "gdbmem.cli.main", "recipe", "check", "x.yaml"],

@@ -288,7 +288,7 @@ def test_a_heap_in_pages_of_hugetlbfs_is_not_passed_over(program: Program, threa
         assert "residency-uncertain" not in slugs(ledger)
 
 
-def test_top_below_somebody_elses_break_is_not_promised(program: Program) -> None:
+def test_top_below_another_users_break_is_not_promised(program: Program) -> None:
     with faulty(program, "sbrk-last") as target:
         predicted = explain(target.pid).releasable_bytes or 0
         before = resident_bytes(target.pid)
@@ -343,7 +343,7 @@ def test_pages_that_were_only_read_are_not_resident(program: Program) -> None:
         assert entry.resident_bytes < 1 << 20
 
 
-def test_stacks_of_ended_threads_are_told_from_those_of_live_ones(program: Program) -> None:
+def test_stacks_of_ended_threads_are_distinguished_from_those_of_live_ones(program: Program) -> None:
     with faulty(program, "threads") as target:
         counts = {e.category: e.detail.get("stacks") for e in explain(target.pid).entries}
         assert counts["stack.thread"] == 6
@@ -391,7 +391,7 @@ def smaps(pid: int) -> str:
     return Path(f"/proc/{pid}/smaps").read_text()
 
 
-def test_a_thread_that_stands_on_a_stack_of_its_own_making_is_held_and_never_made_to_call(
+def test_a_thread_on_a_stack_of_its_own_making_is_held_and_never_made_to_call(
     program: Program,
 ) -> None:
     with faulty(program, "coroutine") as target:
@@ -406,7 +406,7 @@ def test_a_thread_that_stands_on_a_stack_of_its_own_making_is_held_and_never_mad
         assert ledger.total("stack.main") > 0
 
 
-def test_an_arena_that_was_being_changed_is_said(program: Program) -> None:
+def test_an_arena_that_was_being_changed_is_reported(program: Program) -> None:
     with faulty(program, "locked") as target:
         ledger = explain(target.pid)
         assert "arena-locked" in slugs(ledger)

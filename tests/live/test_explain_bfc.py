@@ -125,7 +125,7 @@ def _named(program: Program, scratch: Path) -> Program:
     return lambda *_: named
 
 
-def test_a_damaged_pool_is_said_to_be_one(program: Program, scratch: Path) -> None:
+def test_a_damaged_pool_is_reported_to_be_one(program: Program, scratch: Path) -> None:
     with pool_program(_named(program, scratch), 2024) as one:
         for damage, slug in (("counter", "bfc-contradiction"), ("cycle", "bfc-layout-unknown")):
             made(one, 1 << 26, 1, 0, PLAIN, 60, 9)

@@ -128,7 +128,7 @@ def test_a_freed_block_is_shown_with_the_list_that_it_is_in(
     assert not found["faults"]
 
 
-def test_a_block_with_a_mapping_of_its_own_is_found(target: Running) -> None:
+def test_a_block_with_its_own_mapping_is_found(target: Running) -> None:
     mapped = address(target, "mapped")
     found = chunk_at(target, mapped + 4096)
     assert found["chunk"]["memory"] == mapped
@@ -141,7 +141,7 @@ def test_bytes_of_a_block_are_no_commands_for_the_terminal(target: Running) -> N
     assert "\033" not in done.stdout
 
 
-def test_where_no_block_is_that_is_said(target: Running) -> None:
+def test_where_no_block_is_that_is_reported(target: Running) -> None:
     done = gdbmem("explain", target.pid, "--chunk", "0x1000")
     assert done.returncode == 1
     assert "no block of malloc lies at 0x1000: the process has no memory there" in done.stderr

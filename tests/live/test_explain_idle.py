@@ -29,7 +29,7 @@ while True:
 """
 
 
-def test_memory_that_is_kept_and_not_used_is_told_from_what_is_in_use() -> None:
+def test_memory_that_is_kept_and_not_used_is_distinguished_from_what_is_in_use() -> None:
     program = subprocess.Popen([sys.executable, "-c", KEEPS], stdout=subprocess.PIPE, text=True)
     try:
         assert program.stdout is not None and program.stdout.readline() == "ready\n"
@@ -91,7 +91,7 @@ def untouched(pid: int) -> int:
 
 
 @pytest.mark.needs("gdb", "g++")
-def test_a_map_that_is_never_erased_is_told_by_type_by_size_and_by_the_variable_that_holds_it(
+def test_a_map_that_is_never_erased_is_named_by_type_by_size_and_by_the_variable_that_holds_it(
     program: Program,
 ) -> None:
     keeps = subprocess.Popen([program("keeps_tasks", "-pthread")], stdout=subprocess.PIPE, text=True)

@@ -154,7 +154,7 @@ def test_what_is_swapped_out_is_read_in_the_copy_and_stays_out(program: Program)
         assert resident(target.pid)["Swap"] < before["Swap"]
 
 
-def test_a_process_that_waits_long_does_so_after_that_was_said(
+def test_a_process_that_waits_long_does_so_after_that_was_announced(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     events: list[str] = []
@@ -178,7 +178,7 @@ def test_a_process_that_waits_long_does_so_after_that_was_said(
     assert "waits longer than 50 ms now" in events[1]
 
 
-def test_a_large_process_is_copied_and_a_longer_wait_is_said_before() -> None:
+def test_a_large_process_is_copied_and_a_longer_wait_is_reported_before() -> None:
     code = "x = bytearray(1 << 30); x[::4096] = bytes(len(x[::4096])); print('ready', flush=True); input()"
     with running(["python3", "-c", code]) as target:
         done = gdbmem("explain", target.pid)
@@ -200,7 +200,7 @@ def test_many_looks_at_once_all_answer_and_leave_nothing(program: Program) -> No
         assert children(target.pid) == ""
 
 
-def test_a_process_that_is_killed_while_its_copy_is_read_is_said_to_have_ended(
+def test_a_process_that_is_killed_while_its_copy_is_read_is_reported_to_have_ended(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def kills(*_: object, **__: object) -> None:

@@ -241,7 +241,7 @@ def test_wrong_breakpoints_are_refused_in_one_sentence(program: Program, scratch
         user.quit()
 
 
-def test_very_many_hits_are_counted_and_their_price_is_said(program: Program, scratch: Path) -> None:
+def test_very_many_hits_are_counted_and_their_price_is_reported(program: Program, scratch: Path) -> None:
     with launched(program("ticks"), "1200", folder=scratch) as user:
         user.type("massif-break --every 1200 --name last tick")
         answer = user.type("continue")
@@ -396,7 +396,7 @@ def test_a_gdb_connected_by_hand_keeps_a_run_in_its_folder(program: Program, scr
     assert not [place for place in Path("/tmp").glob("gdbmem-*/run") if os.path.realpath(place) == str(run)]
 
 
-def test_another_tool_of_valgrind_is_told_apart_from_massif(program: Program, scratch: Path) -> None:
+def test_another_tool_of_valgrind_is_distinguished_from_massif(program: Program, scratch: Path) -> None:
     log = scratch / "log"
     with log.open("wb") as stream:
         valgrind = subprocess.Popen(

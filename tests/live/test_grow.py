@@ -65,7 +65,7 @@ def test_callers_of_malloc_are_found_in_a_libc_without_frame_pointers(program: P
     check(one, pid)
 
 
-def test_of_what_a_line_made_resident_it_is_told_what_is_live_and_what_is_freed_but_pinned(
+def test_memory_that_a_line_made_resident_is_divided_into_live_and_freed_but_pinned(
     program: Program,
 ) -> None:
     pid, one = grown(program, "holes", "--ledger")
@@ -341,7 +341,7 @@ def test_recordings_of_one_user_share_what_the_kernel_locks_for_them_and_the_las
             assert ("[faults-no-buffers]" if not locked_kib else "gdbmem: recording") in said
 
 
-def test_an_ordinary_user_records_an_own_process_and_is_told_of_what_is_not_seen(
+def test_an_ordinary_user_records_an_own_process_and_learns_of_what_is_not_seen(
     program: Program, scratch: Path
 ) -> None:
     scratch.chmod(0o755)
@@ -407,7 +407,7 @@ def wait_until_there(path: Path) -> None:
 
 @pytest.mark.usefixtures("own_cache")
 @pytest.mark.parametrize("kept_before", [False, True])
-def test_a_second_ctrl_c_ends_the_naming_at_once_and_says_that_the_recording_is_lost(
+def test_a_second_ctrl_c_ends_the_naming_at_once_and_states_that_the_recording_is_lost(
     program: Program, tmp_path: Path, *, kept_before: bool
 ) -> None:
     profile = tmp_path / "grown.faults"
@@ -443,7 +443,7 @@ def test_a_second_ctrl_c_ends_the_naming_at_once_and_says_that_the_recording_is_
 
 
 @pytest.mark.usefixtures("own_cache")
-def test_ctrl_c_while_memgrow_names_its_samples_gives_the_prompt_back_and_says_what_is_lost(
+def test_ctrl_c_while_memgrow_names_its_samples_gives_the_prompt_back_and_states_what_is_lost(
     program: Program, tmp_path: Path
 ) -> None:
     loader = Path(__file__).parents[2] / "gdbinit/gdbmem"

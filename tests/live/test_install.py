@@ -95,7 +95,7 @@ def test_gdb_still_obeys_a_gdbinit_with_windows_line_ends(private_home: Path) ->
     assert f"gdbmem from {ROOT}" in output
 
 
-def test_installing_twice_is_harmless_and_says_that_nothing_changed(private_home: Path) -> None:
+def test_installing_twice_is_harmless_and_states_that_nothing_changed(private_home: Path) -> None:
     gdbmem("install")
     before = (private_home / ".gdbinit").read_bytes()
     said = gdbmem("install")
@@ -174,7 +174,7 @@ def test_the_loader_finds_an_installed_package_too(tmp_path: Path) -> None:
     assert f"'{package}/__init__.py'" in output
 
 
-def test_a_gdb_without_a_working_python_says_so_in_one_sentence(tmp_path: Path) -> None:
+def test_a_gdb_without_a_working_python_reports_it_in_one_sentence(tmp_path: Path) -> None:
     output = gdb("-nx", "--data-directory", str(tmp_path), "-x", str(LOADER), "-ex", "echo next\\n")
     ours = [line for line in output.splitlines() if line.startswith("gdbmem:")]
     assert len(ours) == 1

@@ -234,7 +234,7 @@ Interrupter._take_back = late
 end"""
 
 
-def test_what_a_command_says_is_the_same_though_an_interrupt_of_its_own_came_late(
+def test_what_a_command_states_is_the_same_though_its_own_interrupt_came_late(
     program: Program, scratch: Path
 ) -> None:
     turn = f"takes_sigint.c:{line_of('takes_sigint.c', '        use_memory();')}"

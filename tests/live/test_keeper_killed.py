@@ -142,7 +142,7 @@ def each_step(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_whoever_copies_a_process_may_be_killed_at_each_step_and_harms_it_at_none(
+def test_a_copier_of_a_process_may_be_killed_at_each_step_and_harms_it_at_none(
     program: Program, killed_after: Callable[[int], None], kind: str
 ) -> None:
     if kind == "registers" and not X86:
@@ -153,7 +153,7 @@ def test_whoever_copies_a_process_may_be_killed_at_each_step_and_harms_it_at_non
 
 @pytest.mark.skipif(not X86, reason="before CPython 3.14 that is done on x86-64 only")
 @pytest.mark.parametrize("kind", KINDS)
-def test_whoever_places_code_may_be_killed_at_each_step_and_the_program_is_not_harmed(
+def test_an_injector_of_code_may_be_killed_at_each_step_and_the_program_is_not_harmed(
     program: Program, killed_after: Callable[[int], None], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(python_code, "_TRIES", 1)
@@ -168,7 +168,7 @@ def test_whoever_places_code_may_be_killed_at_each_step_and_the_program_is_not_h
 
 @pytest.mark.skipif(not X86, reason="other processors' threads don't come back by themselves")
 @pytest.mark.parametrize("action", ["explain --fork", "python start"])
-def test_whoever_makes_a_thread_call_may_be_killed_at_any_moment(
+def test_a_caller_through_a_thread_may_be_killed_at_any_moment(
     program: Program, monkeypatch: pytest.MonkeyPatch, action: str
 ) -> None:
     if action == "python start" and sys.version_info >= (3, 14):

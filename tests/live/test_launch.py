@@ -167,7 +167,7 @@ def test_standard_input_and_output_can_be_files(program: Program, scratch: Path)
     assert "2 lines" not in user.text
 
 
-def test_a_missing_input_file_is_said_before_anything_starts(program: Program, scratch: Path) -> None:
+def test_a_missing_input_file_is_reported_before_anything_starts(program: Program, scratch: Path) -> None:
     ended = shell(GDBMEM, "launch", "--stdin", "absent", program("reads_lines"), folder=scratch)
     assert ended.returncode == 125
     assert ended.stderr == (
@@ -226,7 +226,7 @@ def test_the_users_own_gdbinit_is_respected(program: Program, scratch: Path, pri
         user.quit()
 
 
-def test_exec_without_following_says_where_the_program_went(program: Program, scratch: Path) -> None:
+def test_exec_without_following_states_where_the_program_went(program: Program, scratch: Path) -> None:
     with launched(program("execs"), program("ends"), "exit", "3", folder=scratch) as user:
         user.type("break main")
         assert "Breakpoint 1, main" in user.type("continue")

@@ -272,7 +272,7 @@ def refused(*words: Word, folder: Path, env: Any = None) -> tuple[int, str]:
     return ended.returncode, ended.stderr
 
 
-def test_what_cannot_be_run_is_said_in_one_sentence_with_the_status_of_timeout(
+def test_what_cannot_be_run_is_reported_in_one_sentence_with_the_status_of_timeout(
     program: Program, scratch: Path
 ) -> None:
     (scratch / "text").write_text("no program\n")
@@ -369,7 +369,9 @@ def test_an_instruction_that_valgrind_does_not_know_is_named(program: Program, s
 # -- the run folder ----------------------------------------------------------------------------------------
 
 
-def test_a_folder_that_cannot_be_written_is_said_with_the_way_out(program: Program, scratch: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_reported_with_the_way_out(
+    program: Program, scratch: Path
+) -> None:
     (scratch / "file").write_text("")
     status, said = refused("--run", "file/run", program("ends"), folder=scratch)
     assert (status, "name one with --run DIR" in said) == (125, True)
@@ -378,7 +380,7 @@ def test_a_folder_that_cannot_be_written_is_said_with_the_way_out(program: Progr
 
 
 @as_root
-def test_a_read_only_folder_is_said_with_the_way_out(program: Program, scratch: Path) -> None:
+def test_a_read_only_folder_is_reported_with_the_way_out(program: Program, scratch: Path) -> None:
     with small_disk(scratch, "1m") as disk:
         subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
         status, said = refused(program("ends"), folder=disk)
@@ -472,7 +474,7 @@ def test_escapes_in_symbol_names_never_reach_the_terminal(program: Program, scra
 
 
 @as_root
-def test_a_folder_of_somebody_elses_is_said_with_the_way_out(program: Program, scratch: Path) -> None:
+def test_a_folder_of_another_users_is_reported_with_the_way_out(program: Program, scratch: Path) -> None:
     folder = scratch / "theirs"
     folder.mkdir(mode=0o755)
     scratch.chmod(0o755)

@@ -62,7 +62,7 @@ def test_a_second_inferior_is_no_end_of_the_first(program: Program, scratch: Pat
         user.quit()
 
 
-def test_what_kill_says_of_the_history_holds_whatever_one_answers(program: Program, scratch: Path) -> None:
+def test_what_kill_states_of_the_history_holds_whatever_one_answers(program: Program, scratch: Path) -> None:
     with launched(program("ticks"), folder=scratch) as user:
         user.type("break tick")
         user.type("continue")
@@ -89,7 +89,7 @@ def test_hooks_of_the_users_own_are_kept(program: Program, scratch: Path) -> Non
         user.quit()
 
 
-def test_a_stripped_program_has_no_main_to_start_at_and_the_way_in_is_said(
+def test_a_stripped_program_has_no_main_to_start_at_and_the_way_in_is_reported(
     program: Program, scratch: Path
 ) -> None:
     with launched(program("stripped"), folder=scratch, options=["--ex", "set breakpoint pending on"]) as user:

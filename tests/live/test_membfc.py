@@ -39,7 +39,7 @@ def test_a_pool_found_by_itself_by_a_pointer_and_by_its_address_is_one(
     assert {one["class"] for one in pools} == {"tsl::BFCAllocator", ""}  # an address alone has no type
 
 
-def test_what_becomes_of_a_request_is_said_at_the_prompt(program: Program, scratch: Path) -> None:
+def test_what_becomes_of_a_request_is_reported_at_the_prompt(program: Program, scratch: Path) -> None:
     text = gdb(program("bfc_pool", "-DLAYOUT=2026"), scratch, "membfc --request 1GiB")
     assert "64.0 MiB limit, " in text
     assert "a request of 1.0 GiB fails: only " in text

@@ -91,7 +91,7 @@ def test_each_way_is_followed(surveyed: tuple[Path, str, str], path: str, size: 
     ("path", "size"),
     [("server.large", 3), ("server.text", 43), ("server.pointed", 31), ("*server.owned", 37)],
 )
-def test_what_an_any_holds_is_found_in_it_or_in_a_block_of_its_own(
+def test_what_an_any_holds_is_found_in_it_or_in_its_own_block(
     surveyed: tuple[Path, str, str], path: str, size: int
 ) -> None:
     found = rows(surveyed[0] / "1.json")
@@ -151,7 +151,7 @@ int main() { std::unique_ptr<Base> base(make()); Later *later = declared(); stop
 
 @pytest.mark.needs("g++")
 @pytest.mark.parametrize("known", [True, False], ids=["with -g", "without"])
-def test_of_a_class_without_debug_information_the_base_is_looked_into_and_that_is_said(
+def test_of_a_class_without_debug_information_the_base_is_looked_into_and_that_is_reported(
     known: bool, tmp_path: Path
 ) -> None:
     for name, text in (("base.h", BASE), ("other.cpp", OTHER), ("main.cpp", MAIN)):

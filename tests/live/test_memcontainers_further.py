@@ -49,7 +49,7 @@ def test_how_much_of_the_live_heap_was_reached_is_known(found: Path) -> None:
     assert 0 < document["live_heap_bytes"] - document["held_bytes"] < 200_000
 
 
-def test_containers_of_other_libraries_are_counted_and_said_not_to_be_read(found: Path) -> None:
+def test_containers_of_other_libraries_are_counted_and_reported_not_to_be_read(found: Path) -> None:
     notice = next(w["message"] for w in survey(found)["warnings"] if w["slug"] == "containers-unread")
     assert "3 objects of absl::flat_hash_map<int, int>" in notice
     assert "1 object of std::unique_ptr<int []" in notice, "one of the two is null"

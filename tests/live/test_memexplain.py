@@ -53,7 +53,7 @@ def heap_entries(ledger: dict[str, Any]) -> list[Any]:
     return [e for e in ledger["entries"] if e["category"].startswith(("heap", "arena"))]
 
 
-def test_a_wait_of_less_than_a_second_is_said_before_it_too(program: Program, tmp_path: Path) -> None:
+def test_a_wait_of_less_than_a_second_is_reported_before_it_too(program: Program, tmp_path: Path) -> None:
     path = program("freed_kept", "-pthread")
     with running([path, "holes"]) as target:
         done = gdb(tmp_path, path, f"attach {target.pid}", "memexplain", "detach")

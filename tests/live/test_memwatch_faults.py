@@ -51,7 +51,7 @@ def test_a_program_that_is_killed_in_a_step_leaves_the_steps_before_it(
     assert all(step["delta_bytes"] is not None for step in found[:-1])
 
 
-def test_a_program_that_exits_in_a_step_is_said_to_have_ended_with_its_status(
+def test_a_program_that_exits_in_a_step_is_reported_to_have_ended_with_its_status(
     program: Program, scratch: Path
 ) -> None:
     found = walk(program, scratch, "exits")
@@ -103,7 +103,9 @@ def test_steps_that_gdb_refuses_over_a_vfork_whose_child_it_holds_show_the_refus
     assert re.search(r'Try "set (set )?detach-on-fork"', said.output)  # gdb 18 stutters
 
 
-def test_following_the_child_of_a_fork_ends_the_stepping_and_says_so(program: Program, scratch: Path) -> None:
+def test_following_the_child_of_a_fork_ends_the_stepping_and_reports_it(
+    program: Program, scratch: Path
+) -> None:
     found = walk(program, scratch, "fork", "set follow-fork-mode child")
     assert found[-1]["line"] == at("if (fork() == 0)")
     assert found[-1]["delta_bytes"] is None
@@ -178,7 +180,7 @@ def test_a_breakpoint_with_commands_is_charged_its_own_step_only(program: Progra
     assert found[-1]["ended"] == "breakpoint 2"
 
 
-def test_a_breakpoint_whose_commands_go_on_ends_the_stepping_and_says_so(
+def test_a_breakpoint_whose_commands_go_on_ends_the_stepping_and_reports_it(
     program: Program, scratch: Path
 ) -> None:
     line = at('"stuck")) {') + 5
@@ -240,7 +242,7 @@ def test_gdb_is_left_as_it_was(program: Program, scratch: Path, trouble: str) ->
     assert before == after
 
 
-def test_without_a_program_one_sentence_says_what_to_type(program: Program, scratch: Path) -> None:
+def test_without_a_program_one_sentence_states_what_to_type(program: Program, scratch: Path) -> None:
     commands = ["next", "step", "finish", "report", "until"]
     for command, said in answers(program("troubles", "-O0"), [], "memwatch", commands, scratch).items():
         expected = "has recorded no step yet" if command == "report" else "is not being run; type 'run'"

@@ -92,7 +92,7 @@ def test_it_ends_at_a_place_and_leaves_no_breakpoint(program: Program, scratch: 
     assert "No breakpoints" in said.output and "small_blocks" in said.output.split("No breakpoints")[1]
 
 
-def test_where_no_request_was_seen_nothing_is_said_of_how_the_process_grew(
+def test_where_no_request_was_seen_nothing_is_reported_of_how_the_process_grew(
     program: Program, scratch: Path
 ) -> None:
     line = line_of("touches_later.c", "// here")
@@ -121,7 +121,7 @@ def test_a_limit_stops_in_the_thread_that_passed_it(program: Program, scratch: P
     assert "Current thread is 2" in said.output
 
 
-def test_a_limit_is_not_said_to_be_passed_by_a_thread_that_only_waits(
+def test_a_limit_is_not_reported_to_be_passed_by_a_thread_that_only_waits(
     program: Program, scratch: Path
 ) -> None:
     line = line_of("thread_maps_and_ends.c", "// here")
@@ -145,7 +145,7 @@ def test_a_path_leaves_out_the_librarys_callers(program: Program, scratch: Path)
     assert "std_thread.h" not in said.output and "__invoke" not in said.output
 
 
-def test_a_limit_that_is_not_reached_is_said(program: Program, scratch: Path) -> None:
+def test_a_limit_that_is_not_reached_is_reported(program: Program, scratch: Path) -> None:
     said = run_gdb(program("asks_kernel"), ["break main", "run", "memwatch limit 100GiB"], folder=scratch)
     assert "was not reached: the program ended with status 0" in said.output
 

@@ -47,7 +47,9 @@ def test_an_allocation_of_40_bytes_shows_and_so_does_its_end(
 
 
 @pytest.mark.skipif(shutil.which("musl-gcc") is None, reason="musl-gcc missing: scripts/setup installs it")
-def test_steps_of_a_static_program_of_another_c_library_are_not_said_to_have_ended_it(scratch: Path) -> None:
+def test_steps_of_a_static_program_of_another_c_library_are_not_reported_to_have_ended_it(
+    scratch: Path,
+) -> None:
     (scratch / "small.c").write_text(
         "#include <stdlib.h>\nint main(void) {\n  char *p = malloc(40);\n  free(p);\n  return 0;\n}\n"
     )
@@ -61,7 +63,7 @@ def test_steps_of_a_static_program_of_another_c_library_are_not_said_to_have_end
     assert "gone" not in said and "128 KiB" not in said and " 0 B" not in said
 
 
-def test_the_heap_is_what_malloc_itself_says_is_in_use(program: Program, scratch: Path) -> None:
+def test_the_heap_equals_mallocs_own_count(program: Program, scratch: Path) -> None:
     said = run_gdb(
         program("heap_lines", "-O0"),
         [NO_CACHES, f"break {at('return a')}", "run", "print $heap()"],
@@ -186,7 +188,7 @@ def test_a_line_that_frees_20_000_blocks_is_charged_for_them_among_other_lines(
     assert all(step["exact"] for step in steps(scratch))
 
 
-def test_where_free_blocks_are_too_many_to_count_the_steps_say_so(program: Program, scratch: Path) -> None:
+def test_where_free_blocks_are_too_many_to_count_the_steps_report_it(program: Program, scratch: Path) -> None:
     said = many_frees(program, scratch, 300)
     uncounted = [step for step in steps(scratch) if not step["exact"]]
     assert uncounted[0]["line"] == freed_by("drop(2);")

@@ -73,7 +73,7 @@ def test_finish_advance_and_until_mean_what_gdb_means_by_them(program: Program, 
     assert ran["delta_bytes"] == 1000 * PAGE
 
 
-def test_a_single_step_says_what_the_change_is_made_of(program: Program, scratch: Path) -> None:
+def test_a_single_step_states_what_the_change_is_made_of(program: Program, scratch: Path) -> None:
     run_gdb(
         program("touches_pages"),
         ["break work if round == 1", "run", "memwatch next 4", "memwatch next --json -o steps.json"],

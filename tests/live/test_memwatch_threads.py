@@ -235,7 +235,7 @@ def test_a_wait_is_called_by_the_function_that_the_program_called(program: Progr
     assert "waited in read]" in said.output
 
 
-def test_a_thread_that_ends_in_a_step_is_said_to_have_ended_and_so_is_what_to_type(
+def test_a_thread_that_ends_in_a_step_is_reported_to_have_ended_and_so_is_what_to_type(
     program: Program, scratch: Path
 ) -> None:
     start = ["break work", "run", "delete", "memwatch next 60"]

@@ -88,7 +88,7 @@ def test_exactly_the_pages_that_a_line_writes_are_listed(told: dict[str, Any]) -
 
 
 @needs_kernel
-def test_new_memory_variables_and_shared_pages_are_told_apart(told: dict[str, Any]) -> None:
+def test_new_memory_variables_and_shared_pages_are_distinguished(told: dict[str, Any]) -> None:
     assert 5 * PAGE in [one["bytes"] for one in told["new"]["ranges"]]  # of 64 that are reserved
     named = {one["in"] for one in told["variable"]["ranges"]}
     assert "variable table" in named and pages(told["variable"], address(told, "table"), 16) == {5}
@@ -155,6 +155,6 @@ def test_a_killed_gdb_leaves_nothing_in_the_program(program: Program, scratch: P
         target.kill()
 
 
-def test_without_a_program_one_sentence_says_what_to_type(program: Program, scratch: Path) -> None:
+def test_without_a_program_one_sentence_states_what_to_type(program: Program, scratch: Path) -> None:
     said = run_gdb(program("writes_pages"), ["memwatch written"], folder=scratch)
     assert "the program is not being run; type 'start' first" in said.output

@@ -183,7 +183,7 @@ def test_when_the_monitor_is_killed_the_lines_that_grow_are_kept_and_nobody_reco
     assert leak.poll() is None
 
 
-def test_a_gate_that_could_not_judge_says_why_even_where_its_output_goes_into_a_file(scratch: Path) -> None:
+def test_a_gate_that_could_not_judge_states_why_even_where_its_output_goes_into_a_file(scratch: Path) -> None:
     words = ["-q", "--fail-on", "growing", "-o", "said", "--", "sleep", "0.3"]
     done = monitor(*words, folder=scratch, status=125)
     # In a container there is also a note that the kernel's process events can't be read.
@@ -497,7 +497,7 @@ def test_a_mark_without_a_monitor_is_one_sentence(scratch: Path) -> None:
     assert "no monitor is recording in this folder" in done.stderr
 
 
-def test_a_stopped_monitor_leaves_a_gap_that_is_said(
+def test_a_stopped_monitor_leaves_a_gap_that_is_reported(
     scratch: Path, starts: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
     target = starts(*SLEEPS)
@@ -515,7 +515,7 @@ def test_a_stopped_monitor_leaves_a_gap_that_is_said(
     assert b"note: nothing was recorded for " in output
 
 
-def test_a_full_disk_is_said_once_and_the_samples_wait(
+def test_a_full_disk_is_reported_once_and_the_samples_wait(
     scratch: Path, starts: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
     def small_files() -> None:
@@ -537,7 +537,7 @@ def test_a_full_disk_is_said_once_and_the_samples_wait(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root has somebody else to be")
-def test_somebody_elses_process_is_watched_by_rss_and_that_is_said_once(
+def test_another_users_process_is_watched_by_rss_and_that_is_reported_once(
     scratch: Path, starts: Callable[..., subprocess.Popen[bytes]]
 ) -> None:
     def without_ptrace() -> None:
@@ -557,7 +557,7 @@ def test_a_process_that_does_not_exist_is_one_sentence(scratch: Path) -> None:
     assert not list(scratch.iterdir()), "nothing was made"
 
 
-def test_whoever_started_the_monitor_is_not_found_by_the_pattern_that_it_was_given(scratch: Path) -> None:
+def test_the_starter_of_the_monitor_is_not_found_by_its_pattern(scratch: Path) -> None:
     pattern = "no-program-has-this-name"
     words = ["timeout", "30", GDBMEM, "monitor", "-q", "--for", "500ms", "--run", "run", "--name", pattern]
     subprocess.run(words, cwd=scratch, check=True, timeout=60)
@@ -648,7 +648,7 @@ def test_where_the_numbers_cant_be_served_the_program_is_not_started(scratch: Pa
 
 
 @pytest.mark.parametrize("how", ["removed", "renamed"])
-def test_a_run_folder_that_goes_is_said_at_once_and_not_called_a_full_disk(
+def test_a_run_folder_that_goes_is_reported_at_once_and_not_called_a_full_disk(
     scratch: Path, starts: Callable[..., subprocess.Popen[bytes]], how: str
 ) -> None:
     target = starts(*SLEEPS)

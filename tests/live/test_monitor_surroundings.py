@@ -56,7 +56,7 @@ def start_in(cgroup: Path, *words: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(words, preexec_fn=enter, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
 
-def test_a_leak_in_a_cgroup_is_told_when_it_will_meet_the_limit(scratch: Path, cgroup: Path) -> None:
+def test_a_leak_in_a_cgroup_is_reported_when_it_will_meet_the_limit(scratch: Path, cgroup: Path) -> None:
     with start_in(cgroup, sys.executable, "-c", LEAKS, "1000") as target:
         try:
             done = monitor(
@@ -79,7 +79,7 @@ def test_a_leak_in_a_cgroup_is_told_when_it_will_meet_the_limit(scratch: Path, c
     assert "of 100.0 MiB" in again.stdout
 
 
-def test_a_process_that_was_killed_at_the_limit_is_said_to_have_been(scratch: Path, cgroup: Path) -> None:
+def test_a_process_that_was_killed_at_the_limit_is_reported_to_have_been(scratch: Path, cgroup: Path) -> None:
     with start_in(
         cgroup, "sh", "-c", f'sleep 1; exec "{sys.executable}" -c "$1" 1000', "sh", LEAKS
     ) as target:
@@ -168,7 +168,7 @@ for _ in range(2): os.wait()
 """
 
 
-def test_a_program_that_is_started_is_counted_by_a_cgroup_of_its_own(scratch: Path, place: Path) -> None:
+def test_a_program_that_is_started_is_counted_by_its_own_cgroup(scratch: Path, place: Path) -> None:
     done = monitor(
         "-q", "--json", "--run", "run", "--", sys.executable, "-I", "-S", "-c", HOLDS, folder=scratch,
         preexec_fn=lambda: enter(place),
@@ -182,7 +182,7 @@ def test_a_program_that_is_started_is_counted_by_a_cgroup_of_its_own(scratch: Pa
     assert not list(place.glob("gdbmem.*")) and not list(place.parent.glob("gdbmem.*")), "it has been removed"
 
 
-def test_a_started_program_that_is_killed_at_the_limit_is_said_to_have_been(
+def test_a_started_program_that_is_killed_at_the_limit_is_reported_to_have_been(
     scratch: Path, place: Path
 ) -> None:
     name = "memory.max" if (place / "memory.max").exists() else "memory.limit_in_bytes"
@@ -205,7 +205,7 @@ def own_mounts() -> None:
 
 
 @pytest.mark.usefixtures("own_mounts")
-def test_with_hidepid_only_ones_own_processes_are_found_and_that_is_said(scratch: Path) -> None:
+def test_with_hidepid_only_ones_own_processes_are_found_and_that_is_reported(scratch: Path) -> None:
     skip_where_others_cannot_run_gdbmem()
     scratch.chmod(0o777)
     script = (

@@ -69,7 +69,7 @@ def test_at_the_prompt_a_snapshot_after_an_exec_is_the_new_programs(program: Pro
         assert "worked at becomes.c:13" in row
 
 
-def test_a_program_that_executes_one_without_the_profiler_is_said_to_have(
+def test_a_program_that_executes_one_without_the_profiler_is_reported_to_have(
     program: Program, tmp_path: Path
 ) -> None:
     needs_library("gperftools")

@@ -91,7 +91,7 @@ def test_inside_the_allocator_with_its_lock_held_a_snapshot_at_the_prompt_is_ref
         assert "exited normally" in user.type("continue")
 
 
-def test_a_program_with_an_allocator_of_its_own_is_told_apart(program: Program, tmp_path: Path) -> None:
+def test_a_program_with_its_own_allocator_is_distinguished(program: Program, tmp_path: Path) -> None:
     needs_library("gperftools")
     recipe = f"program: {program('allocates_itself')}\nengine: gperftools\npoints: [{{at: built}}]\n"
     played = Played(tmp_path, recipe)
@@ -140,7 +140,7 @@ def test_a_child_that_dumps_to_the_same_file_does_not_take_the_place_of_the_pare
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_forked_childs_own_dumps_are_told_apart_or_said_to_be_mixed(
+def test_a_forked_childs_own_dumps_are_distinguished_or_said_to_be_mixed(
     engine: str, program: Program, tmp_path: Path
 ) -> None:
     needs_library(engine)
@@ -169,7 +169,7 @@ points: [{{at: reaped, name: reaped}}]
 
 
 @pytest.mark.parametrize("engine", cover(ENGINES, lambda engine: engine == "gperftools"))
-def test_a_snapshot_that_cannot_be_written_is_said_and_the_program_goes_on(
+def test_a_snapshot_that_cannot_be_written_is_reported_and_the_program_goes_on(
     engine: str, program: Program, tmp_path: Path
 ) -> None:
     needs_library(engine)

@@ -61,7 +61,7 @@ LOST = {
 
 
 @pytest.mark.parametrize(("lost", "engine"), diagonals(list(LOST), ENGINES, (0,)))
-def test_what_keeps_the_profiler_from_writing_is_said(
+def test_what_keeps_the_profiler_from_writing_is_reported(
     engine: str, lost: str, program: Program, tmp_path: Path
 ) -> None:
     if os.geteuid():

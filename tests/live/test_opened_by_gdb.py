@@ -195,7 +195,7 @@ print(sorted(met))
     assert "'right'" in done.stdout and "'PermissionError'" in done.stdout, done.stdout + done.stderr
 
 
-def test_whoever_opens_files_may_be_killed_at_any_time_and_gdb_opens_them_as_before(tmp_path: Path) -> None:
+def test_an_opener_of_files_may_be_killed_at_any_time_and_gdb_opens_them_as_before(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("right")
     code = f"""
 import sys, time

@@ -52,7 +52,7 @@ def test_a_container_is_explained_as_its_program_counts(
     assert known == [], "what a stranger's libc says of itself is not kept for the libc of others"
 
 
-def test_a_process_that_says_it_has_loaded_what_is_outside_its_root_is_refused(
+def test_a_process_that_claims_to_have_loaded_what_is_outside_its_root_is_refused(
     program: Program, scratch: Path, tmp_path: Path
 ) -> None:
     root = make_root(scratch / "root", program("claims_to_have_loaded"))
@@ -64,7 +64,7 @@ def test_a_process_that_says_it_has_loaded_what_is_outside_its_root_is_refused(
             assert done.returncode == 1 and "outside the process's root folder" in done.stderr, done.stderr
 
 
-def test_a_fifo_that_a_process_says_it_has_loaded_keeps_neither_snap_nor_attach_waiting(
+def test_a_fifo_that_a_process_claims_to_have_loaded_keeps_neither_snap_nor_attach_waiting(
     program: Program, scratch: Path, tmp_path: Path
 ) -> None:
     scratch.chmod(0o755)
@@ -170,7 +170,7 @@ def mount_over(pid: int, what: str, *files: str) -> None:
     subprocess.run([sys.executable, "-c", code, str(pid), what, *files], check=True, cwd="/")
 
 
-def test_a_fifo_in_place_of_each_of_its_files_keeps_nobody_waiting(program: Program, scratch: Path) -> None:
+def test_a_fifo_in_place_of_each_of_its_files_blocks_no_command(program: Program, scratch: Path) -> None:
     root = make_root(scratch / "root", program("block_types", "-fno-rtti"))
     os.mkfifo(root / "tmp/fifo", 0o666)
     with contained("a user's", root, "wait") as (outer, pid):

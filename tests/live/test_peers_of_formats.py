@@ -49,7 +49,7 @@ def inner(found: Any) -> dict[str, int]:
 
 @needs_go
 @pytest.mark.parametrize(("metric", "index"), [("in-use", "inuse_space"), ("allocated", "alloc_space")])
-def test_what_each_function_grew_by_is_what_go_tool_pprof_says(metric: str, index: str) -> None:
+def test_what_each_function_grew_by_is_what_go_tool_pprof_reports(metric: str, index: str) -> None:
     total, theirs = pprof(f"-sample_index={index}", f"-base={GO[0]}", GO[1])
     found = document("diff", *GO, "--metric", metric, "--all-frames")
     assert theirs and inner(found) == theirs and found["delta_bytes"] == total
@@ -96,7 +96,7 @@ def test_each_kind_of_the_text_format_holds_what_go_tool_pprof_reads_in_it(kind:
 
 
 @pytest.mark.needs("heaptrack", "heaptrack_print", "perl")
-def test_two_runs_of_perl_differ_by_what_heaptrack_print_says(tmp_path: Path) -> None:
+def test_two_runs_of_perl_differ_by_what_heaptrack_print_reports(tmp_path: Path) -> None:
     files = []
     for words in (2_000, 6_000):
         script = f'my %seen; $seen{{$_}} = "x" x 50 for 1..{words}; my @order = sort keys %seen;'

@@ -40,7 +40,7 @@ def ends_well(target: Running) -> None:
     assert target.process.wait(20) == 0
 
 
-def test_at_the_limit_of_recursion_the_program_lives_and_the_outcome_is_said() -> None:
+def test_at_the_limit_of_recursion_the_program_lives_and_the_outcome_is_reported() -> None:
     # Up to 3.9 code that runs there could end it.
     older = [one for one in pythons() if version(one) <= (3, 9)] or pythons()
     for python in older[:1] if INJECTIONS < MANY else older:
@@ -253,7 +253,7 @@ def test_of_a_flood_of_signals_none_is_lost_while_a_thread_is_made_to_call(words
         assert int(target.process.stdout.read()) == sent
 
 
-def test_a_result_that_cannot_be_written_is_said_and_the_program_lives(tmp_path: Path) -> None:
+def test_a_result_that_cannot_be_written_is_reported_and_the_program_lives(tmp_path: Path) -> None:
     code = ("import os\nreal = os.open\ndef refuse(*words): raise PermissionError\n" + SLEEP).replace(
         'os.write(1, b"ready\\n")', 'os.open = refuse\nos.write(1, b"ready\\n")'
     )

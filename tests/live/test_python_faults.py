@@ -237,7 +237,7 @@ def test_a_process_that_may_not_be_traced_is_refused_in_a_sentence_and_runs_on(a
 
 
 @pytest.mark.parametrize("action", [*ACTIONS, "cow"])
-def test_whoever_presses_ctrl_c_leaves_the_process_as_it_was(action: str) -> None:
+def test_ctrl_c_leaves_the_process_as_it_was(action: str) -> None:
     # From before it is looked at until after the answer.
     for delay in (0.1, 0.4, 0.7, 1.0):
         with running([sys.executable, "-X", "tracemalloc", "-c", HOLDS]) as target:

@@ -117,7 +117,7 @@ def test_a_key_that_is_no_text_is_not_read_as_one() -> None:
     assert not any("00000000" in one for one in [name, *steps]), steps
 
 
-def test_a_view_is_told_as_what_keeps_the_array_alive() -> None:
+def test_a_view_is_reported_as_what_keeps_the_array_alive() -> None:
     pytest.importorskip("numpy")
     code = (
         "import os, numpy as np\nlarge = np.ones(20_000_000, np.uint8)\nclass Report: pass\n"

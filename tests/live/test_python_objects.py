@@ -138,7 +138,7 @@ def test_what_keeps_nearly_empty_arenas_is_named() -> None:
     assert "memory of objects that Python has freed and keeps" in explained
 
 
-def test_a_type_of_which_more_came_is_told_since_an_earlier_look(tmp_path: Path) -> None:
+def test_a_type_of_which_more_came_is_reported_since_an_earlier_look(tmp_path: Path) -> None:
     before = tmp_path / "before.json"
     code = (
         "import os\nclass Leaked: pass\nkept = [Leaked() for i in range(10)]\n"
@@ -156,7 +156,7 @@ def test_a_type_of_which_more_came_is_told_since_an_earlier_look(tmp_path: Path)
 
 
 @every_second(1)
-def test_traces_are_what_tracemalloc_itself_says(python: str, tmp_path: Path) -> None:
+def test_traces_are_what_tracemalloc_itself_reports(python: str, tmp_path: Path) -> None:
     if "3.8" in subprocess.run([python, "-V"], capture_output=True, text=True, check=True).stdout:
         pytest.skip("the tables of CPython 3.8 have another shape")
     script = tmp_path / "driver.py"
@@ -207,7 +207,7 @@ def test_what_is_no_such_python_is_one_sentence() -> None:
     assert re.fullmatch(r"gdbmem: no Python is loaded in this process.*\[python-unknown\]\n", done.stderr)
 
 
-def test_a_python_without_traces_is_told_how_to_have_some() -> None:
+def test_a_python_without_traces_learns_how_to_have_some() -> None:
     with running([sys.executable, "-c", COUNTS]) as target:
         done = gdbmem("python", "traces", target.pid)
     assert done.returncode == 1
@@ -275,7 +275,7 @@ def private_bytes(pid: int) -> int:
 
 
 @pytest.mark.parametrize("python", [pythons()[0], pythons()[-1]])
-def test_what_workers_copy_is_what_the_kernel_says_and_its_types_are_named(python: str) -> None:
+def test_what_workers_copy_is_what_the_kernel_states_and_its_types_are_named(python: str) -> None:
     with running([python, "-c", FORKED]) as target:
         children = Path(f"/proc/{target.pid}/task/{target.pid}/children").read_text().split()
         copies = answer("cow", target.pid)

@@ -212,7 +212,7 @@ def kind_of(version: list[int]) -> LineTable:
 
 
 @every_second(0)
-def test_each_instruction_has_the_line_that_python_says(python: str) -> None:
+def test_each_instruction_has_the_line_that_python_reports(python: str) -> None:
     done = subprocess.run([python, "-c", LISTED], capture_output=True, text=True, check=True)
     version, rows = json.loads(done.stdout)
     checked = 0

@@ -64,7 +64,7 @@ def play(
 # -- what it measures --------------------------------------------------------------------------------------
 
 
-def test_a_call_left_by_an_exception_is_said_where_after_waits_for_its_return(
+def test_a_call_left_by_an_exception_is_reported_where_after_waits_for_its_return(
     program: Program, scratch: Path
 ) -> None:
     played = play(
@@ -262,7 +262,7 @@ def test_a_program_that_does_not_end_is_ended_after_the_timeout(program: Program
     assert len(histories(played.run)) == 1
 
 
-def test_exec_without_following_is_said(program: Program, scratch: Path) -> None:
+def test_exec_without_following_is_reported(program: Program, scratch: Path) -> None:
     text = "points:\n  - {at: main, name: start}\n"
     played = play(text, scratch, program=program("execs"), arguments=f"[{program('ends')}, exit, '3']")
     assert "--trace-children" in played.err
@@ -270,7 +270,7 @@ def test_exec_without_following_is_said(program: Program, scratch: Path) -> None
 
 
 @pytest.mark.parametrize("follow", ["no", "yes"])
-def test_a_program_that_executes_itself_by_its_link_in_proc_is_told_of_the_way_out(
+def test_a_program_that_executes_itself_by_its_link_in_proc_learns_of_the_way_out(
     program: Program, scratch: Path, follow: str
 ) -> None:
     text = f"options: {{trace-children: {follow}}}\npoints:\n  - {{at: main, name: start}}\n"
@@ -346,7 +346,7 @@ def test_ctrl_c_at_any_stage_of_a_recipe_keeps_the_run_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("stage", ["gdb.log", "snapshots/0001.massif"])
-def test_ctrl_c_while_gdb_loads_or_a_snapshot_is_taken_says_where_the_run_is(
+def test_ctrl_c_while_gdb_loads_or_a_snapshot_is_taken_states_where_the_run_is(
     stage: str, program: Program, scratch: Path
 ) -> None:
     (scratch / "leak.yaml").write_text(f"program: {program('leaky_map')}\n{RESET}diff: [[reset#1, reset]]\n")
@@ -433,7 +433,7 @@ def test_ctrl_c_at_any_stage_of_a_launch_keeps_the_run_and_leaves_nothing(
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_recipe_that_leaves_the_engine_to_gdbmem_says_which_one_it_was_and_why(
+def test_a_recipe_that_leaves_the_engine_to_gdbmem_states_which_one_it_was_and_why(
     program: Program, scratch: Path
 ) -> None:
     text = "engine: auto\npoints: [{at: work, name: worked, after: true}]\n"

@@ -73,7 +73,7 @@ def test_what_no_setting_gives_back_is_promised_of_none(program: Program, mode: 
     assert (best is not None and best.is_call) == (mode == "holes")
 
 
-def test_where_tcaches_hold_it_all_the_first_sentence_says_so_and_fewer_arenas_are_not_promised(
+def test_where_tcaches_hold_it_all_the_first_sentence_reports_it_and_fewer_arenas_are_not_promised(
     program: Program,
 ) -> None:
     with running([str(program("freed_kept", "-pthread")), "tcaches"]) as target:

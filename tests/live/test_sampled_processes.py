@@ -176,7 +176,7 @@ def test_pss_is_read_as_often_as_the_budget_allows_and_rss_each_time() -> None:
         tree.close()
 
 
-def test_forbidden_pss_is_told_once_and_rss_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_forbidden_pss_is_reported_once_and_rss_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     def forbidden(_: ProcessFiles) -> None:
         raise PermissionError
 

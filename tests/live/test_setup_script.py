@@ -194,7 +194,7 @@ def test_prometheus_of_old_package_lists_is_fetched_with_new_ones(
 
 
 @needs_root
-def test_a_release_without_prometheus_is_said_so_once(machine: Machine) -> None:
+def test_a_release_without_prometheus_is_reported_once(machine: Machine) -> None:
     machine.put_tools()
     (machine.path / "prometheus").unlink()
     machine.put("apt-get", '#!/bin/sh\ncase "$*" in *download*) exit 100 ;; esac\n')
@@ -206,7 +206,7 @@ def test_a_release_without_prometheus_is_said_so_once(machine: Machine) -> None:
 
 
 @needs_root
-def test_what_a_release_has_no_package_of_is_said_once_and_the_rest_installed(machine: Machine) -> None:
+def test_what_a_release_has_no_package_of_is_reported_once_and_the_rest_installed(machine: Machine) -> None:
     machine.put_tools()
     machine.put("ldconfig")
     (machine.path / "heaptrack").unlink()
@@ -269,7 +269,7 @@ def test_pip_without_network_is_one_sentence_and_the_next_run_tries_again(machin
     assert machine.setup("demo").returncode == 0
 
 
-def test_the_second_run_says_and_installs_nothing(machine: Machine) -> None:
+def test_the_second_run_prints_and_installs_nothing(machine: Machine) -> None:
     machine.put_tools()
     first = machine.setup("test")
     assert first.returncode == 0 and "installing gdbmem" in first.stderr
@@ -340,7 +340,7 @@ def test_a_checkout_that_was_moved_gets_a_new_environment(machine: Machine) -> N
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes a folder of root's")
-def test_a_checkout_of_somebody_else_is_one_sentence(machine: Machine) -> None:
+def test_a_checkout_of_another_user_is_one_sentence(machine: Machine) -> None:
     machine.put_tools()
     machine.setup("demo")  # gives everything to the user
     shutil.rmtree(machine.checkout / ".cache")

@@ -45,7 +45,7 @@ def show(path: Path, *words: str) -> dict[str, Any]:
 
 
 @pytest.mark.needs("google-pprof")
-def test_each_function_holds_what_google_pprof_says(heap: Path) -> None:
+def test_each_function_holds_what_google_pprof_reports(heap: Path) -> None:
     text = subprocess.run(["google-pprof", "--text", "--show_bytes", str(heap.parent / "keeps"), str(heap)],
                           capture_output=True, text=True, check=True).stdout  # fmt: skip
     found = re.findall(r"^ *(\d+) +[\d.]+% +[\d.]+% +\d+ +[\d.]+% (\S+)", text, re.M)
@@ -132,7 +132,7 @@ def test_a_binary_that_was_replaced_by_one_with_an_older_date_is_warned_of(heap:
 
 
 @pytest.mark.needs("objcopy")
-def test_a_binary_that_names_a_fifo_as_its_debug_information_keeps_nobody_waiting(heap: Path) -> None:
+def test_a_binary_that_names_a_fifo_as_its_debug_information_blocks_no_command(heap: Path) -> None:
     binary, debug = heap.parent / "keeps", heap.parent / "keeps.debug"
     subprocess.run(["objcopy", "--only-keep-debug", str(binary), str(debug)], check=True)
     subprocess.run(["objcopy", f"--add-gnu-debuglink={debug}", str(binary)], check=True)

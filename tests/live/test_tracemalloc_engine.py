@@ -68,7 +68,7 @@ def line_with(text: str) -> int:
     return next(number for number, line in enumerate(DRIVER.splitlines(), start=1) if text in line)
 
 
-def test_points_of_a_recipe_are_what_tracemalloc_itself_says_and_the_line_that_keeps_is_named(
+def test_points_of_a_recipe_are_what_tracemalloc_itself_states_and_the_line_that_keeps_is_named(
     tmp_path: Path,
 ) -> None:
     keeps = f"driver.py:{line_that_keeps()}$"

@@ -74,7 +74,7 @@ def test_actions_of_one_moment_wait_for_each_other(scratch: Path) -> None:
     assert "failed" not in done.stdout
 
 
-def test_an_action_that_fails_is_not_told_as_done(tmp_path: Path) -> None:
+def test_an_action_that_fails_is_not_reported_as_done(tmp_path: Path) -> None:
     assert main(["explain", str(2**22 + 1), str(tmp_path), str(tmp_path)]) == 1
     assert (tmp_path / "explain.txt.errors").stat().st_size
     fired: FiredTrigger = {"t": 3.0, "when": "rss > 1GiB", "value": "rss is 2.0 GiB", "do": "explain", "pid": 9,

@@ -147,7 +147,7 @@ def test_what_a_recipe_expects_is_not_judged_without_snapshots(
 
 
 @pytest.mark.parametrize("engine", DHAT)
-def test_what_the_decoder_never_erased_is_told_by_its_line_to_the_byte(engine: str, scratch: Path) -> None:
+def test_what_the_decoder_never_erased_is_named_by_its_line_to_the_byte(engine: str, scratch: Path) -> None:
     build("decoder")
     ended = run_whole(
         engine,

@@ -30,7 +30,7 @@ def as_in_a_shell(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def test_each_scene_has_a_name_of_its_own() -> None:
+def test_each_scene_has_its_own_name() -> None:
     assert len({scene.name for scene in SCENES}) == len(SCENES) >= 30
 
 
@@ -44,7 +44,7 @@ def test_nothing_is_left_and_the_process_unharmed_when_one_is_killed(seed: int) 
 
 
 @pytest.mark.parametrize("seed", (9001, 9002))
-def test_a_killed_worker_is_told_in_a_sentence_and_harms_nothing(seed: int) -> None:
+def test_a_killed_worker_is_reported_in_a_sentence_and_harms_nothing(seed: int) -> None:
     outcome = run_round(planned(seed, "memexplain", "worker"))
     assert outcome.killed, "it was not met"
     assert not outcome.harms, f"{outcome_line(outcome)}\n{outcome.said}"

@@ -52,7 +52,7 @@ def test_a_leak_beside_a_larger_release_is_not_passed_over() -> None:
     )
 
 
-def test_nothing_changed_is_said_with_the_size() -> None:
+def test_nothing_changed_is_reported_with_the_size() -> None:
     same = tree(100, (LOAD, 100))
     assert answer(same, same) == "heap did not change from loaded to reset (100 B at both)"
 
@@ -77,7 +77,7 @@ def test_a_line_that_is_sure_goes_before_one_that_is_not() -> None:
     assert "; all of it from load.cpp:7 (load)" in answer(before, after)
 
 
-def test_a_doubtful_share_says_how_doubtful() -> None:
+def test_a_doubtful_share_states_how_doubtful() -> None:
     before = tree(40, (LOAD, 30), (PRUNED_NODE, 10), threshold_bytes=11)
     after = tree(130, (LOAD, 30), (LEAK, 100))
     assert answer(before, after).endswith("grew by 100 B, give or take 10 B, the rest shrank by 10 B")
@@ -94,7 +94,7 @@ def test_growth_under_the_threshold_is_not_pinned_on_a_line() -> None:
     assert text.endswith("; all of it from call sites that are under the threshold")
 
 
-def test_known_growth_is_subtracted_and_said() -> None:
+def test_known_growth_is_subtracted_and_reported() -> None:
     text = answer(tree(0), tree(100, (LEAK, 60), (LOAD, 40)), known=[re.compile("remember")])
     assert (
         text
@@ -129,7 +129,7 @@ def test_a_name_full_of_escapes_can_not_drive_the_terminal() -> None:
     assert "\x1b" not in text and "\\x1b" in text
 
 
-def test_a_snapshot_alone_says_where_its_memory_is() -> None:
+def test_a_snapshot_alone_states_where_its_memory_is() -> None:
     growth = as_growth(snapshot(tree(100, (LEAK, 75), (LOAD, 25))))
     assert answer_snapshot(growth, Query(), moment="snapshot 4") == (
         "heap holds 100 B at snapshot 4; 75 % of it from decoder.cpp:120 (Decoder::remember)"

@@ -66,7 +66,9 @@ def test_a_word_that_is_none_of_the_possible_ones_is_met_with_those(words: list[
         ),
     ],
 )
-def test_what_argparse_would_say_in_pythons_words_is_said_in_ours(words: list[str], sentence: str) -> None:
+def test_what_argparse_would_say_in_pythons_words_is_reported_in_ours(
+    words: list[str], sentence: str
+) -> None:
     parser = make_parser()
     parser.add_argument("name", nargs="?")
     with pytest.raises(UsageError) as caught:

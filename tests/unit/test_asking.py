@@ -133,7 +133,7 @@ def test_heaptrack_knows_the_size_of_each_block(capsys: pytest.CaptureFixture[st
     assert found["warnings"] == []
 
 
-def test_where_only_the_mean_size_is_known_it_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_only_the_mean_size_is_known_it_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     found = document(capsys, "show", str(CAPTURES / "dhat.json"), "--by", "size", "--metric", "in-use")
     assert [warning["slug"] for warning in found["warnings"]] == ["block-sizes-averaged"]
     assert {row["block_bytes_at_most"] for row in found["sites"]["paths"]} >= {128, 8192}
@@ -224,7 +224,7 @@ def test_nothing_cannot_be_scaled() -> None:
         normalized([snapshot(tree(0)), snapshot(tree(5, (at("f"), 5)))])
 
 
-def test_a_scaled_profile_is_not_said_to_have_been_as_large(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_scaled_profile_is_not_reported_to_have_been_as_large(capsys: pytest.CaptureFixture[str]) -> None:
     files = [str(CAPTURES / f"tc.000{n}.heap") for n in (1, 2)]
     found = document(capsys, "diff", *files, "--normalize")
     assert found["answer"].startswith("scaled to the ") and "as large" not in found["answer"]
@@ -246,7 +246,7 @@ def test_what_scaling_would_make_meaningless_is_refused(
     assert "--normalize makes all sides equally large" in capsys.readouterr().err
 
 
-def test_a_sampled_path_that_is_new_says_so_only_when_that_is_sure(
+def test_a_sampled_path_that_is_new_reports_it_only_when_that_is_sure(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     found = document(capsys, "diff", *(str(CAPTURES / f"go{n}.pb.gz") for n in (1, 2)))

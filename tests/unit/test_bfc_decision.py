@@ -55,7 +55,7 @@ def growing(limit: Optional[int], **options: object) -> Allocator:
     return replace(one, limit_bytes=limit, options=Options(allow_growth=True, **options))  # type: ignore[arg-type]
 
 
-def test_the_story_of_a_fragmented_pool_is_told_in_one_sentence() -> None:
+def test_the_story_of_a_fragmented_pool_is_reported_in_one_sentence() -> None:
     used = [(4 * MIB, 4 * MIB, IN_USE)]
     one = full(
         (14 * MIB, 0, FREE), *used, (2 * MIB, 0, FREE), *used, (6 * MIB, 0, FREE), (264 * MIB, MIB, IN_USE)
@@ -91,7 +91,7 @@ def test_a_chunk_is_split_from_twice_the_size_or_128_mib_on(
     assert (decision.outcome, decision.is_split, decision.taken_bytes) == (FITS, is_split, taken)
 
 
-def test_what_is_below_twice_the_size_is_wasted_and_said() -> None:
+def test_what_is_below_twice_the_size_is_wasted_and_reported() -> None:
     one = full((97844992, 0, FREE))
     decision = decide(one, Request(50 * MIB))
     assert decision.wasted_bytes == 97844992 - 50 * MIB

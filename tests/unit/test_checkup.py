@@ -16,7 +16,7 @@ from gdbmem.setup import distribution
 DEBIAN, UNKNOWN = "ID=debian\n", "ID=plan9\n"
 
 
-def test_an_engine_whose_library_is_missing_says_what_cannot_be_done_and_what_to_type(
+def test_an_engine_whose_library_is_missing_states_what_cannot_be_done_and_what_to_type(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ctypes.util, "find_library", lambda name: None)
@@ -60,7 +60,7 @@ def test_an_unknown_distribution_gets_the_packages_own_name(
         (Asker(0, may_trace_all=False, scope=0), False, "--cap-add=SYS_PTRACE"),
     ],
 )
-def test_the_right_to_attach_is_told_with_what_would_give_it(
+def test_the_right_to_attach_is_reported_with_what_would_give_it(
     asks: Asker, ok: bool, text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(doctor_checks, "asker", lambda: asks)

@@ -71,7 +71,7 @@ def test_what_a_program_is_linked_to_decides_and_is_named(
 @pytest.mark.parametrize(
     ("name", "runtime"), [("cc1plus", "gcc-gc"), ("node", "v8"), ("postgres", "postgresql")]
 )
-def test_what_massif_will_not_see_of_a_program_is_said_at_the_choice(
+def test_what_massif_will_not_see_of_a_program_is_reported_at_the_choice(
     name: str, runtime: str, machine: dict[str, set[str]], tmp_path: Path
 ) -> None:
     path = tmp_path / name

@@ -37,7 +37,7 @@ def test_help_lists_every_command(words: list[str], capsys: pytest.CaptureFixtur
         assert name in shown and summary in shown
 
 
-def test_without_a_command_the_overview_is_shown_and_the_status_says_usage(
+def test_without_a_command_the_overview_is_shown_and_the_status_states_usage(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert cli.main([]) == 2

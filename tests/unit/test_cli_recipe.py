@@ -80,7 +80,7 @@ def test_wrong_words_are_a_usage_error(words: list[str], capsys: pytest.CaptureF
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_a_brace_that_is_never_closed_is_told_on_its_own_line(
+def test_a_brace_that_is_never_closed_is_reported_on_its_own_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = write(tmp_path, "r.yaml", "program: a\npoints:\n  - {at: main, name: x\n  - {at: other}\n")

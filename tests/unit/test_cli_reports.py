@@ -159,7 +159,7 @@ def test_of_one_run_samples_that_stay_the_same_are_no_doubt(capsys: pytest.Captu
     assert main(["diff", "one.heap", "sampled:two", "--fail-on", "0"]) == 125, "of two processes it is chance"
 
 
-def test_fail_on_says_when_it_could_not_judge(capsys: pytest.CaptureFixture[str]) -> None:
+def test_fail_on_states_when_it_could_not_judge(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", "before.ms", "gone.ms", "--fail-on", "1KiB"]) == 125
     assert capsys.readouterr().err.startswith("gdbmem: not judged: there is no file or run 'gone.ms'")
     assert main(["diff", "before.ms", "gone.ms"]) == 1

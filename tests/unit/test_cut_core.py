@@ -73,7 +73,7 @@ def test_variables_that_were_cut_are_not_read_from_the_librarys_file(core: Path)
         found.read(LIBRARY + PAGE, 4)
 
 
-def test_the_first_sentence_says_that_a_core_is_cut_and_by_how_much(core: Path) -> None:
+def test_the_first_sentence_states_that_a_core_is_cut_and_by_how_much(core: Path) -> None:
     core.write_bytes(core.read_bytes()[: -2 * PAGE])
     ledger = explain_core(core)
     ledger.check()

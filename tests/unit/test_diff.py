@@ -66,7 +66,7 @@ def test_two_lines_of_one_function_stay_apart() -> None:
     assert row(result, other) == (0, 4, 0)
 
 
-def test_functions_without_a_file_are_told_apart_by_their_library() -> None:
+def test_functions_without_a_file_are_distinguished_by_their_library() -> None:
     one, two = at("start", "liba.so"), at("start", "libb.so")
     result = diff(tree(3, (one, 3)), tree(4, (two, 4)))
     assert row(result, one) == (3, 0, 0)
@@ -143,7 +143,7 @@ def test_two_frames_without_a_name_are_not_taken_for_the_same_call_site() -> Non
     assert row(result, nameless, LOAD) == (100, 120, 20)
 
 
-def test_what_was_pruned_stays_a_path_of_its_own() -> None:
+def test_what_was_pruned_stays_its_own_path() -> None:
     before = tree(110, (LOAD, 100), (PRUNED_NODE, 10), threshold_bytes=20)
     after = tree(115, (LOAD, 100), (PRUNED_NODE, 15), threshold_bytes=20)
     assert row(diff(before, after), PRUNED) == (10, 15, 0)

@@ -189,7 +189,7 @@ def test_steps_that_are_not_alike_are_not_called_steady(steps: Sequence[tuple[in
     assert course is not None and course.to_peak != "grew"
 
 
-def test_an_allocator_s_own_bytes_are_said_where_they_are_much() -> None:
+def test_an_allocator_s_own_bytes_are_reported_where_they_are_much() -> None:
     course = course_of(totals(*RISE, extra_bytes=2000))
     assert course is not None and course.has_overhead
 

@@ -231,7 +231,7 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     assert [page_name(page) for page in PAGES if page not in seen] == []
 
 
-def test_no_page_shows_somebodys_own_folders() -> None:
+def test_no_page_shows_personal_folders() -> None:
     pictures = sorted(DOCS.rglob("*.svg"))
     assert pictures
     for page in [*PAGES, *pictures]:

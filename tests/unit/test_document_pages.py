@@ -120,7 +120,7 @@ def test_the_types_of_python_objects_have_the_values_of_json_and_the_bar_is_thei
     assert f"{document['count']:,} Python objects hold" in found.text
 
 
-def test_what_came_and_went_of_python_objects_is_what_since_says(tmp_path: Path) -> None:
+def test_what_came_and_went_of_python_objects_is_what_since_reports(tmp_path: Path) -> None:
     files = [CAPTURES / f"objects-{name}.json" for name in ("first", "second")]
     before, after = ({one["type"]: one for one in said(file)["types"]} for file in files)
     found = page(tmp_path, *files)

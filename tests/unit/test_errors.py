@@ -14,7 +14,7 @@ def test_an_error_without_a_hint_has_no_dangling_semicolon() -> None:
     assert str(GdbmemError("the heap is corrupt at 0x10", slug="corrupt")) == "the heap is corrupt at 0x10"
 
 
-def test_statuses_can_be_told_apart_by_class() -> None:
+def test_statuses_can_be_distinguished_by_class() -> None:
     assert issubclass(UsageError, InputError)
     assert issubclass(MissingToolError, ToolError)
     assert not issubclass(ToolError, InputError)

@@ -68,7 +68,7 @@ def test_the_limit_itself_is_met_and_a_byte_beyond_is_not(expectation: Expectati
     assert judge(expectation, growing()).met is met
 
 
-def test_the_sentence_says_which_expectation_failed_and_by_how_much() -> None:
+def test_the_sentence_states_which_expectation_failed_and_by_how_much() -> None:
     verdict = judge(expect(at_most=4 * KIB, path="insert"), growing())
     assert (verdict.measured, verdict.limit, verdict.uncertain) == (14 * KIB, 4 * KIB, 0)
     assert (
@@ -80,7 +80,7 @@ def test_the_sentence_says_which_expectation_failed_and_by_how_much() -> None:
 
 
 @pytest.mark.parametrize(("at_most", "at_least"), [(0, None), (-1, None), (None, 0), (None, 1)])
-def test_a_misspelt_path_never_passes_nor_fails_but_says_that_nothing_matches(
+def test_a_misspelt_path_never_passes_nor_fails_but_states_that_nothing_matches(
     at_most: Optional[int], at_least: Optional[int]
 ) -> None:
     verdict = judge(expect(at_most=at_most, at_least=at_least, path="Pol"), growing())
@@ -157,7 +157,7 @@ def _as_massif_would(truth: dict[str, int], *, threshold_bytes: int) -> Any:
     return tree(sum(truth.values()), *shown, *pruned, threshold_bytes=threshold_bytes)
 
 
-def test_what_cannot_be_judged_says_why_and_is_neither_met_nor_failed() -> None:
+def test_what_cannot_be_judged_states_why_and_is_neither_met_nor_failed() -> None:
     verdict = unjudged(expect(at_most=5), "point 'b' was never hit")
     assert (verdict.met, verdict.measured, verdict.limit) == (None, None, 5)
     assert verdict.text == "heap from a to b: could not be judged, point 'b' was never hit"

@@ -138,7 +138,7 @@ def test_an_export_into_a_fifo_leaves_it_one_even_with_force(tmp_path: Path) -> 
         os.close(reader)
 
 
-def test_an_export_to_a_folder_that_is_not_there_says_so_before_it_reads(
+def test_an_export_to_a_folder_that_is_not_there_reports_it_before_it_reads(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wanted = tmp_path / "missing" / "out.csv"

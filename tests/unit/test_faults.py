@@ -108,7 +108,7 @@ def test_only_pages_that_are_still_there_and_were_not_before_have_grown() -> Non
     assert [bool(size) for size in grown] == [10 <= n < 60 for n in range(100)]
 
 
-def test_a_page_that_came_often_is_charged_to_whoever_touched_it_last() -> None:
+def test_a_page_that_came_often_is_charged_to_the_line_that_touched_it_last() -> None:
     faults = [fault(n, time, path=time) for time in range(5) for n in range(100)]
     grown = grown_bytes(faults, {1: Span(reading(range(0)), reading(range(100)))}, {})
     assert sum(grown) == pytest.approx(100 * PAGE)

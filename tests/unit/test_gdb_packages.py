@@ -33,7 +33,7 @@ from gdbmem.setup.gdb_packages import exchange_folders, required, satisfies
         ("something else", (3, 11), False),
     ],
 )
-def test_a_package_is_copied_only_for_a_python_it_says_it_runs_in(
+def test_a_package_is_copied_only_for_a_python_that_it_declares(
     specifier: str, python: tuple[int, int], met: bool
 ) -> None:
     assert satisfies(python, specifier) is met
@@ -51,7 +51,7 @@ def test_what_a_package_needs_depends_on_gdbs_python_not_on_ours() -> None:
     assert required(lines, (3, 9)) == ["markdown-it-py", "pygments", "typing-extensions"]
 
 
-def test_each_python_has_a_folder_of_its_own(private_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_python_has_its_own_folder(private_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = f"{private_home}/.local/share/gdbmem/gdb-python3.9"
     assert private_folder_path(3, 9) == expected
     monkeypatch.setenv("XDG_DATA_HOME", "relative")

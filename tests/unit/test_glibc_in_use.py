@@ -108,7 +108,7 @@ def test_the_tcache_of_glibc_2_42_is_walked_slot_by_slot() -> None:
     )
 
 
-def test_very_many_free_chunks_are_not_walked_and_the_answer_says_so() -> None:
+def test_very_many_free_chunks_are_not_walked_and_the_answer_reports_it() -> None:
     memory = Bytes()
     arena(memory, system=0x100000)
     head = ARENA + FASTBINS["bins"] - 16
@@ -119,7 +119,7 @@ def test_very_many_free_chunks_are_not_walked_and_the_answer_says_so() -> None:
     assert GlibcHeap(memory, ARENA, FASTBINS, None).in_use([]) == (0x100000 - 0x4000, None)
 
 
-def test_blocks_with_a_mapping_of_their_own_count_where_libc_says_how_much_they_are() -> None:
+def test_blocks_with_a_mapping_of_their_own_count_where_libc_states_how_much_they_are() -> None:
     memory = Bytes()
     arena(memory)
     memory.put(0x30000, 5 << 20)

@@ -42,7 +42,7 @@ def test_a_piece_ends_behind_the_fencepost_that_malloc_closed_it_with() -> None:
     assert pieces_in(chunks(32, PAGE - 80, *FENCEPOST, 16)) == [(0, PAGE)]  # room for a third word was left
 
 
-def test_pieces_of_one_mapping_are_told_apart_and_pages_of_others_between_them_passed_over() -> None:
+def test_pieces_of_one_mapping_are_distinguished_and_pages_of_others_between_them_passed_over() -> None:
     program = b"\x41" * PAGE
     assert pieces_in(full_piece() + program + full_piece(3)) == [(0, PAGE), (2 * PAGE, 5 * PAGE)]
 

@@ -138,7 +138,7 @@ def test_a_damaged_line_far_into_a_compressed_file_is_named_by_its_number(tmp_pa
 
 
 @pytest.mark.parametrize("metric", ["in-use", "peak"])
-def test_a_compressed_file_that_ends_early_gives_what_is_there_and_says_so_once(
+def test_a_compressed_file_that_ends_early_gives_what_is_there_and_reports_it_once(
     tmp_path: Path, metric: str
 ) -> None:
     whole = gzip.compress(HEAD + b"+ 0\n+ 0\n" + MANY, 1)
@@ -152,7 +152,7 @@ def test_a_compressed_file_that_ends_early_gives_what_is_there_and_says_so_once(
 
 @pytest.mark.parametrize("packed", [False, True])
 @pytest.mark.parametrize("events", [1, 700_000])
-def test_where_a_file_was_cut_is_said_by_the_number_of_its_line(
+def test_where_a_file_was_cut_is_reported_by_the_number_of_its_line(
     tmp_path: Path, events: int, *, packed: bool
 ) -> None:
     data = HEAD + b"+ 0\n" * events + b"+"

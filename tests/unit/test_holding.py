@@ -35,7 +35,7 @@ def survey(elements: int, **others: int) -> Survey:
     return Survey(rows)
 
 
-def test_a_lines_growth_is_told_as_the_containers_that_hold_it() -> None:
+def test_a_lines_growth_is_reported_as_the_containers_that_hold_it() -> None:
     surveys = [survey(30, words=3098), survey(60, words=5000), survey(120, words=12392)]
     nodes, strings = sorted(find_holdings(grown(7200, 9294), Query(), surveys), key=lambda h: h.delta_bytes)
     assert holding_sentence(nodes) == (
@@ -45,7 +45,7 @@ def test_a_lines_growth_is_told_as_the_containers_that_hold_it() -> None:
     assert (strings.container, strings.delta_bytes) == ("words", 9294)
 
 
-def test_a_container_that_shrank_in_between_is_not_said_to_only_grow() -> None:
+def test_a_container_that_shrank_in_between_is_not_reported_to_only_grow() -> None:
     (found,) = find_holdings(grown(7200, 0), Query(), [survey(30), survey(10), survey(120)])
     assert not found.never_shrank
     assert "surveys" not in holding_sentence(found)

@@ -38,7 +38,7 @@ def test_one_program_is_one_program_whatever_wrote_its_profiles(
     assert "hardly-alike" not in said(capsys, *files)
 
 
-def test_profiles_of_two_programs_are_told_apart(capsys: pytest.CaptureFixture[str]) -> None:
+def test_profiles_of_two_programs_are_distinguished(capsys: pytest.CaptureFixture[str]) -> None:
     message = said(capsys, MASSIF / "perl.massif.gz", MASSIF / "cc1.massif.gz")["hardly-alike"]
     assert message.startswith("perl.massif.gz") and " and cc1.massif.gz" in message
 
@@ -48,12 +48,14 @@ def test_the_one_of_another_program_in_a_series_is_named(capsys: pytest.CaptureF
     assert message.startswith("cc1.massif.gz") and " and most of the other snapshots" in message
 
 
-def test_a_file_that_is_named_twice_is_a_step_of_nothing_and_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_named_twice_is_a_step_of_nothing_and_reported(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     found = said(capsys, GO[0], GO[1], GO[1])
     assert found["named-twice"].startswith(f"{GO[1]} is named 2 times")
 
 
-def test_a_series_in_the_order_of_its_names_and_not_of_time_is_said(
+def test_a_series_in_the_order_of_its_names_and_not_of_time_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = [tmp_path / f"dump.{number}.pb.gz" for number in (1, 2, 10)]

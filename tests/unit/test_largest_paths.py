@@ -70,7 +70,7 @@ def test_known_paths_and_what_a_file_leaves_out_are_not_among_the_others() -> No
     assert [row.amount.after_bytes for row in ranking.rows if row.site is None] == [60]
 
 
-def test_the_page_says_how_many_paths_it_shows_as_one(
+def test_the_page_states_how_many_paths_it_shows_as_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(explorer, "large_paths", partial(large_paths, most=3, least_share=0.5))

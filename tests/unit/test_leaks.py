@@ -70,7 +70,7 @@ def test_each_record_names_the_users_line_without_valgrinds_malloc() -> None:
     assert (direct.bytes, direct.indirect_bytes) == (3 * 112, 12 * 112), "nothing counts twice"
 
 
-def test_what_has_changed_since_the_search_before_is_told_per_record() -> None:
+def test_what_has_changed_since_the_search_before_is_reported_per_record() -> None:
     search = with_changes(
         read_leak_search(capture("any.txt")),
         read_leak_search(capture("changed.txt")),
@@ -155,7 +155,7 @@ def test_a_log_without_a_leak_search_is_named(tmp_path: Path) -> None:
         open_profile(path, OpenOptions(format="memcheck"))
 
 
-def test_a_log_cut_at_any_line_is_said_or_refused(tmp_path: Path) -> None:
+def test_a_log_cut_at_any_line_is_reported_or_refused(tmp_path: Path) -> None:
     path, data = tmp_path / "log", capture("any.txt")
     whole = read_leak_search(data)
     for end in [at + 1 for at, byte in enumerate(data) if byte == 10][:-1]:
@@ -192,7 +192,7 @@ def test_a_name_with_an_escape_sequence_reaches_no_terminal() -> None:
 
 
 @pytest.mark.parametrize("name", ["heap.ms"])
-def test_an_execution_tree_cut_at_any_line_is_said_or_refused(name: str, tmp_path: Path) -> None:
+def test_an_execution_tree_cut_at_any_line_is_reported_or_refused(name: str, tmp_path: Path) -> None:
     path, data = tmp_path / name, capture(name)
     whole = read(CAPTURES / name).total_bytes
     for end in [at + 1 for at, byte in enumerate(data) if byte == 10][:-1]:
@@ -227,7 +227,7 @@ def test_registers_are_read_with_their_thread() -> None:
     assert found == [("RAX", 1, 0, None), ("R9", 2, 16, None)]
 
 
-def test_an_address_is_told_with_its_block_and_where_that_was_allocated() -> None:
+def test_an_address_is_reported_with_its_block_and_where_that_was_allocated() -> None:
     place = read_place(capture("place.txt").decode())
     assert place is not None and place.block is not None
     assert (place.block.bytes, place.address - place.block.address) == (500, 7)
@@ -248,7 +248,7 @@ def test_the_json_of_a_search_holds_its_numbers() -> None:
     assert blocks["blocks"] == [{"address": 16, "bytes": 8, "depth": 0, "record": None}]
 
 
-def test_a_text_of_a_search_says_how_much_since_when_and_where() -> None:
+def test_a_text_of_a_search_states_how_much_since_when_and_where() -> None:
     search = with_changes(
         read_leak_search(capture("any.txt")),
         read_leak_search(capture("changed.txt")),
@@ -264,7 +264,7 @@ def test_a_text_of_a_search_says_how_much_since_when_and_where() -> None:
     assert "definitely lost 6.2 KiB" in text
 
 
-def test_a_list_of_blocks_that_was_limited_says_so() -> None:
+def test_a_list_of_blocks_that_was_limited_reports_it() -> None:
     out = io.StringIO()
     print_blocks(4, [Block(0x10, 112), Block(0x20, 112, 1, 3)], make_console(out, width=100), is_whole=False)
     assert out.getvalue() == (
@@ -292,7 +292,7 @@ ROOT = Holder("global", 0x10, 8, "table")
         ((NODE,), (), False, "and was stopped", None),
     ],
 )
-def test_who_keeps_a_block_alive_is_told_in_sentences(
+def test_who_keeps_a_block_alive_is_reported_in_sentences(
     holders: tuple[Holder, ...], chain: tuple[Holder, ...], whole: bool, said: str, reached: object
 ) -> None:
     holding = BlockHolders(Block(0x200, 64), [Frame("make", "a.c", 3)], holders, chain, is_whole=whole)

@@ -82,14 +82,14 @@ def test_a_mapping_gets_exactly_its_rss_also_when_claims_exceed_it() -> None:
     assert sum(division.shares()[0].parts.values()) == 0x2000
 
 
-def test_what_another_allocator_freed_lazily_is_told_apart_from_what_it_holds() -> None:
+def test_what_another_allocator_freed_lazily_is_distinguished_from_what_it_holds() -> None:
     mapping = Mapping(0x1000, 0x5000, "rw-p", 0, "00:00", 0, "", rss_bytes=0x3000, lazily_freed_bytes=0x1000)
     division = Division([mapping], Ranges([(0x1000, 0x4000)]))
     division.settle(0, ("allocator.jemalloc", ""))
     assert division.parts[0] == {(names.LAZILY_FREED, "jemalloc"): 0x1000, ("allocator.jemalloc", ""): 0x2000}
 
 
-def test_pieces_of_a_pool_take_resident_bytes_from_whoever_had_them_and_never_more() -> None:
+def test_pieces_of_a_pool_take_resident_bytes_from_their_previous_owners_and_never_more() -> None:
     mappings = [
         Mapping(start, start + 0x2000, "rw-p", 0, "00:00", 0, "", rss_bytes=0x2000)
         for start in (0x1000, 0x3000)
@@ -174,7 +174,7 @@ def test_the_answer_names_two_sizes_that_pin_alike() -> None:
     assert "20 live blocks of 40 and 104 bytes lie on its pages" in answer_ledger(pinned)
 
 
-def test_the_answer_says_who_allocates_what_pins_only_as_far_as_the_sizes_tell() -> None:
+def test_the_answer_states_who_allocates_what_pins_only_as_far_as_the_sizes_tell() -> None:
     ledger = replace(make_ledger(heap_live=10 * MIB, heap_free_pinned=90 * MIB), releasable_bytes=0)
     ledger = replace(ledger, heap=make_heap(SizeClass(48, 512_000, 0, 0, 0, 80.0 * MIB)))
 
@@ -216,7 +216,7 @@ def test_an_arena_that_is_not_there_is_an_error_with_those_that_are() -> None:
     assert caught.value.hint == "there are arenas 0 to 2"
 
 
-def test_where_another_malloc_is_at_work_nothing_is_said_of_pinned_pages() -> None:
+def test_where_another_malloc_is_at_work_nothing_is_reported_of_pinned_pages() -> None:
     ledger = replace(make_ledger(heap_live=MIB), heap=make_heap())
     text = printed(ledger, LedgerOptions(pinners=True, sizes=True))
     assert "no blocks of glibc's malloc" in text
@@ -243,7 +243,7 @@ def test_free_pages_that_no_block_keeps_are_named_beside_those_that_blocks_keep(
     )
 
 
-def test_of_many_sizes_the_heading_says_that_not_all_are_listed() -> None:
+def test_of_many_sizes_the_heading_states_that_not_all_are_listed() -> None:
     heap = make_heap(*(SizeClass(16 * n, 1, 0, 0, 0, 99) for n in range(2, 42)))
     assert "the 20 of 40 that keep most" in printed(
         replace(make_ledger(heap_live=MIB), heap=heap), LedgerOptions(pinners=True)
@@ -256,7 +256,7 @@ def test_the_names_of_entries_stay_whole_on_a_narrow_terminal(monkeypatch: pytes
     assert "heap.free.releasable  free: malloc_trim(0)" in "\n".join(lines)
 
 
-def test_growth_says_what_its_entries_are_and_when_nothing_changed() -> None:
+def test_growth_states_what_its_entries_are_and_when_nothing_changed() -> None:
     before, after = make_ledger(heap_live=MIB), make_ledger(heap_live=3 * MIB)
     stream = io.StringIO()
     print_growth(before, after, make_console(stream), ("then", "now"))

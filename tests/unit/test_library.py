@@ -154,7 +154,7 @@ def test_a_program_without_symbols_is_blamed_itself_not_what_started_it() -> Non
     assert own_frame([at("malloc"), git, at("git_main", "/usr/bin/git"), below_main]) == 2
 
 
-def test_a_frame_is_told_apart_once_however_often_it_comes() -> None:
+def test_a_frame_is_distinguished_once_however_often_it_comes() -> None:
     frames = [at(f"std::map<int, K{n}>::operator[](int const&)", "stl_map.h:511") for n in range(10_000)]
     is_library.cache_clear()
     for _ in range(2):

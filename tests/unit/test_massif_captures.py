@@ -56,7 +56,7 @@ def test_each_tree_adds_up_to_its_snapshot_s_heap(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_readme_says_how_each_capture_was_made(name: str) -> None:
+def test_the_readme_states_how_each_capture_was_made(name: str) -> None:
     assert f"| `{name}` |" in (CAPTURES / "README.md").read_text()
 
 
@@ -133,7 +133,7 @@ def test_merged_places_come_with_their_number_and_the_size_each_stays_below(
     assert seen > 0
 
 
-def test_where_nothing_is_hidden_no_size_is_said_to_hide_anything() -> None:
+def test_where_nothing_is_hidden_no_size_is_reported_to_hide_anything() -> None:
     tree = largest_tree("sqlite")
     assert (list(tree.places), tree.threshold_bytes) == ([], 0)
 
@@ -148,7 +148,7 @@ def test_the_peak_is_the_largest_total_whatever_massif_marked() -> None:
         assert profile.snapshots[profile.peak_tree_index].total_bytes == max(with_tree)
 
 
-def test_massif_s_own_mark_is_told_apart_from_the_peak() -> None:
+def test_massif_s_own_mark_is_distinguished_from_the_peak() -> None:
     assert open_profile(path_of("perl")).marked_peak_index is not None
     assert open_profile(path_of("live")).marked_peak_index is None
 

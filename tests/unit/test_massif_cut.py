@@ -55,7 +55,7 @@ class Whole:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["threshold", "newline", "huge", "odd"])
-def test_a_file_cut_after_any_line_gives_what_is_whole_and_says_so(name: str) -> None:
+def test_a_file_cut_after_any_line_gives_what_is_whole_and_reports_it(name: str) -> None:
     whole = Whole(capture(name))
     for end in line_starts(whole.data):
         whole.check(end)
@@ -71,7 +71,7 @@ def test_a_file_cut_at_any_byte_gives_no_wrong_number(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_heaptrack_file_cut_anywhere_gives_what_is_whole_and_says_what_it_lost() -> None:
+def test_a_heaptrack_file_cut_anywhere_gives_what_is_whole_and_states_what_it_lost() -> None:
     data = capture("heaptrack")
     whole = read_massif(data, "whole")
     for end in line_starts(data[:-1]):

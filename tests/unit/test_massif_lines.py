@@ -77,7 +77,7 @@ def test_merged_places_are_counted_in_all_the_ways_they_are_written(text: str, p
         (6 << 40, 0.01, (6 << 40) * 15 // 100_000),
     ],
 )
-def test_a_hidden_path_is_never_said_to_be_smaller_than_it_may_be(
+def test_a_hidden_path_is_never_reported_to_be_smaller_than_it_may_be(
     total: int, percent: float, bound: int
 ) -> None:
     assert threshold_bytes(total, percent) == bound
@@ -113,7 +113,7 @@ def test_a_function_that_calls_itself_is_not_inlined_into_itself() -> None:
     assert inlined(only_tree(*lines, "     n0: 100 0xB: main (a.c:2)")) == []
 
 
-def test_a_recursive_function_with_something_inlined_is_told_apart_call_by_call() -> None:
+def test_a_recursive_function_with_something_inlined_is_distinguished_call_by_call() -> None:
     lines = [
         f"{' ' * depth}n1: 100 0xA: {'small' if depth % 2 else 'again'} (a.c:{depth % 2})"
         for depth in range(1, 7)
@@ -254,7 +254,7 @@ def test_a_line_that_would_command_the_terminal_is_shown_escaped() -> None:
     assert "\\x1b[2Jtime=0" in complaint_about(WHOLE.replace("time=0", "\x1b[2Jtime=0", 1))
 
 
-def test_calls_without_a_name_are_told_apart_by_where_they_are() -> None:
+def test_calls_without_a_name_are_distinguished_by_where_they_are() -> None:
     tree = only_tree(" n0: 60 0x39161B: ??? (in /usr/bin/git)", " n0: 40 0x391700: ??? (in /usr/bin/git)")
     assert [tree.frame_of(node) for node in (1, 2)] == [
         Frame("0x39161B", object="/usr/bin/git"),

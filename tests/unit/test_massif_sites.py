@@ -49,7 +49,7 @@ def place(key: FrameKey) -> object:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_sites_are_what_the_whole_tree_says_and_add_up_to_it(name: str) -> None:
+def test_sites_are_what_the_whole_tree_states_and_add_up_to_it(name: str) -> None:
     data, tree = one_snapshot(name)
     sites = read_sites(data, own_rank, own=OWN)
     assert {key: size for key, size in sites.items() if size} == slow_sites(tree)

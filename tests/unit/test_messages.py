@@ -110,7 +110,7 @@ def test_every_paragraph_is_about_a_message_that_exists() -> None:
     assert sorted(set(paragraphs()) - set(slugs())) == []
 
 
-def test_every_paragraph_says_more_than_the_message() -> None:
+def test_every_paragraph_states_more_than_the_message() -> None:
     assert [slug for slug, text in paragraphs().items() if len(text.split()) < 15] == []
 
 

@@ -39,7 +39,7 @@ def said(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
 
 
 @pytest.mark.parametrize("command", ["show", "diff", "report"])
-def test_no_line_of_a_file_elsewhere_is_shown_and_that_is_said(
+def test_no_line_of_a_file_elsewhere_is_shown_and_that_is_reported(
     command: str, profile: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (profile.parent / "none.folded").write_text("main (m.c:1);f (m.c:2) 1\nmain (m.c:1);g (m.c:3) 1\n")

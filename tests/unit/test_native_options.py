@@ -49,7 +49,7 @@ def test_an_option_of_another_engine_names_the_engine_that_takes_it(engine: str)
 RECIPE = "program: x\nengine: {}\noptions: {{{}: {}}}\npoints: [{{at: main}}]\n"
 
 
-def test_a_recipe_says_the_same_words_as_the_command_line() -> None:
+def test_a_recipe_states_the_same_words_as_the_command_line() -> None:
     recipe = parse_recipe(RECIPE.format("jemalloc", "sample-rate", "512KiB"), "r.yaml")
     assert recipe.options == {"sample_rate": 512 << 10}
 

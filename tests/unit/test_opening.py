@@ -73,7 +73,7 @@ def test_a_compressed_file_that_was_cut_gives_what_it_holds_with_a_notice(
     assert profile.snapshots[50].time == 500 and profile.tree(50) is not None
 
 
-def test_a_damaged_compressed_file_is_an_error_that_says_so(tmp_path: Path) -> None:
+def test_a_damaged_compressed_file_is_an_error_that_reports_it(tmp_path: Path) -> None:
     for number, packed in enumerate((gzip.compress(capture("shop")), bz2.compress(capture("shop")))):
         damaged = bytearray(packed)
         damaged[len(damaged) // 2 : len(damaged) // 2 + 40] = b"\xff" * 40

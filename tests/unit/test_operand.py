@@ -36,7 +36,7 @@ def heap(text: str) -> int:
     return load_operand(text).snapshot.totals.heap_bytes
 
 
-def test_a_file_stands_for_its_last_tree_and_that_is_said(file: Path) -> None:
+def test_a_file_stands_for_its_last_tree_and_that_is_reported(file: Path) -> None:
     loaded = load_operand(str(file))
     assert loaded.snapshot.totals.index == 4
     assert loaded.snapshot.name == "massif.out.1:4"
@@ -62,7 +62,7 @@ def test_a_snapshot_without_a_tree_names_the_nearest_that_have_one(file: Path) -
 
 
 @pytest.mark.parametrize("number", ["6", "-1", "x", "", "１"])
-def test_a_number_beyond_the_file_says_which_there_are(file: Path, number: str) -> None:
+def test_a_number_beyond_the_file_states_which_there_are(file: Path, number: str) -> None:
     with pytest.raises(InputError, match="its snapshots are 0 to 5, or 'peak'"):
         load_operand(f"{file}:{number}")
 
@@ -95,7 +95,7 @@ def test_a_wrong_name_in_a_run_suggests_the_right_one(run: Run) -> None:
         load_operand(f"{run.folder}:lodaed")
 
 
-def test_a_run_alone_is_its_last_snapshot_and_that_is_said(run: Run) -> None:
+def test_a_run_alone_is_its_last_snapshot_and_that_is_reported(run: Run) -> None:
     loaded = load_operand(str(run.folder))
     assert loaded.snapshot.totals.heap_bytes == 800
     assert [notice.slug for notice in loaded.notices] == ["last-snapshot"]
@@ -130,7 +130,7 @@ def test_what_does_not_exist_is_a_sentence(
         find_operand(text)
 
 
-def test_a_folder_that_is_no_run_is_told_from_one(tmp_path: Path) -> None:
+def test_a_folder_that_is_no_run_is_distinguished_from_one(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a folder without run"):
         find_operand(str(tmp_path))
 

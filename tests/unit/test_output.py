@@ -56,7 +56,7 @@ def test_a_link_stays_a_link_to_the_file_that_is_replaced(tmp_path: Path) -> Non
     assert (tmp_path / "monday.txt").read_text() == "result\n"
 
 
-def test_a_full_device_is_said_in_a_sentence() -> None:
+def test_a_full_device_is_reported_in_a_sentence() -> None:
     with pytest.raises(InputError, match="writing /dev/full failed"), open_output("/dev/full") as stream:
         stream.write("result\n")
 

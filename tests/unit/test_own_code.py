@@ -62,7 +62,7 @@ def headline(capture: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], *
         ("massif/cc1", "73 % via xmalloc (in cc1), 18 % of that from compute_may_aliases (in cc1)"),
     ],
 )
-def test_the_headline_is_the_users_own_line_and_says_which_wrapper_stands_between(
+def test_the_headline_is_the_users_own_line_and_states_which_wrapper_stands_between(
     capture: str, answer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert headline(capture, tmp_path, capsys).endswith(f"; {answer}")
@@ -147,7 +147,7 @@ def test_each_rule_is_in_the_documentation() -> None:
         (Frame("f", "./a/b.c", 3, "/lib/x86_64-linux-gnu/libc.so.6"), OTHER),
     ],
 )
-def test_a_frame_belongs_to_whom_its_place_says(frame: Frame, expected: int) -> None:
+def test_the_place_of_a_frame_decides_whose_it_is(frame: Frame, expected: int) -> None:
     assert own_rank(frame) == expected
 
 
@@ -231,7 +231,7 @@ def test_rows_of_several_wrappers_keep_their_own_and_add_up() -> None:
     assert named == [("xmalloc", 60), ("xcalloc", 30), ("main", 10)]
 
 
-def test_a_known_line_that_matches_nothing_is_said(
+def test_a_known_line_that_matches_nothing_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = []

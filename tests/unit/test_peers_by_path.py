@@ -175,7 +175,7 @@ def test_raw_words_are_read_as_the_machine_wrote_them(order: str, tmp_path: Path
 
 
 @pytest.mark.parametrize("end", range(1, 5 * 8))
-def test_raw_words_that_were_cut_say_so(end: int, tmp_path: Path) -> None:
+def test_raw_words_that_were_cut_report_it(end: int, tmp_path: Path) -> None:
     file, data = tmp_path / "raw", raw(7, 2, 16, 32, 5, 1, 16)
     file.write_bytes(data[: -1 - end])
     profile = read(file)

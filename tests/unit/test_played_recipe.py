@@ -27,7 +27,7 @@ def snapped(heap_bytes: int, warning: Optional[str] = None) -> Hit:
     return hit(label="here", heap_bytes=heap_bytes, text="snapshot", warning=warning)
 
 
-def test_what_fails_in_the_same_way_at_each_hit_is_said_once_with_how_often(tmp_path: Path) -> None:
+def test_what_fails_in_the_same_way_at_each_hit_is_reported_once_with_how_often(tmp_path: Path) -> None:
     heard, outcome = player(tmp_path)
     for _ in range(1000):
         heard.hear(hit(error="a snapshot at this point could deadlock"))
@@ -38,7 +38,7 @@ def test_what_fails_in_the_same_way_at_each_hit_is_said_once_with_how_often(tmp_
     ]
 
 
-def test_a_program_that_had_allocated_nothing_yet_is_not_said_to_bring_its_own_allocator(
+def test_a_program_that_had_allocated_nothing_yet_is_not_reported_to_bring_its_own_allocator(
     tmp_path: Path,
 ) -> None:
     heard, outcome = player(tmp_path)

@@ -118,7 +118,7 @@ def test_onnxruntimes_log_equals_its_own_total() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_two_threads_whose_lines_are_mixed_are_told_apart(seed: int) -> None:
+def test_two_threads_whose_lines_are_mixed_are_distinguished(seed: int) -> None:
     chance = random.Random(seed)
     for first, second in (
         (of_2025(POOL, absl_prefix(11)), of_2025(SECOND, absl_prefix(12))),
@@ -253,7 +253,7 @@ def test_a_missing_chunk_makes_the_dump_incomplete() -> None:
 # --- refusals without a dump
 
 
-def test_a_device_that_refuses_cudas_context_is_told_with_how_often(tmp_path: Path) -> None:
+def test_a_device_that_refuses_cudas_context_is_reported_with_how_often(tmp_path: Path) -> None:
     words = "E stream_executor/cuda/cuda_driver.cc:806] failed to allocate"
     lines = [
         f"{words} {10.0 - n:.2f}G ({(10 - n) << 30} bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out"

@@ -78,7 +78,7 @@ def test_a_path_starts_at_the_folder_given_and_a_word_in_path(
         (b"#!/usr/bin/env no-such-word\n", 0o755, "interpreter that"),
     ],
 )
-def test_what_cannot_run_is_said_why(content: bytes, mode: int, sentence: str, tmp_path: Path) -> None:
+def test_what_cannot_run_is_reported_why(content: bytes, mode: int, sentence: str, tmp_path: Path) -> None:
     path = tmp_path / "it"
     path.write_bytes(content)
     path.chmod(mode)

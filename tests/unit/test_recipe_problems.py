@@ -172,7 +172,9 @@ LEDGERS = "program: a\nengine: none\npoints: [{at: m, do: [ledger]}, {at: n, do:
         ),
     ],
 )
-def test_what_the_engine_or_the_points_cannot_give_is_said_before_anything_runs(text: str, said: str) -> None:
+def test_what_the_engine_or_the_points_cannot_give_is_reported_before_anything_runs(
+    text: str, said: str
+) -> None:
     assert problems(text)[0].startswith(said)
 
 

@@ -60,7 +60,7 @@ def test_the_exit_status_tells_a_failure_from_what_could_not_be_judged(
     assert recipe_status([verdict(met) for met in outcomes]) == status
 
 
-def test_json_says_unknown_as_null_never_as_zero() -> None:
+def test_json_states_unknown_as_null_never_as_zero() -> None:
     document = recipe_object(
         [PointOutcome("loaded", 3, ["loaded#1", "loaded#2"], ["loaded"])],
         [{"kind": "diff"}],

@@ -63,12 +63,12 @@ def test_a_missing_snapshot_is_explained_in_the_verdict_and_in_the_junit_file(
     assert reason.split(";")[0] in junit_xml("leak", [verdict]).replace("&#39;", "'")
 
 
-def test_a_point_that_was_taken_less_often_than_the_expectation_asks_says_how_often(tmp_path: Path) -> None:
+def test_a_point_that_was_taken_less_often_than_the_expectation_asks_states_how_often(tmp_path: Path) -> None:
     verdict = judged(played(tmp_path, "a", "m", "m"), "m#3")
     assert verdict.text.endswith("could not be judged, 'm' was recorded 2 times only")
 
 
-def test_an_interrupted_recipe_says_so_and_neither_passes_nor_fails(tmp_path: Path) -> None:
+def test_an_interrupted_recipe_reports_it_and_neither_passes_nor_fails(tmp_path: Path) -> None:
     outcome = played(tmp_path, "a", "m", interrupted=int(signal.SIGINT))
     for limit in (0, -1):
         verdict = judged(outcome, at_most=limit)
@@ -89,7 +89,7 @@ def test_snapshots_that_are_there_are_judged(tmp_path: Path) -> None:
     assert judged(played(tmp_path, "a", "m", notices=(NEVER,))).met is True
 
 
-def test_ctrl_c_while_the_answer_is_printed_says_where_the_run_is(
+def test_ctrl_c_while_the_answer_is_printed_states_where_the_run_is(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "leak.yaml").write_text("program: /bin/sh\npoints: [{at: a}, {at: m}]\ndiff: [[a, m]]\n")

@@ -54,7 +54,7 @@ def test_root_is_never_told_to_use_sudo() -> None:
 
 
 @pytest.mark.parametrize(("scope", "who"), [(1, "those that it has started"), (2, "only root")])
-def test_a_system_that_forbids_tracing_says_how_to_allow_it(scope: int, who: str) -> None:
+def test_a_system_that_forbids_tracing_states_how_to_allow_it(scope: int, who: str) -> None:
     error = forbidden(facts(1000), Asker(1000, may_trace_all=False, scope=scope))
     assert error.slug == "ptrace-scope"
     assert who in error.message and f"ptrace_scope is {scope}" in error.message
@@ -69,7 +69,7 @@ def test_where_nobody_may_trace_until_the_next_start_no_command_is_promised(asks
         assert "sysctl kernel" not in error.hint and "sudo" not in error.hint
 
 
-def test_a_process_that_hides_its_memory_from_its_own_user_says_so() -> None:
+def test_a_process_that_hides_its_memory_from_its_own_user_reports_it() -> None:
     error = forbidden(facts(1000), SOMEBODY)
     assert error.slug == "process-forbidden" and "its own user" in error.message and "sudo" in error.hint
 
@@ -94,7 +94,7 @@ def test_a_process_that_proc_hides_is_not_called_missing(
     assert caught.value.slug == slug
 
 
-def test_a_later_process_of_the_same_number_gets_a_run_of_its_own(tmp_path: Path) -> None:
+def test_a_later_process_of_the_same_number_gets_its_own_run(tmp_path: Path) -> None:
     first = {"pid": 4711, "start_ticks": 100, "boot_id": "b"}
     run, is_new = run_for_process("server", first, parent=tmp_path)
     assert is_new

@@ -11,7 +11,7 @@ from gdbmem.files import open_regular
 from gdbmem.symbols.elf_files import debug_link, needed_libraries, read_elf, symbol_tables
 
 
-def test_a_fifo_in_place_of_a_binary_keeps_nobody_waiting(tmp_path: Path) -> None:
+def test_a_fifo_in_place_of_a_binary_blocks_no_command(tmp_path: Path) -> None:
     fifo = tmp_path / "libc.so.6"
     os.mkfifo(fifo)
     assert read_elf(fifo) is None

@@ -88,7 +88,7 @@ def test_the_answer_of_diff_is_on_the_page(capsys: pytest.CaptureFixture[str]) -
     assert "decoder.cpp:120" in text and "+4.9 KiB" in text
 
 
-def test_the_page_says_by_which_rule_a_caller_is_named_and_mine_overrules_it() -> None:
+def test_the_page_states_by_which_rule_a_caller_is_named_and_mine_overrules_it() -> None:
     Path("one.ms").write_text(massif(path(300, "xmalloc (app.c:9)", "load (app.c:20)", "main (app.c:30)")))
     shown = page("one.ms").text
     assert "xmalloc works for the caller; --mine REGEX makes frames your own" in " ".join(shown.split())
@@ -161,7 +161,7 @@ def test_names_of_a_stranger_stay_text(capsys: pytest.CaptureFixture[str]) -> No
     assert "\x1b" not in capsys.readouterr().err
 
 
-def test_source_lines_are_in_a_page_only_where_asked_for_which_it_says_and_they_are_text() -> None:
+def test_source_lines_are_in_a_page_only_where_asked_for_which_it_states_and_they_are_text() -> None:
     source = Path("evil.cpp").resolve()
     source.write_text(f'int a;\nchar* p = leak("{EVIL}"); // </mark><script>\nint b;\n')
     Path("one.ms").write_text(massif(path(700, f"leak ({source}:2)", "main (main.cpp:9)")))

@@ -144,7 +144,7 @@ def test_a_long_path_keeps_both_its_ends() -> None:
     assert "f24" in text and "main.cpp:9" in text and "f12" not in text
 
 
-def test_files_of_one_name_are_told_apart_by_their_folders() -> None:
+def test_files_of_one_name_are_distinguished_by_their_folders() -> None:
     one, two = at("f", "/src/net/io.cpp:3"), at("g", "/src/disk/io.cpp:3")
     text = drawn(tree(0), tree(9, (one, 5), (two, 4)))
     assert "net/io.cpp:3" in text and "disk/io.cpp:3" in text
@@ -373,7 +373,7 @@ class FakeRecord:
     process: Optional[int] = None
 
 
-def test_what_another_process_dumped_is_told_apart_and_compared_with_its_own() -> None:
+def test_what_another_process_dumped_is_distinguished_and_compared_with_its_own() -> None:
     stream = io.StringIO()
     records = [
         FakeRecord("here#1", 2 * MIB, "main at a.c:1", 1, 1, 0.5, process=7),

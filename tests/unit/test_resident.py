@@ -65,7 +65,7 @@ def test_a_counter_that_lags_behind_is_not_called_exact() -> None:
     assert not Exactness(statm_error_pages=63, zero_pages_counted=True).statm_is_exact
 
 
-def test_a_sleep_in_a_call_is_told_from_running_and_from_a_mere_sleep() -> None:
+def test_a_sleep_in_a_call_is_distinguished_from_running_and_from_a_mere_sleep() -> None:
     waiting = parse_syscall("202 0x55 0x80 0x0 0x0 0x0 0x0 0x7ffe 0x7f01")
     assert waiting is not None and waiting.argument == 0x55 and waiting.stack_pointer == 0x7FFE
     assert parse_syscall("running\n") is None and parse_syscall("-1 0x7ffe 0x7f01") is None

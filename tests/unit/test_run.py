@@ -71,7 +71,7 @@ def test_a_missing_name_is_refused_with_the_nearest(tmp_path: Path) -> None:
         run.record("loaded#2")
 
 
-def test_a_list_of_names_that_is_cut_says_how_many_are_left_out(tmp_path: Path) -> None:
+def test_a_list_of_names_that_is_cut_states_how_many_are_left_out(tmp_path: Path) -> None:
     run = new_run(tmp_path)
     for _ in range(16):
         snapshot(run, "fact")
@@ -140,7 +140,7 @@ def test_facts_are_replaced_whole_and_survive_a_full_disk(
     assert sorted(path.name for path in run.folder.iterdir()) == ["run.json", "snapshots"]
 
 
-def test_a_snapshot_that_cannot_be_noted_is_said(tmp_path: Path) -> None:
+def test_a_snapshot_that_cannot_be_noted_is_reported(tmp_path: Path) -> None:
     run = new_run(tmp_path)
     (run.folder / "snapshots.jsonl").symlink_to("absent/log")
     with pytest.raises(InputError, match="cannot write into the run folder"):
@@ -172,7 +172,7 @@ def test_any_other_text_is_a_name(name: str) -> None:
     assert check_name(name) == name
 
 
-def test_damaged_and_newer_runs_are_told_apart_from_no_run(tmp_path: Path) -> None:
+def test_damaged_and_newer_runs_are_distinguished_from_no_run(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not a run folder"):
         open_run(tmp_path)
     run = new_run(tmp_path)

@@ -115,7 +115,7 @@ def test_hidden_proc_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("limit", ["max\n", "104857600\n"])
-def test_a_cgroup_says_its_usage_its_limit_and_its_events(tmp_path: Path, limit: str) -> None:
+def test_a_cgroup_states_its_usage_its_limit_and_its_events(tmp_path: Path, limit: str) -> None:
     (tmp_path / "memory.current").write_text("52428800\n")
     (tmp_path / "memory.max").write_text(limit)
     (tmp_path / "memory.stat").write_text("anon 1000\ninactive_file 8192\nactive_file 3\n")

@@ -62,7 +62,7 @@ def test_an_answer_that_depends_on_an_argument_counts_as_the_worst_one() -> None
     )
 
 
-def test_the_architecture_and_the_numbers_of_another_one_are_told_apart() -> None:
+def test_the_architecture_and_the_numbers_of_another_one_are_distinguished() -> None:
     rows = [(LOAD, 0, 0, ARCHITECTURE), (EQUAL, 1, 0, X86_64), (RETURN, 0, 0, KILL), (LOAD, 0, 0, NUMBER)]
     assert is_harmless(code(*rows, (ABOVE, 0, 1, 0x3FFFFFFF), (RETURN, 0, 0, KILL), (RETURN, 0, 0, ALLOW)))
 

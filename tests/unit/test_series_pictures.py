@@ -45,7 +45,7 @@ def test_a_comparison_shows_two_groups_by_their_commands_in_two_colours_with_the
     assert "2023-11-1" in drawn  # when it was recorded; where, only of this boot
 
 
-def test_two_groups_of_one_command_are_told_apart(tmp_path: Path) -> None:
+def test_two_groups_of_one_command_are_distinguished(tmp_path: Path) -> None:
     runs = [str(record(tmp_path / name, "./omp 8 4", 8)) for name in ("before", "after")]
     picture = tmp_path / "x.svg"
     assert (

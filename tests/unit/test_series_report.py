@@ -69,7 +69,7 @@ def recording(tmp_path: Path) -> Recording:
     return Recording(tmp_path)
 
 
-def test_the_json_document_is_valid_and_says_what_was_measured(recording: Recording) -> None:
+def test_the_json_document_is_valid_and_states_what_was_measured(recording: Recording) -> None:
     stream = io.StringIO()
     summary = summarize(recording)
     write_series_json(
@@ -159,7 +159,9 @@ def test_the_terminal_gets_no_escape_from_a_process_name(recording: Recording) -
 @pytest.mark.parametrize(
     ("heap", "said"), [(0, "[heap] does not grow"), (3 * MIB, "little of that is [heap]")]
 )
-def test_heap_that_grows_a_little_is_not_said_to_stay(recording: Recording, heap: float, said: str) -> None:
+def test_heap_that_grows_a_little_is_not_reported_to_stay(
+    recording: Recording, heap: float, said: str
+) -> None:
     summary = replace(
         summarize(recording), components=[Component("anonymous", 119.0 * MIB), Component("[heap]", heap)]
     )
@@ -255,7 +257,7 @@ def figures(values: list[float], slope: Optional[Slope], *, started: float) -> F
     return figures_of(values, slope, most_threads=4, threads_started=started, threads_per_second=started / 2)
 
 
-def test_two_groups_that_differ_are_told_apart_and_two_that_do_not_are_not() -> None:
+def test_two_groups_that_differ_are_distinguished_and_two_that_do_not_are_not() -> None:
     def runs(level: float) -> list[float]:
         return [level * MIB] * 40
 
@@ -319,7 +321,7 @@ def test_a_process_too_short_lived_to_be_read_is_counted_below_the_table_and_no_
     assert "1 line of processes that had gone before their PSS was read" in text
 
 
-def test_where_nothing_came_nothing_is_said_of_noise_or_gaps(tmp_path: Path) -> None:
+def test_where_nothing_came_nothing_is_reported_of_noise_or_gaps(tmp_path: Path) -> None:
     writer = SeriesWriter(tmp_path, SeriesFacts("user x", 0.2, 1.7e9, "boot", 0.0, 8 << 30, "the machine"))
     for t in (0.0, 2.0):
         writer.append(t, [(TREE, ProcessSample(cgroup_bytes=MIB))])
@@ -353,7 +355,7 @@ def test_the_numbers_of_one_interval_are_per_the_same_unit_of_time() -> None:
         assert len(set(re.findall(r"/(s|min|h)\b", text))) == 1, text
 
 
-def test_each_curve_of_a_full_picture_has_a_colour_of_its_own() -> None:
+def test_each_curve_of_a_full_picture_has_its_own_colour() -> None:
     # The tree, its biggest processes, the cgroup, and its limit.
     curves = [Curve(f"curve {n}", [0.0, 1.0], [MIB, MIB]) for n in range(1 + _MOST_CURVES + 2)]
     colors = re.findall(r'<path [^>]*stroke="([^"]+)"', svg(Picture("all", curves)))
@@ -363,7 +365,7 @@ def test_each_curve_of_a_full_picture_has_a_colour_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("seconds", "label"), [(0.5, "200 ms"), (20.0, "10 s"), (5000.0, "1 h"), (200_000.0, "24 h")]
 )
-def test_the_time_axis_in_a_terminal_says_its_unit(seconds: float, label: str) -> None:
+def test_the_time_axis_in_a_terminal_states_its_unit(seconds: float, label: str) -> None:
     times = [seconds * n / 50 for n in range(51)]
     chart = draw_course(times, [float(MIB)] * 51, 80, 12, color=False)
     assert label in chart.splitlines()[-2]
@@ -401,7 +403,7 @@ def test_what_is_drawn_while_it_runs_never_takes_more_than_the_terminal_has(size
     assert not [row for row in drawn[1:] if re.search(r"\d(?:\.\d)?…", row)], "a number that is cut is none"
 
 
-def test_the_chart_says_what_the_verdict_is_so_far_and_sorts_as_asked(
+def test_the_chart_states_what_the_verdict_is_so_far_and_sorts_as_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stream = io.StringIO()
@@ -466,7 +468,7 @@ def test_a_spike_that_no_sample_saw_is_in_the_peak_of_a_tree_and_of_a_comparison
     assert (rows["peak"].first, rows["peak"].second) == (10 * MIB, 200 * MIB)
 
 
-def test_what_came_to_its_limit_between_two_samples_is_not_said_to_have_held_less(tmp_path: Path) -> None:
+def test_what_came_to_its_limit_between_two_samples_is_not_reported_to_have_held_less(tmp_path: Path) -> None:
     writer = SeriesWriter(tmp_path, SeriesFacts("x", 1.0, 1.7e9, "boot", 0.0))
     line = SeriesLine(1, 31000, 7, "w", "", 0, 0.0)
     for number in range(20):

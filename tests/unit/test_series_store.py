@@ -289,7 +289,7 @@ def test_nobody_is_sent_to_root_for_what_was_not_asked_for(tmp_path: Path) -> No
     assert "could not be read" not in said and said.endswith("leave out --pss-budget 0"), said
 
 
-def test_a_folder_without_a_series_is_said_so(tmp_path: Path) -> None:
+def test_a_folder_without_a_series_is_reported(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="holds no series"):
         Recording(tmp_path)
 

@@ -113,7 +113,7 @@ def test_without_the_token_and_beside_the_runs_there_is_nothing(where: str, prof
 @pytest.mark.parametrize(
     "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example:80", "0.0.0.0:1"]
 )
-def test_a_name_that_somebody_else_gave_this_machine_is_refused(host: str, profile: Path) -> None:
+def test_a_name_that_another_user_gave_this_machine_is_refused(host: str, profile: Path) -> None:
     with serving(profile) as server:
         status, text, _ = get(server, f"/{server.token}/page/0", host=host)
         assert status == HTTPStatus.MISDIRECTED_REQUEST and "decoder" not in text

@@ -206,7 +206,7 @@ def test_remedies_that_noisy_runs_cannot_tell_apart_are_equal_only_where_they_ar
     assert [one.remedy.setting for one in best_first(noisy, 24 * MIB)] == ["b", "a", "c"]
 
 
-def test_workers_that_were_not_measured_are_said() -> None:
+def test_workers_that_were_not_measured_are_reported() -> None:
     ledger = Ledger("p", 1, 24 * MIB, [], [], 0)
     document = json.loads(measured_json(ledger, MeasuredRemedies(("p",), AT_REST, 24 * MIB, 2, (), 3)))
     assert document["children"] == 3

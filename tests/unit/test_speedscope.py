@@ -61,7 +61,7 @@ def test_a_converters_file_has_the_bytes_of_what_it_was_made_from() -> None:
     assert others == [-sum(n for _, n in sizes if n < 0), sum(n for path, n in sizes if ":4713;" in path)]
 
 
-def test_what_else_the_file_holds_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_else_the_file_holds_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", str(AUSTIN)]) == 0
     assert "holds 3 profiles of bytes" in capsys.readouterr().out
 

@@ -196,7 +196,7 @@ def test_memchecks_log_and_its_execution_tree_name_the_same_lines(metric: str) -
     assert not rank(diff, Query(by="line")).rows and diff.after[0]
 
 
-def test_what_the_lost_blocks_alone_point_to_is_told_by_who_held_it() -> None:
+def test_what_the_lost_blocks_alone_point_to_is_named_by_who_held_it() -> None:
     said = re.findall(r"\(([\d,]+) direct, ([\d,]+) indirect\)", capture("lost.log").decode())
     found = tree(read(CAPTURES / "lost.kcg", "definitely-indirectly-lost"))
     assert found.bytes[0] == sum(int(indirect.replace(",", "")) for _, indirect in said) == 936
@@ -222,7 +222,7 @@ def test_a_change_of_what_is_lost_directly_leaves_out_what_lies_behind_it(
     assert changes == [increased, decreased]
 
 
-def test_a_file_that_gperftools_cut_says_what_share_is_missing() -> None:
+def test_a_file_that_gperftools_cut_states_what_share_is_missing() -> None:
     profile = read(CAPTURES / "many.0001.heap.gz")
     (notice,) = profile.notices
     assert notice.slug == "profile-truncated"
@@ -249,7 +249,7 @@ def test_what_a_full_disk_cut_off_an_exact_profile_of_jemallocs_is_counted(tmp_p
 
 
 @pytest.mark.slow
-def test_what_a_cut_file_leaves_out_is_not_said_to_be_under_a_threshold(
+def test_what_a_cut_file_leaves_out_is_not_reported_to_be_under_a_threshold(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["show", str(CAPTURES / "many.0001.heap.gz")]) == 0
@@ -356,7 +356,7 @@ def test_folded_stacks_are_turned_round(tmp_path: Path) -> None:
         ("dhat.json", "peak", "heap holds "),
     ],
 )
-def test_what_no_moment_held_is_not_said_to_be_held(
+def test_what_no_moment_held_is_not_reported_to_be_held(
     name: str, metric: str, words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["show", str(CAPTURES / name), "--metric", metric]) == 0
@@ -365,7 +365,7 @@ def test_what_no_moment_held_is_not_said_to_be_held(
     assert (" at the peak of " in first) == (metric == "peak")
 
 
-def test_a_profile_of_a_program_that_freed_all_says_what_else_it_counts(tmp_path: Path) -> None:
+def test_a_profile_of_a_program_that_freed_all_states_what_else_it_counts(tmp_path: Path) -> None:
     file = tmp_path / "dhat"
     file.write_bytes(re.sub(rb'"eb":\d+,"ebk":\d+', b'"eb":0,"ebk":0', capture("dhat.json")))
     profile = read(file)

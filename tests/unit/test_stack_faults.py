@@ -236,7 +236,7 @@ def test_a_zstd_bomb_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.slow
-def test_a_zstd_file_that_was_cut_says_so(tmp_path: Path) -> None:
+def test_a_zstd_file_that_was_cut_reports_it(tmp_path: Path) -> None:
     import zstandard
 
     lines = b"".join(b"main;f%d %d\n" % (n, n) for n in range(200_000))

@@ -60,7 +60,7 @@ def test_json_holds_every_step_and_the_sums() -> None:
     assert json.loads(steps_json([]))["steps"] == []
 
 
-def test_a_line_says_what_moved_and_who_shared_it() -> None:
+def test_a_line_states_what_moved_and_who_shared_it() -> None:
     shared = STEPS[2]._replace(
         parts={"heap": 8192, "mapped": 0}, shared_threads=(2, 5), note="waited for mutex m"
     )
@@ -84,7 +84,7 @@ def test_what_others_did_is_summed_apart() -> None:
     ]
 
 
-def test_a_line_says_that_its_number_is_not_exact() -> None:
+def test_a_line_states_that_its_number_is_not_exact() -> None:
     assert "source statm, not exact" in step_line(STEPS[0]._replace(exact=False), color=False)
 
 

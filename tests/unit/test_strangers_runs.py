@@ -142,7 +142,7 @@ def test_no_ledger_of_a_run_is_read_from_outside_it(kind: str, tmp_path: Path) -
     ],
     ids=["anybody", "group", "inside", "link", "owner"],
 )
-def test_a_run_that_somebody_else_can_change_is_not_taken_up(
+def test_a_run_that_another_user_can_change_is_not_taken_up(
     change: Callable[[Path], object], tmp_path: Path
 ) -> None:
     folder = planted(tmp_path)

@@ -116,7 +116,7 @@ def test_the_shortest_way_names_an_object_whichever_variable_comes_first() -> No
     assert [container.path for container in surveyor.survey().containers] == ["near.items"]
 
 
-def test_nodes_that_own_each_other_are_followed_to_a_depth_that_is_said() -> None:
+def test_nodes_that_own_each_other_are_followed_to_a_depth_that_is_reported() -> None:
     scene = Scene()
     node = TypePlan("struct", "Node", 8)
     node.fields.append((0, "next", TypePlan("unique", "std::unique_ptr<Node>", 8, node, 8)))

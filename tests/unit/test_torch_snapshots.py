@@ -190,7 +190,7 @@ def test_show_reads_a_snapshot_as_a_profile(tmp_path: Path) -> None:
     assert tree.blocks is not None and tree.blocks[0] == sum(b["state"] == "active_allocated" for b in blocks)
 
 
-def test_a_profile_without_stacks_says_so() -> None:
+def test_a_profile_without_stacks_reports_it() -> None:
     profile = read_torch_profile(pickle.dumps(make_snapshot(SHAPES["without stacks"])), "x", None)
     assert [notice.slug for notice in profile.notices] == ["torch-no-stacks"]
 
@@ -259,7 +259,7 @@ def test_a_segment_whose_blocks_do_not_fill_it_is_refused() -> None:
 
 @pytest.mark.slow
 @as_large
-def test_a_snapshot_cut_anywhere_is_read_as_far_as_it_goes_and_says_so() -> None:
+def test_a_snapshot_cut_anywhere_is_read_as_far_as_it_goes_and_reports_it() -> None:
     data = pickle.dumps(make_snapshot(Shape(segments=2, entries=9)))
     whole = read_torch_snapshot(data, "x")
     for end in range(40, len(data) - 1, len(data) // 60):

@@ -53,7 +53,7 @@ def test_a_limit_judges_what_is_traced() -> None:
     assert (growth.met, growth.outside_bytes) == (True, 0)
 
 
-def test_what_one_side_does_not_know_is_not_said_to_have_grown(tmp_path: Path) -> None:
+def test_what_one_side_does_not_know_is_not_reported_to_have_grown(tmp_path: Path) -> None:
     core = written(tmp_path / "core", rss_bytes=None)
     assert [one.name for one in diff(BEFORE, core).outside] == [TRACING]
     assert untraced_bytes(100, 90, 20) is None
@@ -77,7 +77,7 @@ def test_a_file_that_was_cut_or_changed_is_refused_in_a_sentence(tmp_path: Path)
         assert caught.value.slug == "tracemalloc-damaged", change
 
 
-def test_a_file_of_another_version_says_which(tmp_path: Path) -> None:
+def test_a_file_of_another_version_states_which(tmp_path: Path) -> None:
     path = tmp_path / "newer"
     path.write_bytes(AFTER.read_bytes().replace(b'"version":1', b'"version":2'))
     with pytest.raises(InputError, match="is of version 2, not 1"):

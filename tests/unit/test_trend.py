@@ -88,7 +88,7 @@ def series(*courses: tuple[int, int]) -> Diff:
     return diff_series(sides)
 
 
-def test_a_path_that_came_and_went_between_the_ends_is_a_row_of_its_own() -> None:
+def test_a_path_that_came_and_went_between_the_ends_is_its_own_row() -> None:
     found = series((10, 0), (20, 70), (30, 0))
     found.check()
     rows = rank(found, Query()).rows
@@ -111,7 +111,7 @@ def test_what_a_threshold_leaves_is_not_named_beside_what_grows_steadily() -> No
 
 
 @pytest.mark.parametrize("order", ["122", "112"])
-def test_what_grew_in_a_sampled_series_says_how_far_it_may_be_off(
+def test_what_grew_in_a_sampled_series_states_how_far_it_may_be_off(
     order: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files = [str(CAPTURES / f"go{number}.pb.gz") for number in order]
@@ -197,7 +197,7 @@ def test_files_runs_and_names_make_a_series(
     )
 
 
-def test_what_is_no_series_is_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_is_no_series_is_reported(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", "--series", "run:nonsense"]) == 1
     assert main(["diff", "--series", "history:1"]) == 1
     assert main(["diff", "--series", "history", "run"]) == 2

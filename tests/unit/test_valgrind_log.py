@@ -79,7 +79,7 @@ def process(run: Path, status: Optional[int], *options: str) -> Process:
         (139, False, False, ""),
     ],
 )
-def test_what_became_of_the_program_is_told_from_what_it_left(
+def test_what_became_of_the_program_is_distinguished_from_what_it_left(
     status: int, *, exited: bool, history: bool, words: str, tmp_path: Path
 ) -> None:
     ended = process(tmp_path, status)

@@ -106,7 +106,7 @@ def series(name: str) -> tuple[list[float], list[float]]:
     return found.times, found.values
 
 
-def test_a_plateau_says_how_small_a_slope_it_would_have_shown() -> None:
+def test_a_plateau_states_how_small_a_slope_it_would_have_shown() -> None:
     verdict = judge(*series("quiet"))
     assert verdict.kind == "plateau"
     assert verdict.resolution is not None
@@ -280,7 +280,7 @@ def test_a_rise_that_outlasts_the_one_before_the_last_fall_is_growing() -> None:
     assert judge(times, values).kind == "growing"
 
 
-def test_what_cannot_be_told_yet_says_how_much_longer_to_watch() -> None:
+def test_what_cannot_be_told_yet_states_how_much_longer_to_watch() -> None:
     rng = random.Random(2)
     verdict = judge([0.2 * n for n in range(60)], [(100 + rng.gauss(0, 12)) * MIB for _ in range(60)])
     assert verdict.kind == "inconclusive"
@@ -300,7 +300,7 @@ def test_a_hundred_thousand_samples_are_judged_in_a_second() -> None:
     assert time.process_time() - begin < 5  # 0.5 s when nothing else runs
 
 
-def test_warm_up_is_left_out_and_said() -> None:
+def test_warm_up_is_left_out_and_reported() -> None:
     verdict = judge(*series("slow leak after warm-up"))
     assert verdict.kind == "growing"
     assert verdict.warmup_seconds > 60
@@ -379,7 +379,7 @@ def test_what_rose_a_lot_is_not_called_level_because_it_rose_in_few_steps() -> N
     assert verdict.kind != "plateau" and "level at" not in verdict.evidence
 
 
-def test_a_sawtooth_of_three_teeth_says_that_it_is_too_short_to_judge_its_floor() -> None:
+def test_a_sawtooth_of_three_teeth_states_that_it_is_too_short_to_judge_its_floor() -> None:
     times = [0.5 * number for number in range(240)]
     verdict = judge(times, [(40 + 3 * (t % 36)) * MIB for t in times])
     assert (verdict.kind, verdict.floor) == ("sawtooth", "unclear")
@@ -400,7 +400,7 @@ def test_what_grows_faster_and_faster_is_growing_however_quiet_its_beginning(dou
     assert "faster and faster" in verdict.evidence
 
 
-def test_a_leak_that_begins_half_way_is_growing_and_says_since_when() -> None:
+def test_a_leak_that_begins_half_way_is_growing_and_states_since_when() -> None:
     times = [float(t) for t in range(1200)]
     verdict = judge(times, [(50 + max(0, t - 600) / 10) * MIB for t in times])
     assert verdict.kind == "growing"

@@ -88,7 +88,9 @@ def test_an_error_of_the_launchers_is_raised_in_gdb(ends: tuple[Wire, Wire]) -> 
     thread.join()
 
 
-def test_a_launcher_that_has_gone_is_said_in_one_sentence(ends: tuple[Wire, Wire], tmp_path: Path) -> None:
+def test_a_launcher_that_has_gone_is_reported_in_one_sentence(
+    ends: tuple[Wire, Wire], tmp_path: Path
+) -> None:
     gdb, launcher = ends
     launcher.close()
     with pytest.raises(ToolError, match="the gdbmem launcher that started this gdb has ended"):

@@ -27,7 +27,7 @@ def sigint_is_not_ignored() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def test_each_animal_and_each_command_is_met_and_has_a_name_of_its_own() -> None:
+def test_each_animal_and_each_command_is_met_and_has_its_own_name() -> None:
     assert {animal.name for animal, _ in _COVER} == {animal.name for animal in ANIMALS}
     assert {command.name for _, command in _COVER} == {command.name for command in COMMANDS}
     assert len({animal.name for animal in ANIMALS}) == len(ANIMALS) >= 40
