@@ -14,7 +14,7 @@ from gdbmem.formats.addresses import Binary, Symbols
 from gdbmem.formats.sizes import AVERAGED, no_block_sizes, size_class
 from gdbmem.formats.valgrind.valgrind_addresses import with_names
 from gdbmem.model.faults import FaultTotals
-from gdbmem.model.leaks import LOST
+from gdbmem.model.leaks import LOST, WITH_INDIRECT
 from gdbmem.model.profiles.calltree import PRUNED, ROOT, CallTree, Frame, Frames
 from gdbmem.model.profiles.snapshot import (
     ALLOCATED_BYTES,
@@ -45,7 +45,9 @@ UNITS = {
     GROWN: GROWN_BYTES,
     MADE_RESIDENT: FAULTED_BYTES,
 }
-_LOST = lazy_pattern(rf"(?:(?:in|de)creased-)?(?:{'|'.join(LOST)}|definitely-indirectly-lost)")
+_LOST = lazy_pattern(
+    rf"(?:(?:in|de)creased-)?(?:{'|'.join((*LOST, WITH_INDIRECT))}|definitely-indirectly-lost)"
+)
 
 
 class Stack(NamedTuple):

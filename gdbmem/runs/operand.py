@@ -14,7 +14,7 @@ from gdbmem.formats.addresses import Binary
 from gdbmem.formats.opening import DEFAULT, OpenOptions, is_heaptrack, open_profile
 from gdbmem.formats.spooling import STANDARD_INPUT, is_fifo, location, spool_fifo, spool_standard_input
 from gdbmem.formats.valgrind.massif import MassifProfile
-from gdbmem.model.leaks import LOST
+from gdbmem.model.leaks import LOST, WITH_INDIRECT
 from gdbmem.model.profiles.snapshot import HEAP_BYTES, Profile, Snapshot
 from gdbmem.records import dataclass, replace
 from gdbmem.runs.ordering import process_notices
@@ -214,7 +214,7 @@ def leaks_file(file: str) -> str:
 
 def _file_of(run: Run, record: SnapshotRecord, metric: Optional[str]) -> Path:
     """Return the file that holds *metric* of *record*: memcheck's lost blocks have a separate one."""
-    if record.engine == "memcheck" and metric in LOST:
+    if record.engine == "memcheck" and metric in (*LOST, WITH_INDIRECT):
         return run.file(leaks_file(record.file))
     return run.path(record)
 

@@ -60,8 +60,11 @@ def test_snapshots_differ_by_what_the_program_counted_to_the_byte(user: User) ->
     assert diff["delta_bytes"] == expected
     own = {path["frames"][0]["line"]: path["delta_bytes"] for path in diff["paths"]}
     assert own[line_of("the line that loses")] == 5000 and own[line_of("the line that keeps")] == 1000
+    whole = report("diff", f"{run}:round#1", f"{run}:round#3", "--metric", "lost")
     lost = report("diff", f"{run}:round#1", f"{run}:round#3", "--metric", "definitely-lost")
     assert lost["delta_bytes"] == told[2]["lost"] - told[0]["lost"]
+    behind = told[2]["indirect"] - told[0]["indirect"]
+    assert whole["delta_bytes"] == lost["delta_bytes"] + behind > lost["delta_bytes"]
 
 
 def test_memleaks_tells_what_is_lost_and_what_of_it_is_new(user: User) -> None:

@@ -30,6 +30,16 @@ SUMS = b"""==7== LEAK SUMMARY:
 ==7==         suppressed: 0 bytes in 0 blocks
 """
 SMALL = b"==7== 1,000 bytes in 1 blocks are definitely lost in loss record 1 of 2\n==7==    at 0x109156: f (a.c:4)\n"
+LIST = b"""==7== 3,145,728 (16 direct, 3,145,712 indirect) bytes in 1 blocks are definitely lost in loss record 1 of 2
+==7==    at 0x109170: push (list.c:5)
+"""
+LIST_SUMS = b"""==7== LEAK SUMMARY:
+==7==    definitely lost: 16 bytes in 1 blocks
+==7==    indirectly lost: 3,145,712 bytes in 3 blocks
+==7==      possibly lost: 0 bytes in 0 blocks
+==7==    still reachable: 1,000 bytes in 1 blocks
+==7==         suppressed: 0 bytes in 0 blocks
+"""
 CLEAN = b"==8== Command: ./parent\n==8== All heap blocks were freed -- no leaks are possible\n"
 
 
@@ -68,11 +78,26 @@ def test_a_packed_file_cut_at_the_end_of_a_line_passes_no_gate(
     assert "ends early: its last part is missing" in capsys.readouterr().err
 
 
+def test_blocks_of_two_kinds_are_not_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "lost.log").write_bytes(CLEAN)
+    (tmp_path / "held.log").write_bytes(SUMS.replace(b"definitely lost", b"bogus"))
+    words = ["diff", str(tmp_path / "lost.log"), str(tmp_path / "held.log"), "--fail-on", "64KiB"]
+    assert main(words) == 125
+    assert "counts lost, " in capsys.readouterr().err and "held.log" in words[2]
+
+
 @pytest.mark.parametrize(
     ("log", "status", "said"),
     [
         pytest.param(SMALL + LEAK + SUMS, 4, "grew by 3.0 MiB", id="whole"),
         pytest.param(SMALL + LEAK, 4, "grew by 3.0 MiB", id="valgrind -q"),
+        pytest.param(
+            LIST + LIST_SUMS, 4, "grew by 3.0 MiB", id="a list of which only the first block is lost directly"
+        ),
+        pytest.param(LIST_SUMS, 4, "grew by 3.0 MiB", id="the sums of such a list"),
+        pytest.param(
+            LIST.replace(b"1 of 2", b"2 of 2"), 4, "grew by 3.0 MiB", id="such a list with valgrind -q"
+        ),
         pytest.param(SMALL, 125, "records or sums may be missing", id="cut before a record"),
         pytest.param(SMALL + SUMS[-150:], 125, "records or sums may be missing", id="written over"),
         pytest.param(LEAK + SUMS + CLEAN, 4, "grew by 3.0 MiB", id="the leak of a child"),

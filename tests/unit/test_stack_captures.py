@@ -168,7 +168,7 @@ def test_what_valgrind_3_16_writes_has_the_totals_that_dhat_printed_beside_it() 
 
 def test_a_leak_search_tells_what_is_lost() -> None:
     found = tree(read(CAPTURES / "xtleak.kcg"))
-    assert read(CAPTURES / "xtleak.kcg").metric == "definitely-lost"
+    assert read(CAPTURES / "xtleak.kcg").metric == "lost"
     assert found.bytes[0] == 25000
     assert set(flat(found)) == {"operator new[](unsigned long)"}
     callers = {frame.function for node in range(1, len(found)) if (frame := found.frame_of(node))}
@@ -185,7 +185,16 @@ def test_each_kind_of_lost_blocks_has_the_sums_that_memcheck_printed(name: str, 
     assert (found.bytes[0], found.blocks[0]) == (int(said[1].replace(",", "")), int(said[2]))
 
 
-@pytest.mark.parametrize("metric", ["definitely-lost", "indirectly-lost", "possibly-lost", "reachable"])
+@pytest.mark.parametrize("name", ["lost.kcg", "lost.log", "../memcheck/lost.xml"])
+def test_what_is_lost_is_what_is_lost_directly_and_behind_that(name: str) -> None:
+    said = re.findall(r"(?:definitely|indirectly) lost: ([\d,]+) bytes", capture("lost.log").decode())
+    assert len(said) == 2 and read(CAPTURES / name).metric == "lost"
+    assert tree(read(CAPTURES / name)).bytes[0] == sum(int(size.replace(",", "")) for size in said)
+
+
+@pytest.mark.parametrize(
+    "metric", ["lost", "definitely-lost", "indirectly-lost", "possibly-lost", "reachable"]
+)
 def test_memchecks_log_and_its_execution_tree_name_the_same_lines(metric: str) -> None:
     sides = [
         load_from_profile(open_profile(CAPTURES / name, OpenOptions(metric=metric)), None).snapshot
@@ -350,6 +359,7 @@ def test_folded_stacks_are_turned_round(tmp_path: Path) -> None:
     [
         ("go2.pb.gz", "allocated", "allocated memory: "),
         ("xtree.kcg", "freed", "freed memory: "),
+        ("xtleak.kcg", "lost", "lost memory: "),
         ("xtleak.kcg", "definitely-lost", "lost memory: "),
         ("xtleak.kcg", "increased-definitely-lost", "lost memory: "),
         ("dhat.json", "own-peak", "each path's own peak: "),

@@ -10,7 +10,7 @@ from typing import Optional
 from gdbmem.errors import InputError, Notice
 from gdbmem.model.profiles.calltree import PRUNED, ROOT, CallTree, Frame, Frames
 from gdbmem.model.profiles.diff import Diff, OutsideHeap, Side, SideSites
-from gdbmem.model.profiles.snapshot import PAGE_BYTES, Snapshot, Totals
+from gdbmem.model.profiles.snapshot import LOST_BYTES, PAGE_BYTES, Snapshot, Totals
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass, replace
 from gdbmem.text import printable
@@ -76,9 +76,12 @@ def diff_series(snapshots: Sequence[Snapshot]) -> Diff:
 
 
 def _check_units(before: Snapshot, after: Snapshot) -> None:
-    if before.unit != after.unit:
+    what = before.unit, after.unit
+    if what == (LOST_BYTES, LOST_BYTES):
+        what = before.totals.name, after.totals.name  # as the metrics of leak searches are called
+    if what[0] != what[1]:
         raise InputError(
-            f"{printable(before.source)} counts {before.unit}, {printable(after.source)} {after.unit}",
+            f"{printable(before.source)} counts {printable(what[0])}, {printable(after.source)} {printable(what[1])}",
             slug="units-differ",
             hint="compare two snapshots that were both taken with --pages-as-heap, or both without"
             if PAGE_BYTES in (before.unit, after.unit)

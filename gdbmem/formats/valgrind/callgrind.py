@@ -24,7 +24,7 @@ from gdbmem.formats.stacks import (
     check_count,
     choose_metric,
 )
-from gdbmem.model.leaks import DEFINITELY, INDIRECTLY, POSSIBLY, REACHABLE, SUPPRESSED
+from gdbmem.model.leaks import DEFINITELY, INDIRECTLY, POSSIBLY, REACHABLE, SUPPRESSED, WITH_INDIRECT
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.model.profiles.snapshot import BYTES_MISSING
 from gdbmem.patterns import lazy_pattern
@@ -34,7 +34,8 @@ from gdbmem.text import printable
 TRUNCATED = "profile-truncated"
 
 # Event of bytes → (metric, event of blocks). The first that a file has is its default. DB is what DIB is a part of, and
-# IB the same blocks once more where they were allocated: definitely lost is the difference, as memcheck's sums say it.
+# IB the same blocks once more where they were allocated: definitely lost is the difference, as memcheck's sums say it,
+# and DB itself the metric `lost`.
 _EVENTS = {
     "curB": (IN_USE, "curBk"),
     "totB": (ALLOCATED, "totBk"),
@@ -121,7 +122,10 @@ def _columns(events: Sequence[str]) -> dict[str, _CostColumn]:
         where = [tuple(at[name] for name in names if name in at) for names in (plus, less)]
         return _CostColumn(where[0], where[1], at.get(blocks), is_change=bool(opposite))
 
-    found = {metric: column(event, blocks) for event, (metric, blocks) in _EVENTS.items() if event in at}
+    found = {WITH_INDIRECT: _CostColumn((at["DB"],), (), at.get("DBk"))} if "DB" in at else {}
+    found.update(
+        {metric: column(event, blocks) for event, (metric, blocks) in _EVENTS.items() if event in at}
+    )
     for letters in _LEAKS:  # what became more or less since the last leak search
         metric = _EVENTS[f"{letters}B"][0]
         for sign, other, word in (("i", "d", "increased"), ("d", "i", "decreased")):

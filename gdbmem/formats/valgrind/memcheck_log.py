@@ -27,6 +27,7 @@ from gdbmem.model.leaks import (
     POSSIBLY,
     REACHABLE,
     SUPPRESSED,
+    WITH_INDIRECT,
     LeakRecord,
     LeakSearch,
     Sum,
@@ -67,24 +68,32 @@ def read_memcheck_log(data: Data, source: str, metric: Optional[str]) -> StackPr
 
 
 def profile_of(search: LeakSearch, source: str, metric: Optional[str]) -> StackProfile:
-    """Return the records of one kind as a profile; raises InputError if *search* has none, and no sums."""
+    """Return the records of one kind as a profile; raises InputError if *search* has none, and no sums.
+
+    Lost blocks count with what only they point to, unless *metric* names a single kind.
+    """
     held = {record.kind for record in search.records}
     if not held and not any(kind in search.sums for kind in LOST):
         raise _no_leak_search(source)
     counted = {kind for kind, found in search.sums.items() if kind in LOST or found.bytes}
+    if not search.sums:
+        held.add(DEFINITELY)  # all of these are records
     metrics = [kind for kind in KINDS if kind in held or kind in counted]
+    metrics = [WITH_INDIRECT, *metrics] if DEFINITELY in metrics else metrics
     chosen = choose_metric(metric, metrics, source)
+    whole = chosen == WITH_INDIRECT
+    kind = DEFINITELY if whole else chosen
     numbers: dict[Frame, int] = {}
     stacks = [
         Stack(
             tuple(numbers.setdefault(frame, len(numbers)) for frame in record.frames),
-            record.bytes,
+            record.bytes + record.indirect_bytes * whole,
             record.blocks,
         )
         for record in search.records
-        if record.kind == chosen
+        if record.kind == kind
     ]
-    hidden = _unlisted(search, chosen, stacks)
+    hidden = _unlisted(search, kind, stacks, whole=whole)
     total = total_of(stacks) + hidden.bytes
     return StackProfile(
         source=source,
@@ -98,13 +107,19 @@ def profile_of(search: LeakSearch, source: str, metric: Optional[str]) -> StackP
     )
 
 
-def _unlisted(search: LeakSearch, kind: str, stacks: Sequence[Stack]) -> Hidden:
-    """Return the bytes of *kind* that the sums count and no record lists, as with --leak-check=summary."""
+def _unlisted(search: LeakSearch, kind: str, stacks: Sequence[Stack], *, whole: bool) -> Hidden:
+    """Return the bytes of *kind* that the sums count and no record lists, as with --leak-check=summary.
+
+    With *whole*, *stacks* count what is lost indirectly.
+    """
     if kind not in search.sums:
         return Hidden(0)
-    counted, listed = search.sums[kind], total_of(stacks)
+    counted = search.sums[kind].bytes
+    if whole:
+        indirect = sum(record.indirect_bytes for record in search.records if record.kind == kind)
+        counted += search.sums[INDIRECTLY].bytes if INDIRECTLY in search.sums else indirect
     blocks = sum(stack.blocks for stack in stacks)
-    return Hidden(max(0, counted.bytes - listed), blocks=max(0, counted.blocks - blocks))
+    return Hidden(max(0, counted - total_of(stacks)), blocks=max(0, search.sums[kind].blocks - blocks))
 
 
 def _notices(hidden: Hidden, kind: str, total: int, source: str) -> list[Notice]:
