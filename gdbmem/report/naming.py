@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Optional
 
 from gdbmem.analysis.profiles.sites import has_place_only, place_without_file, plain_strings, short_file
 from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.profiles.snapshot import LATER
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -65,6 +66,11 @@ def unlisted_site(row: Row) -> str:
 def unlisted_callers(row: Row) -> str:
     """Return the label for the unlisted callers of *row*'s last frame."""
     return "callers that the file leaves out" if row.is_cut else "callers under the threshold, not listed"
+
+
+def outside_row(name: str) -> str:
+    """Return the text of the row for memory in no call tree; *name* is that of an OutsideHeap (model.profiles.diff)."""
+    return name if name == LATER else f"{name}, outside the heap"
 
 
 def share(part: int, whole: int) -> str:

@@ -15,7 +15,7 @@ from gdbmem.formats.opening import DEFAULT, OpenOptions, is_heaptrack, open_prof
 from gdbmem.formats.spooling import STANDARD_INPUT, is_fifo, location, spool_fifo, spool_standard_input
 from gdbmem.formats.valgrind.massif import MassifProfile
 from gdbmem.model.leaks import LOST, WITH_INDIRECT
-from gdbmem.model.profiles.snapshot import HEAP_BYTES, Profile, Snapshot
+from gdbmem.model.profiles.snapshot import HEAP_BYTES, LATER, Profile, Snapshot
 from gdbmem.records import dataclass, replace
 from gdbmem.runs.ordering import process_notices
 from gdbmem.runs.run import BINARIES, Run, SnapshotRecord, asked_for, is_run, open_run
@@ -230,6 +230,10 @@ def load_from_profile(profile: Profile, selector: Optional[str]) -> Loaded:
         lambda index: _snapshot(profile, index, profile.source, f"{name}:{index}" if several else name),
     )
     said: list[Notice] = []
+    if selector is None:
+        later = profile.snapshots[-1].total_bytes - snapshot.totals.total_bytes
+        beside = {**snapshot.totals.beside, LATER: max(later, 0)}
+        snapshot = replace(snapshot, totals=replace(snapshot.totals, beside=beside))
     if selector is None and trees > 1:
         message = f"of the {trees} snapshots with a call tree in {profile.source} the last is used,"
         message += f" {snapshot.totals.index}; another one is {name}:NUMBER"

@@ -113,13 +113,36 @@ def test_growth_outside_the_heap_is_no_standstill(tmp_path: Path, capsys: pytest
         in shown.out
     )
     assert "stacks, outside the heap" in shown.out
-    assert "+5.8 MiB of it outside the heap" in shown.err
+    assert "+5.8 MiB of it in no call tree" in shown.err
     assert main(["diff", str(before), str(after), "--fail-on", "6MiB"]) == 0
     capsys.readouterr()
     found = answer(capsys, "diff", before, after)
     assert [row["delta_bytes"] for row in found["outside_heap"]] == [6_000_000, 44_000]
     assert main(["report", str(before), str(after), "-o", str(tmp_path / "page.html")]) == 0
     assert "stacks, outside the heap" in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("grown", "status", "limit"), [(20_000, 4, "10KiB"), (20_000, 0, "20KiB"), (-3000, 0, "0")]
+)
+def test_growth_after_the_last_call_tree_is_growth(
+    grown: int, status: int, limit: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, end in (("before.ms", 5300), ("after.ms", 5300 + grown)):
+        (tmp_path / name).write_text(massif(LOAD, LEAK, None, sizes=[300, 5000, end]))
+    before, after = (str(tmp_path / name) for name in ("before.ms", "after.ms"))
+    assert main(["diff", before, after, "--fail-on", limit]) == status
+    shown = capsys.readouterr()
+    later = "in later snapshots, without a call tree"
+    if grown > 0:
+        assert (
+            f"+19.5 KiB  {later}" in shown.out and "; what later snapshots add grew by 19.5 KiB" in shown.out
+        )
+        assert ("+19.5 KiB of it in no call tree" in shown.err) == (status == 4)
+    else:
+        assert f"-300 B  {later}" in shown.out, "before it held more than its tree, after it freed"
+    assert main(["diff", f"{before}:1", f"{after}:1"]) == 0
+    assert later not in capsys.readouterr().out, "asked for by number"
 
 
 def totals(*sizes: int, extra_bytes: int = 0) -> list[Totals]:

@@ -144,7 +144,7 @@ def _judge(diff: Diff, query: Query, arguments: argparse.Namespace) -> int:
         return 0
     grown = found.grown_bytes
     text = f"it grew by {format_size(grown)}" if grown > 0 else f"it changed by {format_delta(grown)}"
-    text += f", {format_delta(found.outside_bytes)} of it outside the heap" if found.outside_bytes else ""
+    text += f", {format_delta(found.outside_bytes)} of it in no call tree" if found.outside_bytes else ""
     text += f", give or take {format_size(found.hidden_bytes)}" if found.hidden_bytes else ""
     if found.sampling_bytes:
         text += f", and samples may be {format_size(found.sampling_bytes)} off ({STANDARD_ERRORS} standard errors)"

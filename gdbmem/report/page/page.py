@@ -23,7 +23,14 @@ from gdbmem.errors import Notice
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.model.profiles.diff import Diff
 from gdbmem.records import dataclass, field, replace
-from gdbmem.report.naming import Places, full_function, full_place, unlisted_callers, unlisted_site
+from gdbmem.report.naming import (
+    Places,
+    full_function,
+    full_place,
+    outside_row,
+    unlisted_callers,
+    unlisted_site,
+)
 from gdbmem.report.page.exact import Piece, exact_pieces
 from gdbmem.report.page.explorer import Explored, digest, following, script, timeline_script
 from gdbmem.report.page.pictures import icicle, spark
@@ -354,7 +361,7 @@ def _others(ranking: Ranking, *, is_change: bool) -> list[tuple[Number, str]]:
         (ranking.known, f"known: {plural(ranking.known.paths, 'path')}"),
     ]
     found = [(amount, text) for amount, text in rows if amount.paths]
-    outside = [(amount, f"{name}, outside the heap") for amount, name in ranking.outside]
+    outside = [(amount, outside_row(name)) for amount, name in ranking.outside]
     total = "total, of the heap" if outside else "total"
     return [
         (_size(amount.delta_bytes, is_change=is_change), text)

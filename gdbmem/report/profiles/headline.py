@@ -12,7 +12,7 @@ from gdbmem.analysis.profiles.sites import describe_site, has_place_only
 from gdbmem.analysis.profiles.trend import STEADY, WENT_BACK
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.model.profiles.diff import Diff
-from gdbmem.model.profiles.snapshot import GROWN_BYTES, holds, memory_noun
+from gdbmem.model.profiles.snapshot import GROWN_BYTES, LATER, holds, memory_noun
 from gdbmem.records import replace
 from gdbmem.report.naming import full_function, share
 from gdbmem.text import plural, printable
@@ -68,13 +68,15 @@ def site_name(row: Row, by: str = "line") -> str:
 
 
 def _outside(diff: Diff) -> str:
-    changes = [(_OUTSIDE_NOUNS.get(one.name, one.name), one.delta_bytes) for one in diff.outside]
-    parts = [
-        f"{noun} {'grew' if delta > 0 else 'shrank'} by {format_size(abs(delta))}"
-        for noun, delta in changes
-        if delta
-    ]
-    return f"; beside the heap {' and '.join(parts)}" if parts else ""
+    parts, later = [], ""
+    for one in diff.outside:
+        verb = f"{'grew' if one.delta_bytes > 0 else 'shrank'} by {format_size(abs(one.delta_bytes))}"
+        if one.delta_bytes and one.name == LATER:
+            later = f"; what later snapshots add {verb}"
+        elif one.delta_bytes:
+            parts.append(f"{_OUTSIDE_NOUNS.get(one.name, one.name)} {verb}")
+    beside = f"; beside the heap {' and '.join(parts)}" if parts else ""
+    return f"{beside}{later}"
 
 
 def _group_name(site: Frame, by: str) -> str:

@@ -16,7 +16,14 @@ from gdbmem.model.profiles.calltree import Frame
 from gdbmem.records import dataclass
 from gdbmem.report import drawing
 from gdbmem.report.console import Console, Glyphs, glyphs_for
-from gdbmem.report.naming import Places, full_function, full_place, unlisted_callers, unlisted_site
+from gdbmem.report.naming import (
+    Places,
+    full_function,
+    full_place,
+    outside_row,
+    unlisted_callers,
+    unlisted_site,
+)
 from gdbmem.report.profiles.headline import trend_word
 from gdbmem.report.profiles.stacked import Stacked
 from gdbmem.report.source import SourceLines
@@ -105,7 +112,7 @@ def add_other_rows(table: Rows, drawing: Drawing, ranking: Ranking, layout: RowL
     total = drawing.plain("total, of the heap" if ranking.outside else "total", "bold")
     table.add_row(*row_cells(ranking.total, ranking, layout), total)
     for amount, name in ranking.outside:
-        table.add_row(*row_cells(amount, ranking, layout), drawing.plain(f"{name}, outside the heap", "dim"))
+        table.add_row(*row_cells(amount, ranking, layout), drawing.plain(outside_row(name), "dim"))
 
 
 def _titles(ranking: Ranking, layout: RowLayout) -> list[str]:
