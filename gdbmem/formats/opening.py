@@ -16,8 +16,8 @@ from gdbmem.errors import InputError, Notice
 from gdbmem.formats.sizes import no_block_sizes
 from gdbmem.formats.spooling import Data, location
 from gdbmem.formats.valgrind.massif import read_massif
-from gdbmem.model.profiles.snapshot import BYTES_MISSING, Profile
-from gdbmem.records import dataclass, replace
+from gdbmem.model.profiles.snapshot import Profile
+from gdbmem.records import dataclass
 from gdbmem.text import printable
 from gdbmem.units import format_size
 
@@ -32,6 +32,7 @@ _LIMIT_BYTES = 1 << 30
 _HELD_BYTES = 64 << 20  # more than that is unpacked to a file
 _STEP_BYTES = 1 << 20
 
+ENDS_EARLY = "compressed-file-truncated"
 _GZIP = b"\x1f\x8b"
 _BZIP2 = b"BZh"
 _ZSTD = b"\x28\xb5\x2f\xfd"
@@ -230,9 +231,7 @@ def _read_as(
     read = getattr(importlib.import_module(f"gdbmem.formats.{module}"), function)
     symbols = (reading.symbols,) if entry.has_addresses else ()
     profile: StackProfile = read(data, source, reading.metric, *symbols)
-    # How much a packed file that was cut has lost nobody knows; heaptrack's is whole up to a moment of its program.
-    is_moment = name == "heaptrack"
-    profile.notices[:0] = notices if is_moment else [replace(one, slug=BYTES_MISSING) for one in notices]
+    profile.notices[:0] = notices
     profile.by_size = reading.by_size
     profile.symbols = reading.symbols if name in _OF_VALGRIND else None
     return profile
@@ -303,7 +302,7 @@ class _Unpacking:
 
 
 def _ends_early(path: str) -> Notice:
-    return Notice("compressed-file-truncated", f"{printable(path)} ends early: its last part is missing")
+    return Notice(ENDS_EARLY, f"{printable(path)} ends early: its last part is missing")
 
 
 def _damaged(error: Exception) -> OSError:

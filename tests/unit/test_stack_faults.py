@@ -245,7 +245,7 @@ def test_a_zstd_file_that_was_cut_reports_it(tmp_path: Path) -> None:
     path.write_bytes(packed[: len(packed) // 2])
     profile = read(path)
     assert isinstance(profile, StackProfile)
-    assert "bytes-missing" in {notice.slug for notice in profile.notices}
+    assert "compressed-file-truncated" in {notice.slug for notice in profile.notices}
 
 
 NAMES = sorted(FORMATS)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from typing import Optional
 
+from gdbmem.formats.opening import ENDS_EARLY
 from gdbmem.formats.valgrind.massif import DAMAGED, TRUNCATED
 from gdbmem.model.profiles.diff import Diff
 from gdbmem.model.profiles.snapshot import BYTES_MISSING
 from gdbmem.records import replace
 from gdbmem.units import format_size
 
-_LACKING = (BYTES_MISSING, DAMAGED, TRUNCATED)  # of massif's files a snapshot, of others some stacks
+_LACKING = (BYTES_MISSING, ENDS_EARLY, DAMAGED, TRUNCATED)  # notices of files that lack stacks, or a snapshot
 STANDARD_ERRORS = 3  # the true value is further from the estimate in one of 370 cases
 
 

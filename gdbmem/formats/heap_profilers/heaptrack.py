@@ -36,12 +36,10 @@ from gdbmem.formats.stacks import (
     choose_metric,
 )
 from gdbmem.model.profiles.calltree import Frame
-from gdbmem.model.profiles.snapshot import PEAK
+from gdbmem.model.profiles.snapshot import BYTES_MISSING, PEAK
 from gdbmem.records import dataclass, field
 from gdbmem.text import printable
 from gdbmem.units import format_size
-
-TRUNCATED = "profile-truncated"
 
 METRICS = (IN_USE, PEAK, ALLOCATED)
 _VERSIONS = (1, 2, 3)
@@ -301,7 +299,7 @@ class _HeaptrackReader:
             start += at
         if any(waiting) and not self.notices:
             text = f"{printable(self.source)} was cut at line {self._line_at(start)}"
-            self.notices.append(Notice(TRUNCATED, text))
+            self.notices.append(Notice(BYTES_MISSING, text))
 
     def _line_at(self, offset: int) -> int:
         """Return the number of the line that begins after *offset* bytes; needed only for damaged files."""
