@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable
@@ -356,6 +357,28 @@ def test_a_spike_between_two_looks_is_in_the_peak_also_where_a_larger_process_st
     kernels = [document["peak_bytes"] if where == "itself" else document["spikes"][0]["rss_bytes"]]
     assert kernels == [pytest.approx(205 << 20, rel=0.06)]
     assert max(s["rss_bytes"] or 0 for s in document["samples"]) < 100 << 20, "no look has seen it"
+
+
+def test_the_copy_that_explain_makes_is_no_process_of_the_program_and_halves_nothing(
+    scratch: Path, starts: Callable[..., subprocess.Popen[str]]
+) -> None:
+    code = (
+        "import os, time\nheld = b'x' * (60 << 20)\nos.fork() and print('ready', flush=True)\ntime.sleep(60)"
+    )
+    parent = starts(sys.executable, "-c", code)
+    words = [GDBMEM, "monitor", "-q", "--json", "--interval", "50ms", "--pss-budget", "50", str(parent.pid)]
+    with subprocess.Popen(words, cwd=scratch, stdout=subprocess.PIPE) as watching:
+        time.sleep(0.7)
+        for _ in range(2):
+            subprocess.run([GDBMEM, "explain", "--fork", str(parent.pid)], capture_output=True, check=True)
+        watching.send_signal(signal.SIGINT)
+        document = json.loads(watching.communicate(timeout=20)[0])
+    (child,) = psutil.Process(parent.pid).children()
+    child.kill()
+    assert {line["pid"] for line in document["processes"]} == {parent.pid, child.pid}
+    sizes = [s["pss_bytes"] for s in document["samples"] if s["line"] == TREE and s["pss_bytes"]]
+    assert len(sizes) > 5
+    assert min(sizes) > 0.95 * max(sizes) > 55 << 20
 
 
 def test_a_monitor_keeps_the_locks_by_which_readers_know_that_it_writes(scratch: Path) -> None:

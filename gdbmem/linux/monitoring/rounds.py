@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone, Stat
 from gdbmem.linux.process.processes import stat_of
+from gdbmem.linux.process.status import status_fields
 from gdbmem.model.series.series import ProcessSample
 
 _PAUSE_SECONDS = 0.001
@@ -19,6 +20,30 @@ def has_ended(files: ProcessFiles) -> bool:
         return files.statm().rss_bytes == 0
     except ProcessGone:
         return True
+
+
+class Copies:
+    """Copies of processes that gdbmem makes to inspect them: not part of the program, but they share its pages."""
+
+    def __init__(self) -> None:
+        self._copies: list[ProcessFiles] = []
+
+    def take(self, files: ProcessFiles) -> bool:
+        """Return whether a new process is such a copy, and keep its *files* if so; raises ProcessGone."""
+        # It never runs: it is traced from its birth on, and its parent gets no signal when it ends.
+        is_copy = not files.exit_signal() and status_fields(files.pid).get("TracerPid", "0") != "0"
+        if is_copy and files.pid in {copy.pid for copy in self._copies}:
+            files.close()
+        elif is_copy:
+            self._copies.append(files)
+        return is_copy
+
+    def are_there(self) -> bool:
+        """Return whether one exists now: until it ends, PSS and USS of its parent are too low."""
+        for files in [copy for copy in self._copies if has_ended(copy)]:
+            self._copies.remove(files)
+            files.close()
+        return bool(self._copies)
 
 
 class RoundEnding:

@@ -147,6 +147,11 @@ class ProcessFiles:
         data = self._read(self._stat) if self._memory == self._folder else self._read_file("stat")
         return tuple(data[data.rindex(b")") + 2 :].split(None, 26)[23:26])
 
+    def exit_signal(self) -> int:
+        """Return the signal that its parent gets when it ends, 0 for none; raises ProcessGone."""
+        data = self._read(self._stat)
+        return int(data[data.rindex(b")") + 2 :].split(None, 36)[35])
+
     def statm(self) -> StatmSample:
         """Read statm; raises ProcessGone."""
         words = self._read(self._statm).split(None, 3)

@@ -12,7 +12,7 @@ from gdbmem.linux.monitoring.exited_usage import ExitedUsage
 from gdbmem.linux.monitoring.family_cgroup import Family
 from gdbmem.linux.monitoring.process_events import ProcessEvents
 from gdbmem.linux.monitoring.quick_sample import Glances, faults_reader, statm_reader
-from gdbmem.linux.monitoring.rounds import RoundEnding, has_ended, matters
+from gdbmem.linux.monitoring.rounds import Copies, RoundEnding, has_ended, matters
 from gdbmem.linux.monitoring.sample_totals import Shares, quick_reading, total_of, with_pss, with_sizes
 from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone, Stat
 from gdbmem.linux.monitoring.series_lines import SeriesLines
@@ -96,6 +96,7 @@ class Tree:
         self._tally = ExitedUsage(counts_children=follow)
         self._copied = CopiedPages()
         self._ending = RoundEnding()
+        self._inspected = Copies()
         self._processes: dict[int, _Process] = {}
         self._lines = SeriesLines(lines)
         self._next_find = self._next_search = self._next_sweep = 0.0
@@ -135,7 +136,7 @@ class Tree:
         began = time.thread_time()
         self._follow(t)
         if sweep is None:
-            sweep = self._budget > 0 and t >= self._next_sweep
+            sweep = self._budget > 0 and t >= self._next_sweep and not self._inspected.are_there()
         around = self._surroundings.read(t)
         begin = time.thread_time()
         began_to_read = time.monotonic()
@@ -206,11 +207,13 @@ class Tree:
         return readings, last_words, matters([reading for _, reading in readings])
 
     def _has_changed(self, t: float) -> bool:
-        """Add started processes; return whether there were any, or a known one has ended."""
+        """Add started processes; return whether there were any, one is copied now, or a known one has ended."""
         before = self._started
         if self._follows:
             self._seek(t, at_once=True)
-        return self._started != before or any(has_ended(p.files) for p in self._processes.values())
+        if self._started != before or self._inspected.are_there():
+            return True
+        return any(has_ended(process.files) for process in self._processes.values())
 
     @property
     def events(self) -> Optional[ProcessEvents]:
@@ -339,6 +342,8 @@ class Tree:
         try:
             stat = files.stat()
             command = files.command()
+            if self._inspected.take(files):
+                return None
         except (ProcessGone, PermissionError):
             files.close()
             return None
