@@ -155,6 +155,40 @@ def check_alone(args: argparse.Namespace, option: str, others: Sequence[str]) ->
         )
 
 
+def add_ledger_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `gdbmem explain` and memexplain for what is shown besides the ledger, or in its place."""
+    parser.add_argument("--sizes", action="store_true", help="list live and free blocks by size")
+    parser.add_argument("--pinners", action="store_true", help="the live blocks that pin free pages, by size")
+    parser.add_argument(
+        "--paths",
+        metavar="RUN:NAME",
+        help="the call paths that allocate blocks of these sizes, from a snapshot of another run (gperftools)",
+    )
+    parser.add_argument(
+        "--types", action="store_true", help="live blocks by C++ class, and nodes of maps, lists, vectors"
+    )
+    parser.add_argument(
+        "--chunk",
+        metavar="ADDRESS",
+        help="the block of malloc that ADDRESS lies in, its neighbours, and what points to it",
+    )
+    parser.add_argument(
+        "--bins", action="store_true", help="malloc's lists of free blocks, and whether they are intact"
+    )
+    parser.add_argument("--map", metavar="FILE", help="draw the heap into FILE: .html (zoomable) or .svg")
+    parser.add_argument(
+        "--html",
+        metavar="FILE",
+        help="also write FILE, a page with a map of the heap (as 'gdbmem report PID')",
+    )
+    parser.add_argument("--arena", metavar="N", type=int, help="show arena N")
+    parser.add_argument(
+        "--remedies",
+        action="store_true",
+        help="what each of malloc's settings would give back, and what it costs",
+    )
+
+
 def check_views_apart(args: argparse.Namespace) -> None:
     """Refuse views of a ledger that can't be shown at once."""
     views = ("sizes", "pinners", "paths", "types", "arena")

@@ -21,7 +21,14 @@ from gdbmem.api.ledgers import (
     read_ledger,
     save_ledger,
 )
-from gdbmem.arguments import ArgumentParser, add_output_options, check_views_apart, read_address, value
+from gdbmem.arguments import (
+    ArgumentParser,
+    add_ledger_options,
+    add_output_options,
+    check_views_apart,
+    read_address,
+    value,
+)
 from gdbmem.cli.process_operand import add_ways_to_read, checked_pid, unwind_when_ended
 from gdbmem.cli.progress import say
 from gdbmem.errors import UsageError
@@ -44,7 +51,14 @@ if TYPE_CHECKING:
 def add_arguments(parser: ArgumentParser) -> None:
     parser.usage = "%(prog)s [OPTIONS] PID\n       %(prog)s [OPTIONS] --core CORE [PROGRAM]"
     add_ways_to_read(parser)
-    _add_questions(parser)
+    add_ledger_options(parser)
+    parser.add_argument(
+        "--idle",
+        metavar="TIME",
+        type=value(parse_duration, "duration"),
+        help="list memory that is resident but was not touched for TIME (10min): clears the accessed bits of its"
+        " pages, waits, and reads them again",
+    )
     parser.add_argument(
         "--save", metavar="RUN:NAME", help="save this ledger as NAME in RUN, the folder of a run"
     )
@@ -59,47 +73,6 @@ def add_arguments(parser: ArgumentParser) -> None:
         "  gdbmem explain 4711\n"
         "  gdbmem explain --core core.4711 ./server\n"
         "  gdbmem explain 4711 --json -o before.json; gdbmem explain 4711 --since before.json\n"
-    )
-
-
-def _add_questions(parser: ArgumentParser) -> None:
-    """Add the options for queries besides the ledger."""
-    parser.add_argument("--sizes", action="store_true", help="list live and free blocks by size")
-    parser.add_argument("--pinners", action="store_true", help="the live blocks that pin free pages, by size")
-    parser.add_argument(
-        "--paths",
-        metavar="RUN:NAME",
-        help="the call paths that allocate blocks of these sizes, from a snapshot of another run (gperftools)",
-    )
-    parser.add_argument(
-        "--types", action="store_true", help="live blocks by C++ class, and nodes of maps, lists, vectors"
-    )
-    parser.add_argument(
-        "--chunk",
-        metavar="ADDRESS",
-        help="the block of malloc that ADDRESS lies in, its neighbours, and what points to it",
-    )
-    parser.add_argument(
-        "--bins", action="store_true", help="malloc's lists of free blocks, and whether they are intact"
-    )
-    parser.add_argument("--map", metavar="FILE", help="draw the heap into FILE: .html (zoomable) or .svg")
-    parser.add_argument(
-        "--html",
-        metavar="FILE",
-        help="also write FILE, a page with a map of the heap (as 'gdbmem report PID')",
-    )
-    parser.add_argument("--arena", metavar="N", type=int, help="show arena N")
-    parser.add_argument(
-        "--idle",
-        metavar="TIME",
-        type=value(parse_duration, "duration"),
-        help="list memory that is resident but was not touched for TIME (10min): clears the accessed bits of its"
-        " pages, waits, and reads them again",
-    )
-    parser.add_argument(
-        "--remedies",
-        action="store_true",
-        help="what each of malloc's settings would give back, and what it costs",
     )
 
 

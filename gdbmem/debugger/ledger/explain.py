@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Optional, TextIO
 
 import gdb
 
-from gdbmem.arguments import add_output_options, check_alone, check_views_apart
+from gdbmem.arguments import add_ledger_options, add_output_options, check_alone, check_views_apart
 from gdbmem.debugger.batch.demangle import class_names
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.ledger.here import core_path, read_ledger_here
@@ -39,30 +39,11 @@ class ExplainCommand(Command):
         parser.add_argument(
             "--since", metavar="NAME", help="what has changed since NAME was saved; also a file, or RUN:NAME"
         )
-        parser.add_argument("--sizes", action="store_true", help="live and free blocks by size")
-        parser.add_argument("--pinners", action="store_true", help="live blocks that pin free pages, by size")
-        parser.add_argument(
-            "--paths",
-            metavar="RUN:NAME",
-            help="call paths that allocate blocks of these sizes, from a snapshot of another run",
-        )
-        parser.add_argument("--types", action="store_true", help="live blocks by C++ class")
-        parser.add_argument(
-            "--chunk",
-            metavar="ADDRESS",
-            help="the block of malloc at an address or where an expression points",
-        )
-        parser.add_argument("--bins", action="store_true", help="malloc's lists of free blocks")
-        parser.add_argument("--map", metavar="FILE", help="draw the heap into FILE, .html or .svg")
-        parser.add_argument("--html", metavar="FILE", help="also write FILE, a page")
-        parser.add_argument("--arena", metavar="N", type=int, help="show arena N")
+        add_ledger_options(parser)
         parser.add_argument(
             "--swapped",
             action="store_true",
             help="read swapped-out pages too, which brings them back into memory",
-        )
-        parser.add_argument(
-            "--remedies", action="store_true", help="what each of malloc's settings would give back"
         )
         parser.add_argument(
             "--mallinfo", action="store_true", help="call mallinfo2 in the process, and compare"
