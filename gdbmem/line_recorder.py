@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 RSS, USS, TRACEMALLOC = "rss", "uss", "tracemalloc"
 BACKENDS = (RSS, USS, TRACEMALLOC)
-_HEADER = "Line #      Mem usage      Increment  Occurrences   Line Contents"
 
 
 class Meter:

@@ -15,7 +15,6 @@ from gdbmem.errors import MissingToolError
 from gdbmem.linux.process.living import memory_folder
 from gdbmem.setup.gdb_python import find_gdb, quiet_gdb
 
-ACTIONS = ("snap", "explain", "bundle")
 _MOST_SECONDS = 120.0  # for one step
 _MOST_FRAMES = 60
 _GDBMEM = [sys.executable, "-c", "from gdbmem.cli.main import main; raise SystemExit(main())"]

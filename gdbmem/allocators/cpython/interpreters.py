@@ -15,7 +15,6 @@ from gdbmem.linux.memory.maps import Mapping
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at, words_at
 from gdbmem.records import dataclass
 
-_INTERPRETER_AT = 16  # in a thread's state: prev, next, interp
 _FIRST_THREAD_AT = range(8, 136, 8)  # in an interpreter's state
 _MOST_THREADS, _MOST_INTERPRETERS = 100_000, 10_000
 _PIECE = 1 << 20

@@ -45,7 +45,7 @@ def find_stacks(
     windows = WindowedMemory(memory)
     pointers = {t.thread_pointer: t.tid for t in threads if t.thread_pointer}
     rings = _rings(memory, windows, data, known)
-    offset = _node_offset(rings, pointers, main)
+    offset = _node_offset(rings, pointers)
     if offset is None:
         return []
     owners = [[node - offset for node in ring] for ring in rings]
@@ -98,7 +98,7 @@ def _ring(windows: WindowedMemory, head: int, first: int, last: int, known: Know
     return nodes if before == last else []
 
 
-def _node_offset(rings: list[list[int]], pointers: dict[int, int], main: int) -> Optional[int]:
+def _node_offset(rings: list[list[int]], pointers: dict[int, int]) -> Optional[int]:
     """Return the distance of a descriptor's list node from its thread pointer, which is the same for all threads."""
     nodes = [node for ring in rings for node in ring]
     votes: dict[int, int] = {}

@@ -190,7 +190,7 @@ def _page_of_run(run: Run, selector: Optional[str], query: Query, options: ReadO
         records = [run.record(selector)]
     page.sections += _expectations(run)
     if len(records) > 1:
-        page.sections += _snapshots(run, records)
+        page.sections += _snapshots(records)
     said = list(run.notices)
     diffs: list[Diff] = []
     for before, after in _pairs(run, records):
@@ -233,7 +233,7 @@ def _judged(met: object) -> str:
     return "ok" if met is True else "NOT MET" if met is False else "NOT JUDGED"
 
 
-def _snapshots(run: Run, records: Sequence[SnapshotRecord]) -> list[Section]:
+def _snapshots(records: Sequence[SnapshotRecord]) -> list[Section]:
     rows = []
     former: Optional[int] = None
     for record in records:

@@ -122,9 +122,9 @@ class _Reader:
 
     def _current(self, number: int, thread: Optional[bytes]) -> Dump:
         dumps = self._of(thread)
-        return self._touched(dumps[-1], thread) if dumps else self._begin(number, thread)
+        return self._touched(dumps[-1]) if dumps else self._begin(number, thread)
 
-    def _touched(self, dump: Dump, thread: Optional[bytes]) -> Dump:
+    def _touched(self, dump: Dump) -> Dump:
         # The last that was written to stands at the end.
         if self._open[-1][1] is not dump:
             entry = next(entry for entry in self._open if entry[1] is dump)
@@ -142,7 +142,7 @@ class _Reader:
             at = next((dump for dump in reversed(dumps) if dump.expected == address), None)
             begins = [dump for dump in dumps if dump.starts and dump.starts[-1][0] == len(dump.size)]
             dump = at or next(iter(begins), dumps[-1])
-            self._touched(dump, thread)
+            self._touched(dump)
         else:
             dump = dumps[0] if dumps else self._begin(number, thread)
         if dump.has_tail and dump.size:
@@ -195,7 +195,7 @@ class _Reader:
         dumps = [
             dump for dump in self._of(thread) if dump.name == name and not dump.size and not dump.has_head
         ]
-        dump = self._touched(dumps[-1], thread) if dumps else self._begin(number, thread)
+        dump = self._touched(dumps[-1]) if dumps else self._begin(number, thread)
         dump.name, dump.has_head = name, True
         if b"Allocator:" in found[0]:
             dump.kind = ONNXRUNTIME
@@ -213,7 +213,7 @@ class _Reader:
         dumps = self._of(thread)
         # If several are written at once: the one whose region is full, starting with the one that waited longest.
         ready = [dump for dump in dumps if dump.is_region_full or not dump.size]
-        dump = self._touched(ready[0], thread) if len(dumps) > 1 and ready else self._current(number, thread)
+        dump = self._touched(ready[0]) if len(dumps) > 1 and ready else self._current(number, thread)
         if dump.has_tail and dump.size:
             self._close(dump)
             dump = self._begin(number, thread)
@@ -259,7 +259,7 @@ class _Reader:
         # If several are written at once: one whose last region is full.
         dumps = self._of(thread)
         tails = [dump for dump in dumps if dump.has_tail] or [dump for dump in dumps if dump.is_region_full]
-        return self._touched(tails[-1], thread) if len(dumps) > 1 and tails else self._current(number, thread)
+        return self._touched(tails[-1]) if len(dumps) > 1 and tails else self._current(number, thread)
 
 
 Takers = Sequence[tuple[re.Pattern[bytes], Callable[[_Reader, int, re.Match[bytes], Optional[bytes]], None]]]

@@ -26,7 +26,7 @@ _CONTEXT, _WITH_INFORMATION = 8 + 40, 440  # bytes of the frame up to the regist
 _RDI_AT = _CONTEXT + _IN_FRAME.index(RDI) * 8
 _MASK_AT = _CONTEXT + 256
 _MAGIC, _LAST_MAGIC = 0x46505853, 0x46505845
-_FEATURES_AT, _IN_USE_AT, _FIXED = 464, 512, 576  # in the XSAVE area
+_FEATURES_AT, _IN_USE_AT = 464, 512  # in the XSAVE area
 _TILES = 1 << 18  # AMX: in a frame only if in use, and last
 _TILE_BYTES = 8192
 

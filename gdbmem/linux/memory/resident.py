@@ -12,7 +12,6 @@ from gdbmem.linux.process.living import memory_folder
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _STATM_LIMIT = 256
-_PRESENT = 1 << 63
 _PAGEMAP_CHUNK = 1 << 16  # pages per read
 PARTS = ("heap", "mmap", "stack", "file", "other")
 

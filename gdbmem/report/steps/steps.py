@@ -114,8 +114,6 @@ def print_sums(
     steps: Sequence[Step],
     console: Console,
     sources: SourceLines,
-    *,
-    by: str = "line",
 ) -> None:
     """Print one row for each of *sums* (some of them, perhaps) and the total over *steps*."""
     table = drawing.Table(header_style="dim")

@@ -13,7 +13,7 @@ from gdbmem.symbols.unwinding.cfi import Expression, UnwindRule, UnwindTable, ev
 
 DEEPEST = 1024
 _STUB_WORDS = 4
-_CFA, _PLUS_UCONST, _BREG0, _BREGX, _STACK_VALUE = 0x9C, 0x23, 0x70, 0x92, 0x9F
+_CFA, _PLUS_UCONST, _BREG0, _BREGX = 0x9C, 0x23, 0x70, 0x92
 _WORD = struct.Struct("<Q")
 
 

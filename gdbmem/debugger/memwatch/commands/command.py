@@ -226,7 +226,7 @@ class ReportCommand(Command):
             if args.json:
                 stream.write(steps_json(steps, sums, by=args.by))
             else:
-                print_sums(sums, steps, console_on(stream), source_lines(), by=args.by)
+                print_sums(sums, steps, console_on(stream), source_lines())
 
 
 class SourcesCommand(Command):
