@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gdbmem.errors import ToolError
-from gdbmem.inspection.interpreters import interpreters, own_environment
+from gdbmem.inspection.interpreters import interpreters, module_words, own_environment
 
 
 def own_python(what: str, module: str) -> tuple[list[str], Mapping[str, str]]:
@@ -20,4 +20,4 @@ def own_python(what: str, module: str) -> tuple[list[str], Mapping[str, str]]:
             slug="python-worker-missing",
             hint="name it: GDBMEM_PYTHON=/path/to/python",
         )
-    return [str(python), "-s", "-m", module], own_environment()
+    return [str(python), "-s", *module_words(module)], own_environment()

@@ -30,6 +30,15 @@ def interpreters() -> Iterator[Path]:
     yield from (path for path in dict.fromkeys(candidates) if path.exists())
 
 
+def module_words(module: str) -> list[str]:
+    """Return the words by which a Python runs *module* of this package, and no code from the current folder.
+
+    Its ``-m`` would first search that folder, also for the modules that it needs itself.
+    """
+    start = "import sys; sys.path[:1] == [''] and sys.path.pop(0); import runpy"
+    return ["-c", f"{start}; runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"]
+
+
 def own_environment() -> Mapping[str, str]:
     """Return the environment in which they use this package, without what is set for gdb's own Python."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}

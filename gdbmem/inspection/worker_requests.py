@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Optional
 
 from gdbmem.errors import GdbmemError, InputError, TargetError, ToolError
 from gdbmem.files import NEUTRAL_FOLDER
-from gdbmem.inspection.interpreters import interpreters, own_environment
+from gdbmem.inspection.interpreters import interpreters, module_words, own_environment
 from gdbmem.records import asdict
 from gdbmem.report.ledger.ledger_json import read_ledger
 
@@ -106,7 +106,7 @@ def _run(
 ) -> Optional[subprocess.CompletedProcess[str]]:
     try:
         return subprocess.run(
-            [str(python), "-s", "-m", module],
+            [str(python), "-s", *module_words(module)],
             input=json.dumps(request),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gdbmem.errors import MissingToolError
+from gdbmem.inspection.interpreters import module_words
 from gdbmem.linux.process.living import memory_folder
 from gdbmem.setup.gdb_python import find_gdb, quiet_gdb
 
 _MOST_SECONDS = 120.0  # for one step
 _MOST_FRAMES = 60
-_GDBMEM = [sys.executable, "-c", "from gdbmem.cli.main import main; raise SystemExit(main())"]
+_GDBMEM = [sys.executable, *module_words("gdbmem.cli.main")]
 
 
 def steps(action: str, pid: int, run: Path, folder: Path) -> Iterator[tuple[str, list[str]]]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
+from gdbmem.inspection.interpreters import module_words
 from gdbmem.launch.child import die_with_parent
 from gdbmem.linux.process.process import has_ended
 
@@ -24,7 +25,14 @@ class GrowingLines:
     def __init__(self, pids: Sequence[int], profile: Path) -> None:
         """Start, and return when it records; `refusal` has the reason if it does not."""
         self._pids = pids
-        words = [sys.executable, "-m", "gdbmem.cli.main", "grow", "--profile", str(profile), "--force"]
+        words = [
+            sys.executable,
+            *module_words("gdbmem.cli.main"),
+            "grow",
+            "--profile",
+            str(profile),
+            "--force",
+        ]
         self._tool = subprocess.Popen(
             [*words, *map(str, pids)],
             stdin=subprocess.DEVNULL,

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Callable, Optional, TypedDict, cast
 
 from gdbmem.errors import InputError
+from gdbmem.inspection.interpreters import module_words
 from gdbmem.linux.monitoring.tree import Look
 from gdbmem.model.series.series import TREE, Mark, ProcessSample, SeriesLine
 from gdbmem.patterns import lazy_pattern
@@ -176,7 +177,7 @@ class Triggers:
 
     def _start(self, fired: FiredTrigger) -> None:
         folder = self._run.folder / fired["folder"]
-        script = [sys.executable, "-m", "gdbmem.monitoring.bundle"]
+        script = [sys.executable, *module_words("gdbmem.monitoring.bundle")]
         words = [fired["do"], str(fired["pid"]), str(self._run.folder), str(folder)]
         try:
             with (folder / "errors").open("wb") as said:

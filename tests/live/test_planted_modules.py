@@ -52,6 +52,25 @@ def test_a_command_runs_no_code_from_the_current_folder(
     assert not planted.exists(), planted.read_text()
 
 
+def test_what_a_monitor_starts_runs_no_code_from_the_current_folder(tmp_path: Path, planted: Path) -> None:
+    words = ["--run", "run", "--interval", "100ms", "--when", "rss > 1KiB", "--do", "explain", "--grow"]
+    until = "until [ -s run/triggers/0001/explain.txt ]; do sleep 0.1; done"
+    done = subprocess.run(
+        [GDBMEM, "monitor", *words, "--", "timeout", "60", "sh", "-c", until],
+        cwd=tmp_path, env=environment(), capture_output=True, check=True,
+    )  # fmt: skip
+    assert not planted.exists(), planted.read_text()
+    assert b"resident" in (tmp_path / "run/triggers/0001/explain.txt").read_bytes(), done.stdout
+
+
+def test_memgrow_runs_no_code_from_the_current_folder(
+    program: Program, tmp_path: Path, planted: Path
+) -> None:
+    done = gdb(tmp_path, program("touches_pages"), "break main", "run", "memgrow --for 1s")
+    assert not planted.exists(), planted.read_text()
+    assert "page faults" in done.stdout + done.stderr
+
+
 def test_a_launch_obeys_the_users_valgrindrc_and_not_the_one_of_the_current_folder(
     program: Program, tmp_path: Path, private_home: Path
 ) -> None:
