@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.engines.engine import NAMES, end_of, table
-from gdbmem.errors import ToolError
 from gdbmem.launch.child import Child
 from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, open_launch, problems
 from gdbmem.launch.supervisor import Interrupted, saved_terminal
@@ -75,12 +74,6 @@ def _run_gdb(launch: Launch, gdb_arguments: Sequence[str], modes: Optional[Termi
         native_signals=True,
     )
     launch.supervisor.watch_gdb(child, modes)
-    if child.fatal_signal:
-        raise ToolError(
-            f"gdb was ended by {child.fatal_signal}",
-            slug="gdb-died",
-            hint="what was captured before is in the run folder",
-        )
 
 
 def _let_finish(launch: Launch) -> None:

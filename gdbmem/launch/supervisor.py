@@ -298,7 +298,8 @@ class Supervisor:
     def watch_gdb(self, child: Child, modes: Optional[TerminalModes]) -> None:
         """Run *child*, which may change the terminal's *modes*, as this launch's gdb and wait for its end.
 
-        gdb handles Ctrl-C after it reports that it is ready; before, Ctrl-C ends the launch.
+        gdb handles Ctrl-C after it reports that it is ready; before, Ctrl-C ends the launch. Raises ToolError if a
+        signal ended gdb.
         """
         self.gdb = child
         self._foreground = True
@@ -310,6 +311,12 @@ class Supervisor:
         finally:
             self._ear.close()
             self._foreground = self._keyboard_is_gdbs = False
+        if child.fatal_signal:
+            raise ToolError(
+                f"gdb was ended by {child.fatal_signal}",
+                slug="gdb-died",
+                hint="what was captured before is in the run folder",
+            )
 
     def _note_file(self, name: str) -> None:
         """Resume traced children: each waits at its start for a gdb that will not connect. *name* is a new FIFO."""

@@ -20,6 +20,7 @@ from gdbmem.debugger.language import speaking
 from gdbmem.debugger.ledger.saved import keep_survey, kept_survey, saved_names
 from gdbmem.debugger.location import program_runs, real_pid
 from gdbmem.debugger.memwatch.gauges.heap import HeapReader
+from gdbmem.debugger.selection import selection_kept
 from gdbmem.debugger.target import GdbMemory
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import GdbmemError, Notice, TargetError
@@ -211,17 +212,10 @@ def _root_of(expression: str) -> _Root:
 def _roots() -> Iterator[_Root]:
     """Yield globals and statics first, so that containers get their names, then the variables of the frames."""
     yield from _globals()
-    selected = gdb.selected_thread()
-    frame = gdb.selected_frame() if selected is not None else None
-    try:
+    with selection_kept():
         for thread in sorted(gdb.selected_inferior().threads(), key=lambda t: int(t.num)):
             thread.switch()
             yield from _frames()
-    finally:
-        if selected is not None and selected.is_valid():
-            selected.switch()
-            if frame is not None and frame.is_valid():
-                frame.select()
 
 
 def _frames() -> Iterator[_Root]:

@@ -387,12 +387,6 @@ def _foreground(
     if attachment.guard is not None:
         attachment.guard.watch(child.pid)
     attachment.supervisor.watch_gdb(child, modes)
-    if child.fatal_signal:
-        raise ToolError(
-            f"gdb was ended by {child.fatal_signal}",
-            slug="gdb-died",
-            hint="what was captured before is in the run folder",
-        )
 
 
 def _environment(attachment: Attachment) -> dict[str, str]:
