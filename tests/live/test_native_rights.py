@@ -100,4 +100,5 @@ points: [{{at: built, name: built, do: [{do}]}}]
             raw = one.run / "snapshots" / f"0001.{engine}"
             shown = shell(GDBMEM, "show", raw, "--json", folder=tmp_path)
             assert shown.returncode == 0, shown.stderr
-            assert "profile-truncated" in shown.stdout, "a cut file is never taken for a whole one"
+            slugs = ("profile-truncated", "bytes-missing")
+            assert any(slug in shown.stdout for slug in slugs), "a cut file is never taken for a whole one"
