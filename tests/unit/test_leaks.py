@@ -107,7 +107,7 @@ def test_a_log_of_memchecks_is_a_profile_by_kind() -> None:
     sizes = {kind: tree(read(path, kind)).bytes[0] for kind in read(path).metrics}
     assert sizes[DEFINITELY] == counted(2)["lost"] and sizes[POSSIBLY] == 300
     assert read(path).command == "./loses"
-    assert any("lists 0 of the 1344 bytes" in notice.message for notice in read(path, INDIRECTLY).notices), (
+    assert any("lists 0 of the 1,344 bytes" in notice.message for notice in read(path, INDIRECTLY).notices), (
         "at the end memcheck does not list what is lost indirectly, unless it is told to"
     )
 

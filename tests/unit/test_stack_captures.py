@@ -147,6 +147,19 @@ def test_an_execution_tree_is_added_up_once_not_once_per_caller() -> None:
         assert (found.bytes[0], found.blocks[0]) == (numbers[2 * at], numbers[2 * at + 1])
 
 
+def test_the_execution_tree_of_a_program_without_allocations_holds_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "none.kcg"
+    file.write_text(
+        "# callgrind format\nversion: 1\ncreator: xtree-1\npid: 1\ncmd: ./none\n\npositions: line\n"
+        "event: curB : currently allocated Bytes\nevents: curB  curBk \n\ntotals: (null)\n"
+    )
+    assert tree(read(file)).bytes[0] == 0 and not read(file).notices
+    with file.open("a") as stream:
+        stream.write("fn=f\n1 7 1\n")
+    with pytest.raises(InputError, match="hold 7 bytes, its totals are 0"):
+        read(file)
+
+
 def test_dhat_and_the_execution_tree_of_one_program_agree_path_by_path() -> None:
     sides = [
         load_from_profile(open_profile(CAPTURES / name), None).snapshot for name in ("dhat.json", "xtree.kcg")

@@ -125,7 +125,7 @@ def _unlisted(search: LeakSearch, kind: str, stacks: Sequence[Stack], *, whole: 
 def _notices(hidden: Hidden, kind: str, total: int, source: str) -> list[Notice]:
     if not hidden.bytes:
         return []
-    text = f"{printable(source)} lists {total - hidden.bytes} of the {total} bytes that are {kind}"
+    text = f"{printable(source)} lists {total - hidden.bytes:,} of the {total:,} bytes that are {kind}"
     return [Notice(TRUNCATED, f"{text}: the places of the others are unknown (--leak-check=full lists them)")]
 
 
