@@ -197,9 +197,9 @@ class _LossReader:
             line = line.rstrip("\r")
             prefix = _PREFIX.match(line)
             if prefix:
-                self._now = self._processes.setdefault(
-                    prefix[1], _SearchedProcess() if self._processes else self._now
-                )
+                if prefix[1] not in self._processes:
+                    self._processes[prefix[1]] = _SearchedProcess() if self._processes else self._now
+                self._now = self._processes[prefix[1]]
             # To gdb some lines come without valgrind's mark.
             yield number, line[prefix.end() :] if prefix else line
 
