@@ -40,7 +40,7 @@ _MEANING = {
     "heap.free.releasable": "free: malloc_trim(0) would return it",
     "heap.free.pinned": "free, on pages that live blocks share",
     "heap.free.cached": "free, in tcaches and fastbins",
-    "heap.mmapped": "blocks that malloc mapped one by one",
+    "heap.mmapped": "blocks that malloc mapped individually",
     "stack.main": "stack of the first thread",
     "stack.thread": "stacks of threads",
     "stack.cached": "stacks of ended threads that libc keeps",
@@ -196,7 +196,8 @@ def what_holds(entry: Entry, *, is_sound: bool) -> str:
     blocks = entry.detail.get("blocks")
     if blocks is not None:
         known = known.replace("live blocks", plural(blocks, "live block")).replace(
-            "blocks that malloc mapped one by one", f"{plural(blocks, 'block')} that malloc mapped one by one"
+            "blocks that malloc mapped individually",
+            f"{plural(blocks, 'block')} that malloc mapped individually",
         )
     stacks = entry.detail.get("stacks")
     if stacks is not None:

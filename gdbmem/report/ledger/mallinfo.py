@@ -10,10 +10,10 @@ from gdbmem.report.console import Console
 from gdbmem.report.document import head, to_json
 
 _MEANING = {
-    "arena": "bytes from the system, without those mapped one by one",
+    "arena": "bytes from the system, without those mapped individually",
     "ordblks": "free blocks",
     "smblks": "free blocks in fastbins",
-    "hblks": "blocks mapped one by one",
+    "hblks": "blocks mapped individually",
     "hblkhd": "bytes in those",
     "fsmblks": "free bytes in fastbins",
     "uordblks": "bytes in use, those in tcaches too",

@@ -86,7 +86,7 @@ def print_malloc_info(theirs: MallocInfo, ledger: Ledger, stream_bytes: int, con
     table.add_row("all", *_cells(theirs.total, _total(ledger)))
     console.print(table)
     console.print(
-        f"Mapped one by one: {plural(theirs.mmapped_count, 'block')} of {theirs.mmapped_bytes:,} bytes;"
+        f"Mapped individually: {plural(theirs.mmapped_count, 'block')} of {theirs.mmapped_bytes:,} bytes;"
         f" gdbmem's {heap.mmapped_chunks:,} of {heap.mmapped_bytes:,}",
         soft_wrap=True,
     )
