@@ -140,7 +140,7 @@ def _output(*words: str) -> str:
 
 def _pause(text: str) -> float:
     """Return the seconds that the process was stopped, as gdbmem printed them."""
-    found = re.search(r"(?:held still|stood still|waited|stopped) for ([\d.,]+) (ms|s)\b", text)
+    found = re.search(r"(?:waited|stopped) for ([\d.,]+) (ms|s)\b", text)
     assert found is not None, text
     return float(found[1].replace(",", "")) / (1000 if found[2] == "ms" else 1)
 

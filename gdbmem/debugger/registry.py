@@ -154,8 +154,8 @@ Nothing runs in the process, except with --mallinfo and --malloc-info.
 
 Example:
   (gdb) COMMAND
-  146.0 MiB resident; 142.1 MiB of it is freed memory that glibc keeps: malloc_trim(0) would return 141.0 MiB (helps
-  once, and what is used again is faulted in again)
+  146.0 MiB resident; 142.1 MiB of it is freed memory that glibc keeps: malloc_trim(0) would return 141.0 MiB (once
+  only; pages used again are faulted in again)
 """,
 )
 

@@ -86,7 +86,7 @@ def _judged(filled: Filled, metric: str, marks: Sequence[Mark]) -> Verdict:
     if not values or abs(change) < _LEAST_BY_OTHERS * values[-1]:
         return verdict
     others = (
-        f"not counted: {format_delta(change)} of PSS while RSS and page faults stood still, because other"
+        f"not counted: {format_delta(change)} of PSS while RSS and page faults did not change, because other"
         " programs share these pages"
     )
     return replace(verdict, evidence=f"{verdict.evidence}; {others}")

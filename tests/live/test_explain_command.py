@@ -92,7 +92,7 @@ def test_the_command_says_first_what_to_do(program: Program) -> None:
     size = r"\d\.\d MiB"
     assert re.fullmatch(
         rf"{size} resident; {size} of it is freed memory that glibc keeps: malloc_trim\(0\) would return {size}"
-        r" \(helps once, and what is used again is faulted in again\)",
+        r" \(once only; pages used again are faulted in again\)",
         first,
     )
     assert "100.0 %  total" in done.stdout

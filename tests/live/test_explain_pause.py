@@ -187,7 +187,7 @@ def test_a_large_process_is_copied_and_a_longer_wait_is_reported_before() -> Non
         r" while its 1\.0 GiB are copied",
         done.stderr,
     )
-    assert "waited" in done.stdout or "held still" in done.stdout
+    assert "waited" in done.stdout or "was stopped for" in done.stdout
 
 
 def test_many_looks_at_once_all_answer_and_leave_nothing(program: Program) -> None:

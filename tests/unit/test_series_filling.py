@@ -122,7 +122,7 @@ def test_a_program_does_not_grow_because_others_that_share_its_pages_end(tmp_pat
         return verdict.kind, verdict.evidence.rpartition("; ")[2]
 
     others = "because other programs share these pages"
-    said = f"not counted: +488.3 KiB of PSS while RSS and page faults stood still, {others}"
+    said = f"not counted: +488.3 KiB of PSS while RSS and page faults did not change, {others}"
     assert kind("idle", lambda t: 1000) == ("plateau", said)
     assert kind("copies", lambda t: 1000 + int(t * 25))[0] == "growing", (
         "what workers copy leaves RSS as it is"

@@ -22,7 +22,7 @@ _ANOTHER_RUN = 0.1  # settings that make malloc lay out the same blocks differen
 _STEP = 4096  # pages
 
 _COSTS = {
-    TRIM: "helps once, and what is used again is faulted in again",
+    TRIM: "once only; pages used again are faulted in again",
     "tcache_count=0": "each malloc and free takes its arena's lock",
     "trim_threshold=131072": "system calls and page faults whenever the heap shrinks and grows",
     "top_pad=0": "a system call for each page by which the heap grows",

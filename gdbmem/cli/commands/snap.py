@@ -74,7 +74,7 @@ def _line(taken: TakenSnapshot) -> str:
         if before is not None and before.heap_bytes is not None:
             delta = format_delta(record.heap_bytes - before.heap_bytes)
             text += f", {delta} since {printable(before.label)}"
-    return f"{text}; the process stood still for {taken.pause_seconds:.2f} s"
+    return f"{text}; the process was stopped for {taken.pause_seconds:.2f} s"
 
 
 def _say_next(taken: TakenSnapshot) -> None:

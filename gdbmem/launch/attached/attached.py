@@ -395,7 +395,7 @@ def _environment(attachment: Attachment) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class TakenSnapshot:
-    """One snapshot, and for how long the process stood still for it."""
+    """One snapshot, and the time for which it stopped the process."""
 
     record: SnapshotRecord
     run: Run

@@ -245,7 +245,7 @@ def beside(ledger: Ledger) -> list[str]:
     ]
     found = [f"Beside it: {', '.join(parts)}"] if parts else []
     if ledger.pause_seconds is not None:
-        found.append(f"The process was held still for {format_duration(ledger.pause_seconds)}.")
+        found.append(f"The process was stopped for {format_duration(ledger.pause_seconds)}.")
     return found
 
 

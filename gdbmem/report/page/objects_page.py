@@ -112,7 +112,7 @@ def _sections(objects: PythonObjects, colors: dict[str, str], title: str) -> lis
     rows.append(_row(TypeUse("total", objects.count, whole), whole, {}))
     rules = [beside_objects(objects)]
     if objects.pause_seconds is not None:
-        rules.append(f"The process was held still for {format_duration(objects.pause_seconds)}.")
+        rules.append(f"The process was stopped for {format_duration(objects.pause_seconds)}.")
     return [
         Section(
             printable(title),

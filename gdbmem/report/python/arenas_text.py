@@ -32,7 +32,7 @@ def print_arenas(use: ArenaUse, console: Console, *, top: int) -> None:
         )
         console.print(_keepers(use, top))
     if use.pause_seconds is not None:
-        console.print(f"The process was held still for {format_duration(use.pause_seconds)}.")
+        console.print(f"The process was stopped for {format_duration(use.pause_seconds)}.")
     print_notices(use.notices, console)
 
 

@@ -34,7 +34,7 @@ def print_copies(copies: PythonCopies, console: Console, *, top: int) -> None:
     console.print()
     console.print(_workers(copies, top))
     if copies.pause_seconds is not None:
-        console.print(f"The process was held still for {format_duration(copies.pause_seconds)}.")
+        console.print(f"The process was stopped for {format_duration(copies.pause_seconds)}.")
     print_notices(copies.notices, console)
 
 

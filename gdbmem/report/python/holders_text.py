@@ -53,7 +53,7 @@ def print_holders(holders: PythonHolders, console: Console, *, top: int) -> None
             f" ({format_size(holders.unreached.bytes)}): they wait for the collector, or C code alone refers to them.",
         )
     if holders.pause_seconds is not None:
-        console.print(f"The process was held still for {format_duration(holders.pause_seconds)}.")
+        console.print(f"The process was stopped for {format_duration(holders.pause_seconds)}.")
     print_notices(holders.notices, console)
 
 

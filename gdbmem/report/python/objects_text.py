@@ -21,7 +21,7 @@ def print_objects(objects: PythonObjects, console: Console, *, top: int) -> None
     console.print()
     print_sentence(console, beside_objects(objects))
     if objects.pause_seconds is not None:
-        console.print(f"The process was held still for {format_duration(objects.pause_seconds)}.")
+        console.print(f"The process was stopped for {format_duration(objects.pause_seconds)}.")
     print_notices(objects.notices, console)
 
 

@@ -23,7 +23,7 @@ def print_stacks(stacks: PythonStacks, console: Console) -> None:
         _print_thread(thread, stacks, console)
     if stacks.pause_seconds is not None:
         console.print()
-        console.print(f"The process was held still for {format_duration(stacks.pause_seconds)}.")
+        console.print(f"The process was stopped for {format_duration(stacks.pause_seconds)}.")
     print_notices(stacks.notices, console)
 
 
