@@ -185,7 +185,7 @@ def add_ledger_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--remedies",
         action="store_true",
-        help="what each of malloc's settings would give back, and what it costs",
+        help="predict the memory that each of malloc's settings would give back, and its cost",
     )
 
 

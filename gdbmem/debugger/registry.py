@@ -59,7 +59,7 @@ last snapshot of that name, NAME#1 the first. With three or more it shows which 
   --known FILE        paths that are known and accepted, one regex per line
   --source FOLDER     where to look for source files
   --html FILE         also write FILE, a page with a zoomable graph
-  --metric NAME       what to count, where the engine counts several, as in definitely-lost (memcheck)
+  --metric NAME       the metric, if the engine has several, as in definitely-lost (memcheck)
   --json, -o FILE, --force
 
 Example:
@@ -99,7 +99,7 @@ Take a heap snapshot each time the program reaches a location, and continue.
 Usage: COMMAND [--name NAME] [--every N] [--first N] [--after] LOCATION [if CONDITION]
 
 'info breakpoints', 'disable' and 'delete' treat it as an ordinary breakpoint.
-  --name NAME   what to call the snapshots (default: the location)
+  --name NAME   name of the snapshots (default: the location)
   --every N     only each Nth hit
   --first N     at most N snapshots
   --after       when the function has returned, instead of when it is entered
@@ -135,9 +135,9 @@ Usage: COMMAND [OPTIONS]
 A ledger that adds up to the resident set: live heap, heap that is free but kept, stacks, files, the rest.
 Nothing runs in the process, except with --mallinfo and --malloc-info.
   --save NAME         save this ledger as NAME
-  --since NAME        what has changed since the ledger saved as NAME, in a file, or in another run (RUN:NAME)
+  --since NAME        changes since the ledger saved as NAME, in a file, or in another run (RUN:NAME)
   --sizes             live and free blocks by size
-  --pinners           which live blocks keep free pages from being returned, by size
+  --pinners           live blocks that keep free pages from being returned, by size
   --paths RUN:NAME    … and which call paths allocate blocks of these sizes, by a snapshot of another run
   --types             live blocks by C++ class (by their vtables), nodes of maps and lists, vectors' elements
   --chunk ADDRESS     the block that ADDRESS, or where an expression points, lies in: its size, state and list, its
@@ -147,7 +147,7 @@ Nothing runs in the process, except with --mallinfo and --malloc-info.
   --html FILE         also write FILE, a page with a map of the heap
   --arena N           arena N
   --swapped           read swapped-out pages too, which brings them back into memory
-  --remedies          what each of malloc's settings would give back, and what it costs
+  --remedies          predict the memory that each of malloc's settings would give back, and its cost
   --mallinfo          compare with malloc's own figures: calls mallinfo2 in the process (see memtrim)
   --malloc-info       the same per arena with malloc_info, which allocates a FILE and frees it again
   --json, -o FILE, --force
@@ -192,7 +192,7 @@ An object behind a pointer to a base class is shown with its dynamic type, as in
 std::variant or std::any with its current value. Captures of a std::function are not read.
 Containers with the same path, as in states[*].arcs, share one row. Nothing runs in the process.
   --save NAME         save this scan as NAME
-  --since NAME        what has changed since the scan saved as NAME, in a file, or in another run (RUN:NAME)
+  --since NAME        changes since the scan saved as NAME, in a file, or in another run (RUN:NAME)
   --top N             list N rows (default 20)
   --everywhere        all vectors of the heap, including those that no variable leads to; they are found by their
                       three pointers alone, so without types; not under valgrind
@@ -252,8 +252,8 @@ No code runs in the process, and no debug information is needed. CPython 3.8 to 
   --native            the interpreter's own frames one by one
   objects             live objects by type; --since FILE: the change since FILE, written by --json -o FILE
   --holders TYPE      show references to the objects of TYPE: paths from modules, frames and variables
-  arenas              how full Python's arenas are, and what keeps the emptiest
-  traces              which lines allocated what is live, where tracemalloc runs; --profile FILE: as a pprof profile
+  arenas              use of Python's arenas, and the types that keep the emptiest
+  traces              lines that allocated the live memory, if tracemalloc runs; --profile FILE: as a pprof profile
   --top N             list N rows (default 20)
   --swapped           read swapped-out pages too, which brings them back into memory
   --json, -o FILE, --force

@@ -26,7 +26,11 @@ def add_arguments(parser: ArgumentParser) -> None:
         "-x", dest="gdb_scripts", metavar="FILE", action="append", help="gdb command file to read first"
     )
     parser.add_argument(
-        "--ex", dest="gdb_commands", metavar="COMMAND", action="append", help="then run gdb command COMMAND"
+        "--ex",
+        dest="gdb_commands",
+        metavar="COMMAND",
+        action="append",
+        help="run gdb command COMMAND after that",
     )
 
 

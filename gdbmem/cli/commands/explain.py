@@ -65,7 +65,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--since",
         metavar="FILE|RUN:NAME",
-        help="what changed since the ledger in FILE (written by --json -o FILE), or saved in RUN as NAME",
+        help="changes since the ledger in FILE (written by --json -o FILE), or saved in RUN as NAME",
     )
     add_output_options(parser)
     parser.epilog = (

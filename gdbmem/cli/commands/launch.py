@@ -114,7 +114,11 @@ def _add_gdb_options(parser: ArgumentParser) -> None:
         "-x", dest="gdb_scripts", metavar="FILE", action="append", help="gdb command file to read first"
     )
     group.add_argument(
-        "--ex", dest="gdb_commands", metavar="COMMAND", action="append", help="then run gdb command COMMAND"
+        "--ex",
+        dest="gdb_commands",
+        metavar="COMMAND",
+        action="append",
+        help="run gdb command COMMAND after that",
     )
     group.add_argument(
         "--on-quit",

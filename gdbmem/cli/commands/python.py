@@ -88,7 +88,7 @@ def _add_without_options(actions: _Actions) -> tuple[ArgumentParser, ...]:
     """Add the actions that read and have no further options."""
     arenas = actions.add_parser(
         "arenas",
-        help="how full its arenas are, and which types keep them",
+        help="show the use of its arenas, and the types that keep them",
         description="Show how full the arenas of Python's allocator are, and which types keep the emptiest.",
         epilog="example:\n  gdbmem python arenas 4711\n",
     )

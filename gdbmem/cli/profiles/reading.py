@@ -27,7 +27,7 @@ def add_reading_options(parser: ArgumentParser) -> None:
     group.add_argument(
         "--metric",
         metavar="NAME",
-        help="what to count, where a file counts several: in-use, allocated, peak, …; blocks, allocated-blocks, … list"
+        help="the metric, if a file has several: in-use, allocated, peak, …; blocks, allocated-blocks, … list"
         " what has the most blocks first",
     )
     group.add_argument(

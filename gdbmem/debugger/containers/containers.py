@@ -52,7 +52,7 @@ class ContainersCommand(Command):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--save", metavar="NAME", help="save this scan as NAME")
         parser.add_argument(
-            "--since", metavar="NAME", help="what has changed since NAME was saved; also a file, or RUN:NAME"
+            "--since", metavar="NAME", help="changes since the scan saved as NAME, in a file, or in RUN:NAME"
         )
         parser.add_argument("--top", metavar="N", type=int, default=20, help="list N containers")
         parser.add_argument(

@@ -37,7 +37,9 @@ class ExplainCommand(Command):
     def add_arguments(self, parser: ArgumentParser) -> None:
         parser.add_argument("--save", metavar="NAME", help="save this ledger as NAME")
         parser.add_argument(
-            "--since", metavar="NAME", help="what has changed since NAME was saved; also a file, or RUN:NAME"
+            "--since",
+            metavar="NAME",
+            help="changes since the ledger saved as NAME, in a file, or in RUN:NAME",
         )
         add_ledger_options(parser)
         parser.add_argument(

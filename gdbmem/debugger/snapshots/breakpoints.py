@@ -259,7 +259,7 @@ class BreakCommand(Command):
         return [*options, "--", argument[at:].strip()] if argument[at:].strip() else options
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--name", metavar="NAME", help="what to call the snapshots")
+        parser.add_argument("--name", metavar="NAME", help="name of the snapshots")
         parser.add_argument("--every", metavar="N", type=int, default=1, help="only each Nth hit")
         parser.add_argument("--first", metavar="N", type=int, help="at most N snapshots")
         parser.add_argument("--after", action="store_true", help="when the function has returned")

@@ -81,7 +81,7 @@ class DiffCommand(Command):
         parser.add_argument(
             "--metric",
             metavar="NAME",
-            help="what to count, where the engine counts several: definitely-lost, …",
+            help="the metric, if the engine has several: definitely-lost, …",
         )
         parser.add_argument("--html", metavar="FILE", help="also write FILE, a page")
         add_query_options(parser)

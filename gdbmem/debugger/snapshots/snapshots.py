@@ -167,7 +167,7 @@ class SnapCommand(Command):
     """Take a heap snapshot here and save it in the run folder."""
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("snapshot", metavar="NAME", nargs="?", help="what to call it")
+        parser.add_argument("snapshot", metavar="NAME", nargs="?", help="name of the snapshot")
         parser.add_argument(
             "--containers",
             action="store_true",

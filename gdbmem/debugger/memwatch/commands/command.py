@@ -116,7 +116,7 @@ class Stepping(Driving):
     takes_count = False
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--lock", choices=LOCKS, help="whether the other threads are locked")
+        parser.add_argument("--lock", choices=LOCKS, help="lock the other threads")
         parser.add_argument("--timeout", metavar="TIME", help="release the other threads after TIME")
         if self.takes_count:
             parser.add_argument(
