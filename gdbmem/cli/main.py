@@ -183,7 +183,7 @@ class Help:
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Declare what `gdbmem help` takes."""
+        """Declare the options of `gdbmem help`."""
         parser.add_argument(
             "name", metavar="SLUG|COMMAND", help="the name of a message, or a command of gdbmem"
         )

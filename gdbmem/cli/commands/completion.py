@@ -53,7 +53,7 @@ complete -c gdbmem -a '(gdbmem completion --words (commandline -opc) (commandlin
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Declare what `gdbmem completion` takes."""
+    """Declare the options of `gdbmem completion`."""
     parser.add_argument("shell", choices=tuple(_SCRIPTS), metavar="SHELL", help=", ".join(_SCRIPTS))
 
 

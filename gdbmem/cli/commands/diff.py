@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Declare what `gdbmem diff` takes."""
+    """Declare the options of `gdbmem diff`."""
     parser.usage = "gdbmem diff [OPTIONS] A [B …]"
     parser.add_argument(
         "operands", metavar="A B", nargs="+", help="FILE, FILE:NUMBER, FILE:peak, RUN:NAME or RUN"

@@ -27,7 +27,7 @@ from gdbmem.text import printable
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Declare what `gdbmem export` takes."""
+    """Declare the options of `gdbmem export`."""
     parser.usage = "gdbmem export [OPTIONS] --to FORMAT A [B]"
     parser.add_argument(
         "operands", metavar="A B", nargs="+", help="FILE, FILE:NUMBER, FILE:peak, RUN:NAME or RUN"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Declare what `gdbmem report` takes."""
+    """Declare the options of `gdbmem report`."""
     parser.usage = "gdbmem report [OPTIONS] A [B …]"
     parser.add_argument(
         "operands",

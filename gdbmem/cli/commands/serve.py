@@ -26,7 +26,7 @@ from gdbmem.text import printable
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Declare what `gdbmem serve` takes."""
+    """Declare the options of `gdbmem serve`."""
     parser.usage = "gdbmem serve [OPTIONS] [RUN|FOLDER …]"
     parser.add_argument(
         "operands",

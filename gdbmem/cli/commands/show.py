@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    """Declare what `gdbmem show` takes."""
+    """Declare the options of `gdbmem show`."""
     parser.add_argument("operand", metavar="FILE|RUN", help="a profile, a run folder, or RUN:NAME")
     parser.add_argument(
         "--snapshot",
