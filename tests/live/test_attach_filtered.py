@@ -48,7 +48,7 @@ def test_a_filter_is_judged_by_what_it_does_and_the_process_goes_on(
             elif is_taken:
                 assert done.returncode == 0, done.stderr
             else:
-                assert "its seccomp filter could end it" in done.stderr, done.stderr
+                assert "its seccomp filter could kill it" in done.stderr, done.stderr
             assert process.poll() is None
         finally:
             process.kill()

@@ -90,7 +90,7 @@ def test_a_process_that_nobody_may_free_of_its_filter_is_held_instead(
 ) -> None:
     monkeypatch.setattr("gdbmem.linux.holding.injected_calls.SUSPEND", 1 << 30)  # which no kernel grants
     with guarded(program, "seccomp", "kill", CALLS[os.uname().machine]["clone"]) as target:
-        with pytest.raises(TargetError, match="its seccomp filter could end it"):
+        with pytest.raises(TargetError, match="its seccomp filter could kill it"):
             explain_process(target.pid, fork=True)
         assert_right(explain(target.pid))
         assert_unharmed(target)

@@ -143,7 +143,7 @@ def test_nothing_is_called_in_a_program_whose_filter_could_end_it_for_that(
         "delete",
         "continue",
     )
-    assert done.stderr.count("its seccomp filter could end it for that") == 2
+    assert done.stderr.count("its seccomp filter could kill it for that") == 2
     assert "60,000 live blocks" in (tmp_path / "ledger").read_text()
     assert "exited normally" in done.stdout
 

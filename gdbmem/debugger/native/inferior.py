@@ -181,7 +181,7 @@ def refuse_filtered() -> None:
     tid = int(gdb.selected_thread().ptid[1])
     if may_end_for_a_call(tid) and f"{tid}:{filter_count(tid)}" not in program.harmless:
         raise TargetError(
-            "gdbmem calls no function in the program: its seccomp filter could end it for that",
+            "gdbmem calls no function in the program: its seccomp filter could kill it for that",
             slug="seccomp-filter",
             hint="'memexplain' only reads its memory",
         )
