@@ -702,6 +702,32 @@ def test_on_a_terminal_there_is_a_chart_that_survives_a_resize_and_keys_work(scr
     assert [mark.text[:4] for mark in Recording(scratch / "run").marks] == ["key "]
 
 
+def test_beside_a_program_that_prints_to_the_terminal_there_is_a_chart_below_its_output(
+    scratch: Path,
+) -> None:
+    code = "import time\nfor n in range(30): print('word', n, flush=True); time.sleep(0.1)"
+    words = [GDBMEM, "monitor", "--interval", "50ms", "--run", "run", "--", sys.executable, "-c", code]
+    with at_terminal(words, scratch, environment(TERM="xterm"), rows=24) as user:
+        user.see("\x1b[1;9r", "┤", "Ctrl-C ends it")
+        user.child.setwinsize(40, 80)
+        user.see("\x1b[1;15r", "┤", "Ctrl-C ends it")
+        user.see("\x1b[r")
+        user.end()
+        shown = user.text
+    assert shown.rindex("\x1b[r") < shown.index("recorded in run"), "the whole terminal scrolls again"
+    output = re.sub(r"\x1b7.*?\x1b8", "", shown, flags=re.DOTALL)
+    assert [f"word {n}" in output for n in range(30)] == [True] * 30, "all of it, outside the drawings"
+    assert not re.search("[┤│].*word|word.*[┤│]", output)
+
+
+def test_beside_a_program_that_reads_single_keys_nothing_is_drawn(scratch: Path) -> None:
+    code = "import time, tty; tty.setcbreak(0); time.sleep(1)"
+    words = [GDBMEM, "monitor", "--interval", "50ms", "--run", "run", "--", sys.executable, "-c", code]
+    with at_terminal(words, scratch, environment(TERM="xterm"), rows=24) as user:
+        before, _, after = user.end().partition("recorded in run")
+    assert after and before.count("Ctrl-C ends it") < 4, "until it set the mode"
+
+
 def test_after_a_stop_and_in_the_background_a_monitor_goes_on_and_its_keys_come_back(scratch: Path) -> None:
     with at_terminal(["bash", "--norc"], scratch, environment(TERM="xterm", PS1="$ "), rows=40) as user:
         user.see("$ ")

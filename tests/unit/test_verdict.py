@@ -171,6 +171,24 @@ def test_a_cache_that_has_been_level_for_a_third_of_the_time_is_a_plateau() -> N
     )
 
 
+def test_a_curve_before_a_level_is_no_noise_that_may_hide_a_slope_in_it() -> None:
+    times = [0.2 * number for number in range(600)]
+    verdict = judge(times, [(20 + 60 * math.sqrt(min(t / 80, 1))) * MIB for t in times])
+    assert verdict.kind == "plateau"
+    assert verdict.resolution is not None
+    assert verdict.resolution < 1 * MIB / 60, "level to the byte for 40 s"
+
+
+@pytest.mark.parametrize("share", [0.3, 0.43, 0.48])
+def test_a_curve_that_flattens_slowly_and_without_noise_is_no_leak(share: float) -> None:
+    times = [0.1 * number for number in range(600)]
+    verdict = judge(
+        times, [30 * MIB + 80 * MIB * (1 - math.exp(-t / (share * 60))) // 4096 * 4096 for t in times]
+    )
+    assert verdict.kind == "inconclusive", verdict.evidence
+    assert verdict.needs_seconds
+
+
 @pytest.mark.slow  # a whole set is made for each
 @pytest.mark.parametrize(
     ("seed", "name"),
@@ -258,6 +276,15 @@ def test_first_teeth_of_few_samples_are_no_leak(samples: int, falls: float, atta
         shape = [p / (1 - falls) if p < 1 - falls else 1 - (p - 1 + falls) / falls for p in parts]
         verdict = judge(times, [(200 + 80 * part + chance.gauss(0, 0.5)) * MIB for part in shape])
         assert not verdict.grows, (teeth, verdict.evidence)
+
+
+@pytest.mark.parametrize("attached", [0.7, 0.8, 0.85])
+def test_a_recording_that_begins_late_in_a_tooth_sees_no_leak_in_the_next_one(attached: float) -> None:
+    chance = random.Random(1)
+    times = [0.5 * number for number in range(110)]
+    teeth = [(t / 50 + attached) % 1 for t in times]
+    verdict = judge(times, [(200 + 130 * tooth + chance.gauss(0, 0.5)) * MIB for tooth in teeth])
+    assert verdict.kind == "inconclusive", verdict.evidence
 
 
 def test_a_leak_that_began_with_a_fall_is_growing() -> None:

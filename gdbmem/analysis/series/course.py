@@ -99,8 +99,9 @@ class Course(NamedTuple):
 
 def judge_course(times: Sequence[float], values: Sequence[float], metric: str) -> Verdict:
     """Judge a series without teeth: by its last regime, with the history before it."""
-    stretches = _old_enough(times, values, cut(times, values))
-    course = Course(times, values, metric, stretches, wandering_of(times, values))
+    pieces = cut(times, values)
+    stretches = _old_enough(times, values, pieces)
+    course = Course(times, values, metric, stretches, wandering_of(times, values, pieces))
     last = course.stretches[-1]
     now = course.since(last.begin)
     chain = _chain(course.stretches)

@@ -18,7 +18,7 @@ _ALIKE = 0.4  # of the rate before the fall, and its inverse: within these it ri
 _LEAST = 0.5  # of the rise since: a smaller fall is none
 _NOISE = 6.0  # times the noise: a fall
 _OUTLASTS = 1.3  # times the rise before the fall: what has risen by more is not another tooth
-_PART = 0.25  # of the fall: a recording that began within a tooth has seen so much of its rise
+_PART = 0.1  # of the fall: a recording that began within a tooth has seen so much of its rise
 _NEAR = 0.1  # of the fall: a level this close is the same
 
 

@@ -153,7 +153,9 @@ def judge_floor(
         return Floor("rising" if rise > 0 else "falling", course, slope, resolution)
     rises_once = worth_a_step(ys, amplitude)
     if denies_level or rises_once:
-        words = f"{course} ({format_delta(rise)}), but not steadily enough to predict that it continues"
+        words = (
+            f"{course} ({format_delta(ys[-1] - ys[0])}), but not steadily enough to predict that it continues"
+        )
         return Floor("unclear", words, slope, resolution, span)
     not_excluded = max(resolution, slope.high, -slope.low)
     hidden = max(slope.value + resolution, slope.high) * span

@@ -14,7 +14,8 @@ _TELLING = 6.0  # difference in log likelihood (twice) from which one curve is b
 _PROVEN = 10.0  # the same, for preferring lines to a curve
 _BENT = 5.0  # the same, if a stretch before it was steeper
 _SLOWER = 0.85  # the last third than the one before it
-_SCALES = 9  # number of time scales tried for a flattening curve
+_SCALES = 9  # number of time scales tried for a flattening curve; the best is refined
+_SLOWEST = 0.8  # of the time: the longest scale of such a curve
 _BINS, _FEWEST = 50, 8
 _SOON_ENOUGH = 0.25  # of the time: an exponential of that scale has come within 2 % of its limit
 
@@ -63,10 +64,10 @@ def _flattens(times: Sequence[float], values: Sequence[float], chain: Sequence[S
         return fit.residual if (fit.slope > 0) == rising else math.inf
 
     flat = min(
-        _least(lambda scale: flattened(_saturating, scale), 0.01, 0.4),
+        _least(lambda scale: flattened(_saturating, scale), 0.01, _SLOWEST),
         _least(lambda scale: flattened(_logarithmic, scale), 0.0005, 0.15),
     )
-    over_line = _least(lambda scale: fit_line(places, ys, _saturating(scale)).residual, 0.01, 0.4)
+    over_line = _least(lambda scale: fit_line(places, ys, _saturating(scale)).residual, 0.01, _SLOWEST)
     corners = sum((y - _on(chain, x)) ** 2 for x, y in zip(xs, ys))
 
     def score(squares: float, parameters: int) -> float:
@@ -132,13 +133,17 @@ def _ending(times: Sequence[float], values: Sequence[float], chain: Sequence[Str
 def _golden(of: Callable[[float], float], low: float, high: float) -> float:
     """Return the minimum of *of*, which is unimodal, by golden-section search."""
     ratio = (math.sqrt(5) - 1) / 2
+    left, right = high - ratio * (high - low), low + ratio * (high - low)
+    at_left, at_right = of(left), of(right)
     for _ in range(24):
-        width = ratio * (high - low)
-        left, right = high - width, low + width
-        if of(left) < of(right):
-            high = right
+        if at_left < at_right:
+            high, right, at_right = right, left, at_left
+            left = high - ratio * (high - low)
+            at_left = of(left)
         else:
-            low = left
+            low, left, at_left = left, right, at_right
+            right = low + ratio * (high - low)
+            at_right = of(right)
     return (low + high) / 2
 
 
@@ -147,13 +152,13 @@ def _on(chain: Sequence[Stretch], t: float) -> float:
 
 
 def _least(of: Callable[[float], float], low: float, high: float) -> float:
-    """Return the smallest value of *of* for scales from *low* to *high*, evenly spaced in their logarithm."""
+    """Return the smallest value of *of* for scales from *low* to *high*."""
     count = _SCALES
     scales = [low * (high / low) ** (i / (count - 1)) for i in range(count)]
     found = [of(scale) for scale in scales]
     best = min(range(count), key=found.__getitem__)
-    near = math.sqrt(scales[1] / scales[0])
-    return min(found[best], of(scales[best] / near), of(scales[best] * near))
+    near = [math.log(scales[at]) for at in (max(best - 1, 0), min(best + 1, count - 1))]
+    return min(found[best], of(math.exp(_golden(lambda logarithm: of(math.exp(logarithm)), *near))))
 
 
 def _saturating(scale: float) -> Curve:

@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple
 
+from gdbmem.analysis.series.regimes import Stretch
 from gdbmem.analysis.series.statistics import Z_95, bins, t_critical
 
 _BINS = 100
 _FEWEST = 4  # values of a stretch with three increments
 _DOUBT = 1.5  # standard errors by which noise that may be a random walk can seem to be something else
+_CURVE = 2.5  # times the square of an increment in that of two: 2 for a random walk, 4 for a smooth curve
 _Z_CHOSEN = 2.3  # a stretch that was cut out for its slope is steeper than one at random
 _NORMAL = 1.4826  # standard deviations of normal noise in one median distance
 
@@ -50,11 +52,29 @@ class Wandering(NamedTuple):
         return t_critical(size - 2, _Z_CHOSEN if first else Z_95) * error
 
 
-def wandering_of(times: Sequence[float], values: Sequence[float]) -> Wandering:
-    """Return the increments of a series; single jumps and a short start-up do not count."""
+def wandering_of(
+    times: Sequence[float], values: Sequence[float], stretches: Sequence[Stretch] = ()
+) -> Wandering:
+    """Return the increments of a series; single jumps and a short start-up do not count.
+
+    Those of a curve are alike for longer than those of a random walk: then the slopes of its *stretches* are left out.
+    """
     xs, ys = bins(times, values, max(min(_BINS, len(times) // 2), 2))
     once, twice = _robust(ys, 1), _robust(ys, 2)
+    if twice > _CURVE * once:
+        levelled = _levelled(xs, ys, stretches)
+        once, twice = _robust(levelled, 1), _robust(levelled, 2)
     return Wandering(xs, ys, once, twice / once - 1 if once > 0 else 0.0)
+
+
+def _levelled(xs: Sequence[float], ys: Sequence[float], stretches: Sequence[Stretch]) -> list[float]:
+    """Return *ys* less what the slopes of the *stretches* add from one to the next."""
+    risen, found = 0.0, [ys[0]]
+    for (begin, end), y in zip(zip(xs, xs[1:]), ys[1:]):
+        here = [stretch.slope for stretch in stretches if stretch.xs[0] <= (begin + end) / 2]
+        risen += here[-1] * (end - begin) if here else 0.0
+        found.append(y - risen)
+    return found
 
 
 def _robust(ys: Sequence[float], lag: int) -> float:

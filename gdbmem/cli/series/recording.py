@@ -78,22 +78,23 @@ def _served(view: RecorderView, args: argparse.Namespace, folder: Path) -> Recor
 def _terminal_view(
     args: argparse.Namespace, name: str, folder: Path, *, starts_program: bool
 ) -> Iterator[RecorderView]:
-    # The output of a program on the same terminal would overwrite the chart.
-    shared = starts_program and args.stdout is None and not _captures(args) and sys.stdout.isatty()
     draws = sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and _in_foreground()
-    if args.plain or args.quiet or shared or not draws:
-        plain = PlainView(sys.stderr, quiet=args.quiet)
-        if shared and draws and not args.plain and not args.quiet:
-            plain.note(
-                "no chart is drawn because the program prints to this terminal; use --stdout FILE to get one"
-            )
-        yield plain
+    if args.plain or args.quiet or not draws:
+        yield PlainView(sys.stderr, quiet=args.quiet)
         return
 
-    from gdbmem.report.series.live import LiveView  # 8 ms
+    from gdbmem.report.series.live import LiveView, may_share  # 8 ms
 
     console = make_console(sys.stderr, color=False if args.no_color else None)
-    with LiveView(console, name, lambda: verdict_so_far(folder)) as view:
+    shared = starts_program and args.stdout is None and not _captures(args) and sys.stdout.isatty()
+    if shared and not may_share(console.height):
+        plain = PlainView(sys.stderr)
+        plain.note(
+            "no chart is drawn because the program prints to this small terminal; --stdout FILE makes room"
+        )
+        yield plain
+        return
+    with LiveView(console, name, lambda: verdict_so_far(folder), shared=shared) as view:
         yield view
 
 

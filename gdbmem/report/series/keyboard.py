@@ -24,6 +24,13 @@ def in_foreground() -> bool:
     return True
 
 
+def reads_keys() -> bool:
+    """Return whether a program on the terminal of the standard error reads single keys, as editors and pagers do."""
+    with contextlib.suppress(OSError, termios.error):
+        return not termios.tcgetattr(2)[3] & termios.ICANON
+    return False
+
+
 class Keyboard:
     """The terminal on the standard input, if it is one."""
 

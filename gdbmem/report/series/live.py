@@ -14,7 +14,7 @@ from gdbmem.model.series.series import TREE, Mark, ProcessSample, SeriesLine
 from gdbmem.model.series.verdict import Verdict
 from gdbmem.report.console import ASCII, Console, columns_that_fit, glyphs_for
 from gdbmem.report.drawing import Table, Text
-from gdbmem.report.series.keyboard import Keyboard, in_foreground
+from gdbmem.report.series.keyboard import Keyboard, in_foreground, reads_keys
 from gdbmem.report.series.latest import Latest
 from gdbmem.report.series.plain_view import describe
 from gdbmem.report.series.series_text import draw_course, headline
@@ -28,6 +28,8 @@ _JUDGE_SECONDS, _JUDGE_SHARE = 2.0, 0.01  # limit of the rate, and 1 % of a CPU
 
 
 _NARROWEST, _LOWEST_CHART = 40, 6  # characters
+_SHARED_EIGHTHS, _LOWEST_SHARED = 5, 20  # of a terminal that a program prints to, and its least rows
+_SAVE, _RESTORE, _DOWN = "\x1b7", "\x1b8", "\x1bD"  # the cursor
 _HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 _ERASE_LINE, _ERASE_BELOW = (
     "\x1b[K",
@@ -42,7 +44,11 @@ class _ScreenArea:
         self._file = file
         self._drawn = 0  # lines
 
-    def draw(self, lines: Sequence[str]) -> None:
+    def height(self, rows: int) -> int:
+        """Return the lines of a terminal of *rows* of which all but one may be drawn."""
+        return rows
+
+    def draw(self, lines: Sequence[str], rows: int) -> None:
         """Draw *lines* in place of the previous ones; none may be wider than the terminal."""
         # After a line that fills its row the cursor may still be on its last character.
         drawn = "".join([f"{_ERASE_LINE}{line}\n" for line in lines])
@@ -60,13 +66,63 @@ class _ScreenArea:
         return f"\r\x1b[{self._drawn}A" if self._drawn else "\r"
 
 
+class _SharedArea(_ScreenArea):
+    """Lines at the bottom of a terminal on which a program prints: its output scrolls above them.
+
+    The cursor is the program's. Each drawing is one write, in which the kernel lets no other output fall.
+    """
+
+    def __init__(self, file: IO[str]) -> None:
+        super().__init__(file)
+        self._reserved = (0, 0)  # lines, and rows of the terminal then
+
+    def height(self, rows: int) -> int:
+        """Return the same for the part that the program does not keep."""
+        return rows * _SHARED_EIGHTHS // 8 + 1
+
+    def draw(self, lines: Sequence[str], rows: int) -> None:
+        """Draw *lines* at the bottom, and keep the program's output out of as many."""
+        lines = [*lines, *[""] * (self.height(rows) - 1 - len(lines))]
+        text = ""
+        if self._reserved != (len(lines), rows):
+            text = self._released() + self._reserving(len(lines), rows)
+        top = rows - len(lines) + 1
+        drawn = "".join(f"\x1b[{top + at};1H{_ERASE_LINE}{line}" for at, line in enumerate(lines))
+        self._write(f"{text}{_SAVE}{drawn}{_RESTORE}")
+
+    def erase(self) -> None:
+        """Give the lines back."""
+        self._write(self._released())
+
+    def _reserving(self, count: int, rows: int) -> str:
+        self._reserved = (count, rows)
+        # If the cursor is further down, the text above it scrolls.
+        return f"{_DOWN * count}\x1b[{count}A{_SAVE}\x1b[1;{rows - count}r{_RESTORE}"
+
+    def _released(self) -> str:
+        count, rows = self._reserved
+        self._reserved = (0, 0)
+        return f"{_SAVE}\x1b[r\x1b[{rows - count + 1};1H{_ERASE_BELOW}{_RESTORE}" if count else ""
+
+    def _write(self, text: str) -> None:
+        self._file.flush()
+        data = text.encode(self._file.encoding or "utf-8", "replace")
+        while data:
+            data = data[os.write(self._file.fileno(), data) :]
+
+
 class LiveView:
     """A chart and a table that follow the tree; keys: q quit, m mark, p pause, s sort."""
 
     shows_glances = True  # each is a point of the chart
 
-    def __init__(self, console: Console, title: str, judge: Callable[[], Verdict]) -> None:
-        """Draw on *console*; *judge* returns the verdict on the recording so far."""
+    def __init__(
+        self, console: Console, title: str, judge: Callable[[], Verdict], *, shared: bool = False
+    ) -> None:
+        """Draw on *console*; *judge* returns the verdict on the recording so far.
+
+        A terminal that is *shared* with a program keeps that one's output above the chart, and its keys.
+        """
         self._console = console
         self._judge = judge
         self._title = printable(title)
@@ -79,16 +135,18 @@ class LiveView:
         self._sort = _SORTS[0]
         self._verdict, self._judge_next = "", 0.0
         self._look: Optional[Look] = None
-        self._keyboard = Keyboard()
-        self._area = _ScreenArea(console.file)
+        self._keyboard = None if shared else Keyboard()
+        self._area = _SharedArea(console.file) if shared else _ScreenArea(console.file)
 
     def __enter__(self) -> LiveView:
-        self._keyboard.__enter__()
+        if self._keyboard is not None:
+            self._keyboard.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._area.erase()
-        self._keyboard.__exit__()
+        if self._keyboard is not None:
+            self._keyboard.__exit__()
 
     def show(self, look: Look) -> None:
         """Store *look*; draw at most four times a second."""
@@ -110,12 +168,16 @@ class LiveView:
             self.judge()
         if not in_foreground():
             return  # other output is there now
-        self._keyboard.keep()
+        if self._keyboard is not None:
+            self._keyboard.keep()
+        elif reads_keys():
+            return  # a program that draws on the whole terminal, or edits a line on it
         # The terminal may have been resized since.
         console = self._console
         if sys.stderr.isatty():
             console.width, console.height = os.get_terminal_size(sys.stderr.fileno())
-        self._area.draw(self.picture(console.width, console.height))
+        lines = self.picture(console.width, self._area.height(console.height))
+        self._area.draw(lines, console.height)
 
     def picture(self, width: int, height: int) -> list[str]:
         """Return lines that fit into *width* by *height* characters."""
@@ -163,7 +225,8 @@ class LiveView:
         )  # fmt: skip
 
     def _footer(self) -> str:
-        return "   ".join([f"q quit   m mark   p pause   s sort (by {self._sort})", *self._notes[-1:]])
+        keys = f"q quit   m mark   p pause   s sort (by {self._sort})"
+        return "   ".join(["Ctrl-C ends it" if self._keyboard is None else keys, *self._notes[-1:]])
 
     def _status(self) -> str:
         look = self._look
@@ -214,12 +277,12 @@ class LiveView:
         self._marks.append(mark)
 
     def keyboard(self) -> Optional[int]:
-        """Return the terminal's descriptor."""
-        return self._keyboard.descriptor
+        """Return the terminal's descriptor; None if the keys are the program's."""
+        return None if self._keyboard is None else self._keyboard.descriptor
 
     def key(self) -> str:
         """Return the command of the pending key."""
-        typed = self._keyboard.read()
+        typed = None if self._keyboard is None else self._keyboard.read()
         if typed is None:
             return ""
         wish = _KEYS.get(typed, "" if typed else "quit")
@@ -230,6 +293,11 @@ class LiveView:
         if wish in ("pause", "sort"):
             self._draw()
         return wish
+
+
+def may_share(rows: int) -> bool:
+    """Return whether a terminal of *rows* has room for a chart and a program's output."""
+    return rows >= _LOWEST_SHARED
 
 
 def _one_line(text: str, width: int, style: str) -> Text:
