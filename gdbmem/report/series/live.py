@@ -106,7 +106,7 @@ class _SharedArea(_ScreenArea):
 
     def _write(self, text: str) -> None:
         self._file.flush()
-        data = text.encode(self._file.encoding or "utf-8", "replace")
+        data = text.encode(sys.stderr.encoding, "replace")
         while data:
             data = data[os.write(self._file.fileno(), data) :]
 
