@@ -19,6 +19,7 @@ from gdbmem.debugger.execution import executions
 from gdbmem.debugger.language import speaking
 from gdbmem.debugger.loaded_functions import address_of
 from gdbmem.debugger.location import real_pid
+from gdbmem.debugger.selection import selection_kept
 from gdbmem.engines.call_stubs import SAVED, CallMachine, machine_of
 from gdbmem.engines.engine import inside_hint
 from gdbmem.errors import TargetError
@@ -362,15 +363,11 @@ def outside_allocator(library: str) -> Iterator[None]:
     threads run during the call, and a notice reports it.
     """
     selected = gdb.selected_thread()
-    frame = gdb.selected_frame()
     others = [thread for thread in gdb.selected_inferior().threads() if thread.num != selected.num]
-    try:
+    with selection_kept():
         gdb.newest_frame().select()
         refuse_inside(library)
         busy = [thread.num for thread in others if thread.switch() is None and is_inside(library)]
-    finally:
-        selected.switch()
-        frame.select()
     if busy:
         warn(
             f"thread {busy[0]} is inside {library}: all threads run while the snapshot is taken",

@@ -9,6 +9,7 @@ import gdb
 
 from gdbmem.debugger.gdb_text import symbol_at
 from gdbmem.debugger.launched.valgrind_monitor import monitor_text
+from gdbmem.debugger.selection import selection_kept
 from gdbmem.debugger.terminal import console_on
 from gdbmem.engines import memcheck
 from gdbmem.errors import TargetError
@@ -117,8 +118,7 @@ def _plain(place: AddressOwner) -> str:
 
 def _local(address: int) -> Optional[tuple[str, int]]:
     """Return the variable at *address*, with its frame and thread; None if there is none."""
-    selected, frame = gdb.selected_thread(), gdb.selected_frame()
-    try:
+    with selection_kept():
         for thread in gdb.selected_inferior().threads():
             thread.switch()
             holding = _frame_around(address)
@@ -127,11 +127,7 @@ def _local(address: int) -> Optional[tuple[str, int]]:
                 name = _variable(holder, address)
                 what = f"'{name}'" if name else "a place on the stack"
                 return f"{what} in frame #{level}, {holder.name() or '???'}", thread.num
-        return None
-    finally:
-        if selected is not None:
-            selected.switch()
-            frame.select()
+    return None
 
 
 def _frame_around(address: int) -> Optional[tuple[int, gdb.Frame]]:
