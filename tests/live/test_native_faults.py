@@ -311,3 +311,12 @@ def test_a_program_that_jemalloc_is_linked_into_is_counted_at_its_own_lines(
     other.mkdir()
     played = Played(other, f"program: {linked}\nengine: gperftools\npoints: [{{at: mix}}]\n")
     assert [warning["slug"] for warning in played.result["warnings"]] == ["own-allocator"]
+
+
+def test_snapshots_after_the_main_threads_end_have_names(program: Program, tmp_path: Path) -> None:
+    needs_library("gperftools")
+    ends = program("main_thread_ends", "-pthread")
+    recipe = f"program: {ends}\nengine: gperftools\npoints: [{{at: grown, name: grown}}]\n"
+    played = Played(tmp_path, recipe)
+    assert played.status == 0, played.messages
+    assert "grew most at main_thread_ends.c:" in played.messages, played.messages

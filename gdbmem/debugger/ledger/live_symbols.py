@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gdbmem.debugger.batch.name_addresses import Namer
 from gdbmem.formats.addresses import Binary, MemoryMap, parse_maps
+from gdbmem.linux.memory.maps import maps_text
 from gdbmem.model.profiles.calltree import Frame
 
 if TYPE_CHECKING:
@@ -47,8 +48,7 @@ class LiveSymbols:
 
     def _maps(self) -> MemoryMap:
         try:
-            with open(f"/proc/{self._pid}/maps", "rb") as stream:  # noqa: PTH123
-                return parse_maps(stream)
+            return parse_maps(maps_text(self._pid).splitlines())
         except OSError:
             return MemoryMap(())
 
