@@ -11,6 +11,7 @@ from pathlib import Path
 import gdb
 
 from gdbmem.debugger.command import warn
+from gdbmem.debugger.gdb_text import library_at
 from gdbmem.debugger.hooks import execute_despite_hooks
 from gdbmem.debugger.loaded_functions import address_of
 from gdbmem.debugger.location import loaded_files, program_runs
@@ -90,7 +91,7 @@ def _recognise() -> tuple[str, str, str]:
     for engine, module in profilers().items():
         for function in module.FUNCTIONS:
             if program.has(function):
-                file = gdb.solib_name(address_of(function)) or ""
+                file = library_at(address_of(function)) or ""
                 return engine, function, file.rpartition("/")[2]
     return "none", "", ""
 

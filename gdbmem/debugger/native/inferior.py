@@ -16,6 +16,7 @@ import gdb
 
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.execution import executions
+from gdbmem.debugger.gdb_text import library_at
 from gdbmem.debugger.language import speaking
 from gdbmem.debugger.loaded_functions import address_of
 from gdbmem.debugger.location import real_pid
@@ -398,7 +399,7 @@ def is_inside(library: str, only: Optional[gdb.Frame] = None) -> bool:
     frame, count = only or gdb.newest_frame(), 0
     while frame is not None and count < (1 if only else _FRAMES):
         if stem:
-            name = gdb.solib_name(frame.pc())
+            name = library_at(frame.pc())
             if name is not None and stem in name.rpartition("/")[2]:
                 return True
         elif _ALLOCATOR.fullmatch(frame.name() or ""):
