@@ -156,7 +156,7 @@ def test_the_execution_tree_of_a_program_without_allocations_holds_nothing(tmp_p
     assert tree(read(file)).bytes[0] == 0 and not read(file).notices
     with file.open("a") as stream:
         stream.write("fn=f\n1 7 1\n")
-    with pytest.raises(InputError, match="hold 7 bytes, its totals are 0"):
+    with pytest.raises(InputError, match="have 7 bytes, but its totals are 0"):
         read(file)
 
 
