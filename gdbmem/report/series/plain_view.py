@@ -17,7 +17,7 @@ class PlainView:
 
     shows_glances = False  # only complete samples are reported
 
-    def __init__(self, stream: TextIO, *, quiet: bool) -> None:
+    def __init__(self, stream: TextIO, *, quiet: bool = False) -> None:
         self._stream = stream
         self._quiet = quiet
         self._next = 0.0
