@@ -133,10 +133,11 @@ def _preparation(
     native_signals: bool,
 ) -> Callable[[], None]:
     """Return the steps of the child before it executes the program."""
+    parent = os.getpid()
 
     def prepare() -> None:
         if dies_with_us is not None:
-            die_with_parent(dies_with_us)
+            die_with_parent(dies_with_us, parent)
         signal.pthread_sigmask(signal.SIG_SETMASK, _MASK if native_signals else ())
         for number in _IGNORED:
             signal.signal(number, signal.SIG_IGN if native_signals else signal.SIG_DFL)
@@ -146,9 +147,11 @@ def _preparation(
     return prepare
 
 
-def die_with_parent(number: signal.Signals) -> None:
-    """Send *number* to this process when its parent ends."""
+def die_with_parent(number: signal.Signals, parent: int) -> None:
+    """Send *number* to this process when its parent, process *parent*, ends. If it has ended already, end at once."""
     _libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
+    if os.getppid() != parent:  # killed before the kernel was asked: it would send no signal
+        os._exit(1)
 
 
 def _group_exists(group: int) -> bool:

@@ -47,7 +47,7 @@ class Ear:
 def _listen(parent: int, group: int) -> None:
     signal.set_wakeup_fd(-1)
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-    die_with_parent(signal.SIGKILL)
+    die_with_parent(signal.SIGKILL, parent)
     os.setpgid(0, group)
     while os.getppid() == parent:
         signal.sigwait((signal.SIGINT,))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -33,6 +34,7 @@ class GrowingLines:
             str(profile),
             "--force",
         ]
+        us = os.getpid()
         self._tool = subprocess.Popen(
             [*words, *map(str, pids)],
             stdin=subprocess.DEVNULL,
@@ -41,7 +43,9 @@ class GrowingLines:
             text=True,
             errors="surrogateescape",
             start_new_session=True,  # Ctrl-C is for the monitor, which ends it
-            preexec_fn=lambda: die_with_parent(signal.SIGINT),  # it saves its data if the monitor is killed
+            preexec_fn=lambda: die_with_parent(
+                signal.SIGINT, us
+            ),  # it saves its data if the monitor is killed
         )
         self.refusal = self._refusal()
 

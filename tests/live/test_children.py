@@ -202,3 +202,20 @@ with Sentinel() as sentinel:
     if sys.argv[2]:
         os.kill(os.getpid(), 9)
 """
+
+
+ORPHANED = """
+import os, signal
+from gdbmem.launch.child import die_with_parent
+parent = os.getpid()
+if os.fork() == 0:
+    while os.getppid() == parent:
+        pass
+    die_with_parent(signal.SIGTERM, parent)
+    print("survived", flush=True)
+"""
+
+
+def test_one_whose_parent_is_killed_at_its_birth_is_not_left_at_the_terminal() -> None:
+    done = subprocess.run([sys.executable, "-c", ORPHANED], capture_output=True, text=True, check=True)
+    assert done.stdout == ""
