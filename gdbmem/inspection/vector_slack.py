@@ -1,7 +1,7 @@
 """The part of the resident set that is unused capacity of vectors, searched for if that is cheap.
 
 It takes 0.1 s of CPU time for 50 MiB of large blocks, three times as much for small ones, so it is omitted if
-somebody waits and the heap is large. `memcontainers --everywhere` and `--types` always search.
+a user waits and the heap is large. `memcontainers --everywhere` and `--types` always search.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def of_one_process(diff: Diff) -> Diff:
 
 
 def missing_bytes(diff: Diff) -> str:
-    """Return the message that a file of *diff* lacks bytes, nobody knows how many; "" if none does."""
+    """Return the message that a file of *diff* lacks an unknown number of bytes; "" if none does."""
     return next((notice.message for notice in diff.notices if notice.slug in _LACKING), "")
 
 
