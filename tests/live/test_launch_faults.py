@@ -26,6 +26,7 @@ from tests.live.user import (
     histories,
     launched,
     only_run,
+    packages,
     shell,
 )
 
@@ -505,3 +506,12 @@ def test_a_limit_of_address_space_in_which_no_gdb_starts_is_refused_before_anyth
     assert done.returncode == 125 and "[little-room]" in done.stderr, done.stderr
     assert "limit of address space is 64.0 MiB here" in done.stderr and "ulimit -v unlimited" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("way", ["GDBMEM_ATTACHED", "GDBMEM_NATIVE"])
+def test_a_gdb_whose_launcher_was_killed_before_they_met_leaves_the_terminal(way: str, scratch: Path) -> None:
+    command = "python __import__('importlib').import_module('gdbmem.debugger.launched.launched').connect()"
+    env = environment(XDG_DATA_HOME=packages(), GDBMEM_SESSION=str(scratch / "gone"), **{way: "1"})
+    loader = Path(__file__).parents[2] / "gdbinit" / "gdbmem"
+    with at_terminal(["gdb", "-q", "-nx", "-x", loader, "-ex", command], scratch, env) as user:
+        assert "(gdb)" not in user.end()

@@ -133,6 +133,8 @@ def connect() -> None:
             session.arguments.show(list(session.run.facts["arguments"]))
         session.ask(Ready(), Done)
     except (GdbmemError, gdb.error) as error:
+        if session.wire is None:  # the launcher was killed meanwhile: the terminal is its user's again
+            gdb.execute("quit")
         warn(f"could not connect to the program: {sentence_of(error)}")
         return
     finally:
