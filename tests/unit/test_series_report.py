@@ -212,6 +212,19 @@ def test_fail_on_is_4_when_met_125_when_nobody_could_tell_else_0() -> None:
     assert exit_status([growing()], None, 7) == 7, "without --fail-on it is the program's status"
 
 
+def test_a_gate_never_passes_a_slope_that_the_recording_could_not_have_shown() -> None:
+    limit = ("growing", 1.0)
+    level = Verdict("plateau", "rss_bytes", "level", 100, Slope(0, -1, 1), resolution=20.0)
+    teeth = Verdict("sawtooth", "rss_bytes", "teeth", 100, Slope(0, -1, 1), 20.0, floor="flat")
+    assert exit_status([level], limit, 0) == exit_status([teeth], limit, 0) == 125
+    assert exit_status([level], ("growing", 30.0), 0) == 0
+    assert exit_status([level], ("growing", 0.0), 0) == 0, "asked for growth that was seen"
+    assert exit_status([growing(0.95)], limit, 0) == 125, "its interval ends above the limit"
+    assert exit_status([growing(0.5)], limit, 0) == 0
+    falling = Verdict("shrinking", "rss_bytes", "it shrinks", 100, Slope(-9, -10, -8), resolution=20.0)
+    assert exit_status([falling], limit, 0) == 0
+
+
 def test_a_growing_program_that_has_ended_is_to_be_launched_under_a_profiler(recording: Recording) -> None:
     commands = next_commands(recording, summarize(recording), ["./a b", "x;y"])
     assert commands == ["gdbmem launch --massif './a b' -- 'x;y'"]

@@ -12,6 +12,7 @@ from gdbmem.exit_status import ExitStatus
 from gdbmem.model.series.series_summary import SeriesSummary
 from gdbmem.model.series.verdict import Verdict
 from gdbmem.text import printable
+from gdbmem.units import format_rate
 
 _OUR_ENDINGS = ("time", "quit", None)  # after which gdbmem ends the program; older runs do not record it
 
@@ -44,9 +45,11 @@ def _reason(summaries: Sequence[SeriesSummary], fail_on: tuple[str, float], stat
     one = next(
         one
         for one in summaries
-        if (is_met(one.verdict, *fail_on) if is_judged else _leaves_open(one.verdict, fail_on[0]))
+        if (is_met(one.verdict, *fail_on) if is_judged else _leaves_open(one.verdict, *fail_on))
     )
     text = f"{printable(one.facts.target)}: {one.verdict.kind}: {one.verdict.evidence}"
+    if not is_judged and one.verdict.is_conclusive:
+        text += f"; {format_rate(fail_on[1])} is not excluded: --resolve prints how long to watch"
     return f"{'not met' if is_judged else 'not judged'}: {text}"
 
 
@@ -71,13 +74,24 @@ def exit_status(
         return ExitStatus.NOT_MET
     if failure:
         return failure
-    if fail_on[0] != "inconclusive" and any(_leaves_open(verdict, fail_on[0]) for verdict in verdicts):
+    if fail_on[0] != "inconclusive" and any(_leaves_open(verdict, *fail_on) for verdict in verdicts):
         return ExitStatus.FAILED
     return 0
 
 
-def _leaves_open(verdict: Verdict, kind: str) -> bool:
-    return verdict.kind == "inconclusive" or (kind == "growing" and verdict.floor == "unclear")
+def _leaves_open(verdict: Verdict, kind: str, least: float) -> bool:
+    if verdict.kind == "inconclusive" or kind != "growing":
+        return verdict.kind == "inconclusive"
+    return verdict.floor == "unclear" or _may_hide(verdict, least)
+
+
+def _may_hide(verdict: Verdict, least: float) -> bool:
+    """Return whether the series may grow by *least* bytes per second although *verdict* is not met."""
+    if not least or verdict.kind == "shrinking":
+        return False
+    if verdict.grows:
+        return verdict.slope is None or verdict.slope.high >= least
+    return verdict.resolution is None or verdict.resolution >= least
 
 
 def is_met(verdict: Verdict, kind: str, least: float) -> bool:
