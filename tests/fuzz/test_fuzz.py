@@ -15,6 +15,7 @@ from gdbmem.errors import InputError
 from gdbmem.formats.opening import open_profile
 from gdbmem.formats.series import read_series
 from gdbmem.formats.valgrind.massif_tree import read_node_text
+from gdbmem.model.profiles.calltree import NO_LINE, Frames
 from gdbmem.report.containers.containers import read_survey
 from gdbmem.report.ledger.ledger_json import read_ledger
 from gdbmem.report.python.lines_text import read_lines
@@ -113,6 +114,17 @@ def test_page_faults_with_an_error_that_none_can_have_are_refused(value: float, 
     path.write_text(json.dumps(example))
     with pytest.raises(InputError):
         open_profile(path)
+
+
+@pytest.mark.parametrize("line", [-1, -(1 << 63), -(1 << 64), 1 << 64])
+def test_a_line_that_no_file_has_is_unknown(line: int, tmp_path: Path) -> None:
+    example = json.loads(next(r for r in READERS if r.name == "faults").examples()[0])
+    for frame in example["gdbmem_faults"]["frames"]:
+        frame[2] = line
+    path = tmp_path / "faults"
+    path.write_text(json.dumps(example))
+    made = open_profile(path).tree(0)
+    assert made is not None and set(Frames.of(made.frames).lines) == {NO_LINE}
 
 
 def test_times_that_fall_are_put_into_the_first_stretch() -> None:

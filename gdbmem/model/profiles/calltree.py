@@ -48,7 +48,7 @@ class Frame(NamedTuple):
 
 def line_column(line: Optional[int]) -> int:
     """Return *line* as a column of lines has it."""
-    return NO_LINE if line is None or line > _LAST_LINE else line
+    return line if line is not None and 0 <= line <= _LAST_LINE else NO_LINE
 
 
 class Frames(Sequence[Frame]):
