@@ -136,10 +136,12 @@ def _curves_of_processes(recording: Recording, summary: SeriesSummary) -> list[C
     biggest = sorted(alone, key=lambda row: -(row.peak_bytes or 0))[:_MOST_CURVES]
     curves = [_band(recording, workers, metric)] if workers else []
     curves += [
-        _curve(recording, row.line.number, metric, f"{row.line.name} {row.line.pid}") for row in biggest
+        _curve(recording, row.line.number, metric, f"{row.line.names} {row.line.pid}") for row in biggest
     ]
     absent = {
-        f"{r.line.name} {r.line.pid}": _absences(recording, r.line.number) for r in biggest if r.line.respawns
+        f"{r.line.names} {r.line.pid}": _absences(recording, r.line.number)
+        for r in biggest
+        if r.line.respawns
     }
     return [
         replace(curve, absences=absent[curve.name]) if curve.name in absent else curve for curve in curves

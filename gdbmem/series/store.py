@@ -39,7 +39,7 @@ from gdbmem.series.thinning import thin
 from gdbmem.text import printable
 
 _LOCK = "series.lock"
-_VERSION = 3  # 2: GPUs and cgroups; 3: copied pages by process, torn rounds; what an older one doesn't have is unknown
+_VERSION = 4  # 2: GPUs, cgroups; 3: copied pages by process, torn rounds; 4: earlier names; older ones don't have them
 _LINE_FIELDS = tuple(entry.name for entry in fields(SeriesLine))
 # dataclasses.astuple() copies deeply and takes longer than all the rest.
 _line_values = attrgetter(*_LINE_FIELDS)
@@ -212,13 +212,8 @@ class Recording:
                 self.facts = read_facts(self._connection)
                 self._columns = _columns(self._connection)
                 self._take_in(glances)
-                self.lines = [
-                    SeriesLine(**values)
-                    for values in self._typed(SeriesLine, "SELECT * FROM line ORDER BY number")
-                ]
-                self.marks = [
-                    Mark(**values) for values in self._typed(Mark, "SELECT t, text FROM mark ORDER BY t")
-                ]
+                self.lines = [SeriesLine(**values) for values in self._typed(SeriesLine, "line", "number")]
+                self.marks = [Mark(**values) for values in self._typed(Mark, "mark", "t")]
                 refused.pop_all()
         except (sqlite3.DatabaseError, TypeError, ValueError, KeyError) as error:
             raise _damaged(folder, error) from None
@@ -298,12 +293,14 @@ class Recording:
             raise _damaged(self.folder, DamagedError("a sample holds text"))
         return Sample(t, line, ProcessSample(*values))
 
-    def _typed(self, kind: Any, query: str) -> Iterator[JsonObject]:
-        names, kinds = [entry.name for entry in fields(kind)], get_type_hints(kind)
-        for row in self._rows(query):
-            values, wrong = typed_facts(dict(zip(names, row)), kinds)
-            if wrong or len(row) != len(names):
-                raise DamagedError(f"{wrong[0] if wrong else 'a column'} is of another type")
+    def _typed(self, kind: Any, table: str, order: str) -> Iterator[JsonObject]:
+        """Yield the rows of *table* as values of *kind*; an older one lacks some columns."""
+        has = _columns(self._connection, table)
+        names, kinds = [entry.name for entry in fields(kind) if entry.name in has], get_type_hints(kind)
+        for row in self._rows(f"SELECT {', '.join(names)} FROM {table} ORDER BY {order}"):
+            values, wrong = typed_facts(dict(zip(names, row)), {name: kinds[name] for name in names})
+            if wrong:
+                raise DamagedError(f"{wrong[0]} is of another type")
             yield values
 
     @property
@@ -364,6 +361,8 @@ def _prepare(connection: sqlite3.Connection) -> None:
     for name in sorted(set(READING_FIELDS) - _columns(connection)):
         run(f"ALTER TABLE sample ADD COLUMN {name} NUMERIC")
     run(f"CREATE TABLE IF NOT EXISTS line (number INTEGER PRIMARY KEY, {columns})")
+    for name in sorted(set(_LINE_FIELDS) - _columns(connection, "line")):
+        run(f"ALTER TABLE line ADD COLUMN {name} DEFAULT ''")
     run("CREATE TABLE IF NOT EXISTS mark (t REAL, text TEXT)")
     run("CREATE TABLE IF NOT EXISTS fact (name TEXT PRIMARY KEY, value)")
     run("UPDATE fact SET value = ? WHERE name = 'version' AND value < ?", (_VERSION, _VERSION))
@@ -475,8 +474,8 @@ def _distrust(connection: sqlite3.Connection) -> None:
             raise sqlite3.DatabaseError(f"table {table} has computed columns")
 
 
-def _columns(connection: sqlite3.Connection) -> set[str]:
-    return {row[1] for row in connection.execute("PRAGMA main.table_info(sample)")}
+def _columns(connection: sqlite3.Connection, table: str = "sample") -> set[str]:
+    return {row[1] for row in connection.execute(f"PRAGMA main.table_info({table})")}
 
 
 def _connect(path: Path) -> sqlite3.Connection:

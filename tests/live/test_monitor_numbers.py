@@ -205,6 +205,7 @@ def test_a_process_that_executes_another_program_keeps_its_line_under_the_new_na
         assert watching.wait(20) == 0
     (line,) = Recording(scratch / "run").lines
     assert (line.pid, line.command, line.respawns) == (shell.pid, "sleep 60", 0)
+    assert line.names == "sh, then sleep", "what the shell held is on this line, too"
 
 
 @pytest.fixture(scope="module")

@@ -303,16 +303,25 @@ def test_a_recording_of_an_older_version_is_read_and_gone_on_with(tmp_path: Path
         old.execute(f"CREATE TABLE kept AS SELECT line, t, {columns} FROM sample")
         old.execute("DROP TABLE sample")
         old.execute("ALTER TABLE kept RENAME TO sample")
+        known = "number INTEGER PRIMARY KEY, pid, start_ticks, name, command, parent, born, gone, respawns"
+        old.execute(f"CREATE TABLE old_line ({known})")
+        old.execute(f"INSERT INTO old_line SELECT {known.replace(' INTEGER PRIMARY KEY', '')} FROM line")
+        old.execute("DROP TABLE line")
+        old.execute("ALTER TABLE old_line RENAME TO line")
         old.execute("UPDATE fact SET value = 1 WHERE name = 'version'")
     old.close()
     recording = Recording(tmp_path)
     assert [sample.reading.threads for sample in recording.samples()] == [3] * 6
     assert list(recording.points(TREE, "cgroup_bytes")) == []
     assert summarize(recording).cgroup is None
+    (before,) = recording.lines
+    assert before.names == before.name
     recording.close()
     again = SeriesWriter(tmp_path)
-    again.append(3.0, [(TREE, ProcessSample(cgroup_bytes=5, cgroup_limit_bytes=20, cgroup_cache_bytes=1))])
+    around = ProcessSample(cgroup_bytes=5, cgroup_limit_bytes=20, cgroup_cache_bytes=1)
+    again.append(3.0, [(TREE, around)], [replace(before, name="b", earlier="a")])
     again.close()
+    assert [line.names for line in Recording(tmp_path).lines] == ["a, then b"]
     cgroup = summarize(Recording(tmp_path)).cgroup
     assert cgroup is not None
     assert (cgroup.last_bytes, cgroup.free_bytes, cgroup.kills) == (5, 16, None)

@@ -106,6 +106,6 @@ def _processes(title: str, summary: SeriesSummary) -> Section:
     rows = []
     for row in summary.lines:
         sizes = (known_size(size) for size in (row.first_bytes, row.peak_bytes, row.last_bytes))
-        rows.append((f"{row.line.name} {row.line.pid}", *sizes, row.line.command))
+        rows.append((f"{row.line.names} {row.line.pid}", *sizes, row.line.command))
     header = ("process", "first", "peak", "last", "command")
     return Section(title, header=header, table=printable_rows(rows))

@@ -54,9 +54,9 @@ class SeriesLines:
                 return line
         return None
 
-    def rename(self, line: SeriesLine, name: str, command: str) -> SeriesLine:
-        """Return *line* for a process that has executed another program."""
-        line = replace(line, name=name, command=command)
+    def rename(self, line: SeriesLine, name: str, command: str, *, was_read: bool) -> SeriesLine:
+        """Return *line* for a process that has executed another program, or *was_read* as an earlier one."""
+        line = replace(line, name=name, command=command, earlier=line.names if was_read else line.earlier)
         self._note(line)
         return line
 

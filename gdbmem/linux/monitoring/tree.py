@@ -60,6 +60,7 @@ class _Process:
         self.threads_started = 0
         self.thread_ids: set[int] = set()
         self.denied = False
+        self.is_read = False
         self.first_peak: Optional[int] = 0 if is_new else None  # VmHWM when it was first read
 
 
@@ -376,12 +377,14 @@ class Tree:
     def _read(self, process: _Process, t: float, *, sweep: bool) -> ProcessSample:
         stat = process.files.stat()
         if stat.name != process.stat.name:  # it has executed another program
-            process.line = self._lines.rename(process.line, stat.name, process.files.command())
+            command = process.files.command()
+            process.line = self._lines.rename(process.line, stat.name, command, was_read=process.is_read)
         process.stat = stat
         self._copied.saw(process.files, stat, t)
         if self._events is None:
             self._count_threads(process)
         reading = quick_reading(process.files, stat, process.threads_started)
+        process.is_read = True
         if not sweep:
             return reading
         reading = _known_peak(process, with_sizes(reading, process.files))

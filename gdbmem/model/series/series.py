@@ -83,6 +83,12 @@ class SeriesLine:
     born: float
     gone: Optional[float] = None
     respawns: int = 0
+    earlier: str = ""  # the names of the programs that were sampled before it executed this one
+
+    @property
+    def names(self) -> str:
+        """Its name, after the earlier ones, whose memory is also on this line."""
+        return f"{self.earlier}, then {self.name}" if self.earlier else self.name
 
 
 @dataclass(frozen=True)

@@ -131,6 +131,7 @@ def _line(line: SeriesLine) -> Document:
         "line": line.number,
         "pid": line.pid,
         "name": line.name,
+        "earlier_names": line.earlier.split(", then ") if line.earlier else [],
         "command": line.command,
         "parent_line": line.parent or None,
         "born": line.born,

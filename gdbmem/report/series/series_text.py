@@ -100,6 +100,10 @@ def slope_text(slope: Slope, resolution: Optional[float]) -> str:
 def details(summary: SeriesSummary) -> list[str]:
     """Return further sentences: the components that grew, threads, copies, the limit."""
     found = []
+    if len(summary.lines) == 1 and summary.lines[0].line.earlier:
+        found.append(
+            f"the process was {printable(summary.lines[0].line.names)}: the sizes are those of all of them"
+        )
     changed = [c for c in summary.components if abs(c.change_bytes) >= 1 << 20]
     if changed:
         found.append("by kind: " + ", ".join(f"{c.name} {format_delta(c.change_bytes)}" for c in changed))
@@ -132,7 +136,7 @@ def _spike(spike: Spike) -> str:
     whose = (
         "one that had ended by then"
         if spike.line is None
-        else f"{printable(spike.line.name)} {spike.line.pid}"
+        else f"{printable(spike.line.names)} {spike.line.pid}"
     )
     return f"between two samples the RSS of {whose} was {format_size(spike.rss_bytes)}, by the kernel's own count"
 
@@ -249,7 +253,7 @@ def _cells(row: LineSummary) -> list[str]:
     again = f" ({plural(row.line.respawns, 'respawn')})" if row.line.respawns else ""
     change = None if row.last_bytes is None or row.first_bytes is None else row.last_bytes - row.first_bytes
     return [
-        f"{printable(row.line.name)}{again}", str(row.line.pid), _size(row.first_bytes), _size(row.last_bytes),
+        f"{printable(row.line.names)}{again}", str(row.line.pid), _size(row.first_bytes), _size(row.last_bytes),
         _size(row.peak_bytes), _delta(change), _delta(row.private_dirty_change_bytes), str(row.most_threads),
     ]  # fmt: skip
 
