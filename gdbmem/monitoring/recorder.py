@@ -205,6 +205,9 @@ class SeriesRecorder:
 
     def _look(self, now: float, *, sweep: Optional[bool] = None) -> None:
         look = self._tree.look(now, sweep=sweep)
+        limit = self._tree.limit
+        if limit is not None:
+            self._writer.limit(limit.size_bytes, limit.whose)
         if look.readings or look.changed_lines:
             self._trouble(self._writer.append(look.t, look.readings, look.changed_lines))
         self._take_marks()

@@ -226,7 +226,12 @@ def _tree(ready: _Ready, options: RecordingOptions) -> Tree:
         budget=options.pss_percent / 100,
         roots_are_known=not ready.target.may_return,
         leave_out={os.getpid()},  # a child of the watched shell
-        surroundings=Surroundings(cgroup=ready.limit.folder, gpu=find_gpus(), family=ready.family),
+        surroundings=Surroundings(
+            cgroup=ready.limit.folder,
+            gpu=find_gpus(),
+            family=ready.family,
+            program=ready.program.pid if ready.program is not None else None,
+        ),
         family=ready.family,
     )
 

@@ -145,9 +145,17 @@ class SeriesWriter:
 
     def doubt_threads(self) -> None:
         """Say of this recording that its count of threads is a lower bound."""
-        if self.facts.exact_threads:
-            self.facts = replace(self.facts, exact_threads=False)
-            self._waiting.append(("UPDATE fact SET value = ? WHERE name = 'exact_threads'", [(False,)]))
+        self._correct(exact_threads=False)
+
+    def limit(self, size_bytes: int, whose: str) -> None:
+        """Correct the limit that applies to the target, which has entered another cgroup."""
+        self._correct(limit_bytes=size_bytes, limit_of=whose)
+
+    def _correct(self, **values: Any) -> None:
+        for name, value in values.items():
+            if getattr(self.facts, name) != value:
+                self.facts = replace(self.facts, **{name: value})
+                self._waiting.append((f"UPDATE fact SET value = ? WHERE name = '{name}'", [(value,)]))
 
     def marks_since(self, count: int) -> list[Mark]:
         """Return the marks after the first *count*: others may have set some."""

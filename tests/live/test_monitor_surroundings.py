@@ -92,6 +92,16 @@ def test_a_process_that_was_killed_at_the_limit_is_reported_to_have_been(scratch
     )
 
 
+def test_a_program_that_enters_a_cgroup_itself_is_told_that_ones_limit(scratch: Path, cgroup: Path) -> None:
+    code = f'echo $$ > {cgroup}/cgroup.procs; exec "{sys.executable}" -c "$0" 150'
+    done = monitor(
+        "-q", "--interval", "50ms", "--run", "run", "--", "sh", "-c", code, LEAKS, folder=scratch, status=137
+    )
+    assert re.search(r"^the cgroup holds .* of 100.0 MiB", done.stdout, re.M), done.stdout
+    assert "1 process was killed for it" in done.stdout
+    assert "is reached in" not in done.stdout, "it has been"
+
+
 def test_a_cgroup_is_watched_by_its_folder_with_the_usage_the_kernel_counts(
     scratch: Path, cgroup: Path
 ) -> None:

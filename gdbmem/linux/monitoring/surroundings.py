@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from gdbmem.linux.monitoring.cgroup import cgroup_reading
+from gdbmem.linux.monitoring.cgroup import Limit, cgroup_of, cgroup_reading, tightest_over
 from gdbmem.linux.monitoring.family_cgroup import Family
 from gdbmem.linux.monitoring.gpu import GpuMemory
 
 _EVERY_SECONDS, _AT_LEAST_EVERY = 0.95, 9.95
+_EVENTS = ("cgroup_limit_hits", "cgroup_kills")
 _BUDGET = 0.0001  # of a CPU: a cgroup's statistics cost as much as the sizes of many processes
 
 
@@ -30,8 +32,15 @@ class Surroundings:
         cgroup: Optional[Path] = None,
         gpu: Optional[GpuMemory] = None,
         family: Optional[Family] = None,
+        program: Optional[int] = None,
     ) -> None:
+        """Sample *cgroup*, and once the process *program* enters another one with a limit, that one."""
         self._cgroup = cgroup
+        self._program = program
+        self._home = family.folder if family is not None else cgroup_of(os.getpid())  # where it was started
+        self._counted: dict[str, int] = {}  # events at the last sample
+        self._before: dict[str, int] = {}  # what a sample lacks of events in an earlier cgroup
+        self.limit: Optional[Limit] = None  # of the cgroup that the program has entered
         self._gpu = gpu
         self._family = family
         self._next = 0.0
@@ -41,6 +50,7 @@ class Surroundings:
         if t < self._next:
             return None
         begin = time.thread_time()
+        self._follow()
         around = Around(self._gpu.by_process() if self._gpu else {}, self.read_cgroup())
         seconds = time.thread_time() - begin
         self._next = t + min(max(_EVERY_SECONDS, seconds / _BUDGET), _AT_LEAST_EVERY)
@@ -51,4 +61,22 @@ class Surroundings:
         if self._cgroup is None:
             return {}
         found = cgroup_reading(self._cgroup)
-        return found if self._family is None else self._family.with_events(found, self._cgroup)
+        found = found if self._family is None else self._family.with_events(found, self._cgroup)
+        for name in _EVENTS:
+            count = found.get(name)
+            if count is not None:
+                found[name] = self._counted[name] = count + self._before.get(name, 0)
+        if self.limit is not None:
+            found["cgroup_peak_bytes"] = None  # perhaps of earlier programs
+        return found
+
+    def _follow(self) -> None:
+        """Sample the cgroup that the program has entered since, if that one has a limit."""
+        home = None if self._program is None else cgroup_of(self._program)
+        if home is None or home == self._home:
+            return
+        self._home, limit = home, tightest_over(home)
+        if limit.whose == "the cgroup" and limit.folder not in (None, self._cgroup):
+            new = cgroup_reading(limit.folder)
+            self._before = {name: self._counted.get(name, 0) - (new.get(name) or 0) for name in _EVENTS}
+            self._cgroup, self.limit = limit.folder, limit

@@ -7,6 +7,7 @@ import time
 from collections.abc import Collection, Iterable, Sequence
 from typing import Callable, Optional
 
+from gdbmem.linux.monitoring.cgroup import Limit
 from gdbmem.linux.monitoring.copied import CopiedPages
 from gdbmem.linux.monitoring.exited_usage import ExitedUsage
 from gdbmem.linux.monitoring.family_cgroup import Family
@@ -121,6 +122,11 @@ class Tree:
     def reads_pss(self) -> bool:
         """True if PSS is read at all."""
         return self._budget > 0
+
+    @property
+    def limit(self) -> Optional[Limit]:
+        """The limit of the cgroup that the program has entered since its start; None if it has not."""
+        return self._surroundings.limit
 
     @property
     def pids(self) -> set[int]:
