@@ -124,9 +124,17 @@ class Triggers:
                 continue
             holds, pid, value = found
             if holds and not self._held[number] and pid is not None:
-                self._fire(condition, action, look.t, pid, value)
+                if self._is_pending(condition, action):
+                    self._note(f"{condition.text}: {value} again, before the last {action} for it is done")
+                else:
+                    self._fire(condition, action, look.t, pid, value)
             self._held[number] = holds
         self._go_on()
+
+    def _is_pending(self, condition: Condition, action: str) -> bool:
+        """Return whether *action* is still to be done for an earlier time: actions must not pile up."""
+        pending = [*self._waiting, *([self._running[1]] if self._running is not None else [])]
+        return (condition.text, action) in [(fired["when"], fired["do"]) for fired in pending]
 
     def _found(
         self, condition: Condition, t: float, readings: Mapping[int, ProcessSample]
