@@ -171,6 +171,12 @@ def test_a_cache_that_has_been_level_for_a_third_of_the_time_is_a_plateau() -> N
     )
 
 
+def test_a_page_more_makes_no_new_level() -> None:
+    times = [0.2 * number for number in range(300)]
+    verdict = judge(times, [88 * MIB if t < 3 else 58 * MIB + 4096.0 * (t > 51) for t in times])
+    assert re.search(r"then level at 58.0 MiB for 5\d\.\d s", verdict.evidence), verdict.evidence
+
+
 def test_a_curve_before_a_level_is_no_noise_that_may_hide_a_slope_in_it() -> None:
     times = [0.2 * number for number in range(600)]
     verdict = judge(times, [(20 + 60 * math.sqrt(min(t / 80, 1))) * MIB for t in times])

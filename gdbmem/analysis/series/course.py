@@ -320,11 +320,30 @@ def _level(course: Course, now: FittedLine) -> Verdict:
     if step is not None:
         verdict = course.verdict("step", f"{step.words}; since then {shown}", now)
         return replace(verdict, step_bytes=step.size_bytes, step_at=step.at - course.times[0])
-    level = f"level at {format_size(median(now.ys[-_LAST_BINS:]))} for "
+    return _plateau(course, now, history, shown)
+
+
+def _plateau(course: Course, now: FittedLine, history: str, shown: str) -> Verdict:
+    size = format_size(median(now.ys[-_LAST_BINS:]))
     *earlier, latest = history.split(", ")
-    if latest.startswith(level):
-        lead = f"{', '.join(earlier)}, then " if earlier else ""
-    return course.verdict("plateau", f"{lead}{level}{span}: {shown}", now)
+    since = now.xs[0]
+    if latest.startswith(f"level at {size} for "):  # a page or two less
+        history = ", ".join(earlier)
+        since = _level_since(course, since, size)
+    lead = f"{history}, then " if history else ""
+    text = f"{lead}level at {size} for {format_duration(now.xs[-1] - since)}: {shown}"
+    return course.verdict("plateau", text, now)
+
+
+def _level_since(course: Course, begin: float, size: str) -> float:
+    """Return since when, seconds, a level that is *size* from *begin* on is the same by that name."""
+    for stretch in reversed([stretch for stretch in course.stretches if stretch.xs[0] < begin]):
+        if format_size(stretch.level) != size:
+            break
+        begin = stretch.xs[0]
+        if stretch.jump:
+            break
+    return begin
 
 
 def _slowing(course: Course, chain: Sequence[Stretch], now: FittedLine) -> Verdict:
