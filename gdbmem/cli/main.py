@@ -47,7 +47,7 @@ SUBCOMMANDS = {
 _OBJECTS_A_COLLECTION = 50_000
 
 # They exit without freeing their objects one by one, which would take a tenth of their time.
-END_AT_ONCE = frozenset(("show", "diff", "monitor", "python lines"))
+END_AT_ONCE = frozenset(("show", "diff", "report", "monitor", "python lines"))
 
 
 class Subcommand(Protocol):

@@ -6,9 +6,10 @@ import io
 import itertools
 from array import array
 from collections import defaultdict
-from typing import Optional
+from collections.abc import Sequence
+from typing import Optional, Union
 
-from gdbmem.errors import InputError, Notice
+from gdbmem.errors import Notice
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
     DEEPEST,
@@ -19,14 +20,15 @@ from gdbmem.formats.stacks import (
     StackProfile,
     bad_line,
     check_count,
+    check_depth,
     choose_metric,
-    pack_path,
 )
-from gdbmem.model.profiles.calltree import NO_LINE, Frame, Frames, line_column
+from gdbmem.model.profiles.calltree import NO_LINE, Frame, Frames, Names, line_column
 from gdbmem.model.profiles.snapshot import BYTES_MISSING
 from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 
+_LINES = 1024  # read at once
 _COUNT = lazy_pattern(rb"-?[0-9]{1,25}")
 # Appended to a function's name by export: its place in the source, or its program.
 _PLACE = lazy_pattern(r"(.*) \(((?:[^()]|\([^()]*\))+?):(0|[1-9][0-9]{0,8})\)")
@@ -49,44 +51,54 @@ def read_folded(data: Data, source: str, metric: Optional[str]) -> StackProfile:
 
 def _parse(data: bytes, source: str) -> tuple[PackedStacks, Frames, list[Notice]]:
     index: defaultdict[str, int] = defaultdict(itertools.count().__next__)  # words in order of appearance
-    number_of = index.__getitem__
-    sums: dict[bytes, int] = {}  # equal lines are one stack: a packed file may hold very many
+    stacks = PackedStacks()
     notices: list[Notice] = []
-    for number, line in enumerate(io.BytesIO(data), start=1):
+    lines = io.BytesIO(data)
+    for first in itertools.count(1, _LINES):
+        block = list(itertools.islice(lines, _LINES))
+        if not block:
+            break
+        sums = _sums(block, source, first, notices, is_begin=not stacks)
+        words = [text.decode("utf-8", "surrogateescape").split(";")[::-1] for text in sums]
+        frames = map(index.__getitem__, itertools.chain.from_iterable(words))
+        stacks.extend(frames, map(len, words), sums.values())
+    names = list(index) if b")" in data else Names(index)
+    index.clear()
+    return stacks, _frames(names), notices
+
+
+def _sums(
+    block: Sequence[bytes], source: str, first: int, notices: list[Notice], *, is_begin: bool
+) -> dict[bytes, int]:
+    """Return the bytes of each stack of *block*, the lines from number *first* on: very many may be equal."""
+    sums: dict[bytes, int] = {}
+    for number, line in enumerate(block, first):
         text, _, count = line.rstrip().rpartition(b" ")
         is_plain = len(count) < 19 and count.isdigit()  # and so a number of bytes that can be
         if not text or not (is_plain or _COUNT.fullmatch(count)):
             if not line.strip():
                 continue
-            if not line.endswith(b"\n") and sums:
+            if not line.endswith(b"\n") and (sums or not is_begin):
                 notices.append(Notice(BYTES_MISSING, f"{printable(source)} was cut at line {number}"))
                 break
             raise bad_line(source, number, line, "'main;…;function BYTES'")
-        words = text.decode("utf-8", "surrogateescape").split(";")
-        if len(words) > DEEPEST:
-            raise InputError(
-                f"{printable(source)}:{number}: a stack of {len(words)} frames", slug="stack-too-deep"
-            )
-        words.reverse()
-        path = pack_path(map(number_of, words))
+        if len(text) > DEEPEST:
+            check_depth(text.count(b";") + 1, source, number)
         size = int(count) if is_plain else check_count(int(count), source, number)
-        sums[path] = check_count(sums[path] + size, source, number) if path in sums else size
-    stacks = PackedStacks(list(sums), array("q", sums.values()))
-    sums.clear()
-    names: list[Optional[str]] = list(index)
-    index.clear()
-    return stacks, _frames(names), notices
+        sums[text] = check_count(sums[text] + size, source, number) if text in sums else size
+    return sums
 
 
-def _frames(functions: list[Optional[str]]) -> Frames:
+def _frames(names: Union[list[str], Names]) -> Frames:
     # Most name a function alone. No two that differ are the same frame.
-    count = len(functions)
+    count = len(names)
     files: list[Optional[str]] = [None] * count
-    lines, objects = array("q", [NO_LINE]) * count, files
-    odd = [at for at, text in enumerate(functions) if text and text.endswith(")")]
-    if odd:
-        objects = files[:]
-    for at in odd:
+    lines = array("i", [NO_LINE]) * count
+    if isinstance(names, Names):
+        return Frames(names, files, lines, files, bytes(count), distinct=True)
+    functions: list[Optional[str]] = [*names]
+    objects = files[:]
+    for at in [at for at, text in enumerate(names) if text.endswith(")")]:
         functions[at], files[at], line, objects[at], _ = _frame(functions[at] or "")
         lines[at] = line_column(line)
     return Frames(functions, files, lines, objects, bytes(count), distinct=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from array import array
-from collections.abc import Container, Iterable, Mapping, Sequence
-from itertools import chain
-from operator import eq, methodcaller
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, chain, groupby, islice
+from operator import eq
 from typing import Callable, NamedTuple, Optional, Union, overload
 
 from gdbmem.errors import InputError, Notice
@@ -15,7 +15,7 @@ from gdbmem.formats.sizes import AVERAGED, no_block_sizes, size_class
 from gdbmem.formats.valgrind.valgrind_addresses import with_names
 from gdbmem.model.faults import FaultTotals
 from gdbmem.model.leaks import LOST, WITH_INDIRECT
-from gdbmem.model.profiles.calltree import PRUNED, ROOT, CallTree, Frame, Frames
+from gdbmem.model.profiles.calltree import PRUNED, ROOT, CallTree, Frame, Frames, lines_of
 from gdbmem.model.profiles.snapshot import (
     ALLOCATED_BYTES,
     FAULTED_BYTES,
@@ -80,25 +80,38 @@ class Singles(Sequence[Sequence[Frame]]):
 
 
 class PackedStacks(Sequence[Stack]):
-    """Stacks of which only the bytes are known, packed: there may be hundreds of thousands."""
+    """Stacks of which only the bytes are known, as columns: there may be hundreds of thousands."""
 
-    def __init__(self, keys: Sequence[bytes], sizes: array[int]) -> None:
-        self.keys = keys  # pack_path() of the frames of each
-        self.sizes = sizes  # bytes
+    def __init__(self) -> None:
+        self.frames = array("i")  # of all stacks, one behind the other
+        self.ends = array("i", [0])  # where each stack ends in them; the first is no stack's
+        self.sizes = array("q")  # bytes
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return len(self.sizes)
 
     @overload
     def __getitem__(self, index: int) -> Stack: ...
 
     @overload
-    def __getitem__(self, index: slice) -> PackedStacks: ...
+    def __getitem__(self, index: slice) -> Sequence[Stack]: ...
 
-    def __getitem__(self, index: Union[int, slice]) -> Union[Stack, PackedStacks]:
+    def __getitem__(self, index: Union[int, slice]) -> Union[Stack, Sequence[Stack]]:
         if isinstance(index, slice):
-            return PackedStacks(self.keys[index], self.sizes[index])
-        return Stack(tuple(_swapped(array("i", self.keys[index]))), self.sizes[index])
+            return [self[at] for at in range(len(self))[index]]
+        at = range(len(self))[index]
+        return Stack(tuple(self.frames[self.ends[at] : self.ends[at + 1]]), self.sizes[at])
+
+    def extend(self, frames: Iterable[int], depths: Iterable[int], sizes: Iterable[int]) -> None:
+        """Add stacks of *depths* frames each, allocation site first."""
+        self.frames.extend(frames)
+        self.ends.extend(islice(accumulate(depths, initial=self.ends[-1]), 1, None))
+        self.sizes.extend(sizes)
+
+    def paths(self) -> list[bytes]:
+        """Return pack_path() of the frames of each."""
+        packed, ends = pack_path(self.frames), self.ends
+        return [packed[start * _WIDTH : end * _WIDTH] for start, end in zip(ends, ends[1:])]
 
 
 _WIDTH = array("i").itemsize
@@ -307,16 +320,16 @@ def build_tree(content: Content, source: str) -> CallTree:
     """Merge the stacks of *content* into a call tree in pre-order. Raises InputError for absurd totals."""
     stacks = content.stacks
     frames, numbers, starts = _intern(content.chains)
-    functions = Frames.of(frames).functions
-    mains = {pack_path([number]) for number, name in enumerate(functions) if name == "main"}
+    mains = {pack_path([number]) for number in _all_of("main", Frames.of(frames).functions)}
     keys = _paths(stacks, numbers, starts)
     if mains:
         keys = [key if key[-_WIDTH:] in mains else _within_main(key, mains) for key in keys]
-    order = sorted(range(len(keys)), key=keys.__getitem__)
+    order = array("i", sorted(range(len(keys)), key=keys.__getitem__))
     hidden = content.hidden if content.hidden is not None and content.hidden.bytes > 0 else None
     builder = _TreeBuilder()
     builder.add([pack_path((PRUNED,))] if hidden is not None else [])
     builder.add(map(keys.__getitem__, order))
+    keys = ()  # 17 MB of the largest files
     try:
         return builder.finish(frames, content, order, hidden)
     except OverflowError:
@@ -330,7 +343,7 @@ def _paths(
 ) -> Sequence[bytes]:
     """Return pack_path() of each of *stacks*, in the numbers of frames that _intern() gave."""
     if isinstance(stacks, PackedStacks) and isinstance(numbers, range):
-        return stacks.keys
+        return stacks.paths()
     if isinstance(numbers, range):
         return [pack_path(stack.frames) for stack in stacks]
     if starts is None:
@@ -361,12 +374,28 @@ def _intern(
 def _can_stay(frames: Sequence[Frame]) -> bool:
     if not (isinstance(frames, Frames) and frames.distinct):
         return False
-    return not any(map(methodcaller("startswith", "main("), filter(None, frames.functions)))
+    return "\nmain(" not in lines_of(frames.functions)
 
 
 def _plain_main(frame: Frame) -> Frame:
     # Some tools show its parameters, some do not.
     return frame._replace(function="main") if (frame.function or "").startswith("main(") else frame
+
+
+def _all_of(name: str, functions: Sequence[Optional[str]]) -> Iterator[int]:
+    """Yield the numbers of those of *functions* that have this *name*."""
+    text = f"{lines_of(functions)}\n"
+    if text.count("\n") != len(functions) + 1:  # a stranger's
+        yield from (number for number, function in enumerate(functions) if function == name)
+        return
+    number, at = 0, 0
+    while True:
+        found = text.find(f"\n{name}\n", at)
+        if found < 0:
+            return
+        number += text.count("\n", at, found)
+        yield number
+        number, at = number + 1, found + 1
 
 
 def _within_main(key: bytes, mains: Container[bytes]) -> bytes:
@@ -379,72 +408,92 @@ def _within_main(key: bytes, mains: Container[bytes]) -> bytes:
 
 class _TreeBuilder:
     def __init__(self) -> None:
-        self.parent = array("q", [-1])
-        self._frames: list[bytes] = []  # of the nodes beside the root: parts of paths
-        self._ends = array("q")  # the node at which each path ends
+        self._count = 1  # nodes, the root among them
+        # Each node is called from the one before it, but for these, with which a part of a path begins.
+        self._tops = array("i")  # called from the root
+        self._heads, self._callers = array("i", [0]), array("i", [-1])
+        self._frames = [pack_path((ROOT,))]  # of the nodes: parts of paths
+        self._ends = array("i")  # the node at which each path ends
 
     def add(self, keys: Iterable[bytes]) -> None:
         """Add sorted paths, as pack_path() has them."""
-        parent, ends, last = self.parent, self._ends, b""
-        opened = [0]  # the nodes of the last path, the root first
+        count, top, last = self._count, b"", b""
+        opened: Optional[list[int]] = None  # the nodes of the last path, the root first; None: the last nodes
         for key in keys:
-            if key[:_WIDTH] != last[:_WIDTH]:  # as most do in the largest files
-                first, more = len(parent), len(key) // _WIDTH
-                parent.append(0)
-                parent.extend(range(first, first + more - 1))
-                opened = [0, *range(first, first + more)]
+            if key[:_WIDTH] != top:  # as most do in the largest files
+                self._tops.append(count)
                 self._frames.append(key)
-                ends.append(opened[more])
-                last = key
+                count += len(key) // _WIDTH
+                self._ends.append(count - 1)
+                top, last, opened = key[:_WIDTH], key, None
                 continue
+            if opened is None:
+                opened = [0, *range(count - len(last) // _WIDTH, count)]
             shared = _shared(key, last)
             more = len(key) // _WIDTH - shared
             if more:
-                first = len(parent)
                 del opened[shared + 1 :]
-                parent.append(opened[-1])
-                parent.extend(range(first, first + more - 1))
-                opened += range(first, first + more)
+                self._heads.append(count)
+                self._callers.append(opened[-1])
                 self._frames.append(key[shared * _WIDTH :])
-            ends.append(opened[shared + more])
+                opened += range(count, count + more)
+                count += more
+            self._ends.append(opened[shared + more])
             last = key
+        self._count = count
 
     def finish(
         self, frames: Sequence[Frame], content: Content, order: Sequence[int], hidden: Optional[Hidden]
     ) -> CallTree:
         """Return the tree; the paths are *hidden*, if it is, and *content*'s stacks in *order*."""
-        stacks, ends = content.stacks, self._ends
+        stacks, ends, parent = content.stacks, self._ends, self._parents()
         variance = None
         if content.is_sampled:
-            variance = [0.0] * len(self.parent)
+            variance = [0.0] * len(parent)
             for node, index in zip(ends[len(ends) - len(order) :], order):
                 variance[node] += stacks[index].variance
         sizes = stacks.sizes if isinstance(stacks, PackedStacks) else [stack.bytes for stack in stacks]
         counts = [stack.blocks for stack in stacks] if content.has_blocks else None
         return CallTree(
             frames=frames,
-            parent=self.parent,
-            frame=array("i", [ROOT]) + _swapped(array("i", b"".join(self._frames))),
-            bytes=self._held(sizes, order, hidden.bytes if hidden else 0),
-            blocks=None if counts is None else self._held(counts, order, hidden.blocks if hidden else 0),
+            parent=parent,
+            frame=self._frame_column(),
+            bytes=self._held(parent, sizes, order, hidden.bytes if hidden else 0),
+            blocks=None
+            if counts is None
+            else self._held(parent, counts, order, hidden.blocks if hidden else 0),
             places=[0] if hidden is not None else (),
             threshold_bytes=content.hidden.largest_bytes if content.hidden is not None else 0,
             scattered=content.hidden is not None,
             variance=variance,
             recording=content.recording,
-            ends=array("q", sorted(dict.fromkeys(ends))),
+            ends=array("i", (end for end, _ in groupby(ends if hidden is None else sorted(ends)))),
         )
 
-    def _held(self, numbers: Sequence[int], order: Sequence[int], hidden: int) -> array[int]:
+    def _frame_column(self) -> array[int]:
+        parts, self._frames = self._frames, []
+        return _swapped(array("i", b"".join(parts)))
+
+    def _parents(self) -> array[int]:
+        parent = array("i", range(-1, self._count - 1))
+        for top in self._tops:
+            parent[top] = 0
+        for head, caller in zip(self._heads, self._callers):
+            parent[head] = caller
+        return parent
+
+    def _held(
+        self, parent: Sequence[int], numbers: Sequence[int], order: Sequence[int], hidden: int
+    ) -> array[int]:
         # The inclusive size of each node, if the paths hold *numbers*.
-        parent, held, ends = self.parent, array("q", bytes(8 * len(self.parent))), self._ends
+        held, ends = [0] * len(parent), self._ends
         if len(ends) > len(order):
             held[ends[0]] = hidden
         for node, index in zip(ends[len(ends) - len(order) :], order):
             held[node] += numbers[index]
         for node, above in zip(range(len(parent) - 1, 0, -1), reversed(parent)):
             held[above] += held[node]  # a caller stands before what it calls
-        return held
+        return array("q", held)
 
 
 def _shared(one: bytes, other: bytes) -> int:

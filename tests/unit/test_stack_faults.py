@@ -461,7 +461,23 @@ def test_a_file_of_different_stacks_takes_no_object_for_each_frame(tmp_path: Pat
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak < 25 * file.stat().st_size, "30 times with a tuple for each stack"
+    assert peak < 20 * file.stat().st_size, "30 times with a tuple for each stack"
+
+
+def test_folded_stacks_are_read_some_lines_at_once_and_an_error_names_its_own(tmp_path: Path) -> None:
+    file = tmp_path / "folded"
+    lines = [f"main;a{n % 1500} 1\n" for n in range(3000)]
+    file.write_text("".join(lines) + "main;cut")
+    profile = read(file)
+    found = tree(profile)
+    assert (found.bytes[0], len(found)) == (3000, 1 + 2 * 1500)
+    assert [notice.message for notice in profile.notices] == [f"{file} was cut at line 3001"]
+    file.write_text("".join([*lines[:2500], "main;no number\n", *lines]))
+    with pytest.raises(GdbmemError, match="folded:2501: expected"):
+        read(file)
+    file.write_text("".join([*lines, ";".join(["f"] * 100_001), " 1\n"]))
+    with pytest.raises(GdbmemError, match="folded:3001: a stack of 100001 frames"):
+        read(file)
 
 
 def test_what_does_not_fit_into_memory_is_a_sentence(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from array import array
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -90,9 +89,13 @@ def test_a_tree_names_all_nodes_at_which_paths_end(seed: int, hidden: int) -> No
 def test_packed_stacks_are_the_stacks_that_they_were_made_of(seed: int) -> None:
     # 300 frames: numbers of more than one byte
     stacks = [Stack((*stack.frames, 299 - at), stack.bytes) for at, stack in enumerate(stacks_of(seed))]
-    keys = [pack_path(stack.frames) for stack in stacks]
-    packed = PackedStacks(keys, array("q", [stack.bytes for stack in stacks]))
+    packed = PackedStacks()
+    for part in (stacks[:4], stacks[4:]):
+        frames_of_all = [number for stack in part for number in stack.frames]
+        packed.extend(frames_of_all, [len(stack.frames) for stack in part], [stack.bytes for stack in part])
     assert list(packed) == stacks
+    assert packed[-1] == stacks[-1]
+    assert packed.paths() == [pack_path(stack.frames) for stack in stacks]
     assert list(packed[3:9]) == stacks[3:9]
     frames = Frames.of([Frame(f"f{n}" if n % 7 else "main", "f.c", n) for n in range(300)])
     frames.distinct = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Optional
 
@@ -196,6 +197,11 @@ class _Merged:
     frame: array[int]
     targets: Sequence[Sequence[int]]  # per tree: the merged node of each of its nodes
 
+    @cached_property
+    def hides_paths(self) -> bool:
+        """Whether a node stands for paths that a tool did not list."""
+        return PRUNED in self.frame
+
     @property
     def is_one_tree(self) -> bool:
         """True if one of the trees has all nodes, in its own order, and the others have no further ones."""
@@ -203,6 +209,8 @@ class _Merged:
 
     def add(self, column: Sequence[int], side: int) -> array[int]:
         """Return *column* of the tree *side*, summed for each merged node."""
+        if not any(column):  # the nothing that a single snapshot is compared with
+            return array("b", bytes(len(self.parent)))
         if isinstance(self.targets[side], range):
             missing = len(self.parent) - len(column)
             return _as_array(column) + array("q", [0]) * missing if missing else _as_array(column)
@@ -337,7 +345,7 @@ def _uncertainty(
 
 
 def _side_sites(merged: _Merged, frame_count: int, trees: Sequence[CallTree]) -> Sequence[SideSites]:
-    hides = PRUNED in merged.frame
+    hides = merged.hides_paths
     if not hides and all(tree.variance is None for tree in trees):
         return ()
     if hides and len(merged.parent) * len(trees) > _MOST_SITES:
@@ -383,7 +391,7 @@ def may_be_many(frame: Frame) -> bool:
 
 
 def _pruned_children(merged: _Merged, sizes: array[int]) -> dict[int, int]:
-    if PRUNED not in merged.frame:
+    if not merged.hides_paths:
         return {}
     return {
         merged.parent[node]: sizes[node]

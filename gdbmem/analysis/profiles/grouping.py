@@ -41,7 +41,7 @@ class GroupSums:
         self._count = 0
         # These have room for more groups than there are.
         self.before, self.after, self.blocks = array("q"), array("q"), array("q")
-        self.paths, self.heaviest, self.heaviest_change = array("q"), array("q"), array("q")
+        self.paths, self.heaviest, self.heaviest_change = array("i"), array("i"), array("q")
         # For the groups that have any.
         self.origins: dict[int, dict[int, int]] = {}
         self.variance: dict[int, float] = {}
@@ -55,16 +55,16 @@ class GroupSums:
         """Extend to at least *count* groups; new ones are empty."""
         more = max(count - len(self.before), 0)
         for column in (self.before, self.after, self.blocks, self.paths):
-            column.frombytes(bytes(8 * more))
+            column.frombytes(bytes(column.itemsize * more))
         for column in (self.heaviest, self.heaviest_change):
-            column.extend(array("q", [-1]) * more)
+            column.extend(array(column.typecode, [-1]) * more)
         self._count = max(count, self._count)
 
     def add(
         self, holders: Sequence[int], groups: Sequence[int], before: Sequence[int], after: Sequence[int]
     ) -> None:
         """Add the path that ends at each of *holders* to its group; *before* and *after* are bytes of all nodes."""
-        if groups == array("q", range(FIRST, len(self))):  # each is a separate group, as in the largest files
+        if groups == array("i", range(FIRST, len(self))):  # each is a separate group, as in the largest files
             self._add_groups(holders, before, after)
             return
         paths, befores, afters = self.paths, self.before, self.after
@@ -82,11 +82,11 @@ class GroupSums:
         columns = (self.before, self.after, self.paths, self.heaviest, self.heaviest_change)
         for column in columns:
             del column[FIRST:]
-        self.before.extend(map(before.__getitem__, holders))
-        self.after.extend(map(after.__getitem__, holders))
-        self.paths.extend(array("q", [1]) * len(holders))
+        self.before.extend([before[node] for node in holders])
+        self.after.extend([after[node] for node in holders])
+        self.paths.extend(array("i", [1]) * len(holders))
         self.heaviest.extend(holders)
-        self.heaviest_change.extend(map(abs, map(sub, self.after[FIRST:], self.before[FIRST:])))
+        self.heaviest_change.extend(map(abs, self.deltas[FIRST:]))
 
     @cached_property
     def deltas(self) -> array[int]:
@@ -135,23 +135,23 @@ class GroupedPaths:
             return self._listed_groups(holders)
         fates = [self.fate(node) for node in holders]
         listed = iter(self._listed_groups([n for n, fate in zip(holders, fates) if fate == LISTED]))
-        return array("q", [next(listed) if fate == LISTED else fate for fate in fates])
+        return array("i", [next(listed) if fate == LISTED else fate for fate in fates])
 
     def _listed_groups(self, holders: Sequence[int]) -> array[int]:
         frame, site = self.diff.frame, self.walk.site
         if self.query.by == "path":
             return self._numbered(self._path_keys(holders))
-        nodes = map(site.__getitem__, holders) if self._is_by_site else map(self._site_node, holders)
-        numbers = array("q", map(frame.__getitem__, nodes))
-        distinct = array("q", dict.fromkeys(numbers))
+        nodes = [site[node] for node in holders] if self._is_by_site else map(self._site_node, holders)
+        numbers = array("i", [frame[node] for node in nodes])
+        distinct = array("i", dict.fromkeys(numbers))
         groups = self._one_each(len(distinct)) if self._are_places(distinct) else None
         groups = groups or self._numbered(self._site_keys(distinct))
         if len(distinct) == len(numbers):
             return groups
-        of_site = array("q", bytes(8 * (len(self._frames) + 2)))  # PRUNED and ROOT are the last two
+        of_site = array("i", [0]) * (len(self._frames) + 2)  # PRUNED and ROOT are the last two
         for number, group in zip(distinct, groups):
             of_site[number] = group
-        return array("q", map(of_site.__getitem__, numbers))
+        return array("i", [of_site[number] for number in numbers])
 
     def _add_more(self, group: int, node: int) -> None:
         sums, diff = self.sums, self.diff
@@ -173,7 +173,7 @@ class GroupedPaths:
     def _numbered(self, keys: Iterable[object]) -> array[int]:
         # A group for each key, in order of appearance.
         index: defaultdict[object, int] = defaultdict(count(len(self.sums)).__next__)
-        found = array("q", map(index.__getitem__, keys))
+        found = array("i", map(index.__getitem__, keys))
         self.sums.extend_to(len(self.sums) + len(index))
         return found
 
@@ -181,19 +181,22 @@ class GroupedPaths:
         # As many new groups.
         first = len(self.sums)
         self.sums.extend_to(first + count)
-        return array("q", range(first, first + count))
+        return array("i", range(first, first + count))
 
     def _are_places(self, numbers: Sequence[int]) -> bool:
         # True if each of these frames is a row by line: only their names are known, and all differ.
         frames = self._frames
         if self.query.by != "line" or not frames.distinct or min(numbers, default=-1) < 0:
             return False
-        return {*frames.files, *frames.objects, *frames.lines} == {None, NO_LINE}
+        count = len(frames)
+        return all(one.count(None) == count for one in (frames.files, frames.objects)) and (
+            frames.lines.count(NO_LINE) == count
+        )
 
     def paths_in(self, groups: Container[int]) -> tuple[Sequence[int], Mapping[int, int]]:
         """Return the nodes at which the paths of *groups* end, and the group of each."""
         found = {node: group for node, group in zip(self.holders(), self._of_holders) if group in groups}
-        return array("q", found), found
+        return array("i", found), found
 
     def holders(self) -> Sequence[int]:
         # The nodes at which a separate path ends.
@@ -206,11 +209,12 @@ class GroupedPaths:
         return found
 
     def _find_holders(self) -> Sequence[int]:
-        ends, columns = self.diff.ends, self.course or (self.before, self.after)
-        if ends is None:
-            return array("q", compress(count(), map(any, zip(*columns))))
+        columns = [column for column in self.course or (self.before, self.after) if any(column)]
+        ends = range(len(self.diff)) if self.diff.ends is None else self.diff.ends
+        if len(columns) == 1:
+            return array("i", [end for end in ends if columns[0][end]])
         held = zip(*(map(column.__getitem__, ends) for column in columns))
-        return array("q", compress(ends, map(any, held)))
+        return array("i", compress(ends, map(any, held)))
 
     def changed(self, query: Query) -> Sequence[int]:
         """Return the groups that changed, with *query.unchanged* also the others, in its order; sorted once."""
@@ -221,20 +225,17 @@ class GroupedPaths:
 
     def _find_changed(self, *, by_blocks: bool, unchanged: bool) -> Sequence[int]:
         sums = self.sums
-        deltas = sums.deltas
-        groups: Iterable[int] = range(FIRST, len(sums))
+        deltas, blocks, course = sums.deltas, sums.blocks, sums.course
+        groups: Sequence[int] = range(FIRST, len(sums))
         if not unchanged:
-            course = sums.course
-            groups = (
-                n
-                for n in groups
-                if deltas[n] or sums.blocks[n] or (course and len(set(course.get(n, ()))) > 1)
-            )
+            groups = [
+                n for n in groups if deltas[n] or blocks[n] or (course and len(set(course.get(n, ()))) > 1)
+            ]
         # Equal ones stay in the order of the file.
-        weights = [-abs(weight) for weight in (sums.blocks if by_blocks else deltas)]
-        found = array("q", sorted(groups, key=weights.__getitem__))
-        if sums.course:
-            found = array("q", sorted(found, key=lambda group: TRENDS.index(self.amount(group).trend.kind)))
+        weights = list(map(abs, blocks if by_blocks else deltas))
+        found = array("i", sorted(groups, key=weights.__getitem__, reverse=True))
+        if course:
+            found = array("i", sorted(found, key=lambda group: TRENDS.index(self.amount(group).trend.kind)))
         return found
 
     def fate(self, node: int) -> int:
@@ -365,7 +366,19 @@ class GroupedPaths:
         is_rest[:FIRST] = bytes(FIRST)
         for group in listed:
             is_rest[group] = False
-        return self.together(array("q", compress(range(len(self.sums)), is_rest)), count)
+        sums = self.sums
+        if self.course or sums.origins or sums.variance or self.unlisted_bytes:
+            return self.together(array("i", compress(range(len(sums)), is_rest)), count)
+        before, after, blocks = (
+            sum(compress(one, is_rest)) for one in (sums.before, sums.after, sums.blocks)
+        )
+        return Amount(
+            count,
+            before,
+            after,
+            delta_blocks=None if self.blocks is None else blocks,
+            is_relative=self.diff.is_relative,
+        )
 
     def together(self, groups: Sequence[int], count: Optional[int] = None) -> Amount:
         """Return the sum of *groups*; *count* is their stated number."""

@@ -39,10 +39,9 @@ def large_paths(
     ends = paths.holders()
     if len(ends) <= most:
         return LargePaths(diff)
-    columns = [
-        array("q", map(column.__getitem__, ends)) for column in paths.course or (paths.before, paths.after)
-    ]
-    sizes = array("q", map(max, *columns))
+    held = [column for column in paths.course or (paths.before, paths.after) if any(column)]
+    columns = [array("q", [column[end] for end in ends]) for column in held]
+    sizes = columns[0] if len(columns) == 1 else array("q", map(max, *columns))
     total = max(column[0] for column in (*diff.course, diff.before, diff.after))
     order = sorted(range(len(ends)), key=sizes.__getitem__, reverse=True)
     while most < len(order) and sizes[order[most]] >= least_share * total:
@@ -51,15 +50,15 @@ def large_paths(
     for at in order[:most]:
         is_small[at] = False
     del order  # 12 MB in the largest files
-    if PRUNED in diff.frame or paths.walk.marks:
+    if diff.hides_paths or paths.walk.marks:
         for at, end in enumerate(ends):
             if diff.frame[end] == PRUNED or (paths.walk.marks and paths.fate(end) == KNOWN):
                 is_small[at] = False
     if sum(is_small) < 2:
         return LargePaths(diff)
     largest = max(compress(sizes, is_small))
-    small = array("q", compress(ends, is_small))
-    kept = array("q", compress(ends, is_small.translate(bytes([1, 0]) + bytes(254))))
+    small = array("i", compress(ends, is_small))
+    kept = array("i", compress(ends, is_small.translate(bytes([1, 0]) + bytes(254))))
     return LargePaths(_Merging(diff, query, kept, small).diff(largest), len(small), largest)
 
 
@@ -67,9 +66,9 @@ class _Merging:
     # The nodes of some paths of a diff, and one for all its others.
     def __init__(self, diff: Diff, query: Query, kept: Sequence[int], small: Sequence[int]) -> None:
         self._diff, self._query, self._kept, self._small = diff, query, kept, small
-        self._nodes = array("q", [0, *nodes_on_paths(diff.parent, kept)])
+        self._nodes = array("i", [0, *nodes_on_paths(diff.parent, kept)])
         self._place = dict(zip(self._nodes, range(len(self._nodes))))
-        self._parent = array("q", [-1, *(self._place[diff.parent[node]] for node in self._nodes[1:]), 0])
+        self._parent = array("i", [-1, *(self._place[diff.parent[node]] for node in self._nodes[1:]), 0])
 
     def diff(self, largest_bytes: int) -> Diff:
         diff, nodes = self._diff, self._nodes
@@ -82,7 +81,7 @@ class _Merging:
             diff,
             frames=frames,
             parent=self._parent,
-            frame=array("q", [*(number_of[diff.frame[node]] for node in nodes), len(numbers)]),
+            frame=array("i", [*(number_of[diff.frame[node]] for node in nodes), len(numbers)]),
             before=self._inclusive(diff.own_before),
             after=self._inclusive(diff.own_after),
             uncertain=array("q", [*(diff.uncertain[node] for node in nodes), self._uncertain()]),
@@ -91,7 +90,7 @@ class _Merging:
             variance=self._variance(),
             course=tuple(map(self._inclusive, diff.own_course)),
             side_sites=(),
-            ends=array("q", [*(self._place[end] for end in self._kept), len(nodes)]),
+            ends=array("i", [*(self._place[end] for end in self._kept), len(nodes)]),
         )
 
     def _frame(self, largest_bytes: int) -> Frame:
@@ -99,9 +98,11 @@ class _Merging:
 
     def _inclusive(self, own: Sequence[int]) -> array[int]:
         column = array("q", bytes(8 * len(self._parent)))
+        if not any(own):  # the nothing that a single snapshot is compared with
+            return column
         for end in self._kept:
             column[self._place[end]] = own[end]
-        column[-1] = sum(map(own.__getitem__, self._small))
+        column[-1] = sum([own[end] for end in self._small])
         for node in range(len(column) - 1, 0, -1):
             column[self._parent[node]] += column[node]
         return column

@@ -140,6 +140,8 @@ def _hidden(diff: Diff, query: Query) -> Sequence[int]:
 
 
 def _sites(diff: Diff, quality: Sequence[int]) -> array[int]:
+    if not diff.hides_paths and quality.count(OWN) == len(quality):
+        return _tops(diff.parent)
     site, best = array("i", [0]), bytearray([NOBODY])
     rows = enumerate(zip(diff.parent, diff.frame))
     next(rows)
@@ -155,6 +157,16 @@ def _sites(diff: Diff, quality: Sequence[int]) -> array[int]:
     return site
 
 
+def _tops(parent: Sequence[int]) -> array[int]:
+    """Return the first node of the path to each node, in pre-order."""
+    found, top = array("i"), 0
+    for node, above in enumerate(parent):
+        if not above:
+            top = node
+        found.append(top)
+    return found
+
+
 def nodes_on_paths(parent: Sequence[int], ends: Iterable[int]) -> Sequence[int]:
     """Return the nodes on the paths to *ends* in ascending order, without the root."""
     is_on = bytearray(len(parent))
@@ -165,11 +177,11 @@ def nodes_on_paths(parent: Sequence[int], ends: Iterable[int]) -> Sequence[int]:
             is_on[node] = 1
             node = parent[node]
     is_on[0] = 0
-    return array("q", compress(range(len(parent)), is_on))
+    return array("i", compress(range(len(parent)), is_on))
 
 
 def _folded(diff: Diff, left_out: Sequence[int], nodes: Iterable[int]) -> array[int]:
-    folded = array("q", bytes(8 * len(diff)))
+    folded = array("i", [0]) * len(diff)
     index: dict[int, int] = {}
     stride = len(diff.frames) + 2
     parents, frames = diff.parent, diff.frame

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 from typing import Optional
 
 from gdbmem.analysis.profiles.library import is_allocator
 from gdbmem.analysis.profiles.own_code import NAMELESS, OTHER, WRAPPER, is_copy_name, own_ranks
-from gdbmem.model.profiles.calltree import Frames
+from gdbmem.model.profiles.calltree import Frames, Names
 from gdbmem.model.profiles.diff import Diff
 from gdbmem.patterns import lazy_pattern
 
@@ -80,7 +81,8 @@ class _WrapperSearch:
         self.nameless = nameless_frames(diff)
         self.wrappers = named_wrappers(diff)
         columns = [column for column in (diff.before, diff.after, *diff.course) if any(column)]
-        self._is_held = bytes(map(any, zip(*columns))) if columns else bytes(len(diff))
+        held = map(any, zip(*columns)) if len(columns) != 1 else map(bool, columns[0])
+        self._is_held = bytes(held) or bytes(len(diff))
         tops = self._tops()
         for turn in range(_DEEPEST):
             tops = self._beyond(tops, nameless=turn > 0)
@@ -101,10 +103,9 @@ class _WrapperSearch:
         is_inner[0] = 1
         for node in [node for node, number in enumerate(frame) if number in allocators] if allocators else ():
             is_inner[node] = is_inner[parent[node]]
+        held = self._is_held
         return [
-            node
-            for node, above in enumerate(parent)
-            if is_inner[above] and not is_inner[node] and self._is_held[node]
+            node for node, above in enumerate(parent) if is_inner[above] and not is_inner[node] and held[node]
         ]
 
     def _children(self, nodes: set[int]) -> list[tuple[int, int]]:
@@ -152,11 +153,13 @@ class _WrapperSearch:
         is_top = bytearray(len(frame))
         for node in tops:
             is_top[node] = frame[node] >= 0
-        called = [
-            above for above in self.diff.parent if is_top[above]
-        ]  # the root is none, nor is the last node
-        callers = Counter(map(functions.__getitem__, map(frame.__getitem__, called)))
+        # The root is none, nor is the last node.
+        called = array("i", (frame[above] for above in self.diff.parent if is_top[above]))
+        names: Sequence[object] = called if isinstance(functions, Names) else [functions[n] for n in called]
         least = 1 if self.nameless else _CALLERS_OF_NAMED
+        if least > 1 and len(set(names)) == len(names):  # as in the largest files
+            return ()
+        callers = Counter(functions[number] for number in called)
         enough = {function for function, count in callers.items() if count >= least}
         return (
             [node for node in tops if frame[node] >= 0 and functions[frame[node]] in enough] if enough else ()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple, Optional, Union, overload
 
 from gdbmem.records import dataclass
@@ -49,6 +50,39 @@ class Frame(NamedTuple):
 def line_column(line: Optional[int]) -> int:
     """Return *line* as a column of lines has it."""
     return line if line is not None and 0 <= line <= _LAST_LINE else NO_LINE
+
+
+class Names(Sequence[Optional[str]]):
+    """Different names in which no line ends, as one text: of hundreds of thousands only a few are read."""
+
+    def __init__(self, names: Collection[str]) -> None:
+        self.text = "\n".join(names)
+        self._starts = array("i", accumulate(map(len, names), initial=0))  # without the ends of lines
+
+    def __len__(self) -> int:
+        return len(self._starts) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Optional[str]]: ...
+
+    def __getitem__(self, index: Union[int, slice]) -> Union[str, list[Optional[str]]]:
+        if isinstance(index, slice):
+            return list(self)[index]
+        at = range(len(self))[index]
+        return self.text[self._starts[at] + at : self._starts[at + 1] + at]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.text.split("\n") if len(self) else ())
+
+
+def lines_of(names: Sequence[Optional[str]]) -> str:
+    """Return *names* as one text, the end of a line before each; "" stands for one that is not known."""
+    if isinstance(names, Names):
+        return f"\n{names.text}"
+    return "\n".join(["", *[name or "" for name in names]])
 
 
 class Frames(Sequence[Frame]):

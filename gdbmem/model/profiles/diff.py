@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, Optional
 
 from gdbmem.errors import Notice
-from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.profiles.calltree import PRUNED, Frame
 from gdbmem.model.profiles.snapshot import HEAP_BYTES
 from gdbmem.records import dataclass
 
@@ -90,6 +90,11 @@ class Diff:
     @property
     def delta_bytes(self) -> int:
         return self.after[0] - self.before[0]
+
+    @cached_property
+    def hides_paths(self) -> bool:
+        """Whether a node stands for paths that a tool did not list."""
+        return PRUNED in self.frame
 
     @cached_property
     def own_before(self) -> array[int]:

@@ -85,7 +85,7 @@ def profile_data(
         "snapshots": snapshots,
         "shown": list(shown or (0 if len(snapshots) > 1 else -1, len(snapshots) - 1)),
         "doubt": _doubt(diff, paths.walk.origin, paths.walk.most_hidden, ends, paths.unlisted_bytes),
-        "hides": PRUNED in diff.frame,
+        "hides": diff.hides_paths,
         "hiding": _hiding(diff, ends, site) if diff.side_sites else None,
         "naming": _naming(diff, query, named) if has_all and len(snapshots) > 1 else None,
     }
