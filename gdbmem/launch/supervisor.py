@@ -407,8 +407,9 @@ def _terminate(process: valgrind.Process) -> bool:
         process.child.signal(signal.SIGTERM)
         if process.child.wait(seconds):
             return True
-        if process.is_writing:
-            return process.child.wait(WRITE_SECONDS)
+        with process.reader_of_answers():
+            if process.is_writing:
+                return process.child.wait(WRITE_SECONDS)
     return False
 
 

@@ -13,8 +13,10 @@ import pytest
 
 from gdbmem.errors import ToolError
 from gdbmem.launch.child import Child
+from gdbmem.launch.program import find_program
 from gdbmem.launch.sentinel import Sentinel
-from gdbmem.launch.valgrind.valgrind import replacement
+from gdbmem.launch.supervisor import _terminate
+from gdbmem.launch.valgrind.valgrind import Order, Process, Valgrind, replacement
 
 pytestmark = pytest.mark.usefixtures("no_process_left")
 
@@ -202,6 +204,26 @@ with Sentinel() as sentinel:
     if sys.argv[2]:
         os.kill(os.getpid(), 9)
 """
+
+
+WAITS_FOR_VGDB = """
+trap '' TERM
+mkfifo vgdb1-from-vgdb-to-$$-by-me-on-here vgdb1-to-vgdb-from-$$-by-me-on-here
+echo ready
+: > vgdb1-to-vgdb-from-$$-by-me-on-here
+"""
+
+
+def test_a_valgrind_that_waits_for_a_killed_vgdb_ends_at_once(tmp_path: Path) -> None:
+    child, end = start(WAITS_FOR_VGDB, folder=tmp_path)
+    wait_ready(end)
+    order = Order(
+        Valgrind("valgrind", "vgdb"), (), find_program("true"), (), {}, run=tmp_path, runtime=tmp_path
+    )
+    try:
+        assert _terminate(Process(order, child))
+    finally:
+        child.stop(((signal.SIGKILL, 5.0),))
 
 
 ORPHANED = """

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Optional
 
@@ -179,6 +180,23 @@ class Process:
         # It is created last of the two FIFOs and the shared memory that vgdb needs.
         matches = (self._match(path.name) for path in self.order.runtime.iterdir())
         return next((match for match in matches if match and int(match[1]) == pid), None)
+
+    @contextlib.contextmanager
+    def reader_of_answers(self) -> Iterator[None]:
+        """Open, and do not read, the FIFO in which valgrind answers vgdb.
+
+        Valgrind opens it anew for each vgdb, and would wait for ever for one that was killed meanwhile.
+        """
+        fifo, descriptor = self._fifo(self.pid), None
+        if fifo is not None:
+            name = fifo.string.replace("-from-vgdb-to-", "-to-vgdb-from-", 1)
+            with contextlib.suppress(OSError):
+                descriptor = os.open(self.order.runtime / name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
+        try:
+            yield
+        finally:
+            if descriptor is not None:
+                os.close(descriptor)
 
     def present_program(self) -> Optional[Path]:
         """Return the program that it runs now, after an exec; None if unknown."""
