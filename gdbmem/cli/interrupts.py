@@ -15,6 +15,7 @@ _AGAIN_SECONDS = 0.01
 _LONGEST_SECONDS = 1.0  # an import that blocks, for example on a dead file server, is still interrupted
 _STEPS = {
     "subprocess.py": ("__init__", "_execute_child"),  # the process is there, its Popen not yet
+    "batch_gdb.py": ("_start",),
     "contextlib.py": ("__exit__",),
 }
 

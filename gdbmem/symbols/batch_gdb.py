@@ -39,9 +39,14 @@ def ask_gdb(questions: Sequence[Question]) -> Iterator[Answer]:
             with contextlib.ExitStack() as stops:  # also after Ctrl-C between two starts
                 stops.callback(_stop, running)
                 for number, one in enumerate(group, start=at):
-                    running.append(_RunningGdb(gdb, *one, Path(folder) / str(number)))
+                    _start(running, gdb, one, Path(folder) / str(number))
                 for gdb_of_one in running:
                     yield gdb_of_one.answer()
+
+
+def _start(running: list[_RunningGdb], gdb: str, question: Question, stem: Path) -> None:
+    """Add a gdb to *running*. cli.interrupts lets no Ctrl-C in between: it would be started and not listed."""
+    running.append(_RunningGdb(gdb, *question, stem))
 
 
 def _stop(running: Sequence[_RunningGdb]) -> None:

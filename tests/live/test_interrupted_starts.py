@@ -20,15 +20,17 @@ done
 exec sleep 100
 """
 NAMES_ADDRESSES = """
-import os, sys
+import os, signal, sys
 from pathlib import Path
-from gdbmem.cli.interrupts import raise_between_steps
+from gdbmem.cli.interrupts import forget_interrupts, raise_between_steps
 from gdbmem.symbols.batch_gdb import ask_gdb
 os.cpu_count = lambda: 40
 raise_between_steps()
 try:
     list(ask_gdb([(Path("/bin/true"), [1])] * 40))
 except KeyboardInterrupt:
+    forget_interrupts()  # of keys that were pressed before the gdbs had ended
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     print("interrupted")
 """
 
