@@ -193,13 +193,13 @@ def _check_running(pid: int, reader: FrameReader, memory: WritableMemory) -> Non
         with contextlib.suppress(TargetError):  # it runs meanwhile
             main = _main_thread(pid, reader, memory)
         time.sleep(_POLL_SECONDS)
-    for _ in range(_TRIES):
+    for number in range(_TRIES):
         if main is not None and main.frames:
             break
         # It changed in each sample, or is just making a call.
         with Freeze(pid), contextlib.suppress(TargetError):
             main = _main_thread(pid, reader, memory)
-        time.sleep(_POLL_SECONDS)
+        time.sleep(_POLL_SECONDS * 2**number)  # on a busy machine it may be long before it runs again
     if main is None and own_tid(pid) != pid:
         return  # its pid there is a different one
     if main is None or not main.frames:
