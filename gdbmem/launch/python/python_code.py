@@ -187,7 +187,7 @@ def _check_view(pid: int) -> None:
 
 def _check_running(pid: int, reader: FrameReader, memory: WritableMemory) -> None:
     """Refuse if the main thread runs no Python: while the interpreter starts or ends."""
-    main = None
+    main, unread = None, ""
     deadline = time.monotonic() + _LOOK_SECONDS
     while (main is None or not main.frames) and time.monotonic() < deadline:
         with contextlib.suppress(TargetError):  # it runs meanwhile
@@ -195,13 +195,22 @@ def _check_running(pid: int, reader: FrameReader, memory: WritableMemory) -> Non
         time.sleep(_POLL_SECONDS)
     for number in range(_TRIES):
         if main is not None and main.frames:
-            break
+            return
         # It changed in each sample, or is just making a call.
-        with Freeze(pid), contextlib.suppress(TargetError):
-            main = _main_thread(pid, reader, memory)
+        try:
+            with Freeze(pid):
+                main = _main_thread(pid, reader, memory)
+        except TargetError as error:
+            unread = error.message
         time.sleep(_POLL_SECONDS * 2**number)  # on a busy machine it may be long before it runs again
     if main is None and own_tid(pid) != pid:
         return  # its pid there is a different one
+    if main is None and unread:
+        raise TargetError(
+            f"the frames of the main thread of process {pid} can't be read: {unread}",
+            slug="python-code-refused",
+            hint="type it again",
+        )
     if main is None or not main.frames:
         raise TargetError(
             f"the main thread of process {pid} is not running Python code, so nothing can be run in it",
