@@ -473,6 +473,8 @@ def test_ctrl_c_ends_a_step_that_goes_by_single_instructions_under_massif(
         user.type("break twice")
         user.type("continue")
         said = _press_until_the_prompt(user, "next")
+        if said.endswith("^CQuit\n"):  # gdb's own answer if it has not yet begun to step, on a busy machine
+            said = _press_until_the_prompt(user, "next")
         assert "Stopped in the middle of a step" in said and "'tbreak LINE' and 'continue'" in said
         assert "main ()" in user.type("backtrace")
         after = line_of("inlined_loop.cpp", "sum *= 2") + 1
