@@ -149,8 +149,7 @@ class _Work:
     ) -> CodeResult:
         pid = self.pid
         mappings = read_maps(pid)
-        reader = frame_reader(memory, mappings, pid)
-        _check_running(pid, reader, memory)
+        reader = _running_reader(pid, memory, mappings)
         placed, way, pause = _place(pid, memory, mappings, reader, folder, source)
         started = time.monotonic()
         try:
@@ -185,38 +184,40 @@ def _check_view(pid: int) -> None:
         )
 
 
-def _check_running(pid: int, reader: FrameReader, memory: WritableMemory) -> None:
-    """Refuse if the main thread runs no Python: while the interpreter starts or ends."""
-    main, unread = None, ""
+def _running_reader(pid: int, memory: WritableMemory, mappings: list[Mapping]) -> FrameReader:
+    """Return a reader of the frames. Refuse if the main thread runs no Python: while the interpreter starts or ends."""
+    reader, main, unread = frame_reader(memory, mappings, pid), None, ""
     deadline = time.monotonic() + _LOOK_SECONDS
-    while (main is None or not main.frames) and time.monotonic() < deadline:
+    while time.monotonic() < deadline:
         with contextlib.suppress(TargetError):  # it runs meanwhile
             main = _main_thread(pid, reader, memory)
+            if main is not None and main.frames:
+                return reader
         time.sleep(_POLL_SECONDS)
+    # It changed in each sample, or did so while its layout was deduced, or is just making a call.
     for number in range(_TRIES):
-        if main is not None and main.frames:
-            return
-        # It changed in each sample, or is just making a call.
         try:
+            reader = frame_reader(memory, mappings, pid)  # takes too long to hold the process meanwhile
             with Freeze(pid):
-                main = _main_thread(pid, reader, memory)
+                main, unread = _main_thread(pid, reader, memory), ""
         except TargetError as error:
-            unread = error.message
+            main, unread = None, error.message
+        if main is not None and main.frames:
+            return reader
         time.sleep(_POLL_SECONDS * 2**number)  # on a busy machine it may be long before it runs again
-    if main is None and own_tid(pid) != pid:
-        return  # its pid there is a different one
-    if main is None and unread:
+    if unread:
         raise TargetError(
             f"the frames of the main thread of process {pid} can't be read: {unread}",
             slug="python-code-refused",
             hint="type it again",
         )
-    if main is None or not main.frames:
-        raise TargetError(
-            f"the main thread of process {pid} is not running Python code, so nothing can be run in it",
-            slug="python-code-refused",
-            hint="the interpreter may be ending, or another thread may be running it",
-        )
+    if main is None and own_tid(pid) != pid:
+        return reader  # its pid there is a different one
+    raise TargetError(
+        f"the main thread of process {pid} is not running Python code, so nothing can be run in it",
+        slug="python-code-refused",
+        hint="the interpreter may be ending, or another thread may be running it",
+    )
 
 
 def _main_thread(pid: int, reader: FrameReader, memory: WritableMemory) -> Optional[PythonThread]:
