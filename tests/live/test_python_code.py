@@ -13,16 +13,16 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
-from unittest import mock
 
 import pytest
 
+from gdbmem.allocators.cpython import frames
 from gdbmem.inspection.process_maps import read_maps
 from gdbmem.inspection.python.python_stacks import frame_reader
-from gdbmem.launch.python import python_code
 from gdbmem.linux.holding.keeper import spared_for_want_of_memory
 from gdbmem.linux.holding.ptrace import Freeze
 from gdbmem.linux.memory.process_memory import WritableMemory
+from gdbmem.records import replace
 from tests.cover import cover
 from tests.live.explaining import Running, gdbmem, running
 from tests.live.python_programs import pythons, version
@@ -316,17 +316,18 @@ def test_from_3_14_on_the_process_is_never_stopped_and_may_refuse() -> None:
         ends_well(target)
 
 
-def test_a_layout_deduced_wrongly_because_the_program_was_running_is_deduced_again(
+def test_the_place_of_the_frames_is_not_one_that_only_looked_like_it_while_the_program_was_running(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    readers: list[Any] = [
-        mock.Mock(threads=lambda _: [])
-    ]  # sees no thread, as the wrong ones of real programs
     with running([sys.executable, "-c", BUSY["asyncio"]]) as target, WritableMemory(target.pid) as memory:
-        monkeypatch.setattr(
-            python_code, "frame_reader", lambda *args: readers.pop() if readers else frame_reader(*args)
-        )
-        reader = python_code._running_reader(target.pid, memory, read_maps(target.pid))
+        deduce, later = frames._layout_by_shape, iter([True])
+
+        def deduced(*words: Any) -> Any:
+            layout = deduce(*words)
+            return replace(layout, frame=layout.frame + 8) if layout and next(later, False) else layout
+
+        monkeypatch.setattr(frames, "_layout_by_shape", deduced)
+        reader = frame_reader(memory, read_maps(target.pid), target.pid)
         with Freeze(target.pid):
             assert any(one.frames for one in reader.threads(memory))
         ends_well(target)

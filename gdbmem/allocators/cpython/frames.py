@@ -24,7 +24,7 @@ _THREAD_WORDS = 64  # bytes of a thread's state that are searched
 _FIRST = 3  # skipped first bytes: prev, next and interp
 _GLIBC_TID_AT = 720  # in glibc's struct pthread on x86-64
 _MOST_FRAMES = 100_000
-_TRIES = 50
+_TRIES, _AGREEING = 50, 3  # attempts to find the layout, and those of which the first word counts
 _LARGEST_TID = 1 << 22
 _TAGS = 7  # low bits of a reference since 3.14
 _NO_OBJECT = frozenset({"<shim>", "<interpreter trampoline>"})  # code of frames that represent C
@@ -238,13 +238,23 @@ def find_frames(memory: Memory, mappings: Sequence[MemoryMapping]) -> Optional[F
             return None
     except MemoryUnreadable:
         return None
-    layout = _layout_by_offsets(interpreters)
-    for _ in range(_TRIES if layout is None else 0):
+    layout = _layout_by_offsets(interpreters) or _layout_by_shapes(memory, interpreters)
+    return None if layout is None else FrameReader(interpreters, layout)
+
+
+def _layout_by_shapes(memory: Memory, interpreters: Interpreters) -> Optional[_ThreadLayout]:
+    """Return the layout of several attempts: the process may run, and call and return meanwhile.
+
+    An attempt in which the right word led to no frames at that moment may have taken a later one.
+    """
+    found: list[_ThreadLayout] = []
+    for _ in range(_TRIES):
         with contextlib.suppress(MemoryUnreadable):
             layout = _layout_by_shape(memory, interpreters)
-        if layout is not None:
-            break  # the process may run, and call and return meanwhile
-    return None if layout is None else FrameReader(interpreters, layout)
+            found += [layout] if layout is not None else []
+        if len(found) == _AGREEING:
+            break
+    return min(found, key=lambda layout: layout.frame, default=None)
 
 
 def _layout_by_offsets(interpreters: Interpreters) -> Optional[_ThreadLayout]:

@@ -194,10 +194,9 @@ def _running_reader(pid: int, memory: WritableMemory, mappings: list[Mapping]) -
             if main is not None and main.frames:
                 return reader
         time.sleep(_POLL_SECONDS)
-    # It changed in each sample, or did so while its layout was deduced, or is just making a call.
+    # It changed in each sample, or is just making a call.
     for number in range(_TRIES):
         try:
-            reader = frame_reader(memory, mappings, pid)  # takes too long to hold the process meanwhile
             with Freeze(pid):
                 main, unread = _main_thread(pid, reader, memory), ""
         except TargetError as error:
