@@ -113,6 +113,39 @@ def _yes(word: str) -> str:
     return "No" if word.startswith("no") else "Yes"
 
 
+def test_ctrl_c_between_two_steps_ends_the_command_and_raises_nothing_in_others_code(
+    program: Program, scratch: Path
+) -> None:
+    said = run_gdb(
+        program("takes_sigint", "-O0"),
+        [
+            "break use_memory",
+            "run",
+            "memwatch next",  # connects gdbmem's own handlers
+            """python
+import os, signal
+def press(event):
+    os.kill(os.getpid(), signal.SIGINT)
+    print("the handler ended")
+gdb.events.stop.connect(press)
+end""",
+            "memwatch next 100",
+            "memwatch next --lock off",
+            "python gdb.events.stop.disconnect(press)",
+            "memwatch next 2",
+            "delete",
+            "set var done = 1",
+            "continue",
+        ],
+        folder=scratch,
+    ).output
+    assert "Stopped after 2 of 100 steps: interrupted (Ctrl-C)" in said, (
+        said
+    )  # the stop after the press shows it
+    assert "KeyboardInterrupt" not in said and "Quit" not in said, said
+    assert "in 2 steps" in said and "ended after 0 signals" in said, said
+
+
 # While gdb sleeps the program comes to a breakpoint, and the interrupt is late. Which of two threads gdb reports is
 # chance; a round counts in which it is the one at the breakpoint.
 LATE = """python

@@ -6,7 +6,8 @@ program runs for microseconds between two of valgrind's answers.
 
 gdb makes a SIGINT to a process of this machine of it, which waits for ever in one that blocks SIGINT, and is taken by
 one that waits for it (sigwait, signalfd). So SIGINT is blocked in gdb's own thread from when such a process goes on
-until it stops. It is pending meanwhile, where every thread of gdb's sees it.
+until it stops. It is pending meanwhile, where every thread of gdb's sees it. While a command of ours drives it stays
+blocked at the stops, too: there gdb would raise it in whatever Python runs just then, or abort.
 
 A thread of gdb's notices it. It interrupts native programs; all else is done by gdb's own thread, between two events of
 the program. It watches in a gdb that the launcher started, and in any other one while a command of ours drives.
@@ -58,6 +59,17 @@ class _Deafness:
 
     def __init__(self) -> None:
         self.is_on = self._listens = False
+        self._holders = 0
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep it over stops, once it has begun, until the `with` ends."""
+        self._holders += 1
+        try:
+            yield
+        finally:
+            self._holders -= 1
+            self.end()
 
     def begin(self) -> None:
         """Keep Ctrl-C from gdb until the program stops."""
@@ -77,7 +89,7 @@ class _Deafness:
 
     def end(self) -> None:
         """Make gdb receive Ctrl-C again, but discard what was pressed meanwhile."""
-        if self.is_on:
+        if self.is_on and not self._holders:
             self.take()
             self.is_on = False
             with contextlib.suppress(KeyboardInterrupt):
@@ -187,7 +199,8 @@ class CtrlC:
         if not session.launched:
             gdb.events.cont.connect(self._on_cont)
         try:
-            yield
+            with _deafness.held():
+                yield
         finally:
             self._commands.remove(interrupter)
             self._rest()
