@@ -24,7 +24,8 @@ _THREAD_WORDS = 64  # bytes of a thread's state that are searched
 _FIRST = 3  # skipped first bytes: prev, next and interp
 _GLIBC_TID_AT = 720  # in glibc's struct pthread on x86-64
 _MOST_FRAMES = 100_000
-_TRIES, _AGREEING = 50, 3  # attempts to find the layout, and those of which the first word counts
+_TRIES = 50  # attempts to deduce the layout
+_ENOUGH = 3  # of them that found one: the frame's word at the lowest offset is taken
 _LARGEST_TID = 1 << 22
 _TAGS = 7  # low bits of a reference since 3.14
 _NO_OBJECT = frozenset({"<shim>", "<interpreter trampoline>"})  # code of frames that represent C
@@ -243,16 +244,17 @@ def find_frames(memory: Memory, mappings: Sequence[MemoryMapping]) -> Optional[F
 
 
 def _layout_by_shapes(memory: Memory, interpreters: Interpreters) -> Optional[_ThreadLayout]:
-    """Return the layout of several attempts: the process may run, and call and return meanwhile.
+    """Return the layout that several attempts deduce, or None: the process may run, and call and return meanwhile.
 
-    An attempt in which the right word led to no frames at that moment may have taken a later one.
+    If the right word of a thread leads to no frames during an attempt, the attempt may take a word behind it.
     """
     found: list[_ThreadLayout] = []
     for _ in range(_TRIES):
         with contextlib.suppress(MemoryUnreadable):
             layout = _layout_by_shape(memory, interpreters)
-            found += [layout] if layout is not None else []
-        if len(found) == _AGREEING:
+            if layout is not None:
+                found.append(layout)
+        if len(found) == _ENOUGH:
             break
     return min(found, key=lambda layout: layout.frame, default=None)
 
