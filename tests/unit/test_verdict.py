@@ -347,6 +347,18 @@ def test_a_sawtooth_is_given_its_period_and_height() -> None:
     assert not verdict.grows
 
 
+@pytest.mark.parametrize("is_top_flat", [True, False])
+def test_the_period_of_flat_teeth_is_not_that_of_the_chance_highest_samples_on_them(
+    is_top_flat: bool,
+) -> None:
+    rng = random.Random(17)
+    times = [0.1 * number for number in range(1500)]
+    flat = [60 * MIB * (1 - math.exp(-(t % 17) / 1.5)) + rng.gauss(0, 2 * KIB) for t in times]
+    verdict = judge(times, [200 * MIB + (value if is_top_flat else -value) for value in flat])
+    assert verdict.kind == "sawtooth"
+    assert verdict.period_seconds == pytest.approx(17, rel=0.02)
+
+
 def test_a_rising_floor_is_measured_on_the_troughs_not_through_the_teeth() -> None:
     verdict = judge(*series("rising floor"))
     assert verdict.grows

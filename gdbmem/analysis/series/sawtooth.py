@@ -61,8 +61,17 @@ def find_teeth(times: Sequence[float], values: Sequence[float], *, regular: bool
         holds = _spacing(peaks) >= _FEWEST_SAMPLES_IRREGULAR and _have_one_floor(*floor, median(heights))
     if not holds:
         return None
-    period = median(times[b] - times[a] for a, b in zip(peaks, peaks[1:]))
-    return Teeth(peaks, lowest, period, median(heights), regular)
+    return Teeth(peaks, lowest, _period(times, peaks, lowest), median(heights), regular)
+
+
+def _period(times: Sequence[float], peaks: Sequence[int], troughs: Sequence[int]) -> float:
+    """Return the median time between peaks, or between troughs if these are spaced more evenly.
+
+    The highest sample of a tooth with a flat top, and the lowest of a flat bottom, can be anywhere on it.
+    """
+    turns = [peaks, troughs] if len(troughs) >= _FEWEST else [peaks]
+    spacings = [[times[b] - times[a] for a, b in zip(turn, turn[1:])] for turn in turns]
+    return median(min(spacings, key=lambda spacing: pstdev(spacing) / mean(spacing)))
 
 
 def _least_turn(level: Sequence[float], noise: float) -> float:
