@@ -80,11 +80,11 @@ def test_memory_that_a_line_made_resident_is_divided_into_live_and_freed_but_pin
 
 
 def test_what_left_again_is_not_growth(program: Program) -> None:
-    # The kernel stops an event that is sampled too often for a moment, as at the beginning of an automatic period.
-    pid, one = grown(program, "back", "--period", "31")
+    # Fewer samples than the kernel allows in one tick: it holds back the rest, here of what stayed.
+    pid, one = grown(program, "back", "--period", "61")
     account = one.account(pid)
     assert account["seen_bytes"] == pytest.approx(SIZE, rel=0.03)
-    assert account["grown_bytes"] == pytest.approx(SIZE / 4, rel=0.6)
+    assert account["grown_bytes"] == pytest.approx(SIZE / 4, rel=0.05)
 
 
 def test_memory_that_comes_and_goes_grows_once(program: Program) -> None:
