@@ -176,7 +176,7 @@ class _Blocks:
             for at in np.flatnonzero(known).tolist():
                 result[at] = self.fits(int(begins[at]), int(limits[at]))
         owner = np.searchsorted(np.array(self._starts, dtype=np.int64), begins, side="right") - 1
-        for number in np.unique(owner[owner >= 0]).tolist():
+        for number in np.flatnonzero(np.bincount(owner[owner >= 0])).tolist():  # np.unique imports 8 ms more
             table = self._tables[number]
             at = np.flatnonzero((owner == number) & (begins < table.end))
             units = (begins[at] - HEADER - table.start) // UNIT
