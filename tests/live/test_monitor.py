@@ -35,11 +35,13 @@ SLEEPS = [sys.executable, "-c", "import time\nwhile True: time.sleep(0.05)"]
 LEAKS = """
 import sys, time
 kept = []
+begin = time.monotonic()
 for number in range(int(sys.argv[1])):
     kept.append(bytearray(b'x' * (1 << 20)))
     if number % 10 == 0:
         print('epoch', number, flush=True)
-    time.sleep(0.02)
+    # By the clock: otherwise its rate changes with what else runs.
+    time.sleep(max(begin + 0.02 * (number + 1) - time.monotonic(), 0))
 """
 
 
