@@ -41,18 +41,21 @@ def test_a_program_compared_with_itself_differs_in_one_comparison_of_twenty_at_m
     assert differing <= 0.09 * count
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_run_of_a_program_does_not_differ_from_another_of_its_runs(kind: str) -> None:
     pairs = 25  # scripts/verdicts --pairs 500
     assert compare_pairs(kind, pairs, count=60)["differ"] <= 0.12 * pairs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["AR(1) 0.5", "AR(1) 0.9", "AR(1) 0.99", "random walk"])
 def test_the_interval_of_a_slope_allows_for_noise_that_wanders(kind: str) -> None:
     found = compare_pairs(kind, 30, count=100)
     assert found["hold 0"] >= 0.8 * found["slopes"]
 
 
+@pytest.mark.slow
 def test_a_leak_in_one_of_two_runs_is_shown() -> None:
     assert compare_pairs("independent noise", 10, more=20)["differ"] >= 8
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
+from operator import mul
 from statistics import median
 from typing import NamedTuple, Optional
 
@@ -77,7 +78,7 @@ def fit_line(
     inverse = _inverse(matrix)
     right = [_dot(column, ys) for column in columns]
     weights = [_dot(row, right) for row in inverse]
-    residuals = [y - sum(w * c[i] for w, c in zip(weights, columns)) for i, y in enumerate(ys)]
+    residuals = [y - _dot(weights, row) for row, y in zip(zip(*columns), ys)]
     squares = _dot(residuals, residuals)
     dof = max(len(xs) - size, 1)
     likeness = likeness_of(residuals)
@@ -92,7 +93,7 @@ def likeness_of(residuals: Sequence[float]) -> float:
     squares = _dot(residuals, residuals)
     if squares <= 0 or len(residuals) < 4:
         return 0.0
-    raw = sum(a * b for a, b in zip(residuals, residuals[1:])) / squares
+    raw = _dot(residuals, residuals[1:]) / squares
     return min(max(raw + (1 + 3 * raw) / len(residuals), 0.0), 0.95)
 
 
@@ -159,7 +160,8 @@ def _halved(times: list[float], values: list[float]) -> tuple[list[float], list[
 
 
 def _dot(left: Sequence[float], right: Sequence[float]) -> float:
-    return sum(a * b for a, b in zip(left, right))
+    products: Iterable[float] = map(mul, left, right)
+    return sum(products)
 
 
 def _inverse(matrix: Sequence[Sequence[float]]) -> list[list[float]]:
