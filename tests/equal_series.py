@@ -7,7 +7,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from gdbmem.analysis.series.comparison import Figures, compare, figures_of
+from gdbmem.analysis.series.comparison import Figures, compare, levels_of
 from gdbmem.analysis.series.verdict import judge
 from gdbmem.model.series.verdict import Verdict
 from tests.series_set import MIB
@@ -92,7 +92,7 @@ def figures(values: Sequence[float]) -> tuple[Verdict, Figures]:
     step = SECONDS / len(values)
     verdict = judge([i * step for i in range(len(values))], values)
     threads = {"most_threads": 1.0, "threads_started": 0.0, "threads_per_second": 0.0}
-    return verdict, figures_of(values, verdict.slope, is_settled=verdict.is_conclusive, **threads)
+    return verdict, Figures(*levels_of(values), verdict.slope, is_settled=verdict.is_conclusive, **threads)
 
 
 def compare_pairs(

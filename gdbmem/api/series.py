@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional, Union
+from typing import Union
 
 from gdbmem.analysis.series import comparison
-from gdbmem.analysis.series.comparison import Figures, difference_of, figures_of
+from gdbmem.analysis.series.comparison import Figures, difference_of, levels_of
 from gdbmem.analysis.series.statistics import thinned
 from gdbmem.errors import InputError
 from gdbmem.linux.process.processes import stat_of
 from gdbmem.model.series.comparison import Comparison
-from gdbmem.model.series.series import SeriesLine
+from gdbmem.model.series.series import TREE, SeriesLine
 from gdbmem.model.series.series_summary import SeriesSummary
 from gdbmem.monitoring.triggers import trigger_text, triggers_of
 from gdbmem.runs.run import open_run
@@ -94,22 +94,16 @@ def _figures(recording: Recording, summary: SeriesSummary) -> Figures:
             slug="no-series",
             hint="sample more often (--interval 10ms), or choose a program that runs longer",
         )
-    threads = max((count for _, count in recording.points(0, "threads")), default=None)
-    counts_starts = any(recording.points(0, "threads_started"))
-    return figures_of(
-        values,
+    threads = max(recording.values(TREE, "threads"), default=None)
+    counts_starts = bool(recording.values(TREE, "threads_started"))
+    return Figures(
+        *levels_of(values, summary.known_peak_bytes or 0.0),
         summary.verdict.slope,
         most_threads=threads,
         threads_started=summary.threads_started if counts_starts else None,
         threads_per_second=summary.threads_per_second if counts_starts else None,
         wall_seconds=summary.seconds,
         cpu_seconds=summary.cpu_seconds,
-        page_faults=_faults(recording),
+        page_faults=max(recording.values(TREE, "minor_faults"), default=None),
         is_settled=summary.verdict.is_conclusive,
-        peak_bytes=summary.known_peak_bytes or 0.0,
     )
-
-
-def _faults(recording: Recording) -> Optional[float]:
-    values = [value for _, value in recording.points(0, "minor_faults")]
-    return max(values) if values else None

@@ -35,9 +35,8 @@ class Filled(NamedTuple):
     points: list[_Point]
     by_rss: int = 0  # RSS and page faults
     by_cgroup: int = 0
-    by_others: Sequence[
-        _Point
-    ] = ()  # how much PSS had changed up to a time because of programs that share pages
+    # How much PSS had changed up to a time because of programs that share pages.
+    by_others: Sequence[_Point] = ()
 
 
 def total_points(recording: Recording) -> Filled:

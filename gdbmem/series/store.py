@@ -276,6 +276,10 @@ class Recording:
         query = f"SELECT t, {metric} FROM sample WHERE line = ? AND {numbers} ORDER BY t"
         yield from (row for row in self._rows(query, line) if None not in row)
 
+    def values(self, line: int, metric: str) -> list[float]:
+        """Return the values of *metric* on *line*, as points() yields them."""
+        return [value for _, value in self.points(line, metric)]
+
     def sizes_by_time(self) -> Iterator[tuple[float, int, float, Optional[float]]]:
         """Yield time, line, RSS and minor faults of each process at each look, in order of time."""
         faults = f"CASE WHEN {_is_number('minor_faults')} THEN minor_faults END"
@@ -427,11 +431,12 @@ def _check_version(connection: sqlite3.Connection, folder: Path) -> None:
 
 def read_facts(connection: sqlite3.Connection) -> SeriesFacts:
     """Return the facts of the recording behind *connection*; raises sqlite3.DatabaseError."""
+    # Older ones lack these two.
     values = {
         "reads_pss": True,
         "unknown_samples": 0,
         **dict(connection.execute("SELECT name, value FROM fact")),
-    }  # older ones lack it
+    }
     names = [entry.name for entry in fields(SeriesFacts)]
     if not set(names) <= values.keys():
         raise sqlite3.DatabaseError("its facts are missing")

@@ -54,7 +54,7 @@ def summarize(recording: Recording) -> SeriesSummary:
         samples=len(looks),
         looks_by_rss=filled.by_rss,
         looks_by_cgroup=filled.by_cgroup,
-        reads_of_pss=sum(1 for _ in recording.points(TREE, "pss_bytes")),
+        reads_of_pss=len(recording.values(TREE, "pss_bytes")),
         first_bytes=values[0] if values else None,
         last_bytes=values[-1] if values else None,
         peak_bytes=_peak(recording, metric, values),
@@ -74,7 +74,7 @@ def summarize(recording: Recording) -> SeriesSummary:
             list(zip(times, values)), list(recording.points(TREE, "threads_started"))
         ),
         cpu_seconds=_used(recording, "cpu_seconds"),
-        gpu_peak_bytes=max((value for _, value in recording.points(TREE, "gpu_bytes")), default=None),
+        gpu_peak_bytes=max(recording.values(TREE, "gpu_bytes"), default=None),
     )
 
 
@@ -110,25 +110,22 @@ def _peak(recording: Recording, metric: str, values: Sequence[float]) -> Optiona
     """Return the highest value: for a single process the kernel's own count, which misses no spike."""
     peaks = list(values)
     if metric == "rss_bytes" and len(recording.lines) == 1 and values:
-        peaks += [peak for line in (TREE, recording.lines[0].number) for peak in _peaks(recording, line)]
+        for line in (TREE, recording.lines[0].number):
+            peaks += recording.values(line, "peak_rss_bytes")
     return max(peaks, default=None)
-
-
-def _peaks(recording: Recording, line: int) -> list[float]:
-    return [value for _, value in recording.points(line, "peak_rss_bytes")]
 
 
 def _spikes(recording: Recording) -> list[Spike]:
     """Return the processes whose RSS was, for less than a look, well above all that was read of it."""
     found = []
     for line in recording.lines[:_MOST_LINES]:
-        seen = max((value for _, value in recording.points(line.number, "rss_bytes")), default=None)
-        peak = max(_peaks(recording, line.number), default=0.0)
+        seen = max(recording.values(line.number, "rss_bytes"), default=None)
+        peak = max(recording.values(line.number, "peak_rss_bytes"), default=0.0)
         if seen is not None and peak - seen > max(_LEAST_SPIKE_BYTES, _LEAST_SPIKE * seen):
             found.append(Spike(line, peak))
-    highest = max(_peaks(recording, TREE), default=0.0)
-    known = [peak for line in recording.lines for peak in _peaks(recording, line.number)]
-    known += [value for line in recording.lines for _, value in recording.points(line.number, "rss_bytes")]
+    highest = max(recording.values(TREE, "peak_rss_bytes"), default=0.0)
+    metrics = ("peak_rss_bytes", "rss_bytes")
+    known = [v for line in recording.lines for name in metrics for v in recording.values(line.number, name)]
     if highest - max(known, default=0.0) > max(_LEAST_SPIKE_BYTES, _LEAST_SPIKE * highest):
         found.append(Spike(None, highest))
     return sorted(found, key=lambda spike: -spike.rss_bytes)
@@ -150,10 +147,7 @@ def judged_line(recording: Recording) -> int:
     """Return the line to judge: the tree's; where PSS can't be read, that of the process with the highest peak."""
     if len(recording.lines) <= 1 or recording.total_metric == "pss_bytes":
         return TREE
-    peaks = {
-        n.number: max((v for _, v in recording.points(n.number, "rss_bytes")), default=0.0)
-        for n in recording.lines
-    }
+    peaks = {n.number: max(recording.values(n.number, "rss_bytes"), default=0.0) for n in recording.lines}
     return max(peaks, key=peaks.__getitem__)
 
 
@@ -171,16 +165,16 @@ def _looks(recording: Recording) -> tuple[list[float], list[tuple[float, float]]
 
 def _threads_started(recording: Recording, lines: Sequence[LineSummary]) -> int:
     # The tree's counter has those of all lines, except the last data of those that died at the end.
-    counter = max((value for _, value in recording.points(TREE, "threads_started")), default=0)
+    counter = max(recording.values(TREE, "threads_started"), default=0)
     return max(sum(line.threads_started for line in lines), int(counter))
 
 
 def _line(recording: Recording, index: int) -> LineSummary:
     line = recording.lines[index]
-    metric = "pss_bytes" if recording.total_metric == "pss_bytes" else "rss_bytes"
-    values = [value for _, value in recording.points(line.number, metric)]
-    peaks = _peaks(recording, line.number) if metric == "rss_bytes" and values else []
-    dirty = [value for _, value in recording.points(line.number, "private_dirty_bytes")]
+    metric = recording.total_metric
+    values = recording.values(line.number, metric)
+    peaks = recording.values(line.number, "peak_rss_bytes") if metric == "rss_bytes" and values else []
+    dirty = recording.values(line.number, "private_dirty_bytes")
     return LineSummary(
         line=line,
         metric=metric,
@@ -188,8 +182,8 @@ def _line(recording: Recording, index: int) -> LineSummary:
         last_bytes=values[-1] if values else None,
         peak_bytes=max([*values, *peaks], default=None),
         private_dirty_change_bytes=dirty[-1] - dirty[0] if dirty else None,
-        threads_started=int(counted(value for _, value in recording.points(line.number, "threads_started"))),
-        most_threads=int(max((value for _, value in recording.points(line.number, "threads")), default=0)),
+        threads_started=int(counted(recording.values(line.number, "threads_started"))),
+        most_threads=int(max(recording.values(line.number, "threads"), default=0)),
     )
 
 
@@ -213,15 +207,15 @@ def _components(recording: Recording) -> Sequence[Component]:
 
 def _counter(recording: Recording, metric: str) -> Optional[int]:
     """Return by how much a counter of the tree rose; None if it was not recorded."""
-    values = [value for _, value in recording.points(TREE, metric)]
+    values = recording.values(TREE, metric)
     return int(counted(values)) if values else None
 
 
 def _cgroup(recording: Recording) -> Optional[CgroupSummary]:
-    used = [value for _, value in recording.points(TREE, "cgroup_bytes")]
+    used = recording.values(TREE, "cgroup_bytes")
     if not used:
         return None
-    peaks = [value for _, value in recording.points(TREE, "cgroup_peak_bytes")]
+    peaks = recording.values(TREE, "cgroup_peak_bytes")
     limit, hits = _last(recording, "cgroup_limit_bytes"), _rise(recording, "cgroup_limit_hits")
     known = [*used, *([peaks[-1]] if peaks and peaks[-1] > peaks[0] else [])]  # else it was reached before
     return CgroupSummary(
@@ -235,18 +229,18 @@ def _cgroup(recording: Recording) -> Optional[CgroupSummary]:
 
 
 def _last(recording: Recording, metric: str) -> Optional[float]:
-    values = [value for _, value in recording.points(TREE, metric)]
+    values = recording.values(TREE, metric)
     return values[-1] if values else None
 
 
 def _rise(recording: Recording, metric: str) -> Optional[int]:
-    values = [value for _, value in recording.points(TREE, metric)]
+    values = recording.values(TREE, metric)
     return int(values[-1] - values[0]) if values else None
 
 
 def _used(recording: Recording, metric: str) -> Optional[float]:
     # Not the last: with --resume a counter restarts, and its loss is unknown.
-    values = [value for _, value in recording.points(TREE, metric)]
+    values = recording.values(TREE, metric)
     if not values:
         return None
     return max(values) - (0 if _saw_all_births(recording) else values[0])

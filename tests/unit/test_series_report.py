@@ -14,7 +14,7 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.analysis.series.comparison import Figures, compare, figures_of
+from gdbmem.analysis.series.comparison import Figures, compare, levels_of
 from gdbmem.analysis.series.verdict import judge
 from gdbmem.api.series import compare as compare_runs
 from gdbmem.api.series_pictures import _MOST_CURVES, picture_of
@@ -267,7 +267,9 @@ def test_a_growing_process_that_lives_is_handed_over_by_its_number(
 
 
 def figures(values: list[float], slope: Optional[Slope], *, started: float) -> Figures:
-    return figures_of(values, slope, most_threads=4, threads_started=started, threads_per_second=started / 2)
+    return Figures(
+        *levels_of(values), slope, most_threads=4, threads_started=started, threads_per_second=started / 2
+    )
 
 
 def test_two_groups_that_differ_are_distinguished_and_two_that_do_not_are_not() -> None:

@@ -34,38 +34,11 @@ class Figures:
     is_settled: bool = True  # whether the verdict on the run is conclusive
 
 
-def figures_of(
-    values: Sequence[float],
-    slope: Optional[Slope],
-    *,
-    most_threads: Optional[float],
-    threads_started: Optional[float],
-    threads_per_second: Optional[float],
-    wall_seconds: Optional[float] = None,
-    cpu_seconds: Optional[float] = None,
-    page_faults: Optional[float] = None,
-    is_settled: bool = True,
-    peak_bytes: float = 0.0,
-) -> Figures:
-    """Return the figures of a series of *values*: its peak, its floor (the lowest twentieth), its middle.
-
-    *peak_bytes* is a peak that is known from elsewhere.
-    """
+def levels_of(values: Sequence[float], peak_bytes: float = 0.0) -> tuple[float, float, float]:
+    """Return peak, floor (the lowest twentieth) and middle of *values*; *peak_bytes* is known from elsewhere."""
     # The start of a program is not a floor: every program begins small.
     later = sorted(values[len(values) // 10 :]) or [0.0]
-    return Figures(
-        peak_bytes=max([*values, peak_bytes]),
-        floor_bytes=later[len(later) // 20],
-        level_bytes=later[len(later) // 2],
-        slope=slope,
-        most_threads=most_threads,
-        threads_started=threads_started,
-        threads_per_second=threads_per_second,
-        wall_seconds=wall_seconds,
-        cpu_seconds=cpu_seconds,
-        page_faults=page_faults,
-        is_settled=is_settled,
-    )
+    return max([*values, peak_bytes]), later[len(later) // 20], later[len(later) // 2]
 
 
 def compare(first: Sequence[Figures], second: Sequence[Figures]) -> list[Difference]:

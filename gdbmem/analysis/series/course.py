@@ -28,10 +28,8 @@ _BORROWED = 3  # times its own length: for so long a level has to exclude growth
 _STOPPED = 0.35  # of the rate before: growth that may still be as fast is not shown to have stopped
 _SLOWER, _FEWEST_BEFORE = 0.5, 5  # of the rate before: a series that levels off rises no faster
 _WIDE = 0.5  # of the time: growth in jumps has to go on for so long
-_ALIKE, _NEAR = (
-    0.5,
-    0.04,
-)  # residuals this alike may be a walk, if they are further off than this share of the change
+# Residuals this alike may be a walk, if they are further off than this share of the change.
+_ALIKE, _NEAR = 0.5, 0.04
 _YOUNG = 0.005  # the least change, of the level, that counts after a cut
 _YOUNG_BYTES = 256 << 10  # and at least this
 _WANDERING = 3  # times the scatter of wandering noise: as much may occur by chance
@@ -154,9 +152,7 @@ def _is_old(times: Sequence[float], begin: int) -> bool:
 def _ends(course: Course, last: Stretch) -> Iterator[FittedLine]:
     for share in _ENDS:
         begin = last.end - round(share * (last.end - last.begin))
-        if last.end - begin < FEWEST_SAMPLES:
-            return
-        if not _is_old(course.times, begin):
+        if last.end - begin < FEWEST_SAMPLES or not _is_old(course.times, begin):
             return
         yield course.since(begin)
 
@@ -213,13 +209,9 @@ def _stands_out(course: Course, now: FittedLine, before: Sequence[Stretch]) -> b
 def _trend(course: Course, line: FittedLine) -> Verdict:
     history = course.history(line)
     change, span, rate = format_delta(line.change), format_duration(line.span), format_rate(line.robust)
-    faster = len(course.stretches) > 2 and _is_faster(course.stretches)
-    if faster:
-        first = course.values[0]
-        total, pace = course.values[-1] - first, "faster and faster"
-        over = (
-            f"{format_delta(total)} in {format_duration(course.seconds)}, {pace}: {rate} in the last {span}"
-        )
+    if len(course.stretches) > 2 and _is_faster(course.stretches):
+        total = f"{format_delta(course.values[-1] - course.values[0])} in {format_duration(course.seconds)}"
+        over = f"{total}, faster and faster: {rate} in the last {span}"
     elif history:
         over = f"{history}, then {change} in the last {span}, up to the end ({rate})"
     else:
@@ -263,7 +255,7 @@ def _rest(course: Course, line: FittedLine) -> Sequence[Stretch]:
 
 
 def _growth_with_onset(course: Course) -> Optional[Verdict]:
-    xs, ys = bins(course.times, course.values, max(min(MOST_BINS, len(course.times) // 2), 2))
+    xs, ys = bins(course.times, course.values, MOST_BINS)
     start = find_onset(xs, ys, worth_of(ys))
     if start is None:
         return None

@@ -98,14 +98,12 @@ def worth_of(ys: Sequence[float]) -> float:
 
 def fitted(times: Sequence[float], values: Sequence[float]) -> FittedLine:
     """Return the line through medians of equal intervals of time."""
-    xs, ys = bins(times, values, max(min(MOST_BINS, len(times) // 2), 2))
+    xs, ys = bins(times, values, MOST_BINS)
     fit, robust = fit_line(xs, ys), theil_sen(xs, ys)
     least = PAGES_BYTES / (xs[-1] - xs[0])
-    half = max(t_critical(fit.dof, Z_95) * fit.error, least)
-    slope = Slope(robust, min(fit.slope - half, robust - least), max(fit.slope + half, robust + least))
     # The slope detected with probability 0.8: the bound of the claim plus 0.84 standard errors.
     resolution = max((t_critical(fit.dof, Z_95) + 0.84) * fit.error, least)
-    return FittedLine(xs, ys, fit, robust, slope, resolution)
+    return FittedLine(xs, ys, fit, robust, fit.around(robust, least), resolution)
 
 
 def _is_trend(xs: Sequence[float], ys: Sequence[float], fit: Fit, robust: float) -> bool:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 from typing import NamedTuple, Optional
 
+from gdbmem.analysis.series.fitted import PAGES_BYTES
 from gdbmem.analysis.series.sawtooth import Teeth
-from gdbmem.analysis.series.statistics import Z_95, Z_STRICT, fit_line, t_critical, theil_sen
+from gdbmem.analysis.series.statistics import (
+    Z_95,
+    Z_STRICT,
+    deviation,
+    fit_line,
+    pair_slopes,
+    t_critical,
+    theil_sen,
+)
 from gdbmem.model.series.series import Mark
 from gdbmem.model.series.verdict import Slope, Verdict
 from gdbmem.text import plural
@@ -26,7 +36,6 @@ _LEAST_GROWTH_BYTES = 64 << 10
 _BEARABLE_BYTES = 1 << 20
 _WORTH = 0.03  # of the teeth's height
 _HIDDEN = 0.3  # of the teeth: a floor that could hide this much growth is not called flat
-_PAGES_BYTES = 2 * 4096
 _WHOLE_TOOTH = 0.8  # of a period: marks at least this far apart have a trough between them
 
 
@@ -48,13 +57,8 @@ def judge_teeth(
     places = by_mark or list(teeth.troughs)
     # The floor may be between two samples: as far below as one is from the next.
     missed = 0.0 if by_mark else median(abs(b - a) for a, b in zip(values, values[1:]))
-    floor = _floor_now(
-        [times[i] for i in places],
-        [values[i] for i in places],
-        teeth.amplitude_bytes,
-        missed,
-        "mark" * bool(by_mark),
-    )
+    lows = [times[i] for i in places], [values[i] for i in places]
+    floor = _floor_now(*lows, teeth.amplitude_bytes, missed, "mark" if by_mark else "")
     each = f"one every {format_duration(teeth.period_seconds)}"
     shape = each if teeth.is_regular else f"irregular, {each} at the median"
     evidence = f"{len(teeth.peaks)} teeth of {format_size(teeth.amplitude_bytes)}, {shape}; {floor.words}"
@@ -142,7 +146,7 @@ def judge_floor(
         words = f"only {plural(len(ys), 'trough')}, {extent}: too few to tell whether the floor rises"
         return Floor("unclear", words, None, None, (_ENOUGH - len(xs)) * period)
     span = xs[-1] - xs[0]
-    least = max(missed, _PAGES_BYTES) / span
+    least = max(missed, PAGES_BYTES) / span
     slope, resolution = _interval(xs, ys, least), max(_resolution(xs, ys), least)
     of = f" from {between} to {between}" if between else ""
     course = f"the floor{of} went from {format_size(ys[0])} to {format_size(ys[-1])} over {len(ys)} troughs"
@@ -151,8 +155,7 @@ def judge_floor(
     denies_level = not slope.low <= 0 <= slope.high
     if worth and denies_level and _is_proven(xs, ys) and _goes_on(xs, ys):
         return Floor("rising" if rise > 0 else "falling", course, slope, resolution)
-    rises_once = worth_a_step(ys, amplitude)
-    if denies_level or rises_once:
+    if denies_level or worth_a_step(ys, amplitude):
         words = (
             f"{course} ({format_delta(ys[-1] - ys[0])}), but not steadily enough to predict that it continues"
         )
@@ -182,10 +185,7 @@ def mann_kendall(ys: Sequence[float]) -> float:
     """Return Mann and Kendall's statistic of *ys* as a normal z."""
     size = len(ys)
     score = sum((b > a) - (b < a) for i, a in enumerate(ys) for b in ys[i + 1 :])
-    counts: dict[float, int] = {}
-    for y in ys:
-        counts[y] = counts.get(y, 0) + 1
-    ties = sum(n * (n - 1) * (2 * n + 5) for n in counts.values())
+    ties = sum(n * (n - 1) * (2 * n + 5) for n in Counter(ys).values())
     spread = (size * (size - 1) * (2 * size + 5) - ties) / 18
     return (score - (score > 0) + (score < 0)) / math.sqrt(spread) if spread > 0 else 0.0
 
@@ -200,29 +200,19 @@ def _is_proven(xs: Sequence[float], ys: Sequence[float]) -> bool:
 def _goes_on(xs: Sequence[float], ys: Sequence[float]) -> bool:
     """Return whether the later half rises, too, at least half as fast as the average."""
     half = len(xs) // 2
-    whole = theil_sen(xs, ys)
-    return (
-        theil_sen(xs[half:], ys[half:]) > 0.4 * whole
-        if whole > 0
-        else (theil_sen(xs[half:], ys[half:]) < 0.4 * whole)
-    )
+    whole, later = theil_sen(xs, ys), theil_sen(xs[half:], ys[half:])
+    return later > 0.4 * whole if whole > 0 else later < 0.4 * whole
 
 
 def _interval(xs: Sequence[float], ys: Sequence[float], least: float) -> Slope:
     """Return the median slope of all pairs, with Sen's 95 % interval (of few that of a line), *least* either way."""
     value = theil_sen(xs, ys)
-    size = len(xs)
-    if size < _FEWEST_FOR_RANKS:
+    if len(xs) < _FEWEST_FOR_RANKS:
         fit = fit_line(xs, ys)
-        half = t_critical(fit.dof, Z_95) * fit.error
-        low, high = fit.slope - half, fit.slope + half
+        low, high = fit.slope - fit.half, fit.slope + fit.half
     else:
-        stride = -(-size // 150)
-        points = list(zip(xs[::stride], ys[::stride]))
-        slopes = sorted(
-            (d - b) / (c - a) for i, (a, b) in enumerate(points) for c, d in points[i + 1 :] if c > a
-        )
-        count = len(points)
+        slopes, count = pair_slopes(xs, ys)
+        slopes.sort()
         apart = Z_95 * math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
         first = max(math.floor((len(slopes) - apart) / 2), 0)
         low, high = slopes[first], slopes[-1 - first]
@@ -233,7 +223,5 @@ def _resolution(xs: Sequence[float], ys: Sequence[float]) -> float:
     """Return the smallest slope that troughs with these residuals show with probability 0.8."""
     slope, middle = theil_sen(xs, ys), sum(xs) / len(xs)
     rest = [y - slope * x for x, y in zip(xs, ys)]
-    level = median(rest)
-    noise = 1.4826 * median(abs(y - level) for y in rest)
     spread = math.sqrt(sum((x - middle) ** 2 for x in xs))
-    return (t_critical(len(xs) - 2, Z_95) + 0.84) * noise / spread
+    return (t_critical(len(xs) - 2, Z_95) + 0.84) * deviation(rest) / spread

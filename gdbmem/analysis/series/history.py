@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
+from gdbmem.analysis.series.fitted import PAGES_BYTES
 from gdbmem.analysis.series.regimes import Stretch
-from gdbmem.analysis.series.statistics import Z_95, fit_line, t_critical
+from gdbmem.analysis.series.statistics import fit_line
 from gdbmem.model.series.verdict import Regime, Slope
 from gdbmem.units import format_delta, format_duration, format_size
 
 _START = 0.1  # of the time: an earlier step is part of the start-up
-_LATE_START, _NEXT_TO_NOTHING = (
-    1 / 3,
-    1 / 8,
-)  # the same for a program with less than this of its later level until then
+# The same for a program with less than this of its later level until then.
+_LATE_START, _NEXT_TO_NOTHING = 1 / 3, 1 / 8
 _MOST_TOLD = 3  # stretches that are described individually
 _LEVEL_BYTES = 64 << 10  # a change below this, or below
 _LEVEL_SHARE = 0.02  # this fraction of the largest change, is not a change
-_PAGES = 2 * 4096
 
 
 class LastStep(NamedTuple):
@@ -122,8 +120,5 @@ def regimes_of(stretches: Sequence[Stretch], times: Sequence[float], until: Opti
 
 
 def _slope(stretch: Stretch) -> Slope:
-    fit = fit_line(stretch.xs, stretch.ys)
-    least = _PAGES / stretch.seconds if stretch.seconds > 0 else 0.0
-    half = max(t_critical(fit.dof, Z_95) * fit.error, least)
-    value = stretch.slope
-    return Slope(value, min(fit.slope - half, value - least), max(fit.slope + half, value + least))
+    least = PAGES_BYTES / stretch.seconds if stretch.seconds > 0 else 0.0
+    return fit_line(stretch.xs, stretch.ys).around(stretch.slope, least)

@@ -51,7 +51,7 @@ def _bends(last: Stretch) -> bool:
 
 def _flattens(times: Sequence[float], values: Sequence[float], chain: Sequence[Stretch]) -> bool:
     begin, end = chain[0].begin, chain[-1].end
-    xs, ys = bins(times[begin:end], values[begin:end], max(min(_BINS, (end - begin) // 2), 2))
+    xs, ys = bins(times[begin:end], values[begin:end], _BINS)
     size, span = len(xs), xs[-1] - xs[0]
     if size < _FEWEST or span <= 0:
         return False
@@ -102,7 +102,7 @@ def find_ending(
 
 def _ending(times: Sequence[float], values: Sequence[float], chain: Sequence[Stretch]) -> Optional[SeriesEnd]:
     begin, end = chain[0].begin, chain[-1].end
-    xs, ys = bins(times[begin:end], values[begin:end], max(min(2 * _BINS, (end - begin) // 2), 2))
+    xs, ys = bins(times[begin:end], values[begin:end], 2 * _BINS)
     size, span = len(xs), xs[-1] - xs[0]
     if size < 2 * _FEWEST or span <= 0:
         return None

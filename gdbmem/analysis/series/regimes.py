@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from gdbmem.analysis.series.statistics import bins, fit_line, likeness_of, noise_of, theil_sen
 
-_BINS = 100
+_BINS, _BINS_OF_STRETCH = 100, 60
 _FEWEST = 4  # bins of a regime
 _MOST = 8  # regimes
 _LONG = 0.4  # of the series
@@ -92,7 +92,7 @@ def merged(times: Sequence[float], values: Sequence[float], young: Sequence[Stre
 
 def _cut(times: Sequence[float], values: Sequence[float], first: int) -> list[Stretch]:
     size = len(times) - first
-    xs, ys = bins(times[first:], values[first:], max(min(_BINS, size // 2), 2))
+    xs, ys = bins(times[first:], values[first:], _BINS)
     edges = _partition(xs, ys)
     if len(edges) == 2:
         return [_stretch(times, values, first, len(times))]
@@ -117,8 +117,7 @@ def _cut(times: Sequence[float], values: Sequence[float], first: int) -> list[St
 
 
 def _stretch(times: Sequence[float], values: Sequence[float], begin: int, end: int) -> Stretch:
-    count = max(min(60, (end - begin) // 2), 2)
-    xs, ys = bins(times[begin:end], values[begin:end], count)
+    xs, ys = bins(times[begin:end], values[begin:end], _BINS_OF_STRETCH)
     return Stretch(begin, end, xs, ys, theil_sen(xs, ys), 0.0)
 
 

@@ -14,9 +14,8 @@ _SHARE_OF_RANGE = 0.4  # a turn smaller than this share of the range is not a to
 _IRREGULAR = 0.5  # standard deviation ÷ mean, of the periods and of the heights
 _FEWEST_A_TOOTH = 5  # samples: with fewer the shape is random
 _ROUGH = 0.13  # largest distance of a tooth from its line, as a fraction of its height
-_ROUGH_BOW = (
-    0.03  # largest distance from the nearest monotonic curve; noise is nearer to such a curve than to a line
-)
+# Largest distance from the nearest monotonic curve; noise is nearer to such a curve than to a line.
+_ROUGH_BOW = 0.03
 _FEWEST_IRREGULAR, _FEWEST_SAMPLES_IRREGULAR = 6, 10  # teeth, and samples of each
 _EVEN_FLOOR = 0.1  # largest distance of troughs from their line, as a fraction of the teeth's height
 
@@ -188,10 +187,6 @@ def _turns(level: Sequence[float], turn: float) -> tuple[list[int], list[int]]:
         elif direction <= 0 and value - level[low] >= turn:
             troughs.append(low)
             direction, high = 1, index
-        if direction > 0 and value > level[high]:
-            high = index
-        if direction < 0 and value < level[low]:
-            low = index
     return peaks, troughs
 
 

@@ -9,6 +9,8 @@ from operator import mul
 from statistics import median
 from typing import NamedTuple, Optional
 
+from gdbmem.model.series.verdict import Slope
+
 Z_95 = 1.96
 _LONG_GAP = 0.05  # of the whole time
 Z_STRICT = 3.29  # one in two thousand on either side: the test for a claim of growth
@@ -23,6 +25,16 @@ class Fit(NamedTuple):
     curve: float  # the weight of the curved term
     dof: int
     likeness: float  # of neighbouring residuals, 0 to 0.95
+
+    @property
+    def half(self) -> float:
+        """Half the 95 % interval of the slope."""
+        return t_critical(self.dof, Z_95) * self.error
+
+    def around(self, value: float, least: float = 0.0) -> Slope:
+        """Return the slope *value* with an interval that includes this line's, and is at least *least* either way."""
+        half = max(self.half, least)
+        return Slope(value, min(self.slope - half, value - least), max(self.slope + half, value + least))
 
 
 def t_critical(dof: float, z: float) -> float:
@@ -39,20 +51,29 @@ def t_critical(dof: float, z: float) -> float:
 def noise_of(values: Sequence[float]) -> float:
     """Return the standard deviation of the noise from one value to the next, excluding trends and jumps."""
     steps = [b - a for a, b in zip(values, values[1:])]
-    if not steps:
-        return 0.0
-    middle = median(steps)
-    return median(abs(step - middle) for step in steps) * 1.4826 / math.sqrt(2)
+    return deviation(steps) / math.sqrt(2) if steps else 0.0
+
+
+def deviation(values: Sequence[float]) -> float:
+    """Return the standard deviation of *values* by the median distance from their median, if they are normal."""
+    middle = median(values)
+    return median(abs(value - middle) for value in values) * 1.4826
 
 
 def theil_sen(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """Return the median of the slopes of all pairs (of 150 points at most, evenly chosen)."""
+    """Return the median of pair_slopes()."""
+    slopes = pair_slopes(xs, ys)[0]
+    return median(slopes) if slopes else 0.0
+
+
+def pair_slopes(xs: Sequence[float], ys: Sequence[float]) -> tuple[list[float], int]:
+    """Return the slopes of all pairs of points, 150 at most and evenly chosen, and the number of points."""
     stride = -(-len(xs) // 150) or 1
     points = list(zip(xs[::stride], ys[::stride]))
     slopes = [
         (y2 - y1) / (x2 - x1) for i, (x1, y1) in enumerate(points) for x2, y2 in points[i + 1 :] if x2 > x1
     ]
-    return median(slopes) if slopes else 0.0
+    return slopes, len(points)
 
 
 def isotonic(ys: Sequence[float]) -> list[float]:
@@ -97,8 +118,9 @@ def likeness_of(residuals: Sequence[float]) -> float:
     return min(max(raw + (1 + 3 * raw) / len(residuals), 0.0), 0.95)
 
 
-def bins(times: Sequence[float], values: Sequence[float], count: int) -> tuple[list[float], list[float]]:
-    """Return the medians of *count* equal intervals of time, excluding long gaps."""
+def bins(times: Sequence[float], values: Sequence[float], most: int) -> tuple[list[float], list[float]]:
+    """Return the medians of equal intervals of time, excluding long gaps: of *most*, or one for two samples."""
+    count = max(min(most, len(times) // 2), 2)
     covered = _covered(times)
     span = covered[-1] or 1.0
     members: list[list[int]] = [[] for _ in range(count)]

@@ -18,13 +18,7 @@ from gdbmem.analysis.series.floors import judge_teeth, lowest_between, teeth_of_
 from gdbmem.analysis.series.history import regimes_of
 from gdbmem.analysis.series.regimes import cut
 from gdbmem.analysis.series.sawtooth import Teeth, find_teeth
-from gdbmem.analysis.series.statistics import (
-    Z_95,
-    fit_line,
-    t_critical,
-    theil_sen,
-    thinned,
-)
+from gdbmem.analysis.series.statistics import fit_line, theil_sen, thinned
 from gdbmem.analysis.series.suspensions import without_standstills
 from gdbmem.model.series.series import Mark
 from gdbmem.model.series.verdict import Regime, Slope, Verdict
@@ -129,10 +123,9 @@ def _per_mark(
     if len(floors) < 5:
         return None
     numbers = [float(number) for number in range(len(floors))]
-    fit, robust = fit_line(numbers, floors), theil_sen(numbers, floors)
-    half = t_critical(fit.dof, Z_95) * fit.error
-    low, high = min(fit.slope - half, robust), max(fit.slope + half, robust)
-    if verdict.kind == "sawtooth" and verdict.slope is not None:
-        seconds = median(times[b] - times[a] for a, b in zip(places, places[1:]))
-        low, high = min(low, verdict.slope.low * seconds), max(high, verdict.slope.high * seconds)
-    return Slope(robust, low, high)
+    found = fit_line(numbers, floors).around(theil_sen(numbers, floors))
+    if verdict.kind != "sawtooth" or verdict.slope is None:
+        return found
+    seconds = median(times[b] - times[a] for a, b in zip(places, places[1:]))
+    low, high = verdict.slope.low * seconds, verdict.slope.high * seconds
+    return Slope(found.value, min(found.low, low), max(found.high, high))

@@ -10,18 +10,16 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from statistics import median
 from typing import NamedTuple
 
 from gdbmem.analysis.series.regimes import Stretch
-from gdbmem.analysis.series.statistics import Z_95, bins, t_critical
+from gdbmem.analysis.series.statistics import Z_95, bins, deviation, t_critical
 
 _BINS = 100
 _FEWEST = 4  # values of a stretch with three increments
 _DOUBT = 1.5  # standard errors by which noise that may be a random walk can seem to be something else
 _CURVE = 2.5  # times the square of an increment in that of two: 2 for a random walk, 4 for a smooth curve
 _Z_CHOSEN = 2.3  # a stretch that was cut out for its slope is steeper than one at random
-_NORMAL = 1.4826  # standard deviations of normal noise in one median distance
 
 
 class Wandering(NamedTuple):
@@ -59,7 +57,7 @@ def wandering_of(
 
     Those of a curve are alike for longer than those of a random walk: then the slopes of its *stretches* are left out.
     """
-    xs, ys = bins(times, values, max(min(_BINS, len(times) // 2), 2))
+    xs, ys = bins(times, values, _BINS)
     once, twice = _robust(ys, 1), _robust(ys, 2)
     if twice > _CURVE * once:
         levelled = _levelled(xs, ys, stretches)
@@ -79,8 +77,7 @@ def _levelled(xs: Sequence[float], ys: Sequence[float], stretches: Sequence[Stre
 
 def _robust(ys: Sequence[float], lag: int) -> float:
     steps = [b - a for a, b in zip(ys, ys[lag:])] or [0.0]
-    middle = median(steps)
-    return (_NORMAL * median(abs(step - middle) for step in steps)) ** 2
+    return deviation(steps) ** 2
 
 
 def _squares(ys: Sequence[float], lag: int, mean: float) -> float:
