@@ -39,8 +39,25 @@ class WeighedFault(NamedTuple):
     tid: int
     address: int
     page_bytes: int
-    weight: float
+    weight: float  # faults that it represents
     path: int
+
+    @property
+    def page(self) -> tuple[int, int]:
+        """Start and end of its page."""
+        size = self.page_bytes or PAGE
+        start = self.address // size * size
+        return start, start + size
+
+    @property
+    def bytes(self) -> float:
+        """The bytes that it represents."""
+        return self.weight * (self.page_bytes or PAGE)
+
+    @property
+    def relative_variance(self) -> float:
+        """The variance of what it represents, by the square of that."""
+        return 1.0 - 1.0 / self.weight if self.weight > 1 else 0.0
 
 
 @dataclass(frozen=True)
@@ -168,7 +185,6 @@ def grown_bytes(
         _without_repeats(samples, counted, span, grown)
         if span.is_root:
             _calibrate(samples, counted, span, grown)
-        if span.is_root:
             _grow_later(samples, later, span, grown)
         if span.peak_bytes and sum(grown[n] for n in numbers) > span.most_bytes - span.before.rss_bytes:
             _scale(grown, numbers, float(span.most_bytes - span.before.rss_bytes))
@@ -180,7 +196,7 @@ def _grow_later(
 ) -> None:
     """Charge the faults after the last reading, until the last size was read with no more than that grew by."""
     for number in later:
-        grown[number] = samples[number].weight * (samples[number].page_bytes or PAGE)
+        grown[number] = samples[number].bytes
     sized = [number for number in later if samples[number].time <= span.sized]
     read = span.after if span.after is not None else span.before
     room = max(float(span.largest_bytes - read.rss_bytes), 0.0)
@@ -218,11 +234,7 @@ def with_huge_pages(
 
 def _still_resident(one: WeighedFault, span: Span) -> float:
     assert span.after is not None
-    size = one.page_bytes or PAGE
-    start = one.address // size * size
-    now = span.after.within(start, start + size)
-    before = span.before.within(start, start + size)
-    return one.weight * max(now - before, 0)
+    return one.weight * max(span.after.within(*one.page) - span.before.within(*one.page), 0)
 
 
 def _without_repeats(
@@ -277,13 +289,12 @@ def _calibrate(
     members = [n for n in numbers if grown[n] and after.within(samples[n].address, samples[n].address + 1)]
     estimate = sum(grown[n] for n in members)
     if estimate and abs(estimate - exact) <= _DOUBT * _doubt(samples, members, grown):
-        for number in members:
-            grown[number] *= exact / estimate
+        _scale(grown, members, exact)
 
 
 def _doubt(samples: Sequence[WeighedFault], members: Sequence[int], grown: Sequence[float]) -> float:
     """Return the standard error of the bytes charged to *members*."""
-    return math.sqrt(sum(grown[n] ** 2 * (1 - 1 / max(samples[n].weight, 1.0)) for n in members))
+    return math.sqrt(sum(grown[n] ** 2 * samples[n].relative_variance for n in members))
 
 
 def _room(span: Span, start: int, end: int) -> float:
@@ -301,7 +312,7 @@ def _exceeds(
 
 def _block_bytes(samples: Sequence[WeighedFault], numbers: Sequence[int]) -> int:
     """Return a block size with many samples per block, however many faults each of them represents."""
-    largest = max((samples[n].weight * (samples[n].page_bytes or PAGE) for n in numbers), default=0.0)
+    largest = max((samples[n].bytes for n in numbers), default=0.0)
     return 1 << int(max(_BLOCK_BYTES, _SAMPLES_A_BLOCK * largest)).bit_length()
 
 
@@ -310,14 +321,11 @@ def stacks_of(samples: Sequence[WeighedFault], grown: Sequence[float]) -> list[F
     sums: dict[tuple[int, int, int], _PathSums] = defaultdict(_PathSums)
     for one, stays in zip(samples, grown):
         entry = sums[one.path, one.pid, one.tid]
-        weight = one.weight
-        size = one.page_bytes or PAGE
-        left_out = max(1.0 - 1.0 / weight, 0.0) if weight > 1 else 0.0
-        entry.seen += weight * size
+        entry.seen += one.bytes
         entry.grown += stays
         entry.samples += 1
-        entry.seen_variance += (weight * size) ** 2 * left_out
-        entry.grown_variance += (stays) ** 2 * left_out
+        entry.seen_variance += one.bytes**2 * one.relative_variance
+        entry.grown_variance += stays**2 * one.relative_variance
     return [
         FaultStack(path, pid, tid, one.seen, one.grown, one.samples, one.seen_variance, one.grown_variance)
         for (path, pid, tid), one in sums.items()
@@ -342,7 +350,7 @@ def account(
     whose samples were lost. Without faults in kernel mode, moved pages are indistinguishable from theirs, and from
     those of *missed_faults*, whose samples were lost, of any process.
     """
-    seen = sum(one.weight * (one.page_bytes or PAGE) for one, _ in mine)
+    seen = sum(one.bytes for one, _ in mine)
     stays = sum(stay for _, stay in mine)
     before, after = span.before, span.after
     if after is None:

@@ -87,11 +87,10 @@ class StandingMemory:
         """
         for fault in faults:
             sums = self._sums.setdefault(_key(fault), _LineSums())
-            size = (fault.page_bytes or PAGE) * fault.weight
-            sums.seen += size
+            sums.seen += fault.bytes
             sums.samples += 1
-            sums.seen_variance += size**2 * _relative_variance(fault)
-        anonymous = [n for n, stays in enumerate(grown) if stays and _is_in(after.anonymous, faults[n])]
+            sums.seen_variance += fault.bytes**2 * fault.relative_variance
+        anonymous = [n for n, stays in enumerate(grown) if stays and after.anonymous.within(*faults[n].page)]
         came = Ranges(
             gap for start, end in after.anonymous.items for gap in before.anonymous.gaps(start, end)
         )
@@ -132,15 +131,15 @@ class StandingMemory:
 def _explain(rows: Sequence[tuple[WeighedFault, float]], came_bytes: int) -> bool:
     """Return whether the samples represent that much: pages may appear without faults, or with unobserved ones."""
     estimate = sum(stays for _, stays in rows)
-    doubt = math.sqrt(sum(stays**2 * _relative_variance(fault) for fault, stays in rows))
+    doubt = math.sqrt(sum(stays**2 * fault.relative_variance for fault, stays in rows))
     return estimate >= came_bytes * (1 - _TOLERANCE) - _DOUBT * doubt
 
 
 def _nearest(faults: Sequence[WeighedFault], came: Ranges) -> list[_Standing]:
     """Divide the new pages among *faults*, each to the nearest."""
-    latest = {_page(one)[0]: one for one in sorted(faults, key=lambda one: one.time)}
+    latest = {one.page[0]: one for one in sorted(faults, key=lambda one: one.time)}
     sorted_faults = [latest[start] for start in sorted(latest)]
-    pages = [_page(one) for one in sorted_faults]
+    pages = [one.page for one in sorted_faults]
     middles = [(end + start) // 2 // PAGE * PAGE for (_, end), (start, _) in zip(pages, pages[1:])]
     lowest, highest = (came.items[0][0], came.items[-1][1]) if came.items else (0, 0)
     cells = zip([lowest, *middles], [*middles, highest])
@@ -151,31 +150,16 @@ def _nearest(faults: Sequence[WeighedFault], came: Ranges) -> list[_Standing]:
     for one in found:
         # The total is exact; the division is uncertain. After n alike the next may still differ.
         share = shares[_key(one.fault)] / max(came.size_bytes, 1) * len(found) / (len(found) + 1)
-        one.doubt = _relative_variance(one.fault) * (1 - share)
+        one.doubt = one.fault.relative_variance * (1 - share)
     return found
 
 
 def _of_one(fault: WeighedFault, stays: float, after: Reading) -> _Standing:
     """Return the memory that *fault* represents by its weight; it is released with its own page."""
-    start, end = _page(fault)
-    pieces = [piece for kind in (after.anonymous, after.files) for piece in kind.overlaps(start, end)]
+    pieces = [piece for kind in (after.anonymous, after.files) for piece in kind.overlaps(*fault.page)]
     size = sum(end - start for start, end in pieces)
-    return _Standing(fault, pieces if stays else (), stays / size if size else 0.0, _relative_variance(fault))
-
-
-def _relative_variance(fault: WeighedFault) -> float:
-    return 1.0 - 1.0 / fault.weight if fault.weight > 1 else 0.0
+    return _Standing(fault, pieces if stays else (), stays / size if size else 0.0, fault.relative_variance)
 
 
 def _key(fault: WeighedFault) -> _Key:
     return fault.path, fault.pid, fault.tid
-
-
-def _page(fault: WeighedFault) -> tuple[int, int]:
-    size = fault.page_bytes or PAGE
-    start = fault.address // size * size
-    return start, start + size
-
-
-def _is_in(ranges: Ranges, fault: WeighedFault) -> bool:
-    return bool(ranges.within(*_page(fault)))
