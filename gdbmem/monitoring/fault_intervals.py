@@ -29,9 +29,7 @@ class Interval:
     faults: int
     samples: int
     lost: int  # samples
-    counted: Optional[
-        int
-    ]  # the faults of the process by the kernel's count, which includes those in kernel mode
+    counted: Optional[int]  # faults by the kernel's count of the process, which includes those in kernel mode
     executed: bool  # another program was executed, or the same again
 
 
@@ -118,11 +116,9 @@ class IntervalRecorder:
         self._before = now
         turns = list(self.spool.turns())
         self.spool.clear()
-        counted = (
-            now.of_process - then.of_process
-            if now.of_process is not None and then.of_process is not None
-            else None
-        )
+        counted = None
+        if now.of_process is not None and then.of_process is not None:
+            counted = now.of_process - then.of_process
         return Interval(
             before, self._last, turns, now.faults - then.faults, now.samples - then.samples, now.lost - then.lost,
             counted, program != self._program,

@@ -52,9 +52,7 @@ class Watched:
     sized: int = 0  # CLOCK_MONOTONIC, ns: the time of the last turn that read it
     faults_before: int = 0  # by /proc/PID/stat
     faults_after: Optional[int] = None
-    faults_seen: Optional[tuple[int, int]] = (
-        None  # when it was counted last (CLOCK_MONOTONIC, ns), and the count
-    )
+    faults_seen: Optional[tuple[int, int]] = None  # when last counted (CLOCK_MONOTONIC, ns), and the count
     peak_bytes: Optional[int] = None  # peak RSS in the kernel's record, of a program that has ended
     uid: int = 0
 
@@ -259,11 +257,9 @@ def _names(recording: FaultRecording) -> str:
 
 
 def _until(seconds: float) -> str:
-    return (
-        "; Ctrl-C ends it"
-        if math.isinf(seconds)
-        else f" for {format_duration(seconds)}; Ctrl-C ends it before"
-    )
+    if math.isinf(seconds):
+        return "; Ctrl-C ends it"
+    return f" for {format_duration(seconds)}; Ctrl-C ends it before"
 
 
 def _births(data: bytes) -> Iterator[tuple[int, int]]:

@@ -26,26 +26,18 @@ class GrowingLines:
     def __init__(self, pids: Sequence[int], profile: Path) -> None:
         """Start, and return when it records; `refusal` has the reason if it does not."""
         self._pids = pids
-        words = [
-            sys.executable,
-            *module_words("gdbmem.cli.main"),
-            "grow",
-            "--profile",
-            str(profile),
-            "--force",
-        ]
+        grow = ["grow", "--profile", str(profile), "--force", *map(str, pids)]
         us = os.getpid()
         self._tool = subprocess.Popen(
-            [*words, *map(str, pids)],
+            [sys.executable, *module_words("gdbmem.cli.main"), *grow],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
             errors="surrogateescape",
             start_new_session=True,  # Ctrl-C is for the monitor, which ends it
-            preexec_fn=lambda: die_with_parent(
-                signal.SIGINT, us
-            ),  # it saves its data if the monitor is killed
+            # It saves its data if the monitor is killed.
+            preexec_fn=lambda: die_with_parent(signal.SIGINT, us),
         )
         self.refusal = self._refusal()
 
@@ -60,9 +52,8 @@ class GrowingLines:
 
     def finish(self) -> Optional[str]:
         """End the recording and return its report; None if there is none."""
-        if not all(
-            map(has_ended, self._pids)
-        ):  # otherwise it ends by itself, and a signal would interrupt its report
+        # When all have ended it ends by itself, and a signal would interrupt its report.
+        if not all(map(has_ended, self._pids)):
             with contextlib.suppress(OSError):
                 self._tool.send_signal(signal.SIGINT)
         try:

@@ -326,16 +326,12 @@ class SeriesRecorder:
         numbers: Sequence[signal.Signals] = (
             signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD, signal.SIGWINCH,
         )  # fmt: skip
-        keyboard = self._view.keyboard()
-        for descriptor in (self._wake, keyboard):
+        for descriptor in (self._wake, self._view.keyboard(), self._reports):
             if descriptor is not None:
                 self._poll.register(descriptor, select.POLLIN)
                 self._listening.register(descriptor, select.POLLIN)
         if self._tree.events is not None:
             self._listening.register(self._tree.events, select.POLLIN)
-        if self._reports is not None:
-            self._listening.register(self._reports, select.POLLIN)
-            self._poll.register(self._reports, select.POLLIN)
         if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:  # nohup
             numbers = [number for number in numbers if number != signal.SIGHUP]
         before = {number: signal.signal(number, lambda *_: None) for number in numbers}
