@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Optional
 
 from gdbmem.allocators.glibc.blocks.block_types import is_tree_node, sort_blocks
-from gdbmem.allocators.glibc.blocks.chunks import HEADER, UNIT, ChunkTable, chunk_tables
+from gdbmem.allocators.glibc.blocks.chunks import HEADER, ChunkTable, chunk_tables
 from gdbmem.allocators.glibc.blocks.vectors import find_vectors
 from gdbmem.allocators.glibc.heap import HeapReading
 from gdbmem.allocators.glibc.walking import lockstep
 from gdbmem.allocators.glibc.walking.heap_tally import HeapTally
+from gdbmem.allocators.glibc.walking.trails import UNIT
 from gdbmem.analysis.ledger.ledger import ProcessImage
 from gdbmem.inspection.block_owners import namer
 from gdbmem.inspection.vector_slack import variable_areas

@@ -7,8 +7,9 @@ from typing import Any
 
 from gdbmem.allocators.cpython.blocks import Blocks
 from gdbmem.allocators.gather import gather_words
-from gdbmem.allocators.glibc.blocks.chunks import HEADER, UNIT, ChunkTable, chunk_tables
+from gdbmem.allocators.glibc.blocks.chunks import HEADER, ChunkTable, chunk_tables
 from gdbmem.allocators.glibc.heap import HeapReading
+from gdbmem.allocators.glibc.walking.trails import UNIT
 from gdbmem.arrays import import_numpy
 from gdbmem.model.memory import Memory
 

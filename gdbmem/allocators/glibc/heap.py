@@ -14,7 +14,7 @@ from gdbmem.allocators.glibc.free_lists.damage import (
     find_break,
     is_fencepost,
 )
-from gdbmem.allocators.glibc.places.arenas import ArenaState, HeapCorrupt, HeapRegion, read_arenas, resume
+from gdbmem.allocators.glibc.places.arenas import ArenaState, HeapRegion, read_arenas, resume
 from gdbmem.allocators.glibc.places.layout import TCACHE_CHUNKS, LibcFacts
 from gdbmem.allocators.glibc.places.locate import Found, Parameters, locate, read_parameters
 from gdbmem.allocators.glibc.places.mmapped import MmappedChunk, find_mmapped
@@ -25,7 +25,8 @@ from gdbmem.allocators.glibc.walking.heap_tally import CORRUPT, FENCEPOST, LIVE,
 from gdbmem.errors import Notice
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.pages import PAGE as KERNEL_PAGE
-from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
+from gdbmem.linux.memory.pages import Ranges
+from gdbmem.model.memory import Memory, word_at
 from gdbmem.records import dataclass, field
 from gdbmem.text import plural
 from gdbmem.units import format_size
@@ -45,9 +46,7 @@ class ArenaReading:
     releasable: list[tuple[int, int]] = field(default_factory=list)  # pages that malloc_trim(0) returns
     top: Optional[tuple[int, int]] = None  # free memory at the end that malloc_trim leaves alone
     overheads: list[tuple[int, int]] = field(default_factory=list)  # malloc's own structures
-    foreign: list[tuple[int, int]] = field(
-        default_factory=list
-    )  # memory that the program itself got from sbrk
+    foreign: list[tuple[int, int]] = field(default_factory=list)  # from sbrk, by the program itself
     breaks: list[Break] = field(default_factory=list)  # sizes that lead to no chunk
 
 
@@ -259,11 +258,10 @@ def _find_mmapped(memory: Memory, mappings: Sequence[Mapping], reading: HeapRead
     total = reading.parameters.mmapped_bytes if reading.parameters else 0
     if not count:
         return
-    taken = sorted((t.start & -4096, t.end) for arena in reading.arenas for t in arena.tallies)
-    areas = []
+    tallies = [tally for arena in reading.arenas for tally in arena.tallies]
+    taken = Ranges((tally.start & -4096, (tally.end + 4095) & -4096) for tally in tallies)
     anonymous = [m for m in mappings if m.is_anonymous and not m.name.startswith("[stack")]
-    for start, end in writable_areas(anonymous):
-        areas += _without(start, end, taken)
+    areas = [gap for start, end in writable_areas(anonymous) for gap in taken.gaps(start, end)]
     reading.mmapped = find_mmapped(memory, areas, count, total)
     held = sum(chunk.end - chunk.start for chunk in reading.mmapped)
     if len(reading.mmapped) != count or held != total:
@@ -275,19 +273,6 @@ def _find_mmapped(memory: Memory, mappings: Sequence[Mapping], reading: HeapRead
                 f" {len(reading.mmapped):,} ({format_size(held)}) were recognised",
             )
         )
-
-
-def _without(start: int, end: int, taken: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    pieces = []
-    for low, high in taken:
-        if high <= start or low >= end:
-            continue
-        if low > start:
-            pieces.append((start, low))
-        start = max(start, (high + 4095) & -4096)
-    if start < end:
-        pieces.append((start, end))
-    return pieces
 
 
 def _note_caches(reading: HeapReading) -> None:
@@ -309,6 +294,3 @@ def _note_caches(reading: HeapReading) -> None:
     if strays:
         what = f"{plural(strays, 'block')} in malloc's lists of freed ones lie where no block begins"
         reading.damages.append(Damage(_BEYOND, 0, what))
-
-
-__all__ = ["CORRUPT", "HeapCorrupt", "HeapReading", "MemoryUnreadable", "read_heap"]

@@ -6,6 +6,7 @@ Source: glibc nptl/allocatestack.c, nptl/descr.h.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Optional
 
@@ -101,12 +102,9 @@ def _ring(windows: WindowedMemory, head: int, first: int, last: int, known: Know
 def _node_offset(rings: list[list[int]], pointers: dict[int, int]) -> Optional[int]:
     """Return the distance of a descriptor's list node from its thread pointer, which is the same for all threads."""
     nodes = [node for ring in rings for node in ring]
-    votes: dict[int, int] = {}
-    for pointer in pointers:
-        for node in nodes:
-            if abs(node - pointer) < _REACH:
-                votes[node - pointer] = votes.get(node - pointer, 0) + 1
-    return max(votes, key=lambda offset: votes[offset], default=None)
+    offsets = (node - pointer for pointer in pointers for node in nodes)
+    votes = Counter(offset for offset in offsets if abs(offset) < _REACH)
+    return max(votes, key=votes.__getitem__, default=None)
 
 
 def _table(memory: Memory, start: int, end: int, *, pointer: int) -> tuple[int, ...]:

@@ -11,9 +11,11 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gdbmem.allocators.glibc.blocks.chunks import HEADER, UNIT, ChunkTable
+from gdbmem.allocators.gather import gather_words
+from gdbmem.allocators.glibc.blocks.chunks import HEADER, ChunkTable
 from gdbmem.allocators.glibc.walking import lockstep
 from gdbmem.allocators.glibc.walking.heap_tally import FREE, PAGE, STATES, HeapTally
+from gdbmem.allocators.glibc.walking.trails import UNIT
 from gdbmem.model.ledger.block_types import LIST, TREE, UNKNOWN, VECTOR
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
 from gdbmem.records import dataclass, field
@@ -201,21 +203,21 @@ def _tree_nodes(np: Any, memory: Memory, user: Any, size: Any, words: Any) -> An
     parent, self = words[1][ours], user[ours]
     back = np.zeros(len(ours), dtype=bool)
     for offset in (8, 16, 24):
-        back |= _gather(np, memory, parent + offset) == self
+        back |= _words(memory, parent + offset) == self
     result[ours] = back
     tried = np.zeros(len(user), dtype=bool)
     tried[np.flatnonzero((words[0] & 0xFFFFFFFF <= 1) & (words[1] != 0))] = True
     others = np.flatnonzero(large & ~tried & _pointers(words[2]) & (words[3] & 0xFF <= 1))
     parent, self = words[2][others], user[others]
-    result[others] = (_gather(np, memory, parent) == self) | (_gather(np, memory, parent + 8) == self)
+    result[others] = (_words(memory, parent) == self) | (_words(memory, parent + 8) == self)
     return result
 
 
 def _list_nodes(np: Any, memory: Memory, user: Any, words: Any) -> Any:
     result = np.zeros(len(user), dtype=bool)
     linked = np.flatnonzero(_pointers(words[0]) & _pointers(words[1]))
-    linked = linked[_gather(np, memory, words[0][linked] + 8) == user[linked]]
-    result[linked] = _gather(np, memory, words[1][linked]) == user[linked]
+    linked = linked[_words(memory, words[0][linked] + 8) == user[linked]]
+    result[linked] = _words(memory, words[1][linked]) == user[linked]
     return result
 
 
@@ -223,24 +225,6 @@ def _pointers(words: Any) -> Any:
     return (words > 0) & (words < _HIGHEST) & (words & 7 == 0)
 
 
-def _gather(np: Any, memory: Memory, addresses: Any) -> Any:
-    """Return the word at each of *addresses*, 0 if it can't be read; each window is read once."""
-    result = np.zeros(len(addresses), dtype=np.int64)
-    order = np.argsort(addresses, kind="stable")
-    ordered = addresses[order]
-    at = 0
-    while at < len(ordered):
-        window = int(ordered[at]) // WindowedMemory.WINDOW
-        last = int(np.searchsorted(ordered, (window + 1) * WindowedMemory.WINDOW))
-        mine = ordered[at:last]
-        first, end = int(mine[0]), int(mine[-1]) + 8
-        try:
-            words = np.frombuffer(memory.read(first, end - first), dtype=np.int64)
-            result[order[at:last]] = words[(mine - first) // 8]
-        except MemoryUnreadable:
-            windows = WindowedMemory(memory)
-            for number, address in zip(order[at:last].tolist(), mine.tolist()):
-                word = _word(windows, address)
-                result[number] = word - (1 << 64) if word >> 63 else word
-        at = last
-    return result
+def _words(memory: Memory, addresses: Any) -> Any:
+    """Return the word at each of *addresses*, multiples of 8; 0 if it can't be read."""
+    return gather_words(memory, addresses, (0,))[0][0]

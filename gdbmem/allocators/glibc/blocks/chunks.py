@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from gdbmem.allocators.glibc.walking import lockstep
 from gdbmem.allocators.glibc.walking.heap_tally import Cached
+from gdbmem.allocators.glibc.walking.trails import UNIT
 from gdbmem.model.memory import Memory
 from gdbmem.records import dataclass
 
 if TYPE_CHECKING:
     from gdbmem.allocators.glibc.heap import HeapReading
 
-UNIT = 16  # chunks begin at multiples of this
 HEADER = 16  # from a chunk's address to the program's memory
 _BLOCK = 1 << 24
 _PIECE = 1 << 18  # addresses looked up at a time

@@ -12,8 +12,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gdbmem.allocators.glibc.blocks.chunks import HEADER, UNIT, ChunkTable
+from gdbmem.allocators.glibc.blocks.chunks import HEADER, ChunkTable
 from gdbmem.allocators.glibc.walking import lockstep
+from gdbmem.allocators.glibc.walking.trails import UNIT
 from gdbmem.model.ledger.vectors import DATA, HEAP, STACK, FoundVector
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
 from gdbmem.records import dataclass

@@ -21,10 +21,8 @@ _ABORT_BYTES = 0x400
 _ADDRESS = (1 << 48) - 1 if platform.machine() == "aarch64" else (1 << 64) - 1
 _NONE = 1 << 16  # no system call has a number so high: the kernel writes -1 for none
 _SYSCALL, _SVC = b"\x0f\x05", b"\x01\x00\x00\xd4"
-_SIGRETURN = (
-    b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05",
-    b"\x68\x11\x80\xd2\x01\x00\x00\xd4",
-)  # mov, then the call
+# mov, then the call
+_SIGRETURN = (b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05", b"\x68\x11\x80\xd2\x01\x00\x00\xd4")
 # mmap mprotect munmap brk mremap madvise prctl: in these malloc changes its heap. It waits for an arena in futex, where
 # the thread that has it is the one that changes something, and that arena is locked.
 _CALLS = {_SYSCALL: {9, 10, 11, 12, 25, 28, 157}, _SVC: {222, 226, 215, 214, 216, 233, 167}}

@@ -38,6 +38,11 @@ class Struct:
     def __getitem__(self, field: str) -> int:
         return self.offsets[field]
 
+    def number(self, raw: bytes, field: str, size: int = 8) -> int:
+        """Return the *field*, of *size* bytes, of the structure with the bytes *raw*; 0 if it has no such field."""
+        at = self.offsets.get(field)
+        return 0 if at is None else int.from_bytes(raw[at : at + size], "little")
+
 
 @dataclass(frozen=True)
 class MallocLayout:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Optional
 
 from gdbmem.allocators.glibc.places.layout import (
@@ -209,10 +210,7 @@ def _parameters_are_sound(memory: Memory, address: int, struct: Struct) -> bool:
         raw = memory.read(address, struct.size)
     except MemoryUnreadable:
         return False
-
-    def number(field: str, size: int = 8) -> int:
-        return int.from_bytes(raw[struct[field] : struct[field] + size], "little")
-
+    number = partial(struct.number, raw)
     return (
         number("n_mmaps", 4) <= number("max_n_mmaps", 4) <= max(number("n_mmaps_max", 4), 1)
         and number("mmapped_mem") <= number("max_mmapped_mem")
@@ -243,13 +241,7 @@ def read_parameters(memory: Memory, found: Found) -> Optional[Parameters]:
     if found.parameters is None:
         return None
     struct = found.layout.parameters
-    raw = memory.read(found.parameters, struct.size)
-
-    def number(field: str, size: int = 8) -> int:
-        if field not in struct:
-            return 0
-        return int.from_bytes(raw[struct[field] : struct[field] + size], "little")
-
+    number = partial(struct.number, memory.read(found.parameters, struct.size))
     return Parameters(
         number("n_mmaps", 4),
         number("mmapped_mem"),

@@ -69,6 +69,3 @@ def _end_of(windows: WindowedMemory, address: int, high: int, top: int, top_end:
             return None
         address += size
     return top_end
-
-
-__all__ = ["area_of", "find_pieces", "writable_areas"]

@@ -15,6 +15,7 @@ from gdbmem.allocators.glibc.walking.heap_tally import (
     Cached,
     HeapTally,
 )
+from gdbmem.allocators.glibc.walking.trails import UNIT
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
     Units = NDArray[np.int64]
 
-UNIT = 16
 _PER_PAGE = PAGE // UNIT
 _SMALL = 1 << 13  # sizes below 128 KiB are counted by table, in units
 
