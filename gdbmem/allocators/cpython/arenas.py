@@ -22,12 +22,10 @@ CLASSES = 32  # of sizes, up to 512 bytes
 _POINTER = 8  # bytes
 POOLS_OF_ARENA = (64, 63)  # 63 if the arena doesn't begin at a pool boundary
 _POOL_SIZES = (1 << 14, 1 << 12)  # since CPython 3.10, and before
-_ENTRY = struct.Struct(
-    "<QQIIQQQ"
-)  # address, pool_address, nfreepools, ntotalpools, freepools, next, previous
-_HEADER = struct.Struct(
-    "<IxxxxQQQIIII"
-)  # count, freeblock, next, previous, arenaindex, szidx, nextoffset, max
+# address, pool_address, nfreepools, ntotalpools, freepools, next, previous
+_ENTRY = struct.Struct("<QQIIQQQ")
+# count, freeblock, next, previous, arenaindex, szidx, nextoffset, max
+_HEADER = struct.Struct("<IxxxxQQQIIII")
 _COUNTS_AT = 16  # of nfreepools and ntotalpools in an entry
 _PIECE = 1 << 24
 _SMALLEST_PAGE = 1 << 12

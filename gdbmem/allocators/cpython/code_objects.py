@@ -10,7 +10,7 @@ import struct
 from typing import Optional
 
 from gdbmem.allocators.cpython.line_tables import LineTable, line_of
-from gdbmem.allocators.cpython.strings import read_str
+from gdbmem.allocators.cpython.strings import read_characters, read_str
 from gdbmem.allocators.cpython.types import Types
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at, words_at
 from gdbmem.records import dataclass
@@ -153,16 +153,8 @@ def member_offsets(memory: Memory, kind: int) -> dict[str, int]:
         if not name:
             break
         if 0 < offset < 4096:
-            offsets[_name(memory, name)] = offset
+            offsets[read_characters(memory, name, _LONGEST_NAME)[0]] = offset
     return offsets
-
-
-def _name(memory: Memory, address: int) -> str:
-    size = min(_LONGEST_NAME, 4096 - address % 4096)
-    text = memory.read(address, size)
-    if b"\0" not in text and size < _LONGEST_NAME:
-        text += memory.read(address + size, _LONGEST_NAME - size)
-    return text.partition(b"\0")[0].decode(errors="replace")
 
 
 def frame_places(memory: Memory, kind: int) -> Optional[tuple[int, int, int, int]]:

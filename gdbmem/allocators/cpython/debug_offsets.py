@@ -18,10 +18,8 @@ COOKIE = b"xdebugpy"
 _MOST_WORDS = 120
 _LARGEST = 1 << 22  # bytes of an interpreter's state
 _PATH_BYTES = 512  # of debugger_script_path (PEP 768)
-_MAIN_AFTER_HEAD = (
-    8,
-    16,
-)  # a member may be in between; the collector's state, which 3.13 has there, is farther away
+# A member may be in between; the collector's state, which 3.13 has there, is farther away.
+_MAIN_AFTER_HEAD = (8, 16)
 _PIECE = 1 << 22
 
 

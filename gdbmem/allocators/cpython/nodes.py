@@ -12,10 +12,8 @@ from gdbmem.errors import TargetError
 from gdbmem.records import dataclass
 from gdbmem.text import plural
 
-NO_OBJECT, DEAD = (
-    -1,
-    -2,
-)  # kinds of blocks: not an object (a table, a buffer, C's own); an object kept for reuse
+# Kinds of blocks: not an object (a table, a buffer, C's own); an object kept for reuse.
+NO_OBJECT, DEAD = -1, -2
 _MOST_NODES = 40_000_000  # 1.6 GB of this process's memory with their references
 
 

@@ -11,14 +11,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from gdbmem.allocators.cpython.nodes import NO_OBJECT, Nodes
-from gdbmem.allocators.cpython.types import PythonType, Types
+from gdbmem.allocators.cpython.types import HAS_GC, INLINE_VALUES, PythonType, Types
 from gdbmem.allocators.cpython.used_parts import UsedParts, used_parts
 from gdbmem.arrays import import_numpy
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
 from gdbmem.records import dataclass, field
 
 _LEAVES = frozenset({"str", "bytes", "int", "float", "complex", "bool"})  # types without references
-_INLINE_VALUES, _HAS_GC = 1 << 2, 1 << 14  # flags of a type
 _MANY = 1 << 40
 _WEAK_LIST_AT, _BASE_AT = 208, 256  # in a type
 _WEAK_TYPES = frozenset(
@@ -74,10 +73,10 @@ def _rules(memory: Memory, types: Sequence[PythonType]) -> _Rules:
     np = import_numpy()
     return _Rules(
         np.array([one.name in _LEAVES for one in types], bool),
-        np.array([bool(one.flags & _HAS_GC) for one in types], bool),
+        np.array([bool(one.flags & HAS_GC) for one in types], bool),
         np.array([_is_weak(memory, one) for one in types], bool),
         np.array([_weak_list(memory, one) for one in types], np.int64),
-        np.array([_MANY if one.flags & _INLINE_VALUES else one.basic_bytes // 8 for one in types], np.int64),
+        np.array([_MANY if one.flags & INLINE_VALUES else one.basic_bytes // 8 for one in types], np.int64),
         np.array([one.item_bytes for one in types], np.int64),
     )
 
@@ -121,9 +120,8 @@ class _ReferenceSearch:
     used: UsedParts
     is_begun: Any  # by node: whether a reference leads to its start
     found: list[Any] = field(default_factory=list)
-    into: list[Any] = field(
-        default_factory=list
-    )  # which of them point into the interior of blocks without an object
+    # Which of them point into the interior of blocks without an object.
+    into: list[Any] = field(default_factory=list)
     total: int = 0
     result: References = field(default_factory=References)
 

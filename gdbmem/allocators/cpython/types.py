@@ -6,6 +6,7 @@ import struct
 from collections.abc import Iterable
 from typing import Optional
 
+from gdbmem.allocators.cpython.strings import read_characters
 from gdbmem.model.memory import Memory, MemoryUnreadable
 from gdbmem.records import dataclass
 
@@ -15,11 +16,9 @@ _FLAGS_AT = 168
 _MOST_STEPS = 8  # from a type to `type` itself, by types of types
 _LONGEST_NAME = 256
 _LARGEST = 1 << 24  # of one instance without its items
-_READY, _HAS_GC, _MANAGED = (
-    1 << 12,
-    1 << 14,
-    (1 << 4) | (1 << 3),
-)  # a dict, or weak references, before the object
+# Flags of a type; a managed dict, and managed weak references, are before the object.
+_READY, HAS_GC = 1 << 12, 1 << 14
+INLINE_VALUES, MANAGED_DICT, _MANAGED_WEAK = 1 << 2, 1 << 4, 1 << 3
 _HIGHEST = 1 << 47
 
 
@@ -36,7 +35,7 @@ class PythonType:
     @property
     def offset(self) -> int:
         """Return the bytes before an instance in its block: the collector's links, and managed pointers."""
-        return 16 * bool(self.flags & _HAS_GC) + 16 * bool(self.flags & _MANAGED)
+        return 16 * bool(self.flags & HAS_GC) + 16 * bool(self.flags & (MANAGED_DICT | _MANAGED_WEAK))
 
 
 class Types:
@@ -92,11 +91,5 @@ class Types:
     def _name(self, address: int) -> str:
         if not 4096 <= address < _HIGHEST:
             return ""
-        # Not beyond a page: the next one may be unmapped.
-        size = min(_LONGEST_NAME, 4096 - address % 4096)
-        text = self._memory.read(address, size)
-        if b"\0" not in text and size < _LONGEST_NAME:
-            text += self._memory.read(address + size, _LONGEST_NAME - size)
-        name, ended, _ = text.partition(b"\0")
-        decoded = name.decode(errors="replace")
-        return decoded if ended and decoded.isprintable() else ""
+        name, ended = read_characters(self._memory, address, _LONGEST_NAME)
+        return name if ended and name.isprintable() else ""

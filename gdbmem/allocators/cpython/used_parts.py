@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 from gdbmem.allocators.cpython.nodes import NO_OBJECT, Nodes
+from gdbmem.allocators.cpython.types import INLINE_VALUES, MANAGED_DICT
 from gdbmem.allocators.gather import gather, gather_words
 from gdbmem.arrays import import_numpy
 from gdbmem.model.memory import Memory
 from gdbmem.records import dataclass
 
 _UNLIMITED = 1 << 40
-_MANAGED_DICT, _INLINE_VALUES = 1 << 4, 1 << 2  # flags of a type
 _SIZE, _ITEMS = 2, 3  # words of a list
 _KEYS, _VALUES = 4, 5  # words of a dict
 _MANAGED = (-4, -3)  # words before an object that may lead to its attributes: 3.11, 3.12
@@ -85,7 +85,7 @@ def _limit_attributes(memory: Memory, nodes: Nodes, used: Any) -> Any:
     managed = [
         number
         for number, one in enumerate(nodes.types)
-        if one.flags & _MANAGED_DICT and not one.flags & _INLINE_VALUES and one.offset == 32
+        if one.flags & MANAGED_DICT and not one.flags & INLINE_VALUES and one.offset == 32
     ]
     objects = nodes.objects[nodes.of_types(managed)]
     for word in _MANAGED:
