@@ -67,11 +67,6 @@ class RawPool:
     def word(self, offset: int) -> int:
         return int(struct.unpack_from("<Q", self.object, offset)[0])
 
-    @property
-    def lock_owner(self) -> Optional[int]:
-        """The thread that holds the mutex; 0 if unknown, None if no thread holds it."""
-        return _lock_owner(self.layout, self.object)
-
 
 def is_busy(memory: Memory, address: int, layout: Layout) -> bool:
     """Return whether the mutex of the allocator at *address* is held."""
@@ -79,6 +74,7 @@ def is_busy(memory: Memory, address: int, layout: Layout) -> bool:
 
 
 def _lock_owner(layout: Layout, data: bytes) -> Optional[int]:
+    """Return the thread that holds the mutex in the object's *data*; 0 if unknown, None if no thread holds it."""
     if layout.mutex is None:
         return None
     first, second = struct.unpack_from("<QQ", data, layout.mutex)
@@ -117,12 +113,20 @@ class Buffers:
 def prepare(memory: Memory, address: int, layout: Layout) -> Buffers:
     """Return buffers for capture() of the allocator at *address*, which may run meanwhile."""
     data = memory.read(address, layout.size)
-    begin, end = struct.unpack_from("<QQ", data, layout.regions)
-    first, last = struct.unpack_from("<QQ", data, layout.chunks)
-    if not begin <= end <= begin + MOST_BYTES or not first <= last <= first + MOST_BYTES:
+    vectors = _vectors(data, layout)
+    if vectors is None:
         return Buffers()
-    rows = region_rows(Buffers().read(memory, begin, end - begin), layout.region_stride)
-    return Buffers([end - begin, last - first, *(wanted for wanted in _handle_bytes(rows) if wanted)])
+    (begin, size), (_, chunks_size) = vectors
+    rows = region_rows(Buffers().read(memory, begin, size), layout.region_stride)
+    return Buffers([size, chunks_size, *(wanted for wanted in _handle_bytes(rows) if wanted)])
+
+
+def _vectors(data: bytes, layout: Layout) -> Optional[list[tuple[int, int]]]:
+    """Return address and size of the vectors of regions and chunks of the object *data*; None if they are invalid."""
+    bounds = [struct.unpack_from("<QQ", data, at) for at in (layout.regions, layout.chunks)]
+    if all(begin <= end <= begin + MOST_BYTES for begin, end in bounds):
+        return [(begin, end - begin) for begin, end in bounds]
+    return None
 
 
 def _handle_bytes(rows: Iterable[tuple[int, int, int]]) -> Iterator[int]:
@@ -144,12 +148,10 @@ def capture(memory: Memory, address: int, layout: Layout, buffers: Optional[Buff
     floors = [struct.unpack_from("<Q", data, layout.bins + n * layout.bin_stride)[0] for n in range(BINS)]
     if floors != [bin_floor(number) for number in range(BINS)]:
         raise LayoutUnknown(address, "been an allocator", "its 21 bins are gone")
-    begin, end = struct.unpack_from("<QQ", data, layout.regions)
-    first, last = struct.unpack_from("<QQ", data, layout.chunks)
-    if not begin <= end <= begin + MOST_BYTES or not first <= last <= first + MOST_BYTES:
+    vectors = _vectors(data, layout)
+    if vectors is None:
         raise LayoutUnknown(address, "been an allocator", "its vectors don't end behind their beginning")
-    regions = buffers.read(memory, begin, end - begin)
-    slots = buffers.read(memory, first, last - first)
+    regions, slots = (buffers.read(memory, begin, size) for begin, size in vectors)
     pointers = regions[layout.handles >> 3 :: layout.region_stride >> 3]
     firsts = [read_words(memory, pointer, 8)[0] for pointer in pointers]
     wanted = _handle_bytes(region_rows(regions, layout.region_stride))
@@ -168,7 +170,7 @@ def decode(raw: RawPool, source: str) -> Allocator:
     order, regions, violations = _walk(raw)
     texts = raw.owners.texts() if raw.owners is not None else {}
     chunks = _with_owners(_columns(raw, order), order, texts)
-    owner = raw.lock_owner
+    owner = _lock_owner(layout, raw.object)
     counters = _counters(raw, regions)
     allocator = Allocator(
         name=raw.name,

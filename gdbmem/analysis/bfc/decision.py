@@ -40,7 +40,7 @@ from gdbmem.records import dataclass, replace
 from gdbmem.text import plural
 from gdbmem.units import format_size
 
-DEFAULT_SPLIT_ABOVE = 128 << 20
+_DEFAULT_SPLIT_ABOVE = 128 << 20
 _LEAST_BACKPEDAL = 8 << 10  # below this onnxruntime requests nothing from the device
 _MOST_RETRIES = 1000
 
@@ -111,9 +111,9 @@ class _Search:
             return None
         chunks = self.allocator.chunks
         padding = self._padding(index, self.request.alignment)
-        is_split = self._splits(index, padding)
-        taken = self.need if is_split else chunks.size[index] - padding
-        how = "splits it" if is_split else "takes it whole"
+        splits = self._splits(index, padding)
+        taken = self.need if splits else chunks.size[index] - padding
+        how = "splits it" if splits else "takes it whole"
         waste = (
             f", {format_size(taken - self.request.bytes)} of it unused" if taken != self.request.bytes else ""
         )
@@ -121,7 +121,7 @@ class _Search:
             f"the smallest free chunk that fits, at 0x{chunks.address[index]:x}, has {format_size(chunks.size[index])}:"
             f" it {how}{waste}"
         )
-        return self._done(outcome=FITS, chunk=index, is_split=is_split, taken_bytes=taken)
+        return self._done(outcome=FITS, chunk=index, is_split=splits, taken_bytes=taken)
 
     def extend(self, more_bytes: int = 0) -> Optional[Decision]:
         """Request a region from the device if the limit allows it; *more_bytes* were returned before."""
@@ -153,11 +153,11 @@ class _Search:
                 "the device refused all of these: its remaining memory is held by others, or fragmented"
             )
             return None
-        is_split = _is_split(self.allocator, size, self.need)
+        splits = is_split(self.allocator, size, self.need)
         return self._done(
             outcome=EXTENDS,
-            is_split=is_split,
-            taken_bytes=self.need if is_split else size,
+            is_split=splits,
+            taken_bytes=self.need if splits else size,
             extends_bytes=size,
             retries=retries,
             gives_back_bytes=more_bytes,
@@ -174,7 +174,7 @@ class _Search:
         self.steps.append(
             f"freed chunks that wait for the device are merged, until one of {format_size(run)} is large enough"
         )
-        return self._done(outcome=FITS, is_split=_is_split(self.allocator, run, self.need))
+        return self._done(outcome=FITS, is_split=is_split(self.allocator, run, self.need))
 
     @property
     def _has_waiting(self) -> bool:
@@ -268,7 +268,7 @@ class _Search:
         usable = self.allocator.chunks.size[index] - padding
         if self.request.end == UPPER:  # which takes the top of the chunk, and no more
             return usable > self.need
-        return _is_split(self.allocator, usable, self.need)
+        return is_split(self.allocator, usable, self.need)
 
     def _fits_with_other_streams(self) -> bool:
         return self.allocator.chunks.stream is not None and self._free_run() is not None
@@ -283,9 +283,10 @@ def _may_take(allocator: Allocator, index: int, request: Request) -> bool:
     return True
 
 
-def _is_split(allocator: Allocator, size: int, need: int) -> bool:
+def is_split(allocator: Allocator, size: int, need: int) -> bool:
+    """Return whether a free chunk of *size* bytes is split for a request of *need*."""
     most = allocator.options.split_above_bytes
-    return size >= 2 * need or size - need >= (DEFAULT_SPLIT_ABOVE if most is None else most)
+    return size >= 2 * need or size - need >= (_DEFAULT_SPLIT_ABOVE if most is None else most)
 
 
 def extension_bytes(allocator: Allocator, need: int, available: int) -> Optional[int]:

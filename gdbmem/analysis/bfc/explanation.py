@@ -174,9 +174,7 @@ def _freeing(allocator: Allocator, decision: Decision) -> str:
 
 def with_advice(allocator: Allocator, decision: Decision, request: Request) -> Decision:
     """Return *decision* with advice; remedies that can be simulated on this pool have been."""
-    if decision.outcome != FAILS:
-        return decision
-    if not allocator.is_complete:
+    if decision.outcome != FAILS or not allocator.is_complete:
         return decision
     advice = [
         *_smaller_request(allocator, decision, request),

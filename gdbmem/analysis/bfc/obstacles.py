@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Optional
 
 from gdbmem.model.bfc.pools import FREE, Allocator, Obstacle, Region
@@ -12,11 +13,8 @@ def smallest_obstacle(allocator: Allocator, need_bytes: int) -> Optional[Obstacl
 
     Among several with as few bytes, it is the one with fewer chunks in use; then the first.
     """
-    best: Optional[tuple[int, int, int, int]] = None  # bytes in use, chunks in use, first, last
-    for region in allocator.regions:
-        for found in _windows(allocator, region, need_bytes):
-            if best is None or found < best:
-                best = found
+    windows = (one for region in allocator.regions for one in _windows(allocator, region, need_bytes))
+    best = min(windows, default=None)
     if best is None:
         return None
     used, _, first, last = best
@@ -25,10 +23,12 @@ def smallest_obstacle(allocator: Allocator, need_bytes: int) -> Optional[Obstacl
     return Obstacle(first, last, in_use, used, sum(chunks.size[first : last + 1]))
 
 
-def _windows(allocator: Allocator, region: Region, need: int) -> list[tuple[int, int, int, int]]:
-    """Return the best window of *region*: a window slides over its chunks, never larger than it must be."""
+def _windows(allocator: Allocator, region: Region, need: int) -> Iterator[tuple[int, int, int, int]]:
+    """Yield bytes and chunks in use, first and last chunk of a window that slides over *region*.
+
+    It is never larger than necessary.
+    """
     size, state = allocator.chunks.size, allocator.chunks.state
-    best: Optional[tuple[int, int, int, int]] = None
     start, total, used, count = region.first, 0, 0, 0
     for index in region.indices:
         total += size[index]
@@ -42,7 +42,4 @@ def _windows(allocator: Allocator, region: Region, need: int) -> list[tuple[int,
                 count -= 1
             start += 1
         if total >= need:
-            found = (used, count, start, index)
-            if best is None or found < best:
-                best = found
-    return [best] if best is not None else []
+            yield used, count, start, index

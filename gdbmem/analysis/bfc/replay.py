@@ -10,7 +10,7 @@ from bisect import insort
 from collections.abc import Sequence
 from typing import Optional
 
-from gdbmem.analysis.bfc.decision import DEFAULT_SPLIT_ABOVE, extension_bytes
+from gdbmem.analysis.bfc.decision import extension_bytes, is_split
 from gdbmem.errors import InputError, Notice, UsageError
 from gdbmem.model.bfc.pools import (
     FREE,
@@ -117,8 +117,6 @@ class _Replay:
     def __init__(self, allocator: Allocator, limit: int, growth: bool) -> None:
         first = min(rounded(limit), _first_region(allocator)) if growth else rounded(limit)
         options = replace(allocator.options, allow_growth=growth, next_region_bytes=first)
-        split = allocator.options.split_above_bytes
-        self._split_above = DEFAULT_SPLIT_ABOVE if split is None else split
         self._old = allocator
         self._options: Options = options
         self._limit = limit
@@ -145,7 +143,7 @@ class _Replay:
             found = next(one for one in self._free if one[0] >= need)
         self._free.remove(found)
         size, address = found
-        if size >= 2 * need or size - need >= self._split_above:
+        if is_split(self._old, size, need):
             insort(self._free, (size - need, address + need))
             size = need
         self._used.append((address, size, index))
