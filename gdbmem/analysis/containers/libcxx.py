@@ -6,9 +6,9 @@ read here are the same from LLVM 7 to 21. Strings have two layouts, chosen when 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING
 
-from gdbmem.analysis.containers.plans import Unsound
+from gdbmem.analysis.containers.plans import Reader, Unsound
 
 if TYPE_CHECKING:
     from gdbmem.analysis.containers.plans import TypePlan
@@ -106,7 +106,6 @@ def read_tree(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: 
     survey.nodes(path, plan, root, count, depth, children=0)
 
 
-Reader = Callable[["Surveyor", str, "TypePlan", int, int], None]
 READERS: dict[str, Reader] = {
     "libcxx_string": read_string,
     "libcxx_other_string": read_other_string,

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Callable, Optional
+from typing import TYPE_CHECKING, Callable, Optional
 
 from gdbmem.records import dataclass, field
+
+if TYPE_CHECKING:
+    from gdbmem.analysis.containers.survey import Surveyor
 
 
 class Unsound(Exception):  # noqa: N818  (it is counted)
@@ -27,7 +30,7 @@ class TypePlan:
     count: int = 0  # of an array; of a shared_ptr the bytes of its counts
     fields: list[tuple[int, str, TypePlan]] = field(
         default_factory=list
-    )  # offset (of a variant: index), name, plan
+    )  # offset (variant: index), name, plan
     has_virtual_base: bool = False
     # The dynamic type of an object by its first word: its class by the vtable; the content of an any by its manager.
     resolve: Optional[Resolve] = None
@@ -65,3 +68,6 @@ class Resolved:
 
 
 Resolve = Callable[[int, int], Optional[Resolved]]
+Reader = Callable[
+    ["Surveyor", str, TypePlan, int, int], None
+]  # of one kind of object: path, plan, address, depth

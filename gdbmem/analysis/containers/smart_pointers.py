@@ -5,9 +5,9 @@ Source of the layouts: libstdc++ unique_ptr.h, shared_ptr_base.h; of arrays the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING
 
-from gdbmem.analysis.containers.plans import Unsound
+from gdbmem.analysis.containers.plans import Reader, Unsound
 
 if TYPE_CHECKING:
     from gdbmem.analysis.containers.plans import TypePlan
@@ -76,7 +76,6 @@ def read_shared(survey: Surveyor, path: str, plan: TypePlan, address: int, depth
     _owned(survey, path, plan, target, control, depth)
 
 
-Reader = Callable[["Surveyor", str, "TypePlan", int, int], None]
 OWNER_READERS: dict[str, Reader] = {
     "unique": read_unique,
     "owned_array": read_owned_array,

@@ -9,7 +9,7 @@ hashtable.h; the same since GCC 5.
 from __future__ import annotations
 
 import struct
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Optional
 
@@ -63,8 +63,8 @@ class Surveyor:
         self._cut_deep = False
         self._noted = _Sum()  # the last additions
         # Objects by path and type: of an unknown layout, and those with contents invalid for their type.
-        self._unread_objects: dict[tuple[str, str], int] = {}
-        self._unsound_objects: dict[tuple[str, str], int] = {}
+        self._unread_objects: Counter[tuple[str, str]] = Counter()
+        self._unsound_objects: Counter[tuple[str, str]] = Counter()
         # Objects to visit after all that are nearer to a variable: of several paths to an object
         # the shortest names it, and the depth of lists and trees is not a recursion.
         self._later: deque[tuple[Any, ...]] = deque()  # the function to call, and its arguments
@@ -134,8 +134,7 @@ class Surveyor:
             return False  # no object exists
 
     def _note_unsound(self, path: str, plan: TypePlan) -> None:
-        key = path, plan.type_name
-        self._unsound_objects[key] = self._unsound_objects.get(key, 0) + 1
+        self._unsound_objects[path, plan.type_name] += 1
 
     def is_new(self, address: int, type_name: str) -> bool:
         """Return whether the object of that type is encountered for the first time, and remember it."""
@@ -294,12 +293,9 @@ class Surveyor:
             raise Unsound
         if not table <= first_node <= last_node < table + 8 * slots or (first_end - first) % size:
             raise Unsound
-        inner = (nodes - 2) * per_node if nodes > 1 else 0
-        count = (
-            inner + ((first_end - first) + (last - last_begin)) // size
-            if nodes > 1
-            else (last - first) // size
-        )
+        count = (last - first) // size
+        if nodes > 1:
+            count = (nodes - 2) * per_node + ((first_end - first) + (last - last_begin)) // size
         held = slots * 8 + nodes * per_node * size
         self.note(path, plan, count, nodes * per_node, held, held - count * size)
         if plan.element is None or not plan.element.holds():
@@ -342,8 +338,7 @@ class Surveyor:
             self.unread_object(path, plan)
 
     def unread_object(self, path: str, plan: TypePlan) -> None:
-        key = path, plan.type_name
-        self._unread_objects[key] = self._unread_objects.get(key, 0) + 1
+        self._unread_objects[path, plan.type_name] += 1
 
     def chain(
         self, path: str, plan: TypePlan, node: int, end: int, count: int, depth: int, *, link: int = 0

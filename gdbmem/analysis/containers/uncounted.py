@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from gdbmem.errors import Notice
@@ -20,9 +21,9 @@ def ranked(objects: dict[tuple[str, str], int]) -> list[Uncounted]:
 
 def not_read(unread: Sequence[Uncounted]) -> Notice:
     """Return the notice on containers of unknown layout."""
-    objects: dict[str, int] = {}
+    objects: Counter[str] = Counter()
     for one in unread:
-        objects[one.type_name] = objects.get(one.type_name, 0) + one.objects
+        objects[one.type_name] += one.objects
     types = sorted(objects, key=lambda name: (-objects[name], name))
     named = [f"{plural(objects[name], 'object')} of {_brief(name)}" for name in types[:_MOST_NAMED]]
     more = len(types) - len(named)

@@ -5,7 +5,9 @@ Source of the layouts: libstdc++ variant, any; libc++ variant, any.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable
+from typing import TYPE_CHECKING
+
+from gdbmem.analysis.containers.plans import Reader
 
 if TYPE_CHECKING:
     from gdbmem.analysis.containers.plans import TypePlan
@@ -45,5 +47,4 @@ def inside(path: str, plan: TypePlan) -> str:
     return f"{path}.({plan.type_name})" if plan.kind == "struct" else path
 
 
-Reader = Callable[["Surveyor", str, "TypePlan", int, int], None]
 ONE_OF_READERS: dict[str, Reader] = {"variant": read_variant, "any": read_any}
