@@ -133,7 +133,7 @@ class PathSums:
     bytes: dict[int, int] = field(default_factory=dict)
     beyond: dict[int, int] = field(
         default_factory=dict
-    )  # in blocks that are not objects and that they lead to
+    )  # bytes in blocks without an object that they lead to
 
 
 def sum_paths(nodes: Nodes, reach: Reach, paths: Paths, targets: Any) -> PathSums:

@@ -8,7 +8,7 @@ from typing import Optional
 
 from gdbmem.allocators.glibc.walking.heap_tally import FASTBIN, FREE, LIVE, TCACHE, HeapTally
 from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.memory.pages import PAGE, Ranges
+from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.ledger.ledger import LAZILY_FREED, Share
 
 Key = tuple[str, str]
@@ -206,6 +206,3 @@ def areas_to_scan(mappings: Sequence[Mapping]) -> tuple[list[tuple[int, int]], l
             continue
         (whole if mapping.rss_bytes == mapping.size_bytes else partial).append((mapping.start, mapping.end))
     return partial, whole
-
-
-__all__ = ["PAGE", "Division", "Key", "areas_to_scan"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping as MappingType
 from collections.abc import Sequence
 from typing import BinaryIO, Callable, Optional
@@ -59,10 +60,9 @@ def resident_by_entry(reading: ProcessImage) -> MappingType[Key, int]:
     """Return only the bytes of each entry of the ledger of *reading*."""
     builder = _LedgerBuilder(reading)
     builder.claim()
-    sums: dict[Key, int] = {}
+    sums: Counter[Key] = Counter()
     for parts in builder.division.parts:
-        for key, size in parts.items():
-            sums[key] = sums.get(key, 0) + size
+        sums.update(parts)
     return sums
 
 

@@ -93,17 +93,19 @@ def judge_ledgers(expectation: Expectation, before: Ledger, after: Ledger) -> Ex
             )
             return unjudged(expectation, f"at {printable(name)} {printable(reason[0])}")
         sizes.append(size)
-    delta, limit = sizes[1] - sizes[0], expectation.limit
-    excess = delta - limit if expectation.at_most is not None else limit - delta
-    text = _sentence(expectation, _Measured(delta, 0, 0), excess, 0, unit=HEAP_BYTES)
-    return ExpectationVerdict(expectation, excess <= 0, delta, limit, 0, text)
+    return _judge_exactly(expectation, sizes[1] - sizes[0])
 
 
 def _judge_untraced(expectation: Expectation, diff: Diff) -> ExpectationVerdict:
     found = next((one for one in diff.outside if one.name == UNTRACED_BYTES), None)
     if found is None:
         return unjudged(expectation, "one of the snapshots lacks the resident untraced memory")
-    delta, limit = found.delta_bytes, expectation.limit
+    return _judge_exactly(expectation, found.delta_bytes)
+
+
+def _judge_exactly(expectation: Expectation, delta: int) -> ExpectationVerdict:
+    """Return the verdict on a change by *delta* bytes that nothing makes uncertain."""
+    limit = expectation.limit
     excess = delta - limit if expectation.at_most is not None else limit - delta
     text = _sentence(expectation, _Measured(delta, 0, 0), excess, 0, unit=HEAP_BYTES)
     return ExpectationVerdict(expectation, excess <= 0, delta, limit, 0, text)

@@ -93,9 +93,6 @@ class GroupSums:
         """The change of each group in bytes, when all paths have been added."""
         return array("q", map(sub, self.after, self.before))
 
-    def delta(self, group: int) -> int:
-        return self.after[group] - self.before[group]
-
 
 class GroupedPaths:
     # The paths of a diff, summed for one query.

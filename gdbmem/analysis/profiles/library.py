@@ -127,9 +127,8 @@ def qualified_name(function: str) -> str:
         elif symbol == " " and depth == 0:
             start = token.end()
     if parameters == start or (parameters == len(text) and "<" not in text):
-        return (
-            text or function
-        )  # "f (module)", "-[Buffer grow by]": spaces that do not separate parts of a C++ name
+        # "f (module)", "-[Buffer grow by]": spaces that do not separate parts of a C++ name.
+        return text or function
     name = text[start:parameters] if text.endswith(")") and parameters > start else text[start:]
     return name or function
 

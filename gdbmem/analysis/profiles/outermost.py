@@ -33,9 +33,8 @@ def smallest_tree(parent: Sequence[int], frame: Sequence[int], ends: Sequence[in
 def _turned(parent: Sequence[int], frame: Sequence[int], ends: Sequence[int]) -> PathTree:
     np: Any = import_numpy()
     above, frames = np.asarray(parent, dtype=np.int64), np.asarray(frame, dtype=np.int64)
-    at = np.asarray(
-        ends, dtype=np.int64
-    )  # the current position in each path, from its outermost frame inward
+    # The current position in each path, from its outermost frame inward.
+    at = np.asarray(ends, dtype=np.int64)
     last = np.zeros(len(at), dtype=np.int64)  # its node in the new tree
     going = np.flatnonzero(at > 0)
     stride = int(frames.max(initial=0)) + 3

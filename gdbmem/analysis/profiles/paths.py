@@ -42,11 +42,11 @@ class Walk:
 
     def folded_at(self, ends: Sequence[int]) -> Iterable[int]:
         """Return `folded` for each of *ends*; only their paths are walked if they are few."""
-        folded = self.folded if len(ends) * _FEW > len(self.diff) else self._folded_of(ends)
+        if len(ends) * _FEW > len(self.diff):
+            folded = self.folded
+        else:
+            folded = _folded(self.diff, self.left_out, nodes_on_paths(self.diff.parent, ends))
         return map(folded.__getitem__, ends)
-
-    def _folded_of(self, ends: Sequence[int]) -> Sequence[int]:
-        return _folded(self.diff, self.left_out, nodes_on_paths(self.diff.parent, ends))
 
     def via(self, node: int) -> Optional[Frame]:
         """Return the innermost allocation wrapper between the allocator and the site of *node*; None: none."""

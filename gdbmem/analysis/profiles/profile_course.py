@@ -33,9 +33,7 @@ class ProfileCourse(NamedTuple):
     to_peak: str  # GREW (steadily), JUMPED, LEVELLED, ROSE (unevenly), SPIKE or FLAT
     kept: float  # fraction of the peak that is held at the end
     overhead: float  # the allocator's overhead at the peak as a fraction of the heap
-    since: Optional[float] = (
-        None  # the time from which it grew steadily; None: from the beginning, or it did not
-    )
+    since: Optional[float] = None  # when it began to grow steadily; None: at the beginning, or it did not
 
     @property
     def has_overhead(self) -> bool:
@@ -113,9 +111,8 @@ def _steps(floor: Sequence[int]) -> int:
 def _is_line(floor: Sequence[int]) -> bool:
     gain, last = floor[-1] - floor[0], len(floor) - 1
     steps = _steps(floor)
-    if (
-        steps < _FEWEST_STEPS or floor[-1] - floor[-len(floor) // 3] < gain / 6
-    ):  # half of what a line gains there
+    # A line gains twice as much in its last third.
+    if steps < _FEWEST_STEPS or floor[-1] - floor[-len(floor) // 3] < gain / 6:
         return False
     allowed = gain * max(_LINE, 1 / steps + 0.05)  # a staircase is off by a step
     return all(abs(size - floor[0] - gain * at / last) <= allowed for at, size in enumerate(floor))

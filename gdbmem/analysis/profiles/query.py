@@ -210,9 +210,8 @@ def compile_regex(regex: Optional[str], option: str) -> Optional[re.Pattern[str]
 
 def _pattern(regex: str) -> re.Pattern[str]:
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # the warning that "[[" may change its meaning in a future Python doesn't concern the user
+        # The warning that "[[" may change its meaning in a future Python doesn't concern the user.
+        warnings.simplefilter("ignore")
         return re.compile(regex)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Union, overload
 
@@ -53,7 +54,7 @@ class Rows(Sequence[Row]):
 
     def deltas(self) -> Iterator[int]:
         """Yield the change of each row in bytes, without creating the row."""
-        return map(self._paths.sums.delta, self.groups)
+        return map(self._paths.sums.deltas.__getitem__, self.groups)
 
 
 @dataclass(frozen=True)
@@ -106,10 +107,9 @@ def rank(diff: Diff, query: Query) -> Ranking:
 
 
 def _sum_by_name(parts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
-    total: dict[str, int] = {}
+    total: Counter[str] = Counter()
     for part in parts:
-        for name, size_bytes in part.items():
-            total[name] = total.get(name, 0) + size_bytes
+        total.update(part)
     return total
 
 

@@ -128,10 +128,6 @@ class _WrapperSearch:
             tops += [node for node, _ in self._children(passed)]
         return tops
 
-    def _nameless(self, node: int) -> bool:
-        number = self.diff.frame[node]
-        return number in self.nameless
-
     def _called_by_many(self, tops: Sequence[int], *, any_name: bool) -> set[str]:
         direct: dict[str, int] = {}
         for node in self._called_often(tops):
@@ -175,7 +171,7 @@ class _WrapperSearch:
             further: dict[int, str] = {}
             for node, parent in self._children(set(called)):
                 caller, function = self._function(node), called[parent]
-                if self._nameless(node):
+                if self.diff.frame[node] in self.nameless:
                     further[node] = function
                 elif caller is not None and caller != function:
                     found.setdefault(function, set()).add(caller)
