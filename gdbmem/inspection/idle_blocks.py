@@ -67,7 +67,7 @@ class _Sorter:
         found = [self._of_table(table, tallies[table.start]) for table in tables]
         for chunk in self._heap.mmapped:
             sums = sort_blocks(self._memory, (), [chunk], self._vectors, self._files)
-            size = chunk.end - chunk.start - HEADER
+            size = chunk.end - chunk.memory
             found.append(self._group(chunk.start, sums.blocks, sums.bytes, {size: BlockSum(1, size)}))
         return found
 

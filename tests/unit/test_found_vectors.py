@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import random
+import struct
 from collections.abc import Sequence
 
 import pytest
 
+from gdbmem.allocators.glibc.blocks.block_types import sort_blocks
 from gdbmem.allocators.glibc.blocks.chunks import ChunkTable, chunk_table
 from gdbmem.allocators.glibc.blocks.vectors import find_vectors
+from gdbmem.allocators.glibc.places.mmapped import find_mmapped
 from gdbmem.allocators.glibc.walking import walk
 from gdbmem.allocators.glibc.walking.heap_tally import FREE, LIVE, TCACHE, HeapTally
 from gdbmem.analysis.ledger.vectors import sum_vectors
+from gdbmem.model.ledger.block_types import CLASS, VECTOR
 from gdbmem.model.ledger.vectors import DATA, HEAP, FoundVector
 from gdbmem.model.memory import BytesMemory
 from tests.unit.heaps import MadeHeap, make_heap
@@ -124,3 +128,24 @@ def test_the_sums_are_those_of_the_vectors() -> None:
     found = sum_vectors(vectors)
     assert (found.count, found.capacity_bytes, found.slack_bytes) == (4, 256, 256 - 48)
     assert (found.empty, found.empty_bytes, found.largest[0]) == (1, 64, vectors[0])
+
+
+@pytest.mark.parametrize("pure", [True, False], ids=["plain", "numpy"])
+@pytest.mark.parametrize("lead", [0, 48, 4080])
+def test_a_block_that_malloc_mapped_begins_after_its_header_also_where_it_is_aligned(
+    lead: int, pure: bool
+) -> None:
+    pages, size, vtable = DATA_START + (1 << 20), 1 << 18, 0x400000
+    begin, limit = pages + lead + 16, pages + size - 4096 - 80 * bool(lead)
+    data, block = bytearray(4096), bytearray(size)
+    block[:16] = struct.pack("<QQ", 0, size | 2)  # malloc leaves it there
+    block[lead : lead + 16] = struct.pack("<QQ", lead, size - lead | 2)
+    block[lead + 16 : lead + 24] = struct.pack("<Q", vtable)
+    data[64:88] = struct.pack("<QQQ", begin, limit, limit)
+    memory = BytesMemory([(DATA_START, bytes(data)), (pages, bytes(block))])
+    mapped = find_mmapped(memory, [(pages, pages + size)], 1, size)
+    found = find_vectors(memory, (), mapped, [(DATA, DATA_START, DATA_START + 4096)], pure=pure)
+    assert found == [FoundVector(begin, limit, limit, DATA_START + 64, DATA)]
+    sums = sort_blocks(memory, (), mapped, (), [(vtable, vtable + 4096)], pure=pure)
+    assert sums.bytes == {(CLASS, vtable): pages + size - begin}
+    assert set(sort_blocks(memory, (), mapped, [begin], (), pure=pure).blocks) == {(VECTOR, 0)}

@@ -26,7 +26,7 @@ def large_blocks(memory: Memory, heap: HeapReading, *, every: bool) -> Iterator[
         starts, sizes = _user_blocks(table)
         chosen = sizes > least
         yield from _read(memory, starts[chosen], sizes[chosen])
-    mapped = [(chunk.start + HEADER, chunk.end - chunk.start - HEADER) for chunk in heap.mmapped]
+    mapped = [(chunk.memory, chunk.end - chunk.memory) for chunk in heap.mmapped]
     columns = np.array(mapped, np.int64).reshape(-1, 2)
     yield from _read(memory, columns[:, 0], columns[:, 1])
 

@@ -67,13 +67,12 @@ def sort_blocks(
             _quick(memory, table, tally, known, sorted(files), sums)
     windows = WindowedMemory(memory)
     for chunk in mmapped:
-        user = chunk.start + HEADER
-        if user in vectors:
+        if chunk.memory in vectors:
             key: Key = (VECTOR, 0)
         else:
-            word = _word(windows, user)
+            word = _word(windows, chunk.memory)
             key = ("class", word) if _within(sorted(files), word) else (UNKNOWN, 0)
-        sums.add(key, 1, chunk.end - user, 0.0)
+        sums.add(key, 1, chunk.end - chunk.memory, 0.0)
     return sums
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Optional
 
 from gdbmem.allocators.glibc.blocks.chunks import ChunkTable, chunk_table
 from gdbmem.allocators.glibc.free_lists.bins import bin_of, bin_text, bins_at
-from gdbmem.allocators.glibc.places.layout import IS_MMAPPED, MIN_CHUNK, PREV_INUSE
+from gdbmem.allocators.glibc.places.layout import MIN_CHUNK, PREV_INUSE
 from gdbmem.allocators.glibc.walking.heap_tally import Cached, HeapTally
 from gdbmem.allocators.glibc.walking.link_sums import check_chunk, check_free
 from gdbmem.allocators.glibc.walking.walk import walk
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from gdbmem.allocators.glibc.places.mmapped import MmappedChunk
 
 _SHOWN = 64  # bytes of the program's memory
-_PAGE = 4096
 
 
 def view_chunk(
@@ -90,13 +89,8 @@ def _contradictions(memory: Memory, heap: HeapReading, chunk: Chunk) -> list[str
 
 
 def _mapped(memory: Memory, mapped: MmappedChunk) -> Chunk:
-    """Return an individually mapped chunk; an aligned one begins further on its first page."""
-    words = memoryview(memory.read(mapped.start, _PAGE)).cast("Q")
-    for at in range(0, len(words), 2):
-        if words[at] == 8 * at and words[at + 1] & 7 == IS_MMAPPED:
-            address = mapped.start + 8 * at
-            return Chunk(address, mapped.end - address, words[at + 1], MMAPPED)
-    return Chunk(mapped.start, mapped.end - mapped.start, words[1], MMAPPED)
+    address = mapped.start + mapped.header_at
+    return Chunk(address, mapped.end - address, word_at(memory, address + 8), MMAPPED)
 
 
 @dataclass

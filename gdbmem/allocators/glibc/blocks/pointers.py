@@ -54,9 +54,9 @@ def find_pointers(
             if not low <= address < high:
                 yield FoundPointer(address, value, HEAP, begin + HEADER)
     for chunk in mmapped:
-        for address, value in _scan(memory, chunk.start + HEADER, chunk.end, low, high, quick):
+        for address, value in _scan(memory, chunk.memory, chunk.end, low, high, quick):
             if not low <= address < high:
-                yield FoundPointer(address, value, HEAP, chunk.start + HEADER)
+                yield FoundPointer(address, value, HEAP, chunk.memory)
 
 
 def _scan(

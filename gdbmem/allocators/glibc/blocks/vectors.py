@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 # malloc(n) takes n + 8 bytes, rounded up to 16 and to no less than 32; a remainder below 32 bytes stays with it.
 _ROUNDED = 8 + 16 + 24
+_MAPPED_ROUNDED = 4096 + 96  # of a block with a mapping of its own; an aligned one leaves more behind it
 _BLOCK = 1 << 23
 _PAGE = 4096
 _MOST_ADDRESS = 1 << 47
@@ -100,7 +101,7 @@ def _pieces(
     for table in tables:
         yield HEAP, table.start, table.end, table
     for chunk in mmapped:
-        yield HEAP, chunk.start + HEADER, chunk.end, None
+        yield HEAP, chunk.memory, chunk.end, None
     for place, start, end in areas:
         yield place, start, end, None
 
@@ -147,7 +148,7 @@ class _Blocks:
     def __init__(self, tables: Sequence[ChunkTable], mmapped: Sequence[MmappedChunk]) -> None:
         self._tables = tables
         self._starts = [table.start for table in tables]
-        self._mapped = {chunk.start + HEADER: chunk.end - chunk.start - HEADER for chunk in mmapped}
+        self._mapped = {chunk.memory: chunk.end - chunk.memory for chunk in mmapped}
         ends = [table.end for table in tables] + [chunk.end for chunk in mmapped]
         self.low = min([*self._starts, *(chunk.start for chunk in mmapped)], default=0)
         self.high = max(ends, default=0)
@@ -155,7 +156,7 @@ class _Blocks:
     def fits(self, begin: int, limit: int) -> bool:
         """Return whether a live block begins at *begin* and has the size that malloc gives ``limit - begin`` bytes."""
         if begin in self._mapped:
-            return 0 <= self._mapped[begin] - (limit - begin) < _PAGE + HEADER
+            return 0 <= self._mapped[begin] - (limit - begin) < _MAPPED_ROUNDED
         return 0 <= self._usable(begin) - (limit - begin) < _ROUNDED
 
     def _usable(self, begin: int) -> int:

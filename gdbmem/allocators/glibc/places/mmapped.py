@@ -15,10 +15,16 @@ _OFFSETS = (0, 16, 48, 112, 240, 496, 1008, 2032, 4080)
 
 @dataclass(frozen=True)
 class MmappedChunk:
-    """One such chunk: its pages, and the size that malloc counts."""
+    """One such chunk: its pages, whose size malloc counts, and the offset of its header in the first one."""
 
     start: int
     end: int
+    header_at: int = 0
+
+    @property
+    def memory(self) -> int:
+        """The address of the program's memory."""
+        return self.start + self.header_at + CHUNK_HEADER
 
 
 def find_mmapped(
@@ -48,7 +54,8 @@ def _chunk_at(memory: Memory, page: int, end: int) -> MmappedChunk | None:
         words = memoryview(memory.read(page, PAGE)).cast("Q")
     except MemoryUnreadable:
         return None
-    for offset in _OFFSETS:
+    # Before the header of an aligned block, malloc leaves that of the whole.
+    for offset in reversed(_OFFSETS):
         before, size = words[offset >> 3], words[(offset >> 3) + 1]
         if size & 7 != IS_MMAPPED or before != offset:
             continue
@@ -57,7 +64,7 @@ def _chunk_at(memory: Memory, page: int, end: int) -> MmappedChunk | None:
         for header in (0, CHUNK_HEADER):
             stop = page + before + (size & ~7) + header
             if stop % PAGE == 0 and page + offset + 32 <= stop <= end:
-                return MmappedChunk(page, stop)
+                return MmappedChunk(page, stop, offset)
     return None
 
 
