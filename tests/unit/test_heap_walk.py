@@ -198,6 +198,16 @@ def test_where_the_kernels_pages_are_larger_only_whole_ones_come_back(
     assert not tallies.has_pages(0x1000, 0x1F000)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(2))
+def test_both_walkers_keep_the_same_runs_where_the_kernels_pages_are_larger(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tallies, "KERNEL_PAGE", 1 << 16)
+    heap = make_heap(4000, seed, sizes=(32, 3000, 40_000))
+    assert_same(tally_of(heap, walk.walk), tally_of(heap, lockstep.walk))
+
+
 def test_pages_of_another_size_are_found_at_their_place_in_pagemap(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

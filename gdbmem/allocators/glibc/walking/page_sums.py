@@ -11,9 +11,9 @@ from gdbmem.allocators.glibc.walking.heap_tally import (
     PAGE,
     STATES,
     TCACHE,
-    TRIM_KEEPS,
     Cached,
     HeapTally,
+    has_pages,
 )
 from gdbmem.allocators.glibc.walking.trails import UNIT
 
@@ -250,7 +250,7 @@ class PageSums:
         if ends[-1] == len(self.at) - 1:
             tally.pending = int(low[-1])
             low, high = low[:-1], high[:-1]
-        kept = ((low + TRIM_KEEPS + PAGE - 1) & -PAGE) < (high & -PAGE)
+        kept = has_pages(low, high)  # column by column
         tally.runs.extend(zip(low[kept].tolist(), high[kept].tolist()))
 
     def _has_free_page(self) -> bool:
