@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol, Union
 
 from gdbmem.errors import TargetError
@@ -89,6 +89,19 @@ class WindowedMemory:
         window = memoryview(data).cast("Q")
         self.windows[number] = window
         return window
+
+
+def read_pieces(memory: Memory, start: int, end: int, size: int, overlap: int) -> Iterator[tuple[int, bytes]]:
+    """Yield address and bytes of each *size* bytes from *start* to *end*, and of the *overlap* bytes behind them.
+
+    Pieces that can't be read are left out.
+    """
+    for at in range(start, end, size):
+        try:
+            data = memory.read(at, min(size + overlap, end - at))
+        except MemoryUnreadable:
+            continue
+        yield at, data
 
 
 def word_at(memory: Memory, address: int) -> int:

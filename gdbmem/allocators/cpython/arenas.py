@@ -13,7 +13,7 @@ from typing import NamedTuple, Optional
 from gdbmem.arrays import import_numpy
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.pages import Ranges
-from gdbmem.model.memory import Memory, MemoryUnreadable
+from gdbmem.model.memory import Memory, MemoryUnreadable, read_pieces
 from gdbmem.records import dataclass, field
 
 POOL_HEADER_BYTES = 48
@@ -136,11 +136,7 @@ def find_arenas(memory: Memory, mappings: Iterable[Mapping]) -> PythonArenas:
     """Return the arenas of the process with *memory*; none if it has no pymalloc."""
     tables: dict[int, _ArenaTable] = {}
     known: list[tuple[int, int]] = []
-    for mapping in sorted(mappings, key=lambda m: (m.name != "[heap]", m.size_bytes)):
-        if not mapping.is_anonymous or "rw" not in mapping.permissions or mapping.name.startswith("[stack"):
-            continue
-        if not mapping.rss_bytes and mapping.flags:
-            continue  # nothing of it was ever touched
+    for mapping in sorted(data_mappings(mappings), key=lambda m: (m.name != "[heap]", m.size_bytes)):
         # Known arenas contain no table: it is larger than their blocks.
         for start, end in Ranges(known).gaps(mapping.start, mapping.end):
             for address in _candidates(memory, start, end):
@@ -152,18 +148,22 @@ def find_arenas(memory: Memory, mappings: Iterable[Mapping]) -> PythonArenas:
     return _read(memory, _current(tables.values()))
 
 
+def data_mappings(mappings: Iterable[Mapping]) -> Iterator[Mapping]:
+    """Yield the anonymous memory that may contain what Python has allocated."""
+    for mapping in mappings:
+        if not mapping.is_anonymous or "rw" not in mapping.permissions or mapping.name.startswith("[stack"):
+            continue
+        if mapping.rss_bytes or not mapping.flags:  # else nothing of it was ever touched
+            yield mapping
+
+
 def _candidates(memory: Memory, start: int, end: int) -> Iterator[int]:
     """Yield the addresses in ``[start, end)`` that may be an entry of a table."""
-    for piece in range(start, end, _PIECE):
-        low = max(piece - _ENTRY.size, start)
-        try:
-            data = memory.read(low, min(piece + _PIECE, end) - low)
-        except MemoryUnreadable:
-            continue
+    for piece, data in read_pieces(memory, start, end, _PIECE, _ENTRY.size):
         for at in _count_places(data):
             at -= _COUNTS_AT
             if at >= 0 and at + _ENTRY.size <= len(data) and _is_plausible(_ENTRY.unpack_from(data, at)):
-                yield low + at
+                yield piece + at
 
 
 def _count_places(data: bytes) -> Iterable[int]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Optional
 
 from gdbmem.linux.memory.maps import Mapping
-from gdbmem.model.memory import Memory, MemoryUnreadable
+from gdbmem.model.memory import Memory, read_pieces
 from gdbmem.records import dataclass
 
 COOKIE = b"xdebugpy"
@@ -62,12 +62,7 @@ def find_debug_offsets(memory: Memory, mappings: Iterable[Mapping]) -> Optional[
     for mapping in mappings:
         if not mapping.is_file or "w" not in mapping.permissions:
             continue
-        for start in range(mapping.start, mapping.end, _PIECE):
-            size = min(_PIECE + _MOST_WORDS * 8, mapping.end - start)
-            try:
-                data = memory.read(start, size)
-            except MemoryUnreadable:
-                continue
+        for start, data in read_pieces(memory, mapping.start, mapping.end, _PIECE, _MOST_WORDS * 8):
             at = data.find(COOKIE)
             while at >= 0:
                 words = struct.unpack_from(f"<{min(_MOST_WORDS, (len(data) - at) // 8)}Q", data, at)

@@ -12,7 +12,7 @@ from typing import Optional
 
 from gdbmem.allocators.cpython.debug_offsets import DebugOffsets, find_debug_offsets
 from gdbmem.linux.memory.maps import Mapping
-from gdbmem.model.memory import Memory, MemoryUnreadable, word_at, words_at
+from gdbmem.model.memory import Memory, MemoryUnreadable, read_pieces, word_at, words_at
 from gdbmem.records import dataclass
 
 _FIRST_THREAD_AT = range(8, 136, 8)  # in an interpreter's state
@@ -89,11 +89,7 @@ class _Shape:
     def search(self, areas: Sequence[tuple[int, int]], *, alike: bool) -> Optional[Interpreters]:
         """Return the interpreters that two consecutive words point to: the first and the main one, *alike* or not."""
         for start, end in areas:
-            for piece in range(start, end, _PIECE):
-                try:
-                    data = self._memory.read(piece, min(_PIECE + 8, end - piece) & ~7)
-                except MemoryUnreadable:
-                    continue
+            for piece, data in read_pieces(self._memory, start, end, _PIECE, 8):
                 words = memoryview(data).cast("Q").tolist()
                 for number, head, main in self._pairs(words, alike):
                     first = self._first_thread_at(head, main)

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from gdbmem.allocators.cpython.arenas import data_mappings
 from gdbmem.allocators.cpython.strings import read_str
 from gdbmem.allocators.gather import gather, gather_words
 from gdbmem.arrays import import_numpy
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.pages import Ranges
-from gdbmem.model.memory import Memory, MemoryUnreadable
+from gdbmem.model.memory import Memory, MemoryUnreadable, read_pieces
 from gdbmem.records import dataclass, field
 
 _TABLE_WORDS = 10  # entries, buckets, their address, 4 functions, 2 that may be missing, 2 more
@@ -104,17 +105,8 @@ def find_tables(memory: Memory, mappings: Iterable[Mapping]) -> list[_Table]:
     mappings = list(mappings)
     code = Ranges((m.start, m.end) for m in mappings if "x" in m.permissions and m.is_file)
     found: dict[int, _Table] = {}
-    for mapping in mappings:
-        if not mapping.is_anonymous or "rw" not in mapping.permissions or mapping.name.startswith("[stack"):
-            continue
-        if not mapping.rss_bytes and mapping.flags:
-            continue  # nothing of it was ever touched
-        for start in range(mapping.start, mapping.end, _PIECE):
-            end = min(start + _PIECE + _TABLE_WORDS * 8, mapping.end)
-            try:
-                data = memory.read(start, end - start)
-            except MemoryUnreadable:
-                continue
+    for mapping in data_mappings(mappings):
+        for start, data in read_pieces(memory, mapping.start, mapping.end, _PIECE, _TABLE_WORDS * 8):
             found.update((start + at, table) for at, table in _tables_in(data, code))
     return [table for _, table in sorted(found.items())]
 
