@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Callable, Optional
@@ -15,6 +14,7 @@ from gdbmem.analysis.ledger.block_types import class_of
 from gdbmem.analysis.ledger.ledger import ProcessImage
 from gdbmem.errors import TargetError
 from gdbmem.inspection.vector_slack import variable_areas
+from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.ledger.chunks import HEADER, IN_USE, MMAPPED, Chunk, ChunkView, Pointer
 from gdbmem.model.ledger.vectors import DATA, HEAP
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
@@ -27,15 +27,15 @@ NameOf = Callable[[int], Optional[str]]
 
 def namer(reading: ProcessImage, memory: Memory) -> NameOf:
     """Return a function from the address of a vtable to the mangled name of its class; None for other addresses."""
-    # Vtables are constant.
-    files = sorted((m.start, m.end) for m in reading.mappings if m.is_file and "w" not in m.permissions)
-    symbols = VtableSymbols(reading.images, reading.open)
+    files, symbols = constant_files(reading), VtableSymbols(reading.images, reading.open)
+    in_file = files.__contains__
+    return lambda vtable: class_of(memory, vtable, in_file, symbols.name) if vtable in files else None
 
-    def in_file(address: int) -> bool:
-        at = bisect_right(files, (address, 1 << 64)) - 1
-        return at >= 0 and address < files[at][1]
 
-    return lambda vtable: class_of(memory, vtable, in_file, symbols.name) if in_file(vtable) else None
+def constant_files(reading: ProcessImage) -> Ranges:
+    """Return the mapped parts of files that may contain vtables."""
+    # Vtables are constant; lists end at variables in the same files.
+    return Ranges((m.start, m.end) for m in reading.mappings if m.is_file and "w" not in m.permissions)
 
 
 def look_at_chunk(

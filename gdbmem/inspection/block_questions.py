@@ -14,7 +14,7 @@ from gdbmem.analysis.ledger.heap_map import map_heap
 from gdbmem.analysis.ledger.ledger import ProcessImage
 from gdbmem.analysis.ledger.vectors import sum_vectors
 from gdbmem.errors import TargetError
-from gdbmem.inspection.block_owners import look_at_chunk, namer
+from gdbmem.inspection.block_owners import constant_files, look_at_chunk, namer
 from gdbmem.inspection.looks import BINS, MAP, MAP_IF_ANY, TYPES, VECTORS, Looks
 from gdbmem.inspection.vector_slack import note_unused, resident_bytes, variable_areas
 from gdbmem.model.ledger.block_types import BlockTypes
@@ -67,9 +67,7 @@ def _sort(
     vectors: Sequence[int],
 ) -> BlockTypes:
     tallies = {tally.start: tally for arena in heap.arenas for tally in arena.tallies}
-    # Vtables are constant; lists end at variables in the same files.
-    files = sorted((m.start, m.end) for m in reading.mappings if m.is_file and "w" not in m.permissions)
     pairs = [(table, tallies[table.start]) for table in tables]
-    sums = sort_blocks(memory, pairs, heap.mmapped, vectors, files, pure=looks.pure)
+    sums = sort_blocks(memory, pairs, heap.mmapped, vectors, constant_files(reading), pure=looks.pure)
     named = name_types(sums.blocks, sums.bytes, sums.pinned, namer(reading, memory))
     return BlockTypes(named, heap.notices)

@@ -17,7 +17,7 @@ from gdbmem.allocators.glibc.walking import lockstep
 from gdbmem.allocators.glibc.walking.heap_tally import HeapTally
 from gdbmem.allocators.glibc.walking.trails import UNIT
 from gdbmem.analysis.ledger.ledger import ProcessImage
-from gdbmem.inspection.block_owners import namer
+from gdbmem.inspection.block_owners import constant_files, namer
 from gdbmem.inspection.vector_slack import variable_areas
 from gdbmem.model.ledger.block_types import CLASS, UNKNOWN
 from gdbmem.model.ledger.idle import BlockGroup, BlockSum, TreeHolder
@@ -55,10 +55,7 @@ class _Sorter:
         self._memory, self._heap, self._vectors = memory, heap, vectors
         self._mappings = sorted(image.mappings, key=lambda one: one.start)
         self._starts = [one.start for one in self._mappings]
-        # Vtables are constant.
-        self._files = sorted(
-            (m.start, m.end) for m in self._mappings if m.is_file and "w" not in m.permissions
-        )
+        self._files = constant_files(image)
         self._name_of = namer(image, memory)
         self._names: dict[int, Optional[str]] = {}
 

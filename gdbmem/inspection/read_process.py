@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Callable, Optional
 
 from gdbmem.allocators.cpython.arenas import find_arenas
-from gdbmem.allocators.glibc.free_lists.caches import Known
 from gdbmem.allocators.glibc.free_lists.inside import threads_inside
 from gdbmem.allocators.glibc.heap import HeapReading, Walker, read_heap
 from gdbmem.allocators.glibc.places.arenas import HeapCorrupt
 from gdbmem.allocators.glibc.places.layout import LibcFacts
+from gdbmem.allocators.glibc.places.pieces import writable_areas
 from gdbmem.allocators.glibc.stacks import ThreadStack, find_stacks
 from gdbmem.allocators.glibc.thread_pointers import ThreadPointers
 from gdbmem.allocators.others import recognise
@@ -309,7 +309,7 @@ def _stacks(reading: ProcessImage, memory: Memory, main: int) -> list[ThreadStac
     libraries = [i for i in reading.images if _THREAD_LIBRARIES.search(i.name) or _LIBC.search(i.name)]
     # A static program has libc's lists in its own data.
     data = [area for image in libraries or reading.images[:1] for area in image.writable]
-    return find_stacks(memory, _small(data), reading.threads, Known(reading.mappings), main)
+    return find_stacks(memory, _small(data), reading.threads, writable_areas(reading.mappings), main)
 
 
 def _small(areas: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -15,6 +15,7 @@ from gdbmem.allocators.glibc.places.mmapped import find_mmapped
 from gdbmem.allocators.glibc.walking import walk
 from gdbmem.allocators.glibc.walking.heap_tally import FREE, LIVE, TCACHE, HeapTally
 from gdbmem.analysis.ledger.vectors import sum_vectors
+from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.ledger.block_types import CLASS, VECTOR
 from gdbmem.model.ledger.vectors import DATA, HEAP, FoundVector
 from gdbmem.model.memory import BytesMemory
@@ -146,6 +147,6 @@ def test_a_block_that_malloc_mapped_begins_after_its_header_also_where_it_is_ali
     mapped = find_mmapped(memory, [(pages, pages + size)], 1, size)
     found = find_vectors(memory, (), mapped, [(DATA, DATA_START, DATA_START + 4096)], pure=pure)
     assert found == [FoundVector(begin, limit, limit, DATA_START + 64, DATA)]
-    sums = sort_blocks(memory, (), mapped, (), [(vtable, vtable + 4096)], pure=pure)
+    sums = sort_blocks(memory, (), mapped, (), Ranges([(vtable, vtable + 4096)]), pure=pure)
     assert sums.bytes == {(CLASS, vtable): pages + size - begin}
-    assert set(sort_blocks(memory, (), mapped, [begin], (), pure=pure).blocks) == {(VECTOR, 0)}
+    assert set(sort_blocks(memory, (), mapped, [begin], Ranges(), pure=pure).blocks) == {(VECTOR, 0)}

@@ -6,12 +6,12 @@ interpreter's begins with the next one and has the first thread's state among it
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from gdbmem.allocators.cpython.debug_offsets import DebugOffsets, find_debug_offsets
 from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable, read_pieces, word_at, words_at
 from gdbmem.records import dataclass
 
@@ -80,10 +80,8 @@ class _Shape:
     """Recognises interpreters up to 3.12 by their structure."""
 
     def __init__(self, memory: Memory, mappings: Sequence[Mapping]) -> None:
-        areas = sorted((m.start, m.end) for m in mappings if m.permissions.startswith("rw"))
+        self._writable = Ranges((m.start, m.end) for m in mappings if m.permissions.startswith("rw"))
         self._memory = memory
-        self._starts, self._ends = [start for start, _ in areas], [end for _, end in areas]
-        self._low, self._high = (self._starts or [0])[0], max(self._ends, default=0)
         self._known: dict[int, list[int]] = {}
 
     def search(self, areas: Sequence[tuple[int, int]], *, alike: bool) -> Optional[Interpreters]:
@@ -98,7 +96,8 @@ class _Shape:
         return None
 
     def _pairs(self, words: Sequence[int], alike: bool) -> Iterator[tuple[int, int, int]]:
-        low, high = self._low, self._high
+        areas = self._writable.items or [(0, 0)]
+        low, high = areas[0][0], areas[-1][1]
         for number, (head, main) in enumerate(zip(words, words[1:])):
             if low <= head < high and low <= main < high and (head == main) is alike:
                 yield number, head, main
@@ -145,9 +144,7 @@ class _Shape:
 
     def _holds(self, address: int) -> bool:
         """Return whether *address* is in memory that the process may write."""
-        if address & 7 or not self._low <= address < self._high:
-            return False
-        return address < self._ends[bisect_right(self._starts, address) - 1]
+        return not address & 7 and address in self._writable
 
 
 def _data_areas(mappings: Sequence[Mapping]) -> Iterator[tuple[int, int]]:

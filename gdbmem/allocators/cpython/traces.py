@@ -127,7 +127,7 @@ def _tables_in(data: bytes, code: Ranges) -> Iterator[tuple[int, _Table]]:
     for place in places.tolist():
         table = words[place : place + _TABLE_WORDS].tolist()
         functions = [table[at] for at in _CODE_AT] + [table[at] for at in _CODE_OR_NONE_AT if table[at]]
-        if table[0] <= 2 * table[1] and all(code.within(one, one + 1) for one in functions):
+        if table[0] <= 2 * table[1] and all(one in code for one in functions):
             yield place * 8, _Table(table[0], table[1], table[2])
 
 

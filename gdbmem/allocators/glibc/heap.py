@@ -261,7 +261,7 @@ def _find_mmapped(memory: Memory, mappings: Sequence[Mapping], reading: HeapRead
     tallies = [tally for arena in reading.arenas for tally in arena.tallies]
     taken = Ranges((tally.start & -4096, (tally.end + 4095) & -4096) for tally in tallies)
     anonymous = [m for m in mappings if m.is_anonymous and not m.name.startswith("[stack")]
-    areas = [gap for start, end in writable_areas(anonymous) for gap in taken.gaps(start, end)]
+    areas = [gap for start, end in writable_areas(anonymous).items for gap in taken.gaps(start, end)]
     reading.mmapped = find_mmapped(memory, areas, count, total)
     held = sum(chunk.end - chunk.start for chunk in reading.mmapped)
     if len(reading.mmapped) != count or held != total:

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Optional
 
-from gdbmem.allocators.glibc.free_lists.caches import Known
 from gdbmem.allocators.glibc.thread_pointers import ThreadPointers
+from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory, words_at
 from gdbmem.records import dataclass
 
@@ -36,12 +36,12 @@ def find_stacks(
     memory: Memory,
     data: Sequence[tuple[int, int]],
     threads: Sequence[ThreadPointers],
-    known: Known,
+    known: Ranges,
     main: int,
 ) -> list[ThreadStack]:
     """Return the stacks in libc's lists, whose heads are in *data*; *main* is the first thread's id.
 
-    Empty if the lists can't be recognised: another libc, or a program without threads.
+    *known* is the writable memory. Empty if the lists can't be recognised: another libc, or a program without threads.
     """
     windows = WindowedMemory(memory)
     pointers = {t.thread_pointer: t.tid for t in threads if t.thread_pointer}
@@ -62,7 +62,7 @@ def find_stacks(
 
 
 def _rings(
-    memory: Memory, windows: WindowedMemory, data: Sequence[tuple[int, int]], known: Known
+    memory: Memory, windows: WindowedMemory, data: Sequence[tuple[int, int]], known: Ranges
 ) -> list[list[int]]:
     """Return the nodes of every doubly linked ring whose head is in *data*."""
     rings = []
@@ -83,7 +83,7 @@ def _rings(
     return rings
 
 
-def _ring(windows: WindowedMemory, head: int, first: int, last: int, known: Known) -> list[int]:
+def _ring(windows: WindowedMemory, head: int, first: int, last: int, known: Ranges) -> list[int]:
     nodes: list[int] = []
     node, before = first, head
     try:

@@ -220,11 +220,7 @@ def with_huge_pages(
         huge = span.after.huge
         counted = [n for n in numbers if faults[n].page_bytes > PAGE and grown[n]]
         sampled = sum(grown[n] for n in counted)
-        joined = sum(
-            grown[n]
-            for n in numbers
-            if faults[n].page_bytes <= PAGE and huge.within(faults[n].address, faults[n].address + 1)
-        )
+        joined = sum(grown[n] for n in numbers if faults[n].page_bytes <= PAGE and faults[n].address in huge)
         there = max(huge.size_bytes - span.before.huge.size_bytes - joined, 0.0)
         for n in counted if there else ():
             changed[n] = faults[n]._replace(weight=faults[n].weight * there / sampled)
@@ -286,7 +282,7 @@ def _calibrate(
         return
     after, before = span.after.anonymous, span.before.anonymous
     exact = after.size_bytes - sum(before.within(start, end) for start, end in after.items)
-    members = [n for n in numbers if grown[n] and after.within(samples[n].address, samples[n].address + 1)]
+    members = [n for n in numbers if grown[n] and samples[n].address in after]
     estimate = sum(grown[n] for n in members)
     if estimate and abs(estimate - exact) <= _DOUBT * _doubt(samples, members, grown):
         _scale(grown, members, exact)
@@ -356,7 +352,7 @@ def account(
     if after is None:
         return FaultAccount(pid, name, before.rss_bytes, None, seen, stays)
     later = 0.0 if span.peak_bytes else sum(stay for one, stay in mine if one.time > after.time)
-    of_files = sum(stay for one, stay in mine if after.files.within(one.address, one.address + 1))
+    of_files = sum(stay for one, stay in mine if one.address in after.files)
     rest = span.most_bytes - before.rss_bytes - stays + later
     parts = {
         INHERITED: 0 if span.is_root else after.shared_bytes,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Callable, Optional
@@ -19,7 +18,7 @@ from gdbmem.linux.elf.headers import images
 from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.holding.ptrace import Freeze
 from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.memory.pages import resident_ranges
+from gdbmem.linux.memory.pages import Ranges, resident_ranges
 from gdbmem.linux.memory.process_memory import CarefulMemory, ProcMemory, absent_pages
 from gdbmem.linux.process.process import check_analysable, ended, has_ended
 from gdbmem.model.bfc.pools import Allocator
@@ -206,9 +205,10 @@ def _recognise(
 ) -> _Known:
     """Return the allocators in *areas*. A running process needs several *tries*: one may see a change in progress."""
     known = _Known()
-    in_file = _within(m for m in mappings if m.is_file)
-    is_code = _within(m for m in mappings if m.is_file and "x" in m.permissions)
-    for found in find_objects(memory, areas, in_file, vtable_name, is_code):
+    files = [m for m in mappings if m.is_file]
+    in_file = Ranges((m.start, m.end) for m in files).__contains__
+    in_code = Ranges((m.start, m.end) for m in files if "x" in m.permissions).__contains__
+    for found in find_objects(memory, areas, in_file, vtable_name, in_code):
         try:
             known.objects.append((found, _calibrated(memory, found, tries if found.class_name else 1)))
         except LayoutUnknown as error:
@@ -217,18 +217,6 @@ def _recognise(
         except MemoryUnreadable:
             continue  # freed meanwhile
     return known
-
-
-def _within(mappings: Iterable[Mapping]) -> Callable[[int], bool]:
-    """Return a function that returns whether an address is in one of *mappings*."""
-    areas = sorted((m.start, m.end) for m in mappings)
-    starts = [start for start, _ in areas]
-
-    def is_within(address: int) -> bool:
-        at = bisect_right(starts, address) - 1
-        return at >= 0 and address < areas[at][1]
-
-    return is_within
 
 
 def _calibrated(memory: Memory, found: FoundObject, tries: int) -> Layout:

@@ -40,6 +40,10 @@ class Ranges:
     def size_bytes(self) -> int:
         return self._before[-1]
 
+    def __contains__(self, address: int) -> bool:
+        number = bisect_right(self._starts, address) - 1
+        return number >= 0 and address < self.items[number][1]
+
     def within(self, start: int, end: int) -> int:
         """Return how many bytes of ``[start, end)`` are in these ranges."""
         return self._up_to(end) - self._up_to(start) if end > start else 0

@@ -7,7 +7,6 @@ same links count as these, too. In numpy if available, else in plain Python, wit
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +15,7 @@ from gdbmem.allocators.glibc.blocks.chunks import HEADER, ChunkTable
 from gdbmem.allocators.glibc.walking import lockstep
 from gdbmem.allocators.glibc.walking.heap_tally import FREE, PAGE, STATES, HeapTally
 from gdbmem.allocators.glibc.walking.trails import UNIT
+from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.ledger.block_types import LIST, TREE, UNKNOWN, VECTOR
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
 from gdbmem.records import dataclass, field
@@ -28,7 +28,6 @@ _TREE_CHUNK = 48
 _HIGHEST = 1 << 47
 
 Key = tuple[str, int]  # kind; the vtable's address for an object ("class"), else 0
-Ranges = Sequence[tuple[int, int]]
 
 
 @dataclass
@@ -62,23 +61,18 @@ def sort_blocks(
     known = sorted(vectors)
     for table, tally in tables:
         if pure or not lockstep.available():
-            _plain(memory, table, tally, frozenset(known), sorted(files), sums)
+            _plain(memory, table, tally, frozenset(known), files, sums)
         else:
-            _quick(memory, table, tally, known, sorted(files), sums)
+            _quick(memory, table, tally, known, files, sums)
     windows = WindowedMemory(memory)
     for chunk in mmapped:
         if chunk.memory in vectors:
             key: Key = (VECTOR, 0)
         else:
             word = _word(windows, chunk.memory)
-            key = ("class", word) if _within(sorted(files), word) else (UNKNOWN, 0)
+            key = ("class", word) if word in files else (UNKNOWN, 0)
         sums.add(key, 1, chunk.end - chunk.memory, 0.0)
     return sums
-
-
-def _within(ranges: Ranges, address: int) -> bool:
-    at = bisect_right(ranges, (address, _HIGHEST)) - 1
-    return at >= 0 and ranges[at][0] <= address < ranges[at][1]
 
 
 def _word(windows: WindowedMemory, address: int) -> int:
@@ -105,7 +99,7 @@ def _plain(
         start, end = table.bounds(number)
         user = start + HEADER
         word = _word(windows, user)
-        if _within(files, word):
+        if word in files:
             key: Key = ("class", word)
         elif user in vectors:
             key = (VECTOR, 0)
@@ -146,8 +140,8 @@ def _quick(
     sharing = np.frombuffer(tally.headers, dtype=np.uint16) + np.frombuffer(tally.reached, dtype=np.uint8)
     each = free / np.maximum(sharing, 1)
     known = np.array(vectors, dtype=np.int64)
-    low = np.array([start for start, _ in files], dtype=np.int64)
-    high = np.array([end for _, end in files], dtype=np.int64)
+    low = np.array([start for start, _ in files.items], dtype=np.int64)
+    high = np.array([end for _, end in files.items], dtype=np.int64)
     for start, size, words in _pieces(np, memory, table):
         user = start + HEADER
         kind = np.zeros(len(start), dtype=np.int8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Any, Optional
 
@@ -11,11 +11,13 @@ from gdbmem.allocators.glibc.free_lists.damage import Damage
 from gdbmem.allocators.glibc.free_lists.fast_lists import read_fast_lists
 from gdbmem.allocators.glibc.places.arenas import ArenaState
 from gdbmem.allocators.glibc.places.layout import ALIGNMENT, CHUNK_HEADER, MIN_CHUNK, TCACHE_CHUNKS
+from gdbmem.allocators.glibc.places.pieces import writable_areas
 from gdbmem.allocators.glibc.places.thread_local import ThreadVariables
 from gdbmem.allocators.glibc.thread_pointers import ThreadPointers
 from gdbmem.allocators.glibc.walking import lockstep
 from gdbmem.allocators.glibc.walking.heap_tally import Cached
 from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
 from gdbmem.records import dataclass, field
 
@@ -38,21 +40,6 @@ class Caches:
     fastbin_faults: dict[tuple[int, int], str] = field(default_factory=dict)  # arena, bin → the inconsistency
 
 
-class Known:
-    """Checks whether addresses are in writable memory; used for every pointer followed."""
-
-    def __init__(self, mappings: Sequence[Mapping]) -> None:
-        writable = [m for m in mappings if "w" in m.permissions]
-        self._starts = [m.start for m in writable]
-        self._ends = [m.end for m in writable]
-
-    def __contains__(self, address: object) -> bool:
-        if not isinstance(address, int):
-            return False
-        number = bisect_right(self._starts, address) - 1
-        return number >= 0 and address < self._ends[number]
-
-
 def read_caches(
     memory: Memory,
     arenas: Sequence[ArenaState],
@@ -65,7 +52,7 @@ def read_caches(
     *tls_bytes* is the size of libc's thread-local variables, 0 if unknown.
     """
     result = Caches()
-    known = Known(mappings)
+    known = writable_areas(mappings)
     windows = WindowedMemory(memory)
     pointers = {t.tid: t.thread_pointer for t in threads if t.thread_pointer}
     variables = ThreadVariables.read(memory, pointers, tls_bytes)
@@ -129,7 +116,7 @@ class _Tcache:
         return MIN_CHUNK + ALIGNMENT * number if number < 64 else 0
 
 
-def _tcaches(windows: WindowedMemory, known: Known, variables: ThreadVariables) -> dict[int, _Tcache]:
+def _tcaches(windows: WindowedMemory, known: Ranges, variables: ThreadVariables) -> dict[int, _Tcache]:
     """Return tid → tcache: the one thread-local variable that points to a tcache in every thread where it is set."""
     best: dict[int, _Tcache] = {}
     most = (0, 0)
@@ -147,7 +134,7 @@ def _tcaches(windows: WindowedMemory, known: Known, variables: ThreadVariables) 
     return best
 
 
-def _read_tcache(windows: WindowedMemory, known: Known, address: int) -> Optional[_Tcache]:
+def _read_tcache(windows: WindowedMemory, known: Ranges, address: int) -> Optional[_Tcache]:
     """Return the tcache at *address*; None if the block there does not have the size of a tcache."""
     try:
         head = windows.word(address - 8)
@@ -178,7 +165,7 @@ def _arenas_of(variables: ThreadVariables, addresses: set[int]) -> dict[int, int
 
 
 def _is_protected(
-    windows: WindowedMemory, known: Known, tcaches: Iterable[_Tcache], arenas: Sequence[ArenaState]
+    windows: WindowedMemory, known: Ranges, tcaches: Iterable[_Tcache], arenas: Sequence[ArenaState]
 ) -> bool:
     """Return whether list pointers are xored with their address (safe-linking), determined from the lists."""
     plain = safe = 0

@@ -6,7 +6,7 @@ no list of the pieces. Each begins at a page, and its chunks lead to the top chu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Optional
 
 from gdbmem.allocators.glibc.places.layout import IS_MMAPPED, MIN_CHUNK, NON_MAIN_ARENA, PREV_INUSE
@@ -17,14 +17,14 @@ from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
 _PAGE = 4096
 
 
-def writable_areas(mappings: Sequence[Mapping]) -> list[tuple[int, int]]:
+def writable_areas(mappings: Iterable[Mapping]) -> Ranges:
     """Return the writable memory of *mappings*; adjacent mappings form one area, with any flags."""
-    return Ranges((m.start, m.end) for m in mappings if "w" in m.permissions).items
+    return Ranges((m.start, m.end) for m in mappings if "w" in m.permissions)
 
 
 def area_of(mappings: Sequence[Mapping], address: int) -> Optional[tuple[int, int]]:
     """Return the contiguous writable memory that contains *address*."""
-    areas = writable_areas(mappings)
+    areas = writable_areas(mappings).items
     return next((area for area in areas if area[0] <= address < area[1]), None)
 
 
@@ -32,7 +32,9 @@ def find_pieces(memory: Memory, mappings: Sequence[Mapping], top: int, top_end: 
     """Return start and end of each piece outside the break, that of the *top* chunk last."""
     windows = WindowedMemory(memory)
     found: list[tuple[int, int]] = []
-    for low, high in writable_areas([m for m in mappings if m.is_anonymous and not m.name.startswith("[")]):
+    for low, high in writable_areas(
+        m for m in mappings if m.is_anonymous and not m.name.startswith("[")
+    ).items:
         found += _pieces(windows, low, high, top, top_end)
     return sorted(found, key=lambda piece: piece[1] == top_end)
 
