@@ -66,7 +66,7 @@ def _sort(
     tables: Sequence[ChunkTable],
     vectors: Sequence[int],
 ) -> BlockTypes:
-    tallies = {tally.start: tally for arena in heap.arenas for tally in arena.tallies}
+    tallies = {tally.start: tally for tally in heap.tallies}
     pairs = [(table, tallies[table.start]) for table in tables]
     sums = sort_blocks(memory, pairs, heap.mmapped, vectors, constant_files(reading), pure=looks.pure)
     named = name_types(sums.blocks, sums.bytes, sums.pinned, namer(reading, memory))

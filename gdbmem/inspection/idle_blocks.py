@@ -60,7 +60,7 @@ class _Sorter:
         self._names: dict[int, Optional[str]] = {}
 
     def groups(self, tables: Sequence[ChunkTable]) -> list[BlockGroup]:
-        tallies = {tally.start: tally for arena in self._heap.arenas for tally in arena.tallies}
+        tallies = {tally.start: tally for tally in self._heap.tallies}
         found = [self._of_table(table, tallies[table.start]) for table in tables]
         for chunk in self._heap.mmapped:
             sums = sort_blocks(self._memory, (), [chunk], self._vectors, self._files)

@@ -77,7 +77,7 @@ def _is_in(stream: BinaryIO, part: Mapping) -> bool:
 def _is_unexplained(reading: ProcessImage) -> bool:
     heap = reading.heap
     used = sum(arena.state.system_bytes for arena in heap.arenas) if heap is not None and heap.is_used else 0
-    mapped = sum(chunk.end - chunk.start for chunk in heap.mmapped) if heap is not None else 0
+    mapped = heap.mmapped_bytes if heap is not None else 0
     unclaimed = sum(
         m.rss_bytes for m in reading.mappings if m.is_anonymous and not m.name.startswith("[stack")
     )

@@ -60,8 +60,7 @@ def note_unused(reading: ProcessImage, unused_bytes: int) -> None:
 
 def heap_bytes(heap: HeapReading) -> int:
     """Return the bytes of all regions of *heap*, and of the chunks that malloc mapped individually."""
-    regions = sum(tally.stopped_at - tally.start for arena in heap.arenas for tally in arena.tallies)
-    return regions + sum(chunk.end - chunk.start for chunk in heap.mmapped)
+    return sum(tally.stopped_at - tally.start for tally in heap.tallies) + heap.mmapped_bytes
 
 
 def resident_bytes(resident: Ranges, pieces: Iterable[tuple[int, int]]) -> int:

@@ -68,6 +68,15 @@ class HeapReading:
         """True if the program uses it at all."""
         return any(not arena.state.is_unused for arena in self.arenas) or bool(self.mmapped)
 
+    @property
+    def tallies(self) -> list[HeapTally]:
+        """The sums of the regions of all arenas."""
+        return [tally for arena in self.arenas for tally in arena.tallies]
+
+    @property
+    def mmapped_bytes(self) -> int:
+        return sum(chunk.end - chunk.start for chunk in self.mmapped)
+
 
 def choose_walker() -> Walker:
     """Return the fast walker if numpy is available, else the one in plain Python."""
@@ -247,8 +256,7 @@ def _note_damages(reading: HeapReading, threads_inside: int) -> None:
         text = f"{plural(threads_inside, 'thread')} were inside malloc, which was changing the heap: {first.what}"
     else:
         slug, text = "heap-corrupt", f"the heap contradicts itself: {first.what}"
-    tallies = [tally for arena in reading.arenas for tally in arena.tallies]
-    is_there = any(tally.start <= first.address < tally.end for tally in tallies)
+    is_there = any(tally.start <= first.address < tally.end for tally in reading.tallies)
     shown = f"; --chunk 0x{first.address:x} shows it and its neighbours" if is_there else ""
     reading.notices.append(Notice(slug, text + more + shown))
 
@@ -258,26 +266,23 @@ def _find_mmapped(memory: Memory, mappings: Sequence[Mapping], reading: HeapRead
     total = reading.parameters.mmapped_bytes if reading.parameters else 0
     if not count:
         return
-    tallies = [tally for arena in reading.arenas for tally in arena.tallies]
-    taken = Ranges((tally.start & -4096, (tally.end + 4095) & -4096) for tally in tallies)
+    taken = Ranges((tally.start & -4096, (tally.end + 4095) & -4096) for tally in reading.tallies)
     anonymous = [m for m in mappings if m.is_anonymous and not m.name.startswith("[stack")]
     areas = [gap for start, end in writable_areas(anonymous).items for gap in taken.gaps(start, end)]
     reading.mmapped = find_mmapped(memory, areas, count, total)
-    held = sum(chunk.end - chunk.start for chunk in reading.mmapped)
-    if len(reading.mmapped) != count or held != total:
+    if len(reading.mmapped) != count or reading.mmapped_bytes != total:
         reading.is_exact = False
         reading.notices.append(
             Notice(
                 "mmapped-chunks-differ",
                 f"malloc counts {plural(count, 'block')} that it mapped individually ({format_size(total)}),"
-                f" {len(reading.mmapped):,} ({format_size(held)}) were recognised",
+                f" {len(reading.mmapped):,} ({format_size(reading.mmapped_bytes)}) were recognised",
             )
         )
 
 
 def _note_caches(reading: HeapReading) -> None:
-    caches = reading.caches
-    tallies = [tally for arena in reading.arenas for tally in arena.tallies]
+    caches, tallies = reading.caches, reading.tallies
     if not any(tally.sizes.get(size, [0])[LIVE] for tally in tallies for size in TCACHE_CHUNKS):
         caches.unread_threads = []  # no thread has one: since glibc 2.43 the first free() creates it
     if caches.unread_threads:

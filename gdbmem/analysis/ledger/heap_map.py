@@ -16,8 +16,7 @@ MOST_CELLS = 20_000
 def map_heap(heap: HeapReading, resident: Ranges, *, most_cells: int = MOST_CELLS) -> HeapMap:
     """Return the map of *heap*; *resident* are the pages that are in memory. The cost is linear in pages."""
     pieces = [(arena, tally) for arena in heap.arenas for tally in arena.tallies]
-    mapped = sum(chunk.end - chunk.start for chunk in heap.mmapped)
-    size = mapped + sum(tally.end - tally.start for _, tally in pieces)
+    size = heap.mmapped_bytes + sum(tally.end - tally.start for _, tally in pieces)
     cell = PAGE
     while size // cell > most_cells:
         cell *= 2

@@ -209,7 +209,7 @@ class _LedgerBuilder:
     def _heap(self, heap: HeapReading) -> Heap:
         sizes: dict[int, list[int]] = {}
         pinned: dict[int, float] = {}
-        tallies = [tally for arena in heap.arenas for tally in arena.tallies]
+        tallies = heap.tallies
         for tally in tallies:
             for size, counts in tally.sizes.items():
                 sums = sizes.setdefault(size, [0, 0, 0, 0])
@@ -221,7 +221,7 @@ class _LedgerBuilder:
             arenas=self.arenas,
             sizes=[_size_class(size, sizes[size], pinned.get(size, 0.0)) for size in sorted(sizes)],
             mmapped_chunks=len(heap.mmapped),
-            mmapped_bytes=sum(chunk.end - chunk.start for chunk in heap.mmapped),
+            mmapped_bytes=heap.mmapped_bytes,
             tcache_chunks=sum(t.chunks[TCACHE] for t in tallies),
             tcache_bytes=sum(t.bytes[TCACHE] for t in tallies),
             fastbin_chunks=sum(t.chunks[FASTBIN] for t in tallies),

@@ -54,11 +54,10 @@ class ChunkTable:
 def chunk_tables(memory: Memory, heap: HeapReading, *, pure: bool = False) -> list[ChunkTable]:
     """Return a table for each region of *heap* with chunks, in order of address."""
     tables = []
-    for arena in heap.arenas:
-        for tally in arena.tallies:
-            if tally.stopped_at > tally.start:
-                cached = heap.caches.cached.between(tally.start, tally.stopped_at)
-                tables.append(chunk_table(memory, tally.start, tally.stopped_at, cached, pure=pure))
+    for tally in heap.tallies:
+        if tally.stopped_at > tally.start:
+            cached = heap.caches.cached.between(tally.start, tally.stopped_at)
+            tables.append(chunk_table(memory, tally.start, tally.stopped_at, cached, pure=pure))
     return sorted(tables, key=lambda table: table.start)
 
 

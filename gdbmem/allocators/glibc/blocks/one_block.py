@@ -74,7 +74,7 @@ def _contradictions(memory: Memory, heap: HeapReading, chunk: Chunk) -> list[str
     """Return the findings of check_chunk() and check_free() on *chunk*, because the walk keeps only a few."""
     if chunk.state in (TOP, MMAPPED, BROKEN):
         return []
-    home = next(t for arena in heap.arenas for t in arena.tallies if t.start <= chunk.address < t.end)
+    home = next(t for t in heap.tallies if t.start <= chunk.address < t.end)
     scratch = HeapTally(chunk.address, chunk.address + MIN_CHUNK, in_further_arena=home.in_further_arena)
     try:
         following = word_at(memory, chunk.address + chunk.size + 8)
