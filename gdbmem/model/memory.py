@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Protocol, Union
+from typing import Optional, Protocol, Union
 
 from gdbmem.errors import TargetError
 
@@ -102,6 +102,19 @@ def read_pieces(memory: Memory, start: int, end: int, size: int, overlap: int) -
         except MemoryUnreadable:
             continue
         yield at, data
+
+
+def read_text(memory: Memory, address: int, longest: int) -> Optional[bytes]:
+    """Return the bytes from *address* to a zero; None if there is none among *longest*. Raises MemoryUnreadable."""
+    data = b""
+    while len(data) < longest:
+        # Little at a time: it may be at the end of the readable memory.
+        at = address + len(data)
+        data += memory.read(at, min(longest - len(data), 64 - at % 64))
+        text, end, _ = data.partition(b"\0")
+        if end:
+            return text
+    return None
 
 
 def word_at(memory: Memory, address: int) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import Callable, Optional
 
 from gdbmem.model.bfc.pools import BINS, bin_floor
-from gdbmem.model.memory import Memory, MemoryUnreadable
+from gdbmem.model.memory import Memory, MemoryUnreadable, read_text
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass
 
@@ -119,7 +119,7 @@ def class_of(memory: Memory, vtable: int, constants: Callable[[int], bool]) -> s
         (text,) = struct.unpack("<Q", memory.read(info + 8, 8))
         if not constants(text):
             return ""
-        mangled = memory.read(text, _LONGEST_NAME).split(b"\0", 1)[0].decode("ascii")
+        mangled = (read_text(memory, text, _LONGEST_NAME) or b"").decode("ascii")
     except (MemoryUnreadable, UnicodeDecodeError, struct.error):
         return ""
     return class_name(mangled.lstrip("*"))

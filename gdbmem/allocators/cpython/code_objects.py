@@ -10,9 +10,9 @@ import struct
 from typing import Optional
 
 from gdbmem.allocators.cpython.line_tables import LineTable, line_of
-from gdbmem.allocators.cpython.strings import read_characters, read_str
+from gdbmem.allocators.cpython.strings import read_str
 from gdbmem.allocators.cpython.types import Types
-from gdbmem.model.memory import Memory, MemoryUnreadable, word_at, words_at
+from gdbmem.model.memory import Memory, MemoryUnreadable, read_text, word_at, words_at
 from gdbmem.records import dataclass
 
 _MEMBERS_AT = 240  # in a type
@@ -153,7 +153,7 @@ def member_offsets(memory: Memory, kind: int) -> dict[str, int]:
         if not name:
             break
         if 0 < offset < 4096:
-            offsets[read_characters(memory, name, _LONGEST_NAME)[0]] = offset
+            offsets[(read_text(memory, name, _LONGEST_NAME) or b"").decode(errors="replace")] = offset
     return offsets
 
 

@@ -1,4 +1,4 @@
-"""The text of Python's str objects (Include/cpython/unicodeobject.h), with consistency checks, and of C strings."""
+"""The text of Python's str objects (Include/cpython/unicodeobject.h), with consistency checks."""
 
 from __future__ import annotations
 
@@ -45,14 +45,3 @@ def _text(memory: Memory, address: int, length: int, kind: int, control: bool) -
         return ""
     text, end = text[:-1], text[-1:]
     return text if end == "\0" and (text.isprintable() or (control and "\0" not in text)) else ""
-
-
-def read_characters(memory: Memory, address: int, longest: int) -> tuple[str, bool]:
-    """Return the characters from *address* to a zero, and whether one was found within *longest* bytes."""
-    # Not beyond a page unless necessary: the next one may be unmapped.
-    size = min(longest, 4096 - address % 4096)
-    data = memory.read(address, size)
-    if b"\0" not in data and size < longest:
-        data += memory.read(address + size, longest - size)
-    text, end, _ = data.partition(b"\0")
-    return text.decode(errors="replace"), bool(end)

@@ -6,8 +6,7 @@ import struct
 from collections.abc import Iterable
 from typing import Optional
 
-from gdbmem.allocators.cpython.strings import read_characters
-from gdbmem.model.memory import Memory, MemoryUnreadable
+from gdbmem.model.memory import Memory, MemoryUnreadable, read_text
 from gdbmem.records import dataclass
 
 _WORD = 8
@@ -91,5 +90,5 @@ class Types:
     def _name(self, address: int) -> str:
         if not 4096 <= address < _HIGHEST:
             return ""
-        name, ended = read_characters(self._memory, address, _LONGEST_NAME)
-        return name if ended and name.isprintable() else ""
+        name = (read_text(self._memory, address, _LONGEST_NAME) or b"").decode(errors="replace")
+        return name if name.isprintable() else ""

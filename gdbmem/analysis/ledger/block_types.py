@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Callable, Optional
 
 from gdbmem.model.ledger.block_types import CLASS, UNKNOWN, BlockType
-from gdbmem.model.memory import Memory, MemoryUnreadable, words_at
+from gdbmem.model.memory import Memory, MemoryUnreadable, read_text, words_at
 from gdbmem.patterns import lazy_pattern
 
 # The possible beginnings of a class name in the Itanium C++ ABI.
-_CLASS_NAME = lazy_pattern(rb"\*?((?:\d|N|S|Z|I)[A-Za-z0-9_.$]+)\0")
+_CLASS_NAME = lazy_pattern(rb"\*?((?:\d|N|S|Z|I)[A-Za-z0-9_.$]+)")
 _LONGEST = 4096
 
 
@@ -35,20 +35,10 @@ def class_of(
         kind, name = words_at(memory, info, 2)
         if not in_file(kind) or not in_file(name):
             return None
+        found = _CLASS_NAME.fullmatch(read_text(memory, name, _LONGEST) or b"")
     except MemoryUnreadable:
         return None
-    found = _CLASS_NAME.match(_text(memory, name))
     return found[1].decode("ascii") if found else None
-
-
-def _text(memory: Memory, address: int) -> bytes:
-    size = _LONGEST
-    while size >= 16:  # the name may be at the end of the readable memory
-        try:
-            return memory.read(address, size)
-        except MemoryUnreadable:
-            size //= 2
-    return b""
 
 
 def name_types(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 
 from gdbmem.linux.process.auxv import auxiliary_vector
-from gdbmem.model.memory import Memory, MemoryUnreadable, words_at
+from gdbmem.model.memory import Memory, MemoryUnreadable, read_text, words_at
 
 _AT_PHDR, _AT_PHENT, _AT_PHNUM = 3, 4, 5
 _PT_DYNAMIC, _PT_PHDR, _DT_DEBUG = 2, 6, 21
@@ -27,7 +27,7 @@ def loaded_by(pid: int, memory: Memory) -> list[tuple[int, bytes]]:
         found: list[tuple[int, bytes]] = []
         while at and len(found) < _MOST:
             _, name, dynamic, at = words_at(memory, at, 4)
-            found.append((dynamic, _text(memory, name)))
+            found.append((dynamic, read_text(memory, name, _MOST) or b""))
     except (OSError, struct.error, KeyError, MemoryUnreadable):
         return []
     return found
@@ -44,10 +44,3 @@ def _list(memory: Memory, table: int, size: int, count: int) -> int:
     words = words_at(memory, bias + start, min(size, 1 << 16) // 16 * 2)
     debug = dict(zip(words[::2], words[1::2])).get(_DT_DEBUG, 0)
     return words_at(memory, debug, 2)[1] if debug else 0
-
-
-def _text(memory: Memory, address: int) -> bytes:
-    text = b""
-    while b"\0" not in text and len(text) < _MOST:
-        text += memory.read(address + len(text), 64 - (address + len(text)) % 64)
-    return text.split(b"\0", 1)[0]
