@@ -303,22 +303,21 @@ def _blocks(
 
 def _variance(merged: _Merged, trees: Sequence[CallTree]) -> Optional[array[float]]:
     # Blocks of the first and the last together, which are subtracted.
-    if trees[0].variance is None and trees[-1].variance is None:
-        return None
-    result = array("d", [0.0]) * len(merged.parent)
     shared = bool(trees[0].recording) and trees[0].recording == trees[-1].recording
-    for side, sign in ((0, -1.0 if shared else 1.0), (len(trees) - 1, 1.0)):
-        for place, variance in zip(merged.targets[side], trees[side].variance or ()):
-            result[place] += sign * variance
-    return array("d", map(abs, result)) if shared else result
+    result = _sum_of_variances(merged, trees, {0: -1.0 if shared else 1.0, len(trees) - 1: 1.0})
+    return array("d", map(abs, result)) if shared and result is not None else result
 
 
-def _own_variance(merged: _Merged, tree: CallTree, side: int) -> Optional[array[float]]:
-    if tree.variance is None:
+def _sum_of_variances(
+    merged: _Merged, trees: Sequence[CallTree], weights: Mapping[int, float]
+) -> Optional[array[float]]:
+    """Return the sum over the trees with the numbers in *weights*; None if none of them is sampled."""
+    if all(trees[side].variance is None for side in weights):
         return None
     result = array("d", [0.0]) * len(merged.parent)
-    for place, variance in zip(merged.targets[side], tree.variance):
-        result[place] += variance
+    for side, weight in weights.items():
+        for place, variance in zip(merged.targets[side], trees[side].variance or ()):
+            result[place] += weight * variance
     return result
 
 
@@ -356,7 +355,7 @@ def _side_sites(merged: _Merged, frame_count: int, trees: Sequence[CallTree]) ->
             addresses=_addresses(merged, frame_count, tree, side) if hides else None,
             threshold_bytes=tree.threshold_bytes,
             is_cut=tree.scattered,
-            variance=_own_variance(merged, tree, side),
+            variance=_sum_of_variances(merged, trees, {side: 1.0}),
             recording=tree.recording,
         )
         for side, tree in enumerate(trees)
