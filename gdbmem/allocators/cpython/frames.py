@@ -156,8 +156,8 @@ class FrameReader:
         calls: list[PythonCall] = []
         whole = True
         try:
-            for call in self._calls(memory, state.address):
-                calls.append(call)
+            for frame in self._frames(memory, state.address):
+                calls.append(_call(memory, frame, self._layout.frames, self._reader(memory)))
         except MemoryUnreadable:
             whole = False
         return PythonThread(tid, state.interpreter, _with_entries(calls, self._layout.frames), whole)
@@ -174,11 +174,6 @@ class FrameReader:
         else:
             tid = 0
         return tid if 0 < tid <= _LARGEST_TID else None
-
-    def _calls(self, memory: Memory, thread: int) -> Iterator[PythonCall]:
-        code_reader = self._reader(memory)
-        for frame in self._frames(memory, thread):
-            yield _call(memory, frame, self._layout.frames, code_reader)
 
     def _frames(self, memory: Memory, thread: int) -> Iterator[int]:
         layout = self._layout

@@ -20,16 +20,6 @@ _OBJECT = 24  # bytes of a string
 _BLOCK = 4096  # of a deque, for small elements
 
 
-def min_capacity(width: int) -> int:
-    """Return the capacity of a short string in characters of *width* bytes, including the terminator."""
-    return max((_OBJECT - 1) // width, 2)
-
-
-def block_elements(element_size: int) -> int:
-    """Return the number of elements in one block of a deque."""
-    return _BLOCK // element_size if element_size < 256 else 16
-
-
 def read_string(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: int) -> None:
     """Read a string: capacity (lowest bit: it is long), size, data; or size and characters in place."""
     first, size, data = survey.words(address, 3)
@@ -56,7 +46,7 @@ def _long_string(survey: Surveyor, path: str, plan: TypePlan, data: int, size: i
 
 
 def _short_string(survey: Surveyor, path: str, plan: TypePlan, size: int) -> None:
-    room = min_capacity(plan.element_size)
+    room = max((_OBJECT - 1) // plan.element_size, 2)  # characters, including the terminator
     if size >= room:
         raise Unsound
     survey.note(path, plan, size, room - 1, 0, 0)
@@ -73,7 +63,8 @@ def read_bits(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: 
 def read_deque(survey: Surveyor, path: str, plan: TypePlan, address: int, depth: int) -> None:
     """Read a deque: the table of its blocks (first, begin, end, limit), its offset in them, its size."""
     first, begin, end, limit, start, count = survey.words(address, 6)
-    size, each = plan.element_size, block_elements(plan.element_size)
+    size = plan.element_size
+    each = _BLOCK // size if size < 256 else 16  # elements in a block
     if not first <= begin <= end <= limit < first + _MOST_BYTES or (end - begin) % 8:
         raise Unsound
     blocks = (end - begin) // 8
