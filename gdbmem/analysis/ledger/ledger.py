@@ -70,7 +70,7 @@ class _LedgerBuilder:
     def __init__(self, reading: ProcessImage) -> None:
         self.reading = reading
         self.division = Division(reading.mappings, reading.resident)
-        self.allocated: dict[Key, int] = {}
+        self.allocated: Counter[Key] = Counter()
         self.details: dict[Key, dict[str, object]] = {}
         self.arenas: list[Arena] = []
         self.notices = list(reading.notices)
@@ -148,8 +148,8 @@ class _LedgerBuilder:
 
         live, live_chunks = total("bytes", LIVE), total("chunks", LIVE)
         cached = total("bytes", TCACHE, FASTBIN)
-        self._allocate(keys["live"], live - 8 * live_chunks)
-        self._allocate(keys["cached"], cached)
+        self.allocated[keys["live"]] += live - 8 * live_chunks
+        self.allocated[keys["cached"]] += cached
         if arena.top is not None and not arena.state.is_main:
             self.details.setdefault(keys["pinned"], {})["top_bytes"] = self.division.resident.within(
                 *arena.top
@@ -178,9 +178,6 @@ class _LedgerBuilder:
             )
         )
 
-    def _allocate(self, key: Key, size: int) -> None:
-        self.allocated[key] = self.allocated.get(key, 0) + size
-
     def _claim_pools(self) -> Ranges:
         """Assign the memory of pools; return the part of it that malloc may have mapped."""
         heap = self.reading.heap
@@ -190,10 +187,8 @@ class _LedgerBuilder:
             for tally in arena.tallies
         ]
         claims = claim_pools(self.division, self.reading.pools, arenas)
-        for key, size in claims.allocated.items():
-            self._allocate(key, size)
-        for key, size in claims.taken.items():
-            self._allocate(key, -size)
+        self.allocated.update(claims.allocated)
+        self.allocated.subtract(claims.taken)
         self.details.update(claims.details)
         self.notices += claims.notices
         return Ranges(claims.regions)
@@ -202,7 +197,7 @@ class _LedgerBuilder:
         key = (names.HEAP_MMAPPED, "")
         for chunk in heap.mmapped:
             self.division.claim(chunk.start, chunk.end, key)
-            self._allocate(key, chunk.end - chunk.start - pooled.within(chunk.start, chunk.end))
+            self.allocated[key] += chunk.end - chunk.start - pooled.within(chunk.start, chunk.end)
         if heap.mmapped:
             self.details[key] = {"blocks": len(heap.mmapped)}
 
@@ -233,12 +228,12 @@ class _LedgerBuilder:
     # -- everything else ----------------------------------------------------------------------------------
 
     def _claim_stacks(self) -> None:
-        stacks: dict[Key, int] = {}
+        stacks: Counter[Key] = Counter()
         for stack in self.reading.stacks:
             key = (names.STACK_CACHED if stack.tid is None else names.STACK_THREAD, "")
             self.division.claim(stack.start, stack.end, key)
-            self._allocate(key, stack.end - stack.start)
-            stacks[key] = stacks.get(key, 0) + 1
+            self.allocated[key] += stack.end - stack.start
+            stacks[key] += 1
         for key, count in stacks.items():
             self.details.setdefault(key, {})["stacks"] = count
 
@@ -261,7 +256,7 @@ class _LedgerBuilder:
                 rest = names.FREE_IN_POOLS if piece.is_held else names.FREE_POOLS
                 self.division.claim_divided(piece.start, piece.end, parts, (names.PYMALLOC, rest))
         if python.arenas:
-            self._allocate(live, python.live_bytes)
+            self.allocated[live] += python.live_bytes
             self.details[live] = {"blocks": python.live_blocks, "arenas": len(python.arenas)}
         if python.inconsistent or python.unread_arenas:
             self.notices.append(_python_changing(python))
@@ -309,11 +304,11 @@ class _LedgerBuilder:
     # -- the result ---------------------------------------------------------------------------------------
 
     def _entries(self) -> list[Entry]:
-        sums: dict[Key, int] = {}
+        sums: Counter[Key] = Counter()
         where: dict[Key, list[tuple[int, Mapping]]] = {}
         for mapping, parts in zip(self.division.mappings, self.division.parts):
             for key, size in parts.items():
-                sums[key] = sums.get(key, 0) + size
+                sums[key] += size
                 where.setdefault(key, []).append((size, mapping))
         for key in self.allocated:
             sums.setdefault(key, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from gdbmem.analysis.ledger.division import Division, Key
@@ -17,8 +18,8 @@ _LIVE, _WASTE, _FREE = (BFC, LIVE), (BFC, INTERNAL_WASTE), (BFC, FREE_CHUNKS)
 class PoolClaims:
     """The share of the pools in a process's memory. Sizes are bytes, resident or not."""
 
-    allocated: dict[Key, int] = field(default_factory=dict)
-    taken: dict[Key, int] = field(default_factory=dict)  # from live blocks of malloc's arenas
+    allocated: Counter[Key] = field(default_factory=Counter)
+    taken: Counter[Key] = field(default_factory=Counter)  # from live blocks of malloc's arenas
     regions: list[tuple[int, int]] = field(default_factory=list)  # claimed outside the arenas
     details: dict[Key, dict[str, object]] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
@@ -60,13 +61,13 @@ def _claim(
     owner = next((key for low, high, key in arenas if low <= start and end <= high), None)
     if owner is not None:
         division.move_pieces(start, pieces, owner)
-        claims.taken[owner] = claims.taken.get(owner, 0) + region.size_bytes
+        claims.taken[owner] += region.size_bytes
     elif division.claim_pieces(start, pieces):
         claims.regions.append((start, end))
     else:
         return False
     for stop, key in pieces:
-        claims.allocated[key] = claims.allocated.get(key, 0) + stop - start
+        claims.allocated[key] += stop - start
         start = stop
     return True
 
