@@ -70,6 +70,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not (isinstance(item, pytest.Function) and _reads_sources(item.module)))
 
 
+def pytest_collection_finish() -> None:
+    gc.freeze()  # the tests themselves stay until the end: no collection needs to visit them
+
+
 @functools.cache
 def _reads_sources(module: types.ModuleType) -> bool:
     return any(getattr(value, "__module__", "") == "tests.unit.sources" for value in vars(module).values())
