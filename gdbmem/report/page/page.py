@@ -31,7 +31,7 @@ from gdbmem.report.naming import (
     unlisted_callers,
     unlisted_site,
 )
-from gdbmem.report.page.exact import Piece, exact_pieces
+from gdbmem.report.page.exact import exact_pieces
 from gdbmem.report.page.explorer import Explored, digest, following, script, timeline_script
 from gdbmem.report.page.pictures import icicle, spark
 from gdbmem.report.page.profile_data import pack
@@ -64,6 +64,10 @@ class Number:
     text: str
     value: Union[int, float]
 
+    def __html__(self) -> str:
+        """Return the markup that a template inserts."""
+        return markup('<span data-value="{}">{}</span>').format(self.value, self.text)
+
 
 @dataclass(frozen=True)
 class Keyed:
@@ -71,6 +75,12 @@ class Keyed:
 
     text: str
     color: str
+
+    def __html__(self) -> str:
+        """Return the markup that a template inserts."""
+        square = markup('<rect width="1" height="1" fill="{}"/>').format(self.color)
+        swatch = markup('<svg class="swatch" viewBox="0 0 1 1" aria-hidden="true">{}</svg> {}')
+        return swatch.format(square, self.text)
 
 
 Cell = Union[str, Number, Keyed]
@@ -145,9 +155,10 @@ class Section:
     rules: Sequence[str] = ()  # notices on wrappers, shown sources, and how to override them
 
     @property
-    def pieces(self) -> list[Piece]:
+    def pieces(self) -> list[Union[str, Number]]:
         """The sentence in pieces, its numbers with their exact values."""
-        return exact_pieces(self.sentence, [(one.text, one.value) for one in self.numbers])
+        pieces = exact_pieces(self.sentence, [(one.text, one.value) for one in self.numbers])
+        return [text if value is None else Number(text, value) for text, value in pieces]
 
 
 @dataclass
