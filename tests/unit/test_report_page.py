@@ -10,7 +10,7 @@ import pytest
 
 from gdbmem.cli.main import main
 from gdbmem.model.profiles.calltree import Frame, Frames
-from gdbmem.report.page.page import Page, render
+from gdbmem.report.page.page import MarginLine, Page, Section, render
 from gdbmem.report.page.profile_data import _frames
 from gdbmem.runs.run import Run
 from tests.unit.massif_files import capture
@@ -295,7 +295,8 @@ def brightness(color: str) -> float:
 
 
 def test_each_colour_of_source_can_be_read_on_the_marked_line_in_light_and_dark() -> None:
-    style = re.findall(r"<style>(.*?)</style>", render(Page("x")), re.DOTALL)[0]
+    page = Page("x", sections=[Section("y", margin=[MarginLine("1", text="int z;")])])
+    style = re.findall(r"<style>(.*?)</style>", render(page), re.DOTALL)[0]
     light, dark = re.findall(r"--mark: (#\w+)", style)
     rules, dark_rules = style.partition(".source .s-")[2].rsplit("@media", 1)
     for mark, these in ((light, rules), (dark, dark_rules)):
@@ -304,6 +305,12 @@ def test_each_colour_of_source_can_be_read_on_the_marked_line_in_light_and_dark(
         for name, color in colors.items():
             low, high = sorted((brightness(mark), brightness(color)))
             assert name == "w" or (high + 0.05) / (low + 0.05) >= 4.5, (mark, name, color)
+
+
+def test_a_page_without_source_has_no_colours_for_it() -> None:
+    assert ".source .s-" not in render(
+        Page("x", sections=[Section("y", margin=[MarginLine("1", function="f")])])
+    )
 
 
 def test_two_reports_of_a_file_are_the_same_bytes() -> None:

@@ -194,7 +194,10 @@ def render(page: Page) -> str:
         *([following()] if page.follows is not None else []),
     ]
     stack = page.explored.stack if page.explored is not None else ""
-    return _filled("page.html", codes, connects=page.follows is not None, page=page, stack=markup(stack))
+    style = _own_style() + (_source_style() if any(map(_has_source, page.sections)) else "")
+    return _filled(
+        "page.html", style, codes, connects=page.follows is not None, page=page, stack=markup(stack)
+    )
 
 
 def render_index(entries: Sequence[IndexRow], follows: tuple[str, str]) -> str:
@@ -203,11 +206,18 @@ def render_index(entries: Sequence[IndexRow], follows: tuple[str, str]) -> str:
         (one, datetime.fromtimestamp(one.changed).isoformat(sep=" ", timespec="seconds"))
         for one in sorted(entries, key=lambda one: -one.changed)
     ]
-    return _filled("index.html", [following()], connects=True, rows=rows, follows=follows)
+    return _filled("index.html", _own_style(), [following()], connects=True, rows=rows, follows=follows)
 
 
-def _filled(template: str, codes: Sequence[str], *, connects: bool = False, **content: object) -> str:
-    style = _style()
+def _has_source(section: Section) -> bool:
+    return any(line.excerpt is not None for line in section.lines) or any(
+        line.text is not None for line in section.margin
+    )
+
+
+def _filled(
+    template: str, style: str, codes: Sequence[str], *, connects: bool = False, **content: object
+) -> str:
     policy = f"default-src 'none'; style-src {digest(style)}"
     if codes:
         policy += f"; script-src {' '.join(map(digest, codes))}"
@@ -238,15 +248,19 @@ def markup(text: str) -> Markup:
 
 
 @functools.cache
-def _style() -> str:
-    from pygments.formatters.html import HtmlFormatter  # 6 ms
+def _own_style() -> str:
+    return (Path(__file__).parent / "web" / "page.css").read_text(encoding="utf-8")
 
-    own = (Path(__file__).parent / "web" / "page.css").read_text(encoding="utf-8")
+
+@functools.cache
+def _source_style() -> str:
+    from pygments.formatters.html import HtmlFormatter  # 6 ms, for source lines only
+
     light, dark = (
         HtmlFormatter(style=name, classprefix="s-").get_style_defs(".source")  # type: ignore[no-untyped-call]  # types-pygments lacks it
         for name in ("default", "github-dark")
     )
-    return f"{own}{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n"
+    return f"{light}\n@media (prefers-color-scheme: dark) {{\n{dark}\n}}\n"
 
 
 def known_size(size_bytes: Optional[float]) -> Cell:
