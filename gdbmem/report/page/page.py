@@ -237,6 +237,7 @@ def _templates() -> Environment:
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
+        optimized=False,  # it computes constants beforehand, which takes longer than it saves
     )
 
 
