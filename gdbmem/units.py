@@ -107,3 +107,19 @@ def format_duration(seconds: float) -> str:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min"
+
+
+def format_time(time: float, unit: str) -> str:
+    """Return *time* of a profile formatted: instructions, bytes allocated, or a duration."""
+    if unit == "i":
+        return _count(time) + " instructions"
+    if unit == "B":
+        return format_size(time) + " allocated"
+    return format_duration(time / 1000 if unit == "ms" else time)
+
+
+def _count(number: float) -> str:
+    for size, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if number >= size:
+            return f"{number / size:,.1f} {suffix}"
+    return f"{number:,.0f}"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Optional
 
-from gdbmem.model.leaks import LOST, LeakRecord, LeakSearch
+from gdbmem.model.leak_kinds import LOST
+from gdbmem.model.leaks import LeakRecord, LeakSearch
 from gdbmem.records import replace
 
 

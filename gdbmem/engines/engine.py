@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol, Union
 
 from gdbmem.errors import TargetError, UsageError
-from gdbmem.linux.files.why_unwritable import file_limit, why_unwritable
 from gdbmem.records import dataclass, fields
 from gdbmem.text import printable
 
@@ -195,6 +194,8 @@ def no_snapshots(name: str) -> TargetError:
 
 def nothing_written(message: str, pid: int, target: str, *, hint: str) -> TargetError:
     """Return the error *message* of a profiler that has not written to *target*, with the reason if one is found."""
+    from gdbmem.linux.files.why_unwritable import why_unwritable  # 1 ms
+
     obstacle = why_unwritable(pid, Path(target).parent.resolve())
     if obstacle is not None:
         message, hint = f"{message}: {obstacle.reason}", obstacle.hint
@@ -203,6 +204,8 @@ def nothing_written(message: str, pid: int, target: str, *, hint: str) -> Target
 
 def refuse_limited(pid: int) -> None:
     """Raise TargetError if process *pid* would be killed for writing a heap profile."""
+    from gdbmem.linux.files.why_unwritable import file_limit  # 1 ms
+
     obstacle = file_limit(pid)
     if obstacle is not None:
         raise TargetError(

@@ -7,14 +7,13 @@ from array import array
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, chain, groupby, islice
 from operator import eq
-from typing import Callable, NamedTuple, Optional, Union, overload
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union, overload
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.addresses import Binary, Symbols
 from gdbmem.formats.sizes import AVERAGED, no_block_sizes, size_class
 from gdbmem.formats.valgrind.valgrind_addresses import with_names
-from gdbmem.model.faults import FaultTotals
-from gdbmem.model.leaks import LOST, WITH_INDIRECT
+from gdbmem.model.leak_kinds import LOST, WITH_INDIRECT
 from gdbmem.model.profiles.calltree import PRUNED, ROOT, CallTree, Frame, Frames, lines_of
 from gdbmem.model.profiles.snapshot import (
     ALLOCATED_BYTES,
@@ -30,6 +29,9 @@ from gdbmem.model.profiles.snapshot import (
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass, field, replace
 from gdbmem.text import printable
+
+if TYPE_CHECKING:
+    from gdbmem.model.faults import FaultTotals
 
 IN_USE, ALLOCATED = "in-use", "allocated"
 FREED, OWN_PEAK = "freed", "own-peak"

@@ -14,7 +14,7 @@ from gdbmem.formats.addresses import Binary
 from gdbmem.formats.opening import DEFAULT, OpenOptions, is_heaptrack, open_profile
 from gdbmem.formats.spooling import STANDARD_INPUT, is_fifo, location, spool_fifo, spool_standard_input
 from gdbmem.formats.valgrind.massif import MassifProfile
-from gdbmem.model.leaks import LOST, WITH_INDIRECT
+from gdbmem.model.leak_kinds import LOST, WITH_INDIRECT
 from gdbmem.model.profiles.snapshot import HEAP_BYTES, LATER, Profile, Snapshot
 from gdbmem.records import dataclass, replace
 from gdbmem.runs.ordering import process_notices

@@ -16,16 +16,8 @@ from gdbmem.errors import GdbmemError, InputError
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.formats.valgrind.memcheck_answers import read_blocks, read_place, read_pointers
 from gdbmem.formats.valgrind.memcheck_log import read_leak_search
-from gdbmem.model.leaks import (
-    DEFINITELY,
-    INDIRECTLY,
-    POSSIBLY,
-    REACHABLE,
-    Block,
-    BlockHolders,
-    Holder,
-    LeakRecord,
-)
+from gdbmem.model.leak_kinds import DEFINITELY, INDIRECTLY, POSSIBLY, REACHABLE
+from gdbmem.model.leaks import Block, BlockHolders, Holder, LeakRecord
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.model.profiles.snapshot import memory_noun
 from gdbmem.report.console import make_console

@@ -19,8 +19,9 @@ from gdbmem.errors import Notice
 from gdbmem.model.profiles.calltree import CallTree
 from gdbmem.model.profiles.snapshot import Totals, peak_index, peak_tree_index
 from gdbmem.report.console import make_console
+from gdbmem.report.profiles.course_text import peak_sentence
 from gdbmem.report.profiles.diff_text import print_diff
-from gdbmem.report.profiles.profile_text import peak_sentence, print_sites, print_timeline
+from gdbmem.report.profiles.profile_text import print_sites, print_timeline
 from gdbmem.report.profiles.run_text import print_snapshots
 from gdbmem.report.source import SourceLines
 from tests.unit.trees import PRUNED_NODE, at, snapshot, tree

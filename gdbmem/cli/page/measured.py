@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from gdbmem.engines.engine import NAMES, table
 from gdbmem.formats.valgrind.massif import HEAPTRACK, MassifProfile
 from gdbmem.model.profiles.calltree import CallTree
 from gdbmem.model.profiles.diff import Diff, Side
 from gdbmem.model.profiles.snapshot import Profile
-from gdbmem.model.series.series_summary import SeriesSummary
 from gdbmem.runs.run import Run
 from gdbmem.text import printable
 from gdbmem.units import format_duration, format_size
+
+if TYPE_CHECKING:
+    from gdbmem.model.series.series_summary import SeriesSummary
 
 Rows = Sequence[tuple[str, object]]
 
@@ -71,6 +72,8 @@ def facts_of_diff(diff: Diff) -> list[tuple[str, str]]:
 
 def facts_of_series(summary: SeriesSummary) -> list[tuple[str, str]]:
     """Return the facts of the recording that *summary* judges."""
+    from datetime import datetime  # 1 ms, for series only
+
     facts = summary.facts
     began = datetime.fromtimestamp(facts.began).astimezone() if facts.began > 0 else None
     every = format_duration(facts.interval_seconds) if facts.interval_seconds else ""

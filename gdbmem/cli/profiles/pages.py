@@ -30,9 +30,7 @@ from gdbmem.api.profiles import (
 from gdbmem.api.runs import kept_records
 from gdbmem.cli.page.measured import facts_of_diff, facts_of_profile, facts_of_run
 from gdbmem.errors import InputError, Notice
-from gdbmem.model.series.series import Mark
 from gdbmem.report.page.explorer import Explored, explored
-from gdbmem.report.page.faults_page import account_section
 from gdbmem.report.page.page import (
     Number,
     Page,
@@ -43,7 +41,7 @@ from gdbmem.report.page.page import (
     printable_rows,
 )
 from gdbmem.report.page.pictures import COUNT
-from gdbmem.report.profiles.profile_text import course_sentence, peak_sentence
+from gdbmem.report.profiles.course_text import course_sentence, peak_sentence
 from gdbmem.report.series.series_plot import Curve, Picture
 from gdbmem.text import printable
 from gdbmem.units import format_delta
@@ -125,6 +123,8 @@ def _page_of_profile(path: Path, selector: Optional[str], query: Query, options:
         said = [*of_loaded, *(said if whole is None else whole.notices)]
         page.explored = page.explored or explored(growth, query)
     if totals is not None:
+        from gdbmem.report.page.faults_page import account_section  # 1 ms, for page faults only
+
         page.sections.append(account_section(totals))
     _add_notices(page, said)
     return page
@@ -253,6 +253,8 @@ def _snapshots(records: Sequence[SnapshotRecord]) -> list[Section]:
         if r.seconds is not None and r.heap_bytes is not None
     ]
     if len(points) > 1:
+        from gdbmem.model.series.series import Mark  # 1 ms, for runs only
+
         curve = Curve("heap at each snapshot", [p[0] for p in points], [float(p[1]) for p in points])
         marks = [Mark(t, name) for t, _, name in points] if len(points) <= 20 else ()
         sections.insert(0, course_section(Picture("", [curve], marks)))

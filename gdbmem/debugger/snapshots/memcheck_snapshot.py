@@ -14,7 +14,7 @@ from gdbmem.engines import memcheck
 from gdbmem.errors import InputError, TargetError, sentence_of
 from gdbmem.formats.opening import open_profile
 from gdbmem.formats.valgrind.memcheck_log import read_leak_search
-from gdbmem.model.leaks import DEFINITELY, INDIRECTLY
+from gdbmem.model.leak_kinds import DEFINITELY, INDIRECTLY
 from gdbmem.model.profiles.snapshot import HEAP_BYTES
 from gdbmem.records import dataclass, field
 from gdbmem.runs.operand import leaks_file

@@ -24,7 +24,7 @@ from gdbmem.formats.stacks import (
     check_count,
     choose_metric,
 )
-from gdbmem.model.leaks import DEFINITELY, INDIRECTLY, POSSIBLY, REACHABLE, SUPPRESSED, WITH_INDIRECT
+from gdbmem.model.leak_kinds import DEFINITELY, INDIRECTLY, POSSIBLY, REACHABLE, SUPPRESSED, WITH_INDIRECT
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.model.profiles.snapshot import BYTES_MISSING
 from gdbmem.patterns import lazy_pattern

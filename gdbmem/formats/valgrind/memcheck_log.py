@@ -19,7 +19,7 @@ from gdbmem.formats.stacks import (
     total_of,
 )
 from gdbmem.formats.valgrind.massif_tree import UnknownTextError, read_node_text
-from gdbmem.model.leaks import (
+from gdbmem.model.leak_kinds import (
     DEFINITELY,
     INDIRECTLY,
     KINDS,
@@ -28,10 +28,8 @@ from gdbmem.model.leaks import (
     REACHABLE,
     SUPPRESSED,
     WITH_INDIRECT,
-    LeakRecord,
-    LeakSearch,
-    Sum,
 )
+from gdbmem.model.leaks import LeakRecord, LeakSearch, Sum
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.model.profiles.snapshot import BYTES_MISSING
 from gdbmem.patterns import lazy_pattern

@@ -13,7 +13,8 @@ from gdbmem.errors import InputError, Notice
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import StackProfile
 from gdbmem.formats.valgrind.memcheck_log import LeakStack, profile_of, read_record
-from gdbmem.model.leaks import DEFINITELY, POSSIBLY, LeakRecord, LeakSearch, Sum
+from gdbmem.model.leak_kinds import DEFINITELY, POSSIBLY
+from gdbmem.model.leaks import LeakRecord, LeakSearch, Sum
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.model.profiles.snapshot import BYTES_MISSING
 from gdbmem.text import printable

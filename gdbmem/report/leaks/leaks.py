@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from gdbmem.analysis.leaks import lost_bytes, ranked
 from gdbmem.analysis.profiles.own_code import own_frame
 from gdbmem.analysis.profiles.sites import describe_site
-from gdbmem.model.leaks import DEFINITELY, INDIRECTLY, KINDS, POSSIBLY, Block, LeakRecord, LeakSearch
+from gdbmem.model.leak_kinds import DEFINITELY, INDIRECTLY, KINDS, POSSIBLY
+from gdbmem.model.leaks import Block, LeakRecord, LeakSearch
 from gdbmem.report import drawing
 from gdbmem.report.console import Console, print_sentence
 from gdbmem.report.document import Document, head, to_json

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional, Union
 
@@ -202,6 +201,8 @@ def render(page: Page) -> str:
 
 def render_index(entries: Sequence[IndexRow], follows: tuple[str, str]) -> str:
     """Return a page with a link to each of *entries*, the newest first; *follows* as of a `Page`."""
+    from datetime import datetime  # 1 ms, for the index only
+
     rows = [
         (one, datetime.fromtimestamp(one.changed).isoformat(sep=" ", timespec="seconds"))
         for one in sorted(entries, key=lambda one: -one.changed)

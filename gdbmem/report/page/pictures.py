@@ -10,9 +10,8 @@ from gdbmem.analysis.profiles.sites import function_name
 from gdbmem.records import dataclass
 from gdbmem.report import charting
 from gdbmem.report.charting import Plot, Swatch, box, element, group, round_up, shortened, text, time_ticks
-from gdbmem.report.profiles.timeline_chart import format_time
 from gdbmem.text import printable
-from gdbmem.units import format_delta, format_size
+from gdbmem.units import format_delta, format_size, format_time
 
 _WIDTH = 960
 _ROW, _LETTER, _LABEL_LEAST = 18, 6.7, 30  # pixels

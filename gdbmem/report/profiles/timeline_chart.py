@@ -6,7 +6,7 @@ from gdbmem.analysis.profiles.timeline import Column, columns_of
 from gdbmem.model.profiles.snapshot import Profile
 from gdbmem.report import drawing
 from gdbmem.report.console import Console, Glyphs, glyphs_for
-from gdbmem.units import format_duration, format_size
+from gdbmem.units import format_size, format_time
 
 _HEIGHT = 8
 _WIDEST = 100
@@ -54,22 +54,6 @@ def _lines(keys: list[str], width: int) -> list[str]:
         else:
             lines.append(key)
     return lines
-
-
-def format_time(time: float, unit: str) -> str:
-    """Return *time* of a profile formatted: instructions, bytes allocated, or a duration."""
-    if unit == "i":
-        return _count(time) + " instructions"
-    if unit == "B":
-        return format_size(time) + " allocated"
-    return format_duration(time / 1000 if unit == "ms" else time)
-
-
-def _count(number: float) -> str:
-    for size, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if number >= size:
-            return f"{number / size:,.1f} {suffix}"
-    return f"{number:,.0f}"
 
 
 def _row(columns: list[Column], row: int, top_bytes: int, label: str, glyphs: Glyphs) -> drawing.Text:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
-from gdbmem.model.series.series import Mark
-from gdbmem.model.series.verdict import Regime
 from gdbmem.records import dataclass
 from gdbmem.report import charting
 from gdbmem.report.charting import Plot, Swatch, element, group, round_step, round_up, text, time_label
 from gdbmem.report.drawing import Text
-from gdbmem.report.profiles.timeline_chart import format_time
 from gdbmem.text import printable
-from gdbmem.units import format_delta, format_rate, format_size
+from gdbmem.units import format_delta, format_rate, format_size, format_time
+
+if TYPE_CHECKING:
+    from gdbmem.model.series.series import Mark
+    from gdbmem.model.series.verdict import Regime
 
 _WIDTH, _HEIGHT = 960, 420
 _LEFT, _RIGHT, _TOP, _BOTTOM = 90, 20, 56, 70
