@@ -34,11 +34,10 @@ _SCRIPTS = (
     "explorer.js",
 )
 _TIMELINE = ("unpacking.js", "sizes.js", "scales.js", "timeline.js")
-_IMPORT = lazy_pattern(r"^import .*\n", re.MULTILINE)
-_EXPORT = lazy_pattern(r"^export ", re.MULTILINE)
-_COMMENT = lazy_pattern(
-    r"^ *(?:/\*\*(?:(?!\*/).)*\*/|//[^\n]*)\n", re.MULTILINE | re.DOTALL
-)  # at the beginning of a line
+# What a page does not need of the modules: imports, the word `export`, and comments that begin a line.
+_DROPPED = lazy_pattern(
+    r"^(?:import [^\n]*\n|export | *(?:/\*\*[^*]*(?:\*(?!/)[^*]*)*\*/|//[^\n]*)\n)", re.MULTILINE
+)
 _LAYERS = 8
 
 
@@ -117,7 +116,7 @@ def following() -> str:
 def _joined(names: Sequence[str], begin: str) -> str:
     folder = Path(__file__).parent / "web"
     parts = [(folder / name).read_text(encoding="utf-8") for name in names]
-    text = "".join(_EXPORT.sub("", _COMMENT.sub("", _IMPORT.sub("", part))) for part in parts)
+    text = _DROPPED.sub("", "".join(parts))
     return f'(() => {{\n"use strict";\n{text}{begin}();\n}})();\n'
 
 

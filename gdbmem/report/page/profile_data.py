@@ -50,7 +50,7 @@ def packed(
 def pack(document: Mapping[str, object]) -> str:
     """Return *document* in the form of a page: base64 of gzip of JSON, which ``web/unpacking.js`` reads."""
     text = json.dumps(document, separators=(",", ":"))
-    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+    return base64.b64encode(gzip.compress(text.encode(), 4, mtime=0)).decode()
 
 
 def profile_data(
