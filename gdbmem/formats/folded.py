@@ -7,7 +7,7 @@ import itertools
 from array import array
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import Optional, Union
+from typing import Optional
 
 from gdbmem.errors import Notice
 from gdbmem.formats.spooling import Data
@@ -50,7 +50,7 @@ def read_folded(data: Data, source: str, metric: Optional[str]) -> StackProfile:
 
 
 def _parse(data: bytes, source: str) -> tuple[PackedStacks, Frames, list[Notice]]:
-    index: defaultdict[str, int] = defaultdict(itertools.count().__next__)  # words in order of appearance
+    index: defaultdict[bytes, int] = defaultdict(itertools.count().__next__)  # words in order of appearance
     stacks = PackedStacks()
     notices: list[Notice] = []
     lines = io.BytesIO(data)
@@ -59,12 +59,19 @@ def _parse(data: bytes, source: str) -> tuple[PackedStacks, Frames, list[Notice]
         if not block:
             break
         sums = _sums(block, source, first, notices, is_begin=not stacks)
-        words = [text.decode("utf-8", "surrogateescape").split(";")[::-1] for text in sums]
+        words = [text.split(b";")[::-1] for text in sums]
         frames = map(index.__getitem__, itertools.chain.from_iterable(words))
         stacks.extend(frames, map(len, words), sums.values())
-    names = list(index) if b")" in data else Names(index)
+    return stacks, _frames(_names(index), has_places=b")" in data), notices
+
+
+def _names(index: dict[bytes, int]) -> list[str]:
+    """Return the words of *index* as text, and empty it before: a large file has many."""
+    words, count = iter(index), len(index)
+    # In parts, because bytes.join() takes 80 bytes for each word.
+    parts = [b"\n".join(itertools.islice(words, _LINES)) for _ in range(0, count, _LINES)]
     index.clear()
-    return stacks, _frames(names), notices
+    return b"\n".join(parts).decode("utf-8", "surrogateescape").split("\n") if count else []
 
 
 def _sums(
@@ -89,13 +96,13 @@ def _sums(
     return sums
 
 
-def _frames(names: Union[list[str], Names]) -> Frames:
+def _frames(names: list[str], *, has_places: bool) -> Frames:
     # Most name a function alone. No two that differ are the same frame.
     count = len(names)
     files: list[Optional[str]] = [None] * count
     lines = array("i", [NO_LINE]) * count
-    if isinstance(names, Names):
-        return Frames(names, files, lines, files, bytes(count), distinct=True)
+    if not has_places:
+        return Frames(Names(names), files, lines, files, bytes(count), distinct=True)
     functions: list[Optional[str]] = [*names]
     objects = files[:]
     for at in [at for at, text in enumerate(names) if text.endswith(")")]:
