@@ -59,6 +59,8 @@ def large_paths(
     largest = max(compress(sizes, is_small))
     small = array("i", compress(ends, is_small))
     kept = array("i", compress(ends, is_small.translate(bytes([1, 0]) + bytes(254))))
+    del paths, ends
+    diff.memo.clear()  # 20 MB of the largest files: what follows is asked of the merged diff
     return LargePaths(_Merging(diff, query, kept, small).diff(largest), len(small), largest)
 
 
