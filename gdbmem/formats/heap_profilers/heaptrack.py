@@ -192,7 +192,7 @@ def _with_paths(stacks: Sequence[Stack], tables: _Tables, source: str, deepest: 
 
 
 def _whole_path(trace: int, tables: _Tables, source: str) -> Sequence[int]:
-    path: list[int] = []
+    path = array("i")  # 4 bytes a frame
     while trace:
         path.append(tables.trace_address[trace])
         trace = tables.trace_caller[trace]
@@ -203,7 +203,7 @@ def _whole_path(trace: int, tables: _Tables, source: str) -> Sequence[int]:
 def _cut_paths(traces: Iterable[int], tables: _Tables, deepest: int) -> Iterator[Sequence[int]]:
     # Most are their caller's path with one more frame and without the outermost.
     addresses, callers = tables.trace_address, tables.trace_caller
-    known: dict[int, tuple[int, ...]] = {0: ()}
+    known: dict[int, array[int]] = {0: array("i")}
     for trace in traces:
         way = []
         while trace not in known:
@@ -211,7 +211,7 @@ def _cut_paths(traces: Iterable[int], tables: _Tables, deepest: int) -> Iterator
             trace = callers[trace]
         path = known[trace]
         for trace in reversed(way):
-            path = known[trace] = (addresses[trace], *path[: deepest - 1])
+            path = known[trace] = array("i", (addresses[trace],)) + path[: deepest - 1]
         yield path
 
 
