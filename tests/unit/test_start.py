@@ -13,6 +13,12 @@ from tests.unit.sources import imports, names, sources
 _STARTS_PROCESSES = ["gdbmem.launch.job", "gdbmem.launch.attached.attached", "subprocess", "tempfile"]
 _READS_PROCESSES = ["gdbmem.inspection.read_process", "gdbmem.inspection.block_questions"]
 _READS_PROFILES = ["gdbmem.formats.opening", "gdbmem.analysis.profiles.ranking"]
+_OF_OTHER_PAGES = [
+    "gdbmem.model.series.series",
+    "gdbmem.model.leaks",
+    "gdbmem.report.page.faults_page",
+    "datetime",
+]
 _DRAWS = ["gdbmem.debugger.pages", "gdbmem.report.steps.steps_plot", "gdbmem.report.page.page", "jinja2"]
 
 # By the module with a command: what it may not import while it is itself imported.
@@ -20,6 +26,12 @@ _NOT_AT_START = {
     "cli.commands.launch": [*_STARTS_PROCESSES, *_READS_PROFILES],
     "cli.commands.attach": [*_STARTS_PROCESSES, *_READS_PROFILES],
     "cli.commands.monitor": [*_STARTS_PROCESSES, *_READS_PROFILES, "gdbmem.series.store"],
+    "cli.commands.report": [
+        *_STARTS_PROCESSES,
+        *_OF_OTHER_PAGES,
+        "gdbmem.report.profiles.ranking_table",
+        "jinja2",
+    ],
     "cli.commands.doctor": [*_STARTS_PROCESSES, "gdbmem.setup.gdb_packages"],
     "cli.commands.python": [*_STARTS_PROCESSES, *_READS_PROCESSES, *_READS_PROFILES, "gdbmem.line_recorder"],
     "debugger.memwatch.commands.command": [*_READS_PROCESSES, *_READS_PROFILES, *_DRAWS],
