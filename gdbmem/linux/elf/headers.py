@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
-from gdbmem.linux.memory.maps import Mapping
 from gdbmem.model.memory import Memory, MemoryUnreadable
 from gdbmem.records import dataclass
+
+if TYPE_CHECKING:
+    from gdbmem.linux.memory.maps import Mapping
 
 _PT_LOAD, _PT_NOTE, _PT_INTERP, _PT_TLS = 1, 4, 3, 7
 _PF_W = 2
