@@ -36,7 +36,7 @@ def test_two_snapshots_at_a_breakpoint_name_the_line_that_grew(program: Program,
         answer = user.type("massif-diff")
         assert re.match(
             r"heap grew by 13\.3 KiB from first to second; all of it from leaky_map\.cpp:16[^;]*;"
-            r"\s+beside the heap the allocator's own bytes grew by [\d.]+ KiB\n",
+            r"\s+outside the heap, allocator overhead grew by [\d.]+ KiB\n",
             answer,
         )
         assert "entries[key] = Entry();  // the leak" in answer

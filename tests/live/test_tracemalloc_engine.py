@@ -96,7 +96,7 @@ def test_points_of_a_recipe_are_what_tracemalloc_itself_states_and_the_line_that
     assert (Path(first["file"]).name, first["line"]) == ("driver.py", line_that_keeps())
     grown = {one["name"]: one["delta_bytes"] for one in diff["outside_heap"]}
     assert 2 * TENSOR <= grown["untraced resident memory"] < 2 * TENSOR + (1 << 20)
-    assert "beside the heap" in diff["answer"]
+    assert "outside the heap" in diff["answer"]
 
 
 def test_snapshots_go_through_show_diff_report_and_export_as_those_of_other_engines(tmp_path: Path) -> None:

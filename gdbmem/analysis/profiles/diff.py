@@ -102,7 +102,7 @@ def as_growth(snapshot: Snapshot) -> Diff:
 def _outside(before: Totals, after: Totals) -> list[OutsideHeap]:
     found = [
         OutsideHeap("stacks", before.stacks_bytes, after.stacks_bytes),
-        OutsideHeap("the allocator's own", before.extra_bytes, after.extra_bytes),
+        OutsideHeap("allocator overhead", before.extra_bytes, after.extra_bytes),
     ]
     # A value unknown on one side is not 0 there.
     found += [

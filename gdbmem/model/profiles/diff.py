@@ -42,7 +42,7 @@ class SideSites:
 
 @dataclass(frozen=True)
 class OutsideHeap:
-    """Memory that a file counts beside the heap, and of which no call path is known."""
+    """Memory that a file counts outside the heap, without call paths."""
 
     name: str  # as reports call it
     before_bytes: int
@@ -73,7 +73,7 @@ class Diff:
     after_blocks: Optional[Sequence[int]] = None
     notices: Sequence[Notice] = ()
     unit: str = HEAP_BYTES
-    outside: Sequence[OutsideHeap] = ()  # what is counted beside the heap; in no path, and not in the total
+    outside: Sequence[OutsideHeap] = ()  # in no path and not in the total
     has_addresses: bool = False  # whether two call sites are one is known
     is_relative: bool = False  # what was there before is not known, only what came and what went
     is_cut: bool = False  # what is PRUNED is what a side's file left out, not what lies under a threshold

@@ -22,7 +22,7 @@ OWN_PEAK_BYTES = "bytes of peaks"  # each path's own, which have no common momen
 # Notice of a file that lacks an unknown number of the bytes that it should count.
 BYTES_MISSING = "bytes-missing"
 
-# Counted by Totals beside the heap: memory of the process that tracemalloc doesn't trace, and how much more the last
+# Counted by Totals outside the heap: memory of the process that tracemalloc doesn't trace, and how much more the last
 # snapshot of a file holds than the last one with a call tree.
 LATER = "in later snapshots, without a call tree"
 TRACING, UNTRACED = "tracemalloc's own tables", "untraced resident memory"

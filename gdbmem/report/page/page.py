@@ -389,7 +389,7 @@ def _others(ranking: Ranking, *, is_change: bool) -> list[tuple[Number, str]]:
     ]
     found = [(amount, text) for amount, text in rows if amount.paths]
     outside = [(amount, outside_row(name)) for amount, name in ranking.outside]
-    total = "total, of the heap" if outside else "total"
+    total = "total of the heap" if outside else "total"
     return [
         (_size(amount.delta_bytes, is_change=is_change), text)
         for amount, text in [*found, (ranking.total, total), *outside]

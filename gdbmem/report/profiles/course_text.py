@@ -41,7 +41,7 @@ def course_sentence(profile: Profile) -> str:
     text = f"history: {how}; {left} of the peak is held at the end"
     if course.has_overhead:
         size = f"{format_size(peak.extra_bytes)} beside {format_size(peak.heap_bytes)} of heap"
-        text += f"; the allocator's own bytes are a large part, {size} at the peak: very many small blocks"
+        text += f"; allocator overhead is large, {size} at the peak: very many small blocks"
     return text
 
 

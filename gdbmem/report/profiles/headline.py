@@ -21,7 +21,6 @@ from gdbmem.units import format_delta, format_size
 _MOST_NAMED = 3
 # A part may remain after the memory went back: "+4.0 MiB, went back" would be contradictory.
 _TREND_WORDS = {WENT_BACK: "most went back"}
-_OUTSIDE_NOUNS = {"the allocator's own": "the allocator's own bytes"}
 _NAMED_AS_GROUPED = ("function", "file", "library")  # the noun for each value of --by
 _SPREAD = 0.05  # a line with less than this share is not an answer
 
@@ -72,11 +71,11 @@ def _outside(diff: Diff) -> str:
     for one in diff.outside:
         verb = f"{'grew' if one.delta_bytes > 0 else 'shrank'} by {format_size(abs(one.delta_bytes))}"
         if one.delta_bytes and one.name == LATER:
-            later = f"; what later snapshots add {verb}"
+            later = f"; memory in later snapshots {verb}"
         elif one.delta_bytes:
-            parts.append(f"{_OUTSIDE_NOUNS.get(one.name, one.name)} {verb}")
-    beside = f"; beside the heap {' and '.join(parts)}" if parts else ""
-    return f"{beside}{later}"
+            parts.append(f"{one.name} {verb}")
+    outside = f"; outside the heap, {' and '.join(parts)}" if parts else ""
+    return f"{outside}{later}"
 
 
 def _group_name(site: Frame, by: str) -> str:

@@ -109,7 +109,7 @@ def add_other_rows(table: Rows, drawing: Drawing, ranking: Ranking, layout: RowL
     """Add the amounts in no row of *ranking*, and the total."""
     for amount, text in _other_rows(ranking, layout):
         table.add_row(*row_cells(amount, ranking, layout), drawing.plain(text, "dim"))
-    total = drawing.plain("total, of the heap" if ranking.outside else "total", "bold")
+    total = drawing.plain("total of the heap" if ranking.outside else "total", "bold")
     table.add_row(*row_cells(ranking.total, ranking, layout), total)
     for amount, name in ranking.outside:
         table.add_row(*row_cells(amount, ranking, layout), drawing.plain(outside_row(name), "dim"))

@@ -40,7 +40,7 @@ def print_chart(profile: Profile, console: Console) -> None:
     if glyphs.tree in marks:
         keys.append(f"{glyphs.tree} snapshot with a call tree")
     if any(totals.total_bytes > totals.heap_bytes for totals in profile.snapshots):
-        keys.append(f"{glyphs.shade} the allocator's own and stacks")
+        keys.append(f"{glyphs.shade} allocator overhead and stacks")
     for line in _lines(keys, console.width - len(margin) - 2):
         console.print(f"{margin}  {line}", style="dim")
 
