@@ -1,4 +1,4 @@
-"""Hunts what fragments TensorFlow's pool in train.py, from the error to the line, and writes the case study of it.
+"""Find what fragments TensorFlow's pool in train.py, and write the case study.
 
 python hunt.py TENSORFLOW_PYTHON [--gdbmem GDBMEM] [--into FOLDER]
 """

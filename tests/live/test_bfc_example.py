@@ -37,7 +37,7 @@ def test_the_case_study_is_what_its_script_does(scratch: Path) -> None:
     assert "in the way: 0x" in story
     source = (EXAMPLE / "train.py").read_text().splitlines()
     (line,) = (number for number, text in enumerate(source, 1) if "reduce_mean(parts" in text)
-    assert f"`train.py:{line}` makes a page" in story
+    assert f"`train.py:{line}` creates a page" in story
     assert "One epoch leaves 48 more chunks of 64.0 KiB" in story
     assert "a request of 96.0 MiB fits into a free chunk" in story
     assert _prose(story) == _prose(PAGE.read_text())
