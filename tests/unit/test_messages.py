@@ -110,6 +110,11 @@ def test_every_paragraph_is_about_a_message_that_exists() -> None:
     assert sorted(set(paragraphs()) - set(slugs())) == []
 
 
+def test_each_name_has_one_paragraph() -> None:
+    names = re.findall(r"^### `([\w-]+)`$", read(DOCS / "messages.md"), re.MULTILINE)
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
 def test_every_paragraph_states_more_than_the_message() -> None:
     assert [slug for slug, text in paragraphs().items() if len(text.split()) < 15] == []
 
