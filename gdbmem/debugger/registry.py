@@ -19,13 +19,13 @@ SNAP = Declared(
     category=gdb.COMMAND_DATA,
     completer=None,
     text="""\
-Take a heap snapshot here and keep it in the run folder.
+Take a heap snapshot here and save it in the run folder.
 Usage: COMMAND [--containers] [NAME]
 
-Prints one line: the heap's size, what changed since the last snapshot, and the source line that grew
-most. massif-diff and massif-list refer to it by NAME; a name used again becomes NAME#2. Without NAME it gets a number.
-  --containers        scan the containers too (as memcontainers does): the diff then names those that
-                      hold what grew
+Prints one line: the heap's size, the change since the last snapshot, and the source line that grew
+most. massif-diff and massif-list use NAME; a name used again becomes NAME#2. The default name is a number.
+  --containers        also scan the containers (as memcontainers does): the diff then names the containers
+                      that grew
 
 Example:
   (gdb) COMMAND loaded
@@ -46,15 +46,15 @@ Compare two snapshots: which call paths grew, at which source line.
 Usage: COMMAND [OPTIONS] [A [B …]]
 
 Without names it compares the last two snapshots; with one name, that snapshot with the last. NAME is the
-last snapshot of that name, NAME#1 the first. With three or more it shows which paths grow steadily.
+last snapshot of that name, NAME#1 the first. With three or more names it shows which paths grow steadily.
   --top N             list N paths (default 10)
   --by WHAT           one row per path, function, line, file, library or size of blocks
-  --min SIZE          leave out what changed by less, as in 10KiB
+  --min SIZE          only rows that changed by at least SIZE, as in 10KiB
   --focus REGEX       only paths with a frame that matches
-  --ignore REGEX      no paths with a frame that matches
-  --hide REGEX        leave frames that match out of the paths
+  --ignore REGEX      leave out paths with a frame that matches
+  --hide REGEX        leave matching frames out of the paths
   --mine REGEX        matching frames count as your own code; --mine . turns the built-in rules off
-  --inverted          from main inwards, instead of from the allocation outwards
+  --inverted          print a tree from main to the allocations
   --all-frames        show the allocator's and the standard library's frames too
   --known FILE        paths that are known and accepted, one regex per line
   --source FOLDER     where to look for source files
@@ -76,10 +76,10 @@ LIST = Declared(
     category=gdb.COMMAND_DATA,
     completer=None,
     text="""\
-List the snapshots of this run: name, heap, where the program stood.
+List the snapshots of this run: name, heap size, location.
 Usage: COMMAND [--json] [-o FILE] [--force]
 
-Also lists the ledgers that memexplain saved there, and the scans of memcontainers.
+Also lists the ledgers that memexplain saved, and the scans of memcontainers.
 
 Example:
   (gdb) COMMAND
@@ -98,11 +98,11 @@ BREAK = Declared(
 Take a heap snapshot each time the program reaches a location, and continue.
 Usage: COMMAND [--name NAME] [--every N] [--first N] [--after] LOCATION [if CONDITION]
 
-'info breakpoints', 'disable' and 'delete' treat it as an ordinary breakpoint.
+This sets a breakpoint: 'info breakpoints', 'disable' and 'delete' work on it.
   --name NAME   name of the snapshots (default: the location)
-  --every N     only each Nth hit
+  --every N     only every Nth hit
   --first N     at most N snapshots
-  --after       when the function has returned, instead of when it is entered
+  --after       when the function has returned, not when it is entered
 
 Example:
   (gdb) COMMAND --name batch --every 100 Decoder::decode if n > 10
@@ -129,27 +129,27 @@ EXPLAIN = Declared(
     category=gdb.COMMAND_DATA,
     completer=gdb.COMPLETE_NONE,
     text="""\
-Show where the resident memory of this process is, and what would give it back.
+Show where the resident memory of this process is, and what would return it to the system.
 Usage: COMMAND [OPTIONS]
 
-A ledger that adds up to the resident set: live heap, heap that is free but kept, stacks, files, the rest.
-Nothing runs in the process, except with --mallinfo and --malloc-info.
+Prints a ledger that adds up to the resident set: live heap, free heap that malloc keeps, stacks, files, the rest.
+No code runs in the process, except with --mallinfo and --malloc-info.
   --save NAME         save this ledger as NAME
   --since NAME        changes since the ledger saved as NAME, in a file, or in another run (RUN:NAME)
   --sizes             live and free blocks by size
-  --pinners           live blocks that keep free pages from being returned, by size
-  --paths RUN:NAME    … and which call paths allocate blocks of these sizes, by a snapshot of another run
+  --pinners           live blocks that pin free pages, by size
+  --paths RUN:NAME    … and the call paths that allocate blocks of these sizes, by a snapshot of another run
   --types             live blocks by C++ class (by their vtables), nodes of maps and lists, vectors' elements
-  --chunk ADDRESS     the block that ADDRESS, or where an expression points, lies in: its size, state and list, its
-                      neighbours, what contradicts them, its class, and what points to it
-  --bins              malloc's lists of free blocks (tcaches, fastbins, bins): blocks, bytes, and whether each is sound
-  --map FILE          draw the heap into FILE: .html, which can be zoomed into, or .svg
+  --chunk ADDRESS     the block that contains ADDRESS (an address or expression): its size, state, list, neighbours,
+                      inconsistencies, class, and the pointers to it
+  --bins              malloc's lists of free blocks (tcaches, fastbins, bins): blocks, bytes, whether each is intact
+  --map FILE          draw the heap into FILE: .html (zoomable) or .svg
   --html FILE         also write FILE, a page with a map of the heap
   --arena N           arena N
-  --swapped           read swapped-out pages too, which brings them back into memory
-  --remedies          predict the memory that each of malloc's settings would give back, and its cost
+  --swapped           also read swapped-out pages, which makes them resident
+  --remedies          predict the memory that each of malloc's settings would return, and its cost
   --mallinfo          compare with malloc's own figures: calls mallinfo2 in the process (see memtrim)
-  --malloc-info       the same per arena with malloc_info, which allocates a FILE and frees it again
+  --malloc-info       the same per arena with malloc_info, which allocates and frees a FILE
   --json, -o FILE, --force
 
 Example:
@@ -168,7 +168,7 @@ TRIM = Declared(
 Return freed memory to the system: call malloc_trim(0) in the process, and compare with the prediction.
 Usage: COMMAND [--json] [-o FILE] [--force]
 
-This runs code in the selected thread; the others are held meanwhile. It is refused where that would
+This runs code in the selected thread; the others are stopped meanwhile. It is refused where it would
 be unsafe: inside malloc, with an arena locked, in a signal handler.
 
 Example:
@@ -183,19 +183,19 @@ CONTAINERS = Declared(
     category=gdb.COMMAND_DATA,
     completer=gdb.COMPLETE_EXPRESSION,
     text="""\
-Show what the C++ containers of this program hold: elements, capacity, bytes, and unused capacity.
+Show the memory of this program's C++ containers: elements, capacity, bytes, and unused capacity.
 Usage: COMMAND [OPTIONS] [EXPR]
 
-Vectors, strings, deques, lists, maps, sets, unordered ones and smart pointers of libstdc++ and libc++, nested
-ones too, reached from the variables of all frames of all threads, globals, statics and `this`; or from EXPR.
-An object behind a pointer to a base class is shown with its dynamic type, as in services[*].(Cache).entries, and a
-std::variant or std::any with its current value. Captures of a std::function are not read.
-Containers with the same path, as in states[*].arcs, share one row. Nothing runs in the process.
+Reads vectors, strings, deques, lists, maps, sets, unordered containers and smart pointers of libstdc++ and libc++,
+including nested ones, that can be reached from the variables of all frames of all threads, globals, statics and
+`this`, or from EXPR. An object behind a pointer to a base class is shown with its dynamic type, as in
+services[*].(Cache).entries, and a std::variant or std::any with its current value. Captures of a std::function are
+not read. Containers with the same path, as in states[*].arcs, share one row. No code runs in the process.
   --save NAME         save this scan as NAME
   --since NAME        changes since the scan saved as NAME, in a file, or in another run (RUN:NAME)
   --top N             list N rows (default 20)
   --everywhere        all vectors of the heap, including those that no variable leads to; they are found by their
-                      three pointers alone, so without types; not under valgrind
+                      three pointers, so types are unknown; not under valgrind
   --json, -o FILE, --force
 
 Example:
@@ -213,17 +213,17 @@ POOLS = Declared(
 Show the BFC allocators of TensorFlow, JAX or onnxruntime in this process, and what prevents a request.
 Usage: COMMAND [OPTIONS] [EXPR]
 
-All allocators of the process or core are found, with or without symbols; EXPR is one of them, a pointer to one, or an
-address. The memory that they give out is never read, and nothing runs in the process.
-  --request SIZE      what would become of a request of SIZE: fits, extends the pool, or fails, and why
+Finds all allocators of the process or core, with or without symbols; EXPR selects one: the object, a pointer to it, or
+an address. The contents of chunks are never read, and no code runs in the process.
+  --request SIZE      the outcome of a request of SIZE: fits, extends the pool, or fails, with the reason
   --align N           … aligned to N bytes
   --what-if SETTING   simulate allow_growth=on, allow_growth=off, limit=SIZE or fraction=F
   --device-memory SIZE   the memory that fraction=F refers to
   --allocator NAME    only the allocators with NAME in their names
   --chunks            list chunks
-  --state STATE       … only the free or the used ones
-  --min SIZE          … only those of SIZE and more
-  --owner TEXT        … only those whose owner has TEXT in its name
+  --state STATE       … only free or only used ones
+  --min SIZE          … only those of at least SIZE
+  --owner TEXT        … only those whose owner's name contains TEXT
   --top N             … at most N (default 20)
   --json, -o FILE, --force
 
@@ -247,15 +247,15 @@ Usage: COMMAND stack [--all] [--native] [OPTIONS]
        COMMAND traces [--profile FILE] [OPTIONS]
 
 No code runs in the process, and no debug information is needed. CPython 3.8 to 3.14.
-  stack               the frames of the selected thread, Python's in place of the interpreter's loop
+  stack               the frames of the selected thread, with Python's frames in place of the interpreter's loop
   --all               of all threads
-  --native            the interpreter's own frames one by one
+  --native            also the interpreter's own frames
   objects             live objects by type; --since FILE: the change since FILE, written by --json -o FILE
   --holders TYPE      show references to the objects of TYPE: paths from modules, frames and variables
   arenas              use of Python's arenas, and the types that keep the emptiest
   traces              lines that allocated the live memory, if tracemalloc runs; --profile FILE: as a pprof profile
   --top N             list N rows (default 20)
-  --swapped           read swapped-out pages too, which brings them back into memory
+  --swapped           also read swapped-out pages, which makes them resident
   --json, -o FILE, --force
 
 Example:
@@ -271,16 +271,16 @@ LEAKS = Declared(
     category=gdb.COMMAND_DATA,
     completer=gdb.COMPLETE_EXPRESSION,
     text="""\
-Show the heap blocks that no pointer reaches any more, by path, and which pointer keeps a block alive.
+Show the heap blocks that no pointer reaches, by path, or the pointers that keep a block alive.
 Usage: COMMAND [--top N] [--json] [-o FILE] [--force]
        COMMAND --blocks N [--limit N]
        COMMAND --holder ADDRESS
 
-Under memcheck only. Searches now, and prints what has changed since the last search (each snapshot is one).
+Only under memcheck. Makes a leak search now, and prints the changes since the last one (each snapshot makes one).
   --top N             list N records (default 10)
   --blocks N          the blocks of loss record N of the last search, with their addresses
   --limit N           at most N of them (default 1000)
-  --holder ADDRESS    which pointer keeps the block at ADDRESS alive, from block to block until a variable
+  --holder ADDRESS    the pointers that keep the block at ADDRESS alive, block by block up to a variable
   --json, -o FILE, --force
 
 Example:
@@ -301,22 +301,22 @@ Usage: gdbmem [help NAME]
 'gdbmem help NAME' explains a message that ends with [NAME].
 
 massif-snap [NAME]        take a heap snapshot here               (also: memsnap)
-massif-diff [A [B …]]     what grew between snapshots             (also: memdiff)
-massif-list               the snapshots of this run               (also: memlist)
-massif-break LOCATION     take one whenever the program gets there (also: membreak)
+massif-diff [A [B …]]     show what grew between snapshots        (also: memdiff)
+massif-list               list the snapshots of this run          (also: memlist)
+massif-break LOCATION     take a snapshot at each hit             (also: membreak)
 massif-all                save massif's own history of the whole run
-memleaks                  what no pointer reaches any more        (under memcheck)
-memwatch next, step, …   what each step does to memory            (help memwatch)
-memgrow                   continue; which lines make memory resident
-memexplain                where the resident memory is            (not under massif)
+memleaks                  list blocks that no pointer reaches     (under memcheck)
+memwatch next, step, …    step, and print the change of memory    (help memwatch)
+memgrow                   continue; list the lines that make memory resident
+memexplain                show where the resident memory is       (not under massif)
 memtrim                   return freed memory to the system, and measure it
-memcontainers [EXPR]      what C++ containers hold, and their unused capacity
+memcontainers [EXPR]      memory and unused capacity of C++ containers
 membfc [EXPR]             pools of TensorFlow, JAX, onnxruntime: why a request fails
-mempython stack, objects, … a Python process: frames, objects, arenas, traces
+mempython stack, objects, … read a Python process: frames, objects, arenas, traces
 
-The massif commands need a program under massif: leave gdb and type  gdbmem launch --massif PROGRAM
-memsnap, memdiff, memlist and membreak work under the other engines, too:  gdbmem launch --engine memcheck PROGRAM
-'help massif-snap' and so on explain each, with an example.
+The massif commands need a program under massif: quit gdb and type  gdbmem launch --massif PROGRAM
+memsnap, memdiff, memlist and membreak also work with other engines:  gdbmem launch --engine memcheck PROGRAM
+'help massif-snap' and so on explain each command, with an example.
 """,
 )
 

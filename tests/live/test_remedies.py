@@ -1,4 +1,4 @@
-"""Remedies on live processes: what was predicted is what another run, with the setting, gives back."""
+"""Remedies on live processes: another run with the setting returns the predicted memory."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_program_that_ends_is_measured_as_it_does_with_all_of_its_memory(
 def test_where_nothing_is_freed_nothing_is_run_again(program: Program) -> None:
     found = measured(program("freed_kept", "-pthread"), "live")
     assert (found["remedies"], found["runs"]) == ([], 1)
-    assert "no remedy can give back more than " in found["answer"]
+    assert "no remedy can return more than " in found["answer"]
 
 
 def test_processes_that_a_program_starts_are_counted_as_not_measured(program: Program) -> None:

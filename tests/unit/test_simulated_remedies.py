@@ -1,4 +1,4 @@
-"""Remedies: nothing is predicted that the walk leaves open, and the best is the one that gives back most."""
+"""Remedies: nothing is predicted that the walk leaves open, and the best is the one that returns most."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_which_of_equal_remedies_is_named_first_is_not_left_to_chance() -> None:
         assert [one.remedy.setting for one in found] == [TRIM, "top_pad", "mmap_threshold"]
     ledger = Ledger("p", 1, 24 * MIB, [], [], 0)
     said = conclusion(ledger, MeasuredRemedies(("p",), AT_REST, 24 * MIB, 2, best_first(rows, 24 * MIB)))
-    assert f"{TRIM} gives back most: 20.0 MiB, as predicted (" in said
+    assert f"{TRIM} returns most: 20.0 MiB, as predicted (" in said
     assert said.endswith("; top_pad, mmap_threshold give as much")
 
 

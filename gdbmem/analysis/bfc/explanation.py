@@ -140,7 +140,7 @@ def _why(allocator: Allocator, decision: Decision) -> str:
         DEVICE: f": the limit leaves {_limited(available)}, but the device refused it",
         IDLE_REGIONS: (
             " by fragmentation: enough is free in regions in which nothing is in use,"
-            " but regions are neither joined nor given back"
+            " but regions are neither joined nor returned"
         ),
         FRAGMENTATION: " by fragmentation" + _freeing(allocator, decision),
         FULL: f": only {format_size(free + available)} are free, or left of the limit{_freeing(allocator, decision)}",

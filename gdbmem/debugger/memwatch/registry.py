@@ -13,17 +13,17 @@ MEMWATCH = Declared(
     completer=gdb.COMPLETE_COMMAND,
     is_prefix=True,
     text="""\
-Measure what each step, line and function does to the program's memory.
+Measure how each step, line and function changes the program's memory.
 
-memwatch next, step, …   gdb's own command, then one line: what it did to memory
+memwatch next, step, …   run gdb's own command, and print the change of memory
 memwatch auto on         print such a line at every stop, whatever its cause
-memwatch function NAME   each line of one function, over some calls
-memwatch growth          continue, and record who asks the kernel for memory
+memwatch function NAME   measure each line of one function, over some calls
+memwatch growth          continue, and record requests for memory to the kernel
 memwatch written         step, and list the pages that were written
-memwatch limit +SIZE     continue until the program has grown by that much
-memwatch report          the recorded steps by line, function, file or thread
-memwatch plot [FILE]     memory over the steps, drawn
-memwatch sources         what this machine can measure, and how exactly
+memwatch limit +SIZE     continue until the program has grown by SIZE
+memwatch report          sum the recorded steps by line, function, file or thread
+memwatch plot [FILE]     draw memory over the steps
+memwatch sources         list what can be measured on this machine, and whether it is exact
 
 Example:
   (gdb) memwatch next
@@ -37,11 +37,11 @@ STEP = Declared(
     completer=gdb.COMPLETE_NONE,
     repeats=True,
     text="""\
-Step as gdb's own command does, and print what that did to memory.
+Step as gdb's own command does, and print the change of memory.
 Usage: COMMAND [OPTIONS] [N]
 
-One line a step: the change of the resident set, the source line, what moved, the running total. With N
-it steps N times and ends with a table by line. 'next' runs through a line that loops at full speed.
+Prints one line per step: the change of the resident set, the source line, the changed mappings, the running total.
+With N it steps N times and prints a table by line. 'next' runs through a line that loops at full speed.
   --lock auto|on|step|off   lock the other threads (auto: until the line waits for them)
   --source SOURCE           auto, statm, smaps, pagemap or heap (bytes in use by malloc)
   --timeout TIME            release the other threads after TIME, as in 2s
@@ -60,7 +60,7 @@ UNTIL = Declared(
     completer=gdb.COMPLETE_LOCATION,
     repeats=True,
     text="""\
-Continue as gdb's own command does, and print what that did to memory.
+Continue as gdb's own command does, and print the change of memory.
 Usage: COMMAND [OPTIONS] [LOCATION]
 
   --lock auto|on|step|off   lock the other threads (auto: until the program waits for them)
@@ -79,15 +79,15 @@ FUNCTION = Declared(
     category=gdb.COMMAND_RUNNING,
     completer=gdb.COMPLETE_LOCATION,
     text="""\
-Run until a function has been called, and print what each of its lines did to memory.
+Run until a function has been called, and print the change of memory at each of its lines.
 Usage: COMMAND [--calls N] [--every N] [--for TIME] [--own] [--source SOURCE] [--json] [-o FILE] [--force] LOCATION
 
-If the program is inside the function already, that call counts as the first, from its current line on. A line
-is charged for the calls that it makes. The other threads run on; if they took memory meanwhile, each thread is
+If the program is already inside the function, that call counts as the first, from its current line on. A line
+includes the calls that it makes. The other threads run too; if they changed memory meanwhile, each thread is
 charged for its own page faults and releases, and the line is marked with a ~.
   --calls N   watch N calls (default 1)
   --every N   watch only every Nth call
-  --for TIME  stop after this long, as in 10s
+  --for TIME  stop after TIME, as in 10s
   --own       leave out the changes made by the calls of a line
 
 Example:
@@ -101,7 +101,7 @@ AUTO = Declared(
     category=gdb.COMMAND_DATA,
     completer=None,
     text="""\
-Print at every stop what happened to memory since the previous stop, whatever command ran the program.
+Print at every stop the change of memory since the previous stop, whatever command ran the program.
 Usage: COMMAND on|off
 
 Example:
@@ -115,15 +115,15 @@ GROWTH = Declared(
     category=gdb.COMMAND_RUNNING,
     completer=gdb.COMPLETE_NONE,
     text="""\
-Let the program run, and list who asked the kernel for memory: by path, with the source line.
+Let the program run, and list its requests for memory to the kernel: by path, with the source line.
 Usage: COMMAND [--above SIZE] [--for TIME] [--until LOCATION] [--raw] [--top N] [--json] [-o FILE] [--force]
 
-Every brk, mmap, munmap, mremap, madvise and shmat that the C library makes is recorded, with its call
-path and thread; everything else runs at full speed. Recording ends when the program stops or exits.
+Records every brk, mmap, munmap, mremap, madvise and shmat of the C library, with its call
+path and thread; all other code runs at full speed. Recording ends when the program stops or exits.
   --above SIZE      only requests that changed the address space by SIZE or more
-  --for TIME        stop after this long, as in 10s
-  --until LOCATION  stop there
-  --raw             by 'catch syscall': also requests that go past the C library; every system call gets slower
+  --for TIME        stop after TIME, as in 10s
+  --until LOCATION  stop at LOCATION
+  --raw             use 'catch syscall': also records requests that bypass the C library, but slows every system call
 
 Example:
   (gdb) COMMAND --above 1MiB --for 10s
@@ -136,11 +136,11 @@ WRITTEN = Declared(
     category=gdb.COMMAND_RUNNING,
     completer=gdb.COMPLETE_NONE,
     text="""\
-Run the program by a command of gdb's (default 'next'), and list the pages that were written meanwhile.
+Run the program by a gdb command (default 'next'), and list the pages that were written meanwhile.
 Usage: COMMAND [--top N] [--json] [-o FILE] [--force] [next|step|nexti|stepi|finish|until|advance|continue …]
 
-A page counts as written also if the same bytes are written again. The kernel notes it (Linux 6.7 and later) while
-the command runs; the program makes two system calls for it at its start. Huge pages are left out.
+A page counts as written even if its bytes did not change. The kernel records the writes while the command runs (Linux
+6.7 and later); for this the program makes two system calls at the start. Huge pages are left out.
   --top N   list N ranges (default 10)
 
 Example:
@@ -157,11 +157,11 @@ GROW = Declared(
 Let the program run, and list which lines make its memory resident, by the kernel's samples of page faults.
 Usage: COMMAND [--for TIME] [--top N] [--profile FILE] [--json] [-o FILE] [--force]
 
-The line that first touches a page is charged for it, not the one that reserved it; returned memory is
-subtracted. The program runs at its own speed until it stops or ends: for example between two breakpoints.
-  --for TIME        stop after this long, as in 10s
+The line that first touches a page is charged for it, not the line that reserved it; returned memory is
+subtracted. The program runs at full speed until it stops or ends, for example at the next breakpoint.
+  --for TIME        stop after TIME, as in 10s
   --top N           list N lines (default 10)
-  --profile FILE    keep the recording: 'gdbmem show FILE', 'gdbmem diff', …
+  --profile FILE    save the recording for 'gdbmem show FILE', 'gdbmem diff', …
 
 Example:
   (gdb) COMMAND --for 10s
@@ -175,10 +175,10 @@ LIMIT = Declared(
     category=gdb.COMMAND_RUNNING,
     completer=gdb.COMPLETE_NONE,
     text="""\
-Let the program run until its resident set passes a size; stop in the thread that grew it.
+Let the program run until its resident set exceeds a size; stop in the thread that made it grow.
 Usage: COMMAND [--source SOURCE] +SIZE|SIZE
 
-+SIZE counts from here. The program is sampled every millisecond; the overshoot is printed.
++SIZE is relative to the present size. The program is sampled every millisecond; the overshoot is printed.
 
 Example:
   (gdb) COMMAND +100MiB
@@ -194,10 +194,10 @@ REPORT = Declared(
 Summarize the steps recorded so far.
 Usage: COMMAND [--by line|function|file|thread] [--top N] [--since NAME|FILE] [--json] [-o FILE] [--force]
 
-With --since: what each line did now and in earlier steps, kept by 'memwatch save NAME' or written by --json. If an
+--since compares the steps with earlier ones, saved by 'memwatch save NAME' or written by --json. If an
 edit has moved lines, compare --by function.
 
-A separate column shows what other threads did while a line ran. A ~ marks changes that they may have contributed to.
+A separate column has the changes by other threads while a line ran. A ~ marks changes that may include theirs.
 
 Example:
   (gdb) COMMAND --by function --top 5
@@ -210,7 +210,7 @@ SAVE = Declared(
     category=gdb.COMMAND_DATA,
     completer=gdb.COMPLETE_NONE,
     text="""\
-Keep the recorded steps in the run folder, as JSON.
+Save the recorded steps in the run folder, as JSON.
 Usage: COMMAND NAME
 
 Example:
@@ -224,7 +224,7 @@ PLOT = Declared(
     category=gdb.COMMAND_DATA,
     completer=gdb.COMPLETE_FILENAME,
     text="""\
-Draw memory over the recorded steps: here, or in a picture with the lines that changed most.
+Draw memory over the recorded steps: in the terminal, or in a picture with the lines that changed most.
 Usage: COMMAND [--force] [FILE.svg|FILE.html]
 
 Example:
@@ -252,7 +252,7 @@ SOURCES = Declared(
     category=gdb.COMMAND_DATA,
     completer=gdb.COMPLETE_NONE,
     text="""\
-Show what this machine can measure, how exactly, and what memwatch uses.
+List what can be measured on this machine, whether it is exact, and what memwatch uses.
 Usage: COMMAND
 
 Example:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gdbmem.records import dataclass
 
-# States of a cell's bytes, in this order. The last are not in memory: given back, or never touched.
+# States of a cell's bytes, in this order. The last are not in memory: returned, or never touched.
 PARTS = ("live", "cached", "pinned", "releasable", "absent")
 
 

@@ -37,7 +37,7 @@ def best_remedy(remedies: tuple[Remedy, ...]) -> Optional[Remedy]:
 
 @dataclass(frozen=True)
 class MeasuredRemedy:
-    """The memory that one remedy gave back, against runs without it; None: not measured."""
+    """The memory that one remedy returned, compared with runs without it; None: not measured."""
 
     remedy: Remedy
     gained_bytes: Optional[int] = None  # the difference of the medians
@@ -68,7 +68,7 @@ class MeasuredRemedies:
 
     @property
     def equals_of_best(self) -> tuple[MeasuredRemedy, ...]:
-        """Return the other remedies that gave back as much as the first one."""
+        """Return the other remedies that returned as much as the first one."""
         rows = self.remedies
         return tuple(row for row in rows[1:] if _as_much(row, rows[0], worth_bytes(self.rss_bytes)))
 
@@ -79,9 +79,9 @@ def worth_bytes(rss_bytes: int) -> int:
 
 
 def best_first(rows: Iterable[MeasuredRemedy], rss_bytes: int) -> tuple[MeasuredRemedy, ...]:
-    """Return *rows* by what they gave back; among those that equal the best one, what was predicted comes first.
+    """Return *rows* by the memory returned; those equal to the best one are sorted by prediction.
 
-    Several remedies often give back the same memory, and which of them gave a few pages more is chance.
+    Several remedies often return the same memory; differences of a few pages are chance.
     """
     found = sorted(rows, key=lambda row: -(row.gained_bytes if row.gained_bytes is not None else -1 << 62))
     if not found:
@@ -93,7 +93,7 @@ def best_first(rows: Iterable[MeasuredRemedy], rss_bytes: int) -> tuple[Measured
 
 
 def _as_much(row: MeasuredRemedy, best: MeasuredRemedy, worth: int) -> bool:
-    """Return whether *row* gave back what *best* did, as far as the runs show."""
+    """Return whether *row* returned as much as *best*, within the scatter of the runs."""
     if row is best or row.gained_bytes is None or best.gained_bytes is None:
         return row is best
     if abs(best.gained_bytes - row.gained_bytes) <= worth:

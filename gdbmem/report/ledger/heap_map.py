@@ -27,7 +27,7 @@ _MEANING = {
     "cached": "free, in tcaches and fastbins",
     "pinned": "free, on pages that live blocks share",
     "releasable": "free: malloc_trim(0) would return it",
-    "absent": "not in memory: given back, or never touched",
+    "absent": "not in memory: returned, or never touched",
 }
 _COLUMNS, _SIDE = 128, 8
 _SVG_CELLS = 4096

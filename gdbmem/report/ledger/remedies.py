@@ -46,7 +46,7 @@ def print_remedies(ledger: Ledger, console: Console) -> None:
     rows = [(gain_text(remedy), remedy.setting, remedy.cost) for remedy in ledger.remedies]
     gain, setting = (max(len(row[column]) for row in rows) for column in (0, 1))
     # A size in two lines is hard to read: the cost is wrapped first.
-    table.add_column("would give back", overflow="fold", no_wrap=gain + setting + _COST <= console.width)
+    table.add_column("would return", overflow="fold", no_wrap=gain + setting + _COST <= console.width)
     table.add_column("remedy", no_wrap=True)
     table.add_column("what it costs", overflow="fold")
     for row in rows:
@@ -56,7 +56,7 @@ def print_remedies(ledger: Ledger, console: Console) -> None:
     print_sentence(
         console,
         "\nThose that begin with glibc. are set by GLIBC_TUNABLES=REMEDY when the program starts;"
-        " 'gdbmem compare --remedies -- PROGRAM' measures what they give back.",
+        " 'gdbmem compare --remedies -- PROGRAM' measures them.",
     )
     print_notices(ledger.notices, console)
 
@@ -106,7 +106,7 @@ def print_measured(ledger: Ledger, measured: MeasuredRemedies, console: Console)
     print_sentence(console, conclusion(ledger, measured), "bold")
     if measured.remedies:
         table = drawing.Table(header_style="dim")
-        for name in ("gave back", "95 % interval", "predicted", "remedy", "what it costs"):
+        for name in ("returned", "95 % interval", "predicted", "remedy", "what it costs"):
             table.add_column(name, overflow="fold", no_wrap=name == "remedy")
         for row in measured.remedies:
             gained = format_size(row.gained_bytes) if row.gained_bytes is not None else "not measured"
@@ -141,7 +141,7 @@ def conclusion(ledger: Ledger, measured: MeasuredRemedies) -> str:
     if not measured.remedies:
         most = max((remedy.high_bytes for remedy in ledger.remedies), default=None)
         why = (
-            f"no remedy can give back more than {format_size(most)}"
+            f"no remedy can return more than {format_size(most)}"
             if most is not None
             else answer_ledger(ledger)
         )
@@ -153,7 +153,7 @@ def conclusion(ledger: Ledger, measured: MeasuredRemedies) -> str:
     setting = best.remedy.setting
     words = " ".join(shlex.quote(word) for word in measured.command)
     how = setting if best.remedy.is_call else f"GLIBC_TUNABLES={setting} {printable(words)}"
-    text = f"{held}; {how} gives back most: {format_size(best.gained_bytes)}"
+    text = f"{held}; {how} returns most: {format_size(best.gained_bytes)}"
     if best.is_as_predicted is not None:
         text += f", {'as' if best.is_as_predicted else 'other than'} predicted ({gain_text(best.remedy)})"
     others = [row.remedy.setting for row in measured.equals_of_best]

@@ -136,7 +136,7 @@ def ledger_sections(ledger: Ledger, heap: Optional[HeapMap] = None, *, title: st
 
 
 def _numbers(ledger: Ledger) -> list[Number]:
-    """Return the resident set and what remedies give back, as the sentence may name them."""
+    """Return the resident set and what remedies return, as the sentence may name them."""
     sizes = [ledger.rss_bytes, *(one.predicted_bytes for one in ledger.remedies if one.predicted_bytes)]
     return [Number(format_size(size), size) for size in dict.fromkeys(sizes)]
 
@@ -222,10 +222,10 @@ def _remedies(ledger: Ledger) -> Section:
     ]  # fmt: skip
     rule = (
         "Simulated on the heap as it was. Those that begin with glibc. are set by GLIBC_TUNABLES=REMEDY when the"
-        " program starts; 'gdbmem compare --remedies -- PROGRAM' measures what they give back."
+        " program starts; 'gdbmem compare --remedies -- PROGRAM' measures them."
     )
-    header = ("remedy", "would give back", "what it costs")
-    return Section("What would give memory back", rules=[rule], header=header, table=printable_rows(rows))
+    header = ("remedy", "would return", "what it costs")
+    return Section("What would return memory", rules=[rule], header=header, table=printable_rows(rows))
 
 
 def _arenas(ledger: Ledger) -> Section:
