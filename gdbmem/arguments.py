@@ -137,7 +137,7 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
 
 def add_run_options(group: argparse._ArgumentGroup) -> None:
     """Add the options of commands that start a program and record a run: --run DIR, --stdout FILE."""
-    group.add_argument("--run", metavar="DIR", help="keep the run in DIR (default: gdbmem.PROGRAM.PID)")
+    group.add_argument("--run", metavar="DIR", help="save the run in DIR (default: gdbmem.PROGRAM.PID)")
     group.add_argument("--stdout", metavar="FILE", help="the program's standard output")
 
 
@@ -170,7 +170,7 @@ def add_ledger_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--chunk",
         metavar="ADDRESS",
-        help="the block of malloc that ADDRESS lies in, its neighbours, and what points to it",
+        help="the block of malloc that contains ADDRESS, its neighbours, and the pointers to it",
     )
     parser.add_argument(
         "--bins", action="store_true", help="malloc's lists of free blocks, and whether they are intact"
@@ -185,7 +185,7 @@ def add_ledger_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--remedies",
         action="store_true",
-        help="predict the memory that each of malloc's settings would give back, and its cost",
+        help="predict the memory that each of malloc's settings would return, and its cost",
     )
 
 

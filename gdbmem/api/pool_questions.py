@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def add_pool_options(parser: ArgumentParser) -> None:
     """Add the options of `gdbmem bfc` and membfc: the questions to a pool, and the selection of its chunks."""
     size = value(parse_size, "size")
-    parser.add_argument("--allocator", metavar="NAME", help="only the allocators with NAME in their names")
+    parser.add_argument("--allocator", metavar="NAME", help="only allocators whose name contains NAME")
     parser.add_argument(
-        "--request", metavar="SIZE", type=size, help="the outcome of a request of SIZE, and why"
+        "--request", metavar="SIZE", type=size, help="the outcome of a request of SIZE, with the reason"
     )
     parser.add_argument("--align", metavar="N", type=int, help="… aligned to N bytes (default 256)")
     parser.add_argument(
@@ -39,9 +39,9 @@ def add_pool_options(parser: ArgumentParser) -> None:
         help="total memory of the device, to which fraction=F refers",
     )
     parser.add_argument("--chunks", action="store_true", help="list chunks")
-    parser.add_argument("--state", choices=("all", "free", "used"), help="… only the free or the used ones")
-    parser.add_argument("--min", metavar="SIZE", type=size, help="… only those of SIZE and more")
-    parser.add_argument("--owner", metavar="TEXT", help="… only those whose owner has TEXT in its name")
+    parser.add_argument("--state", choices=("all", "free", "used"), help="… only free or only used ones")
+    parser.add_argument("--min", metavar="SIZE", type=size, help="… only those of at least SIZE")
+    parser.add_argument("--owner", metavar="TEXT", help="… only those whose owner's name contains TEXT")
     parser.add_argument("--top", metavar="N", type=int, help="… at most N (default 20)")
 
 

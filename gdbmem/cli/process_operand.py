@@ -18,7 +18,7 @@ def add_ways_to_read(parser: ArgumentParser) -> None:
         "target",
         metavar="PID",
         nargs="?",
-        help="the process; with --core the file of the program that left it",
+        help="the process; with --core the program that left the core",
     )
     parser.add_argument("--core", metavar="CORE", help="read this core file instead of a process")
     way = parser.add_mutually_exclusive_group()
@@ -38,7 +38,7 @@ def add_ways_to_read(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--swapped",
         action="store_true",
-        help="read swapped-out pages too, which brings them back into memory (not needed when a copy is made)",
+        help="also read swapped-out pages, which makes them resident (not needed if a copy is made)",
     )
 
 

@@ -219,7 +219,7 @@ an address. The contents of chunks are never read, and no code runs in the proce
   --align N           … aligned to N bytes
   --what-if SETTING   simulate allow_growth=on, allow_growth=off, limit=SIZE or fraction=F
   --device-memory SIZE   the memory that fraction=F refers to
-  --allocator NAME    only the allocators with NAME in their names
+  --allocator NAME    only allocators whose name contains NAME
   --chunks            list chunks
   --state STATE       … only free or only used ones
   --min SIZE          … only those of at least SIZE
@@ -252,7 +252,7 @@ No code runs in the process, and no debug information is needed. CPython 3.8 to 
   --native            also the interpreter's own frames
   objects             live objects by type; --since FILE: the change since FILE, written by --json -o FILE
   --holders TYPE      show references to the objects of TYPE: paths from modules, frames and variables
-  arenas              use of Python's arenas, and the types that keep the emptiest
+  arenas              use of Python's arenas, and the types that keep nearly empty ones
   traces              lines that allocated the live memory, if tracemalloc runs; --profile FILE: as a pprof profile
   --top N             list N rows (default 20)
   --swapped           also read swapped-out pages, which makes them resident

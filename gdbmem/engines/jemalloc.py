@@ -21,12 +21,12 @@ TABLE = EngineTable(
     name="jemalloc",
     runs=NATIVE,
     summary="native code; counts every allocation, or samples them for programs that run for days",
-    cost="by the rate of allocations: nothing where a program computes, 50 times and more slower where it allocates;"
-    " next to nothing with a sample each 512 KiB",
+    cost="none for code that computes; 50 times and more slower for code that allocates;"
+    " almost none with a sample per 512 KiB",
     counts="bytes of the size class that a request is rounded up to; estimates when sampled",
     blind=(
-        "single small allocations, when sampled: each path carries its standard error",
-        "a program that brings its own allocator, or is static or setuid",
+        "single small allocations, when sampled: each path has a standard error",
+        "a program that has its own allocator, or is static or setuid",
     ),
     library="jemalloc",
     package="libjemalloc2",

@@ -17,10 +17,10 @@ TABLE = EngineTable(
     name=NAME,
     runs=VALGRIND,
     summary="exact heap bytes per call path, for any dynamically linked program",
-    cost="10 to 50 times slower; 200 and more where it computes with fused multiply-add, as matrix libraries do",
-    counts="bytes as they were requested, exact; pages with --pages-as-heap",
+    cost="10 to 50 times slower; 200 and more with fused multiply-add, as in matrix libraries",
+    counts="requested bytes, exact; pages with --pages-as-heap",
     blind=(
-        "instructions that valgrind doesn't know (AVX-512)",
+        "instructions that valgrind does not support (AVX-512)",
         "a static program's heap (use --pages-as-heap)",
         "threads at the same time: valgrind runs one at a time",
     ),

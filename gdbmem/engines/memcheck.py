@@ -14,10 +14,10 @@ TABLE = EngineTable(
     runs=VALGRIND,
     summary="exact heap bytes per call path, by kind (leaked, still reachable); pointers that keep a block alive",
     cost="20 to 70 times slower (200 with fused multiply-add), twice the memory; a snapshot searches the whole heap",
-    counts="bytes as they were requested, exact",
+    counts="requested bytes, exact",
     blind=(
         "memory that is still reachable but no longer needed: use memdiff for that, not memleaks",
-        "instructions that valgrind doesn't know (AVX-512)",
+        "instructions that valgrind does not support (AVX-512)",
         "a static program's heap",
         "threads at the same time: valgrind runs one at a time",
     ),

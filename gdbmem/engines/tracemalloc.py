@@ -13,11 +13,11 @@ NAME = "tracemalloc"
 TABLE = EngineTable(
     name=NAME,
     runs=NATIVE,
-    summary="a Python program's memory by its own lines; no code runs in it",
-    cost="Python code that allocates 7 to 40 times slower (half of that with --frames 1), C and C++ code not at all",
-    counts="bytes as Python and NumPy requested them, exact; all other resident memory as one number",
+    summary="the memory of a Python program by its lines; no code runs in it",
+    cost="Python code that allocates is 18 to 40 times slower (7 to 20 with --frames 1), C and C++ code is not slower",
+    counts="bytes that Python and NumPy requested, exact; all other resident memory as one number",
     blind=(
-        "what C and C++ libraries take from malloc or mmap (PyTorch's tensors), except as part of the untraced bytes",
+        "memory that C and C++ libraries allocate by malloc or mmap (PyTorch's tensors), except in the untraced bytes",
         "C and C++ frames between Python's",
         "a Python that ignores its environment (-E, -I), or without tracemalloc: CPython 3.8 and PyPy",
     ),

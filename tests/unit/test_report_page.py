@@ -128,7 +128,7 @@ def test_how_it_was_measured_stands_on_the_page_of_a_file_of_a_pair_and_of_a_run
         "Linux 6.1.0 x86_64, 2 processors",
         "valgrind --threshold=0",
         "version of gdbmem0.1.0",
-        "a program that brings its own allocator",
+        "a program that has its own allocator",
     ):
         assert words in found
 

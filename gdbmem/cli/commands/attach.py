@@ -23,7 +23,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     """Add the options of `gdbmem attach`."""
     add_process_arguments(parser)
     parser.add_argument(
-        "-x", dest="gdb_scripts", metavar="FILE", action="append", help="gdb command file to read first"
+        "-x", dest="gdb_scripts", metavar="FILE", action="append", help="read gdb commands from FILE first"
     )
     parser.add_argument(
         "--ex",
@@ -38,7 +38,7 @@ def add_process_arguments(parser: ArgumentParser) -> None:
     """Add the options that attach and snap share."""
     parser.add_argument("pid", metavar="PID", type=int, help="the process")
     parser.add_argument(
-        "--run", metavar="DIR", help="keep the snapshots in DIR; earlier ones of this process stay there"
+        "--run", metavar="DIR", help="save the snapshots in DIR; earlier ones of this process stay there"
     )
     parser.add_argument(
         "--gdb", metavar="PATH", help="the gdb to use (default: $GDBMEM_GDB, or the one in PATH)"

@@ -1,7 +1,7 @@
 """Show why an allocator cannot serve a request although it has free memory: TensorFlow, XLA, JAX, onnxruntime, PyTorch.
 
-Reads the allocator's own structures in a process, in a pause of milliseconds and without running code there, or in what
-a process left: a core, a log with a dump, or a file of TF_BFC_MEMORY_DUMP or torch.cuda.memory._dump_snapshot().
+Reads the allocator's own structures in a process, which is paused for milliseconds and runs no code, or in one of:
+a core, a log with a dump, or a file of TF_BFC_MEMORY_DUMP or torch.cuda.memory._dump_snapshot().
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def add_arguments(parser: ArgumentParser) -> None:
         "operands",
         metavar="PROGRAM|A B",
         nargs="*",
-        help="the program that left the core, if it has moved; for diff the two sides, before and after: processes,"
-        " files or runs (of a file with several dumps the last of each pool)",
+        help="the program that left the core, if it has moved; for diff the sides before and after: processes,"
+        " files or runs (of a file with several dumps, the last of each pool)",
     )
     add_pool_options(parser)
     parser.add_argument(
-        "--map", metavar="FILE", help="draw regions, chunks and the refused request into FILE, .svg or .html"
+        "--map", metavar="FILE", help="draw regions, chunks and the refused request into FILE (.svg or .html)"
     )
     duration = value(parse_duration, "duration")
     parser.add_argument(

@@ -2,10 +2,10 @@
 
   gdbmem compare gdbmem.server.100 gdbmem.server.200
   gdbmem compare OLD1 OLD2 OLD3 --vs NEW1 NEW2 NEW3
-  gdbmem compare --runs 3 -- './omp 8 4' --vs './omp 4 4'     runs them in turn, records, compares
-  gdbmem compare --remedies -- ./omp 8 4                      what malloc's settings give back
+  gdbmem compare --runs 3 -- './omp 8 4' --vs './omp 4 4'     run both alternately, record, compare
+  gdbmem compare --remedies -- ./omp 8 4                      what malloc's settings return
 
-A command after '--' is one quoted word; no shell interprets it. Status 4: --fail-on holds for a second run.
+A command after '--' is one quoted word; no shell interprets it. Status 4: a second run has the verdict of --fail-on.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--plot",
         metavar="FILE",
-        help="draw the runs in one chart into FILE.svg, or make FILE.html, a page with all of it",
+        help="draw the runs in one chart into FILE.svg, or make FILE.html, a page with all results",
     )
     parser.add_argument(
         "--fail-on",

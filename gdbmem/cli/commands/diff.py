@@ -3,7 +3,7 @@
 A and B are profiles (FILE, FILE:NUMBER, FILE:peak) of massif, gperftools, jemalloc, DHAT, heaptrack, pprof
 and others, or snapshots of a run (RUN:NAME, as 'gdbmem show RUN' lists them). A run alone
 compares its last two snapshots. With three or more, oldest first, the report shows which paths grow steadily, and
-which did only once; --series takes all snapshots of a run, of a name that was hit often, or of a file.
+which grew once; --series takes all snapshots of a run, of one name, or of a file.
 
   gdbmem diff gdbmem.decoder.4711:loaded gdbmem.decoder.4711:reset
   gdbmem diff before.massif after.massif --by line --min 10KiB

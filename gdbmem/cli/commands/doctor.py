@@ -1,6 +1,6 @@
-"""Check that everything gdbmem needs is installed: one line per check, with what to type if something is missing.
+"""Check that everything gdbmem needs is installed: one line per check, with the command that installs a missing part.
 
-Lines marked 'missing' stop 'gdbmem launch --massif'; those marked '-' only the commands that they name.
+A 'missing' part prevents 'gdbmem launch --massif'; a part marked '-' only the commands that are named.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Show which lines make a process bigger, by its page faults, sampled by the kernel while it runs at native speed.
 
 Nothing is injected, no code runs in the process, and it is not stopped: the line that first touches a page is charged
-for it, not the one that reserved the memory. Ctrl-C ends the recording.
+for it, not the line that reserved the memory. Ctrl-C ends the recording.
 """
 
 from __future__ import annotations
@@ -67,19 +67,19 @@ def _add_recording_options(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         type=value(_period, "N"),
         default=0,
-        help="sample one in N page faults (default: each, and fewer where there are more than 1000 a second)",
+        help="sample one in N page faults (default: every fault, fewer above 1000 per second)",
     )
     group.add_argument(
         "--ledger",
         action="store_true",
-        help="inspect the process at the end, as explain does, for what the memory of each line holds: live heap,"
+        help="inspect the process at the end, as explain does, and show the contents of each line's memory: live heap,"
         " freed but pinned, …",
     )
     group.add_argument("--stdout", metavar="FILE", help="the program's standard output")
     group.add_argument(
         "--profile",
         metavar="FILE",
-        help="keep the recording in FILE, which show, diff, report and export read",
+        help="save the recording in FILE, which show, diff, report and export read",
     )
     group.add_argument(
         "--metric",

@@ -1,9 +1,9 @@
 """Run a program under a heap profiler with your gdb attached, or run a recipe on it.
 
-Options before '--' are for gdbmem; words after it are the program's arguments, or the program and its arguments.
+Options before '--' are for gdbmem; after it come the program's arguments, or the program and its arguments.
 
   gdbmem launch --massif ./decoder -- config.yaml      your gdb, stopped before main
-  gdbmem launch --recipe leak.yaml                     snapshots and diffs without typing
+  gdbmem launch --recipe leak.yaml                     take snapshots and diffs automatically
 """
 
 from __future__ import annotations
@@ -77,10 +77,10 @@ def _add_massif_options(parser: ArgumentParser) -> None:
 def _add_native_options(parser: ArgumentParser) -> None:
     group = parser.add_argument_group("gperftools, jemalloc, tracemalloc, faults")
     group.add_argument(
-        "--sample-rate", metavar="SIZE", help="jemalloc: one sample each SIZE (default 0: every allocation)"
+        "--sample-rate", metavar="SIZE", help="jemalloc: one sample per SIZE (default 0: every allocation)"
     )
     group.add_argument(
-        "--dump-interval", metavar="SIZE", help="also dump whenever another SIZE has been allocated"
+        "--dump-interval", metavar="SIZE", help="also dump each time that SIZE more was allocated"
     )
     group.add_argument(
         "--frames", metavar="N", type=int, help="tracemalloc: keep N frames of each traceback (default 10)"
@@ -89,7 +89,7 @@ def _add_native_options(parser: ArgumentParser) -> None:
         "--period",
         metavar="N",
         type=int,
-        help="faults: sample one in N page faults (default: each, and fewer where there are more than 1000 a second)",
+        help="faults: sample one in N page faults (default: every fault, fewer above 1000 per second)",
     )
 
 
@@ -101,7 +101,9 @@ def _add_program_options(parser: ArgumentParser) -> None:
     group.add_argument("--stdin", metavar="FILE", help="the program's standard input")
     add_run_options(group)
     group.add_argument(
-        "--own-terminal", action="store_true", help="run it on a separate terminal, shown on this one"
+        "--own-terminal",
+        action="store_true",
+        help="run it on a separate pseudo-terminal, shown on this terminal",
     )
 
 
@@ -111,7 +113,7 @@ def _add_gdb_options(parser: ArgumentParser) -> None:
         "--gdb", metavar="PATH", help="the gdb to use (default: $GDBMEM_GDB, or the one in PATH)"
     )
     group.add_argument(
-        "-x", dest="gdb_scripts", metavar="FILE", action="append", help="gdb command file to read first"
+        "-x", dest="gdb_scripts", metavar="FILE", action="append", help="read gdb commands from FILE first"
     )
     group.add_argument(
         "--ex",

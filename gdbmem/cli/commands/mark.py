@@ -2,7 +2,7 @@
 
   gdbmem mark "epoch 2"
 
-The run is, in this order: --run, $GDBMEM_RUN (set for programs that a monitor started), the one run in
+The run is that of --run, else $GDBMEM_RUN (set for programs that a monitor started), else the only run in
 this folder that is being recorded.
 """
 

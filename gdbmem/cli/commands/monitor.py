@@ -114,7 +114,7 @@ def _add_trigger_options(parser: ArgumentParser) -> None:
         action="append",
         default=[],
         type=value(_condition, "condition"),
-        help="act when this becomes true, once until it has been false again: 'growing', or a comparison as in "
+        help="act once when CONDITION becomes true, and again after it was false: 'growing', or a comparison as in "
         "'rss > 2GiB' (rss, uss of one process; pss, swap, cgroup, threads, files of the tree); may be repeated",
     )
     group.add_argument(
@@ -132,7 +132,7 @@ def _add_result_options(parser: ArgumentParser) -> None:
     group.add_argument(
         "--plot",
         metavar="FILE",
-        help="draw the series into FILE.svg, or make FILE.html, a page with all of it",
+        help="draw the series into FILE.svg, or make FILE.html, a page with all results",
     )
     group.add_argument(
         "--fail-on",

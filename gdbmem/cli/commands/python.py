@@ -48,7 +48,7 @@ def _add_objects(actions: _Actions) -> ArgumentParser:
     objects = actions.add_parser(
         "objects",
         help="count its live objects by type",
-        description="Count the live objects of a Python process by type, those in malloc's blocks included.",
+        description="Count the live objects of a Python process by type, including those in malloc's blocks.",
         epilog=(
             "examples:\n  gdbmem python objects 4711\n"
             "  gdbmem python objects --holders Node 4711\n"
@@ -89,15 +89,15 @@ def _add_without_options(actions: _Actions) -> tuple[ArgumentParser, ...]:
     arenas = actions.add_parser(
         "arenas",
         help="show the use of its arenas, and the types that keep them",
-        description="Show how full the arenas of Python's allocator are, and which types keep the emptiest.",
+        description="Show how full the arenas of Python's allocator are, and which types keep nearly empty ones.",
         epilog="example:\n  gdbmem python arenas 4711\n",
     )
     stack = actions.add_parser(
         "stack",
         help="the Python frames of each thread",
         description=(
-            "Show the Python frames of each thread, with file and line, the innermost first. The process is held for"
-            " some milliseconds. In gdb, 'mempython stack' shows the native frames between them."
+            "Show the Python frames of each thread, with file and line, the innermost first. The process is stopped for"
+            " a few milliseconds. In gdb, 'mempython stack' shows the native frames between them."
         ),
         epilog="example:\n  gdbmem python stack 4711\n",
     )
@@ -106,7 +106,7 @@ def _add_without_options(actions: _Actions) -> tuple[ArgumentParser, ...]:
         help="memory that its forked workers have copied, by type",
         description=(
             "Show how much of a Python process's memory its forked processes (such as a DataLoader's workers)"
-            " have copied by writing to it, and which types of objects lie on those pages."
+            " have copied by writing to it, and the types of the objects on those pages."
         ),
         epilog="example:\n  gdbmem python cow 4711\n",
     )
@@ -120,7 +120,7 @@ def _add_changes(actions: _Actions) -> None:
         help="start tracemalloc in it (runs code there)",
         description=(
             "Start tracemalloc in a running Python process: gdbmem runs a few lines in its main thread, between two"
-            " Python instructions. Earlier allocations stay unknown. Tracing costs time and memory until"
+            " Python instructions. Earlier allocations are not traced. Tracing costs time and memory until"
             " 'gdbmem python stop PID'."
         ),
         epilog="example:\n  gdbmem python start --frames 5 4711; sleep 60; gdbmem python traces 4711\n",
@@ -142,7 +142,7 @@ def _add_changes(actions: _Actions) -> None:
             metavar="SECONDS",
             type=float,
             default=10.0,
-            help="wait this long for its main thread, then take the code back (default 10)",
+            help="wait this long for its main thread, then withdraw the code (default 10)",
         )
         add_output_options(action)
 

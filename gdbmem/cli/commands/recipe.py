@@ -1,6 +1,6 @@
-"""Check recipes without running anything: every problem with its line and column.
+"""Check recipes, and report all problems with line and column. Nothing is run.
 
-A recipe (YAML) names a program, points in its code, what to record there and what to expect;
+A recipe (YAML) names a program, points in its code, the data to record there and the expected changes;
 'gdbmem launch --recipe FILE' runs it. docs/recipes.md describes each key.
 """
 

@@ -1,11 +1,11 @@
-"""Write a run, a profile or a difference as one HTML file that loads nothing from elsewhere.
+"""Write a run, a profile or a difference as one HTML file that loads nothing from a network.
 
 gdbmem report gdbmem.decoder.4711           the run: its history, its snapshots, what grew between them
 gdbmem report massif.out.1 massif.out.2     what grew from one file to the other
-gdbmem report *.heap                        which lines grow steadily from each to the next
+gdbmem report *.heap                        which lines grow steadily
 gdbmem report gdbmem.monitor.812            what a monitor recorded, with its verdict
 gdbmem report 4711                          where the resident memory of a process is
-gdbmem report train.log                     pools of memory: chunks, holes, and the request that was refused
+gdbmem report train.log                     memory pools: chunks, free chunks, and the refused request
 """
 
 from __future__ import annotations

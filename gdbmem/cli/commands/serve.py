@@ -1,8 +1,8 @@
-"""Serve runs and profiles as pages that update with new snapshots, to this machine only.
+"""Serve runs and profiles as pages that update with new snapshots, on the loopback address.
 
-gdbmem serve                                every run in the current folder
+gdbmem serve                                all runs in the current folder
 gdbmem serve gdbmem.decoder.4711 old.heap   these
-gdbmem serve ~/runs                         every run in that folder, later ones too
+gdbmem serve ~/runs                         all runs in that folder, including later ones
 """
 
 from __future__ import annotations

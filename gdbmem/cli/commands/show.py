@@ -1,9 +1,9 @@
-"""Show a heap profile or a run: its timeline, its peak, and the lines that hold the memory.
+"""Show a heap profile or a run: its timeline, its peak, and the lines that allocated the memory.
 
 gdbmem show massif.out.4711                 the timeline, and where the memory is at the peak
 gdbmem show massif.out.4711 --snapshot 12   … at snapshot 12
 gdbmem show gdbmem.decoder.4711             the snapshots of a run
-gdbmem show mprofile_20260101.dat           memory over time, of mprof, psrecord, a CSV, Prometheus: with a verdict
+gdbmem show mprofile_20260101.dat           memory over time, from mprof, psrecord, CSV or Prometheus, with a verdict
 """
 
 from __future__ import annotations

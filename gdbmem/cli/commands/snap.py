@@ -1,7 +1,7 @@
 """Take one heap snapshot of a running process, without an interactive debugger.
 
 The process is paused while the snapshot is taken, and the length of the pause is printed. All snapshots of one process
-go into one run folder, so that they can be compared. The process needs a heap profiler: gperftools' tcmalloc, jemalloc
+go to one run folder and can be compared. The process needs a heap profiler: gperftools' tcmalloc, jemalloc
 with prof:true in its MALLOC_CONF, or valgrind's massif or memcheck.
 
   gdbmem snap 4711 before

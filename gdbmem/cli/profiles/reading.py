@@ -28,7 +28,7 @@ def add_reading_options(parser: ArgumentParser) -> None:
         "--metric",
         metavar="NAME",
         help="the metric, if a file has several: in-use, allocated, peak, …; blocks, allocated-blocks, … list"
-        " what has the most blocks first",
+        " the rows with the most blocks first",
     )
     group.add_argument(
         "--binaries",

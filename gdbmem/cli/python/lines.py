@@ -37,9 +37,9 @@ def add_lines(actions: Any) -> None:
     """Add the subcommand to *actions*."""
     lines = actions.add_parser(
         "lines",
-        help="run a script, and show what each line did to memory",
+        help="run a script, and show how each line changed memory",
         description=(
-            "Run SCRIPT in your Python, and show how much memory each line took and gave back, for functions that"
+            "Run SCRIPT in your Python, and show how each line changed memory, for functions that"
             " SCRIPT decorates with @profile (or @gdbmem.profile) or that --function names. The lines of a function add"
             " up to its total change; a line that calls another function includes the changes of that call."
             " With --json the script's output goes to stderr unless -o names a file for the report."
@@ -63,7 +63,7 @@ def add_lines(actions: Any) -> None:
         "--backend",
         choices=BACKENDS,
         default=BACKENDS[0],
-        help="measure the resident set, memory of this process alone (slow), or Python's own allocations (default rss)",
+        help="measure the resident set, unshared memory (slow), or Python's own allocations (default rss)",
     )
     lines.add_argument(
         "--python", metavar="PYTHON", help="run it in this Python (default: python3 of your PATH)"
