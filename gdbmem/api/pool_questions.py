@@ -51,7 +51,7 @@ def asked(args: argparse.Namespace) -> Optional[Request]:
         raise UsageError("--align takes a power of two", hint="as in --align 4096")
     if args.request is None:
         if args.align is not None:
-            raise UsageError("--align goes with --request", hint="as in --request 20MiB --align 4096")
+            raise UsageError("--align needs --request", hint="as in --request 20MiB --align 4096")
         return None
     if args.request < 0:
         raise UsageError("--request takes a size of 0 and more", hint="as in --request 20MiB")

@@ -40,7 +40,7 @@ from gdbmem.runs.run import Run, current_folder, open_run
 
 _LOOK_SECONDS = 0.1  # at most, between Ctrl-C and its effect
 _ASKED_UNDER_VALGRIND = ("massif", "memcheck")
-_NEEDS_MASSIF = "leave gdb and type: gdbmem launch --massif PROGRAM"
+_NEEDS_MASSIF = "quit gdb and type: gdbmem launch --massif PROGRAM"
 
 
 class Session:
@@ -112,8 +112,8 @@ class Session:
     def interrupted(self) -> bool:
         """Return whether Ctrl-C was pressed since the program was resumed.
 
-        While a hit is dealt with gdb mostly loses it; the launcher, on the same terminal, counts them. Asked
-        often, it is found out now and then.
+        While a breakpoint's hit is handled, gdb usually loses Ctrl-C; the launcher, on the same terminal, counts them.
+        Most calls return False without a query.
         """
         now = time.monotonic()
         if self.wire is None or now < self._next_look:
@@ -320,8 +320,8 @@ def not_under_massif() -> TargetError:
     """Return the error of a massif command in a gdb whose program is not under massif."""
     pid = real_pid()
     return TargetError(
-        f"the program{f' (process {pid})' if pid else ''} does not run under massif or memcheck, so it can't be asked "
-        "for its heap",
+        f"the program{f' (process {pid})' if pid else ''} does not run under massif or memcheck, so no heap "
+        "snapshot can be taken",
         slug="not-under-massif",
         hint=_NEEDS_MASSIF,
     )

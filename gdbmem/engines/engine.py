@@ -144,9 +144,9 @@ def options_of(name: str, given: Mapping[str, Any]) -> EngineOptions:
         if option not in _taken_by(name):
             others = ", ".join(other for other in NAMES if option in _taken_by(other))
             raise UsageError(
-                f"--{_as_typed(option)} doesn't go with --engine {name}",
+                f"--{_as_typed(option)} cannot be used with --engine {name}",
                 slug="bad-option",
-                hint=f"it goes with {others}",
+                hint=f"it is for {others}",
             )
     return NativeOptions(**given) if name in NATIVE_NAMES else valgrind_engine(name).OPTIONS(**given)
 
@@ -188,7 +188,7 @@ def no_snapshots(name: str) -> TargetError:
     return TargetError(
         f"{name} takes no snapshots: it profiles the whole run, and writes its profile when the program ends",
         slug="whole-run",
-        hint="for snapshots leave gdb and launch with --massif, or --engine gperftools, jemalloc or memcheck",
+        hint="for snapshots quit gdb and launch with --massif, or --engine gperftools, jemalloc or memcheck",
     )
 
 

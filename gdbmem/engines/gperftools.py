@@ -25,7 +25,7 @@ TABLE = EngineTable(
     cost="none for code that computes; 25 times and more slower for code that allocates",
     counts="requested bytes, exact from the start of its profiler",
     blind=(
-        "blocks that libraries allocate before the profiler starts, while they are loaded (some 77 KiB with libstdc++)",
+        "blocks that libraries allocate while they are loaded, before the profiler starts (77 KiB with libstdc++)",
         "stacks beyond the first 1 MiB of dumps that gperftools 2.10 takes by itself (the missing share is reported)",
         "a program that has its own allocator, or is static or setuid",
         "frames where the unwinder fails (build with -fno-omit-frame-pointer, or use a newer gperftools)",

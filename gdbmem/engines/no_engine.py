@@ -27,5 +27,5 @@ def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
     raise TargetError(
         "this program was launched without a heap profiler (--engine none)",
         slug="no-profiler",
-        hint="leave gdb and launch it with --massif, --engine gperftools or --engine jemalloc",
+        hint="quit gdb and launch it with --massif, --engine gperftools or --engine jemalloc",
     )

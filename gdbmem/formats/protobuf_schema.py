@@ -21,7 +21,7 @@ def message_class(messages: Mapping[str, Sequence[Field]], root: str) -> Any:
         raise MissingToolError(
             "protobufs (pprof's profiles, TensorFlow's memory dumps) need Python's protobuf package, which is not here",
             slug="no-protobuf",
-            hint="leave gdb and use the 'gdbmem' command, which brings it along",
+            hint="quit gdb and use the 'gdbmem' command, which brings it along",
         ) from None
     file = descriptor_pb2.FileDescriptorProto(name=f"gdbmem/{root}.proto", package="gdbmem", syntax="proto3")
     for name, fields in messages.items():

@@ -81,7 +81,7 @@ def is_long(expected_seconds: float) -> bool:
 def wait_text(expected_seconds: float) -> str:
     """Return the announced duration of a stop: on an idle machine, and as long as the current load may make it."""
     least, most = expected_seconds, expected_seconds * _waiting()
-    text = f"some {format_duration(least)}"
+    text = f"about {format_duration(least)}"
     return f"{text} to {format_duration(most)}" if most > 1.5 * least else text
 
 

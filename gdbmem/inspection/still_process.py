@@ -151,13 +151,13 @@ def _ask_shortest(
     if has_ended(subject.pid):  # this also looks like an obstacle
         raise ended(subject.pid)
     expected = expected_hold(subject.facts, subject.mappings, len(thread_ids(subject.pid)))
-    how_long = wait_text(expected)
+    how_long = f"for {wait_text(expected)}"
     if expected < SILENT_SECONDS:
         try:
             return _ask_held(subject, question, TimedMemory)
         except HeldTooLong:
-            how_long = f"longer than {format_duration(SILENT_SECONDS)}"
-    subject.say(f"{subject.name} waits {how_long} now, while it is read: {obstacle}")
+            how_long = f"for more than {format_duration(SILENT_SECONDS)}"
+    subject.say(f"{subject.name} is stopped {how_long} while it is read:  {obstacle}")
     return _ask_held(subject, question)
 
 
@@ -166,7 +166,7 @@ def _ask_briefly(subject: Subject, question: Question[Answer]) -> tuple[Answer, 
         return _ask_held(subject, question, TimedMemory)
     except HeldTooLong:
         subject.say(
-            f"{subject.name} waits longer than {format_duration(SILENT_SECONDS)} now, while it is read"
+            f"{subject.name} is stopped for more than {format_duration(SILENT_SECONDS)} while it is read"
         )
     return _ask_held(subject, question)
 
@@ -186,7 +186,7 @@ def _ask_copy(subject: Subject, question: Question[Answer]) -> tuple[Answer, flo
     expected = expected_copy(subject.facts, subject.mappings, len(thread_ids(subject.pid)))
     if is_long(expected):
         size = format_size(subject.facts.anonymous_bytes)
-        subject.say(f"{subject.name} waits {wait_text(expected)} now, while its {size} are copied")
+        subject.say(f"{subject.name} is stopped for {wait_text(expected)} while its {size} are copied")
     with CopyKeeper(
         subject.pid, subject.memory.descriptor, lambda announce: _copy(subject, announce)
     ) as keeper:

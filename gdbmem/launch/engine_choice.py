@@ -48,7 +48,7 @@ class Choice:
     @property
     def sentence(self) -> str:
         """The sentence for the user."""
-        return f"--engine auto takes {self.engine}: {self.reason} (cost: {table(self.engine).cost})"
+        return f"--engine auto chooses {self.engine}: {self.reason} (cost: {table(self.engine).cost})"
 
 
 def choose_engine(program: Program) -> Choice:
@@ -65,9 +65,9 @@ def choose_engine(program: Program) -> Choice:
         library = _first(pattern, linked)
         if library and _is_there(engine):
             sister = (
-                "in whose place its profiling sister comes"
+                "which is replaced by its variant with a profiler"
                 if "_minimal" in library
-                else "whose own profiler it is"
+                else "which has this profiler"
             )
             return Choice(engine, f"{name} is linked to {printable(library)}, {sister}")
     against = _against_valgrind(program, linked)
@@ -83,10 +83,10 @@ def choose_engine(program: Program) -> Choice:
 
 def _massif(name: str, runtime: Optional[str]) -> Choice:
     if runtime is None:
-        reason = f"it counts every byte of malloc's, and {name} can run under valgrind"
+        reason = f"it counts every byte that malloc allocates, and {name} can run under valgrind"
     else:
-        own = f"{name} has a separate heap beside malloc's ({runtime})"
-        reason = f"it counts all that malloc gives; {own}, which only --pages-as-heap counts"
+        own = f"{name} has a separate heap in addition to malloc's ({runtime})"
+        reason = f"it counts all memory of malloc; {own}, which only --pages-as-heap counts"
     return Choice("massif", reason)
 
 
@@ -99,7 +99,7 @@ def _name_of(program: Program) -> str:
 
 def _for_static(name: str) -> Choice:
     if shutil.which("valgrind"):
-        reason = f"{name} is statically linked, so that only its pages can be counted (--pages-as-heap)"
+        reason = f"{name} is statically linked, so only its pages can be counted (--pages-as-heap)"
         return Choice("massif", reason, {"pages_as_heap": True})
     return Choice(
         "none", f"{name} is statically linked, and valgrind, which could count its pages, is not installed"

@@ -80,7 +80,7 @@ def _let_finish(launch: Launch) -> None:
     process = launch.supervisor.process
     if process is None or not process.child.alive:
         return
-    print("gdbmem: the program runs on to its end; Ctrl-C ends it now", file=sys.stderr)
+    print("gdbmem: the program continues to its end; Ctrl-C ends it now", file=sys.stderr)
     launch.supervisor.wait(lambda: not process.child.alive)
 
 

@@ -91,7 +91,7 @@ class MeasuredRun:
             os.killpg(self.pid, signal.SIGKILL)
             self._process.wait()
             raise TargetError(
-                f"the kernel doesn't let a program be traced here ({error.strerror})",
+                f"the kernel does not allow tracing here ({error.strerror})",
                 slug="ptrace-refused",
                 hint="ptrace may be forbidden in this container, or by kernel.yama.ptrace_scope",
             ) from None

@@ -315,7 +315,7 @@ class Supervisor:
             raise ToolError(
                 f"gdb was ended by {child.fatal_signal}",
                 slug="gdb-died",
-                hint="what was captured before is in the run folder",
+                hint="earlier snapshots are in the run folder",
             )
 
     def _note_file(self, name: str) -> None:

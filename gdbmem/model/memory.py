@@ -18,7 +18,7 @@ class MemoryUnreadable(TargetError):  # noqa: N818  (what it says is the conditi
         super().__init__(
             f"memory at 0x{address:x} can't be read{f': {why}' if why else ''}",
             slug="memory-unreadable",
-            hint="is the process still there?",
+            hint="does the process still exist?",
         )
         self.address = address
 

@@ -98,7 +98,7 @@ def test_two_snaps_of_a_process_name_what_it_kept_between_them(
         first = snap(tmp_path, process.pid, "before")
         assert first.returncode == 0, first.stderr
         assert f"process {process.pid} (" in first.stderr.splitlines()[0], "its wait is said before it begins"
-        assert "waits now" in first.stderr.splitlines()[0]
+        assert "is stopped, usually" in first.stderr.splitlines()[0]
         assert "snapshot before: heap" in first.stdout and "the process was stopped for" in first.stdout
         process.grow(200)
         second = json.loads(snap(tmp_path, process.pid, "after", "--json").stdout)

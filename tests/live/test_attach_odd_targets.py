@@ -56,7 +56,7 @@ def test_a_stopped_process_is_snapped_as_it_stands_and_stays_stopped(
         assert "snapshot before: heap" in done.stdout, done.stderr
         assert status(process.pid, "State").startswith("T")
         shown = attach(tmp_path, process.pid, "memsnap after").stdout
-        assert "it was stopped before and stays so" in shown and "snapshot after: heap" in shown
+        assert "it was stopped before and stays stopped" in shown and "snapshot after: heap" in shown
         assert (status(process.pid, "State")[0], status(process.pid, "TracerPid")) == ("T", "0")
         os.kill(process.pid, signal.SIGCONT)
         process.grow(200)

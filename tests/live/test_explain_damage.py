@@ -32,7 +32,7 @@ def test_what_was_overwritten_is_named_in_the_first_sentence_and_nothing_is_prom
         ledger = explain(target.pid)
         answer = answer_ledger(ledger)
     assert slugs(ledger) & {"heap-corrupt"} or (mode == "top" and "malloc-unknown" in slugs(ledger)), answer
-    assert "contradict" in answer or mode == "top", answer
+    assert "inconsistent" in answer or mode == "top", answer
     assert ledger.releasable_bytes is None
     assert ledger.heap is None or not ledger.heap.is_exact
     if mode not in ("tcache-entry", "top"):

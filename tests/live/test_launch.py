@@ -133,7 +133,7 @@ def test_on_quit_finish_lets_the_program_run_to_its_end(program: Program, scratc
         user.type("break tick")
         user.type("continue")
         said = user.quit()
-    assert re.search(r"runs on to its end.*3000000 ticks", said, re.S)
+    assert re.search(r"continues to its end.*3000000 ticks", said, re.S)
     (start,) = facts(only_run(scratch))["starts"]
     assert start["status"] == 0
 
@@ -333,7 +333,7 @@ def test_the_program_may_stand_behind_the_dashes_as_other_tools_have_it(scratch:
         (["x", "y"], "got an extra argument 'y'; the program's own arguments and options go after '--'"),
         (["--recpe", "x"], "no option --recpe; did you mean --recipe?"),
         ([], "name a program"),
-        (["--json", "x"], "--json goes with --recipe"),
+        (["--json", "x"], "--json needs --recipe"),
         (["--env", "NAME", "true"], "--env NAME"),
         (["--threshold", "many", "true"], "'many' is not a percentage"),
         (["--valgrind-opt=--log-file=x", "true"], "--log-file is set by the launch itself"),

@@ -36,7 +36,7 @@ def test_a_program_that_is_let_go_runs_on_and_can_be_had_afresh(program: Program
         for command in ("detach", "disconnect"):
             user.type("continue")
             answer = user.type(command)
-            assert "The program runs on without gdb; 'run' starts it afresh." in answer
+            assert "The program continues without gdb; 'run' starts it again." in answer
             assert "has lost" not in answer
             assert "is not running; type 'run'" in user.type("massif-snap x")
             assert "Breakpoint 1, tick" in user.type("run")

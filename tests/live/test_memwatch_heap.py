@@ -240,6 +240,6 @@ def test_under_massif_a_line_that_waits_for_another_thread_ends_and_is_marked_sh
     waited = [step for step in steps(scratch) if step["line"] == waits]
     assert len(steps(scratch)) == 20 and len(waited) >= 5
     assert {step["lock"] for step in waited} == {"shared"}
-    assert all(step["shared_threads"] == [2] and "by turns" in step["note"] for step in waited)
+    assert all(step["shared_threads"] == [2] and "in turns" in step["note"] for step in waited)
     assert {step["delta_bytes"] for step in steps(scratch)} == {0}  # it allocates nothing
     assert 'is "replay"' in said.output

@@ -101,7 +101,7 @@ def test_code_placed_again_and_again_in_a_blocked_program_is_each_time_taken_bac
         for number in range(max(34, INJECTIONS // 5)):  # more than the list of pending calls has places
             done = gdbmem("python", "start", "--wait", "0.1", target.pid)
             assert done.returncode == 1, number
-            assert "waits in read; it was taken back" in done.stderr, number
+            assert "waits in read; it was withdrawn" in done.stderr, number
         assert not tracing(target.pid)
         ends_well(target)
 
@@ -171,7 +171,7 @@ def test_a_blocked_main_thread_is_named_with_its_call_and_the_code_taken_back() 
         time.sleep(0.1)
         done = gdbmem("python", "start", "--wait", "0.3", target.pid)
         assert done.returncode == 1
-        assert "its main thread waits in read; it was taken back" in done.stderr
+        assert "its main thread waits in read; it was withdrawn" in done.stderr
         assert done.stderr.count("\n") == 1
         ends_well(target)
 
@@ -312,7 +312,7 @@ def test_from_3_14_on_the_process_is_never_stopped_and_may_refuse() -> None:
     with running([python, "-c", BLOCKED]) as target:
         time.sleep(0.1)
         done = gdbmem("python", "start", "--wait", "0.3", target.pid)
-        assert "waits in read; it was taken back" in done.stderr
+        assert "waits in read; it was withdrawn" in done.stderr
         ends_well(target)
 
 

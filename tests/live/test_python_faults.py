@@ -111,7 +111,7 @@ def test_an_interpreter_that_is_linked_in_and_stripped_is_read_as_others_are(
     assert dead["types"] == objects["types"]
     assert "777 of them are reached through __main__.held" in holders["answer"]
     assert [one["function"] for one in thread["frames"]] == ["wait", "<module>"]
-    assert "waits in read; it was taken back" in refused.stderr
+    assert "waits in read; it was withdrawn" in refused.stderr
     if alone:
         assert "[python-no-traces]" in traces.stderr
     else:

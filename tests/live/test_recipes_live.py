@@ -275,7 +275,7 @@ def test_a_program_that_executes_itself_by_its_link_in_proc_learns_of_the_way_ou
 ) -> None:
     text = f"options: {{trace-children: {follow}}}\npoints:\n  - {{at: main, name: start}}\n"
     played = play(text, scratch, program=program("execs"), arguments="[/proc/self/exe]")
-    assert "have it execute its own path" in played.err
+    assert "make it execute its own path" in played.err
     assert ("launch with --trace-children" in played.err) == (follow == "no")
 
 
@@ -439,7 +439,7 @@ def test_a_recipe_that_leaves_the_engine_to_gdbmem_states_which_one_it_was_and_w
     text = "engine: auto\npoints: [{at: work, name: worked, after: true}]\n"
     played = play(text, scratch, program=program("forks"))
     assert played.status == 0, played.err
-    assert "--engine auto takes massif: it counts every byte" in played.err
+    assert "--engine auto chooses massif: it counts every byte" in played.err
     assert played.facts["engine"] == "massif"
     said = subprocess.run(["valgrind", "--version"], capture_output=True, text=True, check=True).stdout
     assert said.strip() == f"valgrind-{played.facts['versions']['valgrind']}"
@@ -453,4 +453,4 @@ def test_an_engine_on_the_command_line_goes_before_auto_in_the_recipe(
 ) -> None:
     text = "engine: auto\npoints: [{at: work, do: [ledger]}]\n"
     played = play(text, scratch, "--engine", "none", program=program("forks"))
-    assert "auto takes" not in played.err and played.facts["engine"] == "none"
+    assert "auto chooses" not in played.err and played.facts["engine"] == "none"

@@ -45,13 +45,13 @@ def program(tmp_path: Path, *, static: bool = False, size: int = 100) -> Program
     ("linked", "engine", "why"),
     [
         ("libc.so.6", "massif", "can run under valgrind"),
-        ("libtcmalloc.so.4", "gperftools", "is linked to libtcmalloc.so.4, whose own profiler it is"),
+        ("libtcmalloc.so.4", "gperftools", "is linked to libtcmalloc.so.4, which has this profiler"),
         (
             "libtcmalloc_minimal.so.4",
             "gperftools",
-            "libtcmalloc_minimal.so.4, in whose place its profiling sister",
+            "libtcmalloc_minimal.so.4, which is replaced by its variant with a profiler",
         ),
-        ("libruby-3.1.so.3", "massif", "has a separate heap beside malloc's (ruby)"),
+        ("libruby-3.1.so.3", "massif", "has a separate heap in addition to malloc's (ruby)"),
         ("libjemalloc.so.2", "jemalloc", "is linked to libjemalloc"),
         ("libcudart.so.12", "gperftools", "uses a GPU, which valgrind does not support (libcudart.so.12)"),
         ("libgomp.so.1", "gperftools", "valgrind runs one thread at a time (libgomp.so.1)"),
@@ -65,7 +65,7 @@ def test_what_a_program_is_linked_to_decides_and_is_named(
     machine["linked"] = {"libc.so.6", linked}
     choice = engine_choice.choose_engine(program(tmp_path))
     assert choice.engine == engine and why in choice.sentence
-    assert choice.sentence.startswith(f"--engine auto takes {engine}: ")
+    assert choice.sentence.startswith(f"--engine auto chooses {engine}: ")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_what_massif_will_not_see_of_a_program_is_reported_at_the_choice(
     path = tmp_path / name
     path.touch()
     sentence = engine_choice.choose_engine(Program(path, path, False)).sentence
-    assert "takes massif" in sentence and f"({runtime})" in sentence and "--pages-as-heap" in sentence
+    assert "chooses massif" in sentence and f"({runtime})" in sentence and "--pages-as-heap" in sentence
     assert "every byte" not in sentence
 
 
@@ -138,9 +138,9 @@ def test_an_option_of_another_engine_is_refused_as_it_was_typed() -> None:
         ("massif_opts", "--massif-opt"),
         ("alloc_fns", "--alloc-fn"),
     ):
-        with pytest.raises(UsageError, match=f"{said} doesn't go with --engine memcheck"):
+        with pytest.raises(UsageError, match=f"{said} cannot be used with --engine memcheck"):
             options_of("memcheck", {given: "1"})
-    with pytest.raises(UsageError, match="--trace-children doesn't go with --engine heaptrack"):
+    with pytest.raises(UsageError, match="--trace-children cannot be used with --engine heaptrack"):
         options_of("heaptrack", {"trace_children": True})
 
 

@@ -41,7 +41,7 @@ def test_auto_chooses_when_the_program_is_known_and_takes_no_options() -> None:
 @pytest.mark.parametrize("engine", ["massif", "gperftools", "none"])
 def test_an_option_of_another_engine_names_the_engine_that_takes_it(engine: str) -> None:
     with pytest.raises(
-        UsageError, match=f"--sample-rate doesn't go with --engine {engine}; it goes with jemalloc"
+        UsageError, match=f"--sample-rate cannot be used with --engine {engine}; it is for jemalloc"
     ):
         options_of(engine, {"sample_rate": 1024})
 

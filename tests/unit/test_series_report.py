@@ -497,7 +497,7 @@ def test_what_came_to_its_limit_between_two_samples_is_not_reported_to_have_held
         )
         writer.append(float(number), [(1, ProcessSample(rss_bytes=9 * MIB)), (TREE, around)], [line])
     writer.close()
-    assert "64.0 MiB at most; it came to its limit 53 times; 1 process was killed" in printed(
+    assert "64.0 MiB at most; it reached its limit 53 times; 1 process was killed" in printed(
         Recording(tmp_path)
     )
 
@@ -559,7 +559,7 @@ def test_a_comparison_tells_what_goes_with_each_thread_that_is_started_more() ->
     churning = [figures([(80 + n) * MIB] * 40, None, started=4000.0) for n in (0.0, 0.1, 0.2)]
     steady = [figures([(2 + n) * MIB] * 40, None, started=3.0) for n in (0.0, 0.1, 0.2)]
     found = Comparison(["a"], ["b"], compare(churning, steady))
-    assert leftover(found).startswith("each thread that is started more goes with +20.0 KiB at the peak")
+    assert leftover(found).startswith("each additional thread corresponds to +20.0 KiB at the peak")
     assert not leftover(Comparison(["a"], ["b"], compare(steady, steady)))
     large = [figures([(80 + n) * MIB] * 40, None, started=3.0) for n in (0.0, 0.1, 0.2)]
     assert not leftover(Comparison(["a"], ["b"], compare(large, steady)))

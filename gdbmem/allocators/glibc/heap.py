@@ -250,12 +250,12 @@ def _note_damages(reading: HeapReading, threads_inside: int) -> None:
     threads_inside = max(threads_inside, sum(arena.state.locked for arena in reading.arenas))
     reading.damages.sort(key=lambda damage: (damage.arena, damage.address))
     first, count = reading.damages[0], len(reading.damages)
-    more = f" (the first of {count:,} contradictions)" if count > 1 else ""
+    more = f" (the first of {count:,} inconsistencies)" if count > 1 else ""
     if count <= _MOST_CHANGES * threads_inside:
         slug = "heap-changing"
         text = f"{plural(threads_inside, 'thread')} were inside malloc, which was changing the heap: {first.what}"
     else:
-        slug, text = "heap-corrupt", f"the heap contradicts itself: {first.what}"
+        slug, text = "heap-corrupt", f"the heap is inconsistent: {first.what}"
     is_there = any(tally.start <= first.address < tally.end for tally in reading.tallies)
     shown = f"; --chunk 0x{first.address:x} shows it and its neighbours" if is_there else ""
     reading.notices.append(Notice(slug, text + more + shown))

@@ -140,7 +140,7 @@ class _Search:
             self.steps.append("unknown by how much it would grow: the size of its next region is unknown")
             return self._done(outcome=EXTENDS, gives_back_bytes=more_bytes)
         retries = list(backpedal(self.allocator, size, self.need))
-        text = f"it asks the device for a region of {format_size(size)}"
+        text = f"it requests from the device a region of {format_size(size)}"
         if retries:
             text += f"; refused, for less, {plural(len(retries), 'time')}, down to {format_size(retries[-1])}"
         self.steps.append(text)
@@ -200,7 +200,7 @@ class _Search:
         if not idle:
             self.steps.append("garbage collection finds no region without chunks in use")
             return None
-        self.steps.append(f"garbage collection gives idle regions of {format_size(idle)} back to the device")
+        self.steps.append(f"garbage collection returns idle regions of {format_size(idle)} to the device")
         return self.extend(idle)
 
     def fail(self) -> Decision:

@@ -101,7 +101,7 @@ def _sums_sentence(allocator: Allocator) -> str:
             f"{100 * bar.count(sign) / count:.0f}% {word}"
             for sign, word in (("*", "in use"), ("x", "unused in chunks in use"), ("_", "free"))
         )
-        parts.append(f"of its pool some {shares}, the longest free stretch {100 * longest / count:.0f}%")
+        parts.append(f"of its pool about {shares}, the longest free stretch {100 * longest / count:.0f}%")
     return ", ".join(parts) if parts else "its pool is unknown"
 
 
@@ -109,7 +109,7 @@ def decision_sentence(allocator: Allocator, decision: Decision) -> str:
     """Return the outcome of the request, with the reason."""
     asked = f"a request of {format_size(decision.request_bytes)}"
     if decision.outcome == NOTHING:
-        return f"{asked} returns nothing at once"
+        return f"{asked} returns nothing immediately"
     if decision.outcome == FITS:
         return f"{asked} fits{_place(allocator, decision)}"
     if decision.outcome == EXTENDS:
@@ -243,9 +243,9 @@ def _regions(allocator: Allocator, request: Request) -> Sequence[Advice]:
     if decide(collecting, request).outcome != EXTENDS:
         return []
     how = (
-        "shrinking the arena (memory.enable_memory_arena_shrinkage) gives idle regions back"
+        "shrinking the arena (memory.enable_memory_arena_shrinkage) returns idle regions"
         if allocator.kind == ONNXRUNTIME
-        else "garbage collection of regions (TF_ENABLE_GPU_GARBAGE_COLLECTION=true) gives idle regions back"
+        else "garbage collection of regions (TF_ENABLE_GPU_GARBAGE_COLLECTION=true) returns idle regions"
     )
     return [Advice("garbage-collection", f"{how}: the request then makes the pool grow", is_tried=True)]
 
@@ -299,10 +299,8 @@ def _waste(allocator: Allocator, decision: Decision) -> Sequence[Advice]:
     if wasted < decision.rounded_bytes - free:
         return []
     largest = largest_waste(allocator)
-    text = (
-        f"{format_size(wasted)} of the chunks in use were never asked for: free chunks are taken whole up to"
-    )
-    return [Advice("internal-waste", f"{text} twice what is asked for; most in {largest}")]
+    text = f"{format_size(wasted)} of the chunks in use were not requested: free chunks are taken whole up to"
+    return [Advice("internal-waste", f"{text} twice the request; most in {largest}")]
 
 
 def largest_waste(allocator: Allocator) -> str:

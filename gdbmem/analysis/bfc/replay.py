@@ -190,7 +190,7 @@ class _Replay:
             at += inside
         text = (
             f"the {plural(count, 'chunk')} in use were allocated again in their old order; the blocks freed in between"
-            " are not known, so this is the best case; the addresses are made up"
+            " are not known, so this is the best case; the addresses are not real"
         )
         return replace(
             self._old,

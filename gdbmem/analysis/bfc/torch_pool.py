@@ -61,9 +61,9 @@ def decide_torch(allocator: Allocator, request: Request) -> Decision:
         return replace(base, outcome=FITS, chunk=best, taken_bytes=need, steps=steps)
     segment = _segment_bytes(need)
     if not request.has_failed:
-        steps.append(f"it asks the device for a segment of {format_size(segment)}")
+        steps.append(f"it requests from the device a segment of {format_size(segment)}")
         return replace(base, outcome=EXTENDS, extends_bytes=segment, taken_bytes=need, steps=steps)
-    steps.append(f"the device was asked for a segment of {format_size(segment)}, and refused")
+    steps.append(f"the device refused a segment of {format_size(segment)}")
     total = sum(allocator.chunks.size[index] for index in free)
     cause = OTHER_STREAM if fitting else FRAGMENTATION if total >= need else FULL
     obstacle = None if fitting else smallest_obstacle(replace(allocator, regions=usable), need)

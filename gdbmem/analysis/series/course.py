@@ -211,7 +211,7 @@ def _trend(course: Course, line: FittedLine) -> Verdict:
     change, span, rate = format_delta(line.change), format_duration(line.span), format_rate(line.robust)
     if len(course.stretches) > 2 and _is_faster(course.stretches):
         total = f"{format_delta(course.values[-1] - course.values[0])} in {format_duration(course.seconds)}"
-        over = f"{total}, faster and faster: {rate} in the last {span}"
+        over = f"{total}, accelerating: {rate} in the last {span}"
     elif history:
         over = f"{history}, then {change} in the last {span}, up to the end ({rate})"
     else:
@@ -267,7 +267,7 @@ def _growth_with_onset(course: Course) -> Optional[Verdict]:
         if line.stated.low > 0 and (faster if share < 1 else line.explains_change):
             lead = f"level at {format_size(ys[0])} for {format_duration(quiet)}, then " if start else ""
             last = format_duration(xs[-1] - xs[start])
-            pace = "faster and faster: " if share < 1 else ""
+            pace = "accelerating: " if share < 1 else ""
             text = f"{lead}{format_delta(total)} in the last {last}, up to the end ({pace}{format_rate(line.robust)})"
             return course.verdict("growing", text, line)
     return None
@@ -355,7 +355,7 @@ def _slowing(course: Course, chain: Sequence[Stretch], now: FittedLine) -> Verdi
     when = f"after the first {since}" if first else f"in {format_duration(course.seconds)}"
     grown = format_delta(ending.level - course.values[first])
     to_come = f"{format_delta(ending.to_come)} to come" if abs(ending.to_come) > PAGES_BYTES else "reached"
-    text = f"levels off at {format_size(ending.level)} ({to_come}): {grown} {when}, ever more slowly"
+    text = f"levels off at {format_size(ending.level)} ({to_come}): {grown} {when}, decelerating"
     return course.verdict("plateau", text, line)
 
 
@@ -403,6 +403,6 @@ def _unproven(course: Course, lead: str, now: FittedLine) -> Verdict:
     first, last = (theil_sen(now.xs[part], now.ys[part]) for part in (slice(third), slice(-third, None)))
     if third >= 4 and abs(last) < 0.5 * abs(first):
         rates = f"{format_rate(first)} in the first third, {format_rate(last)} in the last"
-        return course.verdict("inconclusive", f"{over}, ever more slowly ({rates})", now, needs=now.span)
+        return course.verdict("inconclusive", f"{over}, decelerating ({rates})", now, needs=now.span)
     text = f"{over}, but not steadily enough to predict that it continues"
     return course.verdict("inconclusive", text, now, needs=now.span)

@@ -86,7 +86,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     if args.every is not None:
         return run_series(args)
     if args.duration is not None:
-        raise UsageError("--for goes with --every", hint="as in --every 2s --for 1min")
+        raise UsageError("--for needs --every", hint="as in --every 2s --for 1min")
     asked(args)  # refuses what makes no sense, before anything is read
     kind = picture_kind(args.map, "--map") if args.map is not None else ""
     with open_output(args.output, force=args.force) as stream, open_picture(args.map, args.force) as picture:

@@ -140,7 +140,7 @@ def _run_idle(args: argparse.Namespace, pid: Optional[int]) -> int:
     given = next((name for name in others if getattr(args, name)), None)
     if pid is None or given or args.arena is not None or args.fork is not None:
         what = f"--{given}" if given else "--core, --arena, --fork or --hold"
-        raise UsageError(f"--idle doesn't go with {what}", hint="gdbmem explain --idle 10min PID")
+        raise UsageError(f"--idle cannot be used with {what}", hint="gdbmem explain --idle 10min PID")
     with open_output(args.output, force=args.force) as stream:
         idle = explain_idle(pid, args.idle, progress=say)
         names = class_names(mangled_names(idle))

@@ -188,9 +188,7 @@ def _parse(own: list[str], parser: ArgumentParser) -> argparse.Namespace:
     if args.recipe is None:
         for option, given in (("--junit", args.junit), ("--json", args.json), ("-o", args.output)):
             if given:
-                raise UsageError(
-                    f"{option} goes with --recipe", hint="inside gdb, massif-diff has --json and -o"
-                )
+                raise UsageError(f"{option} needs --recipe", hint="inside gdb, massif-diff has --json and -o")
     elif args.program is not None:
         raise UsageError("a recipe names its program itself", hint="leave out either --recipe or the program")
     return args

@@ -198,7 +198,7 @@ def _judge_again(args: argparse.Namespace, runs: Sequence[str], program: Optiona
                 hint="to watch by name: --name; to start a program: gdbmem monitor -- PROGRAM",
             )
     if program is not None or len(runs) < len(args.targets):
-        raise UsageError("recorded runs and processes don't go together", hint="give one or the other")
+        raise UsageError("recorded runs and processes cannot be combined", hint="give one or the other")
     if len(runs) > 1 and args.plot is None:
         raise UsageError("several runs are overlaid with --plot", hint="to compare them: gdbmem compare")
     with recorded([Path(operand) for operand in runs]) as folders:

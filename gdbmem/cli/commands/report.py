@@ -115,7 +115,7 @@ def _check(arguments: argparse.Namespace, parser: ArgumentParser) -> None:
     if arguments.open and (arguments.output == "-" or (pictures and arguments.output is None)):
         parser.error("--open shows a page in a file: name it with -o FILE.html")
     if arguments.picture and not pictures:
-        parser.error("--picture goes with --svg FILE or --png FILE")
+        parser.error("--picture needs --svg FILE or --png FILE")
     if arguments.source and not arguments.embed_source:
         raise UsageError(
             "--source has no effect on a page without source lines",

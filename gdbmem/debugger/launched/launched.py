@@ -32,15 +32,15 @@ _WHAT_NEXT = {
     "faults": "Set breakpoints, 'continue', 'memsnap NAME', 'memdiff'; 'help gdbmem' lists more.",
     "heaptrack": "Set breakpoints, 'continue'; the profile of the whole run is written when the program ends.",
 }
-# gdb's `kill`, which it does of itself before another target too, ends valgrind without its file. A hook, unlike a
-# command of ours, leaves `kill` itself alone. (One after a remote target's `detach` is never called.)
+# gdb's `kill`, which gdb also executes before it connects to another target, ends valgrind without its file. A hook,
+# unlike a new command, leaves `kill` unchanged. (A hook after a remote target's `detach` is never called.)
 _HOOKS = {
     "hook-kill": "save_before_kill()",
     "hook-attach": "save_before_kill()",
     "hook-core-file": "save_before_kill()",
     "hookpost-kill": "note_farewell(\"The program was killed; 'run' starts it again.\")",
-    "hook-detach": "note_farewell(\"The program runs on without gdb; 'run' starts it afresh.\")",
-    "hook-disconnect": "note_farewell(\"The program runs on without gdb; 'run' starts it afresh.\")",
+    "hook-detach": "note_farewell(\"The program continues without gdb; 'run' starts it again.\")",
+    "hook-disconnect": "note_farewell(\"The program continues without gdb; 'run' starts it again.\")",
 }
 
 _warned: set[int] = set()  # processes already reported to have little room
@@ -111,7 +111,7 @@ def save_before_kill() -> None:
     """Save the data of valgrind's tool before gdb kills the program, unless the program has not started."""
     if program_runs():
         with contextlib.suppress(GdbmemError):
-            what = "massif's own history" if session.engine == "massif" else "the heap as it was"
+            what = "massif's own history" if session.engine == "massif" else "the heap profile"
             say(f"{what} up to here is kept in {save_history()}, whatever you answer")
 
 

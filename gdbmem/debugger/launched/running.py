@@ -52,6 +52,6 @@ def _arguments(text: str) -> list[str]:
     if any(word[0] in "<>|&" for word in words if word):
         raise UsageError(
             "input and output can't be redirected here",
-            hint="leave gdb and launch with --stdin FILE or --stdout FILE",
+            hint="quit gdb and launch with --stdin FILE or --stdout FILE",
         )
     return words

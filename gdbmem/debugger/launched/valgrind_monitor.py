@@ -34,6 +34,6 @@ def _monitored(ask: Callable[[], str]) -> str:
             raise TargetError(
                 f"the program ended during this command ({error})",
                 slug="connection-lost",
-                hint="what was captured before is in the run folder",
+                hint="earlier snapshots are in the run folder",
             ) from None
         raise not_under_massif() from None

@@ -37,7 +37,7 @@ def check_callable(ledger: Ledger, function: str) -> None:
         raise TargetError(
             f"part of malloc's memory is swapped out, so the effect of {function} is unknown",
             slug="trim-refused",
-            hint="'memexplain --swapped' reads it, which brings it back into memory",
+            hint="'memexplain --swapped' reads it, which makes it resident",
         )
     if ledger.heap is None:
         raise TargetError(
@@ -49,7 +49,7 @@ def check_callable(ledger: Ledger, function: str) -> None:
     if damage is not None:
         raise refused(f"{damage.message}: {function} might end the program")
     if any(notice.slug == "arena-locked" for notice in ledger.notices):
-        raise refused(f"a thread is inside malloc with an arena locked: {function} would wait for ever")
+        raise refused(f"a thread is inside malloc with an arena locked: {function} would deadlock")
     try:
         frame = gdb.newest_frame()
     except gdb.error:
@@ -65,9 +65,9 @@ def check_callable(ledger: Ledger, function: str) -> None:
 
 
 def refused(message: str) -> TargetError:
-    """Return the error for a call that would be dangerous here and now."""
+    """Return the error for a call that would be dangerous now."""
     return TargetError(
-        message, slug="trim-refused", hint="continue a little ('finish', 'next') and try again"
+        message, slug="trim-refused", hint="continue for a moment ('finish', 'next') and try again"
     )
 
 

@@ -1,7 +1,7 @@
 """memexplain --malloc-info: malloc_info called in the stopped process, beside the ledger of the same moment.
 
-It writes to a FILE, which libc takes from the heap that is asked about. The stream gets a file in memory and a buffer
-in a page of ours, so that its own block is all it takes; the ledger is read while that block is there.
+It writes to a FILE, which libc allocates in the heap that is measured. The stream gets a file in memory and a buffer
+in a page that gdbmem maps, so it takes only one block; the ledger is read while that block is allocated.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def _check_streams() -> None:
             thread.switch()
             name = _with_streams(gdb.newest_frame())
             if name:
-                raise refused(f"thread {thread.num} is in {name}, where opening a stream could wait for ever")
+                raise refused(f"thread {thread.num} is in {name}, where opening a stream could deadlock")
 
 
 def _with_streams(frame: Optional[gdb.Frame]) -> str:

@@ -100,17 +100,19 @@ def greeting(name: str) -> str:
     """Return the message on the attached process."""
     native = session.native
     if native is None or native.attached is None:
-        return f"{name} runs under valgrind's {session.run.facts.get('engine')}; leaving gdb lets it go on."
+        return (
+            f"{name} runs under valgrind's {session.run.facts.get('engine')}; it continues when you quit gdb."
+        )
     who = f"{name} (process {native.attached.plan.pid})"
     end = (
-        "it was stopped before and stays so"
+        "it was stopped before and stays stopped"
         if native.attached.plan.is_stopped
-        else "leaving gdb lets it go on"
+        else "it continues when you quit gdb"
     )
     if native.engine == "none":
-        return f"{who} has no heap profiler that could be asked for snapshots; {end}."
+        return f"{who} has no heap profiler for snapshots; {end}."
     where = native.library or "the program itself"
-    return f"{who} has {native.engine} ({where}), whose heap profiler 'memsnap' asks; {end}."
+    return f"{who} has {native.engine} ({where}), whose heap profiler 'memsnap' uses; {end}."
 
 
 def prepare() -> None:
@@ -120,7 +122,7 @@ def prepare() -> None:
     process, pid = native.attached, native.attached.plan.pid
     if native.engine == "none":
         raise TargetError(
-            f"process {pid} has no heap profiler that could be asked{_malloc_there()}",
+            f"process {pid} has no heap profiler for snapshots{_malloc_there()}",
             slug="no-profiler",
             hint=f"{process.other_way} needs none; for snapshots start the program by 'gdbmem launch'",
         )

@@ -1,8 +1,8 @@
 """Calls that a thread makes in passing, at a breakpoint that doesn't stop the program, while all others run.
 
-While gdb asks a breakpoint whether to stop, nothing can be run. But the thread's registers can be written: it
-goes on in our instructions, makes the call, comes to a breakpoint behind it, gets its registers back there
-and goes on from where it was, over the breakpoint. gdb never stops, so that a `next` under way stays one.
+While gdb evaluates a breakpoint's stop condition, the program cannot be resumed. But the thread's registers can be
+written: the thread continues in gdbmem's instructions, makes the call, reaches a second breakpoint, where its registers
+are restored, and continues over the first breakpoint. gdb never stops, so an active `next` is not interrupted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Calls into the stopped program, for engines that need one: never through its heap, never inside malloc.
 
-gdb's own calls write every register back afterwards, and on processors with AMX gdb before 14 can't: the program
-would go on with other floating-point registers. So x86-64 gets a few instructions in a page of our own, which
-save and restore those registers themselves; gdb only has to set the general ones.
+gdb's own calls write every register back afterwards, which gdb before 14 cannot do on processors with AMX: the program
+would continue with other floating-point registers. On x86-64 a few instructions in a separate page therefore save and
+restore those registers; gdb sets only the general registers.
 """
 
 from __future__ import annotations
@@ -285,8 +285,8 @@ def set_registers(registers: Mapping[str, int]) -> None:
 def _registers(base: int) -> Iterator[dict[str, int]]:
     """Restore the general registers of the selected thread, which the block may change, at its end.
 
-    With our memory at *base* the program returns by a jump that it executes itself: only where it has arrived by itself
-    does gdb step over a breakpoint at its location, instead of stopping there again.
+    With our memory at *base* the program returns by a jump that it executes itself: only then does gdb step over a
+    breakpoint at its location, instead of stopping there again.
     """
     thread = gdb.selected_thread()
     gdb.newest_frame().select()

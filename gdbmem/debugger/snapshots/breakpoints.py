@@ -85,8 +85,8 @@ def act_and_stay() -> None:
 class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
     """A user-visible breakpoint that acts on selected hits and never stops the program.
 
-    Hits are counted here and an unwanted one reads nothing of the program: the round trip through valgrind's
-    gdbserver is all it costs. gdb takes no condition beside a `stop` method, so *condition* is evaluated here.
+    Hits are counted here. A skipped hit reads nothing of the program and costs only the round trip through valgrind's
+    gdbserver. gdb accepts no condition for a breakpoint with a `stop` method, so *condition* is evaluated here.
     """
 
     def __init__(

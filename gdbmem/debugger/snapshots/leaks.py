@@ -67,7 +67,7 @@ def _require_memcheck() -> None:
     raise TargetError(
         f"only memcheck finds the blocks that no pointer reaches, and this program {under}",
         slug="not-memcheck",
-        hint="leave gdb and type: gdbmem launch --engine memcheck PROGRAM",
+        hint="quit gdb and type: gdbmem launch --engine memcheck PROGRAM",
     )
 
 

@@ -64,7 +64,7 @@ def _search(path: Path) -> str:
         sums = read_leak_search(path.read_bytes()).sums
         lost = sums[DEFINITELY].bytes + sums[INDIRECTLY].bytes
     except (OSError, InputError, KeyError) as error:
-        warn(f"how much is leaked is unknown: {sentence_of(error)}")
+        warn(f"the leaked bytes are unknown: {sentence_of(error)}")
         return ""
     before, session.last_leaked_bytes = session.last_leaked_bytes, lost
     changed = f" ({format_delta(lost - before)})" if before is not None and before != lost else ""

@@ -15,9 +15,9 @@ from gdbmem.errors import GdbmemError, UsageError, internal_error, sentence_of
 class Returns:
     """Acts when the function that a thread has just entered returns.
 
-    A breakpoint at the caller's next instruction is made once and kept: gdb's own FinishBreakpoint, made
-    anew at each call, gets slower with each. Works for tail calls too, which have no return instruction. (An
-    exception that the caller catches and goes on from right behind the call looks like a return.)
+    A breakpoint at the caller's next instruction is created once and kept: gdb's own FinishBreakpoint, created at each
+    call, gets slower each time. This works for tail calls too, which have no return instruction. (If the caller catches
+    an exception and continues directly after the call, this looks like a return.)
     """
 
     def __init__(self, act: Callable[[int], bool], *, commands: Optional[str]) -> None:

@@ -135,9 +135,7 @@ def blind_spot(heap_bytes: Optional[int]) -> Optional[str]:
         if heap_bytes != 0:
             return None
         if session.native.attached is not None:
-            return (
-                "it counts 0 bytes: all that was allocated since its profiler was switched on has been freed"
-            )
+            return "it counts 0 bytes: all allocations since its profiler was switched on have been freed"
         if unseen_malloc():
             return (
                 "launch with --massif, which finds most such allocators, too; 'memexplain' needs no profiler"

@@ -35,7 +35,7 @@ def summary_line(
     if session.last_heap_bytes is not None:
         text += f", {format_delta(size_bytes - session.last_heap_bytes)} since {session.last_label}"
     unseen = "" if size_bytes else unseen_malloc()
-    text += f": {session.engine} sees nothing of {unseen}" if unseen else remark
+    text += f": {session.engine} does not see {unseen}" if unseen else remark
     grown = growing_site(session.last_sites, sites)
     if grown is not None:
         site, delta = grown

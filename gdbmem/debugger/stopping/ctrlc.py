@@ -1,16 +1,17 @@
-"""Ctrl-C that doesn't stop the program by gdb's own way: noticed here, and made good.
+"""Ctrl-C where gdb's own way does not stop the program.
 
-gdb's way is a SIGINT to the program: a native one may block it, or take it by itself. And under valgrind gdb takes an
-interrupt only while the program runs, but `next` over inlined code steps one instruction at a time, for minutes: the
-program runs for microseconds between two of valgrind's answers.
+gdb sends SIGINT to the program: a native program may block or consume it. Under valgrind gdb accepts an interrupt only
+while the program runs, but `next` over inlined code steps one instruction at a time, for minutes: the program runs for
+microseconds between two of valgrind's answers.
 
-gdb makes a SIGINT to a process of this machine of it, which waits for ever in one that blocks SIGINT, and is taken by
-one that waits for it (sigwait, signalfd). So SIGINT is blocked in gdb's own thread from when such a process goes on
-until it stops. It is pending meanwhile, where every thread of gdb's sees it. While a command of ours drives it stays
-blocked at the stops, too: there gdb would raise it in whatever Python runs just then, or abort.
+In a local process that blocks SIGINT the signal stays pending; a process that waits for it (sigwait, signalfd) consumes
+it. So SIGINT is blocked in gdb's main thread from the time such a process resumes until it stops. A Ctrl-C is then
+pending, and every thread of gdb can see it. While a gdbmem command drives the program, SIGINT stays blocked at stops
+too: otherwise gdb would raise it in any Python code that happens to run, or abort.
 
-A thread of gdb's notices it. It interrupts native programs; all else is done by gdb's own thread, between two events of
-the program. It watches in a gdb that the launcher started, and in any other one while a command of ours drives.
+A separate thread in gdb detects it. This thread interrupts native programs; gdb's main thread does all other work,
+between two events of the program. The thread watches in a gdb that the launcher started, and in other gdbs while a
+gdbmem command drives.
 """
 
 from __future__ import annotations
@@ -209,7 +210,7 @@ class CtrlC:
                 gdb.events.cont.disconnect(self._on_cont)
 
     def on_continue(self, presses: Optional[int]) -> None:
-        """The program goes on; Ctrl-C had been pressed *presses* times, as the launcher counts."""
+        """The program resumes; Ctrl-C had been pressed *presses* times, by the launcher's count."""
         if self._running is None:
             self._running = _Running(self._commands[-1] if self._commands else None)
             self._presses = max(self._presses, presses or 0)
@@ -219,7 +220,7 @@ class CtrlC:
                 self._start()
         if self._running.native and self._running.wanted:
             _deafness.begin()
-            # A loop of gdb's (`while`) goes on though Ctrl-C has stopped the program: it is to end, too.
+            # A loop of gdb's (`while`) would continue although Ctrl-C has stopped the program: it has to end, too.
             self._insists = self._was_pressed and not self._commands
             if self._insists:
                 self._running.note(time.monotonic(), gdb_has_heard=False)
@@ -364,7 +365,7 @@ def _make_quitter() -> Any:
     class Quitter(gdb.unwinder.Unwinder):  # type: ignore[misc]  # gdb's module has no types
         """Ends a step of gdb's from inside: it asks all unwinders for the frame after each instruction.
 
-        KeyboardInterrupt raised there is what gdb makes of a Ctrl-C that it sees itself.
+        There it raises KeyboardInterrupt, as gdb does for a Ctrl-C that it receives itself.
         """
 
         _MOST_AT_A_STOP, _SECONDS = 40, 0.1  # an ordinary stop asks less often, and then comes the prompt

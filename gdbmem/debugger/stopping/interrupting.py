@@ -2,11 +2,11 @@
 
 gdb itself uses SIGINT: it is lost in a program that blocks it, consumed by one that waits for it (sigwait,
 signalfd), and treated as the user's `handle SIGINT` specifies. SIGSTOP can't be blocked, waited for or
-handled. A traced thread that is about to take one stops for gdb first, and `queue-signal 0` there discards it: the
-program never gets it. So gdb itself stops a thread beside the one that it reports.
+handled. A traced thread that is about to receive one stops for gdb first, and `queue-signal 0` then discards it: the
+program never gets it. gdb itself stops all other threads in this way.
 
-gdb mistakes a SIGSTOP that arrives while it stops threads for its own. So gdb's main thread sends ours, between
-two events of the program, and goes on when a thread has stopped for it.
+If a SIGSTOP arrives while gdb stops threads, gdb mistakes it for its own. So gdb's main thread sends gdbmem's SIGSTOP
+between two events of the program, and continues when a thread has stopped for it.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Interrupter:
         self._take_back()
         came = self.stopped or not self._sent
         self.stopped = False
-        if self._asked and self.pid is not None:  # while it was taken back
+        if self._asked and self.pid is not None:  # while it was withdrawn
             gdb.post_event(self._send)
         return came
 
@@ -250,9 +250,9 @@ def remote_blocks_interrupts() -> bool:
             return False
 
 
-def without_announcement(said: str) -> str:
-    """Return *said*, gdb's report of a stop, without the line that names the interrupt's signal."""
-    return _ANNOUNCEMENT.sub("", said)
+def without_announcement(text: str) -> str:
+    """Return *text*, gdb's report of a stop, without the line that names the interrupt's signal."""
+    return _ANNOUNCEMENT.sub("", text)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """gdb's handling of SIGSTOP while one of gdbmem's is on its way.
 
-gdb stops threads by SIGSTOPs, too, and mistakes one of ours for its own if both arrive at once. It then takes its own,
-which is left over, for a foreign one, and may keep it for a thread until that thread resumes. The thread can't be
+gdb stops threads by SIGSTOPs, too, and mistakes gdbmem's for its own if both arrive at the same time. It then treats
+its own as a foreign signal, and may keep it for a thread until that thread resumes. The thread cannot be
 determined: all threads that gdb stopped look alike. So gdb discards SIGSTOP until each of them has resumed.
 """
 

@@ -103,7 +103,7 @@ class PickleMachine:
         return InputError(
             f"{printable(self.source)} is not a valid pickle: {why} at byte {at}",
             slug="pickle-damaged",
-            hint="was it copied whole?",
+            hint="was it copied completely?",
         )
 
     def recall(self, number: int, at: int) -> object:

@@ -113,7 +113,7 @@ class ProcessPools:
         expected = _HOLD_SECONDS + size / _BYTES_A_SECOND
         if is_long(expected):
             self._say(
-                f"{self._source} waits {wait_text(expected)} now, while {format_size(size)} are read of it"
+                f"{self._source} is stopped for {wait_text(expected)} while {format_size(size)} of it are read"
             )
             self._say = lambda _: None
 

@@ -89,7 +89,7 @@ def _notices(found: PythonHolders, unsure: Unsure) -> list[Notice]:
     if found.is_cut:
         texts.append("not all references were followed within a minute: objects without a path may have one")
     if unsure.blocks:
-        texts.append(f"{plural(unsure.blocks, 'block')} in pools that contradict themselves are left out")
+        texts.append(f"{plural(unsure.blocks, 'block')} in inconsistent pools are left out")
     return [Notice("python-holders-incomplete", text) for text in texts]
 
 

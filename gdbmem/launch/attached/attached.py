@@ -109,9 +109,9 @@ def find_target(pid: int) -> AttachTarget:
 
 
 def called(program: Path, word: str) -> Path:
-    """Return *program* by the name that it was started by, *word*, where that is a link to it beside it: redis-server.
+    """Return *program* by the name *word* with which it was started, if that is a link to it in the same folder.
 
-    Some programs write more into that word: "redis-server *:6379".
+    Example: redis-server. Some programs append text to that word: "redis-server *:6379".
     """
     name = Path(word.split(" ")[0].rstrip(":")).name
     link = program.with_name(name) if name else program
@@ -267,10 +267,10 @@ def _answers(
 def _sysroot(
     target: AttachTarget, runtime: Path, side: TargetSide, *, is_unattended: bool
 ) -> Iterator[Optional[Sysroot]]:
-    """Yield the files of a process to which paths don't mean what they mean here, or must not; None elsewhere.
+    """Yield a folder with the files of a process for which paths name other files than here, or may do so; else None.
 
-    Of another user's process here whose files only root can change, a user's gdb finds more by itself: libthread_db,
-    printers of the libraries, libraries that are loaded later.
+    For another user's process whose files only root can change, gdb without such a folder finds more: libthread_db,
+    pretty-printers of the libraries, libraries that are loaded later.
     """
     is_strange = target.facts.uid != os.geteuid() and (is_unattended or names_files_of_others(target.pid))
     if target.valgrind is not None or (has_our_view(target.pid) and not is_strange):
@@ -417,9 +417,7 @@ def take_one(
 
     Raises GdbmemError if none can be taken.
     """
-    waits = (
-        f"process {target.pid} ({printable(target.facts.name)}) waits now, mostly less than a second, while"
-    )
+    waits = f"process {target.pid} ({printable(target.facts.name)}) is stopped, usually for less than a second, while"
     if target.valgrind is not None:
         _refuse_tool(target.valgrind)
         say(f"{waits} valgrind's {target.valgrind.tool} writes its snapshot")

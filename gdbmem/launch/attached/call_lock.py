@@ -1,7 +1,7 @@
 """The lock that gdb holds while a thread makes a call, and that others take before they end gdb.
 
-A gdb that hears a signal in such a call detaches at once, and the thread resumes inside it, with registers
-that are not its own.
+A gdb that gets a signal during such a call detaches immediately, and the thread resumes inside the call, with wrong
+registers.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Opening files for a gdb that is attached to an untrusted process: only regular files.
 
 The process's memory and files name other files to gdb: libraries, the dynamic linker, debug information, scripts.
-A FIFO among them would block gdb for ever, and a device may have any effect. A separate process opens each file that
+A FIFO among them would block gdb forever, and a device may have any effect. A separate process opens each file that
 gdb reads, checks its type, and passes the descriptor. A second process replaces it if it is killed, because gdb
 could not open any file without it.
 """
@@ -41,7 +41,7 @@ class Doorkeeper:
     def __init__(self, folder: Path, missing: Callable[[str], Optional[int]]) -> None:
         """Begin to wait for gdb; on a machine whose numbers aren't known do nothing.
 
-        *missing* is asked for a descriptor of what gdb doesn't find beneath *folder*, by its name there.
+        *missing* returns a descriptor of a file that gdb does not find below *folder*, by its name there.
         """
         self._child = 0
         if not open_requests.is_known():

@@ -1,8 +1,8 @@
 """Letting an attached process go when gdb or the launcher is killed.
 
-A process of our own outlives both. It has a gdb without its launcher end, which detaches on SIGHUP. When gdb dies by
-itself it stops the process at once, because a thread that runs into a breakpoint that no debugger handles ends it;
-then it takes the breakpoints out, and lets the process go on.
+A separate process of gdbmem survives both. If the launcher dies, it ends gdb by SIGHUP, on which gdb detaches. If gdb
+dies, it stops the process immediately, because a breakpoint that no debugger handles would end it; then it removes the
+breakpoints and resumes the process.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class Guard:
     """Over process *pid*, while gdb is attached to it. End with dismiss() or let_go()."""
 
     def __init__(self, pid: int, side: TargetSide, runtime: Path, run: Run, *, is_stopped: bool) -> None:
-        """Start watching; *is_stopped*: it is to stay so.
+        """Start watching; *is_stopped*: the process has to stay stopped.
 
-        *runtime* is the folder with the lock under which gdb calls, and gets the one of its tracing thread; *run* gets
-        a warning of what was done in the place of a killed launcher. Raises OSError.
+        *runtime* is the folder with the lock that gdb holds during calls, and gets the lock of gdb's tracing thread;
+        *run* gets a warning about the actions taken for a killed launcher. Raises OSError.
         """
         before: Container[int] = ()
         lock = os.open(runtime / CALLS, os.O_RDONLY | os.O_CLOEXEC)
@@ -198,8 +198,8 @@ def _end_gdb(pid: int, gdb: Optional[int]) -> bool:
     was_sent = False
     began = None if gdb is None else _began(gdb)
     if gdb is not None and began is not None:
-        # On SIGTERM a busy gdb leaves its breakpoints in the process. It loses a SIGHUP that it gets at a wrong moment,
-        # and all of them where nohup started it.
+        # On SIGTERM a busy gdb leaves its breakpoints in the process. It may lose a SIGHUP, and ignores all of them
+        # under nohup.
         gentle = [(signal.SIGHUP, _AGAIN_SECONDS)] * 3 + [(signal.SIGTERM, _AGAIN_SECONDS)] * 7
         for number, seconds in (*gentle, (signal.SIGKILL, _LET_GO_SECONDS)):
             with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -109,5 +109,5 @@ def _gone() -> ToolError:
     return ToolError(
         "the gdbmem launcher that started this gdb has ended",
         slug="launcher-gone",
-        hint="leave gdb and type 'gdbmem launch' again",
+        hint="quit gdb and type 'gdbmem launch' again",
     )

@@ -1,8 +1,8 @@
-"""Scheduling code in the main thread of a Python process: PEP 768 by hand, or a pending call.
+"""Scheduling code in the main thread of a Python process: by writing what PEP 768 defines, or by a pending call.
 
 PEP 768 (Python/remote_debugging.c): the path of a script is written into the main thread's state, then a flag, then a
 bit that makes the interpreter check it. Before 3.14 a stopped thread is made to call Py_AddPendingCall, which allocates
-no memory and only queues a call: that of a few instructions of ours (python_instructions.py).
+no memory and only queues a call, here of a few instructions that gdbmem wrote (python_instructions.py).
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ def _withdrawn(
 ) -> int:
     """Return the pages of a withdrawn call that is still queued in the stopped process; 0 if there is none.
 
-    Each call takes one of the 32 places that the program's own calls need too, until the main thread goes on.
+    Each call takes one of the 32 places that the program's own calls need too, until the main thread continues.
     """
     for one in mappings:
         if one.name or one.inode or not one.permissions.startswith("r-xp"):

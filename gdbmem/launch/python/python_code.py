@@ -178,7 +178,7 @@ def _check_view(pid: int) -> None:
         raise ended(pid) from None
     if not same:
         raise TargetError(
-            f"process {pid} lives in another mount namespace, where its answer can't be read",
+            f"process {pid} is in another mount namespace, where its result cannot be read",
             slug="python-code-refused",
             hint="type it inside the container, or start the program with PYTHONTRACEMALLOC=1",
         )
@@ -301,7 +301,7 @@ def _not_run(pid: int, placed: Placed, wait_seconds: float) -> TargetError:
         if waits
         else "its main thread runs C code without returning to Python"
     )
-    taken_back = "it was taken back" if placed.withdraw() else "it has begun to run meanwhile"
+    taken_back = "it was withdrawn" if placed.withdraw() else "it has begun to run meanwhile"
     return TargetError(
         f"the code was not run in process {pid} within {wait_seconds:g} s: {why}; {taken_back}",
         slug="python-code-not-run",

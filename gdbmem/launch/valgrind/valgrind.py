@@ -84,13 +84,13 @@ class Order:
         log = f"{_percent(self.run)}/valgrind.{self.serial}.%p.log"
         return [
             self.valgrind.path,
-            # It checks for Ctrl-C by itself so often, in blocks of code; vgdb, which can have it check at once, can't
-            # where the main thread has ended. At 5000, the default, that takes seconds in a program that mostly sleeps.
+            # Valgrind checks for Ctrl-C after this number of code blocks; vgdb can request a check immediately, but not
+            # if the main thread has ended. With the default, 5000, it takes seconds in a program that mostly sleeps.
             "--vgdb-poll=500",
             *own_settings(),
             *self.tool_arguments,
             "--vgdb=yes",
-            # Not --vgdb-error=0: that one makes valgrind deaf to SIGTERM once gdb has gone.
+            # Not --vgdb-error=0, with which valgrind ignores SIGTERM after gdb has gone.
             "--vgdb-stop-at=startup",
             f"--vgdb-prefix={self.prefix}",
             f"--log-file={log}",
@@ -185,7 +185,7 @@ class Process:
     def reader_of_answers(self) -> Iterator[None]:
         """Open, and do not read, the FIFO in which valgrind answers vgdb.
 
-        Valgrind opens it anew for each vgdb, and would wait for ever for one that was killed meanwhile.
+        Valgrind opens it for each vgdb, and would wait forever for one that was killed meanwhile.
         """
         fifo, descriptor = self._fifo(self.pid), None
         if fifo is not None:
@@ -258,12 +258,15 @@ def fate(process: Process, *, exited: bool) -> str:
         now = replacement(process.pid)
         if now:
             return (
-                f"the program has replaced itself by {printable(now)} (exec), which runs on outside {engine}; "
+                f"the program has replaced itself by {printable(now)} (exec), which continues outside {engine}; "
                 f"{_FOLLOW}"
             )
         if exited:
             return f"{engine} still writes its last snapshot, {printable(str(process.history))}"
-        return f"gdb's connection to the program has closed; process {process.pid} runs on, 'run' starts it afresh"
+        return (
+            f"gdb's connection to the program has closed; process {process.pid} continues, and 'run' starts the"
+            " program again"
+        )
     if exited or process.history.exists():
         return ""
     if b"request to kill this process" in process.log_text():
@@ -279,16 +282,16 @@ def _gone_elsewhere(order: Order, status: int) -> str:
     itself = "valgrind can't start itself, which is what a program under it executes by /proc/self/exe"
     if "--trace-children=yes" in order.tool_arguments:
         return (
-            f"the program ran another in its place (exec), which valgrind could not start (status {status}): "
-            f"{itself}; have it execute its own path"
+            f"the program executed another one (exec), which valgrind could not start (status {status}): "
+            f"{itself}; make it execute its own path"
         )
     sentence = (
-        f"the program ran another in its place (exec), which ended with status {status} outside {order.engine}; "
+        f"the program executed another one (exec), which ended with status {status} outside {order.engine}; "
         f"{_FOLLOW}"
     )
     if status != 1:
         return sentence
-    return f"{sentence} (if it executed /proc/self/exe, have it execute its own path: {itself})"
+    return f"{sentence} (if it executed /proc/self/exe, make it execute its own path: {itself})"
 
 
 def start(

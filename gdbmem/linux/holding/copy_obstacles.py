@@ -40,7 +40,7 @@ def _other_namespace(facts: ProcessFacts, _: Sequence[Mapping]) -> Optional[str]
 def _watched_memory(_: ProcessFacts, mappings: Sequence[Mapping]) -> Optional[str]:
     """True if clone waits for a thread to read an event (UFFD_FEATURE_EVENT_FORK); that may be one that we hold."""
     if any(_WATCHED.intersection(m.flags.split()) for m in mappings):
-        return "a userfaultfd watches its memory, and could block the copy for ever"
+        return "a userfaultfd watches its memory, and could block the copy forever"
     return None
 
 

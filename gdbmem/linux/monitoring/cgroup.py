@@ -22,7 +22,7 @@ class CgroupMemory:
     usage_bytes: Optional[int]
     peak_bytes: Optional[int]  # since it was created
     limit_bytes: Optional[int]
-    cache_bytes: Optional[int]  # what the kernel can drop at once: inactive pages of files
+    cache_bytes: Optional[int]  # what the kernel can drop immediately: inactive pages of files
     events: dict[str, int]  # number of events: low, high, max, oom, oom_kill
 
 

@@ -49,7 +49,9 @@ class ProcessSample(NamedTuple):
     # The cgroup with the tightest limit, including other processes in it.
     cgroup_bytes: Optional[int] = None
     cgroup_peak_bytes: Optional[int] = None  # since the start, by the kernel's own count
-    cgroup_cache_bytes: Optional[int] = None  # the part that the kernel can drop at once: inactive file pages
+    cgroup_cache_bytes: Optional[int] = (
+        None  # the part that the kernel can drop immediately: inactive file pages
+    )
     cgroup_limit_bytes: Optional[int] = None
     cgroup_limit_hits: Optional[int] = None
     cgroup_kills: Optional[int] = None  # processes that the kernel killed at the limit

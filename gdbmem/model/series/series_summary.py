@@ -39,7 +39,7 @@ class CgroupSummary:
 
     last_bytes: float
     peak_bytes: float
-    cache_bytes: Optional[float]  # of the last: what the kernel can drop at once
+    cache_bytes: Optional[float]  # of the last: what the kernel can drop immediately
     limit_bytes: Optional[float]
     limit_hits: Optional[int]  # during the recording, as kills
     kills: Optional[int]

@@ -161,7 +161,7 @@ def answer_survey(survey: Survey, expression: str = "") -> str:
     if slack.slack_bytes * 10 > survey.held_bytes:
         return (
             f"{text}; {format_size(survey.slack_bytes)} of it is capacity that isn't used, most in"
-            f" {printable(slack.path)}: {slack.size:,} of {slack.capacity:,} elements (shrink_to_fit gives it back)"
+            f" {printable(slack.path)}: {slack.size:,} of {slack.capacity:,} elements (shrink_to_fit returns it)"
         )
     first = survey.containers[0]
     return f"{text}; most in {printable(first.path)}: {format_size(first.held_bytes)}"

@@ -97,7 +97,7 @@ def print_chunk(view: ChunkView, names: Mapping[str, str], console: Console) -> 
     """Print the chunk, its neighbours, the pointers into it and its first bytes."""
     console.print(drawing.Text(_headline(view), "bold"), soft_wrap=True)
     for fault in view.faults:
-        print_sentence(console, printable(fault), label="contradiction: ")
+        print_sentence(console, printable(fault), label="inconsistency: ")
     console.print()
     console.print(_neighbours(view, names), soft_wrap=True)
     if view.chunk.state in (IN_USE, MMAPPED, BROKEN):
@@ -186,7 +186,7 @@ def print_bins(found: FreeLists, console: Console) -> None:
         title = f"{name} at 0x{arena.address:x}: {plural(count, 'free block')}, {format_size(size)}; {top}"
         _print_lists(title, arena.lists, console)
         for fault in arena.faults:
-            print_sentence(console, printable(fault), label="contradiction: ")
+            print_sentence(console, printable(fault), label="inconsistency: ")
     console.print()
     every = [part.lists for part in found.tcaches] + [part.lists for part in found.arenas]
     if not any(one.fault for lists in every for one in lists) and not any(

@@ -171,7 +171,7 @@ _PARTS = {
         FREE_POOLS: "freed by Python, in arenas that other pools keep",
     },
     BFC: {
-        LIVE: "pools of TensorFlow, XLA or onnxruntime: in use, as asked for",
+        LIVE: "pools of TensorFlow, XLA or onnxruntime: in use, as requested",
         INTERNAL_WASTE: "unrequested parts of chunks in use",
         FREE_CHUNKS: "free chunks, which the pools keep for later requests",
     },
@@ -243,7 +243,7 @@ def beside(ledger: Ledger) -> list[str]:
         )
         if ledger.beside.get(name, 0) > (_LEAST_UNUSED if name == UNUSED_IN_VECTORS else 0)
     ]
-    found = [f"Beside it: {', '.join(parts)}"] if parts else []
+    found = [f"In addition: {', '.join(parts)}"] if parts else []
     if ledger.pause_seconds is not None:
         found.append(f"The process was stopped for {format_duration(ledger.pause_seconds)}.")
     return found

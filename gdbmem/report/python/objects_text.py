@@ -28,7 +28,7 @@ def print_objects(objects: PythonObjects, console: Console, *, top: int) -> None
 def beside_objects(objects: PythonObjects) -> str:
     """Return a sentence on the blocks other than live objects."""
     return (
-        f"Beside them: {_blocks(objects.others)} of tables and buffers that are not objects (of dicts, lists, …),"
+        f"In addition: {_blocks(objects.others)} of tables and buffers that are not objects (of dicts, lists, …),"
         f" {_blocks(objects.unused)} of dead objects that Python keeps for reuse."
     )
 

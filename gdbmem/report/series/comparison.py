@@ -100,7 +100,7 @@ def leftover(comparison: Comparison) -> str:
     if each < _LEAST_LEFT_BYTES:
         return ""
     return (
-        f"each thread that is started more goes with {format_delta(each)} at the peak: ended threads seem to leave "
+        f"each additional thread corresponds to {format_delta(each)} at the peak: ended threads seem to leave "
         "memory behind"
     )
 

@@ -53,9 +53,9 @@ _MEANING = {
     "torn_rounds": "Reads of PSS left out because a process was born or died meanwhile",
     "cgroup_bytes": "Memory of the cgroup with the tightest limit, others' processes in it included",
     "cgroup_peak_bytes": "Highest memory of that cgroup since it was made",
-    "cgroup_cache_bytes": "Part of the cgroup's memory that the kernel can drop at once",
+    "cgroup_cache_bytes": "Part of the cgroup's memory that the kernel can drop immediately",
     "cgroup_limit_bytes": "Memory limit of the cgroup",
-    "cgroup_limit_hits": "Times that the cgroup came to its limit",
+    "cgroup_limit_hits": "Times that the cgroup reached its limit",
     "cgroup_kills": "Processes that the kernel has killed at the cgroup's limit",
 }
 

@@ -189,7 +189,7 @@ def _cgroup(cgroup: CgroupSummary) -> str:
     limit = f" of {format_size(cgroup.limit_bytes)}" if cgroup.limit_bytes is not None else ""
     text = f"the cgroup holds {format_size(cgroup.last_bytes)}{limit}{cache}; {format_size(cgroup.peak_bytes)} at most"
     if cgroup.limit_hits:
-        text += f"; it came to its limit {plural(cgroup.limit_hits, 'time')}"
+        text += f"; it reached its limit {plural(cgroup.limit_hits, 'time')}"
     if cgroup.kills:
         text += f"; {plural(cgroup.kills, 'process was', 'processes were')} killed for it"
     return text

@@ -61,7 +61,7 @@ def summary(growth: KernelRequests) -> list[str]:
             "as the program ended or executed another right after"
         )
     if growth.left_out:
-        lines.append(f"{plural(growth.left_out, 'request')} smaller than asked for left out")
+        lines.append(f"{plural(growth.left_out, 'request')} smaller than --above left out")
     each = ""
     if growth.events >= _TELLING:
         each = f", {growth.cost_seconds / growth.events * 1000:.2f} ms each"

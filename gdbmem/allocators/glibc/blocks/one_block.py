@@ -42,7 +42,7 @@ def view_chunk(
     """
     for mapped in heap.mmapped:
         if mapped.start <= address < mapped.end:
-            return _view(memory, heap, address, "a mapping of its own", [_mapped(memory, mapped)], 0)
+            return _view(memory, heap, address, "a separate mapping", [_mapped(memory, mapped)], 0)
     for arena in heap.arenas:
         for tally in arena.tallies:
             if tally.start <= address < tally.end:

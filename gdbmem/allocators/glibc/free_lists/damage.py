@@ -49,7 +49,7 @@ def check_lists(memory: Memory, found: Found, arena: ArenaReading) -> list[Damag
         return []
     followed = follow_bins(WindowedMemory(memory), arena, first, heads)
     broken = [Damage(one.fault_at, state.number, one.fault) for one in followed if one.fault]
-    what = f"free blocks of arena {state.number} and its lists of free blocks contradict each other"
+    what = f"free blocks of arena {state.number} and its lists of free blocks are inconsistent"
     return broken or [Damage(state.address, state.number, what)]
 
 

@@ -80,7 +80,7 @@ class LimitCommand(Driving):
         if now > limit:
             raise UsageError(
                 f"the program already holds {format_size(now)}",
-                hint="memwatch limit +SIZE counts from here",
+                hint="memwatch limit +SIZE is relative to the present size",
             )
         guard = _Guard(pid, gauge, limit)
         with recorder.recording(gauge.read), Alarm(pid, guard.is_past, every_seconds=_EVERY_SECONDS) as alarm:

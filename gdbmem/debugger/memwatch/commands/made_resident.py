@@ -1,7 +1,6 @@
-"""`memgrow`: the program runs on, and the kernel samples which lines make its memory resident.
+"""`memgrow`: the program continues, and the kernel samples which lines make its memory resident.
 
-The recording is made by a `gdbmem grow` in the command's own interpreter, beside gdb; the program runs at its own
-speed.
+A `gdbmem grow` process in the command's own interpreter makes the recording; the program runs at full speed.
 """
 
 from __future__ import annotations

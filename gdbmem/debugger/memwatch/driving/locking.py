@@ -35,8 +35,8 @@ class Wait(NamedTuple):
 Place = tuple[Optional[str], Optional[str], Optional[int]]  # function, file, line
 Task = tuple[int, float, Place]  # a thread's id in the kernel, when its step began, and where
 
-# Lines that ran for the whole timeout, with the other threads locked, in a loop: the next time the
-# others are let go soon.
+# Lines that ran for the whole timeout in a loop, with the other threads locked: the next time the
+# others are released sooner.
 _spun: set[Place] = set()
 
 

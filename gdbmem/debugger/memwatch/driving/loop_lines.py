@@ -80,9 +80,9 @@ loop_lines = LoopLines()
 def find_ends(code: FunctionCode, start: int, line: SourceLine, *, enters: bool) -> Optional[Ends]:
     """Return where gdb's `next` from *start*, on *line*, may stop, if it executes instructions repeatedly.
 
-    `next` goes on as long as an instruction belongs to its line, or to a function inlined into the same one; *enters*
-    is for `step`, which goes into such functions and into calls. None: it doesn't loop, or where it stops depends
-    on the way that it came.
+    `next` continues while an instruction belongs to its line, or to a function inlined into that line; *enters*
+    is for `step`, which enters such functions and calls. None: the line does not loop, or the place of the stop depends
+    on the path through it.
     """
     seen, todo, exits = {start}, [start], set()
     loops = calls = False

@@ -66,7 +66,7 @@ class Here(NamedTuple):
 
 
 class Progress:
-    """Events during one step beside its delta."""
+    """Events during one step, besides its delta."""
 
     def __init__(self) -> None:
         self.threads: set[int] = set()  # others that ran
@@ -271,7 +271,7 @@ class Stepper:
             progress.threads |= ran - {start.number}
             progress.shared = bool(progress.threads)
             if self._under_valgrind:
-                progress.notes.append("valgrind runs threads by turns, and they can't be locked there")
+                progress.notes.append("valgrind runs threads in turns, and they cannot be locked there")
         return stop
 
     def _first_try(self, start: Here, *, watched: bool = True) -> Stop:

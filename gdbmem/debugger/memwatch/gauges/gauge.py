@@ -294,5 +294,5 @@ def _valgrind_gauge(wanted: str) -> Gauge:
     raise TargetError(
         f"the program runs under valgrind's {tool or 'gdbserver'}, which keeps no count of its heap",
         slug="valgrind-without-count",
-        hint="leave gdb and type: gdbmem launch --massif PROGRAM",
+        hint="quit gdb and type: gdbmem launch --massif PROGRAM",
     )
