@@ -1,7 +1,7 @@
-"""The instructions by which a stopped program calls a function for us, for each processor that gdbmem knows.
+"""The instructions with which a stopped program calls a function for gdbmem, for each supported processor.
 
-A stub saves the floating-point registers, calls, saves the result where the caller's convention keeps it, and
-puts the floating-point registers back; gdb sets and restores only the general ones. Data, no gdb.
+A stub saves the floating-point registers, calls, saves the result where the calling convention preserves it, and
+restores the floating-point registers; gdb sets and restores only the general registers. Data, no gdb.
 """
 
 from __future__ import annotations

@@ -44,10 +44,10 @@ _QUIET = "-1"  # word of each dump is level 0; info, warnings and errors are -1 
 
 
 def environment(prefix: str, options: NativeOptions) -> Mapping[str, str]:
-    """Return what turns the profiler on; dumps are PREFIX.0001.heap and so on, taken only when asked for.
+    """Return the variables that switch the profiler on; dumps are PREFIX.0001.heap and so on, taken only on request.
 
-    A user's own HEAP_PROFILE_… settings win: such dumps are collected too. Into the program's output goes what
-    went wrong, not word of each dump.
+    A user's own HEAP_PROFILE_… settings take precedence: such dumps are collected too. The program's output gets errors
+    only, not a line for each dump.
     """
     interval = _NEVER if options.dump_interval is None else str(options.dump_interval)
     found = {
@@ -57,8 +57,8 @@ def environment(prefix: str, options: NativeOptions) -> Mapping[str, str]:
         "PERFTOOLS_VERBOSE": _QUIET,
     }
     if _unwinds_without_locks():
-        # Twice as fast as libunwind, which asks the kernel about each stack's memory. By frame pointers (generic_fp) it
-        # would be ten times as fast, but Debian's library is built without: it finds no stack at all.
+        # Twice as fast as libunwind, which checks each stack's memory by system calls. By frame pointers (generic_fp)
+        # it would be ten times as fast, but Debian's library is built without them: no stack would be found.
         found["TCMALLOC_STACKTRACE_METHOD"] = "libgcc"
     return found
 

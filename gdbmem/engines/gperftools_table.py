@@ -1,7 +1,6 @@
-"""The part of a dump that gperftools 2.10 cuts off after 1 MiB, read from the profiler's own table in the program.
+"""The part of a dump that gperftools 2.10 omits after 1 MiB, read from the profiler's own table in the program.
 
-The table is found by a stack that the dump does list, and believed only where all of it adds up to the dump's
-first line, to the byte.
+The table is found by a stack that the dump lists, and used only if its sums equal the dump's first line exactly.
 Source: gperftools 2.10, src/heap-profile-stats.h and heap-profile-table.cc (struct HeapProfileBucket, GetBucket).
 """
 

@@ -1,4 +1,4 @@
-"""Valgrind's memcheck: exact heap bytes per call path, and which of them no pointer reaches any more."""
+"""Valgrind's memcheck: exact heap bytes per call path, and the blocks that no pointer reaches."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ def rescue_command(path: str) -> str:
 
 
 def heap_command(path: str) -> str:
-    """Return the monitor command that writes the heap by call path to *path*: no blank in it, and it ends in .ms.
+    """Return the monitor command that writes the heap by call path to *path*, which has no blank and ends in .ms.
 
-    That ending makes it massif's format, which names inlined functions; callgrind's doesn't.
+    That ending selects massif's format, which names inlined functions; callgrind's does not.
     """
     return f"xtmemory {path}"
 

@@ -11,8 +11,7 @@ from gdbmem.errors import UsageError
 from gdbmem.records import dataclass
 from gdbmem.text import printable
 
-# Options that the launch itself needs as it sets them: another value would leave gdb without a
-# connection, or the run folder without its files.
+# Options that the launch itself sets: with another value gdb would have no connection, or the run folder no files.
 _OURS = (
     "--tool", "--vgdb", "--log-file", "--log-fd", "--log-socket", "--xml", "--massif-out-file", "--dhat-out-file",
     "--xtree-leak", "--xtree-memory", "--trace-children", "--gen-suppressions", "--command-line-only",

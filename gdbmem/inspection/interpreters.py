@@ -31,9 +31,9 @@ def interpreters() -> Iterator[Path]:
 
 
 def module_words(module: str) -> list[str]:
-    """Return the words by which a Python runs *module* of this package, and no code from the current folder.
+    """Return the arguments with which a Python runs *module* of this package, and no code from the current folder.
 
-    Its ``-m`` would first search that folder, also for the modules that it needs itself.
+    ``-m`` would search that folder first, also for modules that Python itself needs.
     """
     start = "import sys; sys.path[:1] == [''] and sys.path.pop(0); import runpy"
     return ["-c", f"{start}; runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"]

@@ -1,4 +1,4 @@
-"""Facts on libc's malloc from libc's own file, read once by a batch gdb and cached by the file's content.
+"""Information on libc's malloc from libc's file, read once by a batch gdb and cached by the file's contents.
 
 No process is attached to: gdb reads the file and its debug information, if installed. A file that users
 other than root and the current one can write is read by a gdb with the process's rights, and the result is not cached.

@@ -19,7 +19,7 @@ _LEAST_PYTHON, _MOST_CONSTANTS = 1 << 20, 1 << 28  # bytes that are mapped of a 
 def find_linked_in(reading: ProcessImage) -> bool:
     """Search for one if glibc's heap doesn't explain the process's memory; return whether one was found.
 
-    The program's file is read, not its memory: that would bring pages of the file into it.
+    The program's file is read, not its memory, because that would make pages of the file resident.
     """
     others = reading.others
     if (

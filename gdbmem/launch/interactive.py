@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from gdbmem.linux.process.terminal_modes import TerminalModes
 
 CONNECT = gdb_call("launched.launched", "connect()")
-# While gdb loads, Ctrl-C would only break what it is loading: it reaches the launcher, which ends both. Typed here, as
-# gdb starts programs with the signals blocked with which it was started itself. connect() lets them through again.
+# While gdb loads, Ctrl-C would only interrupt the loading; the launcher receives it and ends both. The signals are
+# blocked by this command, because gdb starts programs with the signals blocked with which it was started. connect()
+# unblocks them.
 DEAF = ("-iex", "python __import__('signal').pthread_sigmask(0, (2, 3))")
 QUIET = ("-iex", "set print symbol-loading off", "-iex", "set print inferior-events off")
 
@@ -34,8 +35,8 @@ def run_interactive(
 ) -> int:
     """Run gdb on *job* until the user quits it; return 0 unless gdbmem itself failed.
 
-    With *finish* the program then runs on to its own end; otherwise it is ended, its history saved. The run is added
-    to *runs*, also where something failed.
+    With *finish* the program then continues to its end; otherwise it is ended, and its history is saved. The run is
+    added to *runs*, also after a failure.
     """
     ensure_private_folder(job.gdb)
     with saved_terminal() as modes:

@@ -1,6 +1,6 @@
 """A program run up to the moment of measurement: at rest, after a time, or at its end.
 
-Its first thread is traced for the last of these: the kernel stops it as it exits, with all of its memory.
+For the last of these its first thread is traced: the kernel stops it when it exits, before its memory is freed.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ def runtime_folder(run: Path, *, tell: Callable[[Path], None] = lambda _: None) 
     """Yield a new folder with the link ``run`` to *run* in it; it is removed at the end.
 
     It is under $XDG_RUNTIME_DIR if FIFOs can be created there, else under /tmp. *tell* is called before it is created,
-    for the process that removes it if this one is killed. Raises ToolError if neither is usable.
+    to notify the process that removes it if this one is killed. Raises ToolError if neither is usable.
     """
     folder = _make([os.environ.get("XDG_RUNTIME_DIR"), "/tmp", "/var/tmp"], tell)
     try:

@@ -1,7 +1,7 @@
 """The parent of valgrind and gdb: starts them, answers gdb, detects their ends, and ends them in the right order.
 
-gdb goes first and valgrind after it: when gdb's pipe closes valgrind resumes, and a SIGTERM then makes its
-tool write its file. In the opposite order gdb would hang on a dead connection.
+gdb ends first: when gdb's pipe closes, valgrind resumes, and a SIGTERM then makes its tool write its file. In the
+opposite order gdb would hang on a dead connection.
 """
 
 from __future__ import annotations
@@ -245,8 +245,8 @@ class Supervisor:
         process = self.process
         if process is None:
             return Fate()
-        # The connection closes a moment before the process has ended, or executed another program. If its FIFO is
-        # also gone, it is about to: massif writes its file, or a valgrind starts for the program of an exec.
+        # The connection closes a moment before the process ends or executes another program. If its FIFO has also
+        # disappeared, this is under way: massif writes its file, or a valgrind starts for the program of an exec.
         for seconds in (FATE_SECONDS, READY_SECONDS):
             decided = self.wait(
                 lambda: (

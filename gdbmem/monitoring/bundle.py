@@ -1,7 +1,7 @@
-"""The action of a monitor's trigger, run as a script beside the monitor: ACTION PID RUN FOLDER.
+"""The action of a monitor's trigger, run as a separate script: ACTION PID RUN FOLDER.
 
-Each step has its own file in FOLDER, and beside it a file with its standard error unless that is empty. A step that
-fails or hangs doesn't affect the others.
+Each step has a file in FOLDER, and a second file with its standard error unless that is empty. A step that
+fails or hangs does not affect the others.
 """
 
 from __future__ import annotations

@@ -164,7 +164,7 @@ class SeriesRecorder:
     def _hears_a_mark(self, ready: Sequence[tuple[int, int]], now: float) -> bool:
         """Take new marks if *ready* has their descriptor; return whether to take a sample at once."""
         events = dict(ready).get(self._reports or -1, 0)
-        if events & select.POLLHUP and self._reports is not None:  # it would be ready for ever
+        if events & select.POLLHUP and self._reports is not None:  # it would stay ready forever
             self._listening.unregister(self._reports)
             self._poll.unregister(self._reports)
             self._reports = None

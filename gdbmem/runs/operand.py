@@ -68,9 +68,9 @@ def spool_operands(texts: Sequence[str]) -> list[str]:
 
 
 def find_operand(text: str) -> tuple[Union[Path, Run], Optional[str]]:
-    """Return the file or run that *text* names, and what follows its colon.
+    """Return the file or run that *text* names, and the text after its colon.
 
-    What exists wins; else the last colon that follows something that exists divides (a name may hold
+    If *text* exists, it is the name; else the last colon after an existing name divides it (a name may contain
     colons: ``RUN:decoder.cpp:120``). Raises InputError if nothing is found.
     """
     head, selector = text, None
@@ -93,8 +93,8 @@ def find_operand(text: str) -> tuple[Union[Path, Run], Optional[str]]:
 def load_operand(text: str, reading: OpenOptions = DEFAULT) -> Loaded:
     """Return the snapshot that *text* names.
 
-    A file without a number stands for its last snapshot with a tree, a run without a name for its last
-    snapshot; if that was a choice, a notice reports it.
+    A file without a number means its last snapshot with a tree, a run without a name its last snapshot; if there were
+    several, a notice reports the choice.
     """
     return load_all([text], reading)[0]
 
@@ -270,9 +270,9 @@ def _first_readable(
 
 
 def load_peak(text: str, reading: OpenOptions) -> list[Loaded]:
-    """Return the snapshot that *text* names, of a file without a number that of its peak, as `gdbmem show` does.
+    """Return the snapshot that *text* names; for a file without a number that of its peak, as `gdbmem show` does.
 
-    A file that is a difference already gives two: what went and what came.
+    A file that is already a difference gives two: the removed memory and the added memory.
     """
     place, selector = find_operand(text)
     if isinstance(place, Run):

@@ -1,4 +1,4 @@
-"""Work done at once in forked processes: one Python reads no two files at a time."""
+"""Parallel work in forked processes, because one Python process reads one file at a time."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _T = TypeVar("_T")
 
 
 def side_by_side(tasks: Sequence[Callable[[], _T]]) -> list[_T]:
-    """Return what each of *tasks* returns, in order; as many work at once as there are processors.
+    """Return the results of *tasks*, in order; as many run in parallel as there are processors.
 
-    What they return must be something to pickle. A task that fails in another process is done again here, so that
-    whatever it raises is raised here.
+    Results must be picklable. A task that fails in another process is repeated in this one, so its exception is raised
+    here.
     """
     at_once = min(len(tasks), len(os.sched_getaffinity(0)))
     if threading.active_count() > 1:  # a lock that one of them holds would stay locked in a forked process

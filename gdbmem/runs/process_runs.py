@@ -18,8 +18,8 @@ def run_for_process(
 ) -> tuple[Run, bool]:
     """Return the run in which snapshots of *process* collect, and whether it was made now.
 
-    *process* identifies this process, also against a later one with the same number: its ``pid`` and
-    when it was started. The run is *folder*, or is in *parent*; one that others may change is never reused.
+    *process* identifies the process, also from a later one with the same pid: its ``pid`` and start time. The run is
+    *folder*, or is in *parent*; a run that others may change is never reused.
     Raises InputError for a *folder* of another process or another user.
     """
     if folder is not None and folder.exists():

@@ -1,7 +1,7 @@
-"""The run folder: everything that one launch recorded, written so that no death loses what was captured.
+"""The run folder: the data that one launch recorded, written so that a kill loses no captured data.
 
-``run.json`` holds the facts of the launch and is replaced whole. ``snapshots.jsonl`` has one line a
-snapshot and is only appended to: a thousand snapshots cost a thousand lines, and a cut last line loses
+``run.json`` has the facts of the launch and is replaced as a whole. ``snapshots.jsonl`` has one line per
+snapshot and is only appended to: the cost grows with the number of snapshots, and a truncated last line loses
 nothing, because a raw file without a line is listed too.
 """
 
@@ -200,7 +200,7 @@ class Run:
     def next_file(self, engine: str, *, packed: bool = False) -> str:
         """Return the relative name for the next raw file: ``snapshots/0004.massif``.
 
-        One that is *packed* gets the ending that the engine's own tools go by.
+        A *packed* file gets the suffix that the engine's own tools expect.
         Raises InputError if the run folder has been removed.
         """
         if self._last_number is None:
@@ -255,7 +255,7 @@ class Run:
         )
 
     def remove_if_empty(self) -> None:
-        """Remove the folder when nothing but the facts came of the run: no snapshot, no log."""
+        """Remove the folder if it contains only the facts of the run: no snapshot, no log."""
         names = {path.name for path in self.folder.iterdir()}
         if names <= {_FACTS, _FOLDER} and not any((self.folder / _FOLDER).iterdir()):
             import shutil  # 3 ms

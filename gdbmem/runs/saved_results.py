@@ -1,7 +1,7 @@
-"""Results that a run keeps beside heap snapshots: ledgers and container scans, by name, as snapshots are.
+"""Results in a run other than heap snapshots: ledgers and container scans, by name.
 
-One JSON file each, and one line each in ``kept.jsonl``, which is only appended to: listing a thousand of them
-reads a thousand lines. A file without its line is listed too, with the name that it contains.
+Each has a JSON file, and a line in ``kept.jsonl``, which is only appended to: listing them reads only that file. A file
+without a line is listed too, with the name that it contains.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ def _stray(path: Path, kind: str, file: str, records: Sequence[Kept]) -> list[Ke
 
 
 def find_kept(run: Optional[Run], kind: str, name: str) -> Kept:
-    """Return what *run* keeps as *name*; ``NAME`` is the last of that name, ``NAME#1`` the first.
+    """Return the result *name* of *run*; ``NAME`` is the last of that name, ``NAME#1`` the first.
 
-    Raises InputError, with the names there are, if there is none (*run* None: no run has begun).
+    Raises InputError, with the existing names, if there is none (*run* None: no run has begun).
     """
     records = kept_records(run, kind) if run is not None else []
     found = find_record(records, name)

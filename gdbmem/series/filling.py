@@ -145,8 +145,8 @@ def _between(
 def _course(looks: Sequence[_Look], private: dict[int, float]) -> Optional[list[float]]:
     """Return the change of the total at each of *looks*; None if unknown.
 
-    One that is born or dies brings or takes pages that others share. Its private memory was read with PSS (*private*),
-    or is derived from its faults.
+    A process that starts or ends changes the sharing of pages. Its private memory was read with PSS (*private*), or is
+    derived from its faults.
     """
     total, course = 0.0, [0.0]
     own = dict(private)

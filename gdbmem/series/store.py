@@ -1,8 +1,8 @@
-"""A recording of memory over time in a run folder: SQLite, one row a reading, safe against any death.
+"""A recording of memory over time in a run folder: SQLite, one row per reading, safe if the writer is killed.
 
-Every whole look is one transaction in WAL mode, the glances between two of them wait in a journal: a writer
-that is killed loses at most the look it was at.
-Rows get fewer with age, but the smallest and the largest value of each stretch stay.
+Each complete sample is one transaction in WAL mode; the quick samples in between are in a journal: a writer
+that is killed loses at most the sample in progress.
+Old rows are thinned, but the smallest and the largest value of each interval are kept.
 """
 
 from __future__ import annotations
@@ -65,9 +65,9 @@ class SeriesWriter:
     """Writes a recording. One writer at a time: a second one is refused."""
 
     def __init__(self, folder: Path, facts: Optional[SeriesFacts] = None) -> None:
-        """Open the recording in *folder*; *facts* begin a new one, None goes on with the one there.
+        """Open the recording in *folder*; *facts* begin a new one, None continues the existing one.
 
-        Raises InputError if another monitor writes there, or no new one can be written; Damaged.
+        Raises InputError if another monitor writes to it, or a new one cannot be written; Damaged.
         """
         self._folder = folder
         self._lock = _take_lock(folder)
@@ -454,7 +454,7 @@ def _is_number(column: str) -> str:
 
 
 def _connect_reader(path: Path) -> sqlite3.Connection:
-    """Open the database at *path* read-only: it may be untrusted, and made to run for ever.
+    """Open the database at *path* read-only: it may be untrusted, and designed to run forever.
 
     Raises sqlite3.DatabaseError if it holds anything but the tables of a recording.
     """

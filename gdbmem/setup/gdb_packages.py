@@ -86,7 +86,7 @@ def is_current(found: GdbPython) -> bool:
 def fill_private_folder(found: GdbPython) -> Path:
     """Make (or replace) the private folder for *found*; return it.
 
-    It is filled under another name, tried in gdb itself, and renamed: two at once do no harm. Raises
+    It is filled under another name, tested in gdb, and renamed, so two simultaneous calls do no harm. Raises
     InputError if it can't be written, ToolError if no packages for that Python were found.
     """
     folder = private_folder(found.python)

@@ -32,7 +32,7 @@ def candidates() -> list[Path]:
 
 
 def users_gdbinit(gdb_version: str) -> Path:
-    """Return the gdbinit that a gdb of *gdb_version* reads, or the one to make: ``~/.gdbinit``.
+    """Return the gdbinit that a gdb of *gdb_version* reads, or the one to create: ``~/.gdbinit``.
 
     A new file under ~/.config would hide a ~/.gdbinit that the user makes later, so none is made there.
     """

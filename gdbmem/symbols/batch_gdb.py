@@ -1,4 +1,4 @@
-"""Batch gdbs that name addresses: one a binary, as many at once as there are processors."""
+"""Batch gdbs that name addresses: one per binary, as many in parallel as there are processors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The files that a process has loaded, in a folder for gdb, for processes to which paths mean other files.
+"""The files that a process has loaded, in a folder for gdb, for processes for which paths name other files.
 
 With "set sysroot target:" gdb enters the process's mount namespace and opens, with the rights of gdb's user, the files
 that the process's memory names: one may be a FIFO, a device, or a file that the process's user may not read. Here

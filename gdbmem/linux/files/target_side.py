@@ -1,4 +1,4 @@
-"""Access to the files of another process, with its rights and none of ours.
+"""Access to the files of another process, with its rights only.
 
 A helper process holds the target's root and current folder open, takes its user and groups, drops all capabilities,
 and executes requests. Paths that the target names or can change are opened only by the helper: with openat2() below

@@ -1,9 +1,9 @@
 """Calls injected into a stopped thread: system calls, or a function of the process itself.
 
 Its registers are restored afterwards, and it resumes as before: the kernel restarts a system call that the stop
-interrupted. Signals that arrive meanwhile stay pending in the kernel, whichever and however many.
+interrupted. Signals that arrive meanwhile stay pending in the kernel.
 
-On x86-64 the thread would do this without us (returning_thread.py), so that this process may be killed at any moment.
+On x86-64 the thread also resumes without this process (returning_thread.py), so this process may be killed at any time.
 """
 
 from __future__ import annotations

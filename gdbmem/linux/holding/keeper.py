@@ -1,6 +1,6 @@
 """A helper process for work that must not be interrupted, which survives if gdbmem is killed meanwhile.
 
-A tracer must not die while it has a thread of the traced process make a call.
+A tracer must not die while a thread of the traced process makes a call for it.
 """
 
 from __future__ import annotations

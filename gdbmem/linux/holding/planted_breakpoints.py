@@ -1,6 +1,6 @@
 """Breakpoints that a debugger has left in a program: found by comparing its code with its files, and removed.
 
-A page is assumed to contain breakpoints only if it differs from its file in nothing but trap instructions.
+A page is assumed to contain breakpoints only if it differs from its file only in trap instructions.
 Source: gdb, gdb/i386-tdep.c and gdb/aarch64-tdep.c (the instruction that a breakpoint is).
 """
 
@@ -83,7 +83,7 @@ def _in_page(address: int, there: bytes, wanted: bytes, trap: bytes) -> Iterator
 def _set_back(freeze: Freeze, found: Mapping[int, bytes]) -> None:
     """Set threads that have just executed a trap back to the original instruction.
 
-    After an instruction of a single byte the thread may have executed it: then it is left where it is.
+    If the original instruction has a single byte, the thread may have executed it: then the thread is not moved.
     """
     known = machine()
     if known is not X86_64:

@@ -304,7 +304,7 @@ def _make_again(held: HeldThread, known: PtraceMachine, pid: int) -> bool:
     """Restart a system call that returned EINTR only because of our stop; return whether there was one.
 
     Some calls (epoll_wait, semop, …) return EINTR after any stop; if a signal is pending, the EINTR is that signal's.
-    That is done at once, since we may be killed while we hold it.
+    This is done immediately, because this process may be killed while it holds the thread.
     """
     if held.registers[known.result] != _EINTR or _pending(pid, held.tid):
         return False

@@ -1,6 +1,6 @@
 """Pages that a process writes from now on: asynchronous write protection by userfaultfd, and PAGEMAP_SCAN (Linux 6.7).
 
-The kernel lifts the protection of a page by itself when something writes there; the process sees nothing of it.
+The kernel removes the protection of a page by itself at the first write; the process does not notice it.
 Closing the descriptor removes all of it, and so does the end of this process.
 """
 
@@ -38,7 +38,7 @@ _PIDFD_GETFD = 438  # the same on all processors
 
 
 class WrittenPages:
-    """The pages that a stopped process writes once it runs on. Close it while the process is stopped."""
+    """The pages that a stopped process writes after it resumes. Close it while the process is stopped."""
 
     def __init__(self, pid: int, descriptor: int, mappings: Sequence[Mapping]) -> None:
         """Protect the resident pages of *mappings* by the userfaultfd *descriptor*, which is closed with this.

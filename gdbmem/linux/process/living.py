@@ -1,4 +1,4 @@
-"""The thread through which a process's memory is read, as the main thread may end while others run on.
+"""The thread through which a process's memory is read, because the main thread may end while others still run.
 
 The kernel's files of a process are those of its main thread: once that has ended, maps is empty and statm is 0.
 Those of every other thread show the same memory. Source: Linux, fs/proc/base.c, fs/proc/task_mmu.c.

@@ -1,8 +1,8 @@
-"""A lock between processes that reports at once when the thread that holds it has died.
+"""A lock between processes that reports immediately when the thread that holds it has died.
 
-The kernel frees a robust mutex, and wakes its waiters, before a dying thread lets go of the processes that it
-traces. By any other way its end is noticed only when all threads of its process have gone, which for a large one
-takes some 20 ms. Source: Linux, Documentation/locking/robust-futexes.rst; pthread_mutexattr_setrobust(3).
+The kernel frees a robust mutex, and wakes its waiters, before a dying thread releases the processes that it
+traces. All other ways report its end only when all threads of its process have ended, which for a large process
+takes about 20 ms. Source: Linux, Documentation/locking/robust-futexes.rst; pthread_mutexattr_setrobust(3).
 """
 
 from __future__ import annotations
