@@ -52,7 +52,7 @@ def read_faults(data: Data, source: str, metric: Optional[str]) -> StackProfile:
         return faults_profile(document, source, metric)
     except (ValueError, KeyError, TypeError, IndexError, RecursionError, AttributeError, OverflowError):
         raise InputError(
-            f"{printable(source)} is damaged: it is not a recording of page faults, or was cut",
+            f"{printable(source)} is damaged: it is not a recording of page faults, or was truncated",
             slug="faults-damaged",
             hint="record anew: gdbmem grow PID --profile FILE",
         ) from None

@@ -86,7 +86,7 @@ def _sums(
             if not line.strip():
                 continue
             if not line.endswith(b"\n") and (sums or not is_begin):
-                notices.append(Notice(BYTES_MISSING, f"{printable(source)} was cut at line {number}"))
+                notices.append(Notice(BYTES_MISSING, f"{printable(source)} was truncated at line {number}"))
                 break
             raise bad_line(source, number, line, "'main;…;function BYTES'")
         if len(text) > DEEPEST:

@@ -40,7 +40,7 @@ class MallocInfo:
 
 
 def parse_malloc_info(text: str) -> MallocInfo:
-    """Read *text*; raises InputError if it isn't what malloc_info writes, or was cut."""
+    """Read *text*; raises InputError if it isn't what malloc_info writes, or was truncated."""
     text = text.strip()
     if not text.startswith(_START) or not text.endswith(_END):
         raise _bad(text)

@@ -108,7 +108,7 @@ def _psrecord(path: Path, text: str) -> Iterator[tuple[float, float]]:
 
 
 def _whole_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines with their numbers; without the last one if it was cut, or is being written."""
+    """Yield the lines with their numbers; without the last one if it was truncated, or is being written."""
     whole = text.rpartition("\n")[0]
     return enumerate(whole.splitlines(), 1)
 

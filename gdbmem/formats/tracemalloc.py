@@ -47,7 +47,7 @@ def read_tracemalloc(data: Data, source: str, metric: Optional[str]) -> StackPro
         return tracemalloc_profile(document, source, metric, deeper="--frames N keeps more")
     except (ValueError, KeyError, TypeError, IndexError, RecursionError, AttributeError, OverflowError):
         raise InputError(
-            f"{printable(source)} is damaged: it is not a snapshot of tracemalloc's tables, or was cut",
+            f"{printable(source)} is damaged: it is not a snapshot of tracemalloc's tables, or was truncated",
             slug="tracemalloc-damaged",
             hint="take it anew, with 'memsnap' under 'gdbmem launch --engine tracemalloc'",
         ) from None

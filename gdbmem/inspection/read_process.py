@@ -126,7 +126,7 @@ def _of_core(zero_bytes: int, omitted_bytes: int, cut_bytes: int) -> list[Notice
     ]
     if cut_bytes:
         text = (
-            f"the core is cut: {format_size(cut_bytes)} that it was written with are missing from its end"
+            f"the core is truncated: {format_size(cut_bytes)} are missing from its end"
             " (a full disk, a limit of its size, a copy that broke off)"
         )
         notices.insert(0, Notice("core-cut", text))

@@ -60,7 +60,7 @@ def test_headers_beyond_any_file_are_refused(core: Path) -> None:
     data = bytearray(core.read_bytes())
     struct.pack_into("<Q", data, 32, 1 << 63)
     core.write_bytes(data)
-    with pytest.raises(InputError, match="it is cut in its headers"):
+    with pytest.raises(InputError, match="it is truncated in its headers"):
         CoreFile(core)
 
 
@@ -69,7 +69,7 @@ def test_variables_that_were_cut_are_not_read_from_the_librarys_file(core: Path)
     found = CoreFile(core)
     assert (found.cut_bytes, found.omitted_bytes) == (PAGE + 100, PAGE)
     assert found.read(LIBRARY, 4) == b"vvvv"
-    with pytest.raises(MemoryUnreadable, match="the core is cut before it"):
+    with pytest.raises(MemoryUnreadable, match="the core is truncated before it"):
         found.read(LIBRARY + PAGE, 4)
 
 
@@ -77,7 +77,7 @@ def test_the_first_sentence_states_that_a_core_is_cut_and_by_how_much(core: Path
     core.write_bytes(core.read_bytes()[: -2 * PAGE])
     ledger = explain_core(core)
     ledger.check()
-    assert "in the core, which is cut: 8.0 KiB are missing from its end; " in answer_ledger(ledger)
+    assert "in the core, which is truncated: 8.0 KiB are missing from its end; " in answer_ledger(ledger)
     assert "core-cut" in {notice.slug for notice in ledger.notices}
     unknown = next(notice for notice in ledger.notices if notice.slug == "malloc-unknown")
     assert "in the rest of this core" in unknown.message

@@ -159,7 +159,7 @@ def test_where_a_file_was_cut_is_reported_by_the_number_of_its_line(
     file = tmp_path / "cut"
     file.write_bytes(gzip.compress(data, 1) if packed else data)
     (notice,) = read(file).notices
-    assert notice.message.endswith(f"cut was cut at line {6 + events + 1}")
+    assert notice.message.endswith(f"cut was truncated at line {6 + events + 1}")
 
 
 def test_a_line_without_end_is_refused_before_it_fills_the_memory(

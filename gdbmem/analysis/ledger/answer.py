@@ -27,7 +27,7 @@ def answer_ledger(ledger: Ledger, paths: Optional[PinnerPaths] = None) -> str:
     noun = "resident" if ledger.pid is not None else "of data in the core"
     cut = ledger.beside.get("cut_from_core", 0)
     if cut:
-        noun += f", which is cut: {format_size(cut)} are missing from its end"
+        noun += f", which is truncated: {format_size(cut)} are missing from its end"
     damage = doubt_of(ledger, DAMAGES)
     if damage is not None:
         return f"{size} {noun}; {damage.message}; the free part and the effect of malloc_trim(0) are unknown"

@@ -534,7 +534,7 @@ def _notices(snapshots: Sequence[Snapshot], *, base_names: bool, hides: bool) ->
             Notice("sampled", "the numbers are estimated from samples; ± is one standard error of each row")
         )
     if hides and any(tree.scattered for tree in trees):
-        text = "a side was cut, so what is marked ± may be off by as much as it may hide"
+        text = "one side was truncated: changes marked ± may be wrong by as much as it may hide"
         notices.append(Notice("cut-hides", text))
     elif hides:
         limit = max(tree.threshold_bytes for tree in trees)
@@ -542,7 +542,7 @@ def _notices(snapshots: Sequence[Snapshot], *, base_names: bool, hides: bool) ->
             Notice(
                 "threshold-hides",
                 f"call sites under {format_size(limit) if limit else 'a threshold'} are not listed,"
-                " so what is marked ± may be off by as much; snapshots taken with --threshold=0 hide nothing",
+                " so changes marked ± may be wrong by as much; snapshots taken with --threshold=0 hide nothing",
             )
         )
     return notices

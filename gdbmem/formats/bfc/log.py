@@ -36,7 +36,7 @@ def is_pool_log(data: Data) -> bool:
 
 
 def read_pool_log(data: Data, source: str) -> PoolLog:
-    """Read everything about pools in *data*; parts that are cut are read up to the cut."""
+    """Read everything about pools in *data*; truncated parts are read as far as possible."""
     reader = _Reader(source)
     at, number, size = 0, 1, len(data)  # the line that begins at `at`
     while at < size:

@@ -135,7 +135,7 @@ class _Reading:
 
     def _say_what_is_missing(self) -> None:
         if self._machine.is_cut:
-            text = f"{printable(self._source)} is cut at byte {self._end}: only the part before is read"
+            text = f"{printable(self._source)} is truncated at byte {self._end}: only the part before that is read"
             self._notices.append(Notice(BYTES_MISSING, text))
         if self._unlisted:
             text = (

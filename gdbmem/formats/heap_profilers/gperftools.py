@@ -97,7 +97,7 @@ def _parse(data: bytes, source: str) -> _GperftoolsText:
     match = _HEADER.fullmatch(lines[0].rstrip())
     if match is None:
         if len(lines) == 1:
-            raise InputError(f"{printable(source)} was cut in its first line", slug=TRUNCATED)
+            raise InputError(f"{printable(source)} was truncated in its first line", slug=TRUNCATED)
         raise bad_line(source, skipped + 1, lines[0], "'heap profile: BLOCKS: BYTES [BLOCKS: BYTES] @ KIND'")
     kind, period = match[5].decode(), int(match[6] or 0)
     counts = [check_count(int(match[n]), source, skipped + 1) for n in range(1, 5)]
@@ -229,9 +229,7 @@ def _hidden(text: _GperftoolsText, metric: str, source: str) -> tuple[Optional[H
     if not (missing > 0 and exact) and text.cut_at is None and text.has_maps:
         return None, []
     if missing > 0 and not exact:
-        text_of = (
-            f"{printable(source)} was cut: samples are missing, and how many bytes they stand for is unknown"
-        )
+        text_of = f"{printable(source)} was truncated: samples are missing, and their bytes are unknown"
         return None, [Notice(BYTES_MISSING, text_of)]
     return _cut(text, max(missing, 0), sum(blocks for blocks, _ in rows), at, source)
 
@@ -243,9 +241,7 @@ def _cut(
     notices = []
     name = printable(source)
     if missing > 0:
-        text_of = (
-            f"{name} was cut: {100 * missing / size:.1f} % of its bytes and {blocks - listed_blocks:,} of"
-        )
+        text_of = f"{name} was truncated: {100 * missing / size:.1f} % of its bytes and {blocks - listed_blocks:,} of"
         notices.append(
             Notice(
                 TRUNCATED,
@@ -253,7 +249,9 @@ def _cut(
             )
         )
     elif text.cut_at is not None and not text.has_maps:
-        notices.append(Notice(TRUNCATED, f"{name} was cut at line {text.cut_at}, its memory map is missing"))
+        notices.append(
+            Notice(TRUNCATED, f"{name} was truncated at line {text.cut_at}, its memory map is missing")
+        )
     # Rows are in the order of all bytes ever allocated: no later row would hold more than the last one.
     largest = text.rows[-1].allocated[1] if text.rows and text.kind == "heapprofile" else 0
     if text.rows and any(row.allocated[1] < largest for row in text.rows):

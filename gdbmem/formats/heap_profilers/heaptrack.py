@@ -298,7 +298,7 @@ class _HeaptrackReader:
             waiting = [block[at:]]
             start += at
         if any(waiting) and not self.notices:
-            text = f"{printable(self.source)} was cut at line {self._line_at(start)}"
+            text = f"{printable(self.source)} was truncated at line {self._line_at(start)}"
             self.notices.append(Notice(BYTES_MISSING, text))
 
     def _line_at(self, offset: int) -> int:

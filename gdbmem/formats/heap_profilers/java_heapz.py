@@ -70,7 +70,7 @@ def _parse(data: bytes, source: str) -> tuple[list[Stack], Numbers, dict[int, Fr
     notices = []
     if lines[-1] or not stacks or any(int(word, 16) not in names for word in words):
         notices.append(
-            Notice(BYTES_MISSING, f"{printable(source)} was cut: stacks or their names are missing")
+            Notice(BYTES_MISSING, f"{printable(source)} was truncated: stacks or their names are missing")
         )
     return stacks, words, names, notices
 

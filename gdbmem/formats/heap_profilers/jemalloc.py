@@ -54,7 +54,7 @@ def read_jemalloc(data: Data, source: str, metric: Optional[str], symbols: Optio
     first, newline, _ = bytes(data).partition(b"\n")
     header = _HEADER.fullmatch(first)
     if not newline:
-        raise InputError(f"{printable(source)} was cut in its first line", slug=TRUNCATED)
+        raise InputError(f"{printable(source)} was truncated in its first line", slug=TRUNCATED)
     if header is None:
         raise bad_line(source, 1, first, "'heap_v2/BYTES'")
     reader = _JemallocReader(bytes(data), source)
@@ -110,7 +110,7 @@ class _JemallocReader:
         if self._read_lines(first, lines[:-1]):
             self.maps.append(lines[-1])
         elif lines[-1].rstrip() != _MAP_START:
-            where = f"{printable(self.source)} was cut at line {first + len(lines) - (not lines[-1])}"
+            where = f"{printable(self.source)} was truncated at line {first + len(lines) - (not lines[-1])}"
             self.notices.append(Notice(TRUNCATED, f"{where}: its memory map and maybe stacks are missing"))
 
     def _read_stacks(self, at: int) -> int:

@@ -44,7 +44,7 @@ def read_pprof(data: Data, source: str, metric: Optional[str], symbols: Optional
         profile.ParseFromString(bytes(data))
     except (DecodeError, RecursionError):
         raise InputError(
-            f"{printable(source)} is cut or damaged: it is not a complete profile.proto",
+            f"{printable(source)} is truncated or damaged: it is not a complete profile.proto",
             slug="protobuf-damaged",
             hint="fetch it again; a part of such a file can't be read",
         ) from None

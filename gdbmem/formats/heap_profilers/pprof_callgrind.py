@@ -75,7 +75,9 @@ def _notices(lines: list[bytes], unit: int, source: str) -> list[Notice]:
         text += f", in units of {unit:,} bytes, so that each row may be almost one too small (pprof -unit=B is exact)"
     found = [Notice("no-call-paths", f"{text}; the profile that pprof made it from has them")]
     if lines[-1]:
-        found.append(Notice(BYTES_MISSING, f"{name} was cut at line {len(lines)}: lines may be missing"))
+        found.append(
+            Notice(BYTES_MISSING, f"{name} was truncated at line {len(lines)}: lines may be missing")
+        )
     return found
 
 

@@ -32,13 +32,13 @@ def read_pprof_raw(data: Data, source: str, metric: Optional[str]) -> StackProfi
     text = bytes(data)
     at = text.find(_MARK)
     if at < 0:
-        raise InputError(f"{printable(source)} was cut before its stacks", slug=TRUNCATED)
+        raise InputError(f"{printable(source)} was truncated before its stacks", slug=TRUNCATED)
     named = symbol_section(text[:at])
     words, rest = _words(text[at + len(_MARK) :])
     notices = [Notice("unit-unknown", f"{printable(source)} gives no unit; its numbers are taken as bytes")]
     stacks, addresses, whole = _stacks(words, source)
     if not whole or rest.strip(b"\n"):
-        notices.append(Notice(BYTES_MISSING, f"{printable(source)} was cut: stacks are missing"))
+        notices.append(Notice(BYTES_MISSING, f"{printable(source)} was truncated: stacks are missing"))
     chains = [named.get(address) or (Frame(f"0x{address:x}"),) for address in addresses]
     return StackProfile(
         source=source,

@@ -141,7 +141,8 @@ def _notices(text: _CallgrindText, columns: Iterable[int], source: str) -> list[
     if text.totals is None:
         return [
             Notice(
-                BYTES_MISSING, f"{name} was cut at line {text.cut_at}: it lacks its totals, and maybe stacks"
+                BYTES_MISSING,
+                f"{name} was truncated at line {text.cut_at}: it lacks its totals, and maybe stacks",
             )
         ]
     for at in columns:
@@ -179,7 +180,7 @@ class _CallgrindReader:
             elif not self._name(line, at + 1):
                 self._header(line, at + 1)
         if not self.text.events:
-            raise InputError(f"{printable(self.source)} was cut in its header", slug=TRUNCATED)
+            raise InputError(f"{printable(self.source)} was truncated in its header", slug=TRUNCATED)
         return self.text
 
     def _header(self, line: bytes, number: int) -> None:

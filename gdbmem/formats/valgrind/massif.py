@@ -136,7 +136,7 @@ def read_massif(
 ) -> MassifProfile:
     """Index *data*, the text of a massif.out; *source* is its path, *notices* are those from opening it.
 
-    A file that was cut gives what can be read and a notice. Raises InputError for anything else
+    A file that was truncated gives what can be read and a notice. Raises InputError for anything else
     that is not a massif.out, and for the xtree flavour, which is not a timeline, unless *counts* asks for it:
     its "snapshots" are counts of one moment.
     """
@@ -186,7 +186,9 @@ class _Index:
             self._add(head, start, end)
         self._say_what_is_damaged()
         if not self.totals:
-            message = f"{self.name} was cut at line {self._last_line()}, before the end of its first snapshot"
+            message = (
+                f"{self.name} was truncated at line {self._last_line()}, before the end of its first snapshot"
+            )
             raise InputError(message, slug=TRUNCATED, hint=_CUT_HINT)
         return MassifProfile(
             source=self.source,
@@ -215,8 +217,8 @@ class _Index:
             self.notices.append(
                 Notice(
                     TRUNCATED,
-                    f"{self.name} lacks the lines that name the command and the time unit: its beginning was cut, "
-                    "or its end if heaptrack wrote it",
+                    f"{self.name} lacks the lines that name the command and the time unit: its beginning was removed,"
+                    " or its end was truncated if heaptrack wrote it",
                 )
             )
             return _Header(at or self.end, self.end, HEAPTRACK if at else b"")
@@ -246,7 +248,7 @@ class _Index:
     def _bad_header(self) -> InputError:
         snapshot = self.data.find(b"\nsnapshot=")
         if snapshot < 0:
-            message = f"{self.name} was cut at line {self._last_line()}, in its header"
+            message = f"{self.name} was truncated at line {self._last_line()}, in its header"
             return InputError(message, slug=TRUNCATED, hint=_CUT_HINT)
         line = self.data.rfind(b"\n", 0, snapshot) + 1
         return unknown_line(self.data, line, self.source, "'cmd: …' and 'time_unit: …' before it")
@@ -345,7 +347,9 @@ class _Index:
         return sum(map(int, _CHILDREN.findall(area))) > area.count(b"\n") - 2
 
     def _cut(self, what: str) -> None:
-        self.notices.append(Notice(TRUNCATED, f"{self.name} was cut at line {self._last_line()}, {what}"))
+        self.notices.append(
+            Notice(TRUNCATED, f"{self.name} was truncated at line {self._last_line()}, {what}")
+        )
 
     def _last_line(self) -> int:
         return line_number(self.data, max(0, len(self.data) - 1))

@@ -30,13 +30,13 @@ _COUNTS = {"curB": (IN_USE, "curBk"), "totB": (ALLOCATED, "totBk"), "totFdB": (F
 
 
 def read_xtree(data: Data, source: str, metric: Optional[str]) -> StackProfile:
-    """Read *data*; raises InputError if it counts no bytes, or the bytes' tree was cut."""
+    """Read *data*; raises InputError if it counts no bytes, or the bytes' tree was truncated."""
     found = read_massif(data, source, counts=True)
     at = {found.counted(index): index for index in range(len(found.snapshots))}
     known = {name: (at[size], at.get(blocks)) for size, (name, blocks) in _COUNTS.items() if size in at}
     if not known:
         raise InputError(
-            f"{printable(source)} is an execution tree that counts no bytes, or was cut before them",
+            f"{printable(source)} is an execution tree that counts no bytes, or was truncated before them",
             slug="no-memory-counts",
             hint="record one with --xtree-memory=full --xtree-memory-file=FILE.ms",
         )
@@ -44,7 +44,9 @@ def read_xtree(data: Data, source: str, metric: Optional[str]) -> StackProfile:
     size_at, blocks_at = known[chosen]
     notices = list(found.notices)
     if blocks_at is None and not notices:  # valgrind writes both
-        notices.append(Notice("profile-truncated", f"{printable(source)} was cut before its count of blocks"))
+        notices.append(
+            Notice("profile-truncated", f"{printable(source)} was truncated before its count of blocks")
+        )
     return StackProfile(
         source=source,
         source_format="xtree",

@@ -185,9 +185,7 @@ class _LossReader:
             text = f"{name} is the log of {all_of_them} processes, of which {all_of_them - len(found)}"
             yield Notice(BYTES_MISSING, f"{text} made no leak search: what they lost is unknown")
         if not all(one.is_whole for one in found):
-            text = (
-                f"{name} has part of a leak search, as of a log that was cut: records or sums may be missing"
-            )
+            text = f"{name} has an incomplete leak search, as if the log was truncated: records or sums may be missing"
             yield Notice(BYTES_MISSING, text)
 
     def _words(self) -> Iterator[tuple[int, str]]:

@@ -29,7 +29,7 @@ _KINDS = {"definite": DEFINITELY, "possible": POSSIBLY}  # of which memcheck lis
 def read_memcheck_xml(data: Data, source: str, metric: Optional[str]) -> StackProfile:
     """Read the last leak search in *data*; raises InputError if there is none, or a record of it is damaged.
 
-    A file that was cut is read up to the cut.
+    A file that was truncated is read up to the cut.
     """
     reader = _ErrorReader(source)
     for element in _elements(data, source, reader.notices):

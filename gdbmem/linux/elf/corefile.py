@@ -126,7 +126,7 @@ class CoreFile:
             if data:
                 return data
         elif within < segment.stored:  # private data of the process, which is in no file
-            raise MemoryUnreadable(address, "the core is cut before it")
+            raise MemoryUnreadable(address, "the core is truncated before it")
         elif within < segment.size:
             return self._from_file(address, min(size, segment.start + segment.size - address))
         raise MemoryUnreadable(address, "the core doesn't contain it")
@@ -235,7 +235,7 @@ class CoreFile:
         try:
             return self._parse()
         except (struct.error, IndexError, OverflowError) as error:
-            raise self._bad(f"it is cut in its headers, after {self._size:,} bytes") from error
+            raise self._bad(f"it is truncated in its headers, after {self._size:,} bytes") from error
 
     def _parse(self) -> list[_Segment]:
         data = self._data
@@ -252,7 +252,7 @@ class CoreFile:
             if kind == _PT_NOTE:
                 if at + present > self._size:  # gcore writes them last
                     raise self._bad(
-                        f"it is cut: of the {at + present:,} bytes up to the notes that name its threads and files"
+                        f"it is truncated: of the {at + present:,} bytes up to the notes on threads and files,"
                         f" {self._size:,} are there"
                     )
                 self._read_notes(at, at + present, machine)
