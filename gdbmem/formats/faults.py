@@ -54,7 +54,7 @@ def read_faults(data: Data, source: str, metric: Optional[str]) -> StackProfile:
         raise InputError(
             f"{printable(source)} is damaged: it is not a recording of page faults, or was truncated",
             slug="faults-damaged",
-            hint="record anew: gdbmem grow PID --profile FILE",
+            hint="record again: gdbmem grow PID --profile FILE",
         ) from None
 
 
@@ -148,6 +148,6 @@ def _notices(totals: Mapping[str, Any]) -> list[Notice]:
             Notice("faults-lost", f"{text}: samples taken at the same time represent their faults, too")
         )
     if not totals["sees_kernel_mode"]:
-        text = "faults in kernel mode (read() into fresh memory, for one) are counted, but not attributed to lines"
+        text = "faults in kernel mode (such as read() into fresh memory) are counted, but not attributed to lines"
         notices.append(Notice("faults-user-mode", f"{text}: this needs root or CAP_PERFMON"))
     return notices

@@ -49,7 +49,7 @@ def read_tracemalloc(data: Data, source: str, metric: Optional[str]) -> StackPro
         raise InputError(
             f"{printable(source)} is damaged: it is not a snapshot of tracemalloc's tables, or was truncated",
             slug="tracemalloc-damaged",
-            hint="take it anew, with 'memsnap' under 'gdbmem launch --engine tracemalloc'",
+            hint="take it again, with 'memsnap' under 'gdbmem launch --engine tracemalloc'",
         ) from None
 
 

@@ -299,7 +299,7 @@ def _replaced(reading: ProcessImage) -> Notice:
     elif (
         reading.heap is not None and reading.heap.is_used
     ):  # libc_malloc_debug forwards calls, unless checking is enabled
-        where = f"{others.replacement} is loaded, but glibc's malloc also gives out blocks"
+        where = f"{others.replacement} is loaded, but glibc's malloc also allocates blocks"
     else:
         where = f"malloc is replaced by {others.replacement}"
     return Notice("malloc-replaced", f"{where}: its memory is one entry, and the free part of it is unknown")

@@ -134,7 +134,7 @@ def _ask(
             return _ask_copy(subject, question)
         if brief:
             return _ask_briefly(subject, question)
-        return _ask_shortest(subject, question, "it was asked for with --hold" if fork is False else obstacle)
+        return _ask_shortest(subject, question, "--hold was given" if fork is False else obstacle)
 
 
 def _ask_shortest(
@@ -197,7 +197,7 @@ def _ask_copy(subject: Subject, question: Question[Answer]) -> tuple[Answer, flo
         except TargetError as error:
             if has_ended(moment.copy.pid):
                 raise refused(
-                    subject.pid, "it was ended before it was read, perhaps for want of memory"
+                    subject.pid, "it was killed before it was read, perhaps for lack of memory"
                 ) from error
             raise
 

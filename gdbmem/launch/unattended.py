@@ -262,7 +262,7 @@ class _Player:
             text = f"{point.place}: the program has no location '{printable(point.at)}'; {_why_nowhere(point.at)}"
             outcome.notices.append(Notice("point-unresolved", text))
         else:
-            hits = f"was hit {plural(message.hits, 'time')}, never as asked"
+            hits = f"was hit {plural(message.hits, 'time')}, never as required by 'when' and 'hits'"
             times = hits if message.hits else "was never hit"
             text = f"{point.place}: '{printable(point.at)}' {times}"
             outcome.notices.append(Notice("point-never-hit", text))

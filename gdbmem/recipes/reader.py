@@ -376,6 +376,6 @@ def _pattern(reader: Reader, node: yaml.Node) -> str:
         reader.problem(
             node,
             f"'path' is not a regular expression: {printable(str(error))}",
-            r"put \ before a character that stands for itself, as in operator\(\)",
+            r"put \ before a literal character, as in operator\(\)",
         )
     return pattern

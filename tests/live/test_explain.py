@@ -441,7 +441,7 @@ def test_musl_gets_the_kernels_view_and_a_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("check", "said"), [("0", "glibc's malloc also gives out blocks"), ("3", "malloc is")]
+    ("check", "said"), [("0", "glibc's malloc also allocates blocks"), ("3", "malloc is")]
 )
 def test_what_a_checking_malloc_passes_on_to_glibcs_is_not_denied(
     program: Program, check: str, said: str

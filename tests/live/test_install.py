@@ -69,7 +69,7 @@ def test_uninstall_takes_back_everything(private_home: Path) -> None:
     said = gdbmem("uninstall")
     assert ".gdbinit: removed, since 'gdbmem install' had made it" in said
     assert [str(path) for path in private_home.rglob("*") if path.is_file()] == []
-    assert "no gdbinit holds lines of gdbmem's" in gdbmem("uninstall")
+    assert "no gdbinit contains lines of gdbmem" in gdbmem("uninstall")
 
 
 def test_the_users_gdbinit_comes_back_to_the_byte(private_home: Path) -> None:

@@ -151,7 +151,7 @@ def test_a_copier_of_a_process_may_be_killed_at_each_step_and_harms_it_at_none(
         each_step(kind, lambda: ask_process(target.pid, lambda _: Nothing(), fork=True), killed_after, target)
 
 
-@pytest.mark.skipif(not X86, reason="before CPython 3.14 that is done on x86-64 only")
+@pytest.mark.skipif(not X86, reason="before CPython 3.14 this is supported on x86-64 only")
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_injector_of_code_may_be_killed_at_each_step_and_the_program_is_not_harmed(
     program: Program, killed_after: Callable[[int], None], kind: str, monkeypatch: pytest.MonkeyPatch

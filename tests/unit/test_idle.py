@@ -63,7 +63,7 @@ def test_a_process_that_grows_while_it_is_read_has_no_entry_larger_than_all_of_i
         )
         shown[rss] = " ".join(stream.getvalue().split())
     assert "2.0 MiB of 2.0 MiB resident in process 1 were not touched" in shown[2 << 20]
-    assert "was read after that, when 3.0 MiB were resident" in shown[2 << 20]
+    assert "were read later, when 3.0 MiB were resident" in shown[2 << 20]
     assert "was read after that" not in shown[3 << 20]
 
 

@@ -238,7 +238,7 @@ def test_sizes_say_what_each_keeps_from_being_returned() -> None:
 def test_free_pages_that_no_block_keeps_are_named_beside_those_that_blocks_keep() -> None:
     heap = make_heap(SizeClass(48, 100, 0, 0, 0, 3 * MIB))
     ledger = make_ledger(heap_live=MIB, heap_free_pinned=5 * MIB)
-    assert "A further 2.0 MiB lie on pages without a live block" in printed(
+    assert "A further 2.0 MiB are on pages without a live block" in printed(
         replace(ledger, heap=heap), LedgerOptions(pinners=True)
     )
 

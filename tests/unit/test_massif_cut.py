@@ -94,7 +94,7 @@ def test_the_notice_names_the_line_and_what_is_missing() -> None:
     assert profile.tree(0) is not None
     assert profile.tree(1) is None
     assert [notice.message for notice in profile.notices] == [
-        "a.massif was truncated at line 26, in the tree of snapshot 1: its totals are whole, its tree is left out"
+        "a.massif was truncated at line 26, in the tree of snapshot 1: its totals are complete, its tree is left out"
     ]
 
 

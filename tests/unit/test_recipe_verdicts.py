@@ -20,7 +20,9 @@ from gdbmem.report.recipes.recipe import verdict_line
 from gdbmem.runs.run import Run
 from tests.unit.massif_files import HEADER, snapshot
 
-NEVER = Notice("point-never-hit", "leak.yaml:4:5: 'main.c:7' was hit 30 times, never as asked")
+NEVER = Notice(
+    "point-never-hit", "leak.yaml:4:5: 'main.c:7' was hit 30 times, never as required by 'when' and 'hits'"
+)
 NOWHERE = Notice(
     "point-unresolved", "leak.yaml:4:5: the program has no location 'mian'; is it built with -g?"
 )
@@ -49,7 +51,7 @@ def judged(outcome: Outcome, after: str = "m", *, at_most: int = 0) -> Expectati
 @pytest.mark.parametrize(
     ("notices", "reason"),
     [
-        ([NEVER], "'main.c:7' was hit 30 times, never as asked"),
+        ([NEVER], "'main.c:7' was hit 30 times, never as required by 'when' and 'hits'"),
         ([NOWHERE], "the program has no location 'mian'; is it built with -g?"),
         ([], "'m.c:7' was never hit"),
         ([ABORTED], "'m.c:7' was never hit; the program got SIGABRT (Aborted) in main at ends.c:9"),

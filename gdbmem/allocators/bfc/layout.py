@@ -37,7 +37,7 @@ class LayoutUnknown(TargetError):  # noqa: N818  (what it says is the condition)
         super().__init__(
             f"the object at 0x{address:x} has {recognised}, but {missing}: the rest can't be derived",
             slug="bfc-layout-unknown",
-            hint="it may be half constructed, destroyed, or newer than what gdbmem knows",
+            hint="it may be partly constructed, destroyed, or newer than the versions that gdbmem knows",
         )
 
 

@@ -150,7 +150,7 @@ def capture(memory: Memory, address: int, layout: Layout, buffers: Optional[Buff
         raise LayoutUnknown(address, "been an allocator", "its 21 bins are gone")
     vectors = _vectors(data, layout)
     if vectors is None:
-        raise LayoutUnknown(address, "been an allocator", "its vectors don't end behind their beginning")
+        raise LayoutUnknown(address, "been an allocator", "its vectors end before they begin")
     regions, slots = (buffers.read(memory, begin, size) for begin, size in vectors)
     pointers = regions[layout.handles >> 3 :: layout.region_stride >> 3]
     firsts = [read_words(memory, pointer, 8)[0] for pointer in pointers]

@@ -236,9 +236,9 @@ def _note_corrupt(
     found = find_break(memory, tally.last or tally.stopped_at, tally.stopped_at, region.limit)
     arena.breaks.append(found)
     head = word_at(memory, found.address + 8)
-    where = f"the block at 0x{found.address:x} has the size word 0x{head:x}, which can't be"
+    where = f"the block at 0x{found.address:x} has the invalid size word 0x{head:x}"
     rest = f"{format_size(region.end - tally.stopped_at)} from 0x{tally.stopped_at:x} on are not analysed"
-    sound = f", sound blocks begin again at 0x{found.sound:x}" if found.sound else ""
+    sound = f", valid blocks begin again at 0x{found.sound:x}" if found.sound else ""
     reading.damages.append(Damage(found.address, arena.state.number, f"{where}{sound}: {rest}"))
 
 
@@ -297,5 +297,5 @@ def _note_caches(reading: HeapReading) -> None:
     reading.damages += caches.broken
     strays = sum(tally.strays for tally in tallies)
     if strays:
-        what = f"{plural(strays, 'block')} in malloc's lists of freed ones lie where no block begins"
+        what = f"{plural(strays, 'block')} in malloc's free lists are at addresses where no block begins"
         reading.damages.append(Damage(_BEYOND, 0, what))

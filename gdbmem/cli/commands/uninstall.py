@@ -25,7 +25,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     paths = [Path(args.gdbinit)] if args.gdbinit else gdbinit.candidates()
     changed = [_clean(path, dry_run=args.dry_run) for path in paths]
     if not any(changed):
-        print("no gdbinit holds lines of gdbmem's")
+        print("no gdbinit contains lines of gdbmem")
     if args.dry_run:
         for folder in sorted(data_folder().glob("gdb-python*")):
             print(f"{printable(str(folder))}: would be removed")

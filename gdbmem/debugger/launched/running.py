@@ -18,7 +18,7 @@ class _Restarting(Command):
         session.restart(arguments)
         session.arguments.show(arguments)
         rearm_all()
-        say(f"A fresh valgrind runs the program (process {session.ask(AskTarget(), ValgrindTarget).pid}).")
+        say(f"A new valgrind runs the program (process {session.ask(AskTarget(), ValgrindTarget).pid}).")
 
 
 class RunCommand(_Restarting):

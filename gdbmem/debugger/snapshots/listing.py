@@ -121,7 +121,7 @@ class DiffCommand(Command):
         records = _records()
         if len(records) < 2:
             raise InputError(
-                "there are no two snapshots to compare yet",
+                "there are not yet two snapshots to compare",
                 slug="too-few-snapshots",
                 hint="take them with 'memsnap NAME'",
             )

@@ -245,7 +245,7 @@ class Dump:
     def _notices(self, in_use: int, told: Optional[LoggedBytes], source: str) -> Sequence[Notice]:
         where = f"the dump at {printable(source)}, line {self.line}"
         if not self.size:
-            text = f"{where} has no chunks: TF_CPP_MIN_LOG_LEVEL above 0 keeps its lines from the log"
+            text = f"{where} has no chunks: TF_CPP_MIN_LOG_LEVEL above 0 suppresses its lines"
             return [Notice("pool-log-no-chunks", f"{text}, or they were left out")]
         listed = f"{plural(len(self.size), 'chunk')}, {format_size(in_use)} of them in use"
         of = f", of {format_size(told.size_bytes)} that the allocator counts" if told is not None else ""

@@ -321,7 +321,7 @@ class _Index:
             self.faults.append(unknown_line(self.data, line, self.source, "'snapshot=NUMBER'"))
             end = inner
         if has_tree and end >= self.end and self._is_cut(start, end):
-            self._cut(f"in the tree of snapshot {index}: its totals are whole, its tree is left out")
+            self._cut(f"in the tree of snapshot {index}: its totals are complete, its tree is left out")
             has_tree = False
         totals = _totals(head, index, has_tree=has_tree)
         self.totals.append(totals)

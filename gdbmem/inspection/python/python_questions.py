@@ -119,8 +119,8 @@ class CountObjects:
             notices.append(Notice("python-changing", text))
         if not self.large:
             text = (
-                "objects of more than 512 bytes are not counted: Python takes them from malloc, which is not"
-                " glibc's here, or could not be read"
+                "objects of more than 512 bytes are not counted: Python allocates them by malloc, which is not"
+                " glibc's here or could not be read"
             )
             notices.append(Notice("python-large-unread", text))
         return notices

@@ -214,7 +214,7 @@ class NotedCall:
 def _functions(pid: int, memory: WritableMemory, mappings: Sequence[Mapping]) -> InterpreterFunctions:
     """Return the addresses of the functions of the interpreter that are needed."""
     if os.uname().machine != "x86_64":
-        raise refused(pid, "before CPython 3.14 that is done on x86-64 only")
+        raise refused(pid, "before CPython 3.14 this is supported on x86-64 only")
     with TargetFiles(pid) as files:
         for image in sorted(
             images(memory, mappings), key=lambda one: "python" not in PurePath(one.name).name

@@ -177,7 +177,7 @@ def _name_of(pid: int) -> str:
     try:
         return printable(Path(f"/proc/{pid}/comm").read_text(errors="surrogateescape").strip())
     except OSError:
-        return "which has just gone"
+        return "which has just ended"
 
 
 def _opens(path: str) -> bool:

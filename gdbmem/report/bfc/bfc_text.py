@@ -123,7 +123,7 @@ def _sum_rows(allocator: Allocator) -> Iterator[tuple[str, str, str]]:
     if growth and allocator.kind != PYTORCH:
         yield "growth", growth[0], growth[1]
     if allocator.is_locked:
-        yield "mutex", "held", "by a thread in the middle of an operation: these numbers may be half updated"
+        yield "mutex", "held", "by a thread during an operation: these numbers may be partly updated"
 
 
 def _counted_rows(allocator: Allocator) -> Iterator[tuple[str, str, str]]:

@@ -58,7 +58,7 @@ def print_series_end(series: PoolSeries, console: Console, *, top: int) -> None:
             print_changes("size of chunks in use", diff.sizes, console, top)
             print_changes("owner", diff.owners, console, top)
     console.print(
-        f"\nThe process waited for at most {format_duration(series.longest_pause_seconds)} each time."
+        f"\nThe process was stopped for at most {format_duration(series.longest_pause_seconds)} each time."
     )
     print_notices(series.notices, console)
 

@@ -160,7 +160,7 @@ def answer_survey(survey: Survey, expression: str = "") -> str:
     slack = max(survey.containers, key=lambda c: c.slack_bytes)
     if slack.slack_bytes * 10 > survey.held_bytes:
         return (
-            f"{text}; {format_size(survey.slack_bytes)} of it is capacity that isn't used, most in"
+            f"{text}; {format_size(survey.slack_bytes)} of it is unused capacity, most in"
             f" {printable(slack.path)}: {slack.size:,} of {slack.capacity:,} elements (shrink_to_fit returns it)"
         )
     first = survey.containers[0]

@@ -22,7 +22,7 @@ from gdbmem.units import format_delta, format_duration, format_size
 
 _LISTED = 10  # processes
 KINDS = {
-    KERNEL_MODE: "faults in kernel mode, which this user may not sample (read() into fresh memory, for one)",
+    KERNEL_MODE: "faults in kernel mode, which this user may not sample (such as read() into fresh memory)",
     FILES: "pages of files and shared memory that one fault mapped together, or that other processes had read",
     INHERITED: "pages that the process shares with others: its parent's, libraries'",
     LOST: "faults of a process of which all samples were lost, because the kernel's buffers were full",
@@ -100,7 +100,7 @@ def _add(table: Table, one: FaultAccount, title: str) -> None:
     sizes = f"from {format_size(one.before_bytes)} to {format_size(one.after_bytes)}"
     table.add_row(format_delta(one.delta_bytes or 0), f"{title}, {sizes}")
     note = (
-        f" (made {seen} resident, {format_size(left)} of it left again or was there before)"
+        f" (made {seen} resident, {format_size(left)} of it no longer resident or resident before)"
         if left > 0
         else ""
     )

@@ -52,7 +52,7 @@ def print_types(found: BlockTypes, names: Mapping[str, str], console: Console) -
             type_in_words(one.kind, one.name, names),
         )
     console.print(
-        "\nLive blocks by type, and the free memory that each keeps from being returned. Objects of classes with"
+        "\nLive blocks by type, and the free memory that each pins. Objects of classes with"
         " virtual functions are known by their vtables, nodes by their links.",
         soft_wrap=True,
     )

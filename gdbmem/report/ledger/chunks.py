@@ -110,7 +110,7 @@ def print_chunk(view: ChunkView, names: Mapping[str, str], console: Console) -> 
 def _headline(view: ChunkView) -> str:
     chunk = view.chunk
     if chunk.state == BROKEN:
-        text = f"the block at 0x{chunk.address:x} in {view.home}: its size word 0x{chunk.head:x} can't be"
+        text = f"the block at 0x{chunk.address:x} in {view.home}: its size word 0x{chunk.head:x} is invalid"
     else:
         flags = [name for flag, name in _FLAGS if chunk.head & flag]
         text = (
@@ -192,7 +192,7 @@ def print_bins(found: FreeLists, console: Console) -> None:
     if not any(one.fault for lists in every for one in lists) and not any(
         arena.faults for arena in found.arenas
     ):
-        console.print("All lists are sound. Sizes are those of blocks with malloc's header.")
+        console.print("All lists are intact. Sizes are those of blocks with malloc's header.")
 
 
 def _print_lists(title: str, lists: Sequence[FreeList], console: Console) -> None:

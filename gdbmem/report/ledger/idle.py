@@ -51,7 +51,7 @@ def print_idle(idle: IdleMemory, name: str, console: Console, names: Mapping[str
         )
     afterwards = format_size(sum(one.resident_bytes for one in idle.entries))
     if afterwards != format_size(idle.rss_bytes):
-        print_sentence(console, f"what lies where was read after that, when {afterwards} were resident")
+        print_sentence(console, f"the contents of the pages were read later, when {afterwards} were resident")
     print_sentence(console, _LIMITS)
 
 

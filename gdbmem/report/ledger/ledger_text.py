@@ -283,13 +283,13 @@ def _weight(size: SizeClass) -> int:
 def _print_pinners(ledger: Ledger, console: Console) -> None:
     sizes = [size for size in (ledger.heap.sizes if ledger.heap else ()) if size.pinned_bytes >= 1]
     if not sizes:
-        console.print("\nNo live block keeps free pages from being returned.")
+        console.print("\nNo live block pins free pages.")
         return
     table = _new_table("block size", "live", "pinned")
     for size in sorted(sizes, key=lambda s: s.pinned_bytes, reverse=True)[:_MOST_SIZES]:
         table.add_row(f"{size.size_bytes - 8:,}", f"{size.live:,}", format_size(size.pinned_bytes))
     console.print(
-        "\nLive blocks on pages that are otherwise free: how much each size keeps from being returned"
+        "\nLive blocks on pages that are otherwise free: the free memory that each size pins"
         + _of_many(len(sizes), "keep"),
         soft_wrap=True,
     )
@@ -298,8 +298,8 @@ def _print_pinners(ledger: Ledger, console: Console) -> None:
     rest = pinned - sum(size.pinned_bytes for size in sizes)
     if rest >= 4096:
         console.print(
-            f"A further {format_size(round(rest))} lie on pages without a live block, which malloc_trim leaves"
-            " alone: those where free stretches begin, and the ends of further arenas.",
+            f"A further {format_size(round(rest))} are on pages without a live block that malloc_trim does not return:"
+            " those where free areas begin, and the ends of further arenas.",
             soft_wrap=True,
         )
 

@@ -42,7 +42,7 @@ def print_pinner_paths(joined: PinnerPaths, console: Console) -> None:
     """Print, for each size that pins free pages, the call paths that allocate blocks of that size."""
     source = printable(joined.source)
     if not joined.sizes:
-        console.print("\nNo live block keeps free pages from being returned.")
+        console.print("\nNo live block pins free pages.")
         return
     table = drawing.Table(header_style="dim")
     for name in ("pinned", "live here", "of bytes", "allocated there"):

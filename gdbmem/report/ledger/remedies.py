@@ -123,9 +123,7 @@ def _notices(ledger: Ledger, measured: MeasuredRemedies) -> Sequence[Notice]:
     if not measured.children:
         return ledger.notices
     started = plural(measured.children, "other process", "other processes")
-    text = (
-        f"the program had started {started}: what these hold is not measured, though settings are theirs too"
-    )
+    text = f"the program had started {started}: their memory is not measured, although the settings apply to them too"
     return [*ledger.notices, Notice("children-unmeasured", text)]
 
 

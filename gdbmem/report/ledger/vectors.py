@@ -75,7 +75,7 @@ def _answer(found: FoundVectors) -> str:
         return "no vector was found in the heap"
     text = (
         f"{plural(found.count, 'vector')} hold{'s' if found.count == 1 else ''} {format_size(found.capacity_bytes)};"
-        f" {format_size(found.slack_bytes)} of it is capacity that isn't used"
+        f" {format_size(found.slack_bytes)} of it is unused capacity"
     )
     if found.empty:
         text += f", {format_size(found.empty_bytes)} in {found.empty:,} without an element"

@@ -44,7 +44,9 @@ def _rows(one: FaultAccount) -> list[Sequence[Cell]]:
     sizes = f"from {format_size(one.before_bytes)} to {format_size(one.after_bytes)}"
     left = round(one.seen_bytes - one.grown_bytes)
     note = (
-        f"made {seen} resident, {format_size(left)} of it left again or was there before" if left > 0 else ""
+        f"made {seen} resident, {format_size(left)} of it no longer resident or resident before"
+        if left > 0
+        else ""
     )
     return [
         (name, known_size(None) if one.delta_bytes is None else _change(one.delta_bytes), sizes),

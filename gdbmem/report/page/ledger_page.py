@@ -263,7 +263,7 @@ def _sizes(ledger: Ledger) -> Section:
         )
         for one in shown
     ]
-    rule = "Usable bytes of a block; the last column is what the live ones keep from being returned."
+    rule = "Usable bytes of a block; the last column is the free memory that live ones pin."
     if len(shown) < len(ledger.heap.sizes):
         rule += f" The {len(shown)} of {len(ledger.heap.sizes):,} sizes that hold most."
     header = ("block size", "live", "bytes", "free", "bytes", "pinned", "")

@@ -97,7 +97,7 @@ def _bars(moments: Sequence[PythonObjects], names: Sequence[str], colors: dict[s
         ]
         rest = objects.bytes - sum(part.size_bytes for part in parts)
         rows.append((name, [*parts, BarPart(_OTHERS, rest, _OTHER_COLOR)]))
-    return bars(rows, "what Python's objects hold, by type")
+    return bars(rows, "Python's objects, by type")
 
 
 def _sections(objects: PythonObjects, colors: dict[str, str], title: str) -> list[Section]:

@@ -39,8 +39,8 @@ def objects_answer(objects: PythonObjects) -> str:
         return "no live Python objects were found"
     largest = objects.types[0]
     return (
-        f"{objects.count:,} Python objects hold {format_size(objects.bytes)}, without what else they refer to;"
-        f" {format_size(largest.bytes)} of it are {largest.count:,} of type {printable(largest.type)}"
+        f"{objects.count:,} Python objects hold {format_size(objects.bytes)}, excluding other memory that they refer"
+        f" to; {format_size(largest.bytes)} of it are {largest.count:,} of type {printable(largest.type)}"
     )
 
 

@@ -32,7 +32,7 @@ def _answer(change: TracingChange) -> str:
     if change.is_tracing:
         return (
             f"tracemalloc is on in process {change.pid}, with {depth} of each traceback; earlier allocations"
-            f" stay unknown, and 'gdbmem python traces {change.pid}' reads later ones"
+            f" are not traced, and 'gdbmem python traces {change.pid}' reads later ones"
         )
     if change.was_tracing:
         return f"tracemalloc is off in process {change.pid}; its tables took {tables}"

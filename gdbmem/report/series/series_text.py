@@ -81,7 +81,7 @@ def _resolving(verdict: Verdict, slope: float) -> str:
         return f"to call {rate} growing: the recording is too short to know the noise"
     seen = verdict.regimes[-1].end - verdict.regimes[0].begin
     enough = "this was long enough" if seconds <= seen else f"watch for about {format_duration(seconds)}"
-    return f"to call {rate} growing: {enough}, with noise as it was here"
+    return f"to call {rate} growing: {enough}, with the noise of this recording"
 
 
 def headline(verdict: Verdict) -> str:
@@ -206,7 +206,9 @@ def _heading(summary: SeriesSummary) -> str:
             f"; PSS and USS read {plural(summary.reads_of_pss, 'time')} (one every {format_duration(every)})"
         )
     if summary.torn_rounds:
-        text += f", left out {plural(summary.torn_rounds, 'time')} as processes came and went meanwhile"
+        text += (
+            f", left out {plural(summary.torn_rounds, 'time')} because processes started or ended meanwhile"
+        )
     if summary.looks_by_rss:
         text += (
             f", between them the total follows RSS and page faults ({plural(summary.looks_by_rss, 'sample')})"

@@ -341,7 +341,7 @@ class GrowthCommand(Driving):
         parser.add_argument("--above", metavar="SIZE", default="0", help="only requests of at least SIZE")
         parser.add_argument("--for", dest="duration", metavar="TIME", help="stop after this long")
         parser.add_argument("--until", metavar="LOCATION", help="stop there")
-        parser.add_argument("--raw", action="store_true", help="see requests that go past the C library")
+        parser.add_argument("--raw", action="store_true", help="record requests that bypass the C library")
         parser.add_argument("--top", metavar="N", type=int, default=10, help="list N paths")
 
     def act(self, args: argparse.Namespace, stream: TextIO) -> None:

@@ -45,7 +45,7 @@ class GrowCommand(Driving):
         super().add_arguments(parser)
         parser.add_argument("--for", dest="duration", metavar="TIME", help="stop after this long")
         parser.add_argument("--top", metavar="N", type=int, default=10, help="list N lines")
-        parser.add_argument("--profile", metavar="FILE", help="keep the recording in FILE")
+        parser.add_argument("--profile", metavar="FILE", help="save the recording in FILE")
 
     def act(self, args: argparse.Namespace, stream: TextIO) -> None:
         if args.argument:
