@@ -157,7 +157,7 @@ def _ask_shortest(
             return _ask_held(subject, question, TimedMemory)
         except HeldTooLong:
             how_long = f"for more than {format_duration(SILENT_SECONDS)}"
-    subject.say(f"{subject.name} is stopped {how_long} while it is read:  {obstacle}")
+    subject.say(f"{subject.name} is stopped {how_long} while it is read: {obstacle}")
     return _ask_held(subject, question)
 
 

@@ -148,7 +148,7 @@ def _preparation(
 
 
 def die_with_parent(number: signal.Signals, parent: int) -> None:
-    """Send *number* to this process when its parent, process *parent*, ends. If it has ended already, end at once."""
+    """Send *number* to this process when its parent, process *parent*, ends; end now if it has ended already."""
     _libc.prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
     if os.getppid() != parent:  # killed before the kernel was asked: it would send no signal
         os._exit(1)

@@ -271,7 +271,7 @@ def _as_root(recording: Recording) -> str:
     if not tops:
         return "run gdbmem as root or as their user"
     more = f" {' '.join(map(str, tops))}" if len(tops) <= _MOST_NAMED else " PID"
-    return f"root can read all of it:  sudo gdbmem monitor{more}"
+    return f"root can read all of it: sudo gdbmem monitor{more}"
 
 
 def _notices(recording: Recording, gaps: Sequence[tuple[float, float]]) -> list[Notice]:

@@ -120,7 +120,7 @@ class _LostSignal:
 
 
 class _Running:
-    """The program, from when it was let go until the prompt is back."""
+    """The program, from its resumption until the prompt is back."""
 
     def __init__(self, interrupter: Optional[Interrupter]) -> None:
         """*interrupter* is that of the command which drives, if one of ours does."""
@@ -142,7 +142,7 @@ class _Running:
 
     @property
     def is_pressed(self) -> bool:
-        """True if Ctrl-C was pressed since it was let go."""
+        """True if Ctrl-C was pressed since it was resumed."""
         return self._since is not None
 
     def is_due(self, now: float, *, pressed: bool) -> bool:

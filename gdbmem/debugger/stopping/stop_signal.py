@@ -61,7 +61,7 @@ class StopSignal:
         self._keep({})
 
     def _look(self, event: gdb.Event) -> None:
-        # A thread that gdb keeps an event for does not go on before that is reported.
+        # A thread for which gdb keeps an event does not resume before the event is reported.
         now = switch_counts(self._pid)
         self._keep({tid: count for tid, count in self._switches.items() if now.get(tid) == count})
 

@@ -355,7 +355,7 @@ def run_attached(
     gdb_arguments: Sequence[str],
     command: Sequence[str],
 ) -> int:
-    """Run the user's gdb at *target* until it is left; the process then goes on. Return 0."""
+    """Run the user's gdb on *target* until the user quits it; the process then continues. Return 0."""
     with saved_terminal() as modes:
         attachment = None
         try:
@@ -413,7 +413,7 @@ def take_one(
     command: Sequence[str],
     say: Callable[[str], None],
 ) -> TakenSnapshot:
-    """Take one snapshot of *target*, which resumes at once; *say* announces the pause before it begins.
+    """Take one snapshot of *target*, which resumes immediately; *say* announces the pause before it begins.
 
     Raises GdbmemError if none can be taken.
     """

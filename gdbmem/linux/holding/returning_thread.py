@@ -247,7 +247,7 @@ def run_until(thread: HeldThread, request: int, *signals: int) -> int:
         elif event == 0 and number in signals:
             return child
         elif event == 0 and number != SYSTEM_CALL_STOP:
-            thread.signal = number  # it is delivered when the thread goes on
+            thread.signal = number  # it is delivered when the thread continues
 
 
 def _runs_until(thread: HeldThread, place: int, let_others_go: Callable[[], None]) -> bool:
@@ -276,7 +276,7 @@ def _runs_until(thread: HeldThread, place: int, let_others_go: Callable[[], None
             if get_registers(thread.tid)[RIP] == place:
                 return True
         else:
-            thread.signal = os.WSTOPSIG(status)  # it is delivered when the thread goes on
+            thread.signal = os.WSTOPSIG(status)  # it is delivered when the thread continues
         ptrace(_SYSCALL, thread.tid)
 
 
