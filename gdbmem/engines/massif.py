@@ -17,7 +17,7 @@ TABLE = EngineTable(
     name=NAME,
     runs=VALGRIND,
     summary="exact heap bytes per call path, for any dynamically linked program",
-    cost="10 to 50 times slower; 200 and more with fused multiply-add, as in matrix libraries",
+    cost="2 to 25 times slower; 200 and more with fused multiply-add, as in matrix libraries",
     counts="requested bytes, exact; pages with --pages-as-heap",
     blind=(
         "instructions that valgrind does not support (AVX-512)",
