@@ -11,7 +11,7 @@ import pytest
 from gdbmem.allocators.glibc.blocks.block_types import sort_blocks
 from gdbmem.allocators.glibc.blocks.chunks import ChunkTable, chunk_table
 from gdbmem.allocators.glibc.blocks.vectors import find_vectors
-from gdbmem.allocators.glibc.places.mmapped import find_mmapped
+from gdbmem.allocators.glibc.places.mmapped import MmappedChunk, distant_header, find_mmapped
 from gdbmem.allocators.glibc.walking import walk
 from gdbmem.allocators.glibc.walking.heap_tally import FREE, LIVE, TCACHE, HeapTally
 from gdbmem.analysis.ledger.vectors import sum_vectors
@@ -150,3 +150,16 @@ def test_a_block_that_malloc_mapped_begins_after_its_header_also_where_it_is_ali
     sums = sort_blocks(memory, (), mapped, (), Ranges([(vtable, vtable + 4096)]), pure=pure)
     assert sums.bytes == {(CLASS, vtable): pages + size - begin}
     assert set(sort_blocks(memory, (), mapped, [begin], Ranges(), pure=pure).blocks) == {(VECTOR, 0)}
+
+
+@pytest.mark.parametrize("alignment", [1 << 13, 1 << 16, 1 << 17])
+def test_a_block_that_is_aligned_to_many_pages_begins_at_its_own_header(alignment: int) -> None:
+    start, size = 0x7F6CBAC5A000, 1 << 18
+    lead = -(start + 16) % alignment
+    block = bytearray(size)
+    block[:16] = struct.pack("<QQ", 0, size | 2)
+    block[lead : lead + 16] = struct.pack("<QQ", lead, size - lead | 2)
+    memory = BytesMemory([(start, bytes(block))])
+    assert distant_header(memory, MmappedChunk(start, start + size)) == lead
+    block[lead : lead + 8] = struct.pack("<Q", lead + 16)
+    assert distant_header(BytesMemory([(start, bytes(block))]), MmappedChunk(start, start + size)) == 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Optional
 from gdbmem.allocators.glibc.blocks.chunks import ChunkTable, chunk_table
 from gdbmem.allocators.glibc.free_lists.bins import bin_of, bin_text, bins_at
 from gdbmem.allocators.glibc.places.layout import MIN_CHUNK, PREV_INUSE
+from gdbmem.allocators.glibc.places.mmapped import distant_header
 from gdbmem.allocators.glibc.walking.heap_tally import Cached, HeapTally
 from gdbmem.allocators.glibc.walking.link_sums import check_chunk, check_free
 from gdbmem.allocators.glibc.walking.walk import walk
@@ -89,7 +90,7 @@ def _contradictions(memory: Memory, heap: HeapReading, chunk: Chunk) -> list[str
 
 
 def _mapped(memory: Memory, mapped: MmappedChunk) -> Chunk:
-    address = mapped.start + mapped.header_at
+    address = mapped.start + (mapped.header_at or distant_header(memory, mapped))
     return Chunk(address, mapped.end - address, word_at(memory, address + 8), MMAPPED)
 
 

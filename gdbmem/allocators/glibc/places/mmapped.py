@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 
 from gdbmem.allocators.glibc.places.layout import CHUNK_HEADER, IS_MMAPPED
-from gdbmem.model.memory import Memory, MemoryUnreadable
+from gdbmem.model.memory import Memory, MemoryUnreadable, word_at, words_at
 from gdbmem.records import dataclass
 
 PAGE = 4096
@@ -66,6 +67,22 @@ def _chunk_at(memory: Memory, page: int, end: int) -> MmappedChunk | None:
             if stop % PAGE == 0 and page + offset + 32 <= stop <= end:
                 return MmappedChunk(page, stop, offset)
     return None
+
+
+def distant_header(memory: Memory, chunk: MmappedChunk) -> int:
+    """Return the offset of the header of a block that is aligned to more than a page; 0 if *chunk* holds none.
+
+    Source: glibc malloc/malloc.c, _int_memalign.
+    """
+    whole = word_at(memory, chunk.start + 8)
+    alignment = 2 * PAGE
+    while alignment < chunk.end - chunk.start:
+        offset = -(chunk.start + CHUNK_HEADER) % alignment
+        with contextlib.suppress(MemoryUnreadable):  # swapped out, or behind the end
+            if words_at(memory, chunk.start + offset, 2) == (offset, whole - offset):
+                return offset
+        alignment *= 2
+    return 0
 
 
 def _next_candidate(memory: Memory, address: int, end: int) -> int:
