@@ -87,7 +87,7 @@ def test_a_name_used_again_is_numbered_and_any_text_is_a_name(program: Program, 
 
 def test_the_options_of_a_diff(program: Program, scratch: Path) -> None:
     with launched(program("leaky_map"), folder=scratch) as user:
-        assert "no two snapshots to compare yet" in user.type("massif-diff")
+        assert "not yet two snapshots to compare" in user.type("massif-diff")
         user.type("break reset")
         for name in ("a", "b", "c"):
             user.type("continue")

@@ -59,7 +59,7 @@ def test_run_starts_a_fresh_valgrind_and_keeps_breakpoints_snapshots_and_the_old
         user.type("break reset")
         user.type("continue")
         user.type("massif-snap one")
-        assert re.search(r"fresh valgrind.*Breakpoint 1, reset", user.type("run"), re.S)
+        assert re.search(r"A new valgrind runs.*Breakpoint 1, reset", user.type("run"), re.S)
         # A snapshot is never compared with one of another process.
         assert "since" not in user.type("massif-snap two")
         assert "Breakpoint 1, reset" in user.type("run 1 50")

@@ -95,7 +95,7 @@ def test_a_stripped_program_has_no_main_to_start_at_and_the_way_in_is_reported(
     with launched(program("stripped"), folder=scratch, options=["--ex", "set breakpoint pending on"]) as user:
         assert "set a breakpoint (break __libc_start_main)" in user.type("massif-snap early")
         assert "has no symbol 'main'" in user.type("start")
-        assert "fresh valgrind" not in user.text
+        assert "new valgrind" not in user.text
         user.type("break __libc_start_main")
         assert re.search(r"Breakpoint 1(\.\d)?, .*__libc_start_main", user.type("run"))
         assert "snapshot here: heap 0 B" in user.type("massif-snap here")

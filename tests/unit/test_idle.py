@@ -64,7 +64,7 @@ def test_a_process_that_grows_while_it_is_read_has_no_entry_larger_than_all_of_i
         shown[rss] = " ".join(stream.getvalue().split())
     assert "2.0 MiB of 2.0 MiB resident in process 1 were not touched" in shown[2 << 20]
     assert "were read later, when 3.0 MiB were resident" in shown[2 << 20]
-    assert "was read after that" not in shown[3 << 20]
+    assert "were read later" not in shown[3 << 20]
 
 
 def test_blocks_that_share_a_mapping_with_used_ones_have_bounds_and_those_that_fill_one_alone_are_known() -> (

@@ -220,7 +220,7 @@ def test_where_another_malloc_is_at_work_nothing_is_reported_of_pinned_pages() -
     ledger = replace(make_ledger(heap_live=MIB), heap=make_heap())
     text = printed(ledger, LedgerOptions(pinners=True, sizes=True))
     assert "no blocks of glibc's malloc" in text
-    assert "No live block keeps" not in text
+    assert "No live block pins" not in text
 
 
 def test_sizes_say_what_each_keeps_from_being_returned() -> None:

@@ -275,7 +275,7 @@ def snapshots(seen: Seen) -> Answer:
     heap, known = size_of(found[1], found[2]), seen.report.asked_bytes
     if not known or seen.report.ready != 1 or 0.9 * known <= heap <= 1.1 * known + 400 * KIB:
         return Answer(OK)
-    told = re.search(r"sees nothing of (the \w+ that is linked into the program|musl's malloc)", seen.text)
+    told = re.search(r"does not see (the \w+ that is linked into the program|musl's malloc)", seen.text)
     if told and heap == 0:
         return Answer(UNKNOWN, told[0])
     return Answer(WRONG, f"snapshot a: {heap:,} bytes; it has {known:,}")
