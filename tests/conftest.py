@@ -181,12 +181,12 @@ def scratch() -> Iterator[Path]:
 def private_session(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[None]:
-    """Do for fixtures that outlive a test what private_home and no_process_left do for a test.
+    """Do for fixtures that outlive a test what other_home and no_process_left do for a test.
 
     The gdb that PATH has then finds the system's libraries indexed, unless GDB_INDEX=no is set.
     """
     with pytest.MonkeyPatch.context() as monkeypatch:
-        _leave_home(monkeypatch, tmp_path_factory)
+        _leave_home(monkeypatch, tmp_path_factory).mkdir(mode=0o700)
         is_asked = os.environ.get("GDB_INDEX") != "no"
         if is_asked and not all(is_unit(item.path) for item in request.session.items):
             folder = folder_of_indexed_gdb(_of_all_workers(tmp_path_factory) / "gdb")
@@ -197,12 +197,25 @@ def private_session(
 
 
 @pytest.fixture(autouse=True)
-def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def other_home(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     """Give each test its own home folder: no test reads or writes the user's settings.
 
-    What gdbmem has found out once about libc, the kernel and binaries is kept for all tests: `own_cache` begins anew.
+    That of a unit test is made only if it uses `private_home`: to make and remove thousands takes seconds. What gdbmem
+    has found out once about libc, the kernel and binaries is kept for all tests: `own_cache` begins anew.
     """
-    return _leave_home(monkeypatch, tmp_path_factory)
+    home = _leave_home(monkeypatch, tmp_path_factory)
+    if not is_unit(request.path):
+        home.mkdir(mode=0o700)
+    return home
+
+
+@pytest.fixture
+def private_home(other_home: Path) -> Path:
+    """Return the test's home folder."""
+    other_home.mkdir(mode=0o700, exist_ok=True)
+    return other_home
 
 
 @pytest.fixture
@@ -223,7 +236,7 @@ def gdb_of_users(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 def _leave_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     homes = tmp_path_factory.getbasetemp() / "homes"  # mktemp would list all that are there, for each test
     homes.mkdir(exist_ok=True)
-    home = Path(tempfile.mkdtemp(dir=homes))
+    home = homes / uuid.uuid4().hex
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("XDG_CACHE_HOME", str(_of_all_workers(tmp_path_factory) / "cache"))
     for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"):

@@ -80,7 +80,10 @@ def _launch(engine: str) -> Command:
     )  # fmt: skip
 
 
-_NO_PROFILER = r"has no heap profiler|runs under none|has none|does not run under memcheck|there are not yet two snapshots"
+_NO_PROFILER = (
+    r"has no heap profiler|runs under none|has none|does not run under memcheck"
+    r"|there are not yet two snapshots"
+)
 
 IN_THE_SHELL = (
     Command("explain", SHELL, ("explain", "{pid}", "--json", "-o", "out.json"), answer=answers.ledger, asks=HEAP,
