@@ -168,6 +168,10 @@ def scratch() -> Iterator[Path]:
     """Yield an empty folder with a short path (FIFOs and sockets have a limit), removed afterwards."""
     folder = Path(tempfile.mkdtemp(prefix="gm-", dir="/tmp"))
     yield folder
+    _remove(folder)
+
+
+def _remove(folder: Path) -> None:
     with contextlib.suppress(OSError):
         folder.chmod(0o700)
         for parent, names, _ in os.walk(folder):  # a test may take rights away
@@ -199,7 +203,7 @@ def private_session(
 @pytest.fixture(autouse=True)
 def other_home(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> Path:
+) -> Iterator[Path]:
     """Give each test its own home folder: no test reads or writes the user's settings.
 
     That of a unit test is made only if it uses `private_home`: to make and remove thousands takes seconds. What gdbmem
@@ -208,7 +212,9 @@ def other_home(
     home = _leave_home(monkeypatch, tmp_path_factory)
     if not is_unit(request.path):
         home.mkdir(mode=0o700)
-    return home
+    yield home
+    if home.exists():
+        _remove(home)
 
 
 @pytest.fixture
