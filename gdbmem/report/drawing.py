@@ -200,6 +200,11 @@ class Table:
         gives_way = not no_wrap or overflow == "ellipsis"
         self._columns.append(_Column(title, justify, no_wrap, overflow, gives_way))
 
+    def add_numbers(self, *titles: str) -> None:
+        """Add right-justified columns that keep their width."""
+        for title in titles:
+            self.add_column(title, justify="right", no_wrap=True)
+
     def add_row(self, *cells: Union[str, Text]) -> None:
         """Add a row."""
         self._rows.append([cell if isinstance(cell, Text) else Text(cell) for cell in cells])
@@ -237,6 +242,14 @@ class Table:
                     line.append(piece).append(blanks)
             line.rstrip()
             yield line
+
+
+def new_table(*numbers: str, last: str) -> Table:
+    """Return a table with columns of *numbers*, and the column of words *last*."""
+    table = Table(header_style="dim")
+    table.add_numbers(*numbers)
+    table.add_column(last)
+    return table
 
 
 def _cell(text: Text, column: _Column, width: int) -> list[Text]:

@@ -89,8 +89,8 @@ def _print_obstacle(allocator: Allocator, decision: Decision, console: Console) 
 def _sums(allocator: Allocator) -> drawing.Table:
     table = drawing.Table(show_header=False)
     table.add_column("", no_wrap=True)
-    table.add_column("", justify="right", no_wrap=True)
-    table.add_column("", overflow="fold")
+    table.add_numbers("")
+    table.add_column("")
     for row in _sum_rows(allocator):
         table.add_row(*row)
     return table
@@ -185,8 +185,7 @@ def region_bar(allocator: Allocator, region: Region, columns: int) -> str:
 
 def _bins(allocator: Allocator) -> drawing.Table:
     table = drawing.Table()
-    for title in ("chunks of", "in use", "", "free", " "):
-        table.add_column(title, justify="right", no_wrap=True)
+    table.add_numbers("chunks of", "in use", "", "free", " ")
     for one in allocator.bins():
         if one.in_use or one.free:
             used = format_size(one.in_use_bytes) if one.in_use else ""
@@ -200,10 +199,9 @@ def _print_chunks(allocator: Allocator, view: PoolView, console: Console) -> Non
     chosen = list(chosen_chunks(allocator, view))
     table = drawing.Table()
     table.add_column("chunk", no_wrap=True)
-    for title in ("size", "requested"):
-        table.add_column(title, justify="right", no_wrap=True)
+    table.add_numbers("size", "requested")
     table.add_column("state", no_wrap=True)
-    table.add_column("owner", overflow="fold")
+    table.add_column("owner")
     for index in chosen[: view.top]:
         asked = allocator.chunks.requested_of(index)
         state = ("free", "in use", "pending")[allocator.chunks.state[index]]

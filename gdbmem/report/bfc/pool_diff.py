@@ -57,9 +57,8 @@ def print_changes(title: str, changes: Sequence[PoolChange], console: Console, t
     if not changes:
         return
     table = drawing.Table()
-    for heading in ("change", "before", "after"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column(title, overflow="fold")
+    table.add_numbers("change", "before", "after")
+    table.add_column(title)
     for one in changes[:top]:
         name = format_size(one.size_bytes) if one.size_bytes else printable(one.name) or "(unknown)"
         table.add_row(

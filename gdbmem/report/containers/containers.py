@@ -121,7 +121,7 @@ def print_containers(survey: Survey, console: Console, top: int, expression: str
     if not survey.containers:
         print_notices(survey.notices, console)
         return
-    table = _table("holds", "unused", "elements", "capacity", "what")
+    table = drawing.new_table("holds", "unused", "elements", "capacity", last="what")
     for container in survey.containers[:top]:
         table.add_row(
             format_size(container.held_bytes),
@@ -173,7 +173,7 @@ def print_container_growth(rows: Sequence[ContainerGrowth], console: Console, to
         console.print(f"No container has changed since {printable(name)}.")
         return
     console.print(drawing.Text("; ".join(_change(row) for row in rows[:1]), "bold"), soft_wrap=True)
-    table = _table("change", "elements before", "after", "what")
+    table = drawing.new_table("change", "elements before", "after", last="what")
     for row in rows[:top]:
         style = "red" if row.delta_bytes > 0 else "green"
         what = f"{printable(row.path)}  {short_type(row.type_name)}"
@@ -212,12 +212,3 @@ def short_type(name: str) -> str:
             depth += (name[at] == "<") - (name[at] == ">")
             at += 1
         name = name[: found.start()] + name[at:].lstrip(" ")
-
-
-def _table(*columns: str) -> drawing.Table:
-    table = drawing.Table(header_style="dim")
-    for name in columns:
-        table.add_column(
-            name, justify="left" if name == "what" else "right", overflow="fold", no_wrap=name != "what"
-        )
-    return table

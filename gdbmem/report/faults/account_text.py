@@ -76,7 +76,7 @@ def _sampling(totals: FaultTotals) -> str:
 
 def _table(accounts: Sequence[FaultAccount]) -> Table:
     table = Table(header_style="bold")
-    table.add_column("resident", justify="right", no_wrap=True)
+    table.add_numbers("resident")
     table.add_column("")
     listed = sorted(accounts, key=lambda one: -(one.delta_bytes or 0))
     for one in listed[:_LISTED]:

@@ -22,7 +22,7 @@ def print_held(held: Sequence[SiteHoldings], console: Console) -> None:
     if not held:
         return
     table = Table(header_style="bold")
-    table.add_column("bytes", justify="right", no_wrap=True)
+    table.add_numbers("bytes")
     table.add_column("contents of each line's memory now, by the addresses of its samples")
     for one in held:
         samples = plural(one.samples, "sample")

@@ -53,10 +53,9 @@ def leak_answer(search: LeakSearch) -> str:
 
 def _print_records(records: Sequence[LeakRecord], console: Console) -> None:
     table = drawing.Table(header_style="dim")
-    for title in ("record", "bytes", "change", "blocks"):
-        table.add_column(title, justify="right", no_wrap=True)
+    table.add_numbers("record", "bytes", "change", "blocks")
     table.add_column("kind", no_wrap=True)
-    table.add_column("where", overflow="fold")
+    table.add_column("where")
     sources = SourceLines(())
     for record in records:
         size = format_size(record.bytes)

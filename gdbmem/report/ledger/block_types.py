@@ -40,10 +40,7 @@ def print_types(found: BlockTypes, names: Mapping[str, str], console: Console) -
     if not found.types:
         console.print("\nNo live block has a type that could be recognised.")
         return
-    table = drawing.Table(header_style="dim")
-    for title in ("live", "blocks", "pinned"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("what", overflow="fold")
+    table = drawing.new_table("live", "blocks", "pinned", last="what")
     for one in found.types[:_MOST]:
         table.add_row(
             format_size(one.bytes),

@@ -141,9 +141,9 @@ def _neighbours(view: ChunkView, names: Mapping[str, str]) -> drawing.Table:
     table.add_column("")
     table.add_column("block", no_wrap=True)
     table.add_column("memory", no_wrap=True)
-    table.add_column("bytes", justify="right", no_wrap=True)
-    table.add_column("state", overflow="fold")
-    table.add_column("class", overflow="fold")
+    table.add_numbers("bytes")
+    table.add_column("state")
+    table.add_column("class")
     rows = [*(("before", c) for c in view.before), ("this", view.chunk), *(("after", c) for c in view.after)]
     for title, chunk in rows:
         size = f"{chunk.size:,}" if chunk.size else f"0x{chunk.head:x}"
@@ -201,10 +201,9 @@ def _print_lists(title: str, lists: Sequence[FreeList], console: Console) -> Non
     if not lists:
         return
     table = drawing.Table(header_style="dim")
-    for name in ("blocks", "bytes", "sizes"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table.add_numbers("blocks", "bytes", "sizes")
     table.add_column("list", no_wrap=True)
-    table.add_column("", overflow="fold")
+    table.add_column("")
     for one in lists:
         sizes = f"{one.low:,}" if one.low == one.high else f"{one.low:,} to {one.high:,}"
         table.add_row(f"{one.count:,}", f"{one.bytes:,}", sizes, _name(one), printable(one.fault))

@@ -8,7 +8,7 @@ from typing import Any, Union
 from gdbmem.model.ledger.idle import IdleBlocks, IdleEntry, IdleMemory, TreeHolder
 from gdbmem.report.console import Console, print_sentence
 from gdbmem.report.document import Document, head, to_json
-from gdbmem.report.drawing import Table
+from gdbmem.report.drawing import Table, new_table
 from gdbmem.report.ledger.block_types import type_in_words
 from gdbmem.report.ledger.ledger_text import what_grew
 from gdbmem.text import printable
@@ -33,8 +33,7 @@ def print_idle(idle: IdleMemory, name: str, console: Console, names: Mapping[str
     )
     console.print()
     table = Table(header_style="bold")
-    table.add_column("not touched", justify="right", no_wrap=True)
-    table.add_column("resident", justify="right", no_wrap=True)
+    table.add_numbers("not touched", "resident")
     table.add_column("where")
     for one in idle.entries:
         if one.most_idle_bytes > _LEAST_SHARE * idle.rss_bytes:
@@ -76,10 +75,7 @@ def _print_blocks(
     rows = [one for one in rows if one.most_idle_bytes > _LEAST_SHARE * idle.rss_bytes]
     if not rows:
         return
-    table = Table(header_style="dim")
-    for heading in ("not touched", "live", "blocks"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column(title, overflow="fold")
+    table = new_table("not touched", "live", "blocks", last=title)
     for one in rows:
         what = type_in_words(one.kind, one.name, names) if one.kind else f"of {one.size_bytes:,} bytes"
         table.add_row(_bounds(one), format_size(one.bytes), f"{one.blocks:,}", what)

@@ -110,7 +110,7 @@ def _new_table(*columns: str) -> drawing.Table:
     for name in columns:
         left = name in ("what", "entry", "threads")
         wraps = name in ("what", "threads")
-        table.add_column(name, justify="left" if left else "right", overflow="fold", no_wrap=not wraps)
+        table.add_column(name, justify="left" if left else "right", no_wrap=not wraps)
     return table
 
 

@@ -79,8 +79,7 @@ def print_malloc_info(theirs: MallocInfo, ledger: Ledger, stream_bytes: int, con
     table = drawing.Table(header_style="dim")
     table.add_column("arena", no_wrap=True)
     for name in _COLUMNS:
-        table.add_column(name, justify="right", no_wrap=True)
-        table.add_column("gdbmem", justify="right", no_wrap=True)
+        table.add_numbers(name, "gdbmem")
     for sums, ours in zip(theirs.arenas, heap.arenas):
         table.add_row(str(ours.number), *_cells(sums, _sums_of(ours)))
     table.add_row("all", *_cells(theirs.total, _total(ledger)))

@@ -44,10 +44,8 @@ def print_pinner_paths(joined: PinnerPaths, console: Console) -> None:
     if not joined.sizes:
         console.print("\nNo live block pins free pages.")
         return
-    table = drawing.Table(header_style="dim")
-    for name in ("pinned", "live here", "of bytes", "allocated there"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("bytes each, allocated by", overflow="fold")
+    numbers = ("pinned", "live here", "of bytes", "allocated there")
+    table = drawing.new_table(*numbers, last="bytes each, allocated by")
     for one in joined.sizes:
         first = [format_size(one.size.pinned_bytes), f"{one.size.live:,}", f"≤ {one.size.size_bytes - 8:,}"]
         for path in one.paths[:_PATHS]:

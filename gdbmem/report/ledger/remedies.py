@@ -46,9 +46,9 @@ def print_remedies(ledger: Ledger, console: Console) -> None:
     rows = [(gain_text(remedy), remedy.setting, remedy.cost) for remedy in ledger.remedies]
     gain, setting = (max(len(row[column]) for row in rows) for column in (0, 1))
     # A size in two lines is hard to read: the cost is wrapped first.
-    table.add_column("would return", overflow="fold", no_wrap=gain + setting + _COST <= console.width)
+    table.add_column("would return", no_wrap=gain + setting + _COST <= console.width)
     table.add_column("remedy", no_wrap=True)
-    table.add_column("what it costs", overflow="fold")
+    table.add_column("what it costs")
     for row in rows:
         table.add_row(*row)
     console.print()
@@ -107,7 +107,7 @@ def print_measured(ledger: Ledger, measured: MeasuredRemedies, console: Console)
     if measured.remedies:
         table = drawing.Table(header_style="dim")
         for name in ("returned", "95 % interval", "predicted", "remedy", "what it costs"):
-            table.add_column(name, overflow="fold", no_wrap=name == "remedy")
+            table.add_column(name, no_wrap=name == "remedy")
         for row in measured.remedies:
             gained = format_size(row.gained_bytes) if row.gained_bytes is not None else "not measured"
             setting, cost = row.remedy.setting, row.remedy.cost

@@ -46,10 +46,7 @@ def print_vectors(found: FoundVectors, owners: Mapping[int, str], console: Conso
     console.print(drawing.Text(_answer(found), "bold"), soft_wrap=True)
     if not found.count:
         return
-    table = drawing.Table(header_style="dim")
-    for name in ("unused", "used", "capacity", "at"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("its pointers stand", overflow="fold")
+    table = drawing.new_table("unused", "used", "capacity", "at", last="its pointers stand")
     for vector in found.largest[:top]:
         table.add_row(
             format_size(vector.slack_bytes),

@@ -91,7 +91,7 @@ def _columns(titles: Sequence[str]) -> drawing.Table:
     table = drawing.Table(header_style="dim")
     for title in titles:
         table.add_column(title, justify="left" if title == "course" else "right", no_wrap=True)
-    table.add_column("where", overflow="fold")
+    table.add_column("where")
     return table
 
 

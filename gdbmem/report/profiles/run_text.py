@@ -68,11 +68,7 @@ def print_kept(records: Sequence[KeptRecord], console: Console, *, after_others:
 def _print_kept(
     records: Sequence[KeptRecord], title: str, columns: tuple[str, str], console: Console
 ) -> None:
-    table = drawing.Table(header_style="dim")
-    table.add_column(title, overflow="fold")
-    for name in (columns[0], "change", columns[1], "after", "hit"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("where", overflow="fold")
+    table = _columns((title, columns[0], "change", columns[1], "after", "hit"))
     former: Optional[int] = None
     for record in records:
         total = record.total_bytes
@@ -125,10 +121,9 @@ def _program(records: Sequence[Record]) -> Optional[int]:
 
 def _columns(titles: Sequence[str]) -> drawing.Table:
     table = drawing.Table(header_style="dim")
-    table.add_column(titles[0], overflow="fold")
-    for title in titles[1:]:
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("where", overflow="fold")
+    table.add_column(titles[0])
+    table.add_numbers(*titles[1:])
+    table.add_column("where")
     return table
 
 

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gdbmem.model.python import ArenaUse
 from gdbmem.report.console import Console, print_sentence
+from gdbmem.report.drawing import Table, new_table
 from gdbmem.report.notices import print_notices
-from gdbmem.report.python.objects_text import new_table
 from gdbmem.text import plural, printable
 from gdbmem.units import format_duration, format_size
-
-if TYPE_CHECKING:
-    from gdbmem.report.drawing import Table
 
 
 def print_arenas(use: ArenaUse, console: Console, *, top: int) -> None:
@@ -87,7 +82,7 @@ def _fill(use: ArenaUse) -> Table:
 
 
 def _keepers(use: ArenaUse, top: int) -> Table:
-    table = new_table("blocks", "bytes")
+    table = new_table("blocks", "bytes", last="type")
     for one in use.keepers[:top]:
         name = printable(one.type) if one.type else "no objects: tables of dicts, items of lists, buffers, …"
         table.add_row(f"{one.count:,}", format_size(one.bytes), name)

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from gdbmem.model.python import PythonCopies
 from gdbmem.report.console import Console, print_sentence
+from gdbmem.report.drawing import Table, new_table
 from gdbmem.report.notices import print_notices
-from gdbmem.report.python.objects_text import new_table
 from gdbmem.text import plural, printable
 from gdbmem.units import format_duration, format_size
-
-if TYPE_CHECKING:
-    from gdbmem.report.drawing import Table
 
 _NAMED, _MOST_NAMED = 0.1, 3  # fraction of the copied bytes from which a type is named in the answer
 _PLACES = {
@@ -72,7 +67,7 @@ def _places(copies: PythonCopies) -> Table:
 
 
 def _types(copies: PythonCopies, top: int) -> Table:
-    table = new_table("copied", "pages")
+    table = new_table("copied", "pages", last="type")
     for one in copies.types[:top]:
         table.add_row(format_size(one.copied_bytes), f"{one.pages:,}", printable(one.type))
     rest = copies.types[top:]

@@ -16,8 +16,8 @@ from gdbmem.model.python import (
     Referrer,
 )
 from gdbmem.report.console import Console, print_sentence
+from gdbmem.report.drawing import Table, new_table
 from gdbmem.report.notices import print_notices
-from gdbmem.report.python.objects_text import new_table
 from gdbmem.text import plural, printable
 from gdbmem.units import format_duration, format_size
 
@@ -67,12 +67,12 @@ def holders_answer(holders: PythonHolders) -> str:
     return f"{sentence}; {first.count:,} of them are reached through {path_text(first)}"
 
 
-def _add_rest(table: object, holders: PythonHolders, top: int) -> None:
+def _add_rest(table: Table, holders: PythonHolders, top: int) -> None:
     rest = holders.paths[top:]
     count = sum(one.count for one in rest) + holders.other_paths.count
     if count:
         size = sum(one.bytes for one in rest) + holders.other_paths.bytes
-        table.add_row(f"{count:,}", format_size(size), "", "by further paths")  # type: ignore[attr-defined]
+        table.add_row(f"{count:,}", format_size(size), "", "by further paths")
 
 
 def _referrers(rows: Sequence[Referrer]) -> str:

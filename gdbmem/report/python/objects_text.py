@@ -49,7 +49,7 @@ def _blocks(use: TypeUse) -> str:
 
 
 def _types(objects: PythonObjects, top: int) -> drawing.Table:
-    table = new_table("objects", "bytes", "share", "mean")
+    table = drawing.new_table("objects", "bytes", "share", "mean", last="type")
     for one in objects.types[:top]:
         share = 100 * one.bytes / objects.bytes
         mean = format_size(round(one.bytes / one.count))
@@ -65,15 +65,6 @@ def _types(objects: PythonObjects, top: int) -> drawing.Table:
             "",
             f"{plural(len(rest), 'further type')}",
         )
-    return table
-
-
-def new_table(*numbers: str, last: str = "type") -> drawing.Table:
-    """Return a table with columns of *numbers*, and the column of words *last*."""
-    table = drawing.Table(header_style="dim")
-    for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column(last)
     return table
 
 
@@ -103,7 +94,7 @@ def _change(row: Change) -> str:
 
 
 def _growth(rows: Sequence[Change], top: int) -> drawing.Table:
-    table = new_table("change", "objects", "before", "after")
+    table = drawing.new_table("change", "objects", "before", "after", last="type")
     for row in rows[:top]:
         style = "red" if row.delta_bytes > 0 else "green"
         table.add_row(

@@ -243,8 +243,7 @@ class LiveView:
         shown = columns_that_fit([headings, *cells], width, give_up=(5, 4, 1, 2), shortest=8)
         table = Table()
         table.add_column(headings[0])  # the only one that may be made narrower
-        for column in shown[1:]:
-            table.add_column(headings[column], justify="right", no_wrap=True)
+        table.add_numbers(*(headings[column] for column in shown[1:]))
         for row in cells:
             name = Text(row[0], no_wrap=True, overflow="ellipsis")
             table.add_row(name, *(Text(row[column]) for column in shown[1:]))

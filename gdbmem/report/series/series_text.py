@@ -229,8 +229,7 @@ def _print_lines(lines: Sequence[LineSummary], console: Console) -> None:
     shown = columns_that_fit([headings, *rows], console.width, give_up=(7, 6, 2, 4, 1), shortest=8)
     table = drawing.Table()
     table.add_column(headings[0])  # the only column that may be narrowed: numbers must not be truncated
-    for column in shown[1:]:
-        table.add_column(headings[column], justify="right", no_wrap=True)
+    table.add_numbers(*(headings[column] for column in shown[1:]))
     for cells in rows:
         first = drawing.Text(cells[0], no_wrap=True, overflow="ellipsis")
         table.add_row(first, *(drawing.Text(cells[column]) for column in shown[1:]))

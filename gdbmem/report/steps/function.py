@@ -26,8 +26,7 @@ def print_function(profile: FunctionProfile, console: Console, sources: SourceLi
     console.print(drawing.Text(printable(heading), "bold"))
     # The source gets the remaining width.
     table = drawing.Table(header_style="dim")
-    for title in ("line", "hits", noun(profile.source), "per hit", "total after"):
-        table.add_column(title, justify="right", no_wrap=True)
+    table.add_numbers("line", "hits", noun(profile.source), "per hit", "total after")
     table.add_column("source", no_wrap=True, overflow="ellipsis")
     for number, line in _rows(profile):
         table.add_row(str(number), *_cells(line), _source(profile, number, sources))

@@ -22,10 +22,9 @@ _TELLING = 50  # requests; with fewer, start and end dominate the cost
 def print_growth(growth: KernelRequests, console: Console, sources: SourceLines, *, top: int) -> None:
     """Print the *top* paths of *growth*, each at the user's own line, and the cost of the recording."""
     table = drawing.Table(header_style="dim")
-    for title in ("mapped", "resident", "calls"):
-        table.add_column(title, justify="right", no_wrap=True)
+    table.add_numbers("mapped", "resident", "calls")
     table.add_column("by", no_wrap=True)
-    table.add_column("where", overflow="fold")
+    table.add_column("where")
     for path in growth.paths[:top]:
         by = path.call if path.thread == 1 else f"{path.call}, thread {path.thread}"
         resident = delta_text(path.resident_bytes, "" if path.resident_is_exact else "~")

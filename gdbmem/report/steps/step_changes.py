@@ -58,10 +58,7 @@ def print_changes(
     print_sentence(console, sentence, "bold")
     if not rows:
         return
-    table = drawing.Table(header_style="dim")
-    for title in ("difference", "before", "now", "steps before", "now"):
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("where", overflow="fold")
+    table = drawing.new_table("difference", "before", "now", "steps before", "now", last="where")
     for row in rows[:top]:
         delta = "?" if row.delta_bytes is None else format_delta(row.delta_bytes)
         sizes = (_size(one) for one in (row.before, row.after))

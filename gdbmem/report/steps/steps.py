@@ -116,14 +116,10 @@ def print_sums(
     sources: SourceLines,
 ) -> None:
     """Print one row for each of *sums* (some of them, perhaps) and the total over *steps*."""
-    table = drawing.Table(header_style="dim")
     others = any(one.others_bytes for one in sums)
     heaps = any(one.heap_bytes is not None for one in sums) and noun(steps[-1].source) != "heap"
     titles = [noun(steps[-1].source), *(["others"] if others else []), *(["malloc"] if heaps else [])]
-    for title in titles:
-        table.add_column(title, justify="right", no_wrap=True)
-    table.add_column("steps", justify="right", no_wrap=True)
-    table.add_column("where", overflow="fold")
+    table = drawing.new_table(*titles, "steps", last="where")
     for one in sums:
         mark = "≈" if one.inexact_hits else _doubt(one.doubtful_hits > 0)
         cells = [drawing.Text("?", "dim") if one.is_unknown else delta_text(one.delta_bytes, mark)]

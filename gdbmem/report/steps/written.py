@@ -19,10 +19,9 @@ def print_written(found: WrittenMemory, console: Console, *, top: int) -> None:
     if not found.ranges:
         return
     table = drawing.Table(header_style="dim")
-    for title in ("pages", "size"):
-        table.add_column(title, justify="right", no_wrap=True)
+    table.add_numbers("pages", "size")
     table.add_column("addresses", no_wrap=True)
-    table.add_column("in", overflow="fold")
+    table.add_column("in")
     ordered = sorted(found.ranges, key=lambda one: (-one.size_bytes, one.start))
     for one in ordered[:top]:
         table.add_row(
