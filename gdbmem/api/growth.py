@@ -55,9 +55,8 @@ class RecordedGrowth:
     source: str
     status: Optional[int]  # of the program started by the recording
     notices: Sequence[Notice] = ()  # about the recording itself
-    held: Sequence[
-        SiteHoldings
-    ] = ()  # contents of the memory of the lines that grew most; requested with ledger=True
+    # Contents of the memory of the lines that grew most; requested with ledger=True.
+    held: Sequence[SiteHoldings] = ()
 
     def profile(self, metric: Optional[str] = None) -> StackProfile:
         """Return it as a profile, as the readers of files make one."""

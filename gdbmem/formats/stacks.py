@@ -178,12 +178,10 @@ class StackProfile:
     is_difference: bool = False  # what came and what went between two moments, which it does not hold
     faults: Optional[FaultTotals] = None  # of a recording of page faults: what they explain
     beside: Mapping[str, int] = field(default_factory=dict)  # bytes of the process that are in no stack
-    symbols: Optional[Symbols] = field(
-        default=None, repr=False
-    )  # who names calls that valgrind has no name for
-    wanted: Callable[[], Mapping[Binary, set[int]]] = field(
-        repr=False, default=dict
-    )  # places that lack names
+    # Who names calls that valgrind has no name for.
+    symbols: Optional[Symbols] = field(default=None, repr=False)
+    # Places that lack names.
+    wanted: Callable[[], Mapping[Binary, set[int]]] = field(repr=False, default=dict)
 
     @property
     def peak_index(self) -> int:

@@ -61,9 +61,8 @@ class HeldNow:
     category: str  # as model.ledger has it; "": it has left since
     label: str
     bytes: float
-    pools: Mapping[str, float] = field(
-        default_factory=dict
-    )  # of Python's small objects: bytes by size of block
+    # Of Python's small objects: bytes by size of block.
+    pools: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

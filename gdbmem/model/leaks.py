@@ -77,7 +77,6 @@ class BlockHolders:
     block: Block
     frames: Sequence[Frame]  # where it was allocated
     holders: Sequence[Holder]  # each place that points into it
-    chain: Sequence[
-        Holder
-    ]  # from one of those to a place outside of the heap, which ends it; (): there is none
+    # From one of those to a place outside of the heap, which ends it; (): there is none.
+    chain: Sequence[Holder]
     is_whole: bool = True  # False: the search ended before all was examined

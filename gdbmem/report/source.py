@@ -30,12 +30,8 @@ _SOURCE = (  # compiled when the first file is found
     r"|java|kts?|scala|swift|f(or|90|95|03|08)|F(90|95|03|08)|ad[abs]|asm|zig|nim|vala|jl|hs|mli?|cs|pas|js|ts|rb|p[lm]|lua"
     r"|yy|ll|cl|lisp|erl|exs?)"
 )
-_SYSTEM = (
-    "/usr/include/",
-    "/usr/local/include/",
-    "/usr/lib/",
-    "/usr/src/",
-)  # folders whose headers may have no suffix
+# Folders whose headers may have no suffix.
+_SYSTEM = ("/usr/include/", "/usr/local/include/", "/usr/lib/", "/usr/src/")
 _CPP_SUFFIXES = ("", ".c", ".h", ".hpp", ".cc", ".cpp", ".cxx", ".hh", ".tcc", ".inl")
 # Token type → style, the sixteen terminal colours only: they follow the user's own theme.
 _STYLES = (

@@ -50,9 +50,8 @@ class Server:
         self.token = secrets.token_urlsafe(24)
         self._http = _Http(("127.0.0.1", port), _Handler)
         self._http.owner = self
-        self._pages: dict[
-            Path, tuple[str, str]
-        ] = {}  # the stamp of the files when the page was made, and the page
+        # The stamp of the files when the page was made, and the page.
+        self._pages: dict[Path, tuple[str, str]] = {}
         self._numbers: dict[Path, int] = {}
         self._lock = threading.Lock()
 

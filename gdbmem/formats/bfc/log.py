@@ -59,9 +59,8 @@ class _Reader:
     def __init__(self, source: str) -> None:
         self._source = source
         self._dumps: list[Dump] = []
-        self._open: list[
-            tuple[Optional[bytes], Dump]
-        ] = []  # by thread, the last that was written to at the end
+        # By thread, the last that was written to at the end.
+        self._open: list[tuple[Optional[bytes], Dump]] = []
         self._arenas = Arenas(source)
         self._refusals = Refusals()
         self._other_failures = 0  # that were none

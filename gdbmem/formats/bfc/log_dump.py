@@ -72,9 +72,8 @@ class Dump:
     has_tail: bool = False  # what stands behind the last chunk was seen
     has_damage: bool = False  # lines that contradict each other
     sum_in_use: Optional[LoggedBytes] = None
-    amounts: dict[str, LoggedBytes] = field(
-        default_factory=dict
-    )  # of the lines behind: pool, limit, available, next, …
+    # Of the lines behind: pool, limit, available, next, …
+    amounts: dict[str, LoggedBytes] = field(default_factory=dict)
     allow_growth: Optional[bool] = None
     bar: str = ""
     last_line: int = 0

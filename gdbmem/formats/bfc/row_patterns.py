@@ -37,9 +37,8 @@ class RowPattern:
     kind: str
     text: bytes  # a regular expression without names
     memoized: int  # values that one of them memoizes without a number, without those of its frames
-    groups: Mapping[
-        str, int
-    ]  # key → which group of it has the value, from 1; MEMO + key → what memoizes it afterwards
+    # Key → which group of it has the value, from 1; MEMO + key → what memoizes it afterwards.
+    groups: Mapping[str, int]
     memo_of_list: Mapping[str, int]  # key → how many values of it are memoized before its list
 
     @property

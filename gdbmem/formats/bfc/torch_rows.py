@@ -119,14 +119,12 @@ class SnapshotMachine(PickleMachine):
         self._counts: dict[bytes, int] = {}  # pickled → the number
         self._states: dict[bytes, int] = {}
         self._frame_numbers: dict[Frame, int] = {}
-        self._by_pickled: dict[
-            bytes, tuple[int, int]
-        ] = {}  # a pickled stack → its number, and what it memoizes
+        # A pickled stack → its number, and what it memoizes.
+        self._by_pickled: dict[bytes, tuple[int, int]] = {}
         self._cached_bytes = 0
         self._known: dict[bytes, int] = {}  # an item of a list of frames → the frame
-        self._item_memos: dict[
-            bytes, int
-        ] = {}  # the same → values that it memoizes without a number; none of references
+        # The same → values that it memoizes without a number; none of references.
+        self._item_memos: dict[bytes, int] = {}
         # Lists that were matched, not made: under which number they are memoized, and the stack that they are.
         self._list_memos, self._list_stacks = array("Q"), array("i")
 

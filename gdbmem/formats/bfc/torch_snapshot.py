@@ -105,9 +105,8 @@ class _Reading:
     def snapshot(self) -> TorchSnapshot:
         root = self._machine.run()
         top = root if isinstance(root, PlainDict) else PlainDict(0)
-        segments = (
-            root if isinstance(root, PlainList) else top.get("segments")
-        )  # the list alone: memory_snapshot()
+        # The list alone: memory_snapshot().
+        segments = root if isinstance(root, PlainList) else top.get("segments")
         if not isinstance(segments, PlainList):
             raise InputError(
                 f"{printable(self._source)} holds no segments, so it is not a snapshot of torch.cuda.memory",

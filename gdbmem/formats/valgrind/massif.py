@@ -73,9 +73,8 @@ class MassifProfile:
     marked_peak_index: Optional[int]  # massif's own mark; the real peak may lie elsewhere, up to 24 % higher
     _areas: Sequence[Optional[TreeArea]] = field(repr=False)
     source_format: str = "massif"
-    symbols: Optional[Symbols] = field(
-        default=None, repr=False
-    )  # who names calls that valgrind has no name for
+    # Who names calls that valgrind has no name for.
+    symbols: Optional[Symbols] = field(default=None, repr=False)
     _texts: NodeTexts = field(default_factory=NodeTexts, repr=False)
 
     @property

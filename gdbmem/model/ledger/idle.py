@@ -35,9 +35,8 @@ class BlockGroup:
 
     start: int  # of the mapping
     mapping_bytes: int
-    types: Mapping[
-        tuple[str, str], BlockSum
-    ]  # by kind, as model.ledger.block_types has it, and mangled class
+    # By kind, as model.ledger.block_types has it, and mangled class.
+    types: Mapping[tuple[str, str], BlockSum]
     sizes: Mapping[int, BlockSum]  # by the bytes of each
 
 

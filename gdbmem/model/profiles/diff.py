@@ -28,12 +28,10 @@ class Side:
 class SideSites:
     """The call sites that one snapshot of a series shows; how far its diff with any other may be off follows."""
 
-    sites: Sequence[
-        int
-    ]  # of each node: how many call sites it stands for, 0: it is not there; (): all are listed
-    addresses: Optional[
-        Sequence[Set[int]]
-    ]  # of each frame: where its calls are in memory; None: of none known
+    # Of each node: how many call sites it stands for, 0: it is not there; (): all are listed.
+    sites: Sequence[int]
+    # Of each frame: where its calls are in memory; None: of none known.
+    addresses: Optional[Sequence[Set[int]]]
     threshold_bytes: int  # call sites that are not listed are smaller, each; 0: unknown
     is_cut: bool  # what is not listed may lie anywhere
     variance: Optional[Sequence[float]]  # bytes², of each node's own bytes; None: nothing is sampled

@@ -76,9 +76,8 @@ class SeriesSummary:
     lines: Sequence[LineSummary]
     components: Sequence[Component]  # what changed most first
     threads_started: int
-    copied_bytes: Optional[
-        int
-    ]  # by which forked processes have un-shared what they had inherited; None is unknown
+    # By which forked processes have un-shared what they had inherited; None is unknown.
+    copied_bytes: Optional[int]
     gaps: Sequence[tuple[float, float]]  # stretches without samples: the monitor or the machine was stopped
     seconds_to_limit: Optional[float]
     notices: Sequence[Notice]

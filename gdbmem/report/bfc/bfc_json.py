@@ -46,10 +46,8 @@ def pools_document(
 
 
 def _allocator(allocator: Allocator, decision: Optional[Decision]) -> Document:
-    whole, counted = (
-        allocator.is_complete,
-        allocator.counters,
-    )  # the sums of a pool with missing chunks are unknown
+    # The sums of a pool with missing chunks are unknown.
+    whole, counted = allocator.is_complete, allocator.counters
     return {
         "name": allocator.name,
         "class": allocator.class_name,

@@ -24,9 +24,8 @@ class Latest:
         for line in look.changed_lines:
             before = self.lines.get(line.number, line)
             if (before.pid, before.start_ticks) != (line.pid, line.start_ticks):
-                self.readings.pop(
-                    line.number, None
-                )  # the values of the previous process don't apply to its successor
+                # The values of the previous process don't apply to its successor.
+                self.readings.pop(line.number, None)
             self.lines[line.number] = line
         found = {number: self._filled(number, reading, look) for number, reading in look.readings}
         self.readings = {n: r for n, r in found.items() if n == TREE or not self._has_gone(n)}

@@ -31,10 +31,8 @@ _NARROWEST, _LOWEST_CHART = 40, 6  # characters
 _SHARED_EIGHTHS, _LOWEST_SHARED = 5, 20  # of a terminal that a program prints to, and its least rows
 _SAVE, _RESTORE, _DOWN = "\x1b7", "\x1b8", "\x1bD"  # the cursor
 _HIDE_CURSOR, _SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
-_ERASE_LINE, _ERASE_BELOW = (
-    "\x1b[K",
-    "\x1b[J",
-)  # from the cursor on
+# From the cursor on.
+_ERASE_LINE, _ERASE_BELOW = "\x1b[K", "\x1b[J"
 
 
 class _ScreenArea:
@@ -187,9 +185,8 @@ class LiveView:
             lines.append(shown(_one_line(self._verdict, width, "")))
         alive = sum(line.gone is None for line in self._latest.lines.values())
         rows = min(max(height // 3, 4), 10, alive + 2)  # the chart gets the rows that the table doesn't need
-        if width >= _NARROWEST and height > rows + 1 + len(
-            lines
-        ):  # otherwise excess lines would scroll the terminal at each redraw
+        # Excess lines would scroll the terminal at each redraw.
+        if width >= _NARROWEST and height > rows + 1 + len(lines):
             chart = self._chart(width, height - rows - 3 - len(lines))
             lines += chart.split("\n") if chart else []
             lines += map(shown, self._table(rows - 1, width).lines(width))

@@ -20,10 +20,8 @@ from gdbmem.units import format_delta, format_duration, format_rate, format_rate
 
 _MOST_ROWS = 12
 _MOST_SPIKES = 3
-_FEWEST_THREADS, _LEAST_LEFT_BYTES = (
-    50,
-    1024,
-)  # started, and the growth for each, from which threads may be the cause
+# Started, and the growth for each, from which threads may be the cause.
+_FEWEST_THREADS, _LEAST_LEFT_BYTES = 50, 1024
 _STAYING = "threads that stay (a pool, OMP_NUM_THREADS the same throughout), or another runtime for them"
 _LEAST_CPU_SECONDS = 0.05  # less would be shown as 0
 _LOWEST, _HIGHEST, _ROWS_OF_REPORT = 12, 30, 14  # rows of the chart, and of the text after it
