@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from gdbmem.errors import InputError, Notice
@@ -32,7 +32,6 @@ from gdbmem.units import format_size
 
 CLASS_NAME = "c10::cuda::CUDACachingAllocator"
 _NO_STACK = Frame("(no stack was recorded)")
-_MOST_SETTINGS = 64
 _MOST_REFUSED = 10_000
 
 
@@ -126,8 +125,6 @@ class _Reading:
             block_stacks=[stacks for _, stacks in made],
             stacks=self._machine.stacks,
             frames=self._machine.frames,
-            settings=_settings(top.get("allocator_settings")),
-            refused=refused,
             entries=self._machine.entries,
             notices=self._notices,
         )
@@ -308,9 +305,3 @@ def _label(segment: TorchSegment) -> str:
     parts += [f"stream 0x{segment.stream:x}"] if segment.stream else []
     parts += [f"{PRIVATE}{segment.pool[0]},{segment.pool[1]}"] if any(segment.pool) else []
     return ", ".join(parts)
-
-
-def _settings(found: object) -> Mapping[str, object]:
-    pairs = found.items() if isinstance(found, PlainDict) else ()
-    plain = ((str(key)[:100], value) for key, value in pairs if isinstance(value, (str, int, float)))
-    return dict(pair for pair, _ in zip(plain, range(_MOST_SETTINGS)))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Optional
 
 from gdbmem.errors import Notice
@@ -58,8 +58,6 @@ class TorchSnapshot:
     block_stacks: Sequence[Sequence[int]]  # of each allocator's chunks: indices into `stacks`
     stacks: Sequence[Sequence[int]]  # indices into `frames`, allocation site first; stack 0 has none
     frames: Sequence[Frame]
-    settings: Mapping[str, object]  # allocator_settings
-    refused: Sequence[RefusedRequest]  # the oldest first
     entries: int  # of the history
     notices: Sequence[Notice]
 
