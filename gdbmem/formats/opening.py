@@ -182,7 +182,7 @@ def open_profile(path: Union[str, os.PathLike[str]], reading: OpenOptions = DEFA
     packed = _Unpacking(source)
     if reading.format in (None, "heaptrack") and packed.is_heaptrack():
         return _read_as("heaptrack", packed, source, reading, packed.notices)
-    data, notices = _read(source)
+    data, notices = read_data(source)
     name = reading.format or next(
         (name for name, entry in FORMATS.items() if _begins(entry.start, data)), None
     )
@@ -247,15 +247,11 @@ def _of_another_format(data: Data, path: str) -> InputError:
     )
 
 
-def read_data(path: str) -> tuple[Data, list[Notice]]:
-    """Return what is in the file *path*, unpacked if it is compressed; a big one is mapped. Raises InputError."""
-    return _read(path)
-
-
 # --- what is in the file, in memory or mapped
 
 
-def _read(path: str) -> tuple[Data, list[Notice]]:
+def read_data(path: str) -> tuple[Data, list[Notice]]:
+    """Return what is in the file *path*, unpacked if it is compressed; a big one is mapped. Raises InputError."""
     with _opened(path) as (file, packing):
         return _unpack(file, path, packing) if packing is not None else (_load(file), [])
 

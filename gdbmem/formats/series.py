@@ -31,9 +31,8 @@ class RecordedSeries:
     target: str
     points: list[tuple[float, float]]  # seconds since the first one, bytes
     began: float  # seconds since 1970 at the first one; 0 if unknown
-    unknown: int = (
-        0  # samples that are not numbers, infinite, or Prometheus's marker of a stale series; left out
-    )
+    # Samples that are not numbers, infinite, or Prometheus's marker of a stale series; left out.
+    unknown: int = 0
 
 
 def series_tool(path: Path) -> Optional[str]:
@@ -92,7 +91,7 @@ def _mprof(path: Path, text: str) -> Iterator[tuple[float, float]]:
     """Source: memory_profiler, mprof.py: MEM MIB SECONDS_SINCE_1970; CHLD and FUNC are not the total."""
     for number, line in _whole_lines(text):
         if line.startswith("MEM "):
-            yield _numbers(path, number, line.split()[2:3] + line.split()[1:2], _MIB)
+            yield _numbers(path, number, line.split()[2:3] + line.split()[1:2])
 
 
 def _command_of(text: str) -> str:
@@ -104,7 +103,7 @@ def _psrecord(path: Path, text: str) -> Iterator[tuple[float, float]]:
     """Source: psrecord, main.py: elapsed seconds, CPU, real and virtual memory, in 2^20 bytes."""
     for number, line in _whole_lines(text):
         if line.strip() and not line.startswith("#"):
-            yield _numbers(path, number, line.split()[0:1] + line.split()[2:3], _MIB)
+            yield _numbers(path, number, line.split()[0:1] + line.split()[2:3])
 
 
 def _whole_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -113,12 +112,13 @@ def _whole_lines(text: str) -> Iterator[tuple[int, str]]:
     return enumerate(whole.splitlines(), 1)
 
 
-def _numbers(path: Path, number: int, words: list[str], factor: float) -> tuple[float, float]:
+def _numbers(path: Path, number: int, words: list[str]) -> tuple[float, float]:
+    """Return the seconds and the MiB in *words* as seconds and bytes."""
     try:
         t, size = (float(word) for word in words)
     except ValueError:
         raise _wrong(path, number, "a time and a size are expected") from None
-    return t, size * factor
+    return t, size * _MIB
 
 
 def _csv(path: Path, text: str) -> Iterator[tuple[float, float]]:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 IN_USE, ALLOCATED = "in-use", "allocated"
 FREED, OWN_PEAK = "freed", "own-peak"
 GROWN, MADE_RESIDENT = "grown", "made-resident"
+TRUNCATED = "profile-truncated"
 LARGEST = (1 << 63) - 1
 DEEPEST = 100_000  # frames on one stack
 
@@ -122,10 +123,7 @@ _IS_LITTLE = sys.byteorder == "little"
 
 def pack_path(numbers: Iterable[int]) -> bytes:
     """Return *numbers*, which are not negative, as bytes that compare as they do."""
-    packed = array("i", numbers)
-    if _IS_LITTLE:
-        packed.byteswap()
-    return packed.tobytes()
+    return _swapped(array("i", numbers)).tobytes()
 
 
 def _swapped(numbers: array[int]) -> array[int]:
@@ -209,7 +207,7 @@ class StackProfile:
         if self.symbols is None:
             return tree
         tree, said = with_names(tree, self.symbols, self.source)
-        self.notices += [notice for notice in said if notice not in self.notices]
+        self.add_notices(said)
         return tree
 
     def tree_before(self) -> CallTree:
@@ -217,24 +215,25 @@ class StackProfile:
         content = self.load(self)
         return build_tree(replace(content, stacks=content.taken), self.source)
 
+    def add_notices(self, notices: Iterable[Notice]) -> None:
+        """Add those of *notices* that it does not have yet: a tree may be made several times."""
+        self.notices += [notice for notice in notices if notice not in self.notices]
+
     def _say_that_nothing_is_in_use(self) -> None:
         others = [name for name in self.metrics if name != self.metric]
         if self.metric == IN_USE and not self.total_bytes and others:
             text = (
                 f"{printable(self.source)} has no memory in use, as at the end of a program that frees all;"
+                f" it also has --metric {', '.join(map(printable, others))}"
             )
-            notice = Notice(
-                "nothing-in-use", f"{text} it also has --metric {', '.join(map(printable, others))}"
-            )
-            self.notices += [notice] if notice not in self.notices else []
+            self.add_notices([Notice("nothing-in-use", text)])
 
     def _with_sizes(self, content: Content) -> Content:
         if not content.has_blocks:
             raise no_block_sizes(self.source)
         if any(stack.block_bytes < 0 for stack in content.stacks):
             text = f"{printable(self.source)} records only the mean size of the blocks of each stack"
-            notice = Notice(AVERAGED, f"{text}, by which they are sorted into sizes")
-            self.notices += [notice] if notice not in self.notices else []
+            self.add_notices([Notice(AVERAGED, f"{text}, by which they are sorted into sizes")])
         chains = list(content.chains)
         index: dict[Frame, int] = {}
         stacks = []
@@ -285,7 +284,12 @@ def check_count(number: int, source: str, line: Optional[int] = None) -> int:
             slug="negative-count",
             hint="pass its two profiles to 'gdbmem diff'",
         )
-    raise InputError(f"{where} counts more bytes than any memory has", slug="count-too-big")
+    raise count_too_big(where)
+
+
+def count_too_big(where: str) -> InputError:
+    """Return the error for a file, or a line of it, with a larger count of bytes than is possible."""
+    return InputError(f"{where} counts more bytes than any memory has", slug="count-too-big")
 
 
 def check_depth(frames: int, source: str, line: Optional[int] = None) -> None:
@@ -333,9 +337,7 @@ def build_tree(content: Content, source: str) -> CallTree:
     try:
         return builder.finish(frames, content, order, hidden)
     except OverflowError:
-        raise InputError(
-            f"{printable(source)} counts more bytes than any memory has", slug="count-too-big"
-        ) from None
+        raise count_too_big(printable(source)) from None
 
 
 def _paths(

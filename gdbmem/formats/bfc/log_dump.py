@@ -105,7 +105,7 @@ class Dump:
         self._add_details(rest)
 
     def _add_details(self, rest: bytes) -> None:
-        owner, tag, freed = 0, LOWER, 0
+        owner, freed = 0, 0
         if b"op " in rest or b"annotation" in rest or b" tag " in rest or b"freed" in rest:
             by = log_lines.CHUNK_OP.search(rest) or log_lines.CHUNK_ANNOTATION.search(rest)
             if by is not None:
@@ -114,9 +114,8 @@ class Dump:
                 )
             found = log_lines.CHUNK_TAG.search(rest)
             if found is not None:
-                tag = _TAGS[found[1]]
                 self.tags.extend(bytes([LOWER]) * (len(self.size) - 1 - len(self.tags)))
-                self.tags.append(tag)
+                self.tags.append(_TAGS[found[1]])
             count = log_lines.CHUNK_FREED.search(rest)
             freed = min(int(count[1]), _LARGEST) if count else 0
         self.owner.append(owner)

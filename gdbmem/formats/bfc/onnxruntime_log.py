@@ -123,7 +123,7 @@ class Arenas:
             kind=ONNXRUNTIME,
             source=f"{self._source}, line {arena.line}",
             regions=[Region(address, size, 0, 0) for address, size in sorted(arena.regions)],
-            chunks=Chunks(_empty("Q"), _empty("Q"), b""),
+            chunks=Chunks(array("Q"), array("Q"), b""),
             limit_bytes=arena.limit,
             options=Options(
                 allow_growth=True,
@@ -140,7 +140,3 @@ class Arenas:
             asked_bytes=arena.asked,
             notices=notices,
         )
-
-
-def _empty(code: str) -> array[int]:
-    return array(code)

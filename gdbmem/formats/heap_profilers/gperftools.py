@@ -11,12 +11,13 @@ from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.formats.addresses import MemoryMap, Symbols, frames_of, parse_maps, wanted_of
+from gdbmem.formats.addresses import Symbols, frames_of, parse_maps, wanted_of
 from gdbmem.formats.heap_profilers.sampling import unsample
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
     ALLOCATED,
     IN_USE,
+    TRUNCATED,
     Content,
     Hidden,
     Numbers,
@@ -33,8 +34,6 @@ from gdbmem.model.profiles.snapshot import BYTES_MISSING
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass, field
 from gdbmem.text import printable
-
-TRUNCATED = "profile-truncated"
 
 _NUMBERS = rb"\s*(-?[0-9]{1,25}): *(-?[0-9]{1,25}) *\[ *(-?[0-9]{1,25}): *(-?[0-9]{1,25}) *\] *@"
 _HEADER = lazy_pattern(
@@ -278,10 +277,9 @@ def _load(
     symbols: Optional[Symbols],
 ) -> Content:
     unnamed = _unnamed(text, addresses)
-    memory_map: MemoryMap = parse_maps(text.maps)
-    chains, notices = frames_of(unnamed, memory_map, symbols, profile.source)
+    chains, notices = frames_of(unnamed, parse_maps(text.maps), symbols, profile.source)
     found = dict(zip(unnamed, chains))
-    profile.notices += [notice for notice in notices if notice not in profile.notices]
+    profile.add_notices(notices)
     return Content(
         stacks=stacks,
         chains=[_named(text, address) or found[address] for address in addresses],

@@ -32,8 +32,10 @@ from gdbmem.formats.stacks import (
     Stack,
     StackProfile,
     bad_line,
+    check_count,
     check_depth,
     choose_metric,
+    count_too_big,
 )
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.model.profiles.snapshot import BYTES_MISSING, PEAK
@@ -115,8 +117,8 @@ def _load(profile: StackProfile, stacks: Sequence[Stack], tables: _Tables, event
     deepest = _deepest(merged, tables)
     if deepest < DEEPEST:
         text = f"{printable(profile.source)} holds stacks that together are far longer than the file;"
-        notice = Notice("stacks-cut", f"{text} {deepest} frames of each are shown, from the allocation on")
-        profile.notices += [notice] if notice not in profile.notices else []
+        text += f" {deepest} frames of each are shown, from the allocation on"
+        profile.add_notices([Notice("stacks-cut", text)])
     return Content(_with_paths(merged, tables, profile.source, deepest), tables.chains)
 
 
@@ -139,7 +141,7 @@ def _stacks(tables: _Tables, events: Events, metric: str, source: str, *, by_siz
                 hint="the file is damaged",
             )
     if sum(sizes.values()) > LARGEST:
-        raise InputError(f"{printable(source)} counts more bytes than any memory has", slug="count-too-big")
+        raise count_too_big(printable(source))
     return [
         Stack((trace,), total, blocks[trace, size], block_bytes=size if by_size else -1)
         for (trace, size), total in sizes.items()
@@ -397,11 +399,7 @@ class _HeaptrackReader:
         size, trace = int(first, 16), int(second, 16)
         if not 0 <= trace < len(self.tables.trace_caller) or size < 0:
             raise IndexError
-        if size > LARGEST >> 1:
-            raise InputError(
-                f"{printable(self.source)} counts more bytes than any memory has", slug="count-too-big"
-            )
-        self.tables.size.append(size)
+        self.tables.size.append(check_count(size, self.source))
         self.tables.trace.append(trace)
 
     def _bad(self, line: bytes, expected: str) -> InputError:

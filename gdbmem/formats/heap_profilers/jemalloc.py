@@ -12,6 +12,7 @@ from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
     ALLOCATED,
     IN_USE,
+    TRUNCATED,
     Content,
     Hidden,
     Numbers,
@@ -28,8 +29,6 @@ from gdbmem.model.profiles.snapshot import BYTES_MISSING
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import replace
 from gdbmem.text import printable
-
-TRUNCATED = "profile-truncated"
 
 _HEADER = lazy_pattern(rb"heap_v2/([0-9]{1,18})\s*")
 _COUNTS = lazy_pattern(
@@ -197,7 +196,7 @@ def _load(
 ) -> Content:
     memory_map = parse_maps(maps)
     chains, notices = frames_of(addresses, memory_map, symbols, profile.source)
-    profile.notices += [notice for notice in notices if notice not in profile.notices]
+    profile.add_notices(notices)
     linked_in = [all(_is_own(frame) for frame in chain) for chain in chains]
     own = [named or _is_library(memory_map.find(address - 1)) for address, named in zip(addresses, linked_in)]
     nameless = [all(_is_address(frame) for frame in chain) for chain in chains]

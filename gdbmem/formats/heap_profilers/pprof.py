@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional
@@ -59,14 +60,14 @@ class _PprofReader:
 
     def read(self, metric: Optional[str], symbols: Optional[Symbols]) -> StackProfile:
         columns = self._columns()
-        chosen = choose_metric(metric, self._order(columns), self.source)
-        numbers = self._location_numbers()
-        stacks, taken = self._stacks(columns[chosen], numbers)
+        metrics = self._order(columns)
+        chosen = choose_metric(metric, metrics, self.source)
+        stacks, taken = self._stacks(columns[chosen])
         return StackProfile(
             source=self.source,
             source_format="pprof",
             metric=chosen,
-            metrics=self._order(columns),
+            metrics=metrics,
             total_bytes=total_of(stacks) - total_of(taken),
             load=lambda profile: replace(
                 self._content(profile, stacks, columns[chosen], symbols), taken=taken
@@ -110,13 +111,11 @@ class _PprofReader:
         default = _METRICS.get(default, default)
         return sorted(by_metric(columns), key=lambda name: name != default)
 
-    def _location_numbers(self) -> dict[int, int]:
-        return {location.id: number for number, location in enumerate(self.profile.location)}
-
-    def _stacks(self, column: _PprofColumn, numbers: dict[int, int]) -> tuple[list[Stack], list[Stack]]:
+    def _stacks(self, column: _PprofColumn) -> tuple[list[Stack], list[Stack]]:
         """Return the stacks, and those of what went away: a difference of two profiles counts that below zero."""
         stacks: list[Stack] = []
         taken: list[Stack] = []
+        numbers = {location.id: number for number, location in enumerate(self.profile.location)}
         rate = self._rate()
         for sample in self.profile.sample:
             values = sample.value
@@ -153,7 +152,7 @@ class _PprofReader:
             # These are the calls themselves already, no return addresses.
             addresses = [self.profile.location[at].address + 1 for at in nameless]
             found, notices = frames_of(addresses, self._memory_map(), symbols, self.source)
-            profile.notices += [notice for notice in notices if notice not in profile.notices]
+            profile.add_notices(notices)
             for at, chain in zip(nameless, found):
                 chains[at] = chain
         return Content(
@@ -164,28 +163,25 @@ class _PprofReader:
         )
 
     def _chain(self, location: Any) -> tuple[Frame, ...]:
-        functions, objects = self._functions(), self._objects()
         frames = []
         for line in location.line:
-            function = functions.get(line.function_id)
+            function = self._functions.get(line.function_id)
             if function is None:
                 raise self._out_of_range("a function")
             file = self._text(function.filename) or None
             number = int(line.line) if file and 0 < line.line < 1 << 31 else None
             name = self._text(function.name) or None
-            frames.append(Frame(name, file, number, objects.get(location.mapping_id), inlined=True))
+            frames.append(Frame(name, file, number, self._objects.get(location.mapping_id), inlined=True))
         return (*frames[:-1], frames[-1]._replace(inlined=False)) if frames else ()
 
+    @functools.cached_property
     def _functions(self) -> dict[int, Any]:
-        if not hasattr(self, "_by_id"):
-            self._by_id = {function.id: function for function in self.profile.function}
-        return self._by_id
+        return {function.id: function for function in self.profile.function}
 
+    @functools.cached_property
     def _objects(self) -> dict[int, str]:
-        if not hasattr(self, "_object_of"):
-            named = {mapping.id: self._text(mapping.filename) for mapping in self.profile.mapping}
-            self._object_of = {number: name for number, name in named.items() if name}
-        return self._object_of
+        named = {mapping.id: self._text(mapping.filename) for mapping in self.profile.mapping}
+        return {number: name for number, name in named.items() if name}
 
     def _memory_map(self) -> MemoryMap:
         return MemoryMap(

@@ -10,6 +10,7 @@ from gdbmem.formats.heap_profilers.gperftools import symbol_section
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
     IN_USE,
+    TRUNCATED,
     Content,
     Stack,
     StackProfile,
@@ -22,7 +23,6 @@ from gdbmem.model.profiles.calltree import Frame
 from gdbmem.model.profiles.snapshot import BYTES_MISSING
 from gdbmem.text import printable
 
-TRUNCATED = "profile-truncated"
 _MARK = b"--- profile\n"
 _HEADER_WORDS = 5
 

@@ -17,6 +17,7 @@ from gdbmem.formats.stacks import (
     DEEPEST,
     FREED,
     IN_USE,
+    TRUNCATED,
     Content,
     Stack,
     StackProfile,
@@ -30,8 +31,6 @@ from gdbmem.model.profiles.snapshot import BYTES_MISSING
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass, field
 from gdbmem.text import printable
-
-TRUNCATED = "profile-truncated"
 
 # Event of bytes → (metric, event of blocks). The first that a file has is its default. DB is what DIB is a part of, and
 # IB the same blocks once more where they were allocated: definitely lost is the difference, as memcheck's sums say it,

@@ -15,6 +15,7 @@ from gdbmem.formats.stacks import (
     ALLOCATED,
     FREED,
     IN_USE,
+    TRUNCATED,
     Content,
     Hidden,
     Stack,
@@ -44,9 +45,7 @@ def read_xtree(data: Data, source: str, metric: Optional[str]) -> StackProfile:
     size_at, blocks_at = known[chosen]
     notices = list(found.notices)
     if blocks_at is None and not notices:  # valgrind writes both
-        notices.append(
-            Notice("profile-truncated", f"{printable(source)} was truncated before its count of blocks")
-        )
+        notices.append(Notice(TRUNCATED, f"{printable(source)} was truncated before its count of blocks"))
     return StackProfile(
         source=source,
         source_format="xtree",

@@ -10,6 +10,7 @@ from gdbmem.errors import InputError, Notice
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
     DEEPEST,
+    TRUNCATED,
     Content,
     Hidden,
     Stack,
@@ -35,7 +36,6 @@ from gdbmem.model.profiles.snapshot import BYTES_MISSING
 from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 
-TRUNCATED = "profile-truncated"
 SEVERAL = "several-processes"
 
 _KINDS = {
@@ -150,8 +150,13 @@ class _SearchedProcess:
 
     def sum_of(self, kind: str) -> Sum:
         """Return the sum of *kind*; that of the records if a cut, or -q, left none."""
-        of_kind = [record for record in self.records if record.kind == kind]
-        return self.sums.get(kind) or Sum(sum(r.bytes for r in of_kind), sum(r.blocks for r in of_kind))
+        return self.sums.get(kind) or sum_of(self.records, kind)
+
+
+def sum_of(records: Sequence[LeakRecord], kind: str) -> Sum:
+    """Return the bytes and blocks of those of *records* that are of this *kind*."""
+    of_kind = [record for record in records if record.kind == kind]
+    return Sum(sum(r.bytes for r in of_kind), sum(r.blocks for r in of_kind))
 
 
 class _LossReader:

@@ -12,17 +12,19 @@ from typing import TYPE_CHECKING, Any, Optional
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import StackProfile
-from gdbmem.formats.valgrind.memcheck_log import LeakStack, profile_of, read_record
+from gdbmem.formats.valgrind.memcheck_log import LeakStack, profile_of, read_record, sum_of
 from gdbmem.model.leak_kinds import DEFINITELY, POSSIBLY
-from gdbmem.model.leaks import LeakRecord, LeakSearch, Sum
+from gdbmem.model.leaks import LeakRecord, LeakSearch
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.model.profiles.snapshot import BYTES_MISSING
+from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
 _STEP_BYTES = 1 << 16
+_ADDRESS = lazy_pattern(r"0x([0-9A-Fa-f]{1,16})")
 _KINDS = {"definite": DEFINITELY, "possible": POSSIBLY}  # of which memcheck lists all records by default
 
 
@@ -97,17 +99,14 @@ class _ErrorReader:
             self._records = []  # of the search before
         stack = LeakStack(self._source)
         for frame in element.iterfind("stack[1]/frame"):
-            address = int(_address(frame, self._source), 16)
+            address = _address(frame, self._source)
             stack.add(_frame(frame, address), address)
         self._records.append(record._replace(frames=stack.frames))
 
     def search(self) -> LeakSearch:
-        sums = {}
         # The XML has no sums. That nothing was lost is known only where memcheck was asked to list all, and did.
-        if self._is_finished and not self.notices:
-            for kind in self._listed:
-                of_kind = [record for record in self._records if record.kind == kind]
-                sums[kind] = Sum(sum(r.bytes for r in of_kind), sum(r.blocks for r in of_kind))
+        known = self._listed if self._is_finished and not self.notices else ()
+        sums = {kind: sum_of(self._records, kind) for kind in known}
         return LeakSearch(self._records, sums, command=self._command, notices=self.notices)
 
 
@@ -123,16 +122,11 @@ def _listed(options: list[str]) -> list[str]:
     return listed
 
 
-def _address(frame: Element, source: str) -> str:
-    text = frame.findtext("ip") or ""
-    digits = text[2:]
-    if not text.startswith("0x") or not 0 < len(digits) <= 16 or not digits.isalnum() or not digits.isascii():
+def _address(frame: Element, source: str) -> int:
+    found = _ADDRESS.fullmatch(frame.findtext("ip") or "")
+    if found is None:
         raise _damaged(source, "a frame of a leak has no address")
-    try:
-        int(digits, 16)
-    except ValueError:
-        raise _damaged(source, "a frame of a leak has no address") from None
-    return digits
+    return int(found[1], 16)
 
 
 def _frame(frame: Element, address: int) -> Frame:
