@@ -30,9 +30,8 @@ class Growth:
     hidden_bytes: int  # the most that it may be larger, because of paths that a side does not list
     sampling_bytes: int  # sampling error: STANDARD_ERRORS standard errors
     met: Optional[bool]  # whether the growth is within the limit; None: undecidable
-    missing: str = (
-        ""  # why: a file lacks an unknown number of bytes; "": none does, so it is the sampling error
-    )
+    # Why: a file lacks an unknown number of bytes; "": none does, so it is the sampling error.
+    missing: str = ""
 
 
 def judge_growth(diff: Diff, query: Query, limit_bytes: int, *, one_process: bool = False) -> Growth:

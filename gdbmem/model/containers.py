@@ -37,9 +37,8 @@ class Survey:
 
     containers: Sequence[Container]
     notices: Sequence[Notice] = ()
-    live_heap_bytes: Optional[int] = (
-        None  # all that malloc has given out; None: not known, or not all was asked for
-    )
+    # All that malloc has given out; None: not known, or not all was asked for.
+    live_heap_bytes: Optional[int] = None
     unread: tuple[Uncounted, ...] = ()  # their layout is not known
     unsound: tuple[Uncounted, ...] = ()  # they can't be objects of their type
 

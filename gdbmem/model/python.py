@@ -27,9 +27,8 @@ class PythonObjects:
     pid: Optional[int]
     types: Sequence[TypeUse]  # the largest first
     unused: TypeUse  # dead objects that the interpreter keeps to use them again
-    others: (
-        TypeUse  # blocks of Python's allocator that are not objects: tables of dicts, items of lists, buffers
-    )
+    # Blocks of Python's allocator that are not objects: tables of dicts, items of lists, buffers.
+    others: TypeUse
     uncounted_blocks: int = 0  # in pools that contradict themselves
     large: bool = True  # objects in malloc's blocks are counted, too
     pause_seconds: Optional[float] = None
@@ -140,9 +139,8 @@ class PythonCall:
     function: str  # qualified where the version keeps that; "": it could not be read
     file: str
     line: Optional[int]  # None: the instruction belongs to none
-    is_entry: bool = (
-        True  # C called it: the native frames have one of the interpreter's loop for it and what it calls
-    )
+    # C called it: the native frames have one of the interpreter's loop for it and what it calls.
+    is_entry: bool = True
     entered_at: Optional[int] = None  # since 3.12: an address within that loop's native frame
 
 
@@ -155,9 +153,8 @@ class PythonThread:
     frames: Sequence[PythonCall]  # the innermost first
     is_whole: bool = True  # False: the rest could not be read
     name: str = ""  # as the kernel has it; "": unknown
-    system_call: Optional[int] = (
-        None  # its number, where the thread waits in one; None: it runs, or this is unknown
-    )
+    # Its number, where the thread waits in one; None: it runs, or this is unknown.
+    system_call: Optional[int] = None
 
 
 @dataclass(frozen=True)

@@ -169,9 +169,8 @@ class Allocator:
     is_locked: Optional[bool] = None  # its mutex was held: an operation may be in progress
     violations: Sequence[Violation] = ()
     is_complete: bool = True  # every chunk is here; False: what follows from chunks is of those that are here
-    regions_known: bool = (
-        True  # False: they follow from addresses (old logs, dumps): neighbours may be one here
-    )
+    # False: they follow from addresses (old logs, dumps): neighbours may be one here.
+    regions_known: bool = True
     bar: str = ""  # the 100 characters of a log's last line: '*' in use, 'x' wasted, '_' free
     asked_bytes: Optional[int] = None  # a request that failed when this was written
     asked_by: str = ""  # the operation that made it

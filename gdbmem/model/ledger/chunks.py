@@ -7,15 +7,8 @@ from collections.abc import Iterable, Sequence
 from gdbmem.records import dataclass
 
 # States of a chunk.
-IN_USE, FREE, IN_TCACHE, IN_FASTBIN, TOP, MMAPPED, BROKEN = (
-    "in use",
-    "free",
-    "tcache",
-    "fastbin",
-    "top",
-    "mmapped",
-    "broken",
-)
+IN_USE, FREE, IN_TCACHE, IN_FASTBIN = "in use", "free", "tcache", "fastbin"
+TOP, MMAPPED, BROKEN = "top", "mmapped", "broken"
 HEADER = 16  # from a chunk's address to the memory that the program has of it
 
 # Kinds of lists, as malloc's own source calls them.
@@ -63,13 +56,11 @@ class ChunkView:
     pointers: Sequence[Pointer] = ()  # the first ones
     pointer_count: int = 0
 
-    def chunks(self) -> list[Chunk]:
-        """Return the chunk with its neighbours, in order of address."""
-        return [*self.before, self.chunk, *self.after]
-
     def class_names(self) -> Iterable[str]:
         """Yield the mangled names of all classes in it."""
-        yield from (chunk.class_name for chunk in self.chunks() if chunk.class_name)
+        for chunk in (*self.before, self.chunk, *self.after):
+            if chunk.class_name:
+                yield chunk.class_name
         yield from (pointer.class_name for pointer in self.pointers if pointer.class_name)
 
 

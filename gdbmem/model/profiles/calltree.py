@@ -181,9 +181,8 @@ class CallTree:
     variance: Optional[Sequence[float]] = None  # bytes², of each node's own bytes; None: nothing is sampled
     # Trees of one recording share their samples, and their variances only grow: that of a difference is the difference.
     recording: str = ""
-    address: Optional[Sequence[int]] = (
-        None  # where each node's call is in memory; 0: unknown; None: of none known
-    )
+    # Where each node's call is in memory; 0: unknown; None: of none known.
+    address: Optional[Sequence[int]] = None
     # All nodes at which a path ends, in order; no two siblings have the same frame then. None: any may.
     ends: Optional[Sequence[int]] = None
 

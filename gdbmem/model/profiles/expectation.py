@@ -29,9 +29,8 @@ class Expectation:
     before: str
     after: str
     position: Position
-    metric: str = (
-        "heap"  # or blocks, untraced, rss (the resident set), retained (freed memory that malloc keeps)
-    )
+    # One of heap, blocks, untraced, rss (the resident set) and retained (freed memory that malloc keeps).
+    metric: str = "heap"
     at_most: Optional[int] = None
     at_least: Optional[int] = None
     path: str = ""  # a regular expression; "": the whole heap

@@ -33,19 +33,16 @@ class ProcessSample(NamedTuple):
     threads_started: Optional[int] = None
     open_files: Optional[int] = None
     cpu_seconds: Optional[float] = None
-    peak_rss_bytes: Optional[int] = (
-        None  # by the kernel's own count, where it was reached during the recording
-    )
+    # By the kernel's own count, where it was reached during the recording.
+    peak_rss_bytes: Optional[int] = None
     gpu_bytes: Optional[int] = None  # on all GPUs, as NVML counts it
     # For the tree only.
     family_bytes: Optional[int] = None  # anonymous and shared memory in a cgroup of the program's own
-    copied_bytes: Optional[int] = (
-        None  # by which forked processes have un-shared what they had inherited, a counter
-    )
+    # By which forked processes have un-shared what they had inherited, a counter.
+    copied_bytes: Optional[int] = None
     copiers: Optional[int] = None  # processes that have, a counter
-    torn_rounds: Optional[int] = (
-        None  # reads of PSS whose total is left out, as a process was born or died meanwhile
-    )
+    # Reads of PSS whose total is left out, as a process was born or died meanwhile.
+    torn_rounds: Optional[int] = None
     # The cgroup with the tightest limit, including other processes in it.
     cgroup_bytes: Optional[int] = None
     cgroup_peak_bytes: Optional[int] = None  # since the start, by the kernel's own count

@@ -81,9 +81,8 @@ class SeriesSummary:
     gaps: Sequence[tuple[float, float]]  # stretches without samples: the monitor or the machine was stopped
     seconds_to_limit: Optional[float]
     notices: Sequence[Notice]
-    looks_by_rss: int = (
-        0  # at which the tree's total follows RSS and page faults from one read of PSS to the next
-    )
+    # At which the tree's total follows RSS and page faults from one read of PSS to the next.
+    looks_by_rss: int = 0
     looks_by_cgroup: int = 0  # at which it follows what the program's own cgroup holds
     copiers: Optional[int] = None  # processes that have
     torn_rounds: int = 0  # reads of PSS that are left out: a process was born or died meanwhile

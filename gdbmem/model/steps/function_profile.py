@@ -29,17 +29,15 @@ class FunctionProfile:
     source: str  # statm, smaps, heap, massif, …
     own_only: bool  # what the calls made by a line did is left out
     abandoned_calls: int = 0  # of the calls, recursive ones included, left by an exception or longjmp
-    unseen_calls: int = (
-        0  # of the abandoned: it wasn't seen when, and what their last lines did is not counted
-    )
+    # Of the abandoned: it wasn't seen when, and what their last lines did is not counted.
+    unseen_calls: int = 0
     recursive_calls: int = 0
     has_inlined: bool = False  # other functions are inlined into it: they count for the line that calls them
     outside_bytes: int = 0  # with own_only: what the calls made by the lines did
     is_outside_shared: bool = False
     under_way_from: Optional[int] = None  # the line that a call was on which had begun before
-    process_bytes: Optional[int] = (
-        None  # by which the process changed meanwhile, other code and threads included
-    )
+    # By which the process changed meanwhile, other code and threads included.
+    process_bytes: Optional[int] = None
 
     @property
     def delta_bytes(self) -> int:
