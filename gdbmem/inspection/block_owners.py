@@ -14,6 +14,7 @@ from gdbmem.analysis.ledger.block_types import class_of
 from gdbmem.analysis.ledger.ledger import ProcessImage
 from gdbmem.errors import TargetError
 from gdbmem.inspection.vector_slack import variable_areas
+from gdbmem.linux.memory.maps import mapping_at
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.ledger.chunks import HEADER, IN_USE, MMAPPED, Chunk, ChunkView, Pointer
 from gdbmem.model.ledger.vectors import DATA, HEAP
@@ -74,10 +75,10 @@ def look_at_chunk(
 
 
 def _what_lies_at(reading: ProcessImage, address: int) -> str:
-    for mapping in reading.mappings:
-        if mapping.start <= address < mapping.end:
-            return f"it is in {mapping.name}" if mapping.name else "it is in anonymous memory"
-    return "the process has no memory there"
+    mapping = mapping_at(reading.mappings, address)
+    if mapping is None:
+        return "the process has no memory there"
+    return f"it is in {mapping.name}" if mapping.name else "it is in anonymous memory"
 
 
 @dataclass
@@ -117,9 +118,9 @@ class _Names:
         return f"{name}{f'+{offset}' if offset else ''} of {file}"
 
     def _stack(self, address: int) -> str:
-        for mapping in self.reading.mappings:
-            if mapping.start <= address < mapping.end:
-                for thread in self.reading.threads:
-                    if mapping.start <= thread.stack_pointer <= address:
-                        return f"the stack of thread {thread.tid}"
+        mapping = mapping_at(self.reading.mappings, address)
+        if mapping is not None:
+            for thread in self.reading.threads:
+                if mapping.start <= thread.stack_pointer <= address:
+                    return f"the stack of thread {thread.tid}"
         return "a stack"

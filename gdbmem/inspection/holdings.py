@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Optional
 
 from gdbmem.analysis.profiles.holding import find_holdings
 from gdbmem.errors import InputError
-from gdbmem.model.containers import Survey
 from gdbmem.report.containers.containers import read_survey
 from gdbmem.runs.saved_results import CONTAINERS, Kept, kept_records, kept_text
 
@@ -23,7 +22,7 @@ _MOST_SURVEYS = 50
 def holdings(run: Run, chosen: Sequence[SnapshotRecord], diff: Diff, query: Query) -> Sequence[Holding]:
     """Return the containers that hold the growth in *diff*, of the snapshots *chosen* of *run*.
 
-    None if the run has no container scans with the names and locations of the first and the last.
+    None are returned if the run has no container scans with the names and locations of the first and the last.
     """
     kept = kept_records(run, CONTAINERS)
     ends = [_of_moment(kept, record) for record in (chosen[0], chosen[-1])]
@@ -35,16 +34,11 @@ def holdings(run: Run, chosen: Sequence[SnapshotRecord], diff: Diff, query: Quer
     between = [one for one in kept[first : last + 1] if one.place == kept[last].place]
     if len(between) > _MOST_SURVEYS:
         between = [between[0], between[-1]]
-
     try:
-        surveys = [_read(run, one) for one in between]
+        surveys = [read_survey(kept_text(run, one), one.file) for one in between]
     except InputError:
         return []  # one is damaged: the diff goes without
     return find_holdings(diff, query, surveys)
-
-
-def _read(run: Run, record: Kept) -> Survey:
-    return read_survey(kept_text(run, record), record.file)
 
 
 def _of_moment(kept: Sequence[Kept], record: SnapshotRecord) -> Optional[Kept]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -19,6 +20,7 @@ from gdbmem.allocators.glibc.walking.trails import UNIT
 from gdbmem.analysis.ledger.ledger import ProcessImage
 from gdbmem.inspection.block_owners import constant_files, namer
 from gdbmem.inspection.vector_slack import variable_areas
+from gdbmem.linux.memory.maps import mapping_at
 from gdbmem.model.ledger.block_types import CLASS, UNKNOWN
 from gdbmem.model.ledger.idle import BlockGroup, BlockSum, TreeHolder
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
@@ -56,8 +58,7 @@ class _Sorter:
         self._mappings = sorted(image.mappings, key=lambda one: one.start)
         self._starts = [one.start for one in self._mappings]
         self._files = constant_files(image)
-        self._name_of = namer(image, memory)
-        self._names: dict[int, Optional[str]] = {}
+        self._name_of = functools.cache(namer(image, memory))
 
     def groups(self, tables: Sequence[ChunkTable]) -> list[BlockGroup]:
         tallies = {tally.start: tally for tally in self._heap.tallies}
@@ -82,18 +83,13 @@ class _Sorter:
     ) -> BlockGroup:
         types: dict[tuple[str, str], BlockSum] = {}
         for kind, vtable in blocks:
-            name = self._name(vtable) if kind == CLASS else None
+            name = self._name_of(vtable) if kind == CLASS else None
             label = (CLASS, name) if name else (UNKNOWN if kind == CLASS else kind, "")
             before = types.get(label, BlockSum(0, 0))
             types[label] = BlockSum(before.blocks + blocks[kind, vtable], before.bytes + sizes[kind, vtable])
         number = bisect_right(self._starts, start) - 1
         mapping = self._mappings[number]
         return BlockGroup(mapping.start, mapping.end - mapping.start, types, by_size)
-
-    def _name(self, vtable: int) -> Optional[str]:
-        if vtable not in self._names:
-            self._names[vtable] = self._name_of(vtable)
-        return self._names[vtable]
 
 
 def live_sizes(table: ChunkTable, *, pure: bool = False) -> dict[int, BlockSum]:
@@ -167,9 +163,9 @@ def _holder(image: ProcessImage, symbols: ObjectSymbols, tables: Sequence[ChunkT
         return name
     if any(table.find(header) >= 0 for table in tables):
         return "a block of the heap"
-    for mapping in image.mappings:
-        if mapping.start <= header < mapping.end:
-            if any(mapping.start <= one.stack_pointer < mapping.end for one in image.threads):
-                return "a variable on a stack"
-            return f"a variable of {Path(mapping.name).name}" if mapping.is_file else "other memory"
-    return "other memory"
+    mapping = mapping_at(image.mappings, header)
+    if mapping is None:
+        return "other memory"
+    if any(mapping.start <= one.stack_pointer < mapping.end for one in image.threads):
+        return "a variable on a stack"
+    return f"a variable of {Path(mapping.name).name}" if mapping.is_file else "other memory"

@@ -29,7 +29,7 @@ from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.holding.ptrace import HeldThread
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.pages import Ranges, resident_ranges
-from gdbmem.linux.memory.process_memory import CarefulMemory, PageAbsent, absent_pages
+from gdbmem.linux.memory.process_memory import PageAbsent, careful_memory
 from gdbmem.linux.process.process import check_analysable, process_facts
 from gdbmem.linux.process.threads import thread_name
 from gdbmem.model.ledger.ledger import Ledger
@@ -214,8 +214,7 @@ def fill_reading(
     """
     reading.open = malloc.files.open
     if reading.pid is not None:
-        absent = absent_pages(reading.pid, reading.mappings, swapped=swapped)
-        memory = CarefulMemory(memory, reading.mappings, absent)
+        memory = careful_memory(reading.pid, memory, reading.mappings, swapped=swapped)
     _fill(reading, memory, malloc, main, walker)
     reading.pools = find_pools(reading, memory)
     if look is not None:
@@ -296,9 +295,8 @@ def _replaced(reading: ProcessImage) -> Notice:
     others = reading.others
     if others.linked_into:
         where = f"{others.replacement} is linked into {printable(others.linked_into)}"
-    elif (
-        reading.heap is not None and reading.heap.is_used
-    ):  # libc_malloc_debug forwards calls, unless checking is enabled
+    elif reading.heap is not None and reading.heap.is_used:
+        # libc_malloc_debug forwards calls, unless checking is enabled.
         where = f"{others.replacement} is loaded, but glibc's malloc also allocates blocks"
     else:
         where = f"malloc is replaced by {others.replacement}"

@@ -15,6 +15,7 @@ from gdbmem.allocators.glibc.blocks.vectors import Area, find_columns, find_vect
 from gdbmem.allocators.glibc.heap import HeapReading
 from gdbmem.allocators.glibc.walking import lockstep
 from gdbmem.analysis.ledger.ledger import ProcessImage
+from gdbmem.linux.memory.maps import mapping_at
 from gdbmem.linux.memory.pages import Ranges, resident_ranges
 from gdbmem.model.ledger.ledger import UNUSED_IN_VECTORS
 from gdbmem.model.ledger.vectors import DATA, STACK
@@ -87,10 +88,10 @@ def variable_areas(reading: ProcessImage) -> Sequence[Area]:
     areas = [(DATA, start, end) for start, end, is_file in data if not is_file]
     areas += [(DATA, start, end) for start, end in in_files]
     for thread in reading.threads:
-        for mapping in reading.mappings:
-            if mapping.start <= thread.stack_pointer < mapping.end:
-                end = next((s.end for s in reading.stacks if s.tid == thread.tid), mapping.end)
-                areas.append((STACK, thread.stack_pointer & -16, min(end, mapping.end)))
+        mapping = mapping_at(reading.mappings, thread.stack_pointer)
+        if mapping is not None:
+            end = next((s.end for s in reading.stacks if s.tid == thread.tid), mapping.end)
+            areas.append((STACK, thread.stack_pointer & -16, min(end, mapping.end)))
     return areas
 
 

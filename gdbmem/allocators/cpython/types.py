@@ -18,6 +18,7 @@ _LARGEST = 1 << 24  # of one instance without its items
 # Flags of a type; a managed dict, and managed weak references, are before the object.
 _READY, HAS_GC = 1 << 12, 1 << 14
 INLINE_VALUES, MANAGED_DICT, _MANAGED_WEAK = 1 << 2, 1 << 4, 1 << 3
+IS_LIST, IS_TUPLE, IS_STR, IS_DICT, IS_TYPE = 1 << 25, 1 << 26, 1 << 28, 1 << 29, 1 << 31
 _HIGHEST = 1 << 47
 
 

@@ -17,7 +17,7 @@ from gdbmem.debugger.session import session
 from gdbmem.debugger.target import NATIVE, VALGRIND, target_kind
 from gdbmem.errors import GdbmemError
 from gdbmem.inspection.process_maps import read_smaps
-from gdbmem.linux.memory.process_memory import CarefulMemory, ProcMemory, absent_pages
+from gdbmem.linux.memory.process_memory import ProcMemory, careful_memory
 from gdbmem.linux.process.auxv import random_bytes
 from gdbmem.model.memory import MemoryUnreadable
 from gdbmem.model.profiles.calltree import Frame
@@ -86,7 +86,7 @@ class PythonPaths:
         try:
             self._memory = self._memory or ProcMemory(self._pid)
             mappings = read_smaps(self._pid)
-            careful = CarefulMemory(self._memory, mappings, absent_pages(self._pid, mappings, swapped=False))
+            careful = careful_memory(self._pid, self._memory, mappings, swapped=False)
             self._reader = frame_reader(careful, mappings, self._pid)
         except GdbmemError:
             return None

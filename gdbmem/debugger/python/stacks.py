@@ -17,7 +17,7 @@ from gdbmem.errors import TargetError
 from gdbmem.inspection.process_maps import read_smaps
 from gdbmem.inspection.python.python_stacks import frame_reader
 from gdbmem.linux.elf.corefile import CoreFile
-from gdbmem.linux.memory.process_memory import CarefulMemory, ProcMemory, absent_pages
+from gdbmem.linux.memory.process_memory import ProcMemory, careful_memory
 from gdbmem.model.memory import Memory
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.model.python import MixedStack, PythonThread
@@ -34,7 +34,7 @@ def stacks_here(*, every: bool, fold: bool, swapped: bool) -> list[MixedStack]:
     pid = local_pid()
     with ProcMemory(pid) as memory:
         mappings = read_smaps(pid)
-        careful = CarefulMemory(memory, mappings, absent_pages(pid, mappings, swapped=swapped))
+        careful = careful_memory(pid, memory, mappings, swapped=swapped)
         return _stacks(careful, frame_reader(careful, mappings, pid), every=every, fold=fold)
 
 

@@ -19,7 +19,7 @@ from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.holding.ptrace import Freeze
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.pages import Ranges, resident_ranges
-from gdbmem.linux.memory.process_memory import CarefulMemory, ProcMemory, absent_pages
+from gdbmem.linux.memory.process_memory import ProcMemory, careful_memory
 from gdbmem.linux.process.process import check_analysable, ended, has_ended
 from gdbmem.model.bfc.pools import Allocator
 from gdbmem.model.memory import Memory, MemoryUnreadable
@@ -78,8 +78,7 @@ class ProcessPools:
                 mappings = read_smaps(pid) if facts.swap_bytes else read_maps(pid)
                 self._memory: Memory = self._opened
                 if facts.swap_bytes:  # reading would bring it back into memory
-                    absent = absent_pages(pid, mappings, swapped=False)
-                    self._memory = CarefulMemory(self._opened, mappings, absent)
+                    self._memory = careful_memory(pid, self._opened, mappings, swapped=False)
                 areas = resident_ranges(pid, _writable(mappings))[0].items
                 names = VtableSymbols(images(self._memory, mappings), files.open)
                 self._known = _recognise(self._memory, areas, mappings, names.name)
@@ -155,7 +154,7 @@ def read_held_pools(pid: int) -> Pools:
     facts = check_analysable(pid, may_be_traced=True)
     with ProcMemory(pid) as opened, TargetFiles(pid) as files:
         mappings = read_smaps(pid)
-        memory = CarefulMemory(opened, mappings, absent_pages(pid, mappings, swapped=False))
+        memory = careful_memory(pid, opened, mappings, swapped=False)
         areas = resident_ranges(pid, _writable(mappings))[0].items
         names = VtableSymbols(images(memory, mappings), files.open)
         return read_stopped_pools(

@@ -13,13 +13,13 @@ from gdbmem.allocators.cpython.nodes import Nodes, collect_nodes
 from gdbmem.allocators.cpython.objects import ObjectCounter
 from gdbmem.allocators.cpython.reach import Reach
 from gdbmem.allocators.cpython.references import References, bases, find_references
-from gdbmem.allocators.cpython.types import PythonType, Types
+from gdbmem.allocators.cpython.types import IS_DICT, IS_TYPE, PythonType, Types
 from gdbmem.analysis.ledger.ledger import ProcessImage
 from gdbmem.analysis.python_paths import Kinds, Paths, PathSums, direct_holders, sum_paths
 from gdbmem.arrays import import_numpy
 from gdbmem.errors import InputError, Notice
 from gdbmem.inspection.python.python_labels import Labels
-from gdbmem.inspection.python.python_questions import check_python, no_arenas
+from gdbmem.inspection.python.python_questions import about_python, check_python, no_arenas
 from gdbmem.inspection.python.python_roots import KindOfRoot, frame_title, frames_of, other_roots
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.ledger.ledger import Ledger
@@ -33,7 +33,7 @@ from gdbmem.model.python import (
     Referrer,
     TypeUse,
 )
-from gdbmem.records import dataclass, field
+from gdbmem.records import dataclass, field, replace
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
 
@@ -41,7 +41,6 @@ _SECONDS = 60.0  # for following references
 _MOST_PATHS = 200  # number of named ones
 _MOST_STEPS = 40  # named steps of a path
 _CONTAINERS = frozenset({"dict", "list", "tuple", "set"})
-_IS_TYPE, _IS_DICT = 1 << 31, 1 << 29  # flags of a type
 
 
 @dataclass
@@ -73,13 +72,14 @@ class FindHolders:
         """Return the answer; *ledger* is of the same process at the same moment."""
         found = self.found
         assert found is not None, "the question was not asked"
-        notices = [notice for notice in ledger.notices if notice.slug.startswith("python-")]
-        return _with(found, ledger, [*notices, *_notices(found, self.unsure)])
-
-
-def _with(found: PythonHolders, ledger: Ledger, notices: Sequence[Notice]) -> PythonHolders:
-    fields = {**vars(found), "program": ledger.program, "pid": ledger.pid}
-    return PythonHolders(**{**fields, "pause_seconds": ledger.pause_seconds, "notices": notices})
+        notices = [*about_python(ledger), *_notices(found, self.unsure)]
+        return replace(
+            found,
+            program=ledger.program,
+            pid=ledger.pid,
+            pause_seconds=ledger.pause_seconds,
+            notices=notices,
+        )
 
 
 def _notices(found: PythonHolders, unsure: Unsure) -> list[Notice]:
@@ -192,9 +192,9 @@ class _HolderSearch:
 
     def _kinds(self) -> Kinds:
         types = list(enumerate(self._nodes.types))
-        spaces = {n for n, one in types if one.flags & _IS_TYPE or self._is_module(one)}
+        spaces = {n for n, one in types if one.flags & IS_TYPE or self._is_module(one)}
         containers = {n for n, one in types if one.name in _CONTAINERS}
-        dicts = {n for n, one in types if one.flags & _IS_DICT}
+        dicts = {n for n, one in types if one.flags & IS_DICT}
         return Kinds(frozenset(spaces), frozenset(dicts), frozenset(containers))
 
     def _path(self, last: int, sums: PathSums, paths: Paths, labels: Labels) -> HolderPath:

@@ -11,11 +11,10 @@ from gdbmem.allocators.cpython.nodes import Nodes
 from gdbmem.allocators.cpython.reach import Reach
 from gdbmem.allocators.cpython.references import bases
 from gdbmem.allocators.cpython.strings import read_str
-from gdbmem.allocators.cpython.types import Types
+from gdbmem.allocators.cpython.types import IS_DICT, IS_LIST, IS_STR, IS_TUPLE, Types
 from gdbmem.arrays import import_numpy
 from gdbmem.model.memory import Memory, MemoryUnreadable, words_at
 
-_IS_LIST, _IS_TUPLE, _IS_STR, _IS_DICT = 1 << 25, 1 << 26, 1 << 28, 1 << 29  # flags of a type
 _TUPLE_ITEMS = 3  # words before the first
 _MOST_BYTES = 1 << 24  # size of the part of a block that is searched for a reference
 _LONGEST = 40
@@ -52,7 +51,7 @@ class Labels:
             kind = self._types.at(words_at(self._memory, address, 2)[1])
         except MemoryUnreadable:
             return ""
-        return read_str(self._memory, address) if kind is not None and kind.flags & _IS_STR else ""
+        return read_str(self._memory, address) if kind is not None and kind.flags & IS_STR else ""
 
     def of(self, node: int, *, exact: bool) -> str:
         """Return the label of the reference to *node*; only if *exact* with parts that differ between elements."""
@@ -85,14 +84,14 @@ class Labels:
         at = self._place(words, node, owner if holder == owner else None, start)
         if at is None:
             return ""
-        if kind.flags & _IS_DICT and holder != owner:
+        if kind.flags & IS_DICT and holder != owner:
             return self._key(words, at, exact)
         number = at - (int(self._nodes.objects[owner]) - start) // 8
-        if holder == owner and not kind.flags & _IS_TUPLE:
+        if holder == owner and not kind.flags & IS_TUPLE:
             return self._attribute(kind.address, kind.name, number * 8)
         if holder == owner:
             return f"[{number - _TUPLE_ITEMS}]" if exact else ""
-        return f"[{at}]" if exact and kind.flags & _IS_LIST else ""
+        return f"[{at}]" if exact and kind.flags & IS_LIST else ""
 
     def _place(self, words: Any, node: int, owner: Optional[int], start: int) -> Optional[int]:
         """Return which of *words*, a block's from *start* on, refers to *node*; None if none does any more."""

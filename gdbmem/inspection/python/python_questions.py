@@ -106,7 +106,7 @@ class CountObjects:
             uncounted_blocks=self.unsure.blocks,
             large=self.large,
             pause_seconds=ledger.pause_seconds,
-            notices=[*_about_python(ledger), *self._notices()],
+            notices=[*about_python(ledger), *self._notices()],
         )
 
     def _notices(self) -> list[Notice]:
@@ -176,7 +176,7 @@ class DescribeArenas:
             keepers=[one for one in keepers if one.count],
             keeper_share=_SPARSE,
             pause_seconds=ledger.pause_seconds,
-            notices=_about_python(ledger),
+            notices=about_python(ledger),
         )
         use.check()
         return use
@@ -190,7 +190,8 @@ def no_arenas() -> TargetError:
     )
 
 
-def _about_python(ledger: Ledger) -> list[Notice]:
+def about_python(ledger: Ledger) -> list[Notice]:
+    """Return the notices of *ledger* on what could not be read of Python's memory."""
     return [notice for notice in ledger.notices if notice.slug.startswith("python-")]
 
 

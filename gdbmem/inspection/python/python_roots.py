@@ -8,7 +8,7 @@ from pathlib import PurePath
 from gdbmem.allocators.cpython.frames import LocatedFrame, find_frames
 from gdbmem.allocators.cpython.references import Root
 from gdbmem.analysis.ledger.ledger import ProcessImage
-from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.memory.maps import Mapping, mapping_at
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable
 from gdbmem.model.python import ROOT_FRAME, ROOT_MEMORY, ROOT_STACK, ROOT_VARIABLES
@@ -65,7 +65,7 @@ def other_roots(reading: ProcessImage, frames: Sequence[LocatedFrame], taken: Ra
 def _stacks(reading: ProcessImage) -> Iterator[Root]:
     """Yield the used part of each thread's stack."""
     for thread in reading.threads:
-        area = next((m for m in reading.mappings if m.start <= thread.stack_pointer < m.end), None)
+        area = mapping_at(reading.mappings, thread.stack_pointer)
         if area is not None and area.permissions[1] == "w":
             yield Root(str(thread.tid), [(thread.stack_pointer & ~7, area.end)])
 

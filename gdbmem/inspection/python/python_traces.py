@@ -14,7 +14,8 @@ from gdbmem.inspection.python.python_questions import check_python
 from gdbmem.inspection.still_process import Moment, Say, Subject, ask_process
 from gdbmem.linux.elf.corefile import CoreFile
 from gdbmem.linux.holding.ptrace import HeldThread
-from gdbmem.linux.memory.process_memory import CarefulMemory, absent_pages
+from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.memory.process_memory import careful_memory
 from gdbmem.linux.process.process import process_facts
 from gdbmem.model.memory import Memory
 from gdbmem.records import dataclass
@@ -45,16 +46,15 @@ class _TracemallocTables:
 
     def of_process(self, memory: Memory, threads: Sequence[HeldThread]) -> tuple[Traces, int]:
         mappings = self.subject.mappings
-        absent = absent_pages(self.subject.pid, mappings, swapped=self.swapped)
-        careful = CarefulMemory(memory, mappings, absent)
-        return read_traces(careful, mappings), _rss(self.subject)
+        careful = careful_memory(self.subject.pid, memory, mappings, swapped=self.swapped)
+        return read_traces(careful, mappings), _rss(mappings)
 
     def of_copy(self, moment: Moment, memory: Memory) -> tuple[Traces, int]:
-        return read_traces(memory, moment.mappings), _rss(self.subject)
+        return read_traces(memory, moment.mappings), _rss(self.subject.mappings)
 
 
-def _rss(subject: Subject) -> int:
-    return sum(mapping.rss_bytes for mapping in subject.mappings)
+def _rss(mappings: Sequence[Mapping]) -> int:
+    return sum(mapping.rss_bytes for mapping in mappings)
 
 
 def traces_of_process(pid: int, *, fork: Optional[bool], swapped: bool, say: Say) -> TracedProcess:
@@ -62,8 +62,8 @@ def traces_of_process(pid: int, *, fork: Optional[bool], swapped: bool, say: Say
     name = process_facts(pid).name
 
     def prepare(subject: Subject) -> _TracemallocTables:
-        absent = absent_pages(pid, subject.mappings, swapped=swapped)
-        check_python(subject.mappings, pid, CarefulMemory(subject.memory, subject.mappings, absent))
+        careful = careful_memory(pid, subject.memory, subject.mappings, swapped=swapped)
+        check_python(subject.mappings, pid, careful)
         return _TracemallocTables(subject, swapped)
 
     (traces, rss), pause = ask_process(pid, prepare, fork=fork, say=say)
@@ -73,10 +73,10 @@ def traces_of_process(pid: int, *, fork: Optional[bool], swapped: bool, say: Say
 def traces_of_stopped(pid: int, memory: Memory, *, swapped: bool) -> TracedProcess:
     """Return the traces of process *pid*, which is stopped by someone else (gdb). Raises TargetError."""
     mappings = read_smaps(pid)
-    careful = CarefulMemory(memory, mappings, absent_pages(pid, mappings, swapped=swapped))
+    careful = careful_memory(pid, memory, mappings, swapped=swapped)
     check_python(mappings, pid, careful)
-    rss = sum(mapping.rss_bytes for mapping in mappings)
-    return _checked(TracedProcess(process_facts(pid).name, pid, read_traces(careful, mappings), rss))
+    traces = read_traces(careful, mappings)
+    return _checked(TracedProcess(process_facts(pid).name, pid, traces, _rss(mappings)))
 
 
 def traces_of_core(path: Path, program: Optional[Path]) -> TracedProcess:

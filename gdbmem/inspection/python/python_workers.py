@@ -11,15 +11,15 @@ from gdbmem.allocators.cpython.blocks import Unsure, live_blocks
 from gdbmem.allocators.cpython.objects import ObjectCounter, TypedBlocks
 from gdbmem.analysis.ledger.ledger import ProcessImage
 from gdbmem.arrays import import_numpy
-from gdbmem.errors import Notice, TargetError
+from gdbmem.errors import TargetError
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.inspection.process_maps import read_maps, read_smaps
-from gdbmem.inspection.python.python_questions import check_python
+from gdbmem.inspection.python.python_questions import about_python, check_python
 from gdbmem.inspection.still_process import Say
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.page_sharing import PageSharing
 from gdbmem.linux.memory.pages import PAGE
-from gdbmem.linux.memory.process_memory import CarefulMemory, ProcMemory, absent_pages
+from gdbmem.linux.memory.process_memory import ProcMemory, careful_memory
 from gdbmem.linux.process.process import process_facts
 from gdbmem.linux.process.processes import descendants, parents
 from gdbmem.model.memory import Memory
@@ -108,8 +108,7 @@ def copied_by_workers(pid: int, *, fork: Optional[bool], swapped: bool, say: Say
     facts = process_facts(pid)
     mappings = read_smaps(pid)
     with ProcMemory(pid) as memory:
-        absent = absent_pages(pid, mappings, swapped=swapped)
-        check_python(mappings, pid, CarefulMemory(memory, mappings, absent))
+        check_python(mappings, pid, careful_memory(pid, memory, mappings, swapped=swapped))
     areas = [_area(m) for m in mappings if _may_be_copied(m)]
     workers = [
         one for child in descendants({pid}, parents()) if child != pid for one in _look(pid, child, areas)
@@ -137,12 +136,8 @@ def copied_by_workers(pid: int, *, fork: Optional[bool], swapped: bool, say: Say
         others,
         _places(question, areas, copied),
         ledger.pause_seconds,
-        _notices(ledger.notices),
+        about_python(ledger),
     )
-
-
-def _notices(notices: Sequence[Notice]) -> list[Notice]:
-    return [notice for notice in notices if notice.slug.startswith("python-")]
 
 
 def _area(mapping: Mapping) -> _Area:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Optional
 
 from gdbmem.linux.process.living import memory_folder
 from gdbmem.patterns import lazy_pattern
@@ -87,6 +89,11 @@ def mappings_of(pid: int, file: str = "maps") -> list[Mapping]:
 def maps_text(pid: int, file: str = "maps") -> bytes:
     """Return the content of /proc/PID/maps (or smaps), also if the main thread has ended. Raises OSError."""
     return Path(f"{memory_folder(pid)}/{file}").read_bytes()
+
+
+def mapping_at(mappings: Iterable[Mapping], address: int) -> Optional[Mapping]:
+    """Return the mapping that contains *address*; None if there is none."""
+    return next((one for one in mappings if one.start <= address < one.end), None)
 
 
 def parse_smaps(data: bytes) -> list[Mapping]:

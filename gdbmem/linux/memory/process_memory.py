@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Optional
 
 from gdbmem.errors import TargetError
@@ -65,6 +65,11 @@ def absent_pages(pid: int, mappings: Iterable[Mapping], *, swapped: bool) -> Ran
         present = resident_ranges(pid, watched)[0]
         missing = [piece for start, end in watched for piece in present.gaps(start, end)]
     return Ranges([*missing, *(swapped_ranges(pid, areas) if areas else ())])
+
+
+def careful_memory(pid: int, memory: Memory, mappings: Sequence[Mapping], *, swapped: bool) -> CarefulMemory:
+    """Return *memory* of process *pid* without its absent_pages()."""
+    return CarefulMemory(memory, mappings, absent_pages(pid, mappings, swapped=swapped))
 
 
 class ProcMemory:
