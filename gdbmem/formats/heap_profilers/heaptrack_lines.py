@@ -54,9 +54,8 @@ class EventCounts:
         """
         self._keys.append(keys)
         self._waiting += len(keys)
-        if self._waiting > max(
-            _COUNTED_TOGETHER, 2 * known
-        ):  # or counting would take longer than the events do
+        # With fewer, counting would take longer than the events do.
+        if self._waiting > max(_COUNTED_TOGETHER, 2 * known):
             self._count()
 
     def events(self, known: int) -> Events:
