@@ -73,9 +73,7 @@ def encode(diff: Diff, kind: str, *, is_change: bool) -> bytes:
 
 def _paths(diff: Diff) -> Iterator[Path]:
     before, after = diff.own(diff.before), diff.own(diff.after)
-    blocks = None
-    if diff.before_blocks is not None and diff.after_blocks is not None:
-        blocks = diff.own([b - a for a, b in zip(diff.before_blocks, diff.after_blocks)])
+    blocks = diff.own_delta_blocks
     for node in range(len(diff)):
         if not before[node] and not after[node]:
             continue
