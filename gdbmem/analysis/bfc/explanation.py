@@ -32,13 +32,18 @@ from gdbmem.model.bfc.pools import (
     Decision,
 )
 from gdbmem.records import replace
-from gdbmem.text import plural
+from gdbmem.text import plural, printable
 from gdbmem.units import format_size
 
 NO_LIMIT = 1 << 62  # larger limits mean no limit: allocators write the largest number
 _NAMED_ONE_BY_ONE = 3
 _MOST_REPLAYED = 100_000  # chunks in use
 _OF_A_GPU = ("GPU_", "gpu_")  # names of allocators
+
+
+def pool_name(allocator: Allocator) -> str:
+    """Return the printable name of the pool."""
+    return printable(allocator.name) or "allocator without a name"
 
 
 def headline(allocator: Allocator, decision: Decision | None = None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Optional
 
 from gdbmem.analysis.bfc.explanation import decision_sentence, headline
@@ -12,6 +13,7 @@ from gdbmem.records import asdict
 from gdbmem.report.document import Document, head, to_json
 
 STATES = ("free", "in_use", "pending")
+TAGS = ("central gap", "lower", "upper")
 
 
 def pools_json(
@@ -33,14 +35,14 @@ def pools_document(
     pause_seconds: Optional[float] = None,
 ) -> Document:
     """Return *allocators* as ``kind=bfc``, with the outcome of the request in each; the first's also at the top."""
-    of_each = [*decisions, *[None] * (len(allocators) - len(decisions))]
+    each = list(zip_longest(allocators, decisions))
     every = [*notices, *(notice for allocator in allocators for notice in allocator.notices)]
-    first = next(((a, d) for a, d in zip(allocators, of_each) if d is not None), None)
+    first = next(((a, d) for a, d in each if d is not None), None)
     return {
         **head("bfc", every),
-        "answer": headline(allocators[0], of_each[0]) if allocators else None,
+        "answer": headline(*each[0]) if each else None,
         "pause_seconds": pause_seconds,
-        "allocators": [_allocator(a, d) for a, d in zip(allocators, of_each)],
+        "allocators": [_allocator(*pair) for pair in each],
         "request": None if first is None else decision_document(*first),
     }
 
@@ -108,7 +110,7 @@ def chunk_document(allocator: Allocator, index: int) -> Document:
     if chunks.owner_of(index):
         found["owner"] = chunks.owner_of(index)
     if chunks.tag is not None:
-        found["tag"] = ("central gap", "lower", "upper")[chunks.tag[index]]
+        found["tag"] = TAGS[chunks.tag[index]]
     for name in ("bin", "freed_at", "stream"):
         column = getattr(chunks, name)
         if column is not None and column[index] not in (0, -1):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import compress
+from itertools import compress, zip_longest
 from typing import Optional
 
-from gdbmem.analysis.bfc.explanation import NO_LIMIT, headline, largest_waste
+from gdbmem.analysis.bfc.explanation import NO_LIMIT, headline, largest_waste, pool_name
 from gdbmem.model.bfc.pools import FREE, IN_USE, PYTORCH, Allocator, Decision, Options, Region
 from gdbmem.records import dataclass
 from gdbmem.report import drawing
@@ -39,8 +39,7 @@ def print_pools(
     console: Console,
 ) -> None:
     """Print each of *allocators* with the outcome of the request, if there is one."""
-    of_each = [*decisions, *[None] * (len(allocators) - len(decisions))]
-    for number, (allocator, decision) in enumerate(zip(allocators, of_each)):
+    for number, (allocator, decision) in enumerate(zip_longest(allocators, decisions)):
         if number:
             console.print()
         print_pool(allocator, decision, view, console)
@@ -48,8 +47,7 @@ def print_pools(
 
 def print_pool(allocator: Allocator, decision: Optional[Decision], view: PoolView, console: Console) -> None:
     """Print one allocator."""
-    name = printable(allocator.name) or "allocator without a name"
-    print_sentence(console, f"{name}: {headline(allocator, decision)}", "bold")
+    print_sentence(console, f"{pool_name(allocator)}: {headline(allocator, decision)}", "bold")
     if decision is not None:
         for step in decision.steps:
             print_sentence(console, f"  {step}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gdbmem.analysis.bfc.explanation import pool_sentence
+from gdbmem.analysis.bfc.explanation import pool_name, pool_sentence
 from gdbmem.analysis.bfc.pool_course import fragmentation_text
 from gdbmem.errors import Notice
 from gdbmem.model.bfc.pool_diff import PoolChange, PoolDiff
@@ -41,19 +41,22 @@ def print_pool_diffs(
     for number, diff in enumerate(diffs):
         if number:
             console.print()
-        name = printable(diff.after.name) or "allocator without a name"
-        print_sentence(console, f"{name}: {answer_of(diff)}", "bold")
+        print_sentence(console, f"{pool_name(diff.after)}: {answer_of(diff)}", "bold")
         print_sentence(console, f"  before: {pool_sentence(diff.before)}")
         print_sentence(console, f"  after:  {pool_sentence(diff.after)}")
-        if diff.is_complete:
-            print_changes("size of chunks in use", diff.sizes, console, top)
-            print_changes("owner", diff.owners, console, top)
+        print_changes(diff, console, top)
         print_notices([*diff.before.notices, *diff.after.notices], console)
     print_notices(notices, console)
 
 
-def print_changes(title: str, changes: Sequence[PoolChange], console: Console, top: int) -> None:
-    """Print the largest *top* of *changes* as a table, after an empty line; nothing if there are none."""
+def print_changes(diff: PoolDiff, console: Console, top: int) -> None:
+    """Print the changes by size and by owner as tables of *top* rows; nothing if chunks are missing."""
+    if diff.is_complete:
+        _print_table("size of chunks in use", diff.sizes, console, top)
+        _print_table("owner", diff.owners, console, top)
+
+
+def _print_table(title: str, changes: Sequence[PoolChange], console: Console, top: int) -> None:
     if not changes:
         return
     table = drawing.Table()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Optional
 
-from gdbmem.analysis.bfc.explanation import headline
+from gdbmem.analysis.bfc.explanation import headline, pool_name
 from gdbmem.model.bfc.pools import FREE, IN_USE, PENDING, Allocator, Decision, Region
 from gdbmem.report.charting import Attribute, Swatch, box, drawing, key_in_rows, text
 from gdbmem.text import plural, printable
@@ -41,15 +42,13 @@ def _draw(allocators: Sequence[Allocator], decisions: Sequence[Optional[Decision
     ]
     parts, _ = key_in_rows(names, (0, 8), _WIDTH, Swatch(10, 10, 15, 10))
     top = 34
-    of_each = [*decisions, *[None] * (len(allocators) - len(decisions))]
-    for allocator, decision in zip(allocators, of_each):
+    for allocator, decision in zip_longest(allocators, decisions):
         top = _allocator(allocator, decision, parts, top)
     return drawing((_WIDTH + 20, top + 10), parts, left=-10, fill="#222") + "\n"
 
 
 def _allocator(allocator: Allocator, decision: Optional[Decision], parts: list[str], top: int) -> int:
-    name = printable(allocator.name) or "allocator without a name"
-    for number, line in enumerate(_broken(f"{name}: {headline(allocator, decision)}")):
+    for number, line in enumerate(_broken(f"{pool_name(allocator)}: {headline(allocator, decision)}")):
         parts.append(text(0, top + 14 + 16 * number, line, font_weight=None if number else "bold"))
         last = top + 14 + 16 * number
     top = last + 14

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Optional
 
+from gdbmem.analysis.bfc.explanation import pool_name
 from gdbmem.analysis.bfc.pool_course import answer_series
 from gdbmem.model.bfc.pool_series import PoolSample, PoolSeries
 from gdbmem.records import asdict
@@ -52,11 +53,8 @@ def print_series_end(series: PoolSeries, console: Console, *, top: int) -> None:
     """Print the change of each pool from the first sample to the last."""
     for diff in series.diffs:
         console.print()
-        name = printable(diff.after.name) or "allocator without a name"
-        print_sentence(console, f"{name}: {answer_series(series, diff)}", "bold")
-        if diff.is_complete:
-            print_changes("size of chunks in use", diff.sizes, console, top)
-            print_changes("owner", diff.owners, console, top)
+        print_sentence(console, f"{pool_name(diff.after)}: {answer_series(series, diff)}", "bold")
+        print_changes(diff, console, top)
     console.print(
         f"\nThe process was stopped for at most {format_duration(series.longest_pause_seconds)} each time."
     )

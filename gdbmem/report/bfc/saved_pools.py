@@ -22,13 +22,13 @@ from gdbmem.model.bfc.pools import (
     Violation,
 )
 from gdbmem.records import asdict, replace
+from gdbmem.report.bfc.bfc_json import TAGS
 from gdbmem.report.document import notices_in, read_document
 from gdbmem.text import printable
 
 Settings = TypeVar("Settings", Options, Counters)
 
 _MOST = (1 << 64) - 1
-_TAGS = ("central gap", "lower", "upper")
 
 
 def is_saved_pools(data: bytes) -> bool:
@@ -102,7 +102,7 @@ def _chunks(rows: Sequence[Mapping[str, Any]]) -> Chunks:
         allocation_id=array("q", [row.get("id", UNKNOWN) for row in rows]) if known("id") else None,
         bin=array("i", [row.get("bin", -1) for row in rows]) if known("bin") else None,
         freed_at=array("Q", [row.get("freed_at", 0) for row in rows]) if known("freed_at") else None,
-        tag=bytes(_TAGS.index(row["tag"]) for row in rows) if known("tag") else None,
+        tag=bytes(TAGS.index(row["tag"]) for row in rows) if known("tag") else None,
         stream=array("Q", [row.get("stream", 0) for row in rows]) if known("stream") else None,
         owner=array("I", [number[row.get("owner", "")] for row in rows]) if known("owner") else None,
         owners=owners,

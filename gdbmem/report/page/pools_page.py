@@ -6,7 +6,7 @@ import io
 from collections.abc import Sequence
 from typing import Optional
 
-from gdbmem.analysis.bfc.explanation import headline
+from gdbmem.analysis.bfc.explanation import headline, pool_name
 from gdbmem.errors import Notice
 from gdbmem.model.bfc.pools import Allocator, Decision
 from gdbmem.report.bfc.bfc_text import PoolView, print_pool
@@ -43,7 +43,7 @@ def _section(allocator: Allocator, decision: Optional[Decision]) -> Section:
     shown = io.StringIO()
     print_pool(allocator, decision, PoolView(), make_console(shown))
     return Section(
-        printable(allocator.name) or "allocator without a name",
+        pool_name(allocator),
         sentence=printable(headline(allocator, decision)),
         numbers=_numbers(allocator, decision),
         picture=markup(render_pools([allocator], [decision], "svg")),
