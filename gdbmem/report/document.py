@@ -12,7 +12,6 @@ from gdbmem.json_values import MISFITS, from_json
 if TYPE_CHECKING:
     from gdbmem.errors import InputError
     from gdbmem.files import JsonObject
-    from gdbmem.model.profiles.calltree import Frame
 
 # 1: first version.
 FORMAT_VERSION = 1
@@ -34,10 +33,6 @@ def head(kind: str, notices: Iterable[Notice]) -> Document:
         "kind": kind,
         "warnings": [{"slug": notice.slug, "message": notice.message} for notice in notices],
     }
-
-
-def frame_object(frame: Frame) -> Document:
-    return frame._asdict()
 
 
 def read_document(text: str, kind: str, parse: Callable[[JsonObject], Result], refusal: InputError) -> Result:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Optional
 
 from gdbmem.analysis.profiles.ranking import Amount, Ranking, Row
-from gdbmem.report.document import Document, frame_object
+from gdbmem.report.document import Document
 from gdbmem.report.profiles.own_code import applied_rules, applied_wrappers
 
 
@@ -27,10 +27,10 @@ def _row(row: Row, *, is_change: bool) -> Document:
     return {
         **_amount(row.amount),
         **(_became(row.amount) if is_change else {}),
-        "site": None if row.site is None else frame_object(row.site),
+        "site": None if row.site is None else row.site._asdict(),
         **({"block_bytes_at_most": row.site.line} if row.site is not None and row.site.is_size_class else {}),
         "below_threshold": row.is_pruned,
-        "frames": [frame_object(frame) for frame in row.frames],
+        "frames": [frame._asdict() for frame in row.frames],
     }
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from gdbmem.model.python import ArenaUse
 from gdbmem.report.console import Console, print_sentence
 from gdbmem.report.drawing import Table, new_table
-from gdbmem.report.notices import print_notices
+from gdbmem.report.notices import print_notices, print_pause
 from gdbmem.text import plural, printable
-from gdbmem.units import format_duration, format_size
+from gdbmem.units import format_size
 
 
 def print_arenas(use: ArenaUse, console: Console, *, top: int) -> None:
@@ -26,8 +26,7 @@ def print_arenas(use: ArenaUse, console: Console, *, top: int) -> None:
             ),
         )
         console.print(_keepers(use, top))
-    if use.pause_seconds is not None:
-        console.print(f"The process was stopped for {format_duration(use.pause_seconds)}.")
+    print_pause(use.pause_seconds, console)
     print_notices(use.notices, console)
 
 

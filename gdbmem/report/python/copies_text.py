@@ -5,9 +5,9 @@ from __future__ import annotations
 from gdbmem.model.python import PythonCopies
 from gdbmem.report.console import Console, print_sentence
 from gdbmem.report.drawing import Table, new_table
-from gdbmem.report.notices import print_notices
+from gdbmem.report.notices import print_notices, print_pause
 from gdbmem.text import plural, printable
-from gdbmem.units import format_duration, format_size
+from gdbmem.units import format_size
 
 _NAMED, _MOST_NAMED = 0.1, 3  # fraction of the copied bytes from which a type is named in the answer
 _PLACES = {
@@ -28,8 +28,7 @@ def print_copies(copies: PythonCopies, console: Console, *, top: int) -> None:
         console.print(_types(copies, top))
     console.print()
     console.print(_workers(copies, top))
-    if copies.pause_seconds is not None:
-        console.print(f"The process was stopped for {format_duration(copies.pause_seconds)}.")
+    print_pause(copies.pause_seconds, console)
     print_notices(copies.notices, console)
 
 

@@ -17,9 +17,9 @@ from gdbmem.model.python import (
 )
 from gdbmem.report.console import Console, print_sentence
 from gdbmem.report.drawing import Table, new_table
-from gdbmem.report.notices import print_notices
+from gdbmem.report.notices import print_notices, print_pause
 from gdbmem.text import plural, printable
-from gdbmem.units import format_duration, format_size
+from gdbmem.units import format_size
 
 _REFERRERS = 5
 _ROOTS = {
@@ -52,8 +52,7 @@ def print_holders(holders: PythonHolders, console: Console, *, top: int) -> None
             f"No path from a module, a frame or a variable was found to {holders.unreached.count:,} of them"
             f" ({format_size(holders.unreached.bytes)}): they wait for the collector, or C code alone refers to them.",
         )
-    if holders.pause_seconds is not None:
-        console.print(f"The process was stopped for {format_duration(holders.pause_seconds)}.")
+    print_pause(holders.pause_seconds, console)
     print_notices(holders.notices, console)
 
 

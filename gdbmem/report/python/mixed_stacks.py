@@ -9,7 +9,7 @@ from gdbmem.analysis.python_frames import INTERPRETER
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.model.python import MixedStack
 from gdbmem.report.console import Console, print_sentence
-from gdbmem.report.document import Document, frame_object, head, to_json
+from gdbmem.report.document import Document, head, to_json
 from gdbmem.text import plural, printable
 
 
@@ -52,7 +52,7 @@ def mixed_json(stacks: Sequence[MixedStack]) -> str:
                 "tid": one.tid,
                 "python_frames": one.python_frames,
                 "whole": one.is_whole,
-                "frames": [frame_object(frame) for frame in one.frames],
+                "frames": [frame._asdict() for frame in one.frames],
             }
             for one in stacks
         ],

@@ -8,9 +8,9 @@ from gdbmem.analysis.python_objects import Change, changes
 from gdbmem.model.python import PythonObjects, TypeUse
 from gdbmem.report import drawing
 from gdbmem.report.console import Console, print_sentence
-from gdbmem.report.notices import print_notices
+from gdbmem.report.notices import print_notices, print_pause
 from gdbmem.text import plural, printable
-from gdbmem.units import format_delta, format_duration, format_size
+from gdbmem.units import format_delta, format_size
 
 
 def print_objects(objects: PythonObjects, console: Console, *, top: int) -> None:
@@ -20,8 +20,7 @@ def print_objects(objects: PythonObjects, console: Console, *, top: int) -> None
     console.print(_types(objects, top))
     console.print()
     print_sentence(console, beside_objects(objects))
-    if objects.pause_seconds is not None:
-        console.print(f"The process was stopped for {format_duration(objects.pause_seconds)}.")
+    print_pause(objects.pause_seconds, console)
     print_notices(objects.notices, console)
 
 

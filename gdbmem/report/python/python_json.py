@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, Union
 
 from gdbmem.analysis.python_objects import changes
 from gdbmem.errors import InputError
@@ -75,26 +75,22 @@ def growth_json(before: PythonObjects, after: PythonObjects, name: str) -> str:
 
 def holders_json(holders: PythonHolders) -> str:
     """Return *holders* as ``kind=python-holders``; sizes are bytes, steps run from the root to the objects."""
-    fields = asdict(holders)
-    del fields["notices"]
-    fields["other_paths"] = _without_type(holders.other_paths)
-    fields["unreached"] = _without_type(holders.unreached)
     document: Document = {
         **head("python-holders", holders.notices),
         "answer": holders_answer(holders),
-        **fields,
+        **_fields(holders),
+        "other_paths": _without_type(holders.other_paths),
+        "unreached": _without_type(holders.unreached),
     }
     return to_json(document)
 
 
 def arenas_json(use: ArenaUse) -> str:
     """Return *use* as ``kind=python-arenas``; sizes are bytes."""
-    fields = asdict(use)
-    del fields["notices"]
     document: Document = {
         **head("python-arenas", use.notices),
         "answer": arenas_answer(use),
-        **fields,
+        **_fields(use),
         "free_bytes": use.free_in_pools_bytes + use.free_pools_bytes,
         "bytes": use.bytes,
     }
@@ -103,14 +99,18 @@ def arenas_json(use: ArenaUse) -> str:
 
 def copies_json(copies: PythonCopies) -> str:
     """Return *copies* as ``kind=python-cow``; sizes are bytes."""
-    fields = asdict(copies)
-    del fields["notices"]
     document: Document = {
         **head("python-cow", copies.notices),
         "answer": copies_answer(copies),
-        **fields,
+        **_fields(copies),
     }
     return to_json(document)
+
+
+def _fields(found: Union[PythonHolders, ArenaUse, PythonCopies]) -> Document:
+    fields = asdict(found)
+    del fields["notices"]  # are in the head
+    return fields
 
 
 def stacks_json(stacks: PythonStacks) -> str:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from gdbmem.linux.process.system_calls import call_name
 from gdbmem.model.python import PythonCall, PythonStacks, PythonThread
 from gdbmem.report.console import Console, print_sentence
-from gdbmem.report.notices import print_notices
+from gdbmem.report.notices import print_notices, print_pause
 from gdbmem.text import plural, printable
-from gdbmem.units import format_duration
 
 
 def print_stacks(stacks: PythonStacks, console: Console) -> None:
@@ -23,7 +22,7 @@ def print_stacks(stacks: PythonStacks, console: Console) -> None:
         _print_thread(thread, stacks, console)
     if stacks.pause_seconds is not None:
         console.print()
-        console.print(f"The process was stopped for {format_duration(stacks.pause_seconds)}.")
+        print_pause(stacks.pause_seconds, console)
     print_notices(stacks.notices, console)
 
 
