@@ -27,6 +27,12 @@ def _escape(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")
 
 
+def csv_cell(text: str) -> str:
+    """Return *text* for a cell of a CSV file, with a quote before what spreadsheets would run as a formula."""
+    is_formula = text.lstrip().startswith(("=", "+", "-", "@")) or text.startswith(("\t", "\r", "\n"))
+    return f"'{text}" if is_formula else text
+
+
 def plural(count: int, noun: str, plural_noun: str = "") -> str:
     """Return ``1 snapshot`` or ``2 snapshots``."""
     if count == 1:

@@ -86,13 +86,16 @@ def test_the_json_document_is_valid_and_states_what_was_measured(recording: Reco
     assert document["threads_started"] == 1190
 
 
-def test_csv_has_a_row_a_sample_and_no_cell_that_a_spreadsheet_would_run(recording: Recording) -> None:
+@pytest.mark.parametrize("blank", ["", " ", "\n"])
+def test_csv_has_a_row_a_sample_and_no_cell_that_a_spreadsheet_would_run(
+    recording: Recording, blank: str
+) -> None:
     stream = io.StringIO()
-    lines = [SeriesLine(1, 7, 5, "=cmd|' /C calc'!A0", "", 0, 0.0)]
+    lines = [SeriesLine(1, 7, 5, f"{blank}=cmd|' /C calc'!A0", "", 0, 0.0)]
     write_series_csv(stream, recording.samples(), lines)
     rows = list(csv.DictReader(io.StringIO(stream.getvalue())))
     assert len(rows) == 240
-    assert {row["name"] for row in rows} == {"(tree)", "'=cmd|' /C calc'!A0"}
+    assert {row["name"] for row in rows} == {"(tree)", f"'{blank}=cmd|' /C calc'!A0"}
     assert rows[0]["pss_bytes"] == "", "unknown is empty, not 0"
 
 

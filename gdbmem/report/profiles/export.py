@@ -17,7 +17,7 @@ from gdbmem.model.profiles.calltree import PRUNED, Frame
 from gdbmem.model.profiles.diff import Diff
 from gdbmem.model.profiles.snapshot import ALLOCATED_BYTES
 from gdbmem.report.profiles.diff_json import diff_json
-from gdbmem.text import printable
+from gdbmem.text import csv_cell, printable
 
 NAMES = ("folded", "speedscope", "pprof", "massif", "csv", "json")
 NEGATIVE = ("pprof", "csv", "json")  # formats that support negative values
@@ -194,9 +194,7 @@ def _csv(diff: Diff, paths: list[Path]) -> bytes:
 
 
 def _plain(text: str) -> str:
-    # Spreadsheets treat texts with these first characters as formulas.
-    is_formula = text.lstrip().startswith(("=", "+", "-", "@")) or text.startswith(("\t", "\r", "\n"))
-    return f"'{printable(text)}" if is_formula else printable(text)
+    return printable(csv_cell(text))
 
 
 def _massif(diff: Diff, paths: list[Path]) -> bytes:

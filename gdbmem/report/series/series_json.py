@@ -12,6 +12,7 @@ from gdbmem.model.series.series_summary import SeriesSummary
 from gdbmem.model.series.verdict import Regime, Slope, Verdict
 from gdbmem.records import asdict
 from gdbmem.report.document import Document, head
+from gdbmem.text import csv_cell
 
 
 def write_series_json(
@@ -149,11 +150,6 @@ def write_series_csv(stream: TextIO, samples: Iterable[Sample], lines: Sequence[
     writer.writerow(["seconds", "line", "pid", "name", *READING_FIELDS])
     for sample in samples:
         line = known.get(sample.line)
-        name = "(tree)" if sample.line == TREE else _cell(line.name if line else "")
+        name = "(tree)" if sample.line == TREE else csv_cell(line.name if line else "")
         values = [getattr(sample.reading, field) for field in READING_FIELDS]
         writer.writerow([f"{sample.t:.3f}", sample.line, line.pid if line else "", name, *values])
-
-
-def _cell(text: str) -> str:
-    # Spreadsheets treat texts with these first characters as formulas.
-    return "'" + text if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
