@@ -116,6 +116,11 @@ class SourceLines:
         numbered[number - first] = f"<mark>{numbered[number - first]}</mark>"
         return Markup("\n".join(numbered).replace("</mark>\n", "</mark>"))
 
+    def highlighted_line(self, file: Optional[str], number: Optional[int]) -> Optional[drawing.Text]:
+        """Return line *number* (from 1) of *file*, highlighted; None if it is unavailable."""
+        line = self.line(file, number)
+        return None if line is None or file is None else self.highlighted(file, line)
+
     def highlighted(self, file: str, line: str) -> drawing.Text:
         """Return *line* of *file* highlighted for its language."""
         text = drawing.Text(no_wrap=True)

@@ -9,6 +9,7 @@ from html import escape
 from typing import Optional, TextIO
 
 from gdbmem.model.ledger.heap_map import PARTS, HeapMap
+from gdbmem.records import replace
 from gdbmem.report.charting import Swatch, box, drawing, group, key_in_columns, text
 from gdbmem.report.ledger.heap_map_page import PAGE, SCRIPT
 from gdbmem.report.output import open_output
@@ -124,7 +125,7 @@ def _coarser(heap: HeapMap, most: int) -> HeapMap:
     while sum(len(region.cells) for region in heap.regions) > most and any(
         len(region.cells) > 1 for region in heap.regions
     ):
-        regions = [type(r)(r.name, r.start, r.end, list(_pairs(r.cells))) for r in heap.regions]
+        regions = [replace(region, cells=list(_pairs(region.cells))) for region in heap.regions]
         heap = HeapMap(2 * heap.cell_bytes, regions)
     return heap
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Union
+from typing import Union
 
 from gdbmem.model.ledger.idle import IdleBlocks, IdleEntry, IdleMemory, TreeHolder
+from gdbmem.records import asdict
 from gdbmem.report.console import Console, print_sentence
 from gdbmem.report.document import Document, head, to_json
 from gdbmem.report.drawing import Table, new_table
@@ -90,23 +91,13 @@ def _bounds(one: Union[IdleEntry, IdleBlocks]) -> str:
 
 def idle_json(idle: IdleMemory, pid: int, names: Mapping[str, str]) -> str:
     """Return it as text; *names* as for print_idle()."""
-    entries: list[dict[str, Any]] = [
-        {
-            "category": one.category,
-            "label": one.label,
-            "resident_bytes": one.resident_bytes,
-            "least_idle_bytes": one.least_idle_bytes,
-            "most_idle_bytes": one.most_idle_bytes,
-        }
-        for one in idle.entries
-    ]
     document: Document = {
         **head("idle", ()),
         "pid": pid,
         "seconds": idle.seconds,
         "rss_bytes": idle.rss_bytes,
         "idle_bytes": idle.idle_bytes,
-        "entries": entries,
+        "entries": [asdict(one) for one in idle.entries],
         "types": [
             {"kind": one.kind, "name": names.get(one.name, one.name) or None, **_figures(one)}
             for one in idle.types

@@ -24,10 +24,10 @@ def path_text(frames: Sequence[Frame], sources: SourceLines) -> drawing.Text:
         if number == 0:
             text.append(f"{places.place(frame)}  ", "bold")
             text.append(full_function(frame))
-            line = sources.line(frame.file, frame.line)
-            if line is not None and frame.file is not None:
+            line = sources.highlighted_line(frame.file, frame.line)
+            if line is not None:
                 text.append("\n    ")
-                text.append(sources.highlighted(frame.file, line))
+                text.append(line)
         else:
             text.append(f"\n  {places.place(frame)}  {full_function(frame)}", "dim")
     return text

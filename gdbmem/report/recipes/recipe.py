@@ -8,9 +8,8 @@ from typing import Any
 from gdbmem.errors import Notice
 from gdbmem.exit_status import ExitStatus
 from gdbmem.model.profiles.expectation import ExpectationVerdict
-from gdbmem.records import dataclass
-
-FORMAT_VERSION = 1
+from gdbmem.records import asdict, dataclass
+from gdbmem.report.document import head
 
 
 @dataclass(frozen=True)
@@ -39,19 +38,8 @@ def recipe_object(
     kind=containers-growth.
     """
     return {
-        "format_version": FORMAT_VERSION,
-        "kind": "recipe",
-        "warnings": [{"slug": notice.slug, "message": notice.message} for notice in notices],
-        "points": [
-            {
-                "name": point.name,
-                "hits": point.hits,
-                "snapshots": list(point.snapshots),
-                "ledgers": list(point.ledgers),
-                "containers": list(point.containers),
-            }
-            for point in points
-        ],
+        **head("recipe", notices),
+        "points": [asdict(point) for point in points],
         "diffs": [dict(diff) for diff in diffs],
         "ledger_diffs": [dict(diff) for diff in ledger_diffs],
         "container_diffs": [dict(diff) for diff in container_diffs],

@@ -87,14 +87,11 @@ def _resolve(summary: SeriesSummary) -> Optional[dict[str, object]]:
 
 def verdict_json(verdict: Verdict) -> Document:
     """Return *verdict* for JSON."""
-    slope, per_mark = verdict.slope, verdict.per_mark
     return {
         "kind": verdict.kind,
         "metric": verdict.metric,
         "grows": verdict.grows,
-        "slope_bytes_per_second": slope.value if slope else None,
-        "slope_low": slope.low if slope else None,
-        "slope_high": slope.high if slope else None,
+        **_slope(verdict.slope),
         "resolution_bytes_per_second": verdict.resolution,
         "evidence": verdict.evidence,
         "samples": verdict.samples,
@@ -104,27 +101,28 @@ def verdict_json(verdict: Verdict) -> Document:
         "amplitude_bytes": verdict.amplitude_bytes,
         "step_bytes": verdict.step_bytes,
         "step_at_seconds": verdict.step_at,
-        "bytes_per_mark": _slope(per_mark),
+        "bytes_per_mark": None if verdict.per_mark is None else asdict(verdict.per_mark),
         "regimes": [_regime(regime) for regime in verdict.regimes],
         "needs_seconds": verdict.needs_seconds,
     }
 
 
 def _regime(regime: Regime) -> dict[str, object]:
-    slope = regime.slope
     return {
         "from": regime.begin,
         "to": regime.end,
         "kind": regime.kind,
         "change_bytes": regime.change_bytes,
+        **_slope(regime.slope),
+    }
+
+
+def _slope(slope: Optional[Slope]) -> Document:
+    return {
         "slope_bytes_per_second": slope.value if slope else None,
         "slope_low": slope.low if slope else None,
         "slope_high": slope.high if slope else None,
     }
-
-
-def _slope(slope: Optional[Slope]) -> Optional[dict[str, object]]:
-    return None if slope is None else {"value": slope.value, "low": slope.low, "high": slope.high}
 
 
 def _line(line: SeriesLine) -> Document:

@@ -100,10 +100,7 @@ def _cells(line: LineProfile | None) -> list[drawing.Text]:
 
 
 def _source(profile: FunctionProfile, number: int, sources: SourceLines) -> drawing.Text:
-    text = sources.line(profile.file, number)
-    return (
-        drawing.Text("") if text is None or profile.file is None else sources.highlighted(profile.file, text)
-    )
+    return sources.highlighted_line(profile.file, number) or drawing.Text("")
 
 
 def function_json(profile: FunctionProfile, sources: SourceLines) -> str:

@@ -162,11 +162,11 @@ def total_sentence(steps: Sequence[Step]) -> str:
 
 def _inexact(steps: Sequence[Step]) -> list[str]:
     """Return a line for each reason why steps are not exact."""
-    counts: dict[str, int] = {}
-    for step in steps:
-        if not step.exact and step.delta_bytes is not None:
-            reason = step.note or f"source {step.source} is off on this kernel"
-            counts[reason] = counts.get(reason, 0) + 1
+    counts = Counter(
+        step.note or f"source {step.source} is off on this kernel"
+        for step in steps
+        if not step.exact and step.delta_bytes is not None
+    )
     return [f"{plural(count, 'step')} not exact: {printable(reason)}" for reason, count in counts.items()]
 
 
@@ -187,10 +187,10 @@ def place_of_sum(one: StepSum, sources: SourceLines) -> drawing.Text:
     text = drawing.Text(printable(name), "bold")
     if one.function:
         text.append(f"  {printable(one.function)}", "")
-    line = sources.line(one.file, one.line)
-    if line is not None and one.file is not None:
+    line = sources.highlighted_line(one.file, one.line)
+    if line is not None:
         text.append("\n    ")
-        text.append(sources.highlighted(one.file, line))
+        text.append(line)
     return text
 
 
