@@ -135,10 +135,37 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--force", action="store_true", help="let -o replace an existing file")
 
 
+def add_color_option(parser: argparse._ActionsContainer) -> None:
+    """Add --no-color, which makes `color` False; it is None without it: as the terminal and NO_COLOR have it."""
+    parser.add_argument(
+        "--no-color", dest="color", action="store_const", const=False, help="no colours (as NO_COLOR does)"
+    )
+
+
 def add_run_options(group: argparse._ArgumentGroup) -> None:
     """Add the options of commands that start a program and record a run: --run DIR, --stdout FILE."""
     group.add_argument("--run", metavar="DIR", help="save the run in DIR (default: gdbmem.PROGRAM.PID)")
     group.add_argument("--stdout", metavar="FILE", help="the program's standard output")
+
+
+def add_gdb_commands(group: argparse._ActionsContainer) -> None:
+    """Add the options for what gdb does first: -x FILE, --ex COMMAND."""
+    group.add_argument(
+        "-x", dest="gdb_scripts", metavar="FILE", action="append", help="gdb command file to read first"
+    )
+    group.add_argument(
+        "--ex",
+        dest="gdb_commands",
+        metavar="COMMAND",
+        action="append",
+        help="run gdb command COMMAND after that",
+    )
+
+
+def gdb_words(args: argparse.Namespace) -> list[str]:
+    """Return the arguments of gdb for the options of add_gdb_commands()."""
+    words = [word for script in args.gdb_scripts or () for word in ("-x", script)]
+    return words + [word for line in args.gdb_commands or () for word in ("-ex", line)]
 
 
 def check_alone(args: argparse.Namespace, option: str, others: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gdbmem.arguments import ArgumentParser
+from gdbmem.arguments import ArgumentParser, add_gdb_commands, gdb_words
 from gdbmem.errors import UsageError
 
 if TYPE_CHECKING:
@@ -22,16 +22,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: ArgumentParser) -> None:
     """Add the options of `gdbmem attach`."""
     add_process_arguments(parser)
-    parser.add_argument(
-        "-x", dest="gdb_scripts", metavar="FILE", action="append", help="read gdb commands from FILE first"
-    )
-    parser.add_argument(
-        "--ex",
-        dest="gdb_commands",
-        metavar="COMMAND",
-        action="append",
-        help="run gdb command COMMAND after that",
-    )
+    add_gdb_commands(parser)
 
 
 def add_process_arguments(parser: ArgumentParser) -> None:
@@ -59,12 +50,10 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     from gdbmem.launch.attached.attached import find_target, run_attached  # 60 ms, not needed for --help
     from gdbmem.setup.gdb_python import find_gdb  # with it
 
-    words = [word for script in args.gdb_scripts or () for word in ("-x", script)]
-    words += [word for line in args.gdb_commands or () for word in ("-ex", line)]
     return run_attached(
         find_target(check_pid(args)),
         gdb=find_gdb(args.gdb),
         folder=Path(args.run) if args.run else None,
-        gdb_arguments=words,
+        gdb_arguments=gdb_words(args),
         command=["gdbmem", "attach", *argv],
     )

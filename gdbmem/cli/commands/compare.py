@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Optional, TextIO
 from gdbmem.api.profiles import current_folder, spool_operands
 from gdbmem.api.series import Recording, compare_recordings, recorded, summary_of
 from gdbmem.api.series_pictures import picture_of
-from gdbmem.arguments import ArgumentParser, add_output_options, split_program, value
+from gdbmem.arguments import ArgumentParser, add_color_option, add_output_options, split_program, value
 from gdbmem.cli.main import parser_of
 from gdbmem.cli.series.fail_on import judged_status
 from gdbmem.cli.series.options import parse_fail_on
@@ -82,7 +82,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         help="exit 4 if a run of the second group has this verdict, else with its program's status if that failed",
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="print no progress on the standard error")
-    parser.add_argument("--no-color", action="store_true", help="no colours (as NO_COLOR does)")
+    add_color_option(parser)
     add_output_options(parser)
 
 
@@ -188,5 +188,5 @@ def _compare(
     if args.json:
         stream.write(comparison_json(comparison, judged))
     else:
-        print_comparison(comparison, judged, make_console(stream, color=False if args.no_color else None))
+        print_comparison(comparison, judged, make_console(stream, color=args.color))
     return judged_status(recordings[cut:], summaries[cut:], args.fail_on, 0)

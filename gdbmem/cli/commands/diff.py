@@ -23,7 +23,7 @@ from gdbmem.api.limits import STANDARD_ERRORS, judge_growth
 from gdbmem.api.profiles import DiffSide, Run, find_operand, read_last_two, read_series, spool_operands
 from gdbmem.api.profiles import diff as diff_of
 from gdbmem.api.runs import containers_holding, is_of_one_run
-from gdbmem.arguments import ArgumentParser, add_output_options, value
+from gdbmem.arguments import ArgumentParser, add_color_option, add_output_options, value
 from gdbmem.cli.profiles.kinds import add_kind_options, kept_kind
 from gdbmem.cli.profiles.reading import add_reading_options, collector_paused, read_options_from, source_roots
 from gdbmem.errors import GdbmemError, UsageError
@@ -72,7 +72,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     )
     add_reading_options(parser)
     add_output_options(parser)
-    parser.add_argument("--no-color", action="store_true", help="no colours (as NO_COLOR does)")
+    add_color_option(parser)
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
@@ -105,7 +105,7 @@ def _compare_kept(kind: str, arguments: argparse.Namespace) -> int:
     from gdbmem.cli.profiles.kept import diff_kept, judge_kept  # 5 ms
 
     with open_output(arguments.output, force=arguments.force) as stream:
-        console = make_console(stream, color=False if arguments.no_color else None)
+        console = make_console(stream, color=arguments.color)
         grown = diff_kept(kind, arguments.operands, arguments, console)
     return 0 if arguments.fail_on is None else judge_kept(kind, grown, arguments.fail_on)
 
@@ -119,7 +119,7 @@ def _report(arguments: argparse.Namespace, query: Query) -> Diff:
         if arguments.json:
             stream.write(diff_json(diff, query, held=held))
         else:
-            console = make_console(stream, color=False if arguments.no_color else None)
+            console = make_console(stream, color=arguments.color)
             print_diff(diff, query, console, known_from=arguments.known or "", held=held)
     return diff
 

@@ -12,7 +12,14 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.arguments import ArgumentParser, add_output_options, add_run_options, split_program
+from gdbmem.arguments import (
+    ArgumentParser,
+    add_gdb_commands,
+    add_output_options,
+    add_run_options,
+    gdb_words,
+    split_program,
+)
 from gdbmem.engines.engine import NAMES, options_of
 from gdbmem.engines.massif import TIME_UNITS
 from gdbmem.errors import GdbmemError, UsageError
@@ -112,16 +119,7 @@ def _add_gdb_options(parser: ArgumentParser) -> None:
     group.add_argument(
         "--gdb", metavar="PATH", help="the gdb to use (default: $GDBMEM_GDB, or the one in PATH)"
     )
-    group.add_argument(
-        "-x", dest="gdb_scripts", metavar="FILE", action="append", help="read gdb commands from FILE first"
-    )
-    group.add_argument(
-        "--ex",
-        dest="gdb_commands",
-        metavar="COMMAND",
-        action="append",
-        help="run gdb command COMMAND after that",
-    )
+    add_gdb_commands(group)
     group.add_argument(
         "--on-quit",
         choices=("end", "finish"),
@@ -209,7 +207,5 @@ def _run_interactive(
     engine, automatic = resolve_engine(args, program)
     options = options_of(engine, {**automatic, **engine_options(args)})
     job = make_job(args, program, program_arguments, options, engine)
-    words = [word for script in args.gdb_scripts or () for word in ("-x", script)]
-    words += [word for line in args.gdb_commands or () for word in ("-ex", line)]
     finish = args.on_quit == "finish"
-    return run_interactive(job, gdb_arguments=words, finish=finish, command=command, runs=runs)
+    return run_interactive(job, gdb_arguments=gdb_words(args), finish=finish, command=command, runs=runs)

@@ -17,7 +17,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.arguments import ArgumentParser, add_output_options, add_run_options, split_program, value
+from gdbmem.arguments import (
+    ArgumentParser,
+    add_color_option,
+    add_output_options,
+    add_run_options,
+    split_program,
+    value,
+)
 from gdbmem.cli.series.options import parse_fail_on, parse_slope
 from gdbmem.errors import GdbmemError, InputError, UsageError
 from gdbmem.report.output import picture_kind
@@ -149,7 +156,7 @@ def _add_result_options(parser: ArgumentParser) -> None:
     )
     group.add_argument("--plain", action="store_true", help="print lines instead of a chart while it runs")
     group.add_argument("-q", "--quiet", action="store_true", help="print nothing while it runs")
-    group.add_argument("--no-color", action="store_true", help="no colours (as NO_COLOR does)")
+    add_color_option(group)
     group.add_argument(
         "--prometheus",
         metavar=":PORT",

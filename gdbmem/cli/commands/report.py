@@ -17,9 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional, TextIO
 
 from gdbmem.analysis.profiles.query import Query, add_mine_option, compile_regex, counts_blocks, read_known
-from gdbmem.api.profiles import (
-    spool_operands,
-)
+from gdbmem.api.profiles import spool_operands
 from gdbmem.arguments import ArgumentParser
 from gdbmem.cli.page.browser import open_browser
 from gdbmem.cli.page.choosing import page_of

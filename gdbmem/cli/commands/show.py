@@ -26,12 +26,12 @@ from gdbmem.api.profiles import (
     series_tool,
     spool_operands,
 )
-from gdbmem.arguments import ArgumentParser, add_output_options
+from gdbmem.arguments import ArgumentParser, add_color_option, add_output_options
 from gdbmem.cli.profiles.kinds import add_kind_options
 from gdbmem.cli.profiles.reading import add_reading_options, collector_paused, read_options_from, source_roots
 from gdbmem.errors import UsageError
 from gdbmem.records import replace
-from gdbmem.report.console import Console, make_console
+from gdbmem.report.console import make_console
 from gdbmem.report.notices import print_notices
 from gdbmem.report.output import open_output
 from gdbmem.report.profiles.profile_text import print_sites, print_timeline
@@ -55,7 +55,7 @@ def add_arguments(parser: ArgumentParser) -> None:
     add_query_options(parser, by="line")
     add_reading_options(parser)
     add_output_options(parser)
-    parser.add_argument("--no-color", action="store_true", help="no colours (as NO_COLOR does)")
+    add_color_option(parser)
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
@@ -122,7 +122,7 @@ def _write_difference(diff: Diff, query: Query, arguments: argparse.Namespace, s
     if arguments.json:
         stream.write(diff_json(diff, query))
     else:
-        print_diff(diff, query, _console(arguments, stream), known_from=arguments.known or "")
+        print_diff(diff, query, make_console(stream, color=arguments.color), known_from=arguments.known or "")
 
 
 def _show_profile(
@@ -136,7 +136,7 @@ def _show_profile(
 
         stream.write(profile_json(profile, query, snapshot=snapshot))
         return
-    console = _console(arguments, stream)
+    console = make_console(stream, color=arguments.color)
     if len(profile.snapshots) > 1 or snapshot is None:
         print_timeline(profile, console)
     if snapshot is not None:
@@ -147,7 +147,3 @@ def _show_profile(
         print_sites(snapshot, query, console, moment=moment, known_from=arguments.known or "")
     if len(profile.snapshots) == 1 and snapshot is not None:
         print_notices(profile.notices, console)
-
-
-def _console(arguments: argparse.Namespace, stream: TextIO) -> Console:
-    return make_console(stream, color=False if arguments.no_color else None)

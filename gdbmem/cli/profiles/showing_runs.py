@@ -41,15 +41,13 @@ def show_run(
     if kind:
         from gdbmem.cli.profiles.kept import show_kept  # 5 ms
 
-        show_kept(
-            run, kind, wanted, arguments, make_console(stream, color=False if arguments.no_color else None)
-        )
+        show_kept(run, kind, wanted, arguments, make_console(stream, color=arguments.color))
         return
     record = run.record(wanted) if wanted is not None else asked_for(records)[-1] if records else None
     if arguments.json:
         _write_run(run, wanted, query, options, stream)
         return
-    console = make_console(stream, color=False if arguments.no_color else None)
+    console = make_console(stream, color=arguments.color)
     _list_run(run, console)
     if record is not None:
         console.print()

@@ -117,13 +117,8 @@ def _job(args: argparse.Namespace, recipe: Recipe, program_arguments: Optional[l
     # The recipe's options are for its own engine; another engine does not take them.
     own = recipe.options if engine == recipe.engine else {}
     options = options_of(engine, {**automatic, **own, **engine_options(args)})
-    job = make_job(
-        args,
-        program,
-        recipe.args if program_arguments is None else program_arguments,
-        options,
-        engine,
-    )
+    arguments = recipe.args if program_arguments is None else program_arguments
+    job = make_job(args, program, arguments, options, engine)
     to_stdout = args.json or args.output == "-"
     return replace(
         job,

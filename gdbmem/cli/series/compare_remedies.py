@@ -39,7 +39,7 @@ def run_remedies(args: argparse.Namespace, words: Optional[Sequence[str]]) -> in
         if args.json:
             stream.write(measured_json(ledger, measured))
         else:
-            print_measured(ledger, measured, make_console(stream, color=False if args.no_color else None))
+            print_measured(ledger, measured, make_console(stream, color=args.color))
     return 0
 
 

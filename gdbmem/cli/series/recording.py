@@ -85,7 +85,7 @@ def _terminal_view(
 
     from gdbmem.report.series.live import LiveView, may_share  # 8 ms
 
-    console = make_console(sys.stderr, color=False if args.no_color else None)
+    console = make_console(sys.stderr, color=args.color)
     shared = starts_program and args.stdout is None and not _captures(args) and sys.stdout.isatty()
     if shared and not may_share(console.height):
         plain = PlainView(sys.stderr)

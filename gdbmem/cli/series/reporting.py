@@ -112,7 +112,7 @@ def _print(
     stream: TextIO,
     commands: Sequence[str],
 ) -> None:
-    console = make_console(stream, color=False if args.no_color else None)
+    console = make_console(stream, color=args.color)
     times, values = thinned(judged_points(recording)[0], 1000)
     print_course(times, values, console, marks=recording.marks)
     print_summary(summary, console, next_commands=commands)
