@@ -22,6 +22,7 @@ from gdbmem.formats.stacks import (
     choose_metric,
     total_of,
 )
+from gdbmem.json_values import MISFITS
 from gdbmem.model.faults import FaultAccount, FaultTotals, Unseen
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.text import printable
@@ -50,7 +51,7 @@ def read_faults(data: Data, source: str, metric: Optional[str]) -> StackProfile:
                 hint="read it with the gdbmem that wrote it",
             )
         return faults_profile(document, source, metric)
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError, AttributeError, OverflowError):
+    except MISFITS:
         raise InputError(
             f"{printable(source)} is damaged: it is not a recording of page faults, or was truncated",
             slug="faults-damaged",

@@ -8,6 +8,7 @@ from gdbmem.errors import InputError
 from gdbmem.files import JsonObject
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import StackProfile
+from gdbmem.json_values import MISFITS
 from gdbmem.text import printable
 
 
@@ -29,7 +30,7 @@ def read_json_profile(
         ) from None
     try:
         return profile(found)
-    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
+    except MISFITS as error:
         raise InputError(
             f"{printable(source)} is not {wanted}: {type(error).__name__} at {printable(str(error))}",
             slug="json-damaged",

@@ -11,6 +11,7 @@ from typing import Any, Optional
 
 from gdbmem.errors import InputError
 from gdbmem.formats.spooling import location
+from gdbmem.json_values import MISFITS
 from gdbmem.records import dataclass
 from gdbmem.text import printable
 
@@ -190,7 +191,7 @@ def _prometheus(path: Path, text: str) -> tuple[str, list[tuple[float, float]]]:
             )
         name = ", ".join(f"{key}={value}" for key, value in series[0].get("metric", {}).items())
         return name or "Prometheus", [(float(t), float(value)) for t, value in series[0]["values"]]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OverflowError):
+    except MISFITS:
         raise _wrong(path, 0, "it is not an answer to a range query") from None
 
 

@@ -19,6 +19,7 @@ from gdbmem.formats.stacks import (
     choose_metric,
     total_of,
 )
+from gdbmem.json_values import MISFITS
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.model.profiles.snapshot import TRACING, UNTRACED
 from gdbmem.text import plural, printable
@@ -45,7 +46,7 @@ def read_tracemalloc(data: Data, source: str, metric: Optional[str]) -> StackPro
                 hint="read it with the gdbmem that wrote it",
             )
         return tracemalloc_profile(document, source, metric, deeper="--frames N keeps more")
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError, AttributeError, OverflowError):
+    except MISFITS:
         raise InputError(
             f"{printable(source)} is damaged: it is not a snapshot of tracemalloc's tables, or was truncated",
             slug="tracemalloc-damaged",
