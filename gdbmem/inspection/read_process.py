@@ -322,7 +322,7 @@ def find_malloc(memory: Memory, mappings: Sequence[Mapping], files: TargetFiles)
     if libc is None:
         musl = next((m for m in mappings if _MUSL.search(m.name)), None)
         if musl is not None:
-            return Malloc(None, LibcFacts({}, None), files, _other_libc("musl"))
+            return Malloc(None, LibcFacts({}, None), files, _OF_MUSL)
         # A static program contains its malloc; a program with an interpreter will load, or has loaded, its libc.
         is_static = not any(image.has_interpreter for image in loaded)
         libc = next(iter(loaded), None) if is_static else None
@@ -338,8 +338,7 @@ _NO_LIBC = Notice(
 )
 
 
-def _other_libc(what: str) -> Notice:
-    return Notice(
-        "other-libc",
-        f"this process uses {what}, whose malloc gdbmem can't read: only the kernel's view is given",
-    )
+_OF_MUSL = Notice(
+    "other-libc",
+    "this process uses musl, whose malloc gdbmem can't read: only the kernel's view is given",
+)

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, Optional, Union
 
 from gdbmem.analysis.ledger.answer import retained_bytes
-from gdbmem.errors import InputError, UsageError
+from gdbmem.errors import UsageError
 from gdbmem.model.containers import Survey
 from gdbmem.model.ledger.heap_map import HeapMap
 from gdbmem.model.ledger.ledger import Ledger
-from gdbmem.report.containers.containers import containers_json, read_survey
+from gdbmem.report.containers.containers import containers_json
 from gdbmem.report.ledger.ledger_json import ledger_json, read_heap_map, read_ledger
 from gdbmem.runs.operand import find_operand
 from gdbmem.runs.run import Run
@@ -28,42 +28,19 @@ from gdbmem.runs.saved_results import (
 from gdbmem.text import printable
 
 
-def load_ledger(text: str, own: Optional[Run] = None, *, has_own: bool = False) -> Ledger:
-    """Return the ledger that *text* names: one saved in the run *own*, a file, RUN:NAME, or RUN for its last.
-
-    *has_own*: names may refer to this gdb's run, even if there is none yet (*own* None).
-    Raises InputError if there is no such ledger.
-    """
-    return read_ledger(*_text(text, LEDGER, own, has_own=has_own))
+def load_ledger(text: str) -> Ledger:
+    """Return the ledger that *text* names: a file, RUN:NAME, or RUN for its last; raises InputError."""
+    return read_ledger(*_document(text))
 
 
 def load_heap_map(text: str) -> Optional[HeapMap]:
     """Return the map of the heap beside the ledger that *text* names; None if there is none."""
-    return read_heap_map(*_text(text, LEDGER, None, has_own=False))
+    return read_heap_map(*_document(text))
 
 
-def load_survey(text: str, own: Optional[Run], *, has_own: bool) -> Survey:
-    """Return the container scan that *text* names, likewise."""
-    return read_survey(*_text(text, CONTAINERS, own, has_own=has_own))
-
-
-def _text(text: str, kind: str, own: Optional[Run], *, has_own: bool) -> tuple[str, str]:
-    """Return the JSON that *text* names, and its label."""
-    if has_own:
-        try:
-            record = find_kept(own, kind, text)
-            return kept_text(own, record), record.file  # type: ignore[arg-type]
-        except InputError as error:
-            if error.slug not in ("no-such-ledger", "no-such-survey"):
-                raise
-            unknown = error
-        try:
-            place, name = find_operand(text)
-        except InputError:
-            raise unknown from None
-    else:
-        place, name = find_operand(text)
-    return kept_document(place, kind, name)
+def _document(text: str) -> tuple[str, str]:
+    place, name = find_operand(text)
+    return kept_document(place, LEDGER, name)
 
 
 def kept_document(place: Union[Path, Run], kind: str, name: Optional[str]) -> tuple[str, str]:

@@ -8,8 +8,12 @@ from gdbmem.debugger.location import current_thread
 from gdbmem.debugger.python.call_paths import place_and_python
 from gdbmem.debugger.session import session
 from gdbmem.debugger.stops import hits_here
-from gdbmem.inspection.saved_ledgers import load_ledger, load_survey, save_ledger, save_survey
-from gdbmem.runs.saved_results import kept_records
+from gdbmem.errors import InputError
+from gdbmem.inspection.saved_ledgers import kept_document, save_ledger, save_survey
+from gdbmem.report.containers.containers import read_survey
+from gdbmem.report.ledger.ledger_json import read_ledger
+from gdbmem.runs.operand import find_operand
+from gdbmem.runs.saved_results import CONTAINERS, LEDGER, find_kept, kept_records, kept_text
 
 if TYPE_CHECKING:
     from gdbmem.model.containers import Survey
@@ -43,9 +47,26 @@ def saved_names(kind: str) -> list[str]:
 
 def kept_ledger(text: str) -> Ledger:
     """Return the ledger that *text* names: saved in this gdb's run, a file, or RUN:NAME; raises InputError."""
-    return load_ledger(text, session.run if session.has_run else None, has_own=True)
+    return read_ledger(*_document(text, LEDGER))
 
 
 def kept_survey(text: str) -> Survey:
     """Return the container scan that *text* names, likewise."""
-    return load_survey(text, session.run if session.has_run else None, has_own=True)
+    return read_survey(*_document(text, CONTAINERS))
+
+
+def _document(text: str, kind: str) -> tuple[str, str]:
+    """Return the JSON that *text* names, and its label."""
+    own = session.run if session.has_run else None
+    try:
+        record = find_kept(own, kind, text)
+        return kept_text(own, record), record.file  # type: ignore[arg-type]
+    except InputError as error:
+        if error.slug not in ("no-such-ledger", "no-such-survey"):
+            raise
+        unknown = error
+    try:
+        place, name = find_operand(text)
+    except InputError:
+        raise unknown from None
+    return kept_document(place, kind, name)
