@@ -63,21 +63,13 @@ def _size(option: str, text: Optional[str]) -> Optional[int]:
 
 def environment(settings: Optional[Sequence[str]]) -> dict[str, str]:
     """Return the ``NAME=VALUE`` *settings* as a mapping; raises UsageError for one without ``=``."""
+    found = {}
     for setting in settings or ():
-        if not setting.partition("=")[1] or setting.startswith("="):
+        name, equals, value = setting.partition("=")
+        if not name or not equals:
             raise UsageError(f"--env {printable(setting)} is not a setting", hint="write --env NAME=VALUE")
-    return {name: value for name, _, value in (setting.partition("=") for setting in settings or ())}
-
-
-def chosen_engine(args: argparse.Namespace, default: str) -> str:
-    """Return the engine that *args* name; raises UsageError for an unknown one."""
-    if args.engine is None:
-        return "massif" if args.massif else default
-    if args.massif and args.engine != "massif":
-        raise UsageError(
-            f"--massif and --engine {printable(args.engine)} exclude each other", hint="leave one out"
-        )
-    return table(args.engine).name
+        found[name] = value
+    return found
 
 
 def resolve_engine(
@@ -85,11 +77,15 @@ def resolve_engine(
 ) -> tuple[str, Mapping[str, Any]]:
     """Return the engine for *program* and the options that it needs; the choice of auto is reported on stderr.
 
-    *default* is the engine if *args* name none.
+    *default* is the engine if *args* name none. Raises UsageError for an unknown one.
     """
-    named = args.engine or ("massif" if args.massif else default)
-    if named != AUTO or args.massif:
-        return chosen_engine(args, default), {}
+    if args.massif and args.engine not in (None, "massif"):
+        raise UsageError(
+            f"--massif and --engine {printable(args.engine)} exclude each other", hint="leave one out"
+        )
+    named = args.engine if args.engine is not None else "massif" if args.massif else default
+    if named != AUTO:
+        return table(named).name, {}
     choice = choose_engine(program)
     print(f"gdbmem: {printable(choice.sentence)}", file=sys.stderr)
     return choice.engine, choice.options

@@ -85,17 +85,14 @@ def run_recipe(
 
                     show_whole_run(outcome.run, stream)
             if junit is not None:
-                _write_junit(recipe, result, outcome, junit)
+                name = Path(recipe.source).stem
+                junit.write(junit_xml(name, result.verdicts, seconds=outcome.seconds))
         _say(outcome, result.reasons, json=args.json)
         return ExitStatus.FAILED if left_out is not None else _status(outcome, result.verdicts)
     finally:
         # Also if a step after the run failed, or was interrupted because it took too long.
         if outcome is not None and not args.quiet:
             _say_where(outcome)
-
-
-def _write_junit(recipe: Recipe, result: Compared, outcome: Outcome, stream: TextIO) -> None:
-    stream.write(junit_xml(Path(recipe.source).stem, result.verdicts, seconds=outcome.seconds))
 
 
 def _without_snapshots(recipe: Recipe, engine: str) -> tuple[Recipe, Optional[Notice]]:
