@@ -10,12 +10,11 @@ A command after '--' is one quoted word; no shell interprets it. Status 4: a sec
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional, TextIO
+from typing import TYPE_CHECKING
 
 from gdbmem.api.profiles import current_folder, spool_operands
 from gdbmem.api.series import Recording, compare_recordings, recorded, summary_of
@@ -24,11 +23,12 @@ from gdbmem.arguments import ArgumentParser, add_color_option, add_output_option
 from gdbmem.cli.main import parser_of
 from gdbmem.cli.series.fail_on import judged_status
 from gdbmem.cli.series.options import parse_fail_on
+from gdbmem.cli.series.outputs import Outputs, prepare_outputs
 from gdbmem.cli.series.page import compared_page
 from gdbmem.cli.series.recording import record_by
 from gdbmem.errors import UsageError
 from gdbmem.report.console import make_console
-from gdbmem.report.output import open_output, picture_kind
+from gdbmem.report.output import picture_kind
 from gdbmem.report.page.page import render
 from gdbmem.report.series.comparison import comparison_json, print_comparison
 from gdbmem.report.series.series_plot import svg
@@ -102,13 +102,10 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         picture_kind(args.plot, "--plot")
     args.first = spool_operands(args.first)
     args.second = args.second and spool_operands(args.second)
-    with contextlib.ExitStack() as stack:
-        stream = stack.enter_context(open_output(args.output, force=args.force))
-        plot = stack.enter_context(open_output(args.plot, force=args.force)) if args.plot else None
+    with prepare_outputs(args) as outputs:
         first, second = _given(args) if commands is None else _record(args, commands)
-
-        folders = stack.enter_context(recorded([*first, *second]))
-        return _compare(folders[: len(first)], folders[len(first) :], args, stream, plot)
+        with recorded([*first, *second]) as folders:
+            return _compare(folders[: len(first)], folders[len(first) :], args, outputs)
 
 
 def _given(args: argparse.Namespace) -> tuple[list[Path], list[Path]]:
@@ -170,23 +167,19 @@ def _fresh(folder: Path) -> Path:
 
 
 def _compare(
-    first: Sequence[Path],
-    second: Sequence[Path],
-    args: argparse.Namespace,
-    stream: TextIO,
-    plot: Optional[TextIO],
+    first: Sequence[Path], second: Sequence[Path], args: argparse.Namespace, outputs: Outputs
 ) -> int:
     recordings = [Recording(folder) for folder in (*first, *second)]
     summaries = [summary_of(recording) for recording in recordings]
     cut = len(first)
     comparison = compare_recordings(recordings, summaries, first=cut)
     judged = [(recording.folder.name, summary.verdict) for recording, summary in zip(recordings, summaries)]
-    if plot is not None and picture_kind(args.plot, "--plot") == "svg":
-        plot.write(svg(picture_of(recordings, summaries, first_group=cut)))
-    elif plot is not None:
-        plot.write(render(compared_page(recordings, summaries, first=cut)))
+    if outputs.plot is not None and picture_kind(args.plot, "--plot") == "svg":
+        outputs.plot.write(svg(picture_of(recordings, summaries, first_group=cut)))
+    elif outputs.plot is not None:
+        outputs.plot.write(render(compared_page(recordings, summaries, first=cut)))
     if args.json:
-        stream.write(comparison_json(comparison, judged))
+        outputs.text.write(comparison_json(comparison, judged))
     else:
-        print_comparison(comparison, judged, make_console(stream, color=args.color))
+        print_comparison(comparison, judged, make_console(outputs.text, color=args.color))
     return judged_status(recordings[cut:], summaries[cut:], args.fail_on, 0)

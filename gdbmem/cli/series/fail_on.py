@@ -15,8 +15,6 @@ from gdbmem.text import printable
 from gdbmem.units import format_rate
 
 _OUR_ENDINGS = ("time", "quit", None)  # after which gdbmem ends the program; older runs do not record it
-
-
 _OUR_STATUSES = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
 
 

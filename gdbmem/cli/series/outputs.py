@@ -1,4 +1,4 @@
-"""The files that `gdbmem monitor` writes its results to; the report code is imported only if needed."""
+"""The files that `gdbmem monitor` and `compare` write their results to; the report code is imported only if needed."""
 
 from __future__ import annotations
 
