@@ -7,6 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Optional, TextIO, Union
 
@@ -22,6 +23,11 @@ def picture_kind(name: str, option: str) -> str:
     if kind is None:
         raise UsageError(f"{option} makes .svg and .html, not '{printable(name)}'", hint=f"{option} FILE.svg")
     return kind
+
+
+def open_named(path: Optional[str], *, force: bool = False) -> AbstractContextManager[Optional[TextIO]]:
+    """Yield the stream of open_output() for a result besides the main one; None without *path*."""
+    return contextlib.nullcontext() if path is None else open_output(path, force=force)
 
 
 @contextlib.contextmanager

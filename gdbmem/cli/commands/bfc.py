@@ -20,9 +20,8 @@ from gdbmem.report.bfc.bfc_json import pools_json
 from gdbmem.report.bfc.bfc_text import print_pools
 from gdbmem.report.bfc.pool_map import render_pools
 from gdbmem.report.console import make_console
-from gdbmem.report.ledger.heap_map import open_picture
 from gdbmem.report.notices import print_notices
-from gdbmem.report.output import open_output, picture_kind
+from gdbmem.report.output import open_named, open_output, picture_kind
 from gdbmem.units import parse_duration
 
 
@@ -89,7 +88,10 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         raise UsageError("--for needs --every", hint="as in --every 2s --for 1min")
     asked(args)  # refuses what makes no sense, before anything is read
     kind = picture_kind(args.map, "--map") if args.map is not None else ""
-    with open_output(args.output, force=args.force) as stream, open_picture(args.map, args.force) as picture:
+    with (
+        open_output(args.output, force=args.force) as stream,
+        open_named(args.map, force=args.force) as picture,
+    ):
         pools = read_pools(args.target, Path(args.operands[0]) if args.operands else None, say)
         allocators, decisions = answered(pools.allocators, args)
         if picture is not None:

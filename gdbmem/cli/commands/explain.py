@@ -33,11 +33,11 @@ from gdbmem.cli.process_operand import add_ways_to_read, checked_pid, unwind_whe
 from gdbmem.cli.progress import say
 from gdbmem.errors import UsageError
 from gdbmem.report.console import make_console
-from gdbmem.report.ledger.heap_map import open_picture, render_map
+from gdbmem.report.ledger.heap_map import render_map
 from gdbmem.report.ledger.idle import idle_json, mangled_names, print_idle
 from gdbmem.report.ledger.ledger_text import LedgerOptions
 from gdbmem.report.ledger.ledger_view import beside, print_all, write_growth, write_json, write_remedies
-from gdbmem.report.output import open_output, picture_kind
+from gdbmem.report.output import open_named, open_output, picture_kind
 from gdbmem.text import printable
 from gdbmem.units import parse_duration
 
@@ -91,8 +91,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     kind = picture_kind(args.map, "--map") if args.map is not None else ""
     with (
         open_output(args.output, force=args.force) as stream,
-        open_picture(args.map, args.force) as picture,
-        open_picture(args.html, args.force) as page,
+        open_named(args.map, force=args.force) as picture,
+        open_named(args.html, force=args.force) as page,
     ):
         looks = Looks.asked(
             chunk_at,

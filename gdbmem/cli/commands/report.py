@@ -23,7 +23,7 @@ from gdbmem.cli.page.browser import open_browser
 from gdbmem.cli.page.choosing import page_of
 from gdbmem.cli.profiles.reading import add_reading_options, collector_paused, read_options_from, source_roots
 from gdbmem.errors import UsageError
-from gdbmem.report.output import open_output
+from gdbmem.report.output import open_named
 from gdbmem.report.page.page import Page, render
 from gdbmem.text import printable
 
@@ -93,7 +93,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         target = f"{_stem(arguments.operands[-1])}.html"
     with collector_paused(), contextlib.ExitStack() as stack:
         files = [
-            stack.enter_context(open_output(name, force=arguments.force)) if name is not None else None
+            stack.enter_context(open_named(name, force=arguments.force))
             for name in (target, arguments.svg, arguments.png)
         ]
         page = page_of(arguments.operands, query, read_options_from(arguments))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import shlex
 import sys
 import time
@@ -31,7 +30,7 @@ from gdbmem.report.containers.containers import print_container_growth
 from gdbmem.report.document import to_json
 from gdbmem.report.ledger import ledger_json
 from gdbmem.report.ledger.ledger_text import print_growth
-from gdbmem.report.output import open_output
+from gdbmem.report.output import open_named, open_output
 from gdbmem.report.profiles.diff_json import diff_document
 from gdbmem.report.profiles.diff_text import print_diff
 from gdbmem.report.recipes.junit import junit_xml
@@ -69,7 +68,10 @@ def run_recipe(
     progress = _silence if args.quiet else _Clock().progress
     outcome: Optional[Outcome] = None
     try:
-        with open_output(args.output, force=args.force) as stream, _junit(args) as junit:
+        with (
+            open_output(args.output, force=args.force) as stream,
+            open_named(args.junit or None, force=args.force) as junit,
+        ):
             outcome = play_recipe(recipe, job, progress=progress, command=command)
             runs.append(outcome.run)
             outcome.notices += [left_out] if left_out is not None else []
@@ -124,10 +126,6 @@ def _job(args: argparse.Namespace, recipe: Recipe, program_arguments: Optional[l
         # The standard output is reserved for the result; "" is the file `stdout` in the run folder.
         stdout=job.stdout if job.stdout is not None else ("" if to_stdout else None),
     )
-
-
-def _junit(args: argparse.Namespace) -> Any:
-    return open_output(args.junit, force=args.force) if args.junit else contextlib.nullcontext()
 
 
 class _Clock:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Optional, TextIO
 
 from gdbmem.records import dataclass
-from gdbmem.report.output import open_output
+from gdbmem.report.output import open_named, open_output
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,8 @@ class Outputs:
 @contextlib.contextmanager
 def prepare_outputs(args: argparse.Namespace) -> Iterator[Outputs]:
     """Open the files that *args* name; raises InputError if one can't be opened."""
-    with contextlib.ExitStack() as stack:
-        text = stack.enter_context(open_output(args.output, force=args.force))
-        plot = stack.enter_context(open_output(args.plot, force=args.force)) if args.plot else None
+    with (
+        open_output(args.output, force=args.force) as text,
+        open_named(args.plot or None, force=args.force) as plot,
+    ):
         yield Outputs(text, plot)

@@ -15,11 +15,11 @@ from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError, UsageError
 from gdbmem.inspection.looks import Looks
 from gdbmem.records import asdict
-from gdbmem.report.ledger.heap_map import open_picture, render_map
+from gdbmem.report.ledger.heap_map import render_map
 from gdbmem.report.ledger.ledger_json import ledger_json
 from gdbmem.report.ledger.ledger_text import LedgerOptions
 from gdbmem.report.ledger.ledger_view import beside, print_all, write_growth, write_json, write_remedies
-from gdbmem.report.output import open_output, picture_kind
+from gdbmem.report.output import open_named, open_output, picture_kind
 from gdbmem.runs.saved_results import LEDGER
 from gdbmem.text import printable
 
@@ -70,7 +70,7 @@ class ExplainCommand(Command):
         kind = picture_kind(args.map, "--map") if args.map is not None else ""
         with (
             open_output(args.output, force=args.force) as stream,
-            open_picture(args.map, args.force) as picture,
+            open_named(args.map, force=args.force) as picture,
         ):
             if args.malloc_info:
                 from gdbmem.debugger.ledger.malloc_info import write_malloc_info  # 20 ms

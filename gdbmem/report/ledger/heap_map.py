@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from html import escape
-from typing import Optional, TextIO
 
 from gdbmem.model.ledger.heap_map import PARTS, HeapMap
 from gdbmem.records import replace
 from gdbmem.report.charting import Swatch, box, drawing, group, key_in_columns, text
 from gdbmem.report.ledger.heap_map_page import PAGE, SCRIPT
-from gdbmem.report.output import open_output
 from gdbmem.text import printable
 from gdbmem.units import format_size
 
@@ -32,11 +29,6 @@ _MEANING = {
 }
 _COLUMNS, _SIDE = 128, 8
 _SVG_CELLS = 4096
-
-
-def open_picture(name: Optional[str], force: bool) -> AbstractContextManager[Optional[TextIO]]:
-    """Return the stream for the picture *name*, as open_output() does; a context of None without a name."""
-    return nullcontext() if name is None else open_output(name, force=force)
 
 
 def render_map(heap: HeapMap, title: str, kind: str) -> str:
