@@ -23,7 +23,7 @@ from gdbmem.model.python import PythonHolders
 from gdbmem.records import dataclass
 from gdbmem.report.console import Console
 from gdbmem.report.notices import print_notices
-from gdbmem.report.output import open_output
+from gdbmem.report.output import open_named, open_output
 from gdbmem.report.profiles.profile_json import profile_json
 from gdbmem.report.profiles.profile_text import print_sites
 from gdbmem.report.python.arenas_text import print_arenas
@@ -85,10 +85,10 @@ def _write_holders(holders: PythonHolders, wanted: ReportWords, stream: TextIO, 
 
 def write_traces(target: Target, wanted: ReportWords, stream: TextIO, console: Console) -> None:
     """Write the traces of tracemalloc in *target*, also to the file *wanted.profile*."""
-    with open_output(wanted.profile, force=wanted.force) as file:
+    with open_named(wanted.profile, force=wanted.force) as file:
         profile = traces_profile(python_traces(target))
         snapshot = load_from_profile(profile, None).snapshot
-        if wanted.profile is not None:
+        if file is not None:
             file.flush()
             file.buffer.write(encoded_traces(snapshot))
     query = Query(top=wanted.top)

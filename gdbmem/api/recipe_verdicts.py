@@ -21,6 +21,7 @@ from gdbmem.recipes.recipe import Point, Recipe
 from gdbmem.records import dataclass, field
 from gdbmem.report.containers.containers import read_survey
 from gdbmem.report.ledger.ledger_json import read_ledger
+from gdbmem.report.recipes.recipe import verdict_object
 from gdbmem.runs.named_records import split_name
 from gdbmem.runs.operand import load_record
 from gdbmem.runs.saved_results import CONTAINERS, LEDGER, find_kept, kept_text
@@ -104,7 +105,10 @@ class Compared:
 
 
 def compare_all(recipe: Recipe, outcome: Outcome, query: Query) -> Compared:
-    """Compare each pair of *recipe* in everything that both of its points record, and judge the expectations."""
+    """Compare each pair of *recipe* in everything that both of its points record, and judge the expectations.
+
+    The verdicts are also written into the run.
+    """
     diffs, kept, result = Diffs(outcome), KeptPairs(recipe.points, outcome), Compared()
     for pair in recipe.diffs:
         names = (pair.before, pair.after)
@@ -120,6 +124,8 @@ def compare_all(recipe: Recipe, outcome: Outcome, query: Query) -> Compared:
             result.reasons[names] = error.message
     result.verdicts = [verdict_of(one, diffs, kept, outcome, query.known) for one in recipe.expectations]
     result.reasons = {**result.reasons, **diffs.reasons}
+    if result.verdicts and outcome.run.folder.is_dir():
+        outcome.run.update(expectations=[verdict_object(verdict) for verdict in result.verdicts])
     return result
 
 

@@ -20,8 +20,7 @@ from gdbmem.model.profiles.expectation import ExpectationVerdict as ExpectationV
 from gdbmem.recipes.abilities import check_engine
 from gdbmem.recipes.reader import load_recipe
 from gdbmem.recipes.recipe import Recipe
-from gdbmem.records import dataclass, replace
-from gdbmem.report.recipes.recipe import verdict_object
+from gdbmem.records import dataclass
 from gdbmem.setup.gdb_python import find_gdb
 
 __all__ = ["ExpectationVerdict", "Recipe", "RecipeResult", "load_recipe", "run_recipe"]
@@ -73,8 +72,6 @@ def run_recipe(
     command = ["gdbmem.api.run_recipe", plan.source]
     outcome = play_recipe(plan, job, progress=progress or (lambda text: None), command=command)
     found = compare_all(plan, outcome, query or Query())
-    if found.verdicts and outcome.run.folder.is_dir():
-        outcome.run.update(expectations=[verdict_object(verdict) for verdict in found.verdicts])
     failure = outcome.failure
     if not failure and outcome.interrupted is not None:
         failure = interruption(outcome.interrupted)
@@ -96,12 +93,14 @@ def _job(recipe: Recipe, arguments: Optional[Sequence[str]], run: Optional[Path]
     if engine == AUTO:
         choice = choose_engine(program)
         engine, options = choice.engine, choice.options
-    job = Job(
+    return Job(
         program=program,
         arguments=list(recipe.args if arguments is None else arguments),
         options=options_of(engine, options),
+        environment=recipe.env,
+        stdin=recipe.stdin,
+        stdout="",
+        run_folder=run,
         gdb=find_gdb(None),
         engine=engine,
-        run_folder=run,
     )
-    return replace(job, environment=recipe.env, stdin=recipe.stdin, stdout="")

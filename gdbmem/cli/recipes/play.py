@@ -39,7 +39,6 @@ from gdbmem.report.recipes.recipe import (
     recipe_object,
     recipe_status,
     verdict_line,
-    verdict_object,
 )
 from gdbmem.text import printable
 
@@ -76,8 +75,6 @@ def run_recipe(
             runs.append(outcome.run)
             outcome.notices += [left_out] if left_out is not None else []
             result = compare_all(recipe, outcome, query)
-            if result.verdicts and outcome.run.folder.is_dir():
-                outcome.run.update(expectations=[verdict_object(verdict) for verdict in result.verdicts])
             if args.json:
                 _write_json(result, outcome, query, stream)
             else:
