@@ -17,10 +17,10 @@ from gdbmem.model.series.series import TREE, SeriesLine
 from gdbmem.model.series.series_summary import SeriesSummary
 from gdbmem.monitoring.triggers import trigger_text, triggers_of
 from gdbmem.runs.run import open_run
-from gdbmem.series import summary as series_summary
 from gdbmem.series.imported import is_series_file, recorded
 from gdbmem.series.store import Recording
 from gdbmem.series.summary import judged_points
+from gdbmem.series.summary import summarize as summary_of
 from gdbmem.text import printable
 
 __all__ = [
@@ -57,11 +57,6 @@ def still_runs(line: SeriesLine) -> bool:
     """Return whether the process that was recorded as *line* still runs, under the same pid."""
     stat = stat_of(line.pid)
     return stat is not None and stat.start_ticks == line.start_ticks
-
-
-def summary_of(recording: Recording) -> SeriesSummary:
-    """Return the summary of *recording*."""
-    return series_summary.summarize(recording)
 
 
 def compare(first: Sequence[Operand], second: Sequence[Operand]) -> Comparison:
