@@ -131,14 +131,10 @@ def _describe(name: str) -> str:
     return (signal.strsignal(number) if number is not None else None) or "a signal"
 
 
-def _backtrace() -> str:
-    return gdb_text("backtrace 30")
-
-
 def _text_of(action: Action) -> str:
     """Return gdb's output for *action*: backtrace, print or gdb."""
     if action.kind == "backtrace":
-        return _backtrace()
+        return gdb_text("backtrace 30")
     if action.kind == "print":
         return f"{action.argument} = {gdb.parse_and_eval(action.argument)}"
     return str(gdb.execute(action.argument, to_string=True))

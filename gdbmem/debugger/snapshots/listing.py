@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING
 
 from gdbmem.analysis.profiles.diff import diff_series
 from gdbmem.analysis.profiles.query import add_query_options, query_from
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gdbmem.arguments import ArgumentParser
-    from gdbmem.model.profiles.snapshot import Snapshot
 
 
 def _records() -> Sequence[SnapshotRecord]:
@@ -91,9 +90,10 @@ class DiffCommand(Command):
         query = query_from(args)
         if args.html is not None:
             check_page(args.html, force=args.force)
-        by_size = query.by == "size"
+        symbols = GdbSymbols(progress=warn)
+        reading = OpenOptions(metric=args.metric, symbols=symbols, by_size=query.by == "size")
         chosen = self._chosen(args.snapshots)
-        snapshots = [self._load(record, by_size=by_size, metric=args.metric) for record in chosen]
+        snapshots = [load_record(session.run, record, reading).snapshot for record in chosen]
         with open_output(args.output, force=args.force) as stream:
             diff = diff_series(snapshots)
             held = holdings(session.run, chosen, diff, query)
@@ -129,11 +129,6 @@ class DiffCommand(Command):
             return records[-2:]
         chosen = [session.run.record(name) for name in names]
         return chosen if len(chosen) > 1 else [*chosen, records[-1]]
-
-    @staticmethod
-    def _load(record: SnapshotRecord, *, by_size: bool, metric: Optional[str]) -> Snapshot:
-        reading = OpenOptions(metric=metric, symbols=GdbSymbols(progress=warn), by_size=by_size)
-        return load_record(session.run, record, reading).snapshot
 
 
 class AllCommand(Command):

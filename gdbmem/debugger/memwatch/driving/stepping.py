@@ -22,7 +22,7 @@ from gdbmem.debugger.memwatch.gauges.gauge import Detail
 from gdbmem.debugger.stopping.ctrlc import interruptible
 from gdbmem.debugger.stopping.interrupting import Interrupter, remote_blocks_interrupts, without_pages
 from gdbmem.debugger.stopping.scheduler import scheduler_locking, set_locking
-from gdbmem.debugger.target import REMOTE, VALGRIND, target_kind
+from gdbmem.debugger.target import NATIVE, REMOTE, VALGRIND, target_kind
 from gdbmem.errors import TargetError
 from gdbmem.linux.memory.sharing import Part, Sharing
 from gdbmem.linux.process.threads import activities, has_run, is_ending, ran_between
@@ -101,7 +101,7 @@ class Stepper:
         self._typed_in: Optional[gdb.Frame] = gdb.selected_frame() if selected_thread() is not None else None
         self._under_valgrind = target_kind() == VALGRIND
         self._lock = self._mode()
-        pid = None if self._under_valgrind or self._is_remote() else real_pid()
+        pid = real_pid() if target_kind() == NATIVE else None
         self._pid = pid
         self._interrupter = Interrupter(pid)
         self._watcher = Watcher(pid, self._interrupter, timeout_seconds=orders.timeout_seconds)
@@ -443,10 +443,6 @@ class Stepper:
                 if not progress.shared:
                     progress.divide(None)  # it ran though the others were locked
                 progress.shared = True
-
-    @staticmethod
-    def _is_remote() -> bool:
-        return target_kind() not in ("native",)
 
     @staticmethod
     def _numbers(tids: list[int]) -> set[int]:
