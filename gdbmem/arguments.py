@@ -151,7 +151,7 @@ def add_run_options(group: argparse._ArgumentGroup) -> None:
 def add_gdb_commands(group: argparse._ActionsContainer) -> None:
     """Add the options for what gdb does first: -x FILE, --ex COMMAND."""
     group.add_argument(
-        "-x", dest="gdb_scripts", metavar="FILE", action="append", help="gdb command file to read first"
+        "-x", dest="gdb_scripts", metavar="FILE", action="append", help="read gdb commands from FILE first"
     )
     group.add_argument(
         "--ex",
