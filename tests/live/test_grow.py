@@ -83,7 +83,6 @@ def test_memory_that_a_line_made_resident_is_divided_into_live_and_freed_but_pin
 
 
 def test_what_left_again_is_not_growth(program: Program) -> None:
-    # Fewer samples than the kernel allows in one tick: it holds back the rest, here of what stayed.
     pid, one = grown(program, "back", "--period", "61")
     account = one.account(pid)
     assert account["seen_bytes"] == pytest.approx(SIZE, rel=0.03)

@@ -182,6 +182,21 @@ def test_samples_weigh_what_their_period_was_when_they_were_taken() -> None:
     assert list(paths.finish().weight) == pytest.approx([2, 18, 18])
 
 
+def test_faults_counted_before_their_samples_were_taken_make_no_sample_of_another_turn_heavier() -> None:
+    samples = [samples_of(*((BASE, time) for time in range(first, first + 90, 9))) for first in (0, 90, 180)]
+    paths = CallPaths(LAYOUT, {7: [(0, 9)]}, lambda binary: None)
+    # The kernel went on counting while the samples of the first two turns were taken.
+    for data, counted in zip(samples, (130, 260, 270)):
+        paths.add(Turn([(0, data)], {0: counted}))
+    assert list(paths.finish().weight) == [9.0] * 30
+    assert paths.missed_faults == 0
+    # 90 of the next turn have no samples.
+    paths.add(Turn([(0, samples_of(*((BASE, time) for time in range(300, 390, 9))))], {0: 450}))
+    paths.add(Turn([(0, samples_of(*((BASE, time) for time in range(400, 490, 9))))], {0: 540}))
+    assert list(paths.finish().weight) == [9.0] * 30 + [18.0] * 10 + [9.0] * 10
+    assert paths.missed_faults == 90
+
+
 def test_faults_whose_samples_were_lost_without_a_word_are_noticed_by_their_count() -> None:
     # The kernel reports lost samples when it writes the next one: after the last one there is no report.
     paths = CallPaths(LAYOUT, {7: [(0, 1)]}, lambda binary: None)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Hashable, Mapping, Sequence
+from itertools import accumulate
+from operator import sub
 from typing import NamedTuple, Optional, TypeVar
 
 from gdbmem.formats.addresses import Binary
@@ -67,8 +70,8 @@ class CallPaths:
         self._layout, self._periods = layout, periods
         self._unwinder = Unwinder(open_table)
         self._spaces: dict[int, AddressSpace] = {}
-        self._counted: Mapping[int, int] = {}  # faults by processor, at the last count
-        self._settled: Mapping[int, int] = {}  # at the one before which all samples are weighed
+        self._counts: list[tuple[int, Mapping[int, int]]] = []  # samples so far, and faults by processor
+        self._settled: Mapping[int, int] = {}  # at the count before which all samples are weighed
         self._owed: dict[int, float] = {}  # those of them that no sample stands for yet
         self._rings: list[int] = []  # of the samples that are not weighed yet
         self._period_of: dict[int, int] = {}  # the latest sample's, by ring
@@ -90,18 +93,16 @@ class CallPaths:
         for ring, data in turn.records:
             rows += [(record, ring) for record in records_in(data, ring, self._layout)]
         rows.sort(key=_when)
-        # Losses between two turns are reported in the second one: both are then weighted together.
-        if not any(isinstance(record, LostRecords) for record, _ in rows):
-            self._weigh()
         for record, ring in rows:
             if isinstance(record, LostRecords):
                 self._make_up(ring, record.records)
             else:
                 self._take(record)
-        self._counted = turn.faults or self._counted
+        if turn.faults:
+            self._counts.append((len(self.samples), turn.faults))
 
     def finish(self) -> Samples:
-        """Return the samples."""
+        """Return the samples, weighed; more turns may follow."""
         self._weigh()
         return self.samples
 
@@ -128,22 +129,38 @@ class CallPaths:
         self._to_come[ring] = [faults / (len(near) + _NEAR)] * _NEAR
 
     def _weigh(self) -> None:
-        """Scale the samples taken since the last count to exactly what was counted, processor by processor."""
-        if self._counted is self._settled:
+        """Scale the samples since the last time to what was counted, processor by processor."""
+        if not self._counts:
             return
-        samples = self.samples
-        for ring, count in self._counted.items():
-            self._owed[ring] = self._owed.get(ring, 0.0) + count - self._settled.get(ring, 0)
-        self._settled = self._counted
-        sums: dict[int, float] = {}
-        for ring, weight in zip(self._rings, samples.weight[self._weighed :]):
-            sums[ring] = sums.get(ring, 0.0) + weight
-        owed = {ring: self._owed.pop(ring, 0.0) for ring in sums}
-        self._stretched += sum(max(owed[ring] - total, 0.0) for ring, total in sums.items())
-        factors = {ring: owed[ring] / total for ring, total in sums.items()}
-        for number, ring in enumerate(self._rings, self._weighed):
-            samples.weight[number] *= factors[ring]
-        self._weighed, self._rings = len(samples), []
+        ends = [end for end, _ in self._counts]
+        totals = [self._settled, *(counts for _, counts in self._counts)]
+        of_rings: dict[int, list[int]] = {ring: [] for ring in totals[-1]}
+        for number, ring in zip(range(self._weighed, ends[-1]), self._rings):
+            of_rings.setdefault(ring, []).append(number)
+        for ring, numbers in of_rings.items():
+            counted = [total.get(ring, 0) for total in totals]
+            turns = [
+                numbers[bisect_left(numbers, a) : bisect_left(numbers, b)] for a, b in zip([0, *ends], ends)
+            ]
+            self._weigh_ring(ring, turns, [b - a for a, b in zip(counted, counted[1:])])
+        del self._rings[: ends[-1] - self._weighed]
+        self._settled, self._counts, self._weighed = totals[-1], [], ends[-1]
+
+    def _weigh_ring(self, ring: int, turns: Sequence[Sequence[int]], faults: Sequence[int]) -> None:
+        """Scale the samples of each of *turns* so that they also stand for those of *faults* that have none."""
+        weight = self.samples.weight
+        sums = [sum(weight[number] for number in turn) for turn in turns]
+        owed = self._owed.pop(ring, 0.0)
+        for turn, total, missing in zip(turns, sums, _unsampled(faults, sums)):
+            owed += missing
+            if not turn:
+                continue
+            self._stretched += max(owed, 0.0)
+            for number in turn:
+                weight[number] *= max(total + owed, 0.0) / total
+            owed = min(total + owed, 0.0)
+        if owed:
+            self._owed[ring] = owed
 
     def close(self) -> None:
         """Release the unwind tables."""
@@ -208,6 +225,19 @@ class CallPaths:
 
 
 _Key = TypeVar("_Key", bound=Hashable)
+
+
+def _unsampled(faults: Sequence[int], sampled: Sequence[float]) -> list[float]:
+    """Return how many of the *faults* of each turn have no sample, beyond those *sampled*; below 0: too many have.
+
+    The kernel counts on while the samples of a turn are taken: what is missing then, and is not later, is in the
+    samples of the next turn.
+    """
+    missing = list(accumulate(map(sub, faults, sampled), initial=0.0))
+    so_far = list(accumulate(missing, min))[1:]
+    from_now = list(accumulate(reversed(missing[1:]), min))[::-1]
+    lasting = list(map(max, so_far, from_now))
+    return [b - a for a, b in zip([0.0, *lasting], lasting)]
 
 
 def _number(known: dict[_Key, int], table: list[_Key], key: _Key) -> int:
