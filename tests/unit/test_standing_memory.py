@@ -9,6 +9,7 @@ from gdbmem.formats.faults import faults_profile
 from gdbmem.linux.faults.readings import Reading
 from gdbmem.linux.memory.pages import PAGE, Ranges
 from gdbmem.model.profiles.snapshot import Snapshot
+from gdbmem.records import replace
 
 PID = 7
 FIRST, SECOND = 0, 1  # paths
@@ -61,6 +62,15 @@ def test_faults_whose_samples_were_lost_may_have_made_it_resident() -> None:
     faults = [fault(page, FIRST, weight=1.0) for page in range(10)]
     memory.come(faults, stays(faults), resident(), resident((0, 100)), lost_bytes=100 * PAGE)
     assert held(memory) == {FIRST: 100}
+
+
+def test_a_sample_in_a_library_stands_for_no_more_pages_than_came_of_files() -> None:
+    memory = StandingMemory()
+    faults = [fault(0, FIRST, weight=600.0), fault(200, SECOND, weight=100.0)]
+    files = Ranges([(200 * PAGE, 240 * PAGE)])
+    after = replace(resident((0, 150)), files=files)
+    memory.come(faults, stays(faults), resident(), after)
+    assert held(memory) == {FIRST: 150, SECOND: 40}
 
 
 def test_a_page_that_left_and_came_again_is_charged_to_who_touched_it_last() -> None:

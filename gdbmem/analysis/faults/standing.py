@@ -91,15 +91,14 @@ class StandingMemory:
             sums.samples += 1
             sums.seen_variance += fault.bytes**2 * fault.relative_variance
         anonymous = [n for n, stays in enumerate(grown) if stays and after.anonymous.within(*faults[n].page)]
-        came = Ranges(
-            gap for start, end in after.anonymous.items for gap in before.anonymous.gaps(start, end)
-        )
+        came = _new(before.anonymous, after.anonymous)
         if _explain([(faults[n], grown[n]) for n in anonymous], came.size_bytes - lost_bytes):
             new = _nearest([faults[n] for n in anonymous], came)
             known = set(anonymous)
             new += [_of_one(faults[n], grown[n], after) for n in range(len(faults)) if n not in known]
         else:
             new = [_of_one(*one, after) for one in zip(faults, grown)]
+        _limit([one for one in new if one.fault.address in after.files], _new(before.files, after.files))
         for one in new:
             if one.pieces:
                 self._sums[_key(one.fault)].turnover_variance += one.bytes**2 * one.doubt
@@ -126,6 +125,18 @@ class StandingMemory:
             )
             for key, sums in self._sums.items()
         ]
+
+
+def _new(before: Ranges, after: Ranges) -> Ranges:
+    return Ranges(gap for start, end in after.items for gap in before.gaps(start, end))
+
+
+def _limit(new: Sequence[_Standing], came: Ranges) -> None:
+    """Scale *new* so that they represent no more than *came*: a sample may stand for more pages than a library has."""
+    charged = sum(one.bytes for one in new)
+    if charged > came.size_bytes:
+        for one in new:
+            one.scale *= came.size_bytes / charged
 
 
 def _explain(rows: Sequence[tuple[WeighedFault, float]], came_bytes: int) -> bool:
