@@ -91,15 +91,6 @@ ABOVE_READING = {"api", "cli", "report", "model"} | GROUND
 WORDS_OF_A_QUERY = "gdbmem.analysis.profiles.query"  # the options of a Query, shared with gdb's commands
 
 
-def test_a_class_is_found_by_its_name_alone() -> None:
-    places: dict[str, list[str]] = {}
-    for source in sources():
-        for node in nodes(source.path, ast.ClassDef):
-            places.setdefault(node.name, []).append(f"{source}:{node.lineno}")
-    doubled = {name: found for name, found in places.items() if len(found) > 1}
-    assert doubled == {}, "one word, one thing: name each after what it is of"
-
-
 def test_a_command_that_reads_or_computes_does_so_through_the_api() -> None:
     found = [source for source in sources() if source.name in {f"gdbmem.cli.{name}" for name in BY_THE_API}]
     assert len(found) == len(BY_THE_API)

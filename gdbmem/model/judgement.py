@@ -1,0 +1,91 @@
+"""A judgement by a gate: what was seen, compared with a limit, and what could not be seen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Optional
+
+from gdbmem.exit_status import ExitStatus
+from gdbmem.records import dataclass
+
+MET, NOT_MET, NOT_JUDGED = "met", "not_met", "not_judged"
+AT_MOST, AT_LEAST = "at_most", "at_least"
+BYTES = "bytes"
+
+
+@dataclass(frozen=True)
+class Unseen:
+    """A reason why memory may be missing from what was measured."""
+
+    slug: str  # its paragraph in docs/messages.md
+    # One sentence without its full stop: what is not seen, then the engine, metric or command that does see it.
+    message: str
+    # The most growth that it can hide; None: unknown, so any amount. Bounds of several reasons are added up.
+    could_hide_bytes: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """One thing that a gate judged.
+
+    Numbers are in *unit*; None where nothing could be measured, or where the gate judges no number.
+    """
+
+    name: str  # of what is judged, unique in its gate: "heap from a to b"
+    text: str  # what was seen, one sentence without its full stop, safe to print
+    limit: Optional[float] = None
+    measured: Optional[float] = None
+    low: Optional[float] = None  # what was seen, less its error
+    high: Optional[float] = None  # what was seen, with its error
+    unseen: tuple[Unseen, ...] = ()
+    relation: str = AT_MOST  # or AT_LEAST: the limit is a lower one
+    unit: str = BYTES
+    # The outcome on what was seen, of a gate that judges no number (a verdict of a series): MET, NOT_MET, NOT_JUDGED.
+    outcome: str = ""
+    # The length of the recording, if the unit is a slope: hidden bytes would have come in this time.
+    seconds: Optional[float] = None
+
+    @property
+    def judged(self) -> str:
+        """MET, NOT_MET or NOT_JUDGED.
+
+        NOT_MET if what was seen breaks the limit for certain; MET only if all that is unseen together can't change it.
+        """
+        if self.outcome:
+            hidden = self._hidden()
+            return NOT_JUDGED if self.outcome == MET and hidden else self.outcome
+        if self.limit is None or self.low is None or self.high is None:
+            return NOT_JUDGED
+        highest = self.high + self._hidden()
+        if self.relation == AT_LEAST:
+            if highest < self.limit:
+                return NOT_MET
+            # An unknown amount may also have shrunk.
+            return MET if self.low >= self.limit and math.isfinite(highest) else NOT_JUDGED
+        if self.low > self.limit:
+            return NOT_MET
+        return MET if highest <= self.limit else NOT_JUDGED
+
+    @property
+    def sentence(self) -> str:
+        """What was seen and, if that is the reason why it isn't judged, what wasn't."""
+        reasons = [one.message for one in self.unseen] if self.judged == NOT_JUDGED else []
+        return "; ".join([self.text, *reasons])
+
+    def _hidden(self) -> float:
+        """Return the most that all the unseen can hide, in *unit*."""
+        total = 0.0
+        for one in self.unseen:
+            total += math.inf if one.could_hide_bytes is None else one.could_hide_bytes
+        if self.seconds is not None:
+            return total / self.seconds if self.seconds > 0 else (math.inf if total else 0.0)
+        return total if self.unit == BYTES or not total else math.inf
+
+
+def exit_status(judgements: Iterable[Judgement]) -> ExitStatus:
+    """Return 4 if one is not met, else 125 if one is not judged or if there is none, else 0."""
+    judged = {one.judged for one in judgements}
+    if NOT_MET in judged:
+        return ExitStatus.NOT_MET
+    return ExitStatus.DONE if judged == {MET} else ExitStatus.NOT_JUDGED
