@@ -33,7 +33,7 @@ from gdbmem.runs.operand import (
     spool_operands,
     unit_of,
 )
-from gdbmem.runs.ordering import order_notices
+from gdbmem.runs.ordering import order_of, repetition_notices
 from gdbmem.runs.run import Run, SnapshotRecord, asked_for, current_folder, has_series, recipe_diffs
 
 if TYPE_CHECKING:
@@ -221,11 +221,16 @@ def diff(
     """Return what changed from *before* to *after*, call path by call path, its `notices` included.
 
     A side is an operand of read_snapshot(), or its result. With *later* sides the result is the change from
-    the first to the last, and `course` has the values of each path in between. With *normalize* all are scaled to
-    the total of the last. Raises InputError if the sides do not count the same thing.
+    the first to the last, and `course` has the values of each path in between; sides that are named as a shell sorts
+    them are put into the order of their own times, or of the numbers in their names. With *normalize* all are scaled
+    to the total of the last. Raises InputError if the sides do not count the same thing.
     """
     given = (before, after, *later)
     sides = _sides(given, options)
+    order = order_of(
+        [_name_of(one, side) for one, side in zip(given, sides)], [side.moment for side in sides]
+    )
+    sides = [sides[at] for at in order.positions]
     snapshots = [side.snapshot for side in sides]
     found = diff_series(normalized(snapshots) if normalize else snapshots)
     said = list(dict.fromkeys(notice for side in sides for notice in side.notices))
@@ -233,10 +238,14 @@ def diff(
         found = replace(found, outside=())  # the heap alone is scaled
         said += scaling_notices(snapshots)
     said += same_run_notices(sides)
-    said += order_notices(_names(given)) if len(sides) > 2 else []
+    said += [*order.notices, *(repetition_notices(_names(given)) if len(sides) > 2 else ())]
     found = replace(found, notices=[*said, *stranger_notices(found), *found.notices])
     found.check()
     return found
+
+
+def _name_of(given: DiffSide, side: Loaded) -> str:
+    return os.fspath(given) if isinstance(given, (str, os.PathLike)) else side.snapshot.source
 
 
 def _names(given: Sequence[DiffSide]) -> list[str]:

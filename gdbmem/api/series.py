@@ -10,12 +10,13 @@ from typing import Union
 from gdbmem.analysis.series import comparison
 from gdbmem.analysis.series.comparison import Figures, difference_of, levels_of
 from gdbmem.analysis.series.statistics import thinned
-from gdbmem.errors import InputError
+from gdbmem.errors import InputError, Notice
 from gdbmem.linux.process.processes import stat_of
 from gdbmem.model.series.comparison import Comparison
 from gdbmem.model.series.series import TREE, SeriesLine
 from gdbmem.model.series.series_summary import SeriesSummary
 from gdbmem.monitoring.triggers import trigger_text, triggers_of
+from gdbmem.runs.ordering import SeriesMoment, SeriesOrder, order_of
 from gdbmem.runs.run import open_run
 from gdbmem.series.imported import is_series_file, recorded
 from gdbmem.series.store import Recording
@@ -28,6 +29,7 @@ __all__ = [
     "compare",
     "compare_recordings",
     "difference_of",
+    "in_order",
     "is_series_file",
     "judged_points",
     "open_run",
@@ -71,14 +73,29 @@ def compare(first: Sequence[Operand], second: Sequence[Operand]) -> Comparison:
         return compare_recordings(recordings, summaries, first=len(first))
 
 
+def in_order(names: Sequence[str], recordings: Sequence[Recording]) -> SeriesOrder:
+    """Return the order of *recordings* that were given as *names*: by when they began, or by numbers in the names.
+
+    Of two, the first is what the user compares with.
+    """
+    if len(names) < 3:
+        return SeriesOrder(range(len(names)))
+    began = [recording.facts.began for recording in recordings]
+    return order_of(names, [SeriesMoment.of_epoch(seconds) if seconds else None for seconds in began])
+
+
 def compare_recordings(
-    recordings: Sequence[Recording], summaries: Sequence[SeriesSummary], *, first: int
+    recordings: Sequence[Recording],
+    summaries: Sequence[SeriesSummary],
+    *,
+    first: int,
+    notices: Sequence[Notice] = (),
 ) -> Comparison:
     """Return the Comparison of *recordings*[:first] with the others, given their *summaries*."""
     figures = [_figures(recording, summary) for recording, summary in zip(recordings, summaries)]
     names = [recording.folder.name for recording in recordings]
     found = comparison.compare(figures[:first], figures[first:])
-    return Comparison(names[:first], names[first:], found)
+    return Comparison(names[:first], names[first:], found, notices)
 
 
 def _figures(recording: Recording, summary: SeriesSummary) -> Figures:

@@ -171,6 +171,7 @@ class StackProfile:
     command: str = ""
     time_unit: str = "s"
     time: float = 0.0
+    taken_at: float = 0.0  # seconds since 1970; 0: the file does not say
     marked_peak_index: Optional[int] = None
     by_size: bool = False  # trees begin with the size of the blocks
     is_difference: bool = False  # what came and what went between two moments, which it does not hold

@@ -17,7 +17,7 @@ from gdbmem.formats.valgrind.massif import MassifProfile
 from gdbmem.model.leak_kinds import LOST, WITH_INDIRECT
 from gdbmem.model.profiles.snapshot import HEAP_BYTES, LATER, Profile, Snapshot
 from gdbmem.records import dataclass, replace
-from gdbmem.runs.ordering import process_notices
+from gdbmem.runs.ordering import SeriesMoment, process_notices
 from gdbmem.runs.run import BINARIES, Run, SnapshotRecord, asked_for, is_run, open_run
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
@@ -37,6 +37,7 @@ class Loaded:
     snapshot: Snapshot
     notices: Sequence[Notice] = ()
     process: Optional[tuple[str, Optional[int]]] = None  # of a run's: its folder, and the process in it
+    moment: Optional[SeriesMoment] = None  # when it was taken, if that is known
 
 
 def same_run_notices(sides: Sequence[Loaded]) -> list[Notice]:
@@ -171,7 +172,8 @@ def _open_record(run: Run, record: SnapshotRecord, reading: OpenOptions) -> _Ope
     def load() -> Loaded:
         source = f"{run.folder.name}:{record.name}"
         snapshot = _snapshot(profile, _last_with_tree(profile), source, record.name)
-        return Loaded(snapshot, list(profile.notices), (str(run.folder), record.process))
+        moment = SeriesMoment.in_series(str(run.folder), run.snapshots.index(record))
+        return Loaded(snapshot, list(profile.notices), (str(run.folder), record.process), moment)
 
     return profile, load
 
@@ -239,7 +241,18 @@ def load_from_profile(profile: Profile, selector: Optional[str]) -> Loaded:
         message += f" {snapshot.totals.index}; another one is {name}:NUMBER"
         said.append(Notice("last-snapshot", message))
     # Making the tree may have added to the profile's notices.
-    return Loaded(snapshot, [*profile.notices, *said])
+    return Loaded(snapshot, [*profile.notices, *said], moment=_moment_of(profile, snapshot))
+
+
+def _moment_of(profile: Profile, snapshot: Snapshot) -> Optional[SeriesMoment]:
+    """Return when *snapshot* of *profile* was taken; None: its file does not say."""
+    if len(profile.snapshots) > 1:
+        return SeriesMoment.in_series(profile.source, snapshot.totals.index)
+    stacks = _stacks(profile)
+    if stacks is not None:
+        return SeriesMoment.of_epoch(stacks.taken_at) if stacks.taken_at else None
+    # A file of one snapshot was requested while the program ran.
+    return SeriesMoment.of_program(profile.command, profile.time_unit, snapshot.totals.time)
 
 
 def load_trees(profile: Profile, indices: Sequence[int]) -> list[Loaded]:

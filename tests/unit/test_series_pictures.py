@@ -45,6 +45,20 @@ def test_a_comparison_shows_two_groups_by_their_commands_in_two_colours_with_the
     assert "2023-11-1" in drawn  # when it was recorded; where, only of this boot
 
 
+def test_recordings_in_the_order_of_a_shell_are_compared_with_the_one_of_the_smallest_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    runs = [str(record(tmp_path / f"gdbmem.{number}", "./omp 8 4", 8)) for number in (9, 10, 11)]
+    assert main(["compare", *sorted(runs), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["first"] == ["gdbmem.9"] and found["second"] == ["gdbmem.10", "gdbmem.11"]
+    assert [one["slug"] for one in found["warnings"]] == ["series-ordered"]
+    assert main(["compare", *sorted(runs)]) == 0
+    assert "series-ordered" in capsys.readouterr().out
+    assert main(["compare", runs[1], runs[0], "--json"]) == 0, "the user's choice of what to compare with"
+    assert json.loads(capsys.readouterr().out)["first"] == ["gdbmem.10"]
+
+
 def test_two_groups_of_one_command_are_distinguished(tmp_path: Path) -> None:
     runs = [str(record(tmp_path / name, "./omp 8 4", 8)) for name in ("before", "after")]
     picture = tmp_path / "x.svg"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gdbmem.api.profiles import current_folder, spool_operands
-from gdbmem.api.series import Recording, compare_recordings, recorded, summary_of
+from gdbmem.api.series import Recording, compare_recordings, in_order, recorded, summary_of
 from gdbmem.api.series_pictures import picture_of
 from gdbmem.arguments import ArgumentParser, add_color_option, add_output_options, split_program, value
 from gdbmem.cli.main import parser_of
@@ -37,6 +37,8 @@ from gdbmem.units import parse_duration
 
 if TYPE_CHECKING:
     import argparse
+
+    from gdbmem.errors import Notice
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -170,9 +172,13 @@ def _compare(
     first: Sequence[Path], second: Sequence[Path], args: argparse.Namespace, outputs: Outputs
 ) -> int:
     recordings = [Recording(folder) for folder in (*first, *second)]
+    said: Sequence[Notice] = ()
+    if len(args.first) > 1 and args.second is None:
+        order = in_order(args.first, recordings)
+        recordings, said = [recordings[at] for at in order.positions], order.notices
     summaries = [summary_of(recording) for recording in recordings]
     cut = len(first)
-    comparison = compare_recordings(recordings, summaries, first=cut)
+    comparison = compare_recordings(recordings, summaries, first=cut, notices=said)
     judged = [(recording.folder.name, summary.verdict) for recording, summary in zip(recordings, summaries)]
     if outputs.plot is not None and picture_kind(args.plot, "--plot") == "svg":
         outputs.plot.write(svg(picture_of(recordings, summaries, first_group=cut)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional
 
+from gdbmem.errors import Notice
 from gdbmem.records import dataclass
 
 
@@ -38,3 +39,4 @@ class Comparison:
     first: Sequence[str]  # names of the runs
     second: Sequence[str]
     differences: Sequence[Difference]
+    notices: Sequence[Notice] = ()

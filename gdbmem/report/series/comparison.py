@@ -12,6 +12,7 @@ from gdbmem.model.series.verdict import Verdict
 from gdbmem.report import drawing
 from gdbmem.report.console import Console, columns_that_fit, print_sentence
 from gdbmem.report.document import head, read_document, to_json
+from gdbmem.report.notices import print_notices
 from gdbmem.report.series.series_json import verdict_json
 from gdbmem.report.series.series_text import headline
 from gdbmem.text import printable
@@ -49,6 +50,7 @@ def print_comparison(comparison: Comparison, judged: Judged, console: Console) -
     print_sentence(console, conclusion(comparison), "bold")
     if leftover(comparison):
         print_sentence(console, leftover(comparison))
+    print_notices(comparison.notices, console)
 
 
 def _cells(row: Difference) -> list[str]:
@@ -109,7 +111,7 @@ def comparison_json(comparison: Comparison, judged: Judged) -> str:
     """Return the document."""
     return to_json(
         {
-            **head("comparison", ()),
+            **head("comparison", comparison.notices),
             "first": list(comparison.first),
             "second": list(comparison.second),
             "runs": [{"run": name, "verdict": verdict_json(verdict)} for name, verdict in judged],
