@@ -6,8 +6,8 @@ import struct
 
 import pytest
 
-from gdbmem.allocators.glibc.in_use import MOST_CHUNKS, GlibcHeap, tcache_offset
-from gdbmem.allocators.glibc.places.layout import PARAMETERS, STATES, LibcFacts, Struct
+from gdbmem.allocators.glibc.in_use import MOST_CHUNKS, GlibcHeap, InUse, tcache_offset
+from gdbmem.allocators.glibc.places.layout import STATES, LibcFacts, Struct, parameters_of
 from gdbmem.allocators.glibc.places.locate import locate
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.model.memory import Buffer
@@ -55,7 +55,7 @@ def test_what_is_neither_top_nor_free_is_in_use(layout: Struct) -> None:
     memory = Bytes()
     arena(memory, layout=layout)
     heap = GlibcHeap(memory, ARENA, layout, None)
-    assert heap.in_use([]) == (0x10000 - 0x4000, 0)
+    assert heap.in_use([]) == InUse(0x10000 - 0x4000, 0)
     # Two chunks in the unsorted bin.
     head = ARENA + layout["bins"] - 16
     one, two = HEAP + 0x1000, HEAP + 0x2FF0
@@ -116,7 +116,7 @@ def test_very_many_free_chunks_are_not_walked_and_the_answer_reports_it() -> Non
     memory.put(head + 16, chunks[0])
     for chunk, following in zip(chunks, [*chunks[1:], head]):
         memory.put(chunk + 8, 0x21, following)
-    assert GlibcHeap(memory, ARENA, FASTBINS, None).in_use([]) == (0x100000 - 0x4000, None)
+    assert GlibcHeap(memory, ARENA, FASTBINS, None).in_use([]) == InUse(0x100000 - 0x4000, None)
 
 
 def test_blocks_with_a_mapping_of_their_own_count_where_libc_states_how_much_they_are() -> None:
@@ -124,6 +124,13 @@ def test_blocks_with_a_mapping_of_their_own_count_where_libc_states_how_much_the
     arena(memory)
     memory.put(0x30000, 5 << 20)
     assert GlibcHeap(memory, ARENA, FASTBINS, 0x30000).in_use([]).bytes == 0x10000 - 0x4000 + (5 << 20)
+
+
+def test_a_mapped_block_that_grows_by_a_page_gains_a_page_though_mallocs_count_drifts_by_a_header() -> None:
+    before, after = InUse(0x20000, 0x100, 0x10000), InUse(0x21010, 0x100, 0x11010)
+    assert after.since(before) == (0x1000, True)
+    shrunk = InUse(0x1F010, 0x100, 0xF010)
+    assert shrunk.since(before) == (-0x1000, True)
 
 
 @pytest.mark.slow
@@ -135,18 +142,21 @@ def test_a_list_of_arenas_that_never_closes_is_an_error_and_no_number() -> None:
         GlibcHeap(memory, ARENA, FASTBINS, None).in_use([])
 
 
+@pytest.mark.parametrize("drift", [0, 16, 4096 + 32])
 def test_the_main_arena_is_found_by_its_bins_and_what_is_mapped_by_where_the_heap_begins(
-    layout: Struct,
+    layout: Struct, drift: int
 ) -> None:
     memory = Bytes()
     arena(memory, layout=layout)
     memory.put(ARENA + layout["max_system_mem"], 0x10000)
-    memory.put(HEAP + 8, 0xC001)  # the one chunk before the top
+    memory.put(HEAP + 8, 0x101, *[0] * 31, 0xBF01)  # the two chunks before the top
+    memory.put(ARENA - 0x180, HEAP + 0x100)  # a variable that points to the second one, as sbrk_base would
     for used in (0, 1, 7):  # bins that hold something
         place, chunk = ARENA + layout["bins"] + 16 * used, HEAP + 0x1000 + 0x100 * used
         memory.put(place, chunk, chunk)
         memory.put(chunk + 16, place - 16, place - 16)
-    name, parameters = PARAMETERS[0]
+    parameters = parameters_of(layout)[0]
+    memory.put(ARENA + 0x900 + parameters["mmapped_mem"], drift)
     memory.put(ARENA + 0x900 + parameters["sbrk_base"], HEAP)
     memory.put(
         ARENA + 0x900 + (parameters["n_mmaps_max"] & ~7), 0x10000 << 8 * (parameters["n_mmaps_max"] & 7)
@@ -156,8 +166,9 @@ def test_the_main_arena_is_found_by_its_bins_and_what_is_mapped_by_where_the_hea
         (ARENA - 0x200, ARENA + 0xE00),
     )
     found = locate(memory, [heap], [data], 0, LibcFacts({}, None))
-    assert found is not None, name
+    assert found is not None
     assert (found.main_arena, found.layout.state, found.parameters) == (ARENA, layout, ARENA + 0x900)
+    assert found.layout.parameters is parameters
     assert locate(Bytes(), [heap], [data], 0, LibcFacts({}, None)) is None
 
 

@@ -17,7 +17,7 @@ from gdbmem.allocators.glibc.free_lists.damage import (
 from gdbmem.allocators.glibc.places.arenas import ArenaState, HeapRegion, read_arenas, resume
 from gdbmem.allocators.glibc.places.layout import TCACHE_CHUNKS, LibcFacts
 from gdbmem.allocators.glibc.places.locate import Found, Parameters, locate, read_parameters
-from gdbmem.allocators.glibc.places.mmapped import MmappedChunk, find_mmapped
+from gdbmem.allocators.glibc.places.mmapped import MmappedChunk, are_whole, find_mmapped
 from gdbmem.allocators.glibc.places.pieces import writable_areas
 from gdbmem.allocators.glibc.thread_pointers import ThreadPointers
 from gdbmem.allocators.glibc.walking import lockstep, walk
@@ -270,7 +270,7 @@ def _find_mmapped(memory: Memory, mappings: Sequence[Mapping], reading: HeapRead
     anonymous = [m for m in mappings if m.is_anonymous and not m.name.startswith("[stack")]
     areas = [gap for start, end in writable_areas(anonymous).items for gap in taken.gaps(start, end)]
     reading.mmapped = find_mmapped(memory, areas, count, total)
-    if len(reading.mmapped) != count or reading.mmapped_bytes != total:
+    if not are_whole(reading.mmapped, count, total):
         reading.is_exact = False
         reading.notices.append(
             Notice(

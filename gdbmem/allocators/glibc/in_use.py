@@ -28,6 +28,7 @@ class InUse(NamedTuple):
 
     taken_bytes: int  # malloc's memory from the kernel, except the tops of its heaps and its tcaches
     free_bytes: Optional[int]  # the free part of it; None: there were too many free chunks to walk
+    mapped_bytes: int = 0  # of taken_bytes: blocks that malloc mapped individually, as malloc counts them
 
     @property
     def bytes(self) -> Optional[int]:
@@ -39,9 +40,13 @@ class InUse(NamedTuple):
 
         If either was not counted, both are replaced by malloc's memory, so that equal quantities are compared.
         """
+        gained = self.taken_bytes - before.taken_bytes
+        # Since glibc 2.43 each resizing of a mapped block adds the 16 bytes of its header to the count, for good.
+        drift = (self.mapped_bytes - before.mapped_bytes) % _PAGE
+        gained -= drift if drift < _PAGE // 2 else 0
         if self.free_bytes is None or before.free_bytes is None:
-            return self.taken_bytes - before.taken_bytes, False
-        return self.taken_bytes - self.free_bytes - before.taken_bytes + before.free_bytes, True
+            return gained, False
+        return gained - self.free_bytes + before.free_bytes, True
 
 
 class _Pages(dict):  # type: ignore[type-arg]
@@ -166,14 +171,14 @@ class GlibcHeap:
             top, system = state[self._top], state[self._system_mem]
             taken += system
             taken -= words[top + 8] & ~_FLAGS if top and system else 0
-        if self._mmapped_mem is not None:
-            taken += word_at(self._memory, self._mmapped_mem)
+        mapped = word_at(self._memory, self._mmapped_mem) if self._mmapped_mem is not None else 0
+        taken += mapped
         try:
             free = sum(self._free(walk, base, state) for base, state in states)
             free += sum(self._cached(walk, cache) for cache in caches)
         except _TooManyError:
-            return InUse(taken, None)
-        return InUse(taken, free)
+            return InUse(taken, None, mapped)
+        return InUse(taken, free, mapped)
 
     def _arenas(self) -> Iterator[tuple[int, tuple[int, ...]]]:
         base = self._main_arena

@@ -115,3 +115,9 @@ PARAMETERS = (
     ("glibc 2.43", _parameters(68, thp=48)),
     ("glibc 2.26 to 2.34", _parameters(40, thp=None)),
 )
+
+
+def parameters_of(state: Struct) -> list[Struct]:
+    """Return the layouts of malloc_par in the releases of the table whose malloc_state is *state*."""
+    has_fastbins = "fastbinsY" in state
+    return [struct for name, struct in PARAMETERS if (name != "glibc 2.43") == has_fastbins]

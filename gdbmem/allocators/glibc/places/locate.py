@@ -7,14 +7,15 @@ from functools import partial
 from typing import Optional
 
 from gdbmem.allocators.glibc.places.layout import (
+    ALIGNMENT,
     CHUNK_HEADER,
     MIN_CHUNK,
-    PARAMETERS,
     PREV_INUSE,
     STATES,
     LibcFacts,
     MallocLayout,
     Struct,
+    parameters_of,
 )
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at, words_at
@@ -25,6 +26,9 @@ _MOST_ODD = 2  # bins that a thread in malloc may have changed in part
 _HEAP_STEP, _HEAP_INFO = 1 << 20, 0x100  # further arenas are at the start of a heap, after its description
 _MOST_ARENAS = 100_000
 _FIRST_CHUNKS = 16
+_MOST_CHANGING = 64  # threads that are changing mp_ at one moment
+_MOST_BYTES = 1 << 47
+_PAGE = 4096
 HEAP_MAX = 64 << 20  # heaps of further arenas are aligned to this
 
 
@@ -159,30 +163,38 @@ def _has_bins(memory: Memory, state: int, struct: Struct) -> bool:
 def _with_parameters(
     memory: Memory, mappings: Sequence[Mapping], state: int, struct: Struct, data: Sequence[tuple[int, int]]
 ) -> Found:
+    layouts = parameters_of(struct)
     heap = next((m for m in mappings if m.name == "[heap]"), None)
+    candidates: list[tuple[int, int, Struct]] = []
     if heap is not None:
         for start, end in data:
-            for address, parameters in _parameter_candidates(memory, start, end, heap):
-                return Found(state, MallocLayout(struct, parameters), address, "layouts")
-    return Found(state, MallocLayout(struct, PARAMETERS[0][1]), None, "layouts")
+            candidates += _parameter_candidates(memory, start, end, heap, layouts)
+    if not candidates:
+        return Found(state, MallocLayout(struct, layouts[0]), None, "layouts")
+    _, address, parameters = min(candidates, key=lambda one: one[0])
+    return Found(state, MallocLayout(struct, parameters), address, "layouts")
 
 
 def _parameter_candidates(
-    memory: Memory, start: int, end: int, heap: Mapping
-) -> Iterator[tuple[int, Struct]]:
+    memory: Memory, start: int, end: int, heap: Mapping, layouts: Sequence[Struct]
+) -> Iterator[tuple[int, int, Struct]]:
+    """Yield possible values of sbrk_base, each with the address and the layout that mp_ would have."""
     try:
         words = memoryview(memory.read(start, (end - start) & -8)).cast("Q")
     except MemoryUnreadable:
         return
+    # sbrk_base: where the heap begins, or later if something else took the first bytes, as a static program's
+    # thread-local variables do. Other variables may point to any block.
+    first = heap.start if _begins(memory, heap.start, heap) else None
     for index, value in enumerate(words):
-        # sbrk_base: where the heap begins, or later when something else took the first bytes, as a static
-        # program's thread-local variables do.
-        if not heap.start <= value < heap.end or not _begins(memory, value, heap):
+        if value != first if first is not None else not heap.start <= value < heap.end:
             continue
-        for _, struct in PARAMETERS:
+        if first is None and not _begins(memory, value, heap):
+            continue
+        for struct in layouts:
             address = start + 8 * index - struct["sbrk_base"]
             if address >= start and _parameters_are_sound(memory, address, struct):
-                yield address, struct
+                yield value, address, struct
 
 
 def _begins(memory: Memory, address: int, heap: Mapping) -> bool:
@@ -211,11 +223,16 @@ def _parameters_are_sound(memory: Memory, address: int, struct: Struct) -> bool:
     except MemoryUnreadable:
         return False
     number = partial(struct.number, raw)
+    count, most = number("n_mmaps", 4), number("max_n_mmaps", 4)
+    mapped, most_mapped = number("mmapped_mem"), number("max_mmapped_mem")
+    # Threads in malloc may have changed one of two numbers. Since glibc 2.43 mmapped_mem grows by 16 bytes, for good,
+    # when a mapped block is resized (mremap_chunk).
     return (
-        number("n_mmaps", 4) <= number("max_n_mmaps", 4) <= max(number("n_mmaps_max", 4), 1)
-        and number("mmapped_mem") <= number("max_mmapped_mem")
-        and number("mmapped_mem") % 4096 == 0
-        and (number("n_mmaps", 4) == 0) == (number("mmapped_mem") == 0)
+        count <= most + _MOST_CHANGING
+        and most <= max(number("n_mmaps_max", 4), 1)
+        and max(mapped, most_mapped) <= _MOST_BYTES
+        and mapped % ALIGNMENT == 0
+        and mapped >= (count - _MOST_CHANGING) * _PAGE
         and number("arena_test") <= 1 << 16
         and number("mmap_threshold") <= 1 << 40
         and number("n_mmaps_max", 4) >= 16

@@ -21,6 +21,7 @@ class MmappedChunk:
     start: int
     end: int
     header_at: int = 0
+    counts_header: bool = True  # its size includes its header, as until glibc 2.42
 
     @property
     def memory(self) -> int:
@@ -39,7 +40,7 @@ def find_mmapped(
     held = 0
     for start, end in areas:
         address = start
-        while address < end and (len(found) < count or held < total_bytes):
+        while address < end and (len(found) < count or not _adds_up(found, held, total_bytes)):
             chunk = _chunk_at(memory, address, end)
             if chunk is None:
                 address = _next_candidate(memory, address + PAGE, end)
@@ -48,6 +49,19 @@ def find_mmapped(
             held += chunk.end - chunk.start
             address = chunk.end
     return found
+
+
+def are_whole(chunks: Sequence[MmappedChunk], count: int, total_bytes: int) -> bool:
+    """Return whether *chunks* are all those that mp_ counts."""
+    return len(chunks) == count and _adds_up(chunks, sum(c.end - c.start for c in chunks), total_bytes)
+
+
+def _adds_up(chunks: Sequence[MmappedChunk], held: int, total_bytes: int) -> bool:
+    # Since glibc 2.43 the total drifts: each resizing of a block leaves the 16 bytes of its header in it.
+    drift = total_bytes - held
+    return drift == 0 or (
+        drift > 0 and drift % CHUNK_HEADER == 0 and not any(c.counts_header for c in chunks)
+    )
 
 
 def _chunk_at(memory: Memory, page: int, end: int) -> MmappedChunk | None:
@@ -65,7 +79,7 @@ def _chunk_at(memory: Memory, page: int, end: int) -> MmappedChunk | None:
         for header in (0, CHUNK_HEADER):
             stop = page + before + (size & ~7) + header
             if stop % PAGE == 0 and page + offset + 32 <= stop <= end:
-                return MmappedChunk(page, stop, offset)
+                return MmappedChunk(page, stop, offset, not header)
     return None
 
 
