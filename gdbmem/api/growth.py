@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, Optional
 
+from gdbmem.analysis.faults.account import Evidence, account
 from gdbmem.analysis.faults.growth import (
     Span,
     WeighedFault,
-    account,
     by_process,
     grown_bytes,
     shared_out,
@@ -19,6 +19,7 @@ from gdbmem.analysis.faults.growth import (
     unsampled,
     with_huge_pages,
     within_counts,
+    without_zero_pages,
 )
 from gdbmem.analysis.faults.held import GrownPage, held_now, together
 from gdbmem.analysis.ledger.ledger import ProcessImage
@@ -231,6 +232,7 @@ def _sums(
         if len(counted) == len(recording.watched):
             in_kernel = max(sum(counted.values()) - recording.faults, 0)
         rows = within_counts(rows, counted, in_kernel)
+    rows, zero = without_zero_pages(rows, spans)
     grown = grown_bytes(rows, spans, samples.began)
     rows = with_huge_pages(rows, grown, spans)
     numbers = by_process(rows)
@@ -240,11 +242,14 @@ def _sums(
         kernel = _kernel_faults(recording, one, sampled=sum(row.weight for row, _ in mine))
         if kernel is not None and in_kernel is not None:
             kernel = min(kernel, in_kernel)
-        found = account(
-            one.name, pid, mine, spans[pid], kernel_faults=kernel, lost_faults=lost.get(pid, 0),
-            sees_kernel_mode=recording.sees_kernel_mode, missed_faults=samples.lost_faults,
+        evidence = Evidence(
+            kernel, _populated_faults(recording, one), lost.get(pid, 0), samples.lost_faults,
+            recording.sees_kernel_mode,
         )  # fmt: skip
-        accounts.append(replace(found, ended_seconds_after=_ended_after(one)))
+        found = account(one.name, pid, mine, spans[pid], evidence)
+        accounts.append(
+            replace(found, ended_seconds_after=_ended_after(one), zero_bytes=round(zero.get(pid, 0.0)))
+        )
     totals = FaultTotals(
         recording.seconds, recording.faults, recording.samples, recording.lost, min(used), max(used),
         recording.sees_kernel_mode, samples.broken, accounts,
@@ -279,6 +284,17 @@ def _counted_of_ended(recording: FaultRecording, rows: Sequence[WeighedFault]) -
         and one.faults_seen is not None
         and latest.get(pid, 0) <= one.faults_seen[0]
     }
+
+
+def _populated_faults(recording: FaultRecording, one: Watched) -> Optional[int]:
+    """Return how many faults of a process the kernel counted without an event; None if its events aren't known."""
+    reading = one.after
+    if not recording.sees_kernel_mode or len(recording.watched) > 1:
+        return None
+    counted = (
+        one.faults_after if one.faults_after is not None else reading.faults if reading is not None else None
+    )
+    return None if counted is None else max(counted - one.faults_before - recording.faults, 0)
 
 
 def _ended_after(one: Watched) -> Optional[float]:

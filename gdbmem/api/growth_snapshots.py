@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Optional
+from typing import Any
 
-from gdbmem.analysis.faults.growth import Span, WeighedFault, account, grown_bytes, with_huge_pages
+from gdbmem.analysis.faults.account import Evidence, account
+from gdbmem.analysis.faults.growth import (
+    Span,
+    WeighedFault,
+    grown_bytes,
+    with_huge_pages,
+    without_zero_pages,
+)
 from gdbmem.analysis.faults.standing import StandingMemory
 from gdbmem.api.fault_names import Binaries, document_of, names_of, rows_of, without_libdw
 from gdbmem.errors import Notice
@@ -35,7 +42,7 @@ class GrowthSnapshots:
         self._notices: list[Notice] = without_libdw()
         self._symbols = GdbSymbols()
         self._weighed = 0  # samples
-        self._kernel_faults: Optional[int] = None if recorder.sees_kernel_mode else 0
+        self._uncounted = 0  # faults that the kernel counted for the process, and no event did
         self._missed = 0.0  # faults, so far
         self._faults = self._samples = self._lost = 0
 
@@ -68,6 +75,7 @@ class GrowthSnapshots:
         else:
             self._standing.leave(after)
         spans = {self._recorder.pid: Span(before, after)}
+        rows, _ = without_zero_pages(rows, spans)
         grown = grown_bytes(rows, spans, samples.began)
         rows = with_huge_pages(rows, grown, spans)
         missed, self._missed = self._paths.missed_faults - self._missed, self._paths.missed_faults
@@ -76,8 +84,8 @@ class GrowthSnapshots:
         self._faults += interval.faults
         self._samples += interval.samples
         self._lost += interval.lost
-        if self._kernel_faults is not None and interval.counted is not None:
-            self._kernel_faults += max(interval.counted - interval.faults, 0)
+        if interval.counted is not None:
+            self._uncounted += max(interval.counted - interval.faults, 0)
 
     def _rows(self, interval: Interval, samples: Samples) -> list[WeighedFault]:
         """Return the new samples of the process, not those of its children."""
@@ -106,8 +114,10 @@ class GrowthSnapshots:
     def _account(self, after: Reading) -> FaultAccount:
         recorder, span = self._recorder, Span(self._first, after)
         rows = self._standing.rows()
-        found = account(
-            recorder.name, recorder.pid, rows, span, kernel_faults=self._kernel_faults,
-            sees_kernel_mode=recorder.sees_kernel_mode, missed_faults=self._paths.samples.lost_faults,
+        sees_kernel_mode = recorder.sees_kernel_mode
+        evidence = Evidence(
+            None if sees_kernel_mode else self._uncounted, self._uncounted if sees_kernel_mode else None,
+            missed_faults=self._paths.samples.lost_faults, sees_kernel_mode=sees_kernel_mode,
         )  # fmt: skip
+        found = account(recorder.name, recorder.pid, rows, span, evidence)
         return replace(found, seen_bytes=self._standing.seen_bytes)

@@ -105,6 +105,8 @@ def _account(values: Mapping[str, Any]) -> FaultAccount:
         grown_bytes=_finite(values["grown_bytes"]),
         unseen=[Unseen(str(one["kind"]), int(_finite(one["bytes"]))) for one in values["unseen"]],
         ended_seconds_after=None if ended is None else _finite(ended),
+        hugetlb_bytes=int(_finite(values.get("hugetlb_bytes", 0))),
+        zero_bytes=int(_finite(values.get("zero_bytes", 0))),
     )
 
 

@@ -32,7 +32,8 @@ class Unseen:
 
 
 KERNEL_MODE, FILES, INHERITED, LOST = "kernel-mode", "files", "inherited", "lost"
-LATER, MOVED, REST = "later", "moved", "rest"
+LATER, MOVED, POPULATED, JOINED, REST = "later", "moved", "populated", "joined", "rest"
+_OWN_ENTRIES = (FILES, INHERITED, LATER)  # parts that a program has without making memory of its own
 
 
 @dataclass(frozen=True)
@@ -47,11 +48,21 @@ class FaultAccount:
     grown_bytes: float
     unseen: Sequence[Unseen] = ()
     ended_seconds_after: Optional[float] = None  # how long after that reading it ended; None: it lives
+    hugetlb_bytes: int = 0  # change of its pages of hugetlbfs: in no resident set, but the faults have them
+    zero_bytes: int = 0  # of fresh memory that was only read, which takes no memory; not in seen_bytes
 
     @property
     def delta_bytes(self) -> Optional[int]:
         """Return by how much the resident set grew."""
         return None if self.after_bytes is None else self.after_bytes - self.before_bytes
+
+    @property
+    def hidden_bytes(self) -> int:
+        """Return how much of the growth no recorded fault explains.
+
+        Pages of files, which one fault maps by the dozen, and a parent's pages don't count.
+        """
+        return sum(max(part.bytes, 0) for part in self.unseen if part.kind not in _OWN_ENTRIES)
 
 
 @dataclass(frozen=True)

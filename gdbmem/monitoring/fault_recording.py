@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from gdbmem.linux.faults.readings import Reading, read_resident, resident_bytes
+from gdbmem.linux.faults.readings import Reading, held_bytes, read_resident
 from gdbmem.linux.faults.records import FORK, SampleLayout
 from gdbmem.linux.faults.ring import HEADER
 from gdbmem.linux.faults.watch import FaultWatch
@@ -47,7 +47,7 @@ class Watched:
     after: Optional[Reading] = None  # at the end; for one that ended before: at the largest reading
     has_ended: bool = False
     ended: int = 0  # CLOCK_MONOTONIC, ns: the time of that reading
-    size_bytes: int = 0  # resident at the last turn,
+    size_bytes: int = 0  # resident, and in pages of hugetlbfs, at the last turn,
     largest_bytes: int = 0  # at the turn when it was largest
     sized: int = 0  # CLOCK_MONOTONIC, ns: the time of the last turn that read it
     faults_before: int = 0  # by /proc/PID/stat
@@ -192,7 +192,7 @@ class FaultRecorder:
         alive = [one for one in recording.watched.values() if not one.has_ended]
         for one in alive if at_end else alive[:_MOST_READ]:
             looked = time.monotonic_ns()  # what comes from now on may be missing in the size
-            size = resident_bytes(one.pid)
+            size = held_bytes(one.pid)
             count = page_faults(one.pid)  # also of one that has just ended
             if count is not None:
                 one.faults_seen = (time.monotonic_ns(), count)
@@ -202,7 +202,7 @@ class FaultRecorder:
                 continue
             one.largest_bytes, one.sized = max(size, one.largest_bytes), looked
             now = time.monotonic()
-            seen = one.after.rss_bytes if one.after is not None else 0
+            seen = one.after.held_bytes if one.after is not None else 0
             is_quiet, one.size_bytes = size == one.size_bytes, size
             affordable = self._spent <= _READING_SECONDS + _READING_SHARE * (now - began)
             has_grown = is_quiet or size > seen + max(_STEP_BYTES, seen >> 4)

@@ -95,6 +95,28 @@ def test_memory_that_comes_and_goes_grows_once(program: Program) -> None:
     check(one, pid, within=0.1)
 
 
+@pytest.mark.parametrize("kind", ["populated", "locked", "moved"])
+def test_pages_without_a_page_fault_are_told_with_their_cause_and_no_other(
+    program: Program, kind: str
+) -> None:
+    pid, one = grown(program, kind)
+    sees_kernel_mode = one.result["totals"]["sees_kernel_mode"]
+    cause = "moved" if kind == "moved" else "populated" if sees_kernel_mode else "kernel-mode"
+    if kind == "locked" and not sees_kernel_mode:
+        pytest.skip("ordinary users may lock less")
+    causes = one.unseen(pid)
+    assert causes.pop(cause) == pytest.approx(SIZE, rel=0.02)
+    assert sum(map(abs, causes.values())) < MIB, causes
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="before Linux 6.7 ordinary users can't tell zero pages")
+def test_fresh_memory_that_is_only_read_is_not_made_resident(program: Program) -> None:
+    pid, one = grown(program, "only-read")
+    account = one.account(pid)
+    assert one.said_bytes is not None and one.said_bytes < MIB
+    assert account["seen_bytes"] < MIB and account["zero_bytes"] == pytest.approx(SIZE, rel=0.05)
+
+
 def test_shared_memory_is_charged_to_the_line_too(program: Program) -> None:
     pid, one = grown(program, "shared")
     assert one.first["site"]["function"] == "touch"

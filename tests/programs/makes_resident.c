@@ -147,6 +147,20 @@ static void and_ends(void) {
     _exit(0);
 }
 
+static void only_read(void) {
+    for (size_t at = 0; at < size; at += 4096) (void)*(volatile char *)(pool + at); /* the page of zeros */
+}
+
+static void populated(void) { mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0); }
+
+static void locked(void) { mlock(pool, size); }
+
+static void moved(void) {
+    touch(pool, size);
+    void *place = reserve(size);
+    mremap(pool, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, place);
+}
+
 static const struct {
     const char *name;
     void (*act)(void);
@@ -154,7 +168,8 @@ static const struct {
     {"lazily", lazily}, {"huge", huge}, {"read", by_read}, {"back", and_back}, {"again", again_and_again},
     {"shared", in_shared_memory}, {"file", of_a_file}, {"threads", in_threads}, {"malloc", fill_blocks}, {"holes", fill_and_free},
     {"children", in_children}, {"many-children", many_children}, {"many-threads", many_threads},
-    {"exec", and_exec}, {"ends", and_ends},
+    {"exec", and_exec}, {"ends", and_ends}, {"only-read", only_read}, {"populated", populated}, {"locked", locked},
+    {"moved", moved},
 };
 
 int main(int count, char **words) {

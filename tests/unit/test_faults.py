@@ -11,21 +11,23 @@ from typing import Optional
 
 import pytest
 
+from gdbmem.analysis.faults.account import Evidence, account
 from gdbmem.analysis.faults.growth import (
     Span,
     WeighedFault,
-    account,
     grown_bytes,
     shared_out,
     unsampled,
     with_huge_pages,
     within_counts,
+    without_zero_pages,
 )
 from gdbmem.errors import InputError, TargetError
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.linux.faults.readings import Reading
 from gdbmem.linux.faults.records import FaultSample, SampleLayout, Turn, records_in, trimmed
 from gdbmem.linux.memory.pages import PAGE, Ranges
+from gdbmem.model.faults import FaultAccount
 from gdbmem.symbols.unwinding.address_spaces import AddressSpace, code_in, code_region
 from gdbmem.symbols.unwinding.call_paths import CallPaths
 from gdbmem.symbols.unwinding.jit_maps import _named
@@ -238,7 +240,7 @@ def test_the_faults_of_a_process_whose_samples_were_all_lost_are_not_charged_to_
     shared = shared_out(faults, counted, lost)
     assert sum(one.weight for one in shared) == pytest.approx(400)
     span = Span(Reading(0), reading(range(500)))
-    one = account("x", 2, [], span, kernel_faults=None, lost_faults=lost[2])
+    one = account("x", 2, [], span, Evidence(lost_faults=lost[2]))
     assert {part.kind: part.bytes for part in one.unseen} == {"lost": 400 * PAGE, "rest": 100 * PAGE}
 
 
@@ -276,7 +278,7 @@ def test_the_account_adds_up_whatever_is_not_seen() -> None:
     span = Span(reading(range(10)), reading(range(200)))
     faults = [fault(n, n) for n in range(10, 100)]
     grown = grown_bytes(faults, {1: span}, {})
-    one = account("x", 1, list(zip(faults, grown)), span, kernel_faults=60, sees_kernel_mode=False)
+    one = account("x", 1, list(zip(faults, grown)), span, Evidence(60, sees_kernel_mode=False))
     assert one.delta_bytes == round(one.grown_bytes) + sum(part.bytes for part in one.unseen)
     assert {part.kind: part.bytes for part in one.unseen} == {"kernel-mode": 60 * PAGE, "rest": 40 * PAGE}
 
@@ -285,20 +287,71 @@ def test_the_account_adds_up_whatever_is_not_seen() -> None:
     ("touched", "there", "moved"),
     [
         (range(1000, 1100), range(2000, 2100), 100),  # all of them moved
-        (range(1000, 1100), [*range(1000, 1100), *range(2000, 2100)], 100),  # others did
+        (range(1000, 1100), [*range(1000, 1100), *range(2000, 2100)], 0),  # none of them has left
+        (range(1000, 1100), [*range(1050, 1100), *range(2000, 2100)], 0),  # half as many as came
         (range(1000, 1100), range(1000, 1104), 0),  # too few to be sure of
     ],
 )
-def test_pages_in_places_without_a_fault_were_moved_there(
+def test_pages_in_places_without_a_fault_were_moved_there_if_as_many_have_left_elsewhere(
     touched: Iterable[int], there: Iterable[int], moved: int
 ) -> None:
     span = Span(reading(range(10)), reading([*range(10), *there]))
-    faults = [fault(n, n) for n in touched]
-    one = account("x", 1, list(zip(faults, grown_bytes(faults, {1: span}, {}))), span, kernel_faults=None)
+    faults = [fault(n, n - 999) for n in touched]
+    one = account("x", 1, list(zip(faults, grown_bytes(faults, {1: span}, {}))), span, Evidence())
     assert {part.kind: part.bytes for part in one.unseen if part.kind == "moved"} == (
         {"moved": moved * PAGE} if moved else {}
     )
     assert one.delta_bytes == round(one.grown_bytes) + sum(part.bytes for part in one.unseen)
+
+
+def unseen(one: FaultAccount) -> dict[str, int]:
+    assert one.delta_bytes is not None
+    assert one.delta_bytes + one.hugetlb_bytes == round(one.grown_bytes) + sum(
+        part.bytes for part in one.unseen
+    )
+    return {part.kind: part.bytes // PAGE for part in one.unseen if part.bytes}
+
+
+def test_pages_that_the_kernel_filled_in_are_known_by_its_count_of_the_faults() -> None:
+    # MAP_POPULATE and mlock() count as faults of the process, but raise no event; UFFDIO_COPY does neither.
+    span = Span(reading(range(10)), reading(range(200)))
+    rows = [(fault(n, n), float(PAGE)) for n in range(10, 50)]
+    assert unseen(account("x", 1, rows, span, Evidence(populated_faults=150))) == {"populated": 150}
+    one = account("x", 1, rows, span, Evidence(populated_faults=0))
+    assert unseen(one) == {"rest": 150} and one.hidden_bytes == 150 * PAGE
+
+
+def test_pages_that_the_kernel_joined_to_huge_ones_are_known_by_the_small_one_that_was_touched() -> None:
+    span = Span(Reading(0), reading(range(512), huge=1))
+    touched = [(fault(0, 1), float(PAGE))]
+    assert unseen(account("x", 1, touched, span, Evidence())) == {"joined": 511}
+    elsewhere = [(fault(5000, 1), 0.0)]
+    assert unseen(account("x", 1, elsewhere, span, Evidence())) == {"rest": 512}
+    assert unseen(account("x", 1, elsewhere, span, Evidence(populated_faults=1))) == {"populated": 512}
+
+
+def test_pages_of_files_came_with_others_only_where_a_fault_was() -> None:
+    program = reading(range(1000), time=10**6)
+    program = replace(program, anonymous=Ranges(), anonymous_bytes=0, files=program.anonymous)
+    one = account("x", 1, [(fault(0, 1), float(PAGE))], Span(Reading(0), program), Evidence())
+    assert unseen(one) == {"files": 512, "rest": 487}
+    assert one.hidden_bytes == 487 * PAGE
+
+
+def test_pages_of_hugetlbfs_are_growth_beside_the_resident_set() -> None:
+    huge = Ranges([(BASE, BASE + HUGE)])
+    span = Span(Reading(0), Reading(100, hugetlb_bytes=HUGE, hugetlb=huge))
+    faults = [fault(0, 1, size=HUGE)]
+    grown = grown_bytes(faults, {1: span}, {})
+    assert sum(grown) == HUGE
+    one = account("x", 1, list(zip(faults, grown)), span, Evidence())
+    assert unseen(one) == {} and one.delta_bytes == 0 and one.hugetlb_bytes == HUGE
+
+
+def test_fresh_memory_that_is_only_read_was_not_made_resident() -> None:
+    after = replace(reading(range(10)), zero=Ranges([(BASE + 10 * PAGE, BASE + 100 * PAGE)]))
+    rows, zero = without_zero_pages([fault(n, n) for n in range(100)], {1: Span(Reading(0), after)})
+    assert len(rows) == 10 and zero == {1: 90 * PAGE}
 
 
 @pytest.mark.parametrize(("largest", "grown"), [(100, 30), (140, 70), (500, 90)])
@@ -321,7 +374,7 @@ def test_what_came_behind_the_last_reading_is_not_told_beside_its_opposite(behin
     span = Span(Reading(0), reading(range(100), time=1000))
     faults = [fault(0, 10, weight=100.0), fault(200, 2000, weight=float(behind))]
     rows = list(zip(faults, [(140 - behind) * PAGE, behind * PAGE]))
-    one = account("x", 1, rows, span, kernel_faults=None)
+    one = account("x", 1, rows, span, Evidence())
     assert {part.kind: part.bytes for part in one.unseen if part.bytes} == {"later": -40 * PAGE}
     assert one.delta_bytes == round(one.grown_bytes) + sum(part.bytes for part in one.unseen)
 

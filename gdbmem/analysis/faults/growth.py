@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Optional
 
 from gdbmem.linux.faults.readings import Reading
 from gdbmem.linux.memory.pages import PAGE
-from gdbmem.model.faults import (
-    FILES,
-    INHERITED,
-    KERNEL_MODE,
-    LATER,
-    LOST,
-    MOVED,
-    REST,
-    FaultAccount,
-    FaultStack,
-    Unseen,
-)
+from gdbmem.model.faults import FaultStack
 from gdbmem.records import dataclass
 
 _BLOCK_BYTES = 1 << 20
 _SAMPLES_A_BLOCK = 64
-_DOUBT = 3.0  # standard errors
+DOUBT = 3.0  # standard errors
 _TOLERANCE = 1.1
-_SURELY_SAMPLED = 5  # periods: after so many faults without a sample, samples were lost
+SURELY_SAMPLED = 5  # periods: after so many faults without a sample, samples were lost
 
 
 class WeighedFault(NamedTuple):
@@ -69,13 +57,19 @@ class Span:
     is_root: bool = True  # not born of another one in the recording
 
     peak_bytes: Optional[int] = None  # resident, of a process that has ended
-    largest_bytes: int = 0  # resident, of all sizes that were read alone,
+    largest_bytes: int = 0  # resident and in hugetlbfs, of all sizes that were read alone,
     sized: int = 0  # the last of them at this time (CLOCK_MONOTONIC, ns); 0: none
 
     @property
     def most_bytes(self) -> int:
         """Return the resident bytes at the end, or at their maximum."""
         return max(self.peak_bytes or 0, self.after.rss_bytes if self.after is not None else 0)
+
+    @property
+    def room_bytes(self) -> int:
+        """Return by how much it has grown by the kernel's count, pages of hugetlbfs included."""
+        hugetlb = self.after.hugetlb_bytes if self.after is not None else 0
+        return self.most_bytes + hugetlb - self.before.held_bytes
 
     @property
     def last(self) -> int:
@@ -111,7 +105,7 @@ def unsampled(faults: Sequence[WeighedFault], counted: Mapping[int, int], period
     *period* is the longest number of faults per sample. A process with few faults may have no sample by chance.
     """
     sampled = {one.pid for one in faults}
-    return {pid: n for pid, n in counted.items() if pid not in sampled and n > _SURELY_SAMPLED * period}
+    return {pid: n for pid, n in counted.items() if pid not in sampled and n > SURELY_SAMPLED * period}
 
 
 def shared_out(
@@ -164,6 +158,24 @@ def within_counts(
     return [one._replace(weight=one.weight * factors.get(one.pid, 1.0)) for one in faults]
 
 
+def without_zero_pages(
+    faults: Sequence[WeighedFault], spans: Mapping[int, Span]
+) -> tuple[list[WeighedFault], Mapping[int, float]]:
+    """Return those of *faults* that made a page resident, and the bytes of the others by process.
+
+    A fault that only reads fresh memory shows the kernel's zero page.
+    """
+    resident: list[WeighedFault] = []
+    zero: dict[int, float] = defaultdict(float)
+    for one in faults:
+        span = spans.get(one.pid)
+        if span is not None and span.after is not None and one.address in span.after.zero:
+            zero[one.pid] += one.bytes
+        else:
+            resident.append(one)
+    return resident, zero
+
+
 def grown_bytes(
     samples: Sequence[WeighedFault], spans: Mapping[int, Span], began: Mapping[int, int]
 ) -> list[float]:
@@ -186,8 +198,8 @@ def grown_bytes(
         if span.is_root:
             _calibrate(samples, counted, span, grown)
             _grow_later(samples, later, span, grown)
-        if span.peak_bytes and sum(grown[n] for n in numbers) > span.most_bytes - span.before.rss_bytes:
-            _scale(grown, numbers, float(span.most_bytes - span.before.rss_bytes))
+        if span.peak_bytes and sum(grown[n] for n in numbers) > span.room_bytes:
+            _scale(grown, numbers, float(span.room_bytes))
     return grown
 
 
@@ -199,7 +211,7 @@ def _grow_later(
         grown[number] = samples[number].bytes
     sized = [number for number in later if samples[number].time <= span.sized]
     read = span.after if span.after is not None else span.before
-    room = max(float(span.largest_bytes - read.rss_bytes), 0.0)
+    room = max(float(span.largest_bytes - read.held_bytes), 0.0)
     if sum(grown[number] for number in sized) > room:
         _scale(grown, sized, room)
 
@@ -250,7 +262,7 @@ def _without_repeats(
             blocks[samples[number].address // size].append(number)
     rooms = {block: _room(span, block * size, (block + 1) * size) for block in blocks}
     every = [number for members in blocks.values() for number in members]
-    whole = max(float(span.most_bytes - span.before.rss_bytes), sum(rooms.values()))
+    whole = max(float(span.room_bytes), sum(rooms.values()))
     if _exceeds(samples, every, grown, whole):
         for block, members in blocks.items():
             room = rooms[block]
@@ -284,11 +296,11 @@ def _calibrate(
     exact = after.size_bytes - sum(before.within(start, end) for start, end in after.items)
     members = [n for n in numbers if grown[n] and samples[n].address in after]
     estimate = sum(grown[n] for n in members)
-    if estimate and abs(estimate - exact) <= _DOUBT * _doubt(samples, members, grown):
+    if estimate and abs(estimate - exact) <= DOUBT * standard_error(samples, members, grown):
         _scale(grown, members, exact)
 
 
-def _doubt(samples: Sequence[WeighedFault], members: Sequence[int], grown: Sequence[float]) -> float:
+def standard_error(samples: Sequence[WeighedFault], members: Sequence[int], grown: Sequence[float]) -> float:
     """Return the standard error of the bytes charged to *members*."""
     return math.sqrt(sum(grown[n] ** 2 * samples[n].relative_variance for n in members))
 
@@ -302,8 +314,8 @@ def _exceeds(
     samples: Sequence[WeighedFault], members: Sequence[int], grown: Sequence[float], room: float
 ) -> bool:
     """Return whether *members* are charged with clearly more than *room*."""
-    doubt = _doubt(samples, members, grown)
-    return sum(grown[n] for n in members) > room * _TOLERANCE + _DOUBT * doubt
+    doubt = standard_error(samples, members, grown)
+    return sum(grown[n] for n in members) > room * _TOLERANCE + DOUBT * doubt
 
 
 def _block_bytes(samples: Sequence[WeighedFault], numbers: Sequence[int]) -> int:
@@ -326,76 +338,3 @@ def stacks_of(samples: Sequence[WeighedFault], grown: Sequence[float]) -> list[F
         FaultStack(path, pid, tid, one.seen, one.grown, one.samples, one.seen_variance, one.grown_variance)
         for (path, pid, tid), one in sums.items()
     ]
-
-
-def account(
-    name: str,
-    pid: int,
-    mine: Sequence[tuple[WeighedFault, float]],
-    span: Span,
-    *,
-    kernel_faults: Optional[int],
-    lost_faults: int = 0,
-    sees_kernel_mode: bool = True,
-    missed_faults: float = 0.0,
-) -> FaultAccount:
-    """Return the resident set of process *pid* compared with its faults.
-
-    *mine* are its samples and the bytes of each that stayed resident. *kernel_faults* is the number of its faults in
-    kernel mode, if those are not sampled; None: they are, or the number is unknown. *lost_faults*: of a process all of
-    whose samples were lost. Without faults in kernel mode, moved pages are indistinguishable from theirs, and from
-    those of *missed_faults*, whose samples were lost, of any process.
-    """
-    seen = sum(one.bytes for one, _ in mine)
-    stays = sum(stay for _, stay in mine)
-    before, after = span.before, span.after
-    if after is None:
-        return FaultAccount(pid, name, before.rss_bytes, None, seen, stays)
-    later = 0.0 if span.peak_bytes else sum(stay for one, stay in mine if one.time > after.time)
-    of_files = sum(stay for one, stay in mine if one.address in after.files)
-    rest = span.most_bytes - before.rss_bytes - stays + later
-    parts = {
-        INHERITED: 0 if span.is_root else after.shared_bytes,
-        FILES: round(after.file_bytes - before.file_bytes - of_files) if span.is_root else 0,
-        KERNEL_MODE: (kernel_faults or 0) * PAGE,
-        LOST: lost_faults * PAGE,
-        MOVED: round(_moved_bytes(mine, span, missed_faults)) if span.is_root and sees_kernel_mode else 0,
-    }
-    unseen = []
-    for kind, size in parts.items():
-        # None of them can explain more than there is to explain.
-        size = max(min(size, round(rest)), 0)
-        if size:
-            unseen.append(Unseen(kind, size))
-            rest -= size
-    if later:
-        # Which samples came after the reading is known, but not how many faults each represents: all that the faults
-        # explain too much came after it, and no others did.
-        rest -= later
-        unseen.insert(0, Unseen(LATER, min(round(rest), 0)))
-        rest = max(rest, 0.0)
-    unseen.append(Unseen(REST, round(rest)))
-    return FaultAccount(pid, name, before.rss_bytes, span.most_bytes, seen, stays, unseen)
-
-
-def _moved_bytes(mine: Sequence[tuple[WeighedFault, float]], span: Span, missed_faults: float) -> float:
-    """Return the anonymous bytes beyond what faults have made resident in the same place: mremap() moved them there.
-
-    A range counts only if the difference is larger than the sampling error. Huge pages do not count: the kernel
-    makes them of small ones by itself.
-    """
-    before, after = span.before, span.after
-    if after is None or not mine:
-        return 0.0
-    ordered = sorted(mine, key=lambda row: row[0].address)
-    addresses = [one.address for one, _ in ordered]
-    least = _SURELY_SAMPLED * PAGE * max(one.weight for one, _ in mine)
-    moved = 0.0
-    for start, end in after.anonymous.items:
-        there = ordered[bisect_left(addresses, start) : bisect_left(addresses, end)]
-        new = end - start - before.anonymous.within(start, end) - after.huge.within(start, end)
-        excess = new - sum(stays for _, stays in there)
-        doubt = _doubt([one for one, _ in there], range(len(there)), [stays for _, stays in there])
-        if excess > max(least, _DOUBT * doubt):
-            moved += excess
-    return moved if moved > missed_faults * PAGE else 0.0

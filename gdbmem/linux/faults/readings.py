@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import time
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Optional
 
 from gdbmem.errors import TargetError
-from gdbmem.linux.memory.maps import parse_smaps
-from gdbmem.linux.memory.pages import PAGE, Ranges, huge_ranges, resident_kinds
+from gdbmem.linux.memory.maps import Mapping, parse_smaps
+from gdbmem.linux.memory.pages import PAGE, Ranges, page_kinds
 from gdbmem.linux.memory.rollup import parse_rollup
 from gdbmem.linux.process.living import memory_folder
+from gdbmem.linux.process.threads import page_faults
+from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass, field
 
+_HUGETLB = lazy_pattern(rb"^HugetlbPages:\s+(\d{1,19}) kB", re.M)
 _LAST_ADDRESS = 1 << 63  # the kernel's addresses begin after it
 
 
@@ -25,14 +31,24 @@ class Reading:
     anonymous_bytes: int = 0
     shared_bytes: int = 0  # of pages that other processes have mapped too
     swap_bytes: int = 0
+    hugetlb_bytes: int = 0  # in pages of hugetlbfs, which are no part of rss_bytes
+    faults: Optional[int] = None  # of the process, all that the kernel has counted; None: unknown
     anonymous: Ranges = field(default_factory=Ranges)  # resident pages
     files: Ranges = field(default_factory=Ranges)  # and those of files and shared memory
     huge: Ranges = field(default_factory=Ranges)  # of both, the huge ones
+    hugetlb: Ranges = field(default_factory=Ranges)  # pages of hugetlbfs, in none of the others
+    # Addresses that were read but never written: the kernel shows them its zero page, which takes no memory.
+    zero: Ranges = field(default_factory=Ranges)
     until: int = 0  # when reading was complete: a running process changes meanwhile; 0: it took no time
 
     def within(self, start: int, end: int) -> int:
         """Return how much of an area is resident."""
-        return self.anonymous.within(start, end) + self.files.within(start, end)
+        return sum(kind.within(start, end) for kind in (self.anonymous, self.files, self.hugetlb))
+
+    @property
+    def held_bytes(self) -> int:
+        """Return the resident bytes together with those in pages of hugetlbfs."""
+        return self.rss_bytes + self.hugetlb_bytes
 
     @property
     def file_bytes(self) -> int:
@@ -49,10 +65,10 @@ def read_resident(pid: int) -> Optional[Reading]:
     try:
         folder = Path(memory_folder(pid))
         rollup = parse_rollup((folder / "smaps_rollup").read_bytes())
-        mappings = parse_smaps((folder / "maps").read_bytes())
-        areas = [(one.start, one.end) for one in mappings if one.end < _LAST_ADDRESS]
-        anonymous, files = resident_kinds(pid, areas) if areas else (Ranges(), Ranges())
-        huge = huge_ranges(pid, areas) if areas else Ranges()
+        # Only smaps tells which mappings are of hugetlbfs; reading it takes longer.
+        file = "smaps" if rollup.hugetlb_bytes else "maps"
+        mappings = [one for one in parse_smaps((folder / file).read_bytes()) if one.end < _LAST_ADDRESS]
+        pages = _pages(pid, mappings)
     except (OSError, KeyError, TargetError):
         return None
     if not resident_bytes(pid):  # it has ended meanwhile: the last values are not its memory
@@ -63,17 +79,61 @@ def read_resident(pid: int) -> Optional[Reading]:
         rollup.anonymous_bytes,
         rollup.rss_bytes - rollup.uss_bytes,
         rollup.swap_bytes,
-        anonymous,
-        files,
-        huge,
+        sum(one.hugetlb_bytes for one in mappings),
+        page_faults(pid),
+        *pages,
         until=time.monotonic_ns(),
     )
+
+
+def _pages(pid: int, mappings: Sequence[Mapping]) -> tuple[Ranges, Ranges, Ranges, Ranges, Ranges]:
+    """Return the pages of a reading, in the order of its fields."""
+    if not mappings:
+        return Ranges(), Ranges(), Ranges(), Ranges(), Ranges()
+    anonymous, files, huge, zero = page_kinds(pid, [(one.start, one.end) for one in mappings])
+    areas = Ranges((one.start, one.end) for one in mappings if one.hugetlb_bytes)
+    if not areas.items:
+        return anonymous, files, huge, Ranges(), zero
+    hugetlb = Ranges(piece for kind in (anonymous, files) for piece in _inside(kind, areas))
+    anonymous, files, huge = (Ranges(_outside(kind, areas)) for kind in (anonymous, files, huge))
+    return anonymous, files, huge, hugetlb, zero
+
+
+def _inside(pages: Ranges, areas: Ranges) -> Iterator[tuple[int, int]]:
+    for start, end in areas.items:
+        yield from pages.overlaps(start, end)
+
+
+def _outside(pages: Ranges, areas: Ranges) -> Iterator[tuple[int, int]]:
+    for start, end in pages.items:
+        yield from areas.gaps(start, end)
 
 
 def resident_bytes(pid: int) -> Optional[int]:
     """Return the resident bytes by statm alone; None if the process has ended."""
     statm = _statm(f"/proc/{pid}") or _statm(memory_folder(pid))
     return statm or None
+
+
+def held_bytes(pid: int) -> Optional[int]:
+    """Return the resident bytes and those in pages of hugetlbfs; None if the process has ended."""
+    resident = resident_bytes(pid)
+    return resident + _hugetlb_bytes(pid) if resident is not None and _has_hugetlb() else resident
+
+
+@lru_cache(maxsize=1)
+def _has_hugetlb() -> bool:
+    """Return whether this machine keeps pages for hugetlbfs: few do."""
+    kept = Path("/sys/kernel/mm/hugepages").glob("*/nr_*hugepages")
+    return any(int(one.read_text() or 0) for one in kept)
+
+
+def _hugetlb_bytes(pid: int) -> int:
+    try:
+        found = _HUGETLB.search(Path(f"{memory_folder(pid)}/status").read_bytes())
+    except OSError:
+        return 0
+    return int(found[1]) << 10 if found else 0
 
 
 def _statm(folder: str) -> int:

@@ -6,8 +6,8 @@ import ctypes
 import fcntl
 import os
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
-from typing import Optional
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple, Optional
 
 from gdbmem.errors import TargetError
 from gdbmem.linux.process.living import memory_folder
@@ -114,17 +114,30 @@ def scan_resident(pid: int, areas: Sequence[tuple[int, int]]) -> Optional[Ranges
         os.close(descriptor)
 
 
-def resident_kinds(pid: int, areas: Sequence[tuple[int, int]]) -> tuple[Ranges, Ranges]:
-    """Return the resident pages of *pid* in its mappings *areas*: anonymous ones, and those of files and shared memory.
+class PageKinds(NamedTuple):
+    """The pages of a process that are present, by kind."""
 
-    Without PAGEMAP_SCAN, zero pages are among the anonymous ones.
+    anonymous: Ranges
+    files: Ranges  # and of shared memory
+    huge: Ranges  # of both
+    zero: (
+        Ranges  # in neither: read but never written, so the kernel shows its zero page, which takes no memory
+    )
+
+
+def page_kinds(pid: int, areas: Sequence[tuple[int, int]]) -> PageKinds:
+    """Return the pages of *pid* in its mappings *areas*.
+
+    Without PAGEMAP_SCAN, zero pages are among the anonymous ones, and no page is known to be huge.
     """
     descriptor = open_pagemap(pid)
-    whole = min(areas)[0], max(areas)[1]
     try:
-        return (
-            Ranges(scan_pages(descriptor, *whole, without=ZERO | FILE)),
-            Ranges(scan_pages(descriptor, *whole, required=PRESENT | FILE)),
+        pages = list(_scan(descriptor, min(areas)[0], max(areas)[1]))
+        return PageKinds(
+            Ranges((start, end) for start, end, kind in pages if not kind & (FILE | ZERO)),
+            Ranges((start, end) for start, end, kind in pages if kind & FILE and not kind & ZERO),
+            Ranges((start, end) for start, end, kind in pages if kind & HUGE and not kind & ZERO),
+            Ranges((start, end) for start, end, kind in pages if kind & ZERO),
         )
     except OSError:
         either = _PAGEMAP_PRESENT | _PAGEMAP_FILE
@@ -134,18 +147,7 @@ def resident_kinds(pid: int, areas: Sequence[tuple[int, int]]) -> tuple[Ranges, 
             )
             for are in (_PAGEMAP_PRESENT, either)
         )
-        return anonymous, files
-    finally:
-        os.close(descriptor)
-
-
-def huge_ranges(pid: int, areas: Sequence[tuple[int, int]]) -> Ranges:
-    """Return the resident huge pages of *pid* in its mappings *areas*; none without PAGEMAP_SCAN."""
-    descriptor = open_pagemap(pid)
-    try:
-        return Ranges(scan_pages(descriptor, min(areas)[0], max(areas)[1], required=PRESENT | HUGE))
-    except OSError:
-        return Ranges()
+        return PageKinds(anonymous, files, Ranges(), Ranges())
     finally:
         os.close(descriptor)
 
@@ -177,6 +179,14 @@ def scan_pages(
     descriptor: int, start: int, end: int, *, without: int = ZERO, required: int = PRESENT, flags: int = 0
 ) -> Iterable[tuple[int, int]]:
     """Yield the pages that are *required* and *without*; raises OSError without PAGEMAP_SCAN."""
+    for first, last, _ in _scan(descriptor, start, end, without=without, required=required, flags=flags):
+        yield first, last
+
+
+def _scan(
+    descriptor: int, start: int, end: int, *, without: int = 0, required: int = PRESENT, flags: int = 0
+) -> Iterator[tuple[int, int, int]]:
+    """Yield the pages that are *required* and *without*, as (start, end, kinds); kinds are FILE, ZERO and HUGE."""
     vector = (ctypes.c_uint64 * (3 * _REGIONS))()
     while start < end:
         arguments = _ScanArguments(
@@ -188,11 +198,11 @@ def scan_pages(
             vec_len=_REGIONS,
             category_inverted=without,
             category_mask=without | required,
-            return_mask=required,
+            return_mask=required | FILE | ZERO | HUGE,
         )
         count = fcntl.ioctl(descriptor, _SCAN, arguments)
         values = vector[: 3 * count]
-        yield from zip(values[0::3], values[1::3])
+        yield from zip(values[0::3], values[1::3], values[2::3])
         if arguments.walk_end <= start:
             break
         start = arguments.walk_end

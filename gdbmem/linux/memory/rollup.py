@@ -23,6 +23,7 @@ class Rollup:
     shared_dirty_bytes: int
     anonymous_bytes: int
     swap_bytes: int
+    hugetlb_bytes: int  # not part of Rss
     pss_anonymous_bytes: Optional[int]  # since Linux 5.8, as the two below
     pss_file_bytes: Optional[int]
     pss_shmem_bytes: Optional[int]
@@ -47,6 +48,7 @@ def parse_rollup(data: bytes) -> Rollup:
         shared_dirty_bytes=sizes[b"Shared_Dirty"],
         anonymous_bytes=sizes[b"Anonymous"],
         swap_bytes=sizes.get(b"Swap", 0),
+        hugetlb_bytes=sizes.get(b"Shared_Hugetlb", 0) + sizes.get(b"Private_Hugetlb", 0),
         pss_anonymous_bytes=sizes.get(b"Pss_Anon"),
         pss_file_bytes=sizes.get(b"Pss_File"),
         pss_shmem_bytes=sizes.get(b"Pss_Shmem"),

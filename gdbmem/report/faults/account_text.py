@@ -7,13 +7,16 @@ from collections.abc import Sequence
 from gdbmem.model.faults import (
     FILES,
     INHERITED,
+    JOINED,
     KERNEL_MODE,
     LATER,
     LOST,
     MOVED,
+    POPULATED,
     REST,
     FaultAccount,
     FaultTotals,
+    Unseen,
 )
 from gdbmem.report.console import Console, print_sentence
 from gdbmem.report.drawing import Table
@@ -22,14 +25,18 @@ from gdbmem.units import format_delta, format_duration, format_size
 
 _LISTED = 10  # processes
 KINDS = {
-    KERNEL_MODE: "faults in kernel mode, which this user may not sample (such as read() into fresh memory)",
-    FILES: "pages of files and shared memory that one fault mapped together, or that other processes had read",
+    KERNEL_MODE: "faults in kernel mode, which this user may not sample (such as read() into fresh memory, mlock())",
+    FILES: "pages of files and shared memory that faults mapped together with those they were for",
     INHERITED: "pages that the process shares with others: its parent's, libraries'",
     LOST: "faults of a process of which all samples were lost, because the kernel's buffers were full",
     LATER: "of the growth happened between that reading and the end of the process",
-    MOVED: "pages that mremap() moved, as realloc() of large blocks does: touched at another address",
-    REST: "not explained",
+    MOVED: "pages where no fault was, as many as have left other places: mremap() moves them, as in realloc()",
+    POPULATED: "pages that the kernel filled in without a touch (MAP_POPULATE, mlock(), madvise(), direct I/O): it"
+    " counted their faults, but tells no lines",
+    JOINED: "pages that the kernel added when it joined small pages into huge ones (khugepaged, MADV_COLLAPSE)",
+    REST: "not explained: no event shows the cause",
 }
+HUGETLB = "in addition, pages of hugetlbfs, which the kernel does not count as resident"
 
 
 def print_account(totals: FaultTotals, console: Console) -> None:
@@ -99,12 +106,28 @@ def _add(table: Table, one: FaultAccount, title: str) -> None:
         return
     sizes = f"from {format_size(one.before_bytes)} to {format_size(one.after_bytes)}"
     table.add_row(format_delta(one.delta_bytes or 0), f"{title}, {sizes}")
+    if one.hugetlb_bytes:
+        table.add_row(format_delta(one.hugetlb_bytes), f"  {HUGETLB}")
     note = (
         f" (made {seen} resident, {format_size(left)} of it no longer resident or resident before)"
         if left > 0
         else ""
     )
     table.add_row(format_delta(round(one.grown_bytes)), f"  by the page faults above{note}")
+    if one.zero_bytes:
+        table.add_row("0 B", f"  {only_read(one)}")
     for part in one.unseen:
         if part.bytes:
-            table.add_row(format_delta(part.bytes), f"  {KINDS[part.kind]}")
+            table.add_row(format_delta(part.bytes), f"  {cause_of(part)}")
+
+
+def cause_of(part: Unseen) -> str:
+    """Return what caused a part of the growth that no fault explains."""
+    if part.kind == REST and part.bytes < 0:
+        return "less than the faults explain"
+    return KINDS.get(part.kind, part.kind)
+
+
+def only_read(one: FaultAccount) -> str:
+    """Return the sentence on fresh memory that was never written."""
+    return f"{format_size(one.zero_bytes)} of fresh memory was only read: the kernel shows one page of zeros there"

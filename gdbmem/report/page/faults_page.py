@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gdbmem.model.faults import FaultAccount, FaultTotals
-from gdbmem.report.faults.account_text import KINDS, sentences
+from gdbmem.report.faults.account_text import HUGETLB, cause_of, only_read, sentences
 from gdbmem.report.page.page import Cell, Number, Section, known_size, printable_rows
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
@@ -50,8 +50,10 @@ def _rows(one: FaultAccount) -> list[Sequence[Cell]]:
     )
     return [
         (name, known_size(None) if one.delta_bytes is None else _change(one.delta_bytes), sizes),
+        *([(HUGETLB, _change(one.hugetlb_bytes), "")] if one.hugetlb_bytes else ()),
         ("by the page faults above", _change(round(one.grown_bytes)), note),
-        *((KINDS.get(part.kind, part.kind), _change(part.bytes), "") for part in one.unseen if part.bytes),
+        *([(only_read(one), _change(0), "")] if one.zero_bytes else ()),
+        *((cause_of(part), _change(part.bytes), "") for part in one.unseen if part.bytes),
     ]
 
 

@@ -1,0 +1,169 @@
+"""The growth of a process's resident set, by what is known to have caused it: faults, and pages without a fault.
+
+A cause is stated only with its own evidence. What is left has none, and is "not explained".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
+
+from gdbmem.analysis.faults.growth import DOUBT, SURELY_SAMPLED, Span, WeighedFault, standard_error
+from gdbmem.linux.faults.readings import Reading
+from gdbmem.linux.memory.pages import PAGE, Ranges
+from gdbmem.model.faults import (
+    FILES,
+    INHERITED,
+    JOINED,
+    KERNEL_MODE,
+    LATER,
+    LOST,
+    MOVED,
+    POPULATED,
+    REST,
+    FaultAccount,
+    Unseen,
+)
+from gdbmem.records import dataclass
+
+_TOGETHER_BYTES = (
+    512 * PAGE
+)  # an area of a file that one fault may map: 16 pages, or a large folio (Linux 6.18)
+_COUNTERPART = 0.9  # of the pages without a fault must have left elsewhere to be moved ones
+
+_Row = tuple[WeighedFault, float]  # a sample, and how many of its bytes stayed resident
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known about faults of a process that have no sample; None: unknown."""
+
+    # In kernel mode, if this user may not sample those.
+    kernel_faults: Optional[int] = None
+    # In the kernel's count of the process, but no events: pages that it filled in without the process touching them.
+    populated_faults: Optional[int] = None
+    lost_faults: int = 0  # of a process all of whose samples were lost
+    missed_faults: float = 0.0  # of any process, whose samples were lost
+    sees_kernel_mode: bool = True
+
+
+class _Places(NamedTuple):
+    """Anonymous bytes that became resident beyond what faults explain in the same place."""
+
+    small: float
+    huge: float  # in huge pages
+    joined: float  # in huge pages that the kernel made of small ones
+
+
+def account(name: str, pid: int, mine: Sequence[_Row], span: Span, evidence: Evidence) -> FaultAccount:
+    """Return the resident set of process *pid* compared with its faults.
+
+    *mine* are its samples and the bytes of each that stayed resident. Without faults in kernel mode, pages without a
+    fault are indistinguishable from theirs, and from those of faults whose samples were lost.
+    """
+    seen = sum(one.bytes for one, _ in mine)
+    stays = sum(stay for _, stay in mine)
+    before, after = span.before, span.after
+    if after is None:
+        return FaultAccount(pid, name, before.rss_bytes, None, seen, stays)
+    later = 0.0 if span.peak_bytes else sum(stay for one, stay in mine if one.time > after.time)
+    rest = span.room_bytes - stays + later
+    unseen = []
+    for kind, size in _causes(mine, span, before, after, evidence):
+        # None of them can explain more than there is to explain.
+        size = max(min(size, round(rest)), 0)
+        if size:
+            unseen.append(Unseen(kind, size))
+            rest -= size
+    if later:
+        # Which samples came after the reading is known, but not how many faults each represents: all that the faults
+        # explain too much came after it, and no others did.
+        rest -= later
+        unseen.insert(0, Unseen(LATER, min(round(rest), 0)))
+        rest = max(rest, 0.0)
+    unseen.append(Unseen(REST, round(rest)))
+    hugetlb = after.hugetlb_bytes - before.hugetlb_bytes
+    return FaultAccount(
+        pid, name, before.rss_bytes, span.most_bytes, seen, stays, unseen, hugetlb_bytes=hugetlb
+    )
+
+
+def _causes(
+    mine: Sequence[_Row], span: Span, before: Reading, after: Reading, evidence: Evidence
+) -> list[tuple[str, int]]:
+    """Return the bytes that each cause can explain."""
+    if not span.is_root:
+        found = [(INHERITED, after.shared_bytes)]
+        places = _Places(0.0, 0.0, 0.0)
+    else:
+        found = [(FILES, round(_mapped_together(mine, before, after)))]
+        places = _places(mine, before, after)
+    found += [(KERNEL_MODE, (evidence.kernel_faults or 0) * PAGE), (LOST, evidence.lost_faults * PAGE)]
+    if not evidence.sees_kernel_mode or places.small + places.huge <= evidence.missed_faults * PAGE:
+        return [*found, (JOINED, round(places.joined))]
+    populated = evidence.populated_faults or 0
+    small = min(populated * PAGE, places.small)
+    huge = places.huge if populated else 0.0
+    moved = places.small - small
+    if _left(mine, before, after) < _COUNTERPART * moved:
+        moved = 0.0
+    return [*found, (JOINED, round(places.joined)), (POPULATED, round(small + huge)), (MOVED, round(moved))]
+
+
+def _mapped_together(mine: Sequence[_Row], before: Reading, after: Reading) -> float:
+    """Return the bytes of files and shared memory that faults mapped beyond those they were for, at most."""
+    of_files = [(one, stay) for one, stay in mine if one.address in after.files]
+    weights: dict[int, float] = {}
+    for one, _ in of_files:
+        block = one.address // _TOGETHER_BYTES
+        weights[block] = max(one.weight, weights.get(block, 0.0))
+    around = sum(weight * _came(block, before, after) for block, weight in weights.items())
+    beyond = after.file_bytes - before.file_bytes - sum(stay for _, stay in of_files)
+    return min(beyond, around)
+
+
+def _came(block: int, before: Reading, after: Reading) -> int:
+    area = block * _TOGETHER_BYTES, (block + 1) * _TOGETHER_BYTES
+    return after.files.within(*area) - before.files.within(*area)
+
+
+def _places(mine: Sequence[_Row], before: Reading, after: Reading) -> _Places:
+    """Return the growth in places where faults explain less; a difference within the sampling error is none."""
+    if not mine:
+        return _Places(0.0, 0.0, 0.0)
+    ordered = sorted(mine, key=lambda row: row[0].address)
+    addresses = [one.address for one, _ in ordered]
+    least = SURELY_SAMPLED * PAGE * max(one.weight for one, _ in mine)
+    small = huge = joined = 0.0
+    for start, end in after.anonymous.items:
+        there = ordered[bisect_left(addresses, start) : bisect_left(addresses, end)]
+        new = end - start - before.anonymous.within(start, end)
+        excess = new - sum(stays for _, stays in there)
+        doubt = standard_error([one for one, _ in there], range(len(there)), [stays for _, stays in there])
+        if excess <= max(least, DOUBT * doubt):
+            continue
+        in_huge = min(excess, after.huge.within(start, end) - before.huge.within(start, end))
+        in_huge = max(in_huge, 0.0)
+        small += excess - in_huge
+        if _were_small(there, start, end, before, after.huge):
+            joined += in_huge
+        else:
+            huge += in_huge
+    return _Places(small, huge, joined)
+
+
+def _were_small(there: Sequence[_Row], start: int, end: int, before: Reading, huge: Ranges) -> bool:
+    """Return whether small pages were in the huge pages of an area before."""
+    if any(0 < one.page_bytes <= PAGE and one.address in huge for one, _ in there):
+        return True
+    return any(
+        before.anonymous.within(*piece) > before.huge.within(*piece) for piece in huge.overlaps(start, end)
+    )
+
+
+def _left(mine: Sequence[_Row], before: Reading, after: Reading) -> float:
+    """Return the anonymous bytes that were resident and are not any more: what mremap() moves leaves its place."""
+    gone = sum(end - start for area in before.anonymous.items for start, end in after.anonymous.gaps(*area))
+    pages = {one.page: one.bytes for one, stays in mine if not stays and not after.within(*one.page)}
+    return gone + sum(pages.values())
