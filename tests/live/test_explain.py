@@ -365,6 +365,32 @@ def test_stacks_of_ended_threads_are_distinguished_from_those_of_live_ones(progr
         assert counts["stack.cached"] in (4, 5)  # 40 MiB of them are kept, 8 MiB and a guard each
 
 
+@pytest.mark.parametrize("flags", [(), ("-static",)], ids=["dynamic", "static"])
+@pytest.mark.parametrize(
+    ("joined", "unjoined", "alive"),
+    [(4, 0, 0), (0, 60, 0), (3, 5, 2), (2, 3, 0)],
+    ids=["joined", "unjoined", "all", "ended"],
+)
+def test_threads_that_nobody_joined_are_not_called_a_cache(
+    program: Program, flags: tuple[str, ...], joined: int, unjoined: int, alive: int
+) -> None:
+    with running([program("ends_threads", *flags), joined, unjoined, alive]) as target:
+        ledger = explain(target.pid)
+    stacks = {e.category: e.detail["stacks"] for e in ledger.entries if "stacks" in e.detail}
+    told = {"stack.cached": joined, "stack.unjoined": unjoined, "stack.thread": alive}
+    assert stacks == {category: count for category, count in told.items() if count}
+    if unjoined == 60:
+        assert "60 threads that ended and that no thread has joined: pthread_join()" in answer_ledger(ledger)
+
+
+def test_stacks_that_a_forked_child_cannot_join_are_those_that_libc_caches(program: Program) -> None:
+    with running([program("ends_threads"), 2, 3, 2], {"FORKED": "1"}) as target:
+        ledger = explain(target.pid)
+    assert {e.category: e.detail["stacks"] for e in ledger.entries if "stacks" in e.detail} == {
+        "stack.cached": 7
+    }
+
+
 @pytest.mark.parametrize("count", cover([10_000, 100_000], lambda count: count == 10_000))
 def test_as_many_mappings_as_the_kernel_allows_are_all_in_the_ledger(program: Program, count: int) -> None:
     most = min(int(Path("/proc/sys/vm/max_map_count").read_text()) - 500, count)

@@ -1,13 +1,16 @@
 """Threads' stacks, from libc's own lists: those in use and those of ended threads that libc caches.
 
-Stacks can't be recognised by mappings: without guard pages, eight of them are one mapping.
-Source: glibc nptl/allocatestack.c, nptl/descr.h.
+Stacks can't be recognised by mappings: without guard pages, eight of them are one mapping. The stack of a joinable
+thread stays in the lists of those in use until the thread is joined.
+Source: glibc nptl/allocatestack.c, nptl/nptl-stack.c, nptl/descr.h.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Optional
 
 from gdbmem.allocators.glibc.thread_pointers import ThreadPointers
@@ -20,16 +23,18 @@ _PTHREAD = (
     0x1200  # bytes of struct pthread that are searched: after the thread pointer, or (aarch64) before it
 )
 _MOST = 1 << 20
+_MOST_OFFSETS = 16
 _SAMPLE = 64  # descriptors that must agree on the offset of the stack's bounds
 
 
 @dataclass(frozen=True)
 class ThreadStack:
-    """One thread's stack; tid is None for a cached stack of an ended thread."""
+    """One thread's stack; tid is None if the thread has ended."""
 
     start: int
     end: int
     tid: Optional[int]
+    is_cached: bool = False  # for the next thread; else an ended thread has not been joined
 
 
 def find_stacks(
@@ -43,34 +48,52 @@ def find_stacks(
 
     *known* is the writable memory. Empty if the lists can't be recognised: another libc, or a program without threads.
     """
-    windows = WindowedMemory(memory)
+    variables = _variables(memory, data)
     pointers = {t.thread_pointer: t.tid for t in threads if t.thread_pointer}
-    rings = _rings(memory, windows, data, known)
-    offset = _node_offset(rings, pointers)
-    if offset is None:
-        return []
-    owners = [[node - offset for node in ring] for ring in rings]
-    running = {pointer for ring in owners for pointer in ring if pointers.get(pointer, main) != main}
+    rings = _rings(WindowedMemory(memory), variables, known)
+    # Nodes of other threads may be near the only thread that still runs, too: the offset must lead to stacks.
+    for offset in islice(_node_offsets(rings, pointers), _MOST_OFFSETS):
+        owners = [[node - offset for node in ring] for ring in rings]
+        stacks = _stacks_of(memory, variables, owners, pointers, main)
+        if stacks:
+            return stacks
+    return []
+
+
+def _variables(memory: Memory, data: Sequence[tuple[int, int]]) -> list[tuple[int, memoryview]]:
+    """Return the readable ranges of *data*: start → words."""
+    found = []
+    for start, end in data:
+        with contextlib.suppress(MemoryUnreadable):
+            found.append((start, memoryview(memory.read(start, (end - start) & -8)).cast("Q")))
+    return found
+
+
+def _stacks_of(
+    memory: Memory,
+    variables: Sequence[tuple[int, memoryview]],
+    rings: Sequence[Sequence[int]],
+    pointers: dict[int, int],
+    main: int,
+) -> list[ThreadStack]:
+    """Return the stacks of the threads with the thread pointers in *rings*."""
+    running = {pointer for ring in rings for pointer in ring if pointers.get(pointer, main) != main}
     field, stacks = None, []
-    for ring in sorted(owners, key=lambda ring: not running.intersection(ring)):
-        first = next((pointer for pointer in ring if pointers.get(pointer) == main), None)
-        if first is None or len(ring) > 1:
-            members = [pointer for pointer in ring if pointer != first]
+    for ring in sorted(rings, key=lambda ring: not running.intersection(ring)):
+        members = [pointer for pointer in ring if pointers.get(pointer) != main]
+        if members:
             field = _stack_field(memory, members) if field is None else field
-            stacks += _stacks(memory, members, field, pointers)
+            stacks += _stacks(memory, members, field, pointers, variables)
     return stacks
 
 
 def _rings(
-    memory: Memory, windows: WindowedMemory, data: Sequence[tuple[int, int]], known: Ranges
+    windows: WindowedMemory, variables: Sequence[tuple[int, memoryview]], known: Ranges
 ) -> list[list[int]]:
-    """Return the nodes of every doubly linked ring whose head is in *data*."""
+    """Return the nodes of every doubly linked ring whose head is one of *variables*."""
     rings = []
-    for start, end in data:
-        try:
-            words = memoryview(memory.read(start, (end - start) & -8)).cast("Q")
-        except MemoryUnreadable:
-            continue
+    for start, words in variables:
+        end = start + words.nbytes
         for index in range(len(words) - 1):
             first, last = words[index], words[index + 1]
             head = start + 8 * index
@@ -99,12 +122,12 @@ def _ring(windows: WindowedMemory, head: int, first: int, last: int, known: Rang
     return nodes if before == last else []
 
 
-def _node_offset(rings: list[list[int]], pointers: dict[int, int]) -> Optional[int]:
-    """Return the distance of a descriptor's list node from its thread pointer, which is the same for all threads."""
+def _node_offsets(rings: list[list[int]], pointers: dict[int, int]) -> Iterator[int]:
+    """Yield the distances of list nodes from thread pointers, the most frequent first: the right one is in all threads."""
     nodes = [node for ring in rings for node in ring]
     offsets = (node - pointer for pointer in pointers for node in nodes)
     votes = Counter(offset for offset in offsets if abs(offset) < _REACH)
-    return max(votes, key=votes.__getitem__, default=None)
+    yield from (offset for offset, _ in votes.most_common())
 
 
 def _table(memory: Memory, start: int, end: int, *, pointer: int) -> tuple[int, ...]:
@@ -132,12 +155,16 @@ def _stack_field(memory: Memory, pointers: Sequence[int]) -> Optional[int]:
 
 
 def _stacks(
-    memory: Memory, members: Sequence[int], field: Optional[int], pointers: dict[int, int]
+    memory: Memory,
+    members: Sequence[int],
+    field: Optional[int],
+    pointers: dict[int, int],
+    variables: Sequence[tuple[int, memoryview]],
 ) -> list[ThreadStack]:
     """Return the stacks of a ring's members; none if one of them is not a thread's descriptor."""
     if field is None:
         return []
-    stacks = []
+    found: list[tuple[int, int, int]] = []
     for pointer in members:
         try:
             start, size = words_at(memory, pointer + field, 2)
@@ -145,10 +172,22 @@ def _stacks(
             return []
         if not _encloses(start, size, pointer):
             return []
-        stacks.append(ThreadStack(start, start + size, pointers.get(pointer)))
-    return stacks
+        found.append((start, size, pointer))
+    # Only of its cache libc keeps the total: stack_cache_actsize.
+    total = sum(size for _, size, _ in found).to_bytes(8, "little")
+    is_cached = any(_holds(words, total) for _, words in variables)
+    return [ThreadStack(start, start + size, pointers.get(p), is_cached) for start, size, p in found]
+
+
+def _holds(words: memoryview, word: bytes) -> bool:
+    """Return whether one of *words* is *word*."""
+    data, at = words.tobytes(), -1
+    while (at := data.find(word, at + 1)) >= 0:
+        if at % 8 == 0:
+            return True
+    return False
 
 
 def _encloses(start: int, size: int, pointer: int) -> bool:
-    whole = start % 4096 == 0 and size % 4096 == 0 and size > 0
+    whole = start % 4096 == 0 and size % 4096 == 0 and size > 0 and start > 0
     return whole and start < pointer < start + size <= pointer + (1 << 24)

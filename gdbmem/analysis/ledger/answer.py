@@ -178,6 +178,13 @@ def _in_pools(ledger: Ledger) -> str:
 
 
 def _stacks(ledger: Ledger) -> str:
+    for entry in ledger.entries:
+        if entry.category == names.STACK_UNJOINED and _matters(ledger, entry.resident_bytes):
+            return (
+                f"{format_size(entry.resident_bytes)} of it is stacks of"
+                f" {plural(entry.detail['stacks'], 'thread')} that ended and that no thread has joined:"
+                " pthread_join() returns them, or pthread_detach() if no thread waits for these"
+            )
     cached = ledger.total(names.STACK_CACHED)
     if not _matters(ledger, cached):
         return ""

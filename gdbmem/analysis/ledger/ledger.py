@@ -230,7 +230,8 @@ class _LedgerBuilder:
     def _claim_stacks(self) -> None:
         stacks: Counter[Key] = Counter()
         for stack in self.reading.stacks:
-            key = (names.STACK_CACHED if stack.tid is None else names.STACK_THREAD, "")
+            ended = names.STACK_CACHED if stack.is_cached else names.STACK_UNJOINED
+            key = (ended if stack.tid is None else names.STACK_THREAD, "")
             self.division.claim(stack.start, stack.end, key)
             self.allocated[key] += stack.end - stack.start
             stacks[key] += 1

@@ -19,6 +19,7 @@ HEAP_METADATA = "heap.metadata"
 HEAP_MMAPPED = "heap.mmapped"
 STACK_MAIN = "stack.main"
 STACK_THREAD = "stack.thread"
+STACK_UNJOINED = "stack.unjoined"  # of ended threads
 STACK_CACHED = "stack.cached"
 FILE_CODE = "file.code"
 FILE_DATA = "file.data"
