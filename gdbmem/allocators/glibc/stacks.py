@@ -123,7 +123,7 @@ def _ring(windows: WindowedMemory, head: int, first: int, last: int, known: Rang
 
 
 def _node_offsets(rings: list[list[int]], pointers: dict[int, int]) -> Iterator[int]:
-    """Yield the distances of list nodes from thread pointers, the most frequent first: the right one is in all threads."""
+    """Yield the distances of list nodes from thread pointers, the most frequent first, which all threads have."""
     nodes = [node for ring in rings for node in ring]
     offsets = (node - pointer for pointer in pointers for node in nodes)
     votes = Counter(offset for offset in offsets if abs(offset) < _REACH)
