@@ -31,6 +31,44 @@ def open_regular(path: Union[str, os.PathLike[str]]) -> BinaryIO:
         os.close(found)
 
 
+class HeldFolder:
+    """A folder opened once, so that what is written is written into it, whatever its name leads to meanwhile.
+
+    Whoever may write to the folder above can rename it and put a link, or another folder, in its place.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        """Open *folder*; raises OSError, also for a link."""
+        self._folder = folder
+        self._process = os.getpid()
+        self._descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+    @property
+    def path(self) -> Path:
+        """The folder itself, for this process only."""
+        return Path(f"/proc/self/fd/{self._descriptor}")
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether the folder's name still leads to it."""
+        try:
+            return os.path.samestat(self._folder.lstat(), os.fstat(self._descriptor))
+        except OSError:
+            return False
+
+    def close(self) -> None:
+        """Let go of the folder; a second call does nothing."""
+        # A forked process may have closed everything, and opened something else under this number.
+        if self._descriptor >= 0 and os.getpid() == self._process:
+            with contextlib.suppress(OSError):
+                os.close(self._descriptor)
+        self._descriptor = -1
+
+    def __del__(self) -> None:
+        if "_descriptor" in vars(self):
+            self.close()
+
+
 def make_private(path: Path) -> None:
     """Remove the rights of group and others from the regular file *path*; a link is left alone. Raises OSError.
 

@@ -262,7 +262,7 @@ def _open_streams(job: Job, run: Run) -> tuple[Optional[int], Optional[int]]:
         # A pipe contains gdb's commands, not the program's input.
         stdin = os.open(os.devnull, os.O_RDONLY)
     if job.stdout is not None:
-        path = run.folder / "stdout" if job.stdout == "" else Path(job.stdout)
+        path = run.place / "stdout" if job.stdout == "" else Path(job.stdout)
         stdout = _open(str(path), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, "--stdout")
     return stdin, stdout
 

@@ -112,7 +112,7 @@ def play_recipe(recipe: Recipe, job: Job, *, progress: Progress, command: Sequen
 def _play(launch: Launch, timeout: Optional[float], outcome: Outcome) -> None:
     supervisor = launch.supervisor
     process = None if launch.job.is_native else supervisor.start_valgrind()
-    log = launch.run.folder / "gdb.log"
+    log = launch.run.place / "gdb.log"
     with log.open("wb") as stream:
         child = Child(
             [launch.job.gdb, "-q", "-nx", "-batch", "-x", str(loader_file()), "-ex", _PLAY,

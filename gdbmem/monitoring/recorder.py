@@ -224,7 +224,7 @@ class SeriesRecorder:
         """Report, once each, facts that the numbers don't show."""
         if self._writer.has_gone:
             self._note_once(
-                "the run folder has been removed or renamed; the recording is lost if it was removed"
+                "the run folder has been removed, renamed or replaced; the recording is lost if it was removed"
             )
         if self._tree.denied:
             self._note_once("some processes belong to other users: their PSS and USS can't be read, only RSS")

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import resource
-import shutil
 import sys
 import time
 from collections.abc import Sequence
@@ -147,7 +146,7 @@ def _finish(ready: _Ready, ending: str, status: Optional[int]) -> None:
     try:
         ready.run.update(ended=timestamp(), ending=ending, status=status)
     except InputError as error:
-        if not ready.run.folder.exists():
+        if not ready.run.held.is_in_place:
             raise
         ready.view.note(error.message)
 
@@ -181,7 +180,7 @@ def _prepare(options: RecordingOptions, open_view: OpenView, stack: contextlib.E
     run = resumed or _create(options.run, name)
     undo = stack.enter_context(contextlib.ExitStack())
     if resumed is None:
-        undo.callback(shutil.rmtree, run.folder)
+        undo.callback(run.remove)
     writer = _writer(run, name, limit, options, is_exact=events is not None)
     stack.callback(writer.close)
     view = stack.enter_context(open_view(name, run.folder))
@@ -244,7 +243,7 @@ def _writer(run: Run, name: str, limit: Limit, options: RecordingOptions, *, is_
                 writer.doubt_threads()
             return writer
         except Damaged as error:
-            aside = set_aside(run.folder)
+            aside = set_aside(run.place)
             print(
                 f"gdbmem: {error.message}; it is kept as {printable(aside.name)}, a new one begins",
                 file=sys.stderr,
@@ -271,7 +270,7 @@ def _start(
 ) -> WatchedProgram:
     return WatchedProgram(
         list(words),
-        stdout=options.stdout or (str(run.folder / "stdout") if options.captures else None),
+        stdout=options.stdout or (str(run.place / "stdout") if options.captures else None),
         marks=options.mark,
         environment={"GDBMEM_RUN": str(run.folder)},
         before_exec=family.enter if family is not None else None,

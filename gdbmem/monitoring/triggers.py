@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import operator
+import os
 import subprocess
 import sys
 import time
@@ -174,7 +176,7 @@ class Triggers:
         }  # fmt: skip
         self._fired.append(fired)
         try:
-            (self._run.folder / name).mkdir(parents=True, mode=0o700)
+            (self._run.place / name).mkdir(parents=True, mode=0o700)
             self._run.update(triggers=self._fired)
             self._mark(Mark(t, text))
         except (OSError, InputError) as error:
@@ -188,7 +190,11 @@ class Triggers:
         script = [sys.executable, *module_words("gdbmem.monitoring.bundle")]
         words = [fired["do"], str(fired["pid"]), str(self._run.folder), str(folder)]
         try:
-            with (folder / "errors").open("wb") as said:
+            if (
+                not self._run.held.is_in_place
+            ):  # the action is another process, which knows the folder by its name
+                raise self._run.unwritable(OSError(errno.ESTALE, os.strerror(errno.ESTALE)))
+            with (self._run.place / fired["folder"] / "errors").open("wb") as said:
                 process = subprocess.Popen(
                     [*script, *words],
                     stdin=subprocess.DEVNULL,
@@ -196,7 +202,7 @@ class Triggers:
                     stderr=said,
                     start_new_session=True,
                 )
-        except OSError as error:
+        except (OSError, InputError) as error:
             self._note(f"{fired['do']} of process {fired['pid']} can't be done: {error}")
             self._has_failed(fired)
             return
@@ -207,7 +213,7 @@ class Triggers:
         if self._running is not None and self._running[0].poll() is not None:
             process, fired = self._running
             self._running = None
-            errors = self._run.folder / fired["folder"] / "errors"
+            errors = self._run.place / fired["folder"] / "errors"
             with contextlib.suppress(OSError):
                 if not errors.stat().st_size:
                     errors.unlink()
@@ -230,7 +236,7 @@ class Triggers:
             self._go_on()
         for fired in self._waiting:
             with contextlib.suppress(OSError):
-                errors = self._run.folder / fired["folder"] / "errors"
+                errors = self._run.place / fired["folder"] / "errors"
                 errors.write_text("the recording ended before this action started\n")
             self._has_failed(fired)
 

@@ -8,6 +8,7 @@ nothing, because a raw file without a line is listed too.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.files import JsonObject, make_private, replace_file
+from gdbmem.files import HeldFolder, JsonObject, make_private, replace_file
 from gdbmem.records import dataclass, field, replace
 from gdbmem.runs.distrust import DamagedError, file_beneath, read_log, read_regular, typed_facts
 from gdbmem.runs.named_records import NamedRecord, append_record, find_record, with_names
@@ -86,6 +87,7 @@ class Run:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._held: Optional[HeldFolder] = None
         self._facts_cache: Optional[JsonObject] = None
         self._damaged_facts: list[str] = []
         self._last_number: Optional[int] = None  # of a raw file
@@ -103,8 +105,9 @@ class Run:
         while True:
             try:
                 attempt.mkdir(mode=0o700)
-                (attempt / _FOLDER).mkdir(mode=0o700)
-                break
+                run = cls(attempt.parent.resolve() / attempt.name)
+                run._begin()
+                return run
             except FileExistsError:
                 if folder is not None:
                     raise InputError(
@@ -120,9 +123,29 @@ class Run:
                     slug="run-unwritable",
                     hint="go to a folder that you may write to, or name one with --run DIR",
                 ) from error
-        run = cls(attempt.resolve())
-        run._facts_cache = {}
-        return run
+
+    def _begin(self) -> None:
+        """Hold the folder that was just made; raises OSError if another one stands in its place."""
+        held = self._held = HeldFolder(self.folder)
+        if held.path.stat().st_uid != os.geteuid() or any(held.path.iterdir()):
+            raise OSError(errno.ESTALE, "another folder was put in its place")
+        (held.path / _FOLDER).mkdir(mode=0o700)
+        self._facts_cache = {}
+
+    @property
+    def held(self) -> HeldFolder:
+        """The folder as it is written into, opened once; raises InputError."""
+        if self._held is None:
+            try:
+                self._held = HeldFolder(self.folder)
+            except OSError as error:
+                raise self.unwritable(error) from error
+        return self._held
+
+    @property
+    def place(self) -> Path:
+        """The path by which this process writes into the folder; `folder` is for messages and other processes."""
+        return self.held.path
 
     @property
     def facts(self) -> Mapping[str, Any]:
@@ -133,11 +156,11 @@ class Run:
 
     def update(self, **facts: Any) -> None:
         """Merge *facts* into ``run.json``, which is replaced whole; raises InputError if it can't be."""
-        self._seal(self.folder.glob("**/*"))
+        self._seal(self.place.glob("**/*"))
         merged = {"format_version": FORMAT_VERSION, "kind": "run", **self.facts, **facts}
         self._facts_cache = merged
         try:
-            replace_file(self.folder / _FACTS, json.dumps(merged, indent=1))
+            replace_file(self.place / _FACTS, json.dumps(merged, indent=1))
         except OSError as error:
             raise self.unwritable(error) from error
 
@@ -201,18 +224,20 @@ class Run:
         """Return the relative name for the next raw file: ``snapshots/0004.massif``.
 
         A *packed* file gets the suffix that the engine's own tools expect.
-        Raises InputError if the run folder has been removed.
+        Raises InputError if the run folder has been removed or replaced: another process writes the file by its name.
         """
+        if not self.held.is_in_place:
+            raise self.unwritable(OSError(errno.ESTALE, os.strerror(errno.ESTALE)))
         if self._last_number is None:
             try:
-                names = [path.name.partition(".")[0] for path in (self.folder / _FOLDER).iterdir()]
+                names = [path.name.partition(".")[0] for path in (self.place / _FOLDER).iterdir()]
             except OSError as error:
                 raise self.unwritable(error) from error
             numbers = [int(name) for name in names if name.isdigit()]
             self._last_number = max(numbers, default=0)
         # A name whose file was never written is given again; one that was written, never.
         ending = f"{engine}{PACKED}" if packed else engine
-        while (self.folder / (file := f"{_FOLDER}/{self._last_number + 1:04d}.{ending}")).exists():
+        while (self.place / (file := f"{_FOLDER}/{self._last_number + 1:04d}.{ending}")).exists():
             self._last_number += 1
         return file
 
@@ -227,9 +252,9 @@ class Run:
             )
         self._counts[base_name] += 1
         record = SnapshotRecord(base_name, self._counts[base_name], **fields)
-        self._seal([self.folder / record.file])
+        self._seal([self.place / record.file])
         try:
-            append_record(self.folder / _LOG, record)
+            append_record(self.place / _LOG, record)
         except OSError as error:
             raise self.unwritable(error) from error
         return replace(record, name=record.label)
@@ -242,9 +267,9 @@ class Run:
 
     def unwritable(self, error: OSError) -> InputError:
         """Return the error of a run folder that can't be written to."""
-        if not self.folder.exists():
+        if not self.folder.exists() or (self._held is not None and not self._held.is_in_place):
             return InputError(
-                f"the run folder {printable(str(self.folder))} has been removed or renamed",
+                f"the run folder {printable(str(self.folder))} has been removed, renamed or replaced",
                 slug="run-unwritable",
                 hint="a renamed one still has the recorded data",
             )
@@ -256,11 +281,21 @@ class Run:
 
     def remove_if_empty(self) -> None:
         """Remove the folder if it contains only the facts of the run: no snapshot, no log."""
-        names = {path.name for path in self.folder.iterdir()}
-        if names <= {_FACTS, _FOLDER} and not any((self.folder / _FOLDER).iterdir()):
-            import shutil  # 3 ms
+        names = {path.name for path in self.place.iterdir()}
+        if names <= {_FACTS, _FOLDER} and not any((self.place / _FOLDER).iterdir()):
+            self.remove()
 
-            shutil.rmtree(self.folder)
+    def remove(self) -> None:
+        """Remove the folder; if its name leads elsewhere by now, only what is in it. Raises OSError."""
+        import shutil  # 3 ms
+
+        for path in self.place.iterdir():
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        if self.held.is_in_place:
+            self.folder.rmdir()
 
 
 def open_run(path: str | os.PathLike[str]) -> Run:

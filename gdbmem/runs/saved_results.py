@@ -46,13 +46,13 @@ def keep(run: Run, kind: str, name: str, text: str, **fields: Any) -> Kept:
     check_name(name)
     ordinal = 1 + sum(known.base_name == name for known in kept_records(run, kind))
     try:
-        folder = run.folder / _FOLDERS[kind]
+        folder = run.place / _FOLDERS[kind]
         folder.mkdir(mode=0o700, exist_ok=True)
         numbers = [int(path.stem) for path in folder.glob("*.json") if path.stem.isdigit()]
         path = folder / f"{max(numbers, default=0) + 1:04d}.json"
         replace_file(path, json.dumps({**json.loads(text), "name": name}) + "\n")
         record = Kept(name, ordinal, f"{_FOLDERS[kind]}/{path.name}", kind, **fields)
-        append_record(run.folder / _INDEX, record)
+        append_record(run.place / _INDEX, record)
     except OSError as error:
         raise run.unwritable(error) from error
     return record

@@ -23,7 +23,9 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         """Open the journal in *folder*; its content is kept until clear()."""
-        self._descriptor = os.open(folder / _NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._descriptor = os.open(
+            folder / _NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+        )
         self._map: Optional[mmap.mmap] = None
         self._size = 0
         self._used = len(_read(folder))

@@ -20,7 +20,7 @@ from typing import Any, Optional, get_type_hints
 from urllib.parse import quote
 
 from gdbmem.errors import InputError
-from gdbmem.files import JsonObject
+from gdbmem.files import HeldFolder, JsonObject
 from gdbmem.linux.monitoring.quick_sample import PAGE_BYTES, Glance, sizes_of
 from gdbmem.model.series.series import (
     READING_FIELDS,
@@ -69,26 +69,30 @@ class SeriesWriter:
 
         Raises InputError if another monitor writes to it, or a new one cannot be written; Damaged.
         """
-        self._folder = folder
-        self._lock = _take_lock(folder)
+        self._held = HeldFolder(folder)
         self._waiting: list[tuple[str, Sequence[Sequence[Any]]]] = []
         self._glances: list[Glance] = []
         self.lost_writes = 0
         with contextlib.ExitStack() as refused:
+            refused.callback(self._held.close)
+            self._lock = _take_lock(self._held.path, folder)
             refused.callback(os.close, self._lock)
             try:
                 if facts is not None:
-                    _begin(folder, facts)
-                self._connection = refused.enter_context(contextlib.closing(_connect(folder / DATABASE)))
+                    _begin(self._held.path, facts)
+                connection = _connect(self._held.path / DATABASE)
+                self._connection = refused.enter_context(contextlib.closing(connection))
                 _check_version(self._connection, folder)
                 _prepare(self._connection)
                 self.facts = read_facts(self._connection)
                 self._connection.execute(f"PRAGMA busy_timeout = {round(1000 * _WRITING_SECONDS)}")
             except sqlite3.DatabaseError as error:
                 raise _damaged(folder, error) if facts is None else _unwritable(folder, error) from None
+            if not self._held.is_in_place:  # SQLite opens by the folder's name
+                raise _unwritable(folder, OSError("another folder was put in its place"))
             refused.pop_all()
-        self._journal = Journal(folder)
-        self._glances += read_journal(folder)  # of a writer that was killed
+        self._journal = Journal(self._held.path)
+        self._glances += read_journal(self._held.path)  # of a writer that was killed
 
     def append(
         self, t: float, readings: Sequence[tuple[int, ProcessSample]], lines: Sequence[SeriesLine] = ()
@@ -174,8 +178,8 @@ class SeriesWriter:
 
     @property
     def has_gone(self) -> bool:
-        """True if the recording is no longer at its path: its folder has been removed or renamed."""
-        return not has_series(self._folder)
+        """True if the recording is no longer at its path: its folder has been removed, renamed or replaced."""
+        return not (self._held.is_in_place and has_series(self._held.path))
 
     def close(self) -> None:
         """Fold the journal into the database and let others write; a second call does nothing.
@@ -189,12 +193,14 @@ class SeriesWriter:
             self.lost_writes += len(self._waiting)
         with contextlib.suppress(sqlite3.Error):  # the next one to open it does the same
             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            # Else each reader makes a -wal and a -shm, and may not remove them; one that has it open now prevents this.
-            self._connection.execute("PRAGMA busy_timeout = 0")
-            self._connection.execute("PRAGMA journal_mode = DELETE")
+            if self._held.is_in_place:  # SQLite removes its journal by the folder's name
+                # Else each reader makes a -wal and a -shm, and may not remove them; one that has it open prevents this.
+                self._connection.execute("PRAGMA busy_timeout = 0")
+                self._connection.execute("PRAGMA journal_mode = DELETE")
         self._connection.close()
         self._journal.close()
         os.close(self._lock)
+        self._held.close()
         self._lock = -1
 
 
@@ -386,7 +392,7 @@ def _prepare(connection: sqlite3.Connection) -> None:
 def is_being_written(folder: Path) -> bool:
     """Return whether a monitor writes into *folder* now."""
     try:
-        os.close(_take_lock(folder, create=False))
+        os.close(_take_lock(folder, folder, create=False))
     except InputError:
         return True
     except OSError:
@@ -498,15 +504,16 @@ def _connect(path: Path) -> sqlite3.Connection:
     return sqlite3.connect(path, timeout=_OPENING_SECONDS, check_same_thread=False)
 
 
-def _take_lock(folder: Path, *, create: bool = True) -> int:
-    flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+def _take_lock(folder: Path, named: Path, *, create: bool = True) -> int:
+    """Return the descriptor of the lock in *folder*; raises InputError, about *named*, if another one has it."""
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_CREAT if create else 0)
     descriptor = os.open(folder / _LOCK, flags, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
         raise InputError(
-            f"another monitor is writing to {printable(str(folder))}",
+            f"another monitor is writing to {printable(str(named))}",
             slug="series-in-use",
             hint="wait until it ends, or name another folder with --run",
         ) from None

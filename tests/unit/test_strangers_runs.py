@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sqlite3
@@ -13,11 +14,11 @@ import pytest
 
 from gdbmem.cli.main import main
 from gdbmem.errors import InputError
-from gdbmem.model.series.series import SeriesFacts
+from gdbmem.model.series.series import Mark, SeriesFacts
 from gdbmem.runs.distrust import check_own
 from gdbmem.runs.process_runs import run_for_process
 from gdbmem.runs.run import Run, open_run
-from gdbmem.runs.saved_results import CONTAINERS, LEDGER, kept_records, kept_text
+from gdbmem.runs.saved_results import CONTAINERS, LEDGER, keep, kept_records, kept_text
 from gdbmem.series.store import Damaged, Recording, SeriesWriter
 
 PROCESS = {"pid": 7, "start_ticks": 1, "boot_id": "x"}
@@ -261,3 +262,74 @@ def test_a_series_is_read_where_nothing_can_be_written(tmp_path: Path) -> None:
 
 def test_ones_own_run_is_ones_own(tmp_path: Path) -> None:
     check_own(Run.create("x", parent=tmp_path, pid=1).folder)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def victim(tmp_path: Path) -> Path:
+    """Make a run and a recording that another run's name will lead to."""
+    folder = Run.create("precious", parent=tmp_path, pid=1, folder=tmp_path / "victim").folder
+    (folder / "run.json").write_text(json.dumps({"format_version": 1, "kind": "run", "status": 0}))
+    (folder / "snapshots/0001.massif").write_text("precious")
+    (folder / "snapshots.jsonl").write_text("")
+    SeriesWriter(folder, SeriesFacts("precious", 1.0, 1.7e9, "boot", 0.0)).close()
+    (folder / "series.sqlite-wal").write_bytes(b"precious")
+    return folder
+
+
+def swap(folder: Path, victim: Path, how: str) -> None:
+    folder.rename(folder.with_name("moved"))
+    if how == "link":
+        folder.symlink_to(victim)
+    else:
+        victim.rename(folder)
+
+
+@pytest.mark.parametrize("how", ["link", "folder"])
+def test_a_folder_put_in_place_of_a_run_is_never_written_into(tmp_path: Path, victim: Path, how: str) -> None:
+    run = Run.create("x", parent=tmp_path, pid=2)
+    before = contents(victim)
+    swap(run.folder, victim, how)
+    run.update(ended="now")
+    run.append("a", file="snapshots/0001.massif", engine="massif")
+    keep(run, LEDGER, "a", "{}")
+    with pytest.raises(InputError, match="removed, renamed or replaced"):
+        run.next_file("massif")  # which valgrind would write by the folder's name
+    run.remove()
+    assert contents(run.folder) == before
+    assert [path.name for path in (tmp_path / "moved").iterdir()] == []
+
+
+@pytest.mark.parametrize("how", ["link", "folder"])
+def test_a_folder_put_in_place_of_a_recording_is_never_written_into(
+    tmp_path: Path, victim: Path, how: str
+) -> None:
+    folder = Run.create("x", parent=tmp_path, pid=2).folder
+    writer = SeriesWriter(folder, SeriesFacts("x", 1.0, 1.7e9, "boot", 0.0))
+    before = contents(victim)
+    swap(folder, victim, how)
+    assert writer.has_gone
+    assert writer.mark(Mark(1.0, "kept")) == ""
+    writer.close()
+    assert contents(folder) == before
+    with contextlib.closing(Recording(tmp_path / "moved")) as recording:
+        assert [mark.text for mark in recording.marks] == ["kept"]
+
+
+def test_a_folder_put_in_place_of_a_run_while_it_is_made_is_refused(
+    tmp_path: Path, victim: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, made = contents(victim), Path.mkdir
+
+    def mkdir(self: Path, *args: Any, **options: Any) -> None:
+        made(self, *args, **options)
+        monkeypatch.undo()
+        swap(self, victim, "link")
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    with pytest.raises(InputError, match="cannot make the run folder"):
+        Run.create("x", parent=tmp_path, pid=2)
+    assert contents(victim) == before

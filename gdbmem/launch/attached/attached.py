@@ -255,9 +255,9 @@ def _answers(
             return plan
         if not isinstance(question, Collect):
             raise ToolError(f"unexpected question {type(question).__name__}", slug="launcher")
-        _collect(side, question.path, run.folder / question.file)
+        _collect(side, question.path, run.place / question.file)
         if sysroot is not None and not has_our_view(target.pid):
-            sysroot.keep(run.folder / BINARIES)
+            sysroot.keep(run.place / BINARIES)
         return Done()
 
     return answer
@@ -461,7 +461,7 @@ def _by_vgdb(
         said = valgrind.ask(command, f"{there}/{name_there}")
         pause = time.monotonic() - began
         try:
-            _collect(side, f"{there}/{name_there}", run.folder / file)
+            _collect(side, f"{there}/{name_there}", run.place / file)
         except TargetError:
             raise _wrote_nothing(valgrind, said) from None
     total = None

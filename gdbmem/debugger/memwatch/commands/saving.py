@@ -45,7 +45,8 @@ class SaveCommand(Command):
     def run(self, args: argparse.Namespace) -> None:
         steps = accounts.recorded().steps
         name = check_name(args.save_name)
-        folder = session.folder / _FOLDER
+        run = session.run_of("none")
+        folder = run.place / _FOLDER
         folder.mkdir(mode=0o700, exist_ok=True)
         # A name is data, never a file's name.
         number = 1 + max((int(path.stem) for path in folder.iterdir() if path.stem.isdigit()), default=0)
@@ -53,7 +54,7 @@ class SaveCommand(Command):
         document = json.loads(steps_json(steps, sum_steps(steps)))
         with open_output(str(path)) as stream:
             json.dump({**document, "name": name}, stream)
-        say(f"{plural(len(steps), 'step')} saved as {name} in {path}")
+        say(f"{plural(len(steps), 'step')} saved as {name} in {run.folder / _FOLDER / path.name}")
 
 
 def report_since(args: argparse.Namespace, steps: Sequence[Step]) -> None:
