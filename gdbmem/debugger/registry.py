@@ -246,7 +246,7 @@ Usage: COMMAND stack [--all] [--native] [OPTIONS]
        COMMAND arenas [OPTIONS]
        COMMAND traces [--profile FILE] [OPTIONS]
 
-No code runs in the process, and no debug information is needed. CPython 3.8 to 3.14.
+No code runs in the process, and no debug information is needed. CPython 3.8 to 3.15.
   stack               the frames of the selected thread, with Python's frames in place of the interpreter's loop
   --all               of all threads
   --native            also the interpreter's own frames

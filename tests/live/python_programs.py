@@ -27,10 +27,12 @@ wide = [tuple(range(1000, 1000 + 200)) for i in range(40)]
 gc.collect(); gc.disable()
 objects = gc.get_objects()
 counts = {}
-for one in objects:
-    name = type(one).__name__
-    counts[name] = counts.get(name, 0) + 1
-del objects, one
+def count():  # since 3.15 a global variable that is assigned a lazy import performs it when it is read
+    for one in objects:
+        name = type(one).__name__
+        counts[name] = counts.get(name, 0) + 1
+count()
+del objects
 text = json.dumps(counts)
 sys._debugmallocstats()
 sys.stderr.flush()
@@ -91,7 +93,7 @@ def short_name(value: object) -> str:
 
 
 def pythons() -> list[str]:
-    """Return the CPythons of this machine from 3.8 on: one of each minor version, the system's, $GDBMEM_PYTHON_3_14."""
+    """Return CPythons from 3.8 on: one of each minor version here, the system's, $GDBMEM_PYTHON_3_14 and …_3_15."""
     found = {sys.executable: sys.version_info[:2]}
     roots = [Path(os.environ.get("PYENV_ROOT", Path("~/.pyenv").expanduser())) / "versions"]
     for folder in (one for root in roots if root.is_dir() for one in sorted(root.iterdir())):
@@ -100,8 +102,8 @@ def pythons() -> list[str]:
         if minor >= (3, 8) and minor not in found.values() and (folder / "bin/python3").is_file():
             found[str(folder / "bin/python3")] = minor
     system = shutil.which("python3", path="/usr/bin")
-    named = os.environ.get("GDBMEM_PYTHON_3_14")
-    return list(dict.fromkeys([*found, *(one for one in (named, system) if one)]))
+    named = [os.environ.get(f"GDBMEM_PYTHON_3_{minor}") for minor in (14, 15)]
+    return list(dict.fromkeys([*found, *(one for one in (*named, system) if one)]))
 
 
 def version(python: str) -> tuple[int, int]:

@@ -311,3 +311,22 @@ def test_a_process_without_python_is_not_made_to_wait(ask: Any, monkeypatch: pyt
         with pytest.raises(TargetError, match="no Python is loaded"):
             ask(Target(other.pid))
         other.kill()
+
+
+def test_a_release_beyond_the_known_is_refused_by_its_name() -> None:
+    newest = max(pythons(), key=version)
+    if version(newest) < (3, 13):
+        pytest.skip("no CPython here publishes its version")
+    # Overwrites the published version, and the offsets behind it.
+    code = (
+        "import ctypes, os\nruntime = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, '_PyRuntime'))\n"
+        "ctypes.c_uint64.from_address(runtime + 8).value = 3 << 24 | 99 << 16 | 0xF0\n"
+        "ctypes.memset(runtime + 22 * 8, 0, 38 * 8)\nos.write(1, b'ready\\n'); os.read(0, 1)\n"
+    )
+    with running([newest, "-X", "tracemalloc", "-c", code], {"PYTHONMALLOC": "malloc"}) as target:
+        for action in ("stack", "arenas"):
+            done = gdbmem("python", action, target.pid)
+            assert done.returncode == 1
+            assert "this is CPython 3.99.0: " in done.stderr
+            assert "[python-unknown]" in done.stderr
+        assert "3.99" not in gdbmem("python", "traces", target.pid).stderr, "what is recognised is shown"

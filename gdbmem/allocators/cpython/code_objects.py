@@ -1,7 +1,7 @@
 """CPython's code objects: file, name and lines, by the member table of the type of code objects.
 
 Include/cpython/code.h; the table is tp_members of Include/cpython/object.h, PyTypeObject, whose
-place is the same in 3.8 to 3.14.
+place is the same in 3.8 to 3.15.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The Python frames of each thread, read from the interpreter's own structures: CPython 3.8 to 3.14.
+"""The Python frames of each thread, read from the interpreter's own structures: CPython 3.8 to 3.15.
 
 `find_frames` locates them once; the `FrameReader` that it returns reads them any number of times, in a stopped
 process, a copy, a core, or gdb. It is plain Python, and needs neither symbols nor numpy.

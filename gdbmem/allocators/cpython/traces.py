@@ -1,4 +1,4 @@
-"""The records of tracemalloc, read from its own tables: CPython 3.9 to 3.14, with or without symbols.
+"""The records of tracemalloc, read from its own tables: CPython 3.9 to 3.15, with or without symbols.
 
 A table is recognised by its structure (Include/internal/pycore_hashtable.h, _Py_hashtable_t) and by function pointers
 into the interpreter; a table of traces by its entries (Modules/_tracemalloc.c, trace_t).
@@ -7,16 +7,17 @@ into the interpreter; a table of traces by its entries (Modules/_tracemalloc.c, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Optional
 
 from gdbmem.allocators.cpython.arenas import data_mappings
+from gdbmem.allocators.cpython.debug_offsets import published_version
 from gdbmem.allocators.cpython.strings import read_str
 from gdbmem.allocators.gather import gather, gather_words
 from gdbmem.arrays import import_numpy
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.pages import Ranges
-from gdbmem.model.memory import Memory, MemoryUnreadable, read_pieces
-from gdbmem.records import dataclass, field
+from gdbmem.model.memory import Memory, MemoryUnreadable, read_pieces, read_text
+from gdbmem.records import dataclass, field, replace
 
 _TABLE_WORDS = 10  # entries, buckets, their address, 4 functions, 2 that may be missing, 2 more
 _CODE_AT, _CODE_OR_NONE_AT = (3, 4, 5, 8, 9), (6, 7)
@@ -27,6 +28,7 @@ _FRAMES_AT, _FRAME_BYTES = 12, 12  # in a traceback: hash, nframe, total_nframe;
 _MOST_FRAMES = 1 << 16
 _PIECE = 1 << 24
 _LONGEST_CHAIN = 4096
+_LONGEST_NAME = 1 << 14  # bytes
 _SAMPLE = 64  # entries examined to determine the contents of a table
 
 
@@ -56,6 +58,7 @@ class Traces:
     tables: int = 0  # of traces; 0: none was found
     unread_blocks: int = 0  # counted in the tables, with an unreadable entry or traceback
     own_bytes: int = 0  # size of the tables themselves, without malloc's headers
+    version: Optional[tuple[int, int, int]] = None  # that the interpreter publishes, since 3.13
 
     @property
     def bytes(self) -> int:
@@ -97,7 +100,7 @@ def read_traces(memory: Memory, mappings: Sequence[Mapping]) -> Traces:
         tables += 1
         own += own_of_table + table.entries * 16
         _add_table(memory, table, sums)
-    return _named(memory, sums, tables, own)
+    return replace(_named(memory, sums, tables, own), version=published_version(memory, mappings))
 
 
 def find_tables(memory: Memory, mappings: Iterable[Mapping]) -> list[_Table]:
@@ -173,7 +176,7 @@ def _are_tracebacks(memory: Memory, addresses: Any) -> bool:
     names = heads[:, 12:20].copy().view(np.uint64)[:, 0]
     if not (could.all() and (frames > 0).all() and (total >= frames).all() and (names > 4096).all()):
         return False
-    return all(read_str(memory, name) for name in np.unique(names).tolist())
+    return all(_file_name(memory, name) for name in np.unique(names).tolist())
 
 
 def _add_table(memory: Memory, table: _Table, sums: _Sums) -> None:
@@ -219,8 +222,20 @@ def _named(memory: Memory, sums: _Sums, tables: int, own: int) -> Traces:
     return Traces(tracebacks, tables, unread, own)
 
 
+def _file_name(memory: Memory, address: int) -> str:
+    """Return the file name at *address*: a str object, since 3.15 its UTF-8 with a zero; "" if it is neither."""
+    text = read_str(memory, address)
+    if text:
+        return text
+    try:
+        text = (read_text(memory, address, _LONGEST_NAME) or b"").decode()
+    except (MemoryUnreadable, UnicodeDecodeError):
+        return ""
+    return text if text.isprintable() else ""
+
+
 def _frame(memory: Memory, data: bytes, names: dict[int, str]) -> PythonFrame:
     name, line = int.from_bytes(data[:8], "little"), int.from_bytes(data[8:], "little")
     if name not in names:
-        names[name] = read_str(memory, name)
+        names[name] = _file_name(memory, name)
     return PythonFrame(names[name], line)

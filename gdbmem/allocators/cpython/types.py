@@ -1,4 +1,4 @@
-"""Python's types, by the objects that point to them (Include/cpython/object.h, PyTypeObject; CPython 3.8 to 3.14)."""
+"""Python's types, by the objects that point to them (Include/cpython/object.h, PyTypeObject; CPython 3.8 to 3.15)."""
 
 from __future__ import annotations
 

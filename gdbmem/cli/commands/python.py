@@ -2,7 +2,7 @@
 
 No code runs in the process and none of its memory is written, except to start and stop tracemalloc. The process is
 paused while it is copied, and the copy is read; if it cannot be copied, it is paused while it is read. CPython 3.8 to
-3.14, with or without symbols.
+3.15, with or without symbols.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class FindHolders:
         counter = ObjectCounter(memory, reading.mappings, arenas)
         nodes = collect_nodes(counter.sorted_by_type(self._blocks(reading, memory)))
         if not arenas and not len(nodes.types):
-            raise no_arenas()
+            raise no_arenas(reading, memory)
         wanted = _wanted(self.type, nodes)
         search = _HolderSearch(reading, memory, nodes, _taken(reading, arenas), wanted)
         self.found = search.answer()

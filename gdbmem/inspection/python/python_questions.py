@@ -7,7 +7,7 @@ from typing import Optional
 
 from gdbmem.allocators.cpython.arenas import PythonArena, PythonArenas
 from gdbmem.allocators.cpython.blocks import Blocks, Unsure, live_blocks
-from gdbmem.allocators.cpython.debug_offsets import find_debug_offsets
+from gdbmem.allocators.cpython.debug_offsets import NEWEST_KNOWN, find_debug_offsets, published_version
 from gdbmem.allocators.cpython.large_blocks import large_blocks
 from gdbmem.allocators.cpython.objects import ObjectCounter, TypeCounts
 from gdbmem.analysis.ledger.ledger import ProcessImage
@@ -81,11 +81,11 @@ class CountObjects:
         check_python(reading.mappings, reading.pid, None if arenas else memory)
         self.large = reading.heap is not None and reading.heap.is_used and not reading.others.replacement
         if not arenas and not self.large:
-            raise no_arenas()
+            raise no_arenas(reading, memory)
         counter = ObjectCounter(memory, reading.mappings, arenas)
         self.counts = counter.count(self._blocks(reading, memory))
         if not arenas and not self.counts.blocks:
-            raise no_arenas()
+            raise no_arenas(reading, memory)
 
     def _blocks(self, reading: ProcessImage, memory: Memory) -> Iterator[Blocks]:
         arenas = reading.others.python.arenas
@@ -137,7 +137,7 @@ class DescribeArenas:
         self.arenas = reading.others.python
         check_python(reading.mappings, reading.pid, None if self.arenas.arenas else memory)
         if not self.arenas.arenas:
-            raise no_arenas()
+            raise no_arenas(reading, memory)
         few = [arena for arena in self.arenas.arenas if _share(arena) <= _SPARSE]
         counter = ObjectCounter(memory, reading.mappings, self.arenas.arenas)
         self.sparse = counter.count(live_blocks(memory, few, Unsure()))
@@ -182,11 +182,25 @@ class DescribeArenas:
         return use
 
 
-def no_arenas() -> TargetError:
+def no_arenas(reading: ProcessImage, memory: Memory) -> TargetError:
+    """Return the error that there are no arenas. Raises TargetError if the release is too new, or has no pymalloc."""
+    refuse_newer(published_version(memory, reading.mappings), "the arenas and objects")
     return TargetError(
         "no arena of Python's pymalloc was found in this process",
         slug="python-no-arenas",
         hint="was it started with PYTHONMALLOC=malloc or mimalloc, or has Python not been initialised yet?",
+    )
+
+
+def refuse_newer(version: Optional[tuple[int, int, int]], what: str) -> None:
+    """Raise TargetError if *version* is newer than the releases whose structures are known; *what* was not found."""
+    if version is None or version[:2] <= NEWEST_KNOWN:
+        return
+    number, newest = (".".join(map(str, one)) for one in (version, NEWEST_KNOWN))
+    raise TargetError(
+        f"this is CPython {number}: {what} of releases after {newest} are unknown to gdbmem, and were not recognised",
+        slug="python-unknown",
+        hint="a later gdbmem may know them; 'gdbmem explain PID' shows the resident set",
     )
 
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
+from gdbmem.allocators.cpython.debug_offsets import published_version
 from gdbmem.allocators.cpython.frames import FrameReader, find_frames
 from gdbmem.errors import Notice, TargetError
-from gdbmem.inspection.python.python_questions import check_python, free_threaded
+from gdbmem.inspection.python.python_questions import check_python, free_threaded, refuse_newer
 from gdbmem.inspection.still_process import Moment, Say, Subject, ask_process
 from gdbmem.linux.elf.corefile import CoreFile
 from gdbmem.linux.holding.ptrace import HeldThread
@@ -30,6 +31,7 @@ def frame_reader(memory: Memory, mappings: Sequence[Mapping], pid: Optional[int]
     check_python(mappings, pid)
     reader = find_frames(memory, mappings)
     if reader is None:
+        refuse_newer(published_version(memory, mappings), "the frames")
         raise TargetError(
             "no Python interpreter with frames was recognised in this process",
             slug="python-no-frames",

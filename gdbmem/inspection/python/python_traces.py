@@ -10,7 +10,7 @@ from gdbmem.allocators.cpython.traces import Traces, read_traces
 from gdbmem.errors import TargetError
 from gdbmem.formats.tracemalloc import untraced_bytes
 from gdbmem.inspection.process_maps import read_smaps
-from gdbmem.inspection.python.python_questions import check_python
+from gdbmem.inspection.python.python_questions import check_python, refuse_newer
 from gdbmem.inspection.still_process import Moment, Say, Subject, ask_process
 from gdbmem.linux.elf.corefile import CoreFile
 from gdbmem.linux.holding.ptrace import HeldThread
@@ -89,6 +89,7 @@ def traces_of_core(path: Path, program: Optional[Path]) -> TracedProcess:
 
 def _checked(result: TracedProcess) -> TracedProcess:
     if not result.traces.tables:
+        refuse_newer(result.traces.version, "the tables of tracemalloc")
         raise TargetError(
             "tracemalloc has traced nothing in this process, or its tables were not recognised",
             slug="python-no-traces",
