@@ -22,7 +22,10 @@ JsonObject = dict[str, Any]
 
 def open_regular(path: Union[str, os.PathLike[str]]) -> BinaryIO:
     """Open the regular file *path* for reading. Raises OSError for anything else: no device or FIFO is opened."""
-    found = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        found = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    except ValueError:  # a NUL in the name
+        raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), os.fsdecode(path)) from None
     try:
         if not stat.S_ISREG(os.fstat(found).st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))

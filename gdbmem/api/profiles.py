@@ -35,6 +35,7 @@ from gdbmem.runs.operand import (
 )
 from gdbmem.runs.ordering import order_of, repetition_notices
 from gdbmem.runs.run import Run, SnapshotRecord, asked_for, current_folder, has_series, recipe_diffs
+from gdbmem.symbols.candidates import candidates
 
 if TYPE_CHECKING:
     from gdbmem.errors import Notice
@@ -114,28 +115,30 @@ class _LateSymbols:
     """Names addresses through gdb (formats.addresses.Symbols), which is imported when a file has addresses."""
 
     def __init__(self, folders: list[str], progress: Optional[Callable[[str], None]]) -> None:
-        self._folders = list(map(pathlib.Path, folders))
+        self._folders = folders
         self._progress = progress
 
     @cached_property
     def _symbols(self) -> GdbSymbols:
         from gdbmem.symbols.address_names import GdbSymbols  # 3 ms
 
-        return GdbSymbols(
-            folders=list(map(str, self._folders)), progress=self._progress or (lambda text: None)
-        )
+        return GdbSymbols(folders=self._folders, progress=self._progress or (lambda text: None))
 
     def frames(
-        self, wanted: Mapping[Binary, Iterable[int]], *, recorded: float = 0.0
+        self,
+        wanted: Mapping[Binary, Iterable[int]],
+        *,
+        recorded: float = 0.0,
+        are_calls: bool = False,
     ) -> tuple[Mapping[tuple[Binary, int], Sequence[Frame]], Sequence[Notice]]:
-        return self._symbols.frames(wanted, recorded=recorded)
+        return self._symbols.frames(wanted, recorded=recorded, are_calls=are_calls)
 
     def frames_under_valgrind(
         self, wanted: Mapping[str, Iterable[int]], *, recorded: float = 0.0
     ) -> tuple[Mapping[tuple[str, int], Sequence[Frame]], Sequence[Notice]]:
-        files = (pathlib.Path(path) for path in wanted)
-        candidates = (folder / file.name for file in files for folder in [*self._folders, file.parent])
-        if not any(map(os.path.exists, candidates)):
+        if not any(
+            pathlib.Path(file).exists() for path in wanted for file in candidates(path, self._folders)
+        ):
             return {}, ()  # none of the programs is on this machine: importing the naming code takes 5 ms
         return self._symbols.frames_under_valgrind(wanted, recorded=recorded)
 

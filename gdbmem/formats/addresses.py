@@ -29,6 +29,7 @@ class Binary(NamedTuple):
     build_id: str = ""  # hexadecimal; "" if the profile lacks it
     inode: int = 0  # of the mapped file; 0 if the profile lacks it
     was_deleted: bool = False  # or replaced, while it was mapped
+    code: tuple[int, int] = (0, 0)  # offset in the file and size of what was mapped; (0, 0): unknown
 
 
 class MappedRegion(NamedTuple):
@@ -44,11 +45,16 @@ class Symbols(Protocol):
     """The interface that turns places in binaries into frames."""
 
     def frames(
-        self, wanted: Mapping[Binary, Iterable[int]], *, recorded: float = 0.0
+        self,
+        wanted: Mapping[Binary, Iterable[int]],
+        *,
+        recorded: float = 0.0,
+        are_calls: bool = False,
     ) -> tuple[Mapping[tuple[Binary, int], Sequence[Frame]], Sequence[Notice]]:
         """Return the frames, innermost first, of file offsets in binaries; what is unknown is left out.
 
-        *recorded* is when the profile was written, in seconds since 1970; 0: unknown.
+        *recorded* is when the profile was written, in seconds since 1970; 0: unknown. *are_calls*: each offset is that
+        of the last byte of a call, which tells whether a file is the one that was profiled.
         """
         ...
 
@@ -107,8 +113,9 @@ def _region(line: bytes) -> Optional[MappedRegion]:
             return None
         name = match[6].decode("utf-8", "surrogateescape")
         path = name.removesuffix(" (deleted)")
-        binary = Binary(path, inode=int(match[5]), was_deleted=path != name)
-        return MappedRegion(int(match[1], 16), int(match[2], 16), int(match[4], 16), binary)
+        start, end, offset = (int(match[group], 16) for group in (1, 2, 4))
+        binary = Binary(path, "", int(match[5]), path != name, (offset, max(end - start, 0)))
+        return MappedRegion(start, end, offset, binary)
     match = _BRIEF_LINE.match(line)
     if match:
         path, build_id = match[3].decode("utf-8", "surrogateescape"), (match[5] or b"").decode()
@@ -130,7 +137,7 @@ def frames_of(
     found: Mapping[tuple[Binary, int], Sequence[Frame]] = {}
     notices: Sequence[Notice] = ()
     if symbols is not None and wanted:
-        found, notices = symbols.frames(wanted, recorded=written(source))
+        found, notices = symbols.frames(wanted, recorded=written(source), are_calls=True)
     chains: list[Sequence[Frame]] = []
     for address, place in zip(addresses, places):
         if place is None:

@@ -6,14 +6,16 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 from gdbmem.analysis.profiles.library import is_library
 from gdbmem.errors import Notice
 from gdbmem.files import JsonObject, cache_folder, read_cached, write_cached
 from gdbmem.formats.addresses import Binary
 from gdbmem.model.profiles.calltree import Frame
+from gdbmem.symbols.candidates import candidates
 from gdbmem.symbols.elf_files import Elf, debug_link, read_elf
+from gdbmem.symbols.identity import Sameness, compare_file
 from gdbmem.symbols.under_valgrind import offsets_in
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
@@ -23,6 +25,20 @@ _MANNER = "2"  # of naming: what an earlier one found is not taken from the cach
 _DEBUG = Path("/usr/lib/debug")
 
 Place = tuple[Binary, int]
+
+
+class _Question(NamedTuple):
+    binary: Binary
+    offsets: frozenset[int]
+    recorded: float
+    are_calls: bool
+
+    def compare(self, elf: Elf) -> Sameness:
+        """Return whether *elf* is the binary: by its build-id alone if the offsets may be any instructions."""
+        if not self.are_calls and not self.binary.build_id:
+            return Sameness(True)
+        is_chosen = str(elf.path) != self.binary.path
+        return compare_file(elf, self.binary, self.offsets, recorded=self.recorded, is_chosen=is_chosen)
 
 
 class GdbSymbols:
@@ -50,21 +66,27 @@ class GdbSymbols:
             self._folders.append(folder)
 
     def frames(
-        self, wanted: Mapping[Binary, Iterable[int]], *, recorded: float = 0.0
+        self,
+        wanted: Mapping[Binary, Iterable[int]],
+        *,
+        recorded: float = 0.0,
+        are_calls: bool = False,
     ) -> tuple[Mapping[Place, Sequence[Frame]], Sequence[Notice]]:
         """Return the frames, innermost first, of file offsets in binaries; what is unknown is left out.
 
-        A binary that was changed after *recorded* (seconds since 1970; 0: unknown) is warned of.
+        A binary that was changed after *recorded* (seconds since 1970; 0: unknown) is warned of; one that is another
+        than the profiled, by its build-id or, if the offsets *are_calls*, by its code, names nothing.
         """
         notices: list[Notice] = []
         tasks = []
         for binary, offsets in wanted.items():
             if not binary.path.startswith("/"):
                 continue  # [vdso] and the like
-            elf = self._find(binary, notices, len(list(offsets)))
+            asked = _Question(binary, frozenset(offsets), recorded, are_calls)
+            elf, not_calls = self._find(asked, notices)
             if elf is not None:
                 _warn_of_newer(elf, binary, recorded, notices)
-                tasks.append(_Task(binary, elf, offsets, self._known))
+                tasks.append(_Task(binary, elf, asked.offsets - not_calls, self._known))
         self._ask([task for task in tasks if task.missing], notices)
         found: dict[Place, Sequence[Frame]] = {}
         for task in tasks:
@@ -81,7 +103,7 @@ class GdbSymbols:
         """
         places: dict[Binary, Mapping[int, int]] = {}
         for path, addresses in wanted.items():
-            elf = next(filter(None, map(read_elf, self._candidates(path))), None)
+            elf = next(self._candidates(path), None)
             offsets = offsets_in(elf, addresses) if elf is not None else {}
             if elf is not None and offsets and _has_names(elf, offsets.values()):
                 places[Binary(path)] = offsets
@@ -94,23 +116,27 @@ class GdbSymbols:
         }
         return named, notices
 
-    def _candidates(self, path: str) -> list[str]:
-        # Files named by the user come first: the one at the profile's path may be newer, or without symbols.
-        return [*(str(Path(folder) / Path(path).name) for folder in self._folders), path]
+    def _candidates(self, path: str, build_id: str = "") -> Iterator[Elf]:
+        found = map(read_elf, dict.fromkeys(candidates(path, self._folders, build_id)))
+        return (elf for elf in found if elf is not None)
 
-    def _find(self, binary: Binary, notices: list[Notice], count: int) -> Optional[Elf]:
-        elves = [elf for elf in map(read_elf, self._candidates(binary.path)) if elf is not None]
-        for elf in elves:
-            if not binary.build_id or elf.build_id.startswith(binary.build_id):
-                return None if self._has_odd_debug_file(elf, notices) else elf
-        path, addresses = printable(binary.path), plural(count, "address", "addresses")
-        if elves:
-            text = f"{path} is not the file that was profiled (its build-id is {elves[0].build_id or 'absent'}, not"
+    def _find(self, asked: _Question, notices: list[Notice]) -> tuple[Optional[Elf], frozenset[int]]:
+        """Return the file that was profiled, and those of the offsets that are no calls in it; None without it."""
+        binary, reason = asked.binary, ""
+        for elf in self._candidates(binary.path, binary.build_id):
+            found = asked.compare(elf)
+            if found.is_same:
+                return (None if self._has_odd_debug_file(elf, notices) else elf), found.not_calls
+            reason = found.reason
+        path, addresses = printable(binary.path), plural(len(asked.offsets), "address", "addresses")
+        if reason:
+            text = (
+                f"{path} is not the file that was profiled ({printable(reason)}): {addresses} without names;"
+            )
             notices.append(
                 Notice(
-                    "build-id-differs",
-                    f"{text} {printable(binary.build_id)}): {addresses} without names;"
-                    " name the folder of the right one with --binaries",
+                    "build-id-differs" if binary.build_id else "another-binary",
+                    f"{text} name the folder of the right one with --binaries",
                 )
             )
         else:
@@ -121,7 +147,7 @@ class GdbSymbols:
                     " name the folder that holds it with --binaries",
                 )
             )
-        return None
+        return None, frozenset()
 
     def _has_odd_debug_file(self, elf: Elf, notices: list[Notice]) -> bool:
         """Return whether gdb would open what is not a file, a FIFO for one, on which it waits; add a notice then."""

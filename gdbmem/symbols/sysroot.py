@@ -26,7 +26,7 @@ from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass
-from gdbmem.symbols.elf_files import elf_in
+from gdbmem.symbols.elf_files import elf_in, read_elf
 from gdbmem.text import printable
 
 _PLAIN = lazy_pattern(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,60}")
@@ -43,15 +43,30 @@ class Sysroot:
     loaded: dict[str, int]  # what the process calls its files, and their descriptors
 
     def keep(self, folder: Path) -> None:
-        """Copy the program, and the libraries that it brought, to *folder*: for names of addresses later."""
-        own = [name for name in self.loaded if not is_library(Frame(object=name))]
+        """Copy the program and its libraries to *folder*, by their paths: for names of addresses later.
+
+        Libraries of the system are copied where this machine has others at their paths.
+        """
+        wanted = {self.program: folder / self.program.name}
+        for name in self.loaded:
+            source = self.folder / name.lstrip("/")
+            if not is_library(Frame(object=name)) or _is_another(source, name):
+                wanted[source] = folder / name.lstrip("/")
         left = _KEPT_BYTES
-        for source in [self.program, *(self.folder / name.lstrip("/") for name in own)]:
-            size, there = source.stat().st_size, folder / source.name
+        for source, there in wanted.items():
+            size = source.stat().st_size
             if size <= left and not there.exists():
-                folder.mkdir(mode=0o700, exist_ok=True)
+                there.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 there.write_bytes(source.read_bytes())
                 left -= size
+
+
+def _is_another(theirs: Path, name: str) -> bool:
+    """Return whether the file *theirs* is not the one that *name* is on this machine, by their build-ids."""
+    with open(theirs, "rb") as stream:  # noqa: PTH123  (a link to what is open)
+        elf = elf_in(stream, theirs)
+    ours = read_elf(name)
+    return elf is not None and (ours is None or not elf.build_id or ours.build_id != elf.build_id)
 
 
 @contextlib.contextmanager

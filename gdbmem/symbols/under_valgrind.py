@@ -8,12 +8,12 @@ from typing import IO
 
 from gdbmem.files import open_regular
 from gdbmem.symbols.elf_files import Elf
+from gdbmem.symbols.identity import SURE, ends_call
 
 _LIBRARIES_FROM = 0x4000000  # their addresses depend on free space, and are in no file
 _LOADED_AT = (0x108000, _LIBRARIES_FROM)  # a position-independent program: up to valgrind 3.26, and since
 _ET_EXEC, _ET_DYN = 2, 3
 _X86_64 = 62
-_SURE = 0.9  # of the addresses follow a call; in another build, or elsewhere, one in a hundred does
 
 
 def offsets_in(elf: Elf, addresses: Iterable[int]) -> Mapping[int, int]:
@@ -44,16 +44,9 @@ def _calls(elf: Elf, stream: IO[bytes], addresses: Iterable[int], bias: int) -> 
         at for at, offset in found.items() if at < _LIBRARIES_FROM or (offset is not None and at >= bias)
     ]
     places = {address: offset for address in wanted for offset in [found[address]] if offset is not None}
-    calls = {address: offset for address, offset in places.items() if _is_call(stream, offset + 1)}
-    return calls if wanted and len(calls) >= _SURE * len(wanted) else {}
-
-
-def _is_call(stream: IO[bytes], end: int) -> bool:
-    """Return whether an instruction that calls ends at *end*: CALL rel32, or CALL r/m64 in one of its lengths."""
-    if end < 7:
-        return False
-    stream.seek(end - 7)
-    code = stream.read(7)
-    if len(code) < 7:
-        return False
-    return code[-5] == 0xE8 or any(code[-n] == 0xFF and code[1 - n] >> 3 & 7 == 2 for n in (2, 3, 4, 6, 7))
+    calls = {
+        address: offset
+        for address, offset in places.items()
+        if ends_call(stream.fileno(), _X86_64, offset + 1)
+    }
+    return calls if wanted and len(calls) >= SURE * len(wanted) else {}

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from gdbmem.api import profiles
 from gdbmem.cli.main import load, parser_of
 from gdbmem.errors import GdbmemError, Notice
 from gdbmem.formats.opening import open_profile
+from gdbmem.symbols import batch_gdb
 from gdbmem.text import printable
 
 _NO_NUMBER = re.compile(r"(?:^| )(?:nan|inf|-[0-9][0-9,.]*) (?:B|[KMGTPE]iB|%)(?: |$)", re.MULTILINE)
@@ -28,26 +28,14 @@ class PrintedError(AssertionError):
     """The output can't be right."""
 
 
-class _NoSymbols:
-    """Names no address: a gdb for each changed file would take too long."""
-
-    def __init__(self, *_: object) -> None:
-        """Take what the other one takes."""
-
-    def frames(self, *_: object, **__: object) -> tuple[Mapping[Any, Any], Sequence[Notice]]:
-        return {}, ()
-
-    frames_under_valgrind = frames
-
-    def prepare(self, *_: object) -> None:
-        """Look up nothing."""
-
-    look_in = prepare
+def _ask_no_gdb(questions: Sequence[Any]) -> Iterator[Notice]:
+    """Answer that there is no gdb: one for each changed file would take too long. The files are looked for."""
+    return (Notice("no-symbols", "no gdb is asked here") for _ in questions)
 
 
 def print_profile(path: Path, folder: Path) -> None:
     """Show, compare, report and export the profile *path*, with output in *folder*; what is wrong raises."""
-    with patch.object(profiles, "_LateSymbols", _NoSymbols):
+    with patch.object(batch_gdb, "ask_gdb", _ask_no_gdb):
         text = _run("show", str(path))
         document = json.loads(
             _run("show", str(path), "--json", "--by", "path"), parse_constant=_refuse_constant

@@ -19,7 +19,7 @@ import pytest
 from gdbmem.formats.addresses import Binary
 from gdbmem.symbols import address_names
 from gdbmem.symbols.elf_files import read_elf
-from tests.conftest import Program
+from tests.conftest import PROGRAMS, Program
 from tests.live.user import GDBMEM, environment
 
 pytestmark = [pytest.mark.needs("gdb", "g++"), pytest.mark.usefixtures("no_process_left")]
@@ -116,6 +116,42 @@ def test_a_binary_that_was_rebuilt_since_is_warned_of(heap: Path) -> None:
     later = heap.stat().st_mtime + 60
     os.utime(binary, (later, later))
     assert "binary-newer" in {warning["slug"] for warning in show(heap)["warnings"]}
+
+
+@pytest.mark.needs("gcc")
+def test_another_build_at_the_path_of_the_profiled_one_names_nothing(tmp_path: Path, own_cache: Path) -> None:
+    if find_library("jemalloc") is None:
+        pytest.skip("libjemalloc missing: scripts/setup installs it")
+    source = PROGRAMS / "rebuilt.c"
+    binary, root = tmp_path / "app", tmp_path / "root"
+    profile = root / "profile"
+    kept = Path(f"{root}{binary}")
+    kept.parent.mkdir(parents=True)
+    subprocess.run(["gcc", "-g", "-O0", str(source), "-o", str(binary)], check=True)
+    options = f"prof:true,lg_prof_sample:0,prof_final:true,prof_prefix:{profile}"
+    env = {**environment(), "LD_PRELOAD": "libjemalloc.so.2", "MALLOC_CONF": options}
+    subprocess.run([str(binary)], check=True, capture_output=True, env=env)
+    (heap,) = root.glob("profile*.heap")
+    assert {"cache_session", "main"} <= own_names(show(heap, "--by", "path"))
+    shutil.copy2(binary, kept)
+    dates = binary.stat()
+    subprocess.run(["gcc", "-g", "-O0", "-DNEW", str(source), "-o", str(binary)], check=True)
+    os.utime(binary, ns=(dates.st_atime_ns, dates.st_mtime_ns))
+    rebuilt = show(heap, "--by", "path")
+    assert own_names(rebuilt) == set()
+    assert "another-binary" in {warning["slug"] for warning in rebuilt["warnings"]}
+    found = show(heap, "--by", "path", "--binaries", str(root))
+    assert {"cache_session", "main"} <= own_names(found)
+    assert "another-binary" not in {warning["slug"] for warning in found["warnings"]}
+
+
+def own_names(found: dict[str, Any]) -> set[str]:
+    """Return the functions of the profiled program in *found* that have names."""
+    frames = [frame for path in found["sites"]["paths"] for frame in path["frames"]]
+    own = [
+        frame for frame in frames if (frame["object"] or frame["file"] or "").endswith(("/app", "/rebuilt.c"))
+    ]
+    return {frame["function"] for frame in own if not frame["function"].startswith("0x")}
 
 
 def test_a_binary_that_was_replaced_by_one_with_an_older_date_is_warned_of(heap: Path) -> None:

@@ -322,7 +322,7 @@ def test_the_profilers_own_frames_are_stripped_from_jemallocs_stacks() -> None:
 def test_what_the_program_called_of_jemalloc_stays_where_it_has_a_name(tmp_path: Path) -> None:
     class Named:
         def frames(
-            self, wanted: Mapping[Binary, Iterable[int]], *, recorded: float = 0.0
+            self, wanted: Mapping[Binary, Iterable[int]], **_: object
         ) -> tuple[Mapping[tuple[Binary, int], Sequence[Frame]], Sequence[Notice]]:
             names = {0x10: "prof_backtrace", 0x20: "malloc"}
             places = [(binary, offset) for binary, offsets in wanted.items() for offset in offsets]

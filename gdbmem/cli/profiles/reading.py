@@ -34,7 +34,7 @@ def add_reading_options(parser: ArgumentParser) -> None:
         "--binaries",
         metavar="FOLDER",
         action="append",
-        help="folder to search for programs and libraries that are not at the path in the profile (may be repeated)",
+        help="folder that has the profiled programs and libraries, or another root folder with them (may be repeated)",
     )
 
 
