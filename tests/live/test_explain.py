@@ -391,6 +391,37 @@ def test_stacks_that_a_forked_child_cannot_join_are_those_that_libc_caches(progr
     }
 
 
+MAPPED = {
+    "shared": ({"file.mapped": 24}, "24.0 MiB of {}"),
+    "read": ({"file.mapped": 24}, "24.0 MiB of {}"),
+    "private": ({"file.mapped": 16, "file.copied": 8}, "16.0 MiB of {}"),
+    "memfd": ({"shared": 16, "anonymous.named": 8}, "shared memory"),
+    "memfd-shared": ({"shared": 24}, "shared memory"),
+    "zero": ({"anonymous.named": 8}, "anonymous memory"),
+}
+
+
+@pytest.mark.parametrize("mode", MAPPED)
+def test_mapped_files_and_memfds_are_divided_by_what_their_pages_are(
+    program: Program, tmp_path: Path, mode: str
+) -> None:
+    file = tmp_path / "weights.bin"
+    expected, text = MAPPED[mode]
+    with running([program("maps_files"), file, mode]) as target:
+        kernel = {
+            name: int(kib) << 10
+            for name, kib in re.findall(
+                r"^Rss(\w+):\s+(\d+) kB", Path(f"/proc/{target.pid}/status").read_text(), re.M
+            )
+        }
+        ledger = explain(target.pid)
+    told = {category: ledger.total(category) >> 20 for category in {*expected, "file.mapped", "file.copied"}}
+    assert {category: size for category, size in told.items() if size} == expected
+    assert ledger.total("shared") == kernel["Shmem"]
+    assert abs(ledger.total("file.mapped", "file.code") - kernel["File"]) < 1 << 20  # and unwritten variables
+    assert text.format(file) in answer_ledger(ledger)
+
+
 @pytest.mark.parametrize("count", cover([10_000, 100_000], lambda count: count == 10_000))
 def test_as_many_mappings_as_the_kernel_allows_are_all_in_the_ledger(program: Program, count: int) -> None:
     most = min(int(Path("/proc/sys/vm/max_map_count").read_text()) - 500, count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Optional
 
@@ -191,6 +192,18 @@ def _stacks(ledger: Ledger) -> str:
     return f"{format_size(cached)} of it is stacks of threads that have ended, which libc keeps for the next ones"
 
 
+def _largest_of(ledger: Ledger, category: str) -> str:
+    """Return the name and the size of the largest file in the entry of *category*."""
+    sizes: Counter[str] = Counter()
+    for entry in ledger.entries:
+        if entry.category == category:
+            sizes.update(
+                {piece["name"]: piece["resident_bytes"] for piece in entry.detail.get("largest", ())}
+            )
+    named = [f"{format_size(size)} of {printable(name)}" for name, size in sizes.most_common(1)]
+    return "".join(named) + (f" and {plural(len(sizes) - 1, 'more')}" if len(sizes) > 1 else "")
+
+
 def _largest(ledger: Ledger) -> str:
     live = (names.HEAP_LIVE, names.HEAP_METADATA)
     groups = {
@@ -200,7 +213,11 @@ def _largest(ledger: Ledger) -> str:
             names.HEAP_MMAPPED,
         ),
         "freed memory that glibc keeps: --remedies lists how to return it": ("heap.free", "arena.free"),
-        "program and library files": ("file",),
+        "program and library files": (names.FILE_CODE, names.FILE_DATA),
+        f"mapped files: {_largest_of(ledger, names.FILE_MAPPED)}": (names.FILE_MAPPED,),
+        f"pages of mapped files that it has written, in private: {_largest_of(ledger, names.FILE_COPIED)}": (
+            names.FILE_COPIED,
+        ),
         "shared memory": ("shared",),
         "stacks": ("stack",),
         "device memory": ("device",),

@@ -265,11 +265,14 @@ class _LedgerBuilder:
     def _settle(self) -> None:
         """Assign the unclaimed rest of each mapping to the entry of its kind."""
         excess = 0
+        loaded = self._loaded_files()
         for number, mapping in enumerate(self.division.mappings):
-            if mapping.is_file:
-                code = 0 if "w" in mapping.permissions else mapping.rss_bytes - mapping.anonymous_bytes
-                self.division.parts[number] = {(names.FILE_CODE, ""): code} if code > 0 else {}
-            excess += self.division.settle(number, self._owner(mapping))
+            is_loaded = _identity(mapping) in loaded
+            if mapping.is_file or mapping.is_shared_memory:
+                # Written pages of a private mapping are no longer those of the file or the shared memory.
+                size = mapping.rss_bytes - mapping.anonymous_bytes
+                self.division.parts[number] = {_owner_in_file(mapping, is_loaded): size} if size > 0 else {}
+            excess += self.division.settle(number, self._owner(mapping, is_loaded))
         if excess:
             why = (
                 "this kernel doesn't distinguish zero pages from others"
@@ -282,17 +285,32 @@ class _LedgerBuilder:
                 )
             )
 
-    def _owner(self, mapping: Mapping) -> Key:
+    def _loaded_files(self) -> set[tuple[str, int, str]]:
+        """Return the identities of the files that are mapped as programs or libraries."""
+        elf = {image.name for image in self.reading.images}
+        stack = next((m for m in self.division.mappings if m.name == "[stack]"), None)
+        # With READ_IMPLIES_EXEC (personality(2)) all mappings are executable.
+        all_executable = stack is not None and "x" in stack.permissions
+        return {
+            _identity(m)
+            for m in self.division.mappings
+            if m.is_file and "x" in m.permissions and (m.name in elf or not all_executable)
+        }
+
+    def _owner(self, mapping: Mapping, is_loaded: bool) -> Key:
+        """Return the entry of the unclaimed pages of *mapping*; of a file or shared memory, of the private ones."""
         if mapping.name == "[stack]":
             return names.STACK_MAIN, ""
         if mapping.is_file:
-            return names.FILE_DATA, ""
+            return names.FILE_DATA if is_loaded else names.FILE_COPIED, ""
         if mapping.name.startswith("[v"):
             return names.FILE_CODE, ""
         if mapping.is_device:
             return names.DEVICE, mapping.name
-        if mapping.is_shared_memory or mapping.permissions[3] == "s":
+        if mapping.permissions[3] == "s":
             return names.SHARED, ""
+        if mapping.is_shared_memory:
+            return names.NAMED, mapping.name.removesuffix(" (deleted)").removeprefix("/")
         allocator = owner_of(mapping, self.reading.others)
         if allocator:
             return f"allocator.{allocator}", ""
@@ -346,6 +364,19 @@ class _LedgerBuilder:
                 }
             )
         return result
+
+
+def _identity(mapping: Mapping) -> tuple[str, int, str]:
+    return mapping.device, mapping.inode, mapping.name
+
+
+def _owner_in_file(mapping: Mapping, is_loaded: bool) -> Key:
+    """Return the entry of those pages of *mapping* that are the file's, or shared memory's."""
+    if mapping.is_shared_memory:
+        return names.SHARED, ""
+    if not is_loaded:
+        return names.FILE_MAPPED, ""
+    return names.FILE_DATA if "w" in mapping.permissions else names.FILE_CODE, ""
 
 
 def _arena_key(category: str, number: int) -> Key:

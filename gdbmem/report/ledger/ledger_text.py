@@ -10,6 +10,8 @@ from gdbmem.analysis.ledger.pinners import PinnerPaths
 from gdbmem.errors import InputError
 from gdbmem.model.ledger.ledger import (
     BFC,
+    FILE_COPIED,
+    FILE_MAPPED,
     FREE_CHUNKS,
     FREE_IN_POOLS,
     FREE_POOLS,
@@ -47,6 +49,8 @@ _MEANING = {
     "stack.cached": "stacks of ended threads that libc keeps for the next ones",
     "file.code": "programs' and libraries' code and constants",
     "file.data": "programs' and libraries' variables",
+    "file.mapped": "pages of other mapped files",
+    "file.copied": "private copies of pages of mapped files",
     "shared": "shared memory",
     "device": "a device driver's mapping",
     "anonymous.lazyfree": "freed (MADV_FREE), resident until the kernel needs it",
@@ -62,6 +66,7 @@ _MEANING_IN_DOUBT = {
 }
 _MOST_ARENAS = 4  # more than these are one line in the table
 _MOST_SIZES = 20
+_LEAST_NAMED = 16 << 20  # of programs and libraries
 _LEAST_WIDTH = 72
 _LEAST_UNUSED = 1 << 16  # of vectors: every C++ program has some
 
@@ -213,7 +218,8 @@ def what_holds(entry: Entry, *, is_sound: bool) -> str:
     top = entry.detail.get("top_bytes", 0)
     if top > 1 << 16:
         parts.append(f"{format_size(top)} of it at the arenas' ends, kept for growing")
-    if entry.category == SHARED:
+    is_large = entry.category.startswith("file.") and entry.resident_bytes >= _LEAST_NAMED
+    if is_large or entry.category in (SHARED, FILE_MAPPED, FILE_COPIED):
         parts += [_named(piece) for piece in entry.detail.get("largest", ())[:_MOST_NAMES]]
     return "; ".join(part for part in parts if part)
 
