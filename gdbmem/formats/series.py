@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from gdbmem.errors import InputError
 from gdbmem.formats.spooling import location
@@ -18,7 +20,17 @@ from gdbmem.text import printable
 _HEAD_BYTES = 4096
 _MOST_BYTES = 1 << 30
 _MIB = float(1 << 20)
-_TIMES = ("t", "time", "timestamp", "seconds", "elapsed", "date", "datetime")
+_TIME = (
+    r"(?:t|time|timestamp|seconds|elapsed|date|datetime)"
+    r"(?:[ _([]*(ns|us|µs|ms|s|sec|seconds|min|minutes|h|hours))?[])]?"
+)
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "m": 60.0, "h": 3600.0}
+# A time since 1970 is from 1973 to 5138: these are the least ones in nanoseconds, microseconds, milliseconds.
+_EPOCHS = ((1e17, 1e-9), (1e14, 1e-6), (1e11, 1e-3))
+# Columns that tell one process from another, the first of them that there is; and one machine from another.
+_PROCESSES = ("pid", "process", "name", "command", "cmd", "comm")
+_PLACES = ("host", "hostname", "node", "instance", "job", "container", "pod", "service", "rank", "worker")
+_FEWEST_ROWS, _KIB_PAGE, _PAGE = 12, 4, 4096
 _MEMORY = r"(pss|rss|uss|mem(?:ory)?|real|bytes|value)(?:[ _(]*(?:usage|used))?[ _(]*(bytes|b|[kmg]i?b)?\)?"
 _FACTORS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _BEFORE = 5e8  # a smaller time is none since 1970
@@ -76,7 +88,7 @@ def _ordered(path: Path, tool: str, target: str, points: list[tuple[float, float
     for number, (t, size) in enumerate(points):
         if not math.isfinite(t) or (math.isfinite(size) and not 0 <= size < 2**63):
             raise _wrong(path, 0, f"sample {number + 1} is not a size of memory at a time")
-    known = sorted({t: size for t, size in points if math.isfinite(size)}.items())
+    known = _spread(sorted((point for point in points if math.isfinite(point[1])), key=itemgetter(0)))
     unknown = sum(not math.isfinite(size) for _, size in points)
     if not known:
         raise _wrong(
@@ -86,6 +98,17 @@ def _ordered(path: Path, tool: str, target: str, points: list[tuple[float, float
     return RecordedSeries(
         tool, target, [(t - begin, size) for t, size in known], begin if begin > _BEFORE else 0.0, unknown
     )
+
+
+def _spread(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return *points*, in order of time, with those of the same time spread until the next: a clock may be coarse."""
+    groups = [list(group) for _, group in groupby(points, key=itemgetter(0))]
+    found: list[tuple[float, float]] = []
+    for group, after in zip(groups, [*groups[1:], []]):
+        begin = group[0][0]
+        step = ((after[0][0] if after else begin + 1.0) - begin) / len(group)
+        found += [(begin + number * step, size) for number, (_, size) in enumerate(group)]
+    return found
 
 
 def _mprof(path: Path, text: str) -> Iterator[tuple[float, float]]:
@@ -122,25 +145,65 @@ def _numbers(path: Path, number: int, words: list[str]) -> tuple[float, float]:
     return t, size * _MIB
 
 
+class _Columns(NamedTuple):
+    """The columns of a CSV that are read, by their places."""
+
+    time: int
+    seconds: Optional[float]  # in one unit of time; None: not named
+    size: int
+    size_name: str
+    factor: Optional[float]  # bytes in one unit of size; None: not named
+    line: Optional[int]  # of a line's number, 0 for the total
+    labels: Sequence[int]
+
+
 def _csv(path: Path, text: str) -> Iterator[tuple[float, float]]:
-    first = text.partition("\n")[0]
-    columns = _csv_columns(first)
+    columns = _csv_columns(text.partition("\n")[0])
     assert columns is not None
     import csv  # 1 ms, for series only
 
-    at_time, at_size, factor, at_line = columns
+    found: dict[tuple[str, ...], list[tuple[float, float]]] = {}
     rows = csv.reader(io.StringIO(text))
     for number, row in _rows(path, rows):
-        if not row or (at_line is not None and row[at_line : at_line + 1] != ["0"]):
+        if not row or (columns.line is not None and row[columns.line : columns.line + 1] != ["0"]):
             continue
-        if len(row) <= max(at_time, at_size):
+        if len(row) <= max(columns.time, columns.size):
             raise _wrong(path, number, "columns are missing")
-        if row[at_size] == "":
+        if row[columns.size] == "":
             continue
+        label = tuple(row[at] for at in columns.labels if at < len(row))
         try:
-            yield _time_of(row[at_time]), float(row[at_size]) * factor
+            point = _time_of(row[columns.time], columns.seconds), float(row[columns.size])
         except (ValueError, OverflowError):
             raise _wrong(path, number, "a time and a size are expected") from None
+        found.setdefault(label, []).append(point)
+    points = [point for series in found.values() for point in series]
+    _check_one(path, found)
+    _check_unit(path, columns, points)
+    return ((t, size * (columns.factor or 1.0)) for t, size in points)
+
+
+def _check_one(path: Path, found: Mapping[tuple[str, ...], Sequence[tuple[float, float]]]) -> None:
+    """Refuse several series at the same time; one may follow another, as where a process was started again."""
+    spans = sorted((min(series)[0], max(series)[0], label) for label, series in found.items())
+    for (_, end, before), (begin, _, label) in zip(spans, spans[1:]):
+        if begin < end:
+            names = " and ".join(printable(" ".join(one)) for one in (before, label))
+            raise _wrong(
+                path,
+                0,
+                f"it holds several series at the same time ({names}): give each its own file, or add them up",
+            )
+
+
+def _check_unit(path: Path, columns: _Columns, points: Sequence[tuple[float, float]]) -> None:
+    """Refuse a resident set in KiB whose column names no unit: in bytes it is whole pages."""
+    if columns.factor is not None or columns.size_name != "rss" or len(points) < _FEWEST_ROWS:
+        return
+    if any(size % _PAGE for _, size in points) and not any(size % _KIB_PAGE for _, size in points):
+        raise _wrong(
+            path, 0, "its sizes look like KiB, as ps prints them: call the column rss_kib (or rss_b)"
+        )
 
 
 def _rows(path: Path, rows: Iterator[list[str]]) -> Iterator[tuple[int, list[str]]]:
@@ -154,28 +217,46 @@ def _rows(path: Path, rows: Iterator[list[str]]) -> Iterator[tuple[int, list[str
         raise _wrong(path, 0, printable(str(error))) from None
 
 
-def _time_of(word: str) -> float:
+def _time_of(word: str, unit: Optional[float]) -> float:
+    """Return the seconds of *word*: in *unit* if that is named, else in the one in which it is a time since 1970."""
     try:
-        return float(word)
+        time = float(word)
     except ValueError:
         import datetime  # with json a thirtieth of the start of `show` of a heap profile, which asks what is none
 
         return datetime.datetime.fromisoformat(word.replace("Z", "+00:00")).timestamp()
+    if unit is None:
+        unit = next((factor for least, factor in _EPOCHS if time >= least), 1.0)
+    return time * unit
 
 
-def _csv_columns(first: str) -> Optional[tuple[int, int, float, Optional[int]]]:
-    """Return the columns of time and memory, the unit in bytes, and the column of a line's number, 0 for the total."""
+def _csv_columns(first: str) -> Optional[_Columns]:
+    """Return the columns of a CSV by its *first* line; None if it has no time or no size of memory."""
     if "," not in first:
         return None
     names = [name.strip().strip('"').lower() for name in first.split(",")]
-    times = [at for at, name in enumerate(names) if name.partition(" ")[0].partition("(")[0] in _TIMES]
+    times = [(at, found) for at, name in enumerate(names) if (found := re.fullmatch(_TIME, name))]
     sizes = [(at, found) for at, name in enumerate(names) if (found := re.fullmatch(_MEMORY, name))]
     if not times or not sizes:
         return None
     # If there are several, the one that counts shared pages once.
     at, found = min(sizes, key=lambda entry: not entry[1][1].startswith("pss"))
-    unit = (found[2] or "b")[0]
-    return times[0], at, float(_FACTORS.get(unit, 1)), names.index("line") if "line" in names else None
+    at_time, time = times[0]
+    line = names.index("line") if "line" in names else None
+    return _Columns(
+        at_time,
+        None if time[1] is None else _SECONDS.get(time[1], _SECONDS.get(time[1][0], 1.0)),
+        at,
+        found[1],
+        None if found[2] is None else float(_FACTORS.get(found[2][0], 1)),
+        line,
+        [] if line is not None else _label_columns(names),
+    )
+
+
+def _label_columns(names: Sequence[str]) -> list[int]:
+    process = next((name for name in _PROCESSES if name in names), None)
+    return [at for at, name in enumerate(names) if name == process or name in _PLACES]
 
 
 def _prometheus(path: Path, text: str) -> tuple[str, list[tuple[float, float]]]:

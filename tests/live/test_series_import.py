@@ -180,3 +180,79 @@ def test_what_is_damaged_is_one_sentence(tmp_path: Path, text: str) -> None:
     assert series_tool(file) is not None
     with pytest.raises(InputError, match="can't be read as a series"):
         read_series(file)
+
+
+def at_once(series: dict[str, Points], head: str = "time,pid,rss") -> str:
+    rows = [(t, name, size) for name, points in series.items() for t, size in points]
+    return "\n".join([head, *(f"{t},{name},{size}" for t, name, size in sorted(rows)), ""])
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.1])
+@pytest.mark.parametrize("head", ["time,pid,rss", "time,host,rss", "t,name,pss"])
+def test_a_leak_of_one_of_several_processes_in_a_file_does_not_vanish_behind_the_others(
+    tmp_path: Path, head: str, shift: float
+) -> None:
+    file = tmp_path / "two.csv"
+    level = [(t + shift, size) for t, size in LEVEL]
+    file.write_text(at_once({"1": LEAK, "2": level}, head))
+    with pytest.raises(InputError, match="several series at the same time"):
+        summarize(file)
+    status, printed = judged(file)
+    assert status == 125, printed
+    assert "give each its own file" in printed
+
+
+def judged(file: Path) -> tuple[int, str]:
+    done = subprocess.run(
+        [GDBMEM, "monitor", "--fail-on", "growing:1MiB/h", str(file)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_one_process_or_one_after_another_is_one_series(tmp_path: Path) -> None:
+    one, after = tmp_path / "one.csv", tmp_path / "after.csv"
+    one.write_text(at_once({"1": LEVEL}))
+    later = [(t + 60.0, size) for t, size in LEVEL]
+    after.write_text(at_once({"7": LEVEL, "8": later}))
+    assert summarize(one).verdict.kind == "plateau"
+    assert len(read_series(after).points) == 2 * len(LEVEL)
+
+
+@pytest.mark.parametrize("factor", [1e3, 1e6, 1e9])
+def test_a_leak_is_as_steep_whatever_the_unit_of_its_times(tmp_path: Path, factor: float) -> None:
+    file = tmp_path / "epoch.csv"
+    rows = [f"{round((1.7e9 + t) * factor)},{size}" for t, size in LEAK]
+    file.write_text("\n".join(["timestamp,rss", *rows, ""]))
+    slope = summarize(file).verdict.slope
+    assert slope is not None
+    assert slope.value == pytest.approx(MIB / 2, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("head", "factor"), [("elapsed_ms", 1e3), ("time (us)", 1e6), ("t [min]", 1 / 60), ("time", 1)]
+)
+def test_the_unit_in_the_name_of_the_column_of_times_counts(tmp_path: Path, head: str, factor: float) -> None:
+    file = tmp_path / "named.csv"
+    file.write_text("\n".join([f"{head},rss", *(f"{t * factor},{size}" for t, size in LEAK), ""]))
+    assert read_series(file).points[-1][0] == pytest.approx(LEAK[-1][0])
+
+
+def test_samples_of_a_coarse_clock_are_all_kept(tmp_path: Path) -> None:
+    file = tmp_path / "coarse.csv"
+    file.write_text("\n".join(["time,rss", *(f"{int(t)},{size}" for t, size in LEAK), ""]))
+    points = read_series(file).points
+    assert len(points) == len(LEAK)
+    assert points == [pytest.approx(point) for point in LEAK]
+
+
+def test_kib_of_ps_without_a_unit_are_not_taken_for_bytes(tmp_path: Path) -> None:
+    file = tmp_path / "ps.csv"
+    pages = [(t, int(size) // MIB * 1024 + 4) for t, size in LEAK]
+    file.write_text("\n".join(["time,rss", *(f"{t},{size}" for t, size in pages), ""]))
+    with pytest.raises(InputError, match="call the column rss_kib"):
+        summarize(file)
+    file.write_text(file.read_text().replace("rss", "rss_kib", 1))
+    assert summarize(file).verdict.kind == "growing"
