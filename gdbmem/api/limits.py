@@ -2,42 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from collections.abc import Iterator, Sequence
 
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.ranking import rank
-from gdbmem.analysis.profiles.samples import (
-    STANDARD_ERRORS,
-    is_met,
-    missing_bytes,
-    of_one_process,
-    sampling_error,
-)
+from gdbmem.analysis.profiles.samples import of_one_process, samples_off, sampling_error
+from gdbmem.analysis.profiles.unseen import unseen_in_diff
+from gdbmem.model.judgement import Judgement, Unseen
 from gdbmem.model.profiles.calltree import PRUNED
 from gdbmem.model.profiles.diff import Diff
 from gdbmem.model.profiles.snapshot import TRACING, UNTRACED
-from gdbmem.records import dataclass, replace
+from gdbmem.records import replace
+from gdbmem.units import format_delta, format_size
 
-__all__ = ["STANDARD_ERRORS", "Growth", "judge_growth"]
-
-
-@dataclass(frozen=True)
-class Growth:
-    """Growth in bytes, judged against a limit."""
-
-    grown_bytes: int  # outside the heap included, known paths left out
-    outside_bytes: int  # the part outside the heap
-    hidden_bytes: int  # the most that it may be larger, because of paths that a side does not list
-    sampling_bytes: int  # sampling error: STANDARD_ERRORS standard errors
-    met: Optional[bool]  # whether the growth is within the limit; None: undecidable
-    # Why: a file lacks an unknown number of bytes; "": none does, so it is the sampling error.
-    missing: str = ""
+__all__ = ["judge_growth"]
 
 
-def judge_growth(diff: Diff, query: Query, limit_bytes: int, *, one_process: bool = False) -> Growth:
+def judge_growth(
+    diff: Diff, query: Query, limit_bytes: int, *, one_process: bool = False, unseen: Sequence[Unseen] = ()
+) -> Judgement:
     """Judge whether *diff*, without the paths that *query* excludes or knows, grew by at most *limit_bytes*.
 
-    *one_process*: both sides are of the same process, so that equal samples of a path are the same blocks.
+    *one_process*: both sides are of the same process, so that equal samples of a path are the same blocks. *unseen* are
+    the reasons why memory may be missing from the sides.
     """
     if one_process:
         diff = of_one_process(diff)
@@ -58,9 +45,33 @@ def judge_growth(diff: Diff, query: Query, limit_bytes: int, *, one_process: boo
     judged = [one for one in diff.outside if one.name not in (TRACING, UNTRACED)]
     outside = 0 if query.filters else sum(one.delta_bytes for one in judged)
     grown += outside
-    missing = missing_bytes(diff)
-    met = None if missing else is_met(grown - limit_bytes, hidden=hidden, sampling=sampling)
-    return Growth(grown, outside, hidden, sampling, met, missing)
+    return Judgement(
+        "growth",
+        _seen(grown, outside, hidden, sampling),
+        limit=limit_bytes,
+        measured=grown,
+        low=grown - hidden - sampling,
+        high=grown + hidden + sampling,
+        unseen=(*unseen, *unseen_in_diff(diff), *_unselected(diff, query)),
+    )
+
+
+def _seen(grown: int, outside: int, hidden: int, sampling: int) -> str:
+    text = f"it grew by {format_size(grown)}" if grown > 0 else f"it changed by {format_delta(grown)}"
+    text += f", {format_delta(outside)} of it in no call tree" if outside else ""
+    text += f", give or take {format_size(hidden)}" if hidden else ""
+    return f"{text}, and {samples_off(sampling)}" if sampling else text
+
+
+def _unselected(diff: Diff, query: Query) -> Iterator[Unseen]:
+    """Yield a reason if the filters of *query* select no path of *diff*, as with a misspelt name."""
+    if not query.filters:
+        return
+    ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0, unchanged=True))
+    if not any(True for _ in ranking.rows.amounts()):
+        yield Unseen(
+            "nothing-selected", "no path matches the filters; see the names with  gdbmem show FILE --by path"
+        )
 
 
 def _unlisted(diff: Diff) -> tuple[int, int]:

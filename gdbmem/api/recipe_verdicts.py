@@ -14,6 +14,7 @@ from gdbmem.errors import InputError
 from gdbmem.formats.opening import OpenOptions
 from gdbmem.launch.unattended import Outcome, PlayedPoint
 from gdbmem.model.containers import Survey
+from gdbmem.model.judgement import Unseen
 from gdbmem.model.ledger.ledger import Ledger
 from gdbmem.model.profiles.diff import Diff
 from gdbmem.model.profiles.expectation import LEDGER_METRICS, Expectation, ExpectationVerdict
@@ -25,6 +26,7 @@ from gdbmem.report.recipes.recipe import verdict_object
 from gdbmem.runs.named_records import split_name
 from gdbmem.runs.operand import load_record
 from gdbmem.runs.saved_results import CONTAINERS, LEDGER, find_kept, kept_text
+from gdbmem.runs.unseen import SNAP, check_order, unseen_in_run
 from gdbmem.symbols.address_names import GdbSymbols
 from gdbmem.text import plural, printable
 
@@ -113,7 +115,7 @@ def compare_all(recipe: Recipe, outcome: Outcome, query: Query) -> Compared:
     for pair in recipe.diffs:
         names = (pair.before, pair.after)
         try:
-            if kept.recorded("snap", *names):
+            if kept.recorded(SNAP, *names):
                 diff = diffs.between(*names)
                 result.diffs += [diff] if diff is not None else []
             if kept.recorded("ledger", *names):
@@ -141,18 +143,22 @@ def verdict_of(
     An expectation that fails counts even if the program ended early; one that held until then could not be judged.
     """
     if outcome.interrupted is not None:
-        return unjudged(expectation, interruption(outcome.interrupted))
-    if expectation.metric in LEDGER_METRICS:
-        try:
-            verdict = judge_ledgers(expectation, *kept.ledgers(expectation.before, expectation.after))
-        except InputError as error:
-            return unjudged(expectation, error.message)
-    else:
-        diff = diffs.between(expectation.before, expectation.after)
+        return unjudged(expectation, Unseen("interrupted", interruption(outcome.interrupted)))
+    names = (expectation.before, expectation.after)
+    kind = LEDGER if expectation.metric in LEDGER_METRICS else SNAP
+    try:
+        if kind == LEDGER:
+            sides = kept.ledgers(*names)
+            check_order(outcome.run, kind, names)
+            return judge_ledgers(expectation, *sides, unseen_in_run(outcome.run, kind, names))
+        diff = diffs.between(*names)
         if diff is None:
-            return unjudged(expectation, diffs.reasons[expectation.before, expectation.after])
-        verdict = judge(expectation, diff, known)
-    return unjudged(expectation, outcome.failure) if verdict.met and outcome.failure else verdict
+            reason = Unseen("expectation-unjudged", diffs.reasons[names])
+            return unjudged(expectation, reason, *outcome.end.unseen())
+        check_order(outcome.run, kind, names)
+        return judge(expectation, diff, known, unseen_in_run(outcome.run, kind, names, unit=diff.unit))
+    except InputError as error:
+        return unjudged(expectation, Unseen(error.slug, error.message), *outcome.end.unseen())
 
 
 def interruption(number: int) -> str:
@@ -163,13 +169,9 @@ def interruption(number: int) -> str:
 
 def _why_missing(name: str, error: InputError, outcome: Outcome, action: str = "snap") -> str:
     """Return the reason why *name*, recorded by *action*, was never taken, from the outcome of the program."""
-    if outcome.failure:
-        return outcome.failure
     base = split_name(name)[0]
     point = next((point for point in outcome.points if point.name == base), None)
-    reason = error.message if point is None else _course(point, outcome, action)
-    ends = [n.message for n in outcome.notices if n.slug in ("program-signal", "program-ended")]
-    return "; ".join(dict.fromkeys([reason, *ends]))
+    return error.message if point is None else _course(point, outcome, action)
 
 
 def _course(point: PlayedPoint, outcome: Outcome, action: str) -> str:

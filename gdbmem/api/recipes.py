@@ -21,6 +21,7 @@ from gdbmem.recipes.abilities import check_engine
 from gdbmem.recipes.reader import load_recipe
 from gdbmem.recipes.recipe import Recipe
 from gdbmem.records import dataclass
+from gdbmem.runs.unseen import RunEnd
 from gdbmem.setup.gdb_python import find_gdb
 
 __all__ = ["ExpectationVerdict", "Recipe", "RecipeResult", "load_recipe", "run_recipe"]
@@ -38,11 +39,13 @@ class RecipeResult:
     failure: str  # why the program could not be run to its end; "" if it could
     notices: Sequence[Notice]
     seconds: float
+    end: RunEnd = RunEnd()  # how the program ended
 
     @property
     def passed(self) -> bool:
-        """True if the program was run to its end and every expectation was judged and met."""
-        return not self.failure and all(verdict.met for verdict in self.verdicts)
+        """True if the program ended as the recipe says and every expectation was judged and met."""
+        ended = not self.failure and not any(True for _ in self.end.unseen())
+        return ended and all(verdict.met for verdict in self.verdicts)
 
 
 def run_recipe(
@@ -84,6 +87,7 @@ def run_recipe(
         failure=failure,
         notices=outcome.notices,
         seconds=outcome.seconds,
+        end=outcome.end,
     )
 
 

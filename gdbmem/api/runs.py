@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from gdbmem.errors import InputError, UsageError
+from gdbmem.model.judgement import Unseen
 from gdbmem.runs.named_records import split_name
 from gdbmem.runs.operand import find_operand
 from gdbmem.runs.run import Run, asked_for
@@ -15,6 +17,7 @@ from gdbmem.runs.saved_results import (
     LEDGER,
     kept_records,
 )
+from gdbmem.runs.unseen import SNAP, check_order, end_of, unseen_in_run
 from gdbmem.text import printable
 
 # Ledgers and containers are imported where they are read, for every `show` and `diff` of a profile imports this:
@@ -37,6 +40,7 @@ __all__ = [
     "kind_of",
     "load_kept",
     "load_kept_pair",
+    "unseen_between",
 ]
 
 
@@ -94,6 +98,51 @@ def is_of_one_run(operands: Sequence[str]) -> bool:
     return isinstance(places[0], Run) and all(
         isinstance(place, Run) and place.folder == places[0].folder for place in places
     )
+
+
+def unseen_between(operands: Sequence[str], kind: str = SNAP, *, is_series: bool = False) -> list[Unseen]:
+    """Return the reasons why memory may be missing from the change between the first and the last of *operands*."""
+    if is_series:
+        return []
+    places = [find_operand(text) for text in operands]
+    first, last = places[0], places[-1]
+    if len(places) == 1 and isinstance(first[0], Run):
+        records = kept_records(first[0], kind) if kind != SNAP else asked_for(first[0].snapshots)
+        first, last = (first[0], records[-2].name), (first[0], records[-1].name)
+    run = first[0]
+    if isinstance(run, Run) and isinstance(last[0], Run):
+        if run.folder != last[0].folder:
+            return [*_unseen_at(run), *_unseen_at(last[0])]
+        names = [name or asked_for(run.snapshots)[-1].name for _, name in (first, last)]
+        found = list(unseen_in_run(run, kind, names))
+        try:
+            check_order(run, kind, names)
+        except InputError as error:
+            found.append(Unseen(error.slug, str(error)))
+        return found
+    if isinstance(run, Path) and isinstance(last[0], Path) and len(places) > 1 and first[1] == last[1]:
+        return _same_file(run, last[0])
+    return [one for place, _ in (first, last) if isinstance(place, Run) for one in _unseen_at(place)]
+
+
+def _unseen_at(run: Run) -> list[Unseen]:
+    """Return the reasons why memory may be missing from one snapshot of *run*."""
+    return [
+        *end_of(run).unseen(),
+        *(
+            Unseen(one.slug, one.message)
+            for one in run.notices
+            if one.slug in ("static-binary", "massif-blind")
+        ),
+    ]
+
+
+def _same_file(before: Path, after: Path) -> list[Unseen]:
+    with contextlib.suppress(OSError):
+        if before.samefile(after):
+            text = f"{printable(str(before))} and {printable(str(after))} are the same file"
+            return [Unseen("recorded-once", f"{text}; name two that were written at different times")]
+    return []
 
 
 def containers_holding(operands: Sequence[str], diff: Diff, query: Query) -> Sequence[Holding]:

@@ -32,6 +32,7 @@ from gdbmem.patterns import lazy_pattern
 from gdbmem.recipes.recipe import Recipe
 from gdbmem.records import dataclass, field
 from gdbmem.runs.run import Run
+from gdbmem.runs.unseen import RunEnd, end_facts
 from gdbmem.setup.gdb_call import gdb_call
 from gdbmem.setup.gdb_packages import ensure_private_folder
 from gdbmem.setup.gdb_python import loader_file
@@ -56,6 +57,9 @@ class PlayedPoint:
     ledgers: list[str] = field(default_factory=list)
     containers: list[str] = field(default_factory=list)
     pending: bool = False  # the program has no such location
+    failed: dict[str, str] = field(
+        default_factory=dict
+    )  # the errors of each action that failed the last time
 
     def recorded(self, action: str) -> list[str]:
         """Return the names of the results of *action* (snap, ledger or containers) here."""
@@ -74,6 +78,14 @@ class Outcome:
     timed_out: bool = False
     failure: str = ""  # of gdbmem, gdb or valgrind
     seconds: float = 0.0
+    meant: Optional[int] = 0  # the status that the program is meant to end with; None: any
+    forks: int = 0  # children that ran the program's own code
+
+    @property
+    def end(self) -> RunEnd:
+        """How the program ended."""
+        said = [one.message for one in self.notices if one.slug in ("program-signal", "program-ended")]
+        return RunEnd(self.status, self.meant, said[-1] if said else "", self.failure, self.forks)
 
 
 def play_recipe(recipe: Recipe, job: Job, *, progress: Progress, command: Sequence[str]) -> Outcome:
@@ -86,7 +98,7 @@ def play_recipe(recipe: Recipe, job: Job, *, progress: Progress, command: Sequen
     launch: Optional[Launch] = None
     try:
         with open_launch(job, hear=player.hear, plan=RecipePlan(recipe.to_plan()), command=command) as launch:
-            outcome = player.outcome = Outcome(launch.run, points, job.notices())
+            outcome = player.outcome = Outcome(launch.run, points, job.notices(), meant=recipe.ends)
             _play(launch, recipe.timeout_seconds, outcome)
     except Interrupted as interrupted:
         if outcome is None:
@@ -102,6 +114,7 @@ def play_recipe(recipe: Recipe, job: Job, *, progress: Progress, command: Sequen
             launch.run.update(
                 recipe=recipe.to_plan(),
                 points=[vars(point) for point in points],
+                end=end_facts(outcome.end),
                 warnings=[{"slug": notice.slug, "message": notice.message} for notice in outcome.notices],
             )
         except InputError as error:  # a full disk: the results are still reported
@@ -183,7 +196,9 @@ class _Player:
     def _note_result(self, point: PlayedPoint, result: ActionResult, outcome: Outcome) -> None:
         if result.label is not None:
             point.recorded(result.action).append(result.label)
+            point.failed.pop(result.action, None)
         if result.error is not None:
+            point.failed[result.action] = result.error
             text = f"{point.place}: {result.action} at {point.name}: {result.error}"
             self._on_failed_action(text, outcome)
         if result.warning is not None:

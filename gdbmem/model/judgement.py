@@ -70,8 +70,12 @@ class Judgement:
     @property
     def sentence(self) -> str:
         """What was seen and, if that is the reason why it isn't judged, what wasn't."""
-        reasons = [one.message for one in self.unseen] if self.judged == NOT_JUDGED else []
-        return "; ".join([self.text, *reasons])
+        reasons = "; ".join(one.message for one in self.unseen) if self.judged == NOT_JUDGED else ""
+        if not reasons:
+            return self.text
+        if self.measured is None and not self.outcome:
+            return f"{self.text}: could not be judged, {reasons}"
+        return f"{self.text}; could not be judged: {reasons}"
 
     def _hidden(self) -> float:
         """Return the most that all the unseen can hide, in *unit*."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,7 +22,7 @@ from gdbmem.text import printable
 from gdbmem.units import parse_duration, parse_size
 
 KEYS = (
-    "program", "args", "env", "stdin", "engine", "options", "timeout", "points", "diff", "expect",
+    "program", "args", "env", "stdin", "engine", "options", "timeout", "ends", "points", "diff", "expect",
 )  # fmt: skip
 POINT_KEYS = ("at", "name", "when", "hits", "after", "do")
 HIT_KEYS = ("only", "every", "first")
@@ -104,6 +105,7 @@ def _recipe(reader: Reader, root: yaml.Node, source: str) -> Recipe:
         engine=engine,
         options=_options(reader, nodes.get("options"), engine),
         timeout_seconds=_timeout(reader, nodes.get("timeout")),
+        ends=_end(reader, nodes["ends"]) if "ends" in nodes else 0,
         diffs=_diffs(reader, nodes.get("diff"), points),
         expectations=_expectations(reader, nodes.get("expect"), points),
     )
@@ -118,6 +120,24 @@ def _timeout(reader: Reader, node: Optional[yaml.Node]) -> Optional[float]:
     if node and seconds == 0:
         reader.problem(node, "'timeout' is 0", "leave it out to wait without a limit")
     return seconds
+
+
+def _end(reader: Reader, node: yaml.Node) -> Optional[int]:
+    """Return the status, as in a shell, that the program is meant to end with; None: any."""
+    text = reader.text(node, "'ends'")
+    if text.lower() == "any" or not text:
+        return None
+    if re.fullmatch(r"\d{1,3}", text, re.ASCII) and int(text) < 256:
+        return int(text)
+    name = text.upper() if text.upper().startswith("SIG") else f"SIG{text.upper()}"
+    if name in signal.Signals.__members__:
+        return 128 + signal.Signals[name]
+    reader.problem(
+        node,
+        f"'ends' is '{printable(text)}'",
+        "write the program's exit status (0 to 255), the signal that ends it (SIGTERM), or any",
+    )
+    return None
 
 
 def _texts(reader: Reader, node: Optional[yaml.Node], what: str, example: str) -> tuple[str, ...]:
@@ -283,7 +303,25 @@ def _pair(reader: Reader, node: yaml.Node, what: str, points: Sequence[Point]) -
             _check_reference(reader, item, name, points)
     if names[0] and names[0] == names[1]:
         reader.problem(node, f"{what} compares '{printable(names[0])}' with itself")
+    else:
+        _check_order(reader, node, names, what, points)
     return Pair(names[0], names[1], position_of(node))
+
+
+def _check_order(
+    reader: Reader, node: yaml.Node, names: Sequence[str], what: str, points: Sequence[Point]
+) -> None:
+    """Note a problem if both *names* are of one point, and the first is recorded later or the only one."""
+    (base, first), (other, second) = map(split_name, names)
+    point = next((point for point in points if point.name == base), None)
+    if base != other or point is None:
+        return
+    before, after = map(printable, names)
+    if point.hits.count == 1:
+        text = f"{what} compares '{before}' with '{after}', the only snapshot of that point"
+        reader.problem(node, text, "have its 'hits:' allow two")
+    elif second is not None and (first is None or first > second):
+        reader.problem(node, f"{what} names the later snapshot first", f"write [{after}, {before}]")
 
 
 def _check_reference(reader: Reader, node: yaml.Node, name: str, points: Sequence[Point]) -> None:
@@ -316,6 +354,8 @@ def _expectations(
         if node
         else []
     )
+    if isinstance(node, yaml.SequenceNode) and not items:
+        reader.problem(node, "'expect' is empty", "leave it out to judge nothing")
     found = (_expectation(reader, item, points) for item in items)
     return tuple(expectation for expectation in found if expectation)
 

@@ -100,6 +100,7 @@ class Recipe:
     engine: str = "massif"
     options: Mapping[str, Any] = field(default_factory=dict)  # by the engine's own field names
     timeout_seconds: Optional[float] = None
+    ends: Optional[int] = 0  # the status, as in a shell, that the program is meant to end with; None: any
     diffs: Sequence[Pair] = ()
     expectations: Sequence[Expectation] = ()
 
@@ -120,6 +121,7 @@ class Recipe:
             "engine": self.engine,
             "options": {k: list(v) if isinstance(v, tuple) else v for k, v in self.options.items()},
             "timeout_seconds": self.timeout_seconds,
+            "ends": self.ends,
             "points": [_point_to_plan(point) for point in self.points],
             "diffs": [[pair.before, pair.after, *pair.position] for pair in self.diffs],
             "expectations": [
@@ -144,6 +146,7 @@ def recipe_from_plan(plan: Mapping[str, Any]) -> Recipe:
         engine=plan["engine"],
         options={k: tuple(v) if isinstance(v, list) else v for k, v in plan["options"].items()},
         timeout_seconds=plan["timeout_seconds"],
+        ends=plan["ends"],
         diffs=tuple(Pair(before, after, Position(*at)) for before, after, *at in plan["diffs"]),
         expectations=tuple(
             Expectation(**{**fields, "position": Position(*fields["position"])})

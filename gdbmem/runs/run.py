@@ -48,6 +48,8 @@ _KINDS = {
     "expectations": list[dict[str, object]],
     "recipe": dict[str, object],
     "process": dict[str, object],
+    "points": list[dict[str, object]],
+    "end": dict[str, object],
     "monitor": dict[str, object],
 }  # of the facts
 
@@ -63,6 +65,12 @@ class SnapshotRecord(NamedRecord):
     seconds: Optional[float] = None  # since the run began
     heap_bytes: Optional[int] = None
     process: Optional[int] = None  # of a native program, or of another that the engine took it in by itself
+    # Of a recipe's: resident and swapped bytes of the process that the engine does not count, how far they may be off
+    # by what its allocator keeps, and what names the program that it executes.
+    outside_bytes: Optional[int] = None
+    outside_error_bytes: Optional[int] = None
+    execution: Optional[str] = None
+    unseen_malloc: str = ""  # the malloc that the engine can't replace, in words
     name: str = field(default="", compare=False)  # as memlist shows it: NAME, or NAME#2 if there are more
 
 

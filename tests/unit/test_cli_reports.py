@@ -294,3 +294,29 @@ def test_the_list_of_a_run_is_shown_although_a_file_of_it_is_damaged(
     (here / "run" / "snapshots" / "0002.massif").write_text("not massif's")
     assert main(["show", "run"]) == 1
     assert capsys.readouterr().out.splitlines()[0].split()[:2] == ["name", "heap"]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["after.ms", "after.ms"], "are the same file"),
+        (["before.ms", "after.ms", "--focus", "NoSuchName"], "no path matches the filters"),
+        (["before.ms", "after.ms", "--ignore", "."], "no path matches the filters"),
+        (["before.ms", "one.heap"], "are of different engines: jemalloc, massif"),
+    ],
+)
+def test_a_gate_that_compares_nothing_does_not_pass(
+    words: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sampled("one.heap", 0)
+    assert main(["diff", *words, "--fail-on", "1GiB"]) == 125
+    assert reason in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("line", ["^", "|foo", ".*", "x?", "."])
+def test_a_known_line_that_matches_everything_is_refused(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("known").write_text(f"remember\n{line}\n")
+    assert main(["diff", "before.ms", "after.ms", "--fail-on", "1GiB", "--known", "known"]) == 125
+    assert f"known:2: '{line}' matches every path" in capsys.readouterr().err

@@ -12,6 +12,7 @@ from gdbmem.api.limits import judge_growth
 from gdbmem.api.profiles import diff, read_snapshot
 from gdbmem.cli.main import main
 from gdbmem.errors import GdbmemError
+from gdbmem.model.judgement import NOT_JUDGED
 from tests.unit.stack_files import capture
 
 CUTS = 12  # of each file
@@ -62,7 +63,7 @@ def test_a_file_cut_anywhere_passes_no_gate_if_it_lost_bytes(name: str, tmp_path
             continue
         if found.delta_bytes < 0:
             lost += 1
-            assert judge_growth(found, Query(), 0).met is None, end
+            assert judge_growth(found, Query(), 0).judged == NOT_JUDGED, end
     assert lost or name in ("tc.0001.heap", "exact-first.jeheap"), "their first lines count all"
 
 

@@ -276,6 +276,7 @@ def json_documents(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[dic
     """One JSON object of each kind, as its command prints it."""
     from gdbmem.cli.commands.doctor import _as_object
     from gdbmem.launch.doctor_checks import Check
+    from gdbmem.model.judgement import Judgement
     from gdbmem.model.profiles.expectation import Expectation, ExpectationVerdict, Position
 
     (folder / "massif.out").write_text(massif_of(10, 30))
@@ -296,7 +297,7 @@ def json_documents(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[dic
         printed.append(json.loads(capsys.readouterr().out))
     printed.append(_as_object([Check("gdb", ok=True, found="13.1")]))
     expectation = Expectation("a", "b", Position(1, 1), at_most=10)
-    verdict = ExpectationVerdict(expectation, True, 1, 10, 0, "sentence")
+    verdict = ExpectationVerdict(expectation, Judgement("heap", "sentence", 10, 1, 1, 1))
     diff = next(document for document in printed if document["kind"] == "diff")
     printed.append(recipe_object([PointOutcome("loaded", 1, ["loaded"])], [diff], [verdict]))
     return printed

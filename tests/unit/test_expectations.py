@@ -14,6 +14,7 @@ from gdbmem.analysis.profiles.diff import diff_snapshots
 from gdbmem.analysis.profiles.expectations import judge, unjudged
 from gdbmem.analysis.profiles.query import Query, parse_known
 from gdbmem.analysis.profiles.ranking import rank
+from gdbmem.model.judgement import Unseen
 from gdbmem.model.profiles.diff import Diff
 from gdbmem.model.profiles.expectation import Expectation, ExpectationVerdict, Position
 from gdbmem.model.profiles.snapshot import PAGE_BYTES
@@ -70,7 +71,7 @@ def test_the_limit_itself_is_met_and_a_byte_beyond_is_not(expectation: Expectati
 
 def test_the_sentence_states_which_expectation_failed_and_by_how_much() -> None:
     verdict = judge(expect(at_most=4 * KIB, path="insert"), growing())
-    assert (verdict.measured, verdict.limit, verdict.uncertain) == (14 * KIB, 4 * KIB, 0)
+    assert (verdict.measured, verdict.limit) == (14 * KIB, 4 * KIB)
     assert (
         verdict.text
         == "paths through 'insert' from a to b: +14.0 KiB, 10.0 KiB more than expected (at most +4.0 KiB)"
@@ -122,11 +123,11 @@ def test_what_hides_under_the_threshold_counts_against_the_expectation() -> None
         tree(1100, (other, 950), (insert, 80), (PRUNED_NODE, 70), threshold_bytes=60),
     )
     below = judge(expect(at_most=100, path="insert"), diff)
-    assert (below.met, below.measured, below.uncertain) == (False, 80, 70)
-    assert "as expected (at most +100 B), but up to 70 B may hide under the threshold" in below.text
+    assert (below.met, below.measured, below.judgement.high) == (None, 80, 150)
+    assert "+80 B (at most +100 B), but up to 70 B may hide under the threshold" in below.text
     assert judge(expect(at_most=150, path="insert"), diff).met is True
     # In the other direction: all 50 bytes of the first side may have been insert's.
-    assert judge(expect(at_least=31, path="insert"), diff).met is False
+    assert judge(expect(at_least=31, path="insert"), diff).met is None
     assert judge(expect(at_least=30, path="insert"), diff).met is True
     # The total is exact even if paths are hidden in it.
     assert judge(expect(at_most=100), diff).met is True
@@ -158,7 +159,7 @@ def _as_massif_would(truth: dict[str, int], *, threshold_bytes: int) -> Any:
 
 
 def test_what_cannot_be_judged_states_why_and_is_neither_met_nor_failed() -> None:
-    verdict = unjudged(expect(at_most=5), "point 'b' was never hit")
+    verdict = unjudged(expect(at_most=5), Unseen("expectation-unjudged", "point 'b' was never hit"))
     assert (verdict.met, verdict.measured, verdict.limit) == (None, None, 5)
     assert verdict.text == "heap from a to b: could not be judged, point 'b' was never hit"
 
@@ -223,7 +224,7 @@ def test_what_samples_cannot_tell_is_neither_met_nor_broken() -> None:
     diff = replace(growing(), variance=[0.0, 0.0, (3.0 * KIB) ** 2, 0.0, (4.0 * KIB) ** 2])
     assert judge(expect(at_most=25 * KIB), diff).met is True
     verdict = judge(expect(at_most=25 * KIB - 1), diff)
-    assert (verdict.met, verdict.uncertain) == (None, 15 * KIB)
+    assert (verdict.met, verdict.judgement.high) == (None, 25 * KIB)
     assert "samples may be 15.0 KiB off (3 standard errors), too much to decide" in verdict.text
     assert judge(expect(at_most=-5 * KIB), diff).met is None
     broken = judge(expect(at_most=-5 * KIB - 1), diff)

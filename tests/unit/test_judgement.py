@@ -101,7 +101,7 @@ def test_the_status_is_4_before_125_and_no_judgement_passes_nothing() -> None:
 def test_the_reasons_are_in_the_line_only_where_they_decide() -> None:
     assert judgement_line(HEAP) == "ok         heap from a to b: +48 KiB"
     refused = judgement_line(replace(HEAP, unseen=(STATIC,)))
-    assert refused == f"NOT JUDGED heap from a to b: +48 KiB; {STATIC.message}"
+    assert refused == f"NOT JUDGED heap from a to b: +48 KiB; could not be judged: {STATIC.message}"
     assert judgement_line(replace(HEAP, limit=0, unseen=(STATIC,))).endswith("+48 KiB")
 
 

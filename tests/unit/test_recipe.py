@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
@@ -184,3 +185,14 @@ def test_the_recipe_in_the_documentation_is_sound() -> None:
     text = (ROOT / "docs" / "recipes.md").read_text()
     recipe = read(text.split("```yaml\n")[1].split("```")[0])
     assert [point.name for point in recipe.points] == ["loaded", "reset"]
+
+
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [("3", 3), ("SIGKILL", 137), ("sigterm", 143), ("SEGV", 139), ("any", None), ("0", 0)],
+)
+def test_the_end_of_a_program_is_a_status_a_signal_or_any(text: str, status: Optional[int]) -> None:
+    recipe = read(f"program: a\nends: {text}\npoints: [{{at: m}}]\n")
+    assert recipe.ends == status
+    assert recipe_from_plan(json.loads(json.dumps(recipe.to_plan()))).ends == status
+    assert read("program: a\npoints: [{at: m}]\n").ends == 0

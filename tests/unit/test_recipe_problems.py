@@ -293,3 +293,28 @@ def test_a_limit_of_blocks_is_a_number_without_a_unit() -> None:
         "7:14 'at_most': '1KiB' is not a number of blocks; write it without a unit, as in 100"
     )
     assert problems(head + expectation.format("-100")) == []
+
+
+@pytest.mark.parametrize("pair", ["[m, m#1]", "[m#3, m#2]"])
+def test_a_pair_with_the_later_snapshot_first_is_named(pair: str) -> None:
+    said = only_problem(f"program: a\npoints: [{{at: m}}]\nexpect: [{{between: {pair}, at_most: 0}}]\n")
+    assert "'between' names the later snapshot first; write [m#" in said
+
+
+@pytest.mark.parametrize("hits", ["{only: [5]}", "{first: 1}"])
+def test_a_point_that_is_recorded_once_is_not_compared_with_itself(hits: str) -> None:
+    said = problems(
+        f"program: a\npoints: [{{at: m, hits: {hits}}}]\nexpect: [{{between: [m#1, m], at_most: 0}}]\n"
+    )
+    assert len(said) == 1 and "'between' compares 'm#1' with 'm', the only snapshot of that point" in said[0]
+
+
+def test_an_empty_list_of_expectations_judges_nothing_and_is_named() -> None:
+    said = only_problem("program: a\npoints: [{at: m}]\nexpect: []\n")
+    assert said == "3:9 'expect' is empty; leave it out to judge nothing"
+
+
+@pytest.mark.parametrize("end", ["SIGFOO", "256", "-9", "0x1", "137.0"])
+def test_an_end_that_no_program_has_is_named(end: str) -> None:
+    said = only_problem(f"program: a\nends: {end}\npoints: [{{at: m}}]\n")
+    assert said.startswith(f"2:7 'ends' is '{end}'; write the program's exit status (0 to 255), the signal")

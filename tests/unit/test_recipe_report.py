@@ -9,9 +9,11 @@ from xml.etree import ElementTree
 import pytest
 
 from gdbmem.errors import Notice
+from gdbmem.model.judgement import MET, NOT_JUDGED, NOT_MET, Judgement, exit_status
 from gdbmem.model.profiles.expectation import Expectation, ExpectationVerdict, Position
+from gdbmem.report.judgement import judgement_line
 from gdbmem.report.recipes.junit import junit_xml
-from gdbmem.report.recipes.recipe import PointOutcome, recipe_object, recipe_status, verdict_line
+from gdbmem.report.recipes.recipe import PointOutcome, recipe_object
 
 NASTY = "\x00\x1b[31m<&\"'>]]>\ud800\udcff\ufffe\U0001f600\r\n\u2028"
 
@@ -20,7 +22,10 @@ def verdict(
     met: Optional[bool], text: str = "sentence", *, line: int = 9, path: str = ""
 ) -> ExpectationVerdict:
     expectation = Expectation("a", "b", Position(line, 5), at_most=10, path=path)
-    return ExpectationVerdict(expectation, met, None if met is None else 12, 10, 0, text)
+    measured = None if met is None else 12
+    outcome = {True: MET, False: NOT_MET, None: NOT_JUDGED}[met]
+    judgement = Judgement("heap", text, 10, measured, measured, measured, outcome=outcome)
+    return ExpectationVerdict(expectation, judgement)
 
 
 def test_a_failed_expectation_is_a_failure_and_an_unjudged_one_an_error() -> None:
@@ -52,12 +57,12 @@ def test_no_expectation_is_an_empty_suite_not_a_broken_file() -> None:
 
 @pytest.mark.parametrize(
     ("outcomes", "status"),
-    [([], 0), ([True, True], 0), ([True, False], 4), ([True, None], 125), ([None, False], 4)],
+    [([True, True], 0), ([True, False], 4), ([True, None], 125), ([None, False], 4)],
 )
 def test_the_exit_status_tells_a_failure_from_what_could_not_be_judged(
     outcomes: list[Optional[bool]], status: int
 ) -> None:
-    assert recipe_status([verdict(met) for met in outcomes]) == status
+    assert exit_status([verdict(met).judgement for met in outcomes]) == status
 
 
 def test_json_states_unknown_as_null_never_as_zero() -> None:
@@ -67,11 +72,13 @@ def test_json_states_unknown_as_null_never_as_zero() -> None:
         [verdict(None, path="x")],
         [Notice("slug", "message")],
         ledger_diffs=[{"kind": "ledger-growth"}],
+        status=139,
     )
     assert json.loads(json.dumps(document)) == {
         "format_version": 1,
         "kind": "recipe",
         "warnings": [{"slug": "slug", "message": "message"}],
+        "status": 139,
         "points": [
             {
                 "name": "loaded",
@@ -91,9 +98,16 @@ def test_json_states_unknown_as_null_never_as_zero() -> None:
                 "path": "x",
                 "relation": "at_most",
                 "met": None,
+                "judged": "not_judged",
+                "name": "heap",
                 "measured": None,
                 "limit": 10,
-                "uncertain": 0,
+                "low": None,
+                "high": None,
+                "unseen": [],
+                "unit": "bytes",
+                "outcome": "not_judged",
+                "seconds": None,
                 "text": "sentence",
             }
         ],
@@ -101,6 +115,6 @@ def test_json_states_unknown_as_null_never_as_zero() -> None:
 
 
 def test_each_verdict_starts_with_a_word_that_can_be_searched_for() -> None:
-    words = [verdict_line(verdict(met)).split("  ")[0] for met in (True, False)]
+    words = [judgement_line(verdict(met).judgement).split("  ")[0] for met in (True, False)]
     assert words == ["ok", "NOT MET"]
-    assert verdict_line(verdict(None)) == "NOT JUDGED sentence"
+    assert judgement_line(verdict(None).judgement) == "NOT JUDGED sentence"

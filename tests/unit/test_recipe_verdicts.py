@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
 from gdbmem.api.recipe_verdicts import Diffs, KeptPairs, verdict_of
 from gdbmem.arguments import ArgumentParser
 from gdbmem.cli.commands import launch
+from gdbmem.cli.main import main
 from gdbmem.cli.recipes import play
 from gdbmem.errors import Notice
 from gdbmem.launch.unattended import Outcome, PlayedPoint
 from gdbmem.model.profiles.expectation import Expectation, ExpectationVerdict, Position
+from gdbmem.report.judgement import judgement_line
 from gdbmem.report.recipes.junit import junit_xml
-from gdbmem.report.recipes.recipe import verdict_line
 from gdbmem.runs.run import Run
+from gdbmem.runs.unseen import end_facts
 from tests.unit.massif_files import HEADER, snapshot
 
 NEVER = Notice(
@@ -40,7 +43,9 @@ def played(folder: Path, *taken: str, notices: tuple[Notice, ...] = (), **facts:
         (run.folder / file).write_text(HEADER + snapshot())
         points[name].snapshots.append(run.append(name, file=file, engine="massif").label)
         points[name].hits += 1
-    return Outcome(run, list(points.values()), notices=list(notices), **facts)
+    outcome = Outcome(run, list(points.values()), notices=list(notices), **{"status": 0, **facts})
+    run.update(points=[vars(point) for point in points.values()], end=end_facts(outcome.end))
+    return outcome
 
 
 def judged(outcome: Outcome, after: str = "m", *, at_most: int = 0) -> ExpectationVerdict:
@@ -54,14 +59,18 @@ def judged(outcome: Outcome, after: str = "m", *, at_most: int = 0) -> Expectati
         ([NEVER], "'main.c:7' was hit 30 times, never as required by 'when' and 'hits'"),
         ([NOWHERE], "the program has no location 'mian'; is it built with -g?"),
         ([], "'m.c:7' was never hit"),
-        ([ABORTED], "'m.c:7' was never hit; the program got SIGABRT (Aborted) in main at ends.c:9"),
+        (
+            [ABORTED],
+            "'m.c:7' was never hit; the program got SIGABRT (Aborted) in main at ends.c:9 and"
+            " was ended by SIGABRT (status 134); write 'ends: SIGABRT' if it is meant to end so",
+        ),
     ],
 )
 def test_a_missing_snapshot_is_explained_in_the_verdict_and_in_the_junit_file(
     notices: list[Notice], reason: str, tmp_path: Path
 ) -> None:
-    verdict = judged(played(tmp_path, "a", notices=tuple(notices)))
-    assert verdict_line(verdict) == f"NOT JUDGED heap from a to m: could not be judged, {reason}"
+    verdict = judged(played(tmp_path, "a", notices=tuple(notices), status=134 if ABORTED in notices else 0))
+    assert judgement_line(verdict.judgement) == f"NOT JUDGED heap from a to m: could not be judged, {reason}"
     assert reason.split(";")[0] in junit_xml("leak", [verdict]).replace("&#39;", "'")
 
 
@@ -83,7 +92,7 @@ def test_what_holds_until_the_launch_failed_is_no_success_and_what_is_broken_sta
     assert judged(outcome, at_most=-1).met is False
     verdict = judged(outcome, at_most=0)
     assert verdict.met is None
-    assert verdict.text.endswith("could not be judged, the program had not ended after 2.0 s")
+    assert verdict.text.endswith("could not be judged: the program had not ended after 2.0 s")
     assert judged(outcome, "m#2").text.endswith("the program had not ended after 2.0 s")
 
 
@@ -110,3 +119,98 @@ def test_ctrl_c_while_the_answer_is_printed_states_where_the_run_is(
     assert capsys.readouterr().err.endswith(
         f"the run is kept in {folder}/; see more with  gdbmem show {folder}\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("status", "meant", "met"),
+    [
+        (0, 0, True),
+        (3, 0, None),
+        (137, 0, None),
+        (None, 0, None),
+        (137, 137, True),
+        (3, None, True),
+        (0, 137, None),
+    ],
+)
+def test_a_leak_test_does_not_pass_because_the_program_died(
+    status: Optional[int], meant: Optional[int], met: Optional[bool], tmp_path: Path
+) -> None:
+    outcome = played(tmp_path, "a", "m", status=status, meant=meant)
+    verdict = judged(outcome)
+    assert verdict.met is met
+    assert judged(outcome, at_most=-1).met is False, "what was seen stays a failure"
+    if met is None and status is not None:
+        assert f"(status {status})" in verdict.text or f"status {status}" in verdict.text
+        assert verdict.judgement.unseen[0].could_hide_bytes is None
+
+
+def test_a_snapshot_compared_with_itself_is_no_leak_test(tmp_path: Path) -> None:
+    outcome = played(tmp_path, "m")
+    expectation = Expectation("m#1", "m", Position(9, 5), at_most=0)
+    verdict = verdict_of(expectation, Diffs(outcome), KeptPairs((), outcome), outcome, ())
+    assert verdict.met is None
+    assert verdict.text.endswith("'m#1' and 'm' are the same snapshot: 'm.c:7' was hit 1 time")
+
+
+def test_snapshots_in_the_wrong_order_are_not_judged(tmp_path: Path) -> None:
+    verdict = judged(played(tmp_path, "m", "a"))
+    assert verdict.met is None
+    assert verdict.text.endswith("could not be judged, 'a' was recorded later than 'm'")
+
+
+def test_the_last_snapshot_of_a_point_is_not_the_last_one_that_succeeded(tmp_path: Path) -> None:
+    outcome = played(tmp_path, "a", "m", "m")
+    outcome.points[1].failed["snap"] = "the disk is full"
+    outcome.run.update(points=[vars(point) for point in outcome.points])
+    assert judged(outcome).text.endswith(
+        "could not be judged: the last snapshot at 'm' failed: the disk is full"
+    )
+    assert judged(outcome, "m#2").met is True
+
+
+def test_snapshots_before_and_after_an_exec_are_of_two_programs(tmp_path: Path) -> None:
+    outcome = played(tmp_path, "a")
+    for execution in ("1", "2"):
+        file = outcome.run.next_file("massif")
+        (outcome.run.folder / file).write_text(HEADER + snapshot())
+        outcome.run.append("m", file=file, engine="massif", execution=execution)
+    expectation = Expectation("m#1", "m", Position(9, 5), at_most=0)
+    verdict = verdict_of(expectation, Diffs(outcome), KeptPairs((), outcome), outcome, ())
+    assert verdict.met is None and "executed another one (exec)" in verdict.text
+
+
+def grown_outside(folder: Path, grown: int, **fields: Any) -> Outcome:
+    outcome = played(folder, "a")
+    for size in (0, grown):
+        file = outcome.run.next_file("massif")
+        (outcome.run.folder / file).write_text(HEADER + snapshot())
+        outcome.run.append("m", file=file, engine="massif", outside_bytes=size, **fields)
+    return outcome
+
+
+@pytest.mark.parametrize(
+    ("grown", "limit", "met"),
+    [(200 << 20, 64 << 10, None), (3 << 20, 100 << 20, True), (3 << 20, 2 << 20, None), (32 << 10, 0, True)],
+)
+def test_growth_that_only_the_kernel_counts_is_held_against_the_limit(
+    grown: int, limit: int, met: Optional[bool], tmp_path: Path
+) -> None:
+    outcome = grown_outside(tmp_path, grown)
+    expectation = Expectation("m#1", "m", Position(9, 5), at_most=limit)
+    verdict = verdict_of(expectation, Diffs(outcome), KeptPairs((), outcome), outcome, ())
+    assert verdict.met is met
+    if met is None:
+        assert "engine: faults" in verdict.text
+
+
+def test_diff_of_a_run_whose_program_died_is_judged_as_its_recipe_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = played(tmp_path, "a", "m", status=139).run.folder
+    words = ["diff", f"{run}:a", f"{run}:m", "--fail-on", "64KiB"]
+    assert main(words) == 125
+    assert "the program was ended by SIGSEGV (status 139)" in capsys.readouterr().err
+    assert main([*words, "--json"]) == 125
+    judgement = json.loads(capsys.readouterr().out)["judgement"]
+    assert (judgement["judged"], judgement["unseen"][0]["slug"]) == ("not_judged", "program-failed")

@@ -17,6 +17,7 @@ from gdbmem.api.profiles import diff
 from gdbmem.errors import InputError
 from gdbmem.formats.opening import open_profile
 from gdbmem.formats.tracemalloc import encode_traces, untraced_bytes
+from gdbmem.model.judgement import MET, NOT_JUDGED
 from gdbmem.model.profiles.snapshot import TRACING, UNTRACED
 from gdbmem.report.page.profile_data import profile_data
 from gdbmem.report.profiles.export import encode
@@ -48,9 +49,14 @@ def test_the_diff_names_the_line_and_adds_up_with_what_nobody_traces() -> None:
     assert beside[UNTRACED] >= 2 * 4 << 20
 
 
-def test_a_limit_judges_what_is_traced() -> None:
-    growth = judge_growth(diff(BEFORE, AFTER), Query(), 1 << 20)
-    assert (growth.met, growth.outside_bytes) == (True, 0)
+def test_a_limit_that_what_nobody_traces_may_exceed_is_not_judged() -> None:
+    found = diff(BEFORE, AFTER)
+    untraced = next(one.delta_bytes for one in found.outside if one.name == UNTRACED)
+    growth = judge_growth(found, Query(), 1 << 20)
+    assert growth.judged == NOT_JUDGED
+    assert [one.could_hide_bytes for one in growth.unseen] == [untraced]
+    assert "metric: untraced" in growth.sentence
+    assert judge_growth(found, Query(), 64 << 20).judged == MET
 
 
 def test_what_one_side_does_not_know_is_not_reported_to_have_grown(tmp_path: Path) -> None:

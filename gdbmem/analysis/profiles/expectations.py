@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from gdbmem.analysis.ledger.answer import DAMAGES, retained_bytes
 from gdbmem.analysis.profiles.query import matches
 from gdbmem.analysis.profiles.samples import (
-    is_met,
-    missing_bytes,
     of_one_process,
     samples_off,
     sampling_error,
 )
+from gdbmem.analysis.profiles.unseen import unseen_in_diff
+from gdbmem.model.judgement import AT_LEAST, AT_MOST, BYTES, NOT_JUDGED, NOT_MET, Judgement, Unseen
 from gdbmem.model.ledger.ledger import Ledger
 from gdbmem.model.profiles.calltree import PRUNED, Frame
 from gdbmem.model.profiles.diff import Diff
@@ -41,47 +41,61 @@ class _Measured:
     sampling: int = 0  # sampling error
 
 
-def judge(expectation: Expectation, diff: Diff, known: Sequence[re.Pattern[str]] = ()) -> ExpectationVerdict:
+def judge(
+    expectation: Expectation,
+    diff: Diff,
+    known: Sequence[re.Pattern[str]] = (),
+    unseen: Sequence[Unseen] = (),
+) -> ExpectationVerdict:
     """Compare *diff* of one program's snapshots, less the *known* and accepted paths, with *expectation*.
 
-    Hidden bytes count against it; a result within the sampling error, or of a file that lacks bytes, is not judged.
-    If no path matches the expectation, it can't be judged: a misspelt name must not pass unnoticed.
+    *unseen* are the reasons why memory may be missing from *diff*. If no path matches the expectation, it can't be
+    judged: a misspelt name must not pass unnoticed.
     """
-    missing = missing_bytes(diff)
-    if missing:
-        return unjudged(expectation, missing)
     if expectation.metric == UNTRACED:
-        return _judge_untraced(expectation, diff)
+        return _judge_untraced(expectation, diff, unseen)
+    unseen = (*unseen, *unseen_in_diff(diff))
     if expectation.metric == BLOCKS:
         uncounted = _why_uncounted(diff)
         if uncounted:
-            return unjudged(expectation, uncounted)
+            return _unmeasured(expectation, uncounted, unseen)
         diff = _of_blocks(diff)
     diff = of_one_process(diff)
     measured = _measure(diff, expectation.path)
     if not measured.matches:
-        return unjudged(expectation, _no_match(expectation, measured))
+        return _unmeasured(expectation, _no_match(expectation, measured), unseen)
     if known:
         accepted = _accepted(diff, expectation.path, known)
         measured = replace(measured, delta=measured.delta - accepted, accepted=accepted)
-    delta, limit = measured.delta, expectation.limit
-    if expectation.at_most is not None:
-        excess, hidden = delta - limit, measured.hidden_after
-    else:
-        excess, hidden = limit - delta, measured.hidden_before
-    met = is_met(excess, hidden=hidden, sampling=measured.sampling)
-    return ExpectationVerdict(
-        expectation,
-        met=met,
-        measured=delta,
-        limit=limit,
-        uncertain=hidden + measured.sampling,
-        text=_sentence(expectation, measured, excess, hidden, unit=diff.unit, can_tell=met is not None),
+    return _verdict(expectation, measured, unseen, unit=diff.unit)
+
+
+def _verdict(
+    expectation: Expectation, measured: _Measured, unseen: Sequence[Unseen], *, unit: str = HEAP_BYTES
+) -> ExpectationVerdict:
+    """Return the verdict on what was *measured*."""
+    judgement = Judgement(
+        _subject(expectation, unit),
+        "",
+        limit=expectation.limit,
+        measured=measured.delta,
+        low=measured.delta - measured.hidden_before - measured.sampling,
+        high=measured.delta + measured.hidden_after + measured.sampling,
+        unseen=tuple(unseen),
+        relation=AT_MOST if expectation.at_most is not None else AT_LEAST,
+        unit=BLOCKS if expectation.metric == BLOCKS else BYTES,
     )
+    text = _sentence(expectation, measured, judgement, unit=unit)
+    return ExpectationVerdict(expectation, replace(judgement, text=text))
 
 
-def judge_ledgers(expectation: Expectation, before: Ledger, after: Ledger) -> ExpectationVerdict:
-    """Compare the resident set, or the freed memory that malloc retains, of two ledgers with *expectation*."""
+def judge_ledgers(
+    expectation: Expectation, before: Ledger, after: Ledger, unseen: Sequence[Unseen] = ()
+) -> ExpectationVerdict:
+    """Compare the resident set, or the freed memory that malloc retains, of two ledgers with *expectation*.
+
+    *unseen* are the reasons why memory may be missing from the ledgers.
+    """
     retained = expectation.metric == "retained"
     sizes = []
     for name, ledger in ((expectation.before, before), (expectation.after, after)):
@@ -91,30 +105,28 @@ def judge_ledgers(expectation: Expectation, before: Ledger, after: Ledger) -> Ex
             reason = (
                 doubts or [n.message for n in ledger.notices if n.slug in _UNREAD] or ["malloc was not read"]
             )
-            return unjudged(expectation, f"at {printable(name)} {printable(reason[0])}")
+            return _unmeasured(expectation, f"at {printable(name)} {printable(reason[0])}", unseen)
         sizes.append(size)
-    return _judge_exactly(expectation, sizes[1] - sizes[0])
+    return _verdict(expectation, _Measured(sizes[1] - sizes[0], 0, 0), unseen)
 
 
-def _judge_untraced(expectation: Expectation, diff: Diff) -> ExpectationVerdict:
+def _judge_untraced(expectation: Expectation, diff: Diff, unseen: Sequence[Unseen]) -> ExpectationVerdict:
     found = next((one for one in diff.outside if one.name == UNTRACED_BYTES), None)
     if found is None:
-        return unjudged(expectation, "one of the snapshots lacks the resident untraced memory")
-    return _judge_exactly(expectation, found.delta_bytes)
+        return _unmeasured(expectation, "one of the snapshots lacks the resident untraced memory", unseen)
+    return _verdict(expectation, _Measured(found.delta_bytes, 0, 0), unseen)
 
 
-def _judge_exactly(expectation: Expectation, delta: int) -> ExpectationVerdict:
-    """Return the verdict on a change by *delta* bytes that nothing makes uncertain."""
-    limit = expectation.limit
-    excess = delta - limit if expectation.at_most is not None else limit - delta
-    text = _sentence(expectation, _Measured(delta, 0, 0), excess, 0, unit=HEAP_BYTES)
-    return ExpectationVerdict(expectation, excess <= 0, delta, limit, 0, text)
+def unjudged(expectation: Expectation, *unseen: Unseen) -> ExpectationVerdict:
+    """Return the verdict on an expectation of which nothing could be measured, for the reasons *unseen*."""
+    subject = _subject(expectation)
+    return ExpectationVerdict(
+        expectation, Judgement(subject, subject, limit=expectation.limit, unseen=unseen)
+    )
 
 
-def unjudged(expectation: Expectation, reason: str) -> ExpectationVerdict:
-    """Return the verdict on an expectation that could not be judged because of *reason*."""
-    text = f"{_subject(expectation)}: could not be judged, {reason}"
-    return ExpectationVerdict(expectation, None, None, expectation.limit, 0, text)
+def _unmeasured(expectation: Expectation, reason: str, unseen: Sequence[Unseen]) -> ExpectationVerdict:
+    return unjudged(expectation, Unseen("expectation-unjudged", reason), *unseen)
 
 
 def _why_uncounted(diff: Diff) -> str:
@@ -208,29 +220,26 @@ def _subject(expectation: Expectation, unit: str = HEAP_BYTES) -> str:
     return f"{memory_noun(unit)} {between}"
 
 
-def _sentence(
-    expectation: Expectation,
-    measured: _Measured,
-    excess: int,
-    hidden: int,
-    *,
-    unit: str,
-    can_tell: bool = True,
-) -> str:
+def _sentence(expectation: Expectation, measured: _Measured, judgement: Judgement, *, unit: str) -> str:
     change, size = (_block_delta, _blocks) if expectation.metric == BLOCKS else (format_delta, format_size)
     most = expectation.at_most is not None
-    subject = f"{_subject(expectation, unit)}: {change(measured.delta)}"
+    subject = f"{judgement.name}: {change(measured.delta)}"
     if measured.accepted:
         subject += f" beside {change(measured.accepted)} in known paths"
     limit = f"{'at most' if most else 'at least'} {change(expectation.limit)}"
-    if not can_tell:
+    excess = measured.delta - expectation.limit if most else expectation.limit - measured.delta
+    if judgement.judged == NOT_MET:
+        return f"{subject}, {size(excess)} {'more' if most else 'less'} than expected ({limit})"
+    seen = replace(judgement, unseen=()).judged
+    if seen == NOT_JUDGED:
+        hidden = measured.hidden_after if most else measured.hidden_before
+        if hidden and abs(excess) > measured.sampling:
+            return f"{subject} ({limit}), but up to {_hiding(hidden)}"
         doubt = f"{samples_off(measured.sampling)}, too much to decide ({limit})"
         option = "period" if unit in (GROWN_BYTES, FAULTED_BYTES) else "sample-rate"
         return f"{subject}, but {doubt}; take more of them with a smaller {option}"
-    if excess > 0:
-        return f"{subject}, {size(excess)} {'more' if most else 'less'} than expected ({limit})"
-    if excess + hidden > 0:
-        return f"{subject}, as expected ({limit}), but up to {_hiding(hidden)}"
+    if judgement.judged == NOT_JUDGED:
+        return f"{subject} ({limit})"
     return f"{subject}, as expected ({limit})"
 
 

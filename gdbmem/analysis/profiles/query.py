@@ -174,13 +174,20 @@ def parse_known(text: str, source: str) -> list[re.Pattern[str]]:
         if not wanted or wanted.startswith("#"):
             continue
         try:
-            patterns.append(_pattern(wanted))
+            pattern = _pattern(wanted)
         except re.error as error:
             raise InputError(
                 f"{printable(source)}:{number}: '{printable(wanted)}' is not a regex: {error}",
                 slug="bad-known",
                 hint="write \\( for a literal parenthesis",
             ) from None
+        if any(map(pattern.search, ("", "\N{SNOWMAN}"))):  # as ^, |name and . do
+            raise InputError(
+                f"{printable(source)}:{number}: '{printable(wanted)}' matches every path",
+                slug="bad-known",
+                hint="name the function or the line that is known",
+            )
+        patterns.append(pattern)
     return patterns
 
 

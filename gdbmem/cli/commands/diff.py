@@ -16,18 +16,19 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Optional
 
 from gdbmem.analysis.profiles.query import Query, add_query_options, query_from
-from gdbmem.api.limits import STANDARD_ERRORS, judge_growth
+from gdbmem.api.limits import judge_growth
 from gdbmem.api.profiles import DiffSide, Run, find_operand, read_last_two, read_series, spool_operands
 from gdbmem.api.profiles import diff as diff_of
-from gdbmem.api.runs import containers_holding, is_of_one_run
+from gdbmem.api.runs import containers_holding, is_of_one_run, unseen_between
 from gdbmem.arguments import ArgumentParser, add_color_option, add_output_options, value
 from gdbmem.cli.profiles.kinds import add_kind_options, kept_kind
 from gdbmem.cli.profiles.reading import add_reading_options, collector_paused, read_options_from, source_roots
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.exit_status import ExitStatus
+from gdbmem.model.judgement import MET, NOT_MET, Judgement, exit_status
 from gdbmem.model.profiles.diff import Diff
 from gdbmem.records import replace
 from gdbmem.report.console import make_console
@@ -35,7 +36,7 @@ from gdbmem.report.output import open_output
 from gdbmem.report.profiles.diff_json import diff_json
 from gdbmem.report.profiles.diff_text import print_diff
 from gdbmem.text import printable
-from gdbmem.units import format_delta, format_size, parse_size
+from gdbmem.units import format_size, parse_size
 
 if TYPE_CHECKING:
     from gdbmem.model.holding import Holding
@@ -78,50 +79,52 @@ def add_arguments(parser: ArgumentParser) -> None:
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Compare, print, and judge with --fail-on."""
     arguments = parser.parse_args(argv)
-    query = replace(query_from(arguments), source_roots=source_roots())
     if arguments.series and len(arguments.operands) > 1:
         raise UsageError("--series takes one run, RUN:NAME or file", hint="leave --series out")
-    if arguments.normalize and (query.by_blocks or arguments.fail_on is not None):
-        other = "blocks cannot be counted" if query.by_blocks else "--fail-on has nothing to judge"
-        raise UsageError(f"--normalize makes all sides equally large: {other}", hint="leave one of them out")
     try:
+        query = replace(query_from(arguments), source_roots=source_roots())
+        if arguments.normalize and (query.by_blocks or arguments.fail_on is not None):
+            other = "blocks cannot be counted" if query.by_blocks else "--fail-on has nothing to judge"
+            raise UsageError(
+                f"--normalize makes all sides equally large: {other}", hint="leave one of them out"
+            )
         arguments.operands = spool_operands(arguments.operands)
         place, name = find_operand(arguments.operands[0])
         kind = kept_kind(arguments, place, name)
         if kind:
             return _compare_kept(kind, arguments)
-        diff = _report(arguments, query)
+        return _compare_profiles(arguments, query)
+    except UsageError:
+        raise
     except GdbmemError as error:
         if arguments.fail_on is None:
             raise
         print(f"gdbmem: not judged: {printable(error.sentence)}", file=sys.stderr)
         return ExitStatus.NOT_JUDGED
-    if arguments.fail_on is None:
-        return 0
-    return _judge(diff, query, arguments)
 
 
 def _compare_kept(kind: str, arguments: argparse.Namespace) -> int:
-    from gdbmem.cli.profiles.kept import diff_kept, judge_kept  # 5 ms
+    from gdbmem.cli.profiles.kept import diff_kept  # 5 ms
 
     with open_output(arguments.output, force=arguments.force) as stream:
         console = make_console(stream, color=arguments.color)
-        grown = diff_kept(kind, arguments.operands, arguments, console)
-    return 0 if arguments.fail_on is None else judge_kept(kind, grown, arguments.fail_on)
+        judgement = diff_kept(kind, arguments.operands, arguments, console)
+    return _status(judgement)
 
 
-def _report(arguments: argparse.Namespace, query: Query) -> Diff:
+def _compare_profiles(arguments: argparse.Namespace, query: Query) -> int:
     with collector_paused(), open_output(arguments.output, force=arguments.force) as stream:
         diff = _diff(arguments)
         held: Sequence[Holding] = ()
         if not arguments.series and not arguments.normalize:
             held = containers_holding(arguments.operands, diff, query)
+        judgement = None if arguments.fail_on is None else _judge(diff, query, arguments)
         if arguments.json:
-            stream.write(diff_json(diff, query, held=held))
+            stream.write(diff_json(diff, query, held=held, judgement=judgement))
         else:
             console = make_console(stream, color=arguments.color)
             print_diff(diff, query, console, known_from=arguments.known or "", held=held)
-    return diff
+    return _status(judgement)
 
 
 def _diff(arguments: argparse.Namespace) -> Diff:
@@ -137,20 +140,21 @@ def _diff(arguments: argparse.Namespace) -> Diff:
     return diff_of(*sides, options=options, normalize=arguments.normalize)
 
 
-def _judge(diff: Diff, query: Query, arguments: argparse.Namespace) -> int:
-    limit_bytes = arguments.fail_on
-    found = judge_growth(diff, query, limit_bytes, one_process=is_of_one_run(arguments.operands))
-    if found.met:
-        return 0
-    grown = found.grown_bytes
-    text = f"it grew by {format_size(grown)}" if grown > 0 else f"it changed by {format_delta(grown)}"
-    text += f", {format_delta(found.outside_bytes)} of it in no call tree" if found.outside_bytes else ""
-    text += f", give or take {format_size(found.hidden_bytes)}" if found.hidden_bytes else ""
-    if found.sampling_bytes:
-        text += f", and samples may be {format_size(found.sampling_bytes)} off ({STANDARD_ERRORS} standard errors)"
-    text += f", but {printable(found.missing)}" if found.missing else ""
-    is_noise = found.met is None and not found.missing
+def _judge(diff: Diff, query: Query, arguments: argparse.Namespace) -> Judgement:
+    operands = arguments.operands
+    unseen = unseen_between(operands, is_series=arguments.series)
+    return judge_growth(diff, query, arguments.fail_on, one_process=is_of_one_run(operands), unseen=unseen)
+
+
+def _status(judgement: Optional[Judgement]) -> int:
+    """Print *judgement* unless it is met, and return the exit status; None: nothing was judged."""
+    if judgement is None or judgement.judged == MET:
+        return ExitStatus.DONE
+    word = "not met" if judgement.judged == NOT_MET else "not judged"
+    reasons = "; ".join(one.message for one in judgement.unseen) if word == "not judged" else ""
+    text = judgement.text + (f", but {reasons}" if reasons else "")
+    is_noise = not reasons and word == "not judged" and "samples may be" in text
     more = "; sample more often (MALLOC_CONF's lg_prof_sample, Go's MemProfileRate)" if is_noise else ""
-    verdict = "not judged" if found.met is None else "not met"
-    print(f"gdbmem: {verdict}: {text}; --fail-on allows {format_size(limit_bytes)}{more}", file=sys.stderr)
-    return ExitStatus.NOT_JUDGED if found.met is None else ExitStatus.NOT_MET
+    limit = format_size(int(judgement.limit or 0))
+    print(f"gdbmem: {word}: {printable(text)}; --fail-on allows {limit}{more}", file=sys.stderr)
+    return exit_status([judgement])

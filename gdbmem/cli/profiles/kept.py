@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from typing import Any, Optional
 
-from gdbmem.api.runs import LEDGER, Run, growth, load_kept, load_kept_pair
-from gdbmem.exit_status import ExitStatus
+from gdbmem.api.runs import LEDGER, Run, growth, load_kept, load_kept_pair, unseen_between
+from gdbmem.model.judgement import Judgement
 from gdbmem.report.console import Console
 from gdbmem.report.containers import containers
 from gdbmem.report.document import to_json
+from gdbmem.report.judgement import judgement_object
 from gdbmem.report.ledger import ledger_json, ledger_text
-from gdbmem.units import format_delta, format_size
+from gdbmem.units import format_delta
 
 _MOST_ROWS = 20
 
@@ -32,29 +32,31 @@ def show_kept(
         containers.print_containers(value, console, arguments.top or _MOST_ROWS)
 
 
-def diff_kept(kind: str, operands: Sequence[str], arguments: argparse.Namespace, console: Console) -> int:
-    """Print the changes between two ledgers or container scans; return the change of the total in bytes."""
+def diff_kept(
+    kind: str, operands: Sequence[str], arguments: argparse.Namespace, console: Console
+) -> Optional[Judgement]:
+    """Print the changes between two ledgers or container scans; return the judgement of --fail-on, if it was given."""
     (before, after), names = load_kept_pair(kind, operands)
+    size = "rss_bytes" if kind == LEDGER else "held_bytes"
+    grown = int(getattr(after, size) - getattr(before, size))
+    judgement = None if arguments.fail_on is None else _judge(kind, grown, operands, arguments.fail_on)
     if arguments.json:
         module: Any = ledger_json if kind == LEDGER else containers
-        console.file.write(to_json(module.growth_document(before, after)))
+        document = module.growth_document(before, after)
+        if judgement is not None:
+            document["judgement"] = judgement_object(judgement)
+        console.file.write(to_json(document))
     elif kind == LEDGER:
         ledger_text.print_growth(before, after, console, names)
     else:
         rows = growth(before, after)
         containers.print_container_growth(rows, console, arguments.top or _MOST_ROWS, names[0])
-    size = "rss_bytes" if kind == LEDGER else "held_bytes"
-    return int(getattr(after, size) - getattr(before, size))
+    return judgement
 
 
-def judge_kept(kind: str, grown: int, limit_bytes: int) -> int:
-    """Return the exit status of --fail-on, and print a message if the limit is exceeded."""
-    if grown <= limit_bytes:
-        return 0
+def _judge(kind: str, grown: int, operands: Sequence[str], limit_bytes: int) -> Judgement:
     what = "the resident set" if kind == LEDGER else "what the containers hold"
-    print(
-        f"gdbmem: not met: {what} grew by {format_delta(grown).lstrip('+')};"
-        f" --fail-on allows {format_size(limit_bytes)}",
-        file=sys.stderr,
-    )
-    return ExitStatus.NOT_MET
+    size = format_delta(grown)
+    text = f"{what} grew by {size.lstrip('+')}" if grown > 0 else f"{what} changed by {size}"
+    unseen = tuple(unseen_between(operands, kind=kind))
+    return Judgement("growth", text, limit_bytes, grown, grown, grown, unseen)

@@ -19,6 +19,7 @@ from gdbmem.exit_status import ExitStatus
 from gdbmem.launch.interactive import shown
 from gdbmem.launch.program import find_program
 from gdbmem.launch.unattended import Outcome, play_recipe
+from gdbmem.model.judgement import exit_status
 from gdbmem.model.profiles.expectation import ExpectationVerdict
 from gdbmem.recipes.abilities import check_engine
 from gdbmem.recipes.reader import load_recipe
@@ -28,6 +29,7 @@ from gdbmem.report.console import make_console
 from gdbmem.report.containers import containers
 from gdbmem.report.containers.containers import print_container_growth
 from gdbmem.report.document import to_json
+from gdbmem.report.judgement import judgement_line
 from gdbmem.report.ledger import ledger_json
 from gdbmem.report.ledger.ledger_text import print_growth
 from gdbmem.report.output import open_named, open_output
@@ -37,8 +39,6 @@ from gdbmem.report.recipes.junit import junit_xml
 from gdbmem.report.recipes.recipe import (
     PointOutcome,
     recipe_object,
-    recipe_status,
-    verdict_line,
 )
 from gdbmem.text import printable
 
@@ -156,6 +156,7 @@ def _write_json(result: Compared, outcome: Outcome, query: Query, stream: TextIO
         container_diffs=[
             {**containers.growth_document(*sides), "between": list(names)} for names, *sides in result.surveys
         ],
+        status=outcome.status,
     )
     stream.write(to_json(document))
 
@@ -172,7 +173,7 @@ def _print(result: Compared, query: Query, stream: TextIO) -> None:
         print_container_growth(growth(*surveys), console, query.top or _MOST_PATHS, names[0])
         stream.write("\n")
     for verdict in result.verdicts:
-        stream.write(f"{printable(verdict_line(verdict))}\n")
+        stream.write(f"{printable(judgement_line(verdict.judgement))}\n")
 
 
 def _say(outcome: Outcome, reasons: Mapping[tuple[str, str], str], *, json: bool) -> None:
@@ -201,8 +202,7 @@ def _status(outcome: Outcome, verdicts: Sequence[ExpectationVerdict]) -> int:
         return 128 + outcome.interrupted
     if verdicts:
         # Data captured before a failure is still judged: an expectation that fails is a result.
-        status = recipe_status(verdicts)
-        return ExitStatus.FAILED if status == 0 and outcome.failure else status
+        return exit_status(verdict.judgement for verdict in verdicts)
     if outcome.timed_out:
         return ExitStatus.TIMED_OUT
     if outcome.failure or outcome.status is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, Optional
 
+from gdbmem.model.judgement import MET, NOT_MET, Judgement
 from gdbmem.records import dataclass
 
 LEDGER_METRICS = ("rss", "retained")  # measured by ledgers; the others by heap snapshots
@@ -43,11 +44,27 @@ class Expectation:
 
 @dataclass(frozen=True)
 class ExpectationVerdict:
-    """The outcome of one expectation, in its unit; *met* None means that it could not be judged."""
+    """The outcome of one expectation, in its unit: bytes, or blocks."""
 
     expectation: Expectation
-    met: Optional[bool]
-    measured: Optional[int]
-    limit: int
-    uncertain: int  # undecidable: the true value may be worse than the measured one by that much
-    text: str  # one sentence, safe to print
+    judgement: Judgement
+
+    @property
+    def met(self) -> Optional[bool]:
+        """Whether it is met; None: it could not be judged."""
+        return {MET: True, NOT_MET: False}.get(self.judgement.judged)
+
+    @property
+    def measured(self) -> Optional[int]:
+        """What was seen; None: nothing."""
+        return None if self.judgement.measured is None else int(self.judgement.measured)
+
+    @property
+    def limit(self) -> int:
+        """The limit of the expectation."""
+        return self.expectation.limit
+
+    @property
+    def text(self) -> str:
+        """One sentence, safe to print: what was seen, and why it could not be judged."""
+        return self.judgement.sentence

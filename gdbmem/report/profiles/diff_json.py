@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Optional
 
 from gdbmem.analysis.profiles.query import Query
 from gdbmem.analysis.profiles.ranking import rank
 from gdbmem.errors import Notice
 from gdbmem.model.holding import Holding
+from gdbmem.model.judgement import Judgement
 from gdbmem.model.profiles.diff import Diff, Side
 from gdbmem.records import asdict, replace
 from gdbmem.report.document import Document, head, to_json
+from gdbmem.report.judgement import judgement_object
 from gdbmem.report.profiles.headline import answer_diff, answer_snapshot
 from gdbmem.report.profiles.holdings import holdings_document
 from gdbmem.report.profiles.own_code import unused_known
@@ -25,12 +28,15 @@ def diff_json(
     notices: Iterable[Notice] = (),
     is_change: bool = True,
     held: Sequence[Holding] = (),
+    judgement: Optional[Judgement] = None,
 ) -> str:
     """Return the text of diff_document(); not *is_change*: *diff* is one snapshot, against nothing.
 
-    *held* are the containers that hold what grew.
+    *held* are the containers that hold what grew; *judgement* is that of --fail-on.
     """
     document = diff_document(diff, query, notices=notices)
+    if judgement is not None:
+        document["judgement"] = judgement_object(judgement)
     if held:
         document["containers"] = holdings_document(held)
     if not is_change:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Optional
 
 from gdbmem.errors import Notice
-from gdbmem.exit_status import ExitStatus
 from gdbmem.model.profiles.expectation import ExpectationVerdict
 from gdbmem.records import asdict, dataclass
 from gdbmem.report.document import head
+from gdbmem.report.judgement import judgement_object
 
 
 @dataclass(frozen=True)
@@ -31,33 +31,22 @@ def recipe_object(
     *,
     ledger_diffs: Sequence[Mapping[str, Any]] = (),
     container_diffs: Sequence[Mapping[str, Any]] = (),
+    status: Optional[int] = None,
 ) -> dict[str, object]:
     """Return the JSON object of a recipe that was run.
 
     *diffs* are objects of kind=diff, *ledger_diffs* of kind=ledger-growth, *container_diffs* of
-    kind=containers-growth.
+    kind=containers-growth. *status* is the program's, as in a shell; None: unknown.
     """
     return {
         **head("recipe", notices),
+        "status": status,
         "points": [asdict(point) for point in points],
         "diffs": [dict(diff) for diff in diffs],
         "ledger_diffs": [dict(diff) for diff in ledger_diffs],
         "container_diffs": [dict(diff) for diff in container_diffs],
         "expectations": [verdict_object(verdict) for verdict in verdicts],
     }
-
-
-def verdict_line(verdict: ExpectationVerdict) -> str:
-    """Return ``ok``, ``NOT MET`` or ``NOT JUDGED`` and the verdict's sentence."""
-    word = {True: "ok", False: "NOT MET", None: "NOT JUDGED"}[verdict.met]
-    return f"{word:<10} {verdict.text}"
-
-
-def recipe_status(verdicts: Sequence[ExpectationVerdict]) -> int:
-    """Return the exit status: 0 all met, 4 one is not met, 125 one could not be judged."""
-    if any(verdict.met is False for verdict in verdicts):
-        return ExitStatus.NOT_MET
-    return ExitStatus.NOT_JUDGED if any(verdict.met is None for verdict in verdicts) else ExitStatus.DONE
 
 
 def verdict_object(verdict: ExpectationVerdict) -> dict[str, object]:
@@ -67,10 +56,8 @@ def verdict_object(verdict: ExpectationVerdict) -> dict[str, object]:
         "between": [expectation.before, expectation.after],
         "metric": expectation.metric,
         "path": expectation.path or None,
-        "relation": "at_most" if expectation.at_most is not None else "at_least",
         "met": verdict.met,
-        "measured": verdict.measured,
-        "limit": verdict.limit,
-        "uncertain": verdict.uncertain,
+        **judgement_object(verdict.judgement),
+        "relation": "at_most" if expectation.at_most is not None else "at_least",
         "text": verdict.text,
     }

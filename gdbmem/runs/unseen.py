@@ -1,0 +1,159 @@
+"""What the snapshots, ledgers and container scans of a run can't show, by what the run knows of itself."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Optional, Union
+
+from gdbmem.errors import InputError
+from gdbmem.model.judgement import Unseen
+from gdbmem.model.profiles.snapshot import HEAP_BYTES
+from gdbmem.model.program_end import name_status, unseen_end
+from gdbmem.records import asdict, dataclass, fields
+from gdbmem.runs.named_records import split_name
+from gdbmem.runs.run import Run, SnapshotRecord
+from gdbmem.runs.saved_results import LEDGER, Kept, find_kept, kept_records
+from gdbmem.text import plural, printable
+from gdbmem.units import format_size
+
+SNAP = "snap"
+Record = Union[SnapshotRecord, Kept]
+
+_LEAST_OUTSIDE = 64 << 10  # bytes: less comes and goes with libraries, buffers and stacks
+_SEES_ALL = "engine: faults, or engine: none with do: [ledger] and metric: rss, sees it"
+_WORDS = {SNAP: "snapshot", LEDGER: "ledger"}
+
+
+@dataclass(frozen=True)
+class RunEnd:
+    """How the program of a recipe ended, as `run.json` has it."""
+
+    status: Optional[int] = None  # as in a shell; None: unknown
+    meant: Optional[int] = 0  # the status that the recipe says; None: any
+    what: str = ""  # what is known beside the status, a clause with the program as its subject
+    failure: str = ""  # of gdbmem, gdb or valgrind
+    forks: int = 0  # children that ran the program's own code
+
+    def unseen(self) -> Iterator[Unseen]:
+        """Yield the reasons why the program may not have done all that it was to do, or not alone."""
+        if self.failure:
+            yield Unseen("launch-failed", self.failure)
+            return
+        remedy = (
+            ""
+            if self.status is None
+            else f"write 'ends: {name_status(self.status)}' if it is meant to end so"
+        )
+        end = unseen_end(self.status, self.meant, what=self.what, remedy=remedy)
+        if end is not None:
+            yield end
+        if self.forks:
+            text = f"the program forked {plural(self.forks, 'child', 'children')}, whose memory is in no snapshot"
+            yield Unseen(
+                "children", f"{text}; 'gdbmem monitor --fail-on growing -- PROGRAM' judges all processes"
+            )
+
+
+def end_of(run: Run) -> RunEnd:
+    """Return how the program of *run* ended; of a run without a recipe, that it doesn't matter."""
+    facts: Mapping[str, Any] = run.facts.get("end") or {"status": 0}
+    names = {field.name for field in fields(RunEnd)}
+    return RunEnd(**{name: value for name, value in facts.items() if name in names})
+
+
+def end_facts(end: RunEnd) -> dict[str, object]:
+    """Return *end* as `end_of` reads it back from the facts of a run."""
+    return asdict(end)
+
+
+def unseen_in_run(run: Run, kind: str, names: Sequence[str], *, unit: str = HEAP_BYTES) -> tuple[Unseen, ...]:
+    """Return the reasons why memory may be missing from the change between two results of *kind*, called *names*.
+
+    *kind* is SNAP, or that of `saved_results`; *unit* is what the snapshots count.
+    """
+    records = [record for record in (_find(run, kind, name) for name in names) if record is not None]
+    found = [*end_of(run).unseen(), *_failures(run, kind, names)]
+    if len(records) == 2:
+        found += _of_two(*records)
+        if kind == SNAP and unit == HEAP_BYTES:
+            found += _outside(run, *records)
+    return tuple(found)
+
+
+def check_order(run: Run, kind: str, names: Sequence[str]) -> None:
+    """Raise InputError unless the first of *names* was recorded before the second: they may be one and the same."""
+    known: Sequence[Record] = run.snapshots if kind == SNAP else kept_records(run, kind)
+    files = [record.file for record in known]
+    places = [
+        files.index(found.file) for found in (_find(run, kind, name) for name in names) if found is not None
+    ]
+    if len(places) != 2:
+        return
+    before, after = map(printable, names)
+    if places[0] == places[1]:
+        what, hits = _WORDS.get(kind, "scan"), _hits(run, names[1])
+        raise InputError(f"'{before}' and '{after}' are the same {what}{hits}", slug="recorded-once")
+    if places[0] > places[1]:
+        text = f"'{before}' was recorded later than '{after}'"
+        raise InputError(text, slug="recorded-later", hint="name the earlier one first")
+
+
+def _hits(run: Run, name: str) -> str:
+    """Return how often the point of *name* was hit, if the run is of a recipe."""
+    base = split_name(name)[0]
+    for point in run.facts.get("points", []):
+        if point.get("name") == base:
+            return (
+                f": '{printable(str(point.get('at')))}' was hit {plural(int(point.get('hits', 0)), 'time')}"
+            )
+    return ""
+
+
+def _find(run: Run, kind: str, name: str) -> Optional[Record]:
+    with contextlib.suppress(InputError):
+        return run.record(name) if kind == SNAP else find_kept(run, kind, name)
+    return None
+
+
+def _failures(run: Run, kind: str, names: Sequence[str]) -> Iterator[Unseen]:
+    """Yield the failures after the last result of a name without a number."""
+    failed = {point.get("name"): point.get("failed", {}) for point in run.facts.get("points", [])}
+    for name in names:
+        base, number = split_name(name)
+        error = failed.get(base, {}).get(kind)
+        if number is None and error:
+            text = (
+                f"the last {_WORDS.get(kind, 'scan')} at '{printable(base)}' failed: {printable(str(error))}"
+            )
+            yield Unseen("action-failed", text)
+
+
+def _of_two(before: Record, after: Record) -> Iterator[Unseen]:
+    """Yield a reason if the results are of two processes or, in one, of two programs."""
+    if before.execution and after.execution and before.execution != after.execution:
+        text = "the program executed another one (exec) in between, or was started again: they are of two programs"
+        yield Unseen("other-process", f"{text}; put both points after that")
+
+
+def _outside(run: Run, before: Record, after: Record) -> Iterator[Unseen]:
+    """Yield what the kernel knows to have grown outside the heap that the engine counts."""
+    assert isinstance(before, SnapshotRecord) and isinstance(after, SnapshotRecord)
+    engine = printable(after.engine)
+    for notice in run.notices:
+        if notice.slug == "static-binary":
+            remedy = "; options: {pages-as-heap: yes} counts its pages" if engine == "massif" else ""
+            text = f"{engine} can't count the heap of a statically linked program{remedy}; {_SEES_ALL}"
+            yield Unseen(notice.slug, text)
+    if after.unseen_malloc:
+        text = f"{engine} does not see {printable(after.unseen_malloc)}; {_SEES_ALL}"
+        yield Unseen("own-allocator", text)
+    if before.outside_bytes is None or after.outside_bytes is None:
+        return
+    grown = after.outside_bytes - before.outside_bytes
+    if grown > max(_LEAST_OUTSIDE, before.outside_error_bytes or 0, after.outside_error_bytes or 0):
+        text = (
+            f"the process grew by {format_size(grown)} of memory that {engine} does not count (an allocator of its own,"
+            f" mmap, stacks); {_SEES_ALL}"
+        )
+        yield Unseen("outside-growth", text, grown)
