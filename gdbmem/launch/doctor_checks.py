@@ -26,6 +26,7 @@ from gdbmem.setup.gdb_python import (
     GdbPython,
     find_gdb,
     gdb_python,
+    loading_problem,
     private_folder,
     quiet_gdb,
     run_python_in_gdb,
@@ -111,6 +112,11 @@ def _gdbinit(found: GdbPython) -> Check:
     except GdbmemError as error:
         return Check(name, False, error.message, error.hint, needed=False)
     if installed:
+        problem = loading_problem(found.gdb)
+        if problem:
+            return Check(
+                name, False, f"{path} names gdbmem, but it fails in gdb: {problem}", "type: gdbmem install"
+            )
         return Check(name, True, f"through {path}", needed=False)
     return Check(
         name,

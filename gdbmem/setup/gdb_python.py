@@ -7,6 +7,7 @@ import resource
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
@@ -51,6 +52,20 @@ def loader_file() -> Path:
         slug="incomplete-installation",
         hint="install gdbmem again",
     )
+
+
+def lasting_folder() -> Path:
+    """Return the folder of a loader for the user's gdbinit: one that outlives an upgrade of Python, if there is one.
+
+    A wheel puts one into PREFIX/share; that in the package is below lib/pythonX.Y.
+    """
+    loader = loader_file()
+    above = loader.parents  # …/lib/pythonX.Y/site-packages/gdbmem/gdbinit/gdbmem
+    if len(above) > 5 and above[3].name.startswith("python3"):
+        lasting = above[5] / "share" / "gdbmem" / "gdbinit"
+        if (lasting / "gdbmem").is_file():
+            return lasting
+    return loader.parent
 
 
 def find_gdb(given: Optional[str] = None) -> str:
@@ -159,6 +174,21 @@ def run_python_in_gdb(
     output = done.stdout.decode("utf-8", "surrogateescape")
     complaints = done.stderr.decode("utf-8", "surrogateescape").strip().splitlines()
     return output, _telling(complaints)
+
+
+def loading_problem(gdb: str, gdbinit: Optional[Path] = None, *, auto_load: bool = False) -> str:
+    """Return why ``source gdbmem`` fails in *gdb* with the user's gdbinit, or with *gdbinit*; "" if it works.
+
+    With *auto_load* the gdbinit itself has to load it. Raises ToolError if gdb can't be started or doesn't end.
+    """
+    command = [gdb, "-batch", *(() if gdbinit is None else ("-nx", "-x", str(gdbinit.resolve())))]
+    command += [] if auto_load else ["-ex", "source gdbmem"]
+    code = "import sys, gdbmem, pygments; print('gdbmem-works' if 'gdbmem.debugger' in sys.modules else '')"
+    with tempfile.TemporaryDirectory(
+        prefix="gdbmem-"
+    ) as elsewhere:  # the current folder may hold a file of that name
+        output, complaint = run_python_in_gdb(command, code, folder=elsewhere)
+    return "" if "gdbmem-works" in output else printable(complaint) or "it prints nothing"
 
 
 def _telling(complaints: list[str]) -> str:

@@ -174,6 +174,30 @@ def test_the_loader_finds_an_installed_package_too(tmp_path: Path) -> None:
     assert f"'{package}/__init__.py'" in output
 
 
+def test_an_upgrade_of_python_leaves_source_gdbmem_working(private_home: Path, tmp_path: Path) -> None:
+    """As by pipx and uv, which make an environment anew at the same path."""
+    old, new = tmp_path / "lib/python3.9", tmp_path / "lib/python3.13"
+    shutil.copytree(
+        ROOT / "gdbmem", old / "site-packages/gdbmem", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    shutil.copytree(ROOT / "gdbinit", old / "site-packages/gdbmem/gdbinit")
+    share = tmp_path / "share/gdbmem/gdbinit"
+    share.mkdir(parents=True)
+    shutil.copy(LOADER, share)
+    said = gdbmem("install", PYTHONPATH=str(old / "site-packages"))
+    assert f"+directory {share}\n" in said
+    (tmp_path / "lib/python3.8/site-packages").mkdir(parents=True)  # left behind
+    old.rename(new)
+    assert f"gdbmem from {new}/site-packages/gdbmem/__init__.py" in gdb("-ex", "source gdbmem", "-ex", WHERE)
+    assert "\nok       source gdbmem " in gdbmem("doctor", PYTHONPATH=str(new / "site-packages"))
+    new.rename(tmp_path / "gone")
+    broken = gdbmem("doctor", PYTHONPATH=str(tmp_path / "gone/site-packages"), status=1)
+    assert (
+        f"missing  source gdbmem      {private_home}/.gdbinit names gdbmem, but it fails in gdb: " in broken
+    )
+    assert "cannot find its own package" in broken
+
+
 def test_a_gdb_without_a_working_python_reports_it_in_one_sentence(tmp_path: Path) -> None:
     output = gdb("-nx", "--data-directory", str(tmp_path), "-x", str(LOADER), "-ex", "echo next\\n")
     ours = [line for line in output.splitlines() if line.startswith("gdbmem:")]

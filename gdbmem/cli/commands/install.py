@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,9 +20,9 @@ from gdbmem.setup.gdb_python import (
     GdbPython,
     find_gdb,
     gdb_python,
-    loader_file,
+    lasting_folder,
+    loading_problem,
     private_folder,
-    run_python_in_gdb,
 )
 from gdbmem.text import printable
 
@@ -44,7 +43,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     print(f"gdb {printable(found.version)} ({printable(found.gdb)}) with Python {_dotted(found.python)}")
     path = Path(args.gdbinit) if args.gdbinit else gdbinit.users_gdbinit(found.version)
     before = gdbinit.read(path)
-    block = gdbinit.block(loader_file().parent, auto_load=args.auto_load)
+    block = gdbinit.block(lasting_folder(), auto_load=args.auto_load)
     after = gdbinit.with_block(before, block, new_file=not path.exists())
     _packages(found, args)
     if before == after:
@@ -56,7 +55,13 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         return 0
     if before != after:
         gdbinit.write(path, after)
-    _try(found, path, auto_load=args.auto_load, is_default=args.gdbinit is None)
+    problem = loading_problem(found.gdb, path if args.gdbinit else None, auto_load=args.auto_load)
+    if problem:
+        raise ToolError(
+            f"{printable(os.fspath(path))} was changed, but 'source gdbmem' fails in gdb: {problem}",
+            slug="install-check",
+            hint="see whether the rest of that file stops gdb, or type 'gdbmem uninstall'",
+        )
     print("'source gdbmem' works in gdb, from any folder; then 'help gdbmem' lists the commands")
     return 0
 
@@ -72,24 +77,6 @@ def _packages(found: GdbPython, args: argparse.Namespace) -> None:
         fill_private_folder(found)
         packages = ", ".join(f"{name} {version}" for name, version in sorted(packages_in(folder).items()))
         print(f"{shown}: filled with {printable(packages)}")
-
-
-def _try(found: GdbPython, path: Path, *, auto_load: bool, is_default: bool) -> None:
-    # Run in a folder that contains a folder of that name, as a checkout does: gdb must not confuse them.
-    command = [found.gdb, "-batch", *(() if is_default else ("-nx", "-x", str(path.resolve())))]
-    if not auto_load:
-        command += ["-ex", "source gdbmem"]
-    code = "import sys, gdbmem, pygments; print('gdbmem-works' if 'gdbmem.debugger' in sys.modules else '')"
-    with tempfile.TemporaryDirectory(prefix="gdbmem-") as elsewhere:
-        (Path(elsewhere) / "gdbmem").mkdir()
-        output, complaint = run_python_in_gdb(command, code, folder=elsewhere)
-    if "gdbmem-works" not in output:
-        raise ToolError(
-            f"{printable(os.fspath(path))} was changed, but 'source gdbmem' fails in gdb:"
-            f" {printable(complaint) or 'it prints nothing'}",
-            slug="install-check",
-            hint="see whether the rest of that file stops gdb, or type 'gdbmem uninstall'",
-        )
 
 
 def _dotted(version: tuple[int, int]) -> str:
