@@ -56,6 +56,7 @@ class StoppedProgram:
         self.lock: Optional[str] = None  # its file, for calls into a process that outlives gdb
         self.harmless: Sequence[str] = ()  # threads whose filters end nothing for a call: "TID:FILTERS"
         self.lets_others_run = False  # during a call: one of them holds a lock that the call needs
+        self.is_calling = False
 
     @property
     def process(self) -> int:
@@ -322,9 +323,11 @@ def _breakpoints_off() -> Iterator[None]:
     disabled = [point for point in gdb.breakpoints() if point.enabled and not getattr(point, "stays", False)]
     for point in disabled:
         point.enabled = False
+    before, program.is_calling = program.is_calling, True
     try:
         yield
     finally:
+        program.is_calling = before
         for point in disabled:
             if point.is_valid():
                 point.enabled = True

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Callable, Optional, Protocol
 import gdb
 
 from gdbmem.debugger.command import Command, say, warn
+from gdbmem.debugger.native.inferior import program
 from gdbmem.debugger.native.snapshot import ready
 from gdbmem.debugger.session import require_snapshots, session
 from gdbmem.debugger.snapshots.return_breakpoints import Returns
 from gdbmem.debugger.snapshots.snapshots import blind_spot, take_in_passing, take_snapshot
 from gdbmem.debugger.stopping.ctrlc import ctrl_c
+from gdbmem.debugger.stopping.repeated_hits import RepeatedHits
 from gdbmem.errors import GdbmemError, UsageError, internal_error
 from gdbmem.patterns import lazy_pattern
 from gdbmem.recipes.recipe import HitFilter
@@ -89,6 +91,8 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
     gdbserver. gdb accepts no condition for a breakpoint with a `stop` method, so *condition* is evaluated here.
     """
 
+    stays = True  # during our calls, too: a signal handler or another thread may pass it, and that hit counts
+
     def __init__(
         self,
         location: str,
@@ -116,6 +120,7 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
             else None
         )
         self._pace = _Pace()
+        self._repeated = RepeatedHits()
         self._spent = False  # has done all requested actions, and is disabled
 
     def stop(self) -> bool:
@@ -130,6 +135,8 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
             return self._fail(internal_error(error))
 
     def _hit(self) -> bool:
+        if self._repeated.is_repeated():
+            return False
         if self._condition and not gdb.parse_and_eval(self._condition):
             return False
         if self._spent:  # the user has enabled it again
@@ -137,6 +144,13 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
         self.hits += 1
         self._pace.count(self.hits, self.location)
         if not self._wanted.wants(self.hits):
+            return False
+        if program.is_calling:
+            warn(
+                f"hit {self.hits:,} of {printable(self.location or '')} was that of a signal handler or another thread"
+                " during the call for a snapshot, so nothing was recorded for it",
+                slug="snapshot-missed",
+            )
             return False
         last = self._wanted.last_wanted
         if last is not None and self.hits >= last:

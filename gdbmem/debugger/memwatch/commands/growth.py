@@ -28,6 +28,7 @@ from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
 from gdbmem.debugger.memwatch.driving.watchdog import Alarm
 from gdbmem.debugger.python.call_paths import PythonPaths, with_python
 from gdbmem.debugger.stopping.interrupting import without_announcement
+from gdbmem.debugger.stopping.repeated_hits import RepeatedHits
 from gdbmem.debugger.target import CORE, NATIVE, NOTHING, REMOTE, VALGRIND, target_kind
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError
@@ -218,9 +219,11 @@ class _Request(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no typ
         self.silent = True
         self._call = call
         self._log = log
+        self._repeated = RepeatedHits()
 
     def stop(self) -> bool:
-        self._log.event(self._call)
+        if not self._repeated.is_repeated():
+            self._log.event(self._call)
         return False
 
 

@@ -9,6 +9,7 @@ from typing import Optional
 import gdb
 
 from gdbmem.debugger.memwatch.driving.memory_syscalls import released_span
+from gdbmem.debugger.stopping.repeated_hits import RepeatedHits
 from gdbmem.linux.memory.resident import ProcessMemory
 from gdbmem.linux.memory.sharing import Sharing
 
@@ -22,8 +23,11 @@ class _Release(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no typ
         self._call = call
         self._memory = memory
         self._sharing = sharing
+        self._repeated = RepeatedHits()
 
     def stop(self) -> bool:
+        if self._repeated.is_repeated():
+            return False
         with contextlib.suppress(gdb.error):
             span = released_span(self._call, gdb.newest_frame(), self._memory.pid)
             if span is not None:
