@@ -27,6 +27,7 @@ from tests.indexed_gdb import folder_of_indexed_gdb
 from tests.processes import MARKER, marked_processes
 
 PROGRAMS = Path(__file__).parent / "programs"
+SHOWN = Path(__file__).parents[1] / "examples" / "how-to"  # those that the how-to pages show, too
 _UNAVAILABLE = Path(__file__).parents[1] / ".cache/unavailable"  # written by scripts/setup
 # Packages that scripts/setup only unpacks.
 os.environ["PATH"] += os.pathsep + str(Path(__file__).parents[1] / ".cache" / "prometheus" / "usr" / "bin")
@@ -131,7 +132,8 @@ def program() -> Program:
 
 
 def _compile(name: str, *flags: str, compiler: str = "") -> Path:
-    source = next(path for suffix in COMPILERS for path in [PROGRAMS / f"{name}{suffix}"] if path.exists())
+    sources = [folder / f"{name}{suffix}" for folder in (PROGRAMS, SHOWN) for suffix in COMPILERS]
+    source = next(path for path in sources if path.exists())
     text = source.read_text()
     own_flags = [
         word
@@ -151,7 +153,7 @@ def _compile(name: str, *flags: str, compiler: str = "") -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         # Two test runs at once may compile the same program: the first one's stays, which may run already.
         temporary = target.with_name(f".{uuid.uuid4().hex}")
-        subprocess.run([*command, "-o", str(temporary)], cwd=PROGRAMS, check=True)
+        subprocess.run([*command, "-o", str(temporary)], cwd=source.parent, check=True)
         with contextlib.suppress(FileExistsError):
             os.link(temporary, target)
         temporary.unlink()

@@ -1,0 +1,31 @@
+"""What the how-to pages show is what comes when it is typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.transcripts import PAGES, Block, blocks, check, differences
+
+
+@pytest.mark.thorough
+@pytest.mark.needs("gdb", "valgrind", "vgdb", "gcc", "make", "libjemalloc.so.2")
+@pytest.mark.parametrize("page", [page.name for page in sorted(PAGES.glob("*.md")) if blocks(page)])
+def test_a_reader_who_types_a_page_sees_what_it_shows(page: str) -> None:
+    assert check(PAGES / page, write=False) == 0
+
+
+@pytest.mark.parametrize(
+    ("came", "is_same"),
+    [
+        ("$ x\nmassif.1.9.out 12 ms at 0x12345\nend\n", True),
+        ("$ x\nmassif.1.9.out 12 ms at 0x12345\nmore\nend\n", False),
+        ("$ x\nmemcheck.1.9.out 12 ms at 0x12345\nend\n", False),
+    ],
+)
+def test_only_numbers_that_vary_may_differ_from_a_page(came: str, is_same: bool) -> None:
+    page = PAGES / "running-process.md"
+    text = "$ x\nmassif.1.4711.out  7.5 s at 0x7fff1234\nend\n"
+    block = Block(page, "examples/how-to", "", False, text, 0, 0)
+    assert (differences(block, came, Path("/nowhere")) == []) == is_same
