@@ -11,10 +11,12 @@ from gdbmem.formats.bfc import log_lines
 from gdbmem.formats.bfc.log_dump import Dump, LoggedBytes
 from gdbmem.formats.bfc.onnxruntime_log import Arenas
 from gdbmem.formats.bfc.refusals import Refusals
+from gdbmem.formats.bfc.writers import writers_of
 from gdbmem.formats.spooling import Data
 from gdbmem.model.bfc.pool_log import PoolLog
 from gdbmem.model.bfc.pools import ONNXRUNTIME, Allocator
 from gdbmem.patterns import lazy_pattern
+from gdbmem.records import replace
 from gdbmem.text import plural, printable
 
 _MOST_DUMPS = 1000
@@ -25,7 +27,8 @@ _WORDS = lazy_pattern(
     rb"bfc_a(?:llocator|rena)\.cc|InUse at|Free  ?at|Chunk at|Next region of"
     rb"|ran out of memory|BFCAllocator dump|in-use chunks:|^ ?Allocator:"
     rb"|memory_limit_:|Limit: |InUse: |MaxInUse: |NumAllocs: |MaxAllocSize: |requested by op|[*x_]{20}"
-    rb"|Allocator memory summary|region growth hint|out of memory|OUT_OF_MEMORY|requested buffer of size"
+    rb"|Allocator memory summary|region growth hint|[Oo]ut of memory|OUT_OF_MEMORY|requested buffer of size"
+    rb"|OOM when allocating|cudaErrorMemoryAllocation|hipErrorOutOfMemory|you tried to allocate|Arena shrunk by"
     rb"|smaller than requested bytes|CUDA context|failed call to cu|cuDevicePrimaryCtxRetain|StreamExecutor"
 )
 
@@ -35,8 +38,35 @@ def is_pool_log(data: Data) -> bool:
     return _WORDS.search(data) is not None
 
 
-def read_pool_log(data: Data, source: str) -> PoolLog:
-    """Read everything about pools in *data*; truncated parts are read as far as possible."""
+def read_pool_log(data: Data, source: str, number: Callable[[int], int] = int) -> PoolLog:
+    """Read everything about pools in *data*; truncated parts are read as far as possible.
+
+    *number* gives the number of each line in the file.
+    """
+    writers = writers_of(data)
+    if writers is None:
+        return _read_of_one(data, source, number)
+    readers = [_Reader(source, name) for name in writers.names]
+    lines = data[:].split(b"\n")
+    for at, line in enumerate(lines, start=1):
+        of, body = writers.of(line[:_LONGEST])
+        if _WORDS.search(body) is not None:
+            readers[of].feed(number(at), body, is_cut=at == len(lines))
+    return _together(source, [reader.finish() for reader in readers])
+
+
+def _together(source: str, logs: Sequence[PoolLog]) -> PoolLog:
+    """Return the findings of several writers, in the order of their lines."""
+    allocators = sorted((one for log in logs for one in log.allocators), key=lambda one: _line_in(one.source))
+    refusals = sorted((one for log in logs for one in log.refusals), key=lambda one: one.line)
+    return PoolLog(source, allocators, refusals, [notice for log in logs for notice in log.notices])
+
+
+def _line_in(source: str) -> int:
+    return int(source.rpartition(" ")[2])
+
+
+def _read_of_one(data: Data, source: str, number_of: Callable[[int], int]) -> PoolLog:
     reader = _Reader(source)
     at, number, size = 0, 1, len(data)  # the line that begins at `at`
     while at < size:
@@ -50,14 +80,15 @@ def read_pool_log(data: Data, source: str) -> PoolLog:
             end = data.find(b"\n", found.start())
             end = size if end < 0 else end
             number += data[at:start].count(b"\n")
-        reader.feed(number, data[start : min(end, start + _LONGEST)], is_cut=end == size)
+        reader.feed(number_of(number), data[start : min(end, start + _LONGEST)], is_cut=end == size)
         at, number = end + 1, number + 1
     return reader.finish()
 
 
 class _Reader:
-    def __init__(self, source: str) -> None:
-        self._source = source
+    def __init__(self, source: str, writer: str = "") -> None:
+        """*writer* is what the lines of one of several programs begin with."""
+        self._source, self._writer = source, writer
         self._dumps: list[Dump] = []
         # By thread, the last that was written to at the end.
         self._open: list[tuple[Optional[bytes], Dump]] = []
@@ -82,7 +113,10 @@ class _Reader:
             self._keep(dump)
         found = [dump.allocator(self._source) for dump in sorted(self._dumps, key=lambda dump: dump.line)]
         allocators: Sequence[Allocator] = [*found, *self._arenas.allocators()]
-        return PoolLog(self._source, allocators, self._refusals.found(), self._notices())
+        refusals = self._refusals.found(allocators)
+        if self._writer:
+            allocators = [replace(one, name=f"{one.name} [{self._writer}]") for one in allocators]
+        return PoolLog(self._source, allocators, refusals, self._notices())
 
     def _notices(self) -> list[Notice]:
         notices = []
@@ -175,11 +209,14 @@ class _Reader:
             self._other_failures += 1
             return
         name = _text(found["name"])
+        is_mixed = False
         for dump in self._of(thread):
             if dump.name == name or thread is not None:
+                is_mixed |= thread is None and not dump.has_tail
                 self._close(dump)
         dump = self._begin(number, thread)
-        dump.name = name
+        # What is listed now may be of the one before, if that was another process's.
+        dump.name, dump.is_mixed = name, is_mixed
         rounded = log_lines.ROUNDED.search(found["rest"])
         dump.asked = LoggedBytes.read(rounded["size"] if rounded else found["size"])
         self._by(number, found, thread)

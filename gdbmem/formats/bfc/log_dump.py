@@ -70,6 +70,7 @@ class Dump:
     expected: Optional[int] = None  # the address of the next chunk, if nothing is missing
     is_region_full: bool = False
     has_tail: bool = False  # what stands behind the last chunk was seen
+    is_mixed: bool = False  # maybe with one of the same name: it began before that had ended
     has_damage: bool = False  # lines that contradict each other
     sum_in_use: Optional[LoggedBytes] = None
     # Of the lines behind: pool, limit, available, next, …
@@ -152,6 +153,7 @@ class Dump:
         is_whole = is_whole and (told_pool is None or told_pool.agrees(pool))
         limit = self._limit(pool if is_whole else None)
         next_region = self.amounts.get("next")
+        mixed = self._mixed(source)
         return Allocator(
             name=self.name,
             class_name="onnxruntime::BFCArena" if self.kind == ONNXRUNTIME else "BFCAllocator",
@@ -169,9 +171,12 @@ class Dump:
             is_complete=is_whole,
             regions_known=all(size is not None for _, size in self.starts),
             bar=self.bar,
-            asked_bytes=None if self.asked is None else self.asked.size_bytes,
-            asked_by=self.asked_by,
-            notices=self._notices(in_use, told_in_use, source) if not is_whole else (),
+            asked_bytes=None if self.asked is None or mixed else self.asked.size_bytes,
+            asked_by="" if mixed else self.asked_by,
+            notices=[
+                *mixed,
+                *(self._notices(in_use, told_in_use, source) if not is_whole else ()),
+            ],
         )
 
     def _chunks(self) -> Chunks:
@@ -239,6 +244,16 @@ class Dump:
         if peak is None:
             return None
         return in_use if in_use is not None and peak.agrees(in_use) else peak.size_bytes
+
+    def _mixed(self, source: str) -> Sequence[Notice]:
+        if not self.is_mixed or self.asked is None or not (self.has_head or self.size):
+            return ()
+        name, asked = printable(self.name), format_size(self.asked.size_bytes)
+        text = (
+            f"the request of {asked} at {printable(source)}, line {self.line} came before the dump of another"
+        )
+        text += f" allocator named {name} had ended: which dump is of which request is unknown"
+        return [Notice("pool-log-mixed", f"{text}; log each process to a file of its own, or with a prefix")]
 
     def _notices(self, in_use: int, told: Optional[LoggedBytes], source: str) -> Sequence[Notice]:
         where = f"the dump at {printable(source)}, line {self.line}"

@@ -118,6 +118,10 @@ ORT_AT = _line(rb"\s*Allocated memory at (?:0x)?(?P<start>[0-9A-Fa-f]+) to (?:0x
 ORT_RESERVED = _line(
     rb"\s*Reserving memory in (?:BFCArena|\w*Arena) for (?P<name>.{1,60}?) size: (?P<size>[0-9]+)"
 )
+ORT_SHRUNK = _line(
+    rb"\s*(?P<name>.{1,60}?) (?:BFC ?Arena|\w*Arena) shrunk by [0-9]+ bytes\.\s+"
+    rb"The total allocated bytes is now (?P<total>[0-9]+)"
+)
 ORT_FAILED = _line(
     rb"(?s).*?(?:Available memory of (?P<available>[0-9]+) is smaller than requested bytes of (?P<asked>[0-9]+)"
     rb"|Failed to allocate memory for requested buffer of size (?P<buffer>[0-9]+))"
@@ -133,7 +137,30 @@ CONTEXT = _line(
     rb"|cuDevicePrimaryCtxRetain|failed to create (?:StreamExecutor|CUDA context))[^\r\n]*"
 )
 TORCH = _line(
-    rb"(?s).*?(?:CUDA|HIP) out of memory\. Tried to allocate (?P<asked>" + _SIZE + rb")(?P<rest>[^\r\n]*)"
+    rb"(?s).*?\b(?P<backend>[A-Z]{2,8})(?: backend)? out of memory\b[^\r\n]*?\bTried to allocate (?P<size>"
+    + _SIZE
+    + rb")"
+    rb"(?P<rest>[^\r\n]*)"
+)
+TORCH_ALLOWED = _line(
+    rb".*?(?:max allowed: (?P<watermark>" + _SIZE + rb")|(?<=[ .])(?P<allowed>" + _SIZE + rb") allowed;)"
+)
+BARE = _line(
+    rb"(?s).*?(?:CUDA error: out of memory|cuda runtime error \(2\) ?: ?out of memory|cudaErrorMemoryAllocation"
+    rb"|hipErrorOutOfMemory|HIP error: out of memory|(?:allocating (?P<size>"
+    + _SIZE
+    + rb") on device [0-9]+: )?"
+    rb"(?:cuda|hip|musa)Malloc\w* failed: out of memory)"
+)
+HOST = _line(rb"(?s).*?DefaultCPUAllocator: [^\r\n]*?you tried to allocate (?P<size>[0-9]{1,20}) bytes")
+XLA = _line(
+    rb"(?s).*?RESOURCE_EXHAUSTED: Out of memory (?:while trying to allocate|allocating) (?P<size>"
+    + _SIZE
+    + rb")"
+)
+TENSOR = _line(
+    rb"(?s).*?OOM when allocating tensor with shape ?\[(?P<shape>[0-9, ]*)\] and type (?P<type>\w+) on (?P<device>\S+)"
+    rb" by allocator (?P<name>\S+)"
 )
 
 

@@ -28,6 +28,13 @@ class _Arena:
     regions: list[tuple[int, int]] = field(default_factory=list)  # address, bytes
     extensions: int = 0
     asked: Optional[int] = None
+    has_shrunk: bool = False  # and which of its regions went is not known
+
+    def shrink(self, total: bytes) -> None:
+        """Take note of all regions without a chunk in use having been given back: *total* bytes are left."""
+        self.total, self.has_shrunk = log_lines.parse_counter(total), True
+        if self.total != sum(size for _, size in self.regions):
+            self.regions.clear()
 
 
 class Arenas:
@@ -64,6 +71,10 @@ class Arenas:
         if grows is not None:
             self._last = self._of(number, grows["name"].decode("utf-8", "surrogateescape"))
             self._last.asked = None
+            return True
+        shrunk = log_lines.ORT_SHRUNK.match(body)
+        if shrunk is not None:
+            self._of(number, shrunk["name"].decode("utf-8", "surrogateescape")).shrink(shrunk["total"])
             return True
         reserves = log_lines.ORT_RESERVED.match(body)
         if reserves is not None:
@@ -102,7 +113,7 @@ class Arenas:
         return [
             self._allocator(arena)
             for arena in self._arenas.values()
-            if arena.total or arena.regions or arena.asked is not None
+            if arena.total is not None or arena.regions or arena.asked is not None
         ]
 
     def _allocator(self, arena: _Arena) -> Allocator:
@@ -113,7 +124,7 @@ class Arenas:
         notices = [
             Notice("pool-log-no-chunks", f"{text}: 'gdbmem bfc PID' reads them from the process itself")
         ]
-        if arena.total is not None and missing > 0:
+        if arena.total is not None and missing > 0 and not arena.has_shrunk:
             told = f"{plural(arena.extensions, 'extension')} and {arena.total} bytes in all"
             text = f"{printable(self._source)} mentions {told}, but of regions of {held} bytes only"
             notices.append(Notice("pool-log-cut", text))

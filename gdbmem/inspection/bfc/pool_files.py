@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from gdbmem.analysis.bfc.torch_account import account_sentence
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.bfc.log import is_pool_log, read_pool_log
 from gdbmem.formats.bfc.memory_dump import is_memory_dump, read_memory_dump
 from gdbmem.formats.bfc.torch_snapshot import is_torch_snapshot, read_torch_snapshot
+from gdbmem.formats.bfc.wrapping import unwrap
 from gdbmem.formats.opening import read_data
 from gdbmem.formats.spooling import Data
 from gdbmem.inspection.bfc.pools import Pools
@@ -55,9 +57,10 @@ def _read(data: Data, path: str) -> Pools:
         return Pools(read_saved_pools(text, path))
     if is_memory_dump(data):
         return Pools([read_memory_dump(data, path)])
-    if not is_pool_log(data):
+    plain = unwrap(data)
+    if not is_pool_log(plain.data):
         return Pools([])
-    log = read_pool_log(data, path)
+    log = read_pool_log(plain.data, path, plain.number)
     return Pools(log.allocators, [*log.notices, *_refusal_notices(log)])
 
 
@@ -70,14 +73,22 @@ def _empty_snapshot(path: str, has_segments: bool) -> Sequence[Notice]:
 
 
 def _refusal_notices(log: PoolLog) -> list[Notice]:
-    notices = [_refusal_notice(log.source, one) for one in log.refusals]
-    return [*notices, Notice("device-memory", device_sentence())] if notices else []
+    notices = []
+    for one in log.refusals:
+        notices.append(_refusal_notice(log.source, one))
+        if one.account is not None:
+            text = f"{printable(log.source)}, line {one.line}: {account_sentence(one.account)}"
+            notices.append(Notice("device-account", text))
+    has_device = any(one.by == "the device" for one in log.refusals)
+    return [*notices, Notice("device-memory", device_sentence())] if has_device else notices
 
 
 def _refusal_notice(source: str, refusal: Refusal) -> Notice:
     size = "memory" if refusal.size_bytes is None else format_size(refusal.size_bytes)
-    often = f", {refusal.times} times, each time for less" if refusal.times > 1 else ""
-    text = f"{printable(source)}, line {refusal.line}: the device refused {size}{often}: {printable(refusal.text)}"
+    often = f", {refusal.times} times" if refusal.times > 1 else ""
+    often += ", each time for less" if often and refusal.backs_off else ""
+    where = f"{printable(source)}, line {refusal.line}"
+    text = f"{where}: {refusal.by} refused {size}{often}: {printable(refusal.text)}"
     return Notice("device-refused", text)
 
 
@@ -114,5 +125,5 @@ def _nothing(path: str) -> InputError:
     return InputError(
         f"{printable(path)} contains no memory pool: no dump of an allocator, no snapshot, no refusal of a device",
         slug="no-pool-in-file",
-        hint="give a log with 'ran out of memory', a file of TF_BFC_MEMORY_DUMP, or of torch.cuda's _dump_snapshot",
+        hint="give a log with 'out of memory', a file of TF_BFC_MEMORY_DUMP, or of torch.cuda's _dump_snapshot",
     )
