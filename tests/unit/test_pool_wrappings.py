@@ -26,6 +26,8 @@ from tests.unit.pool_logs import (
     old_prefix,
 )
 
+CAPTURES = Path(__file__).parents[1] / "captures"
+
 CAPTURE = Path(__file__).parents[1] / "captures" / "bfc" / "tensorflow-2.21.log"
 TIME = "2026-11-27T02:43:25.123456789Z"
 
@@ -284,3 +286,19 @@ def test_an_arena_of_onnxruntime_that_shrank_has_what_is_left(tmp_path: Path) ->
     (arena,) = read(tmp_path / "x.log", "\n".join([*lines, ""]).encode())
     assert (arena.pool_bytes, arena.asked_bytes) == (1048576, None)
     assert not list(arena.regions)
+
+
+def test_a_refusal_that_is_printed_twice_is_one_and_those_of_two_ranks_are_two() -> None:
+    found = read_pools(CAPTURES / "bfc/torch-2.11-two-ranks.log")
+    refused = [notice.message for notice in found.notices if notice.slug == "device-refused"]
+    assert [message.partition(": ")[2].partition(":")[0] for message in refused] == [
+        "the device refused 5.0 GiB, 2 times",
+        "the device refused 6.0 GiB, 2 times",
+    ]
+
+
+def test_a_refusal_without_a_size_is_one_with_the_line_that_explains_it() -> None:
+    found = read_pools(CAPTURES / "bfc/torch-2.11-cuda-error.log")
+    refused = [notice.message for notice in found.notices if notice.slug == "device-refused"]
+    assert len(refused) == 1
+    assert "the device refused memory, 2 times" in refused[0]

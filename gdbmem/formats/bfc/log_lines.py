@@ -146,7 +146,9 @@ TORCH_ALLOWED = _line(
     rb".*?(?:max allowed: (?P<watermark>" + _SIZE + rb")|(?<=[ .])(?P<allowed>" + _SIZE + rb") allowed;)"
 )
 BARE = _line(
-    rb"(?s).*?(?:CUDA error: out of memory|cuda runtime error \(2\) ?: ?out of memory|cudaErrorMemoryAllocation"
+    # PyTorch explains the name of the error in a line of its own.
+    rb"(?s)(?!.*Search for `)"
+    rb".*?(?:CUDA error: out of memory|cuda runtime error \(2\) ?: ?out of memory|cudaErrorMemoryAllocation"
     rb"|hipErrorOutOfMemory|HIP error: out of memory|(?:allocating (?P<size>"
     + _SIZE
     + rb") on device [0-9]+: )?"

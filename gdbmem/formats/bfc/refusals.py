@@ -29,6 +29,7 @@ class Refusals:
     def __init__(self) -> None:
         self._found: list[Refusal] = []
         self._allocators: dict[int, str] = {}  # of tensors, by the place in _found
+        self._last_sentence = b""
 
     def feed(self, number: int, body: bytes) -> bool:
         """Take the line *body* if it reports a refusal."""
@@ -38,12 +39,13 @@ class Refusals:
                 if found is not None:
                     text = body[:_LONGEST].decode("utf-8", "surrogateescape").strip()
                     self._add(replace(read(found), line=number, text=text), found)
+                    self._last_sentence = _sentence(body)
                     return True
         return False
 
     def _add(self, refusal: Refusal, found: re.Match[bytes]) -> None:
         last = self._found[-1] if self._found else None
-        if last is not None and self._is_again(last, refusal):
+        if last is not None and self._is_again(last, refusal, found.string):
             self._found[-1] = replace(last, times=last.times + 1)
         elif len(self._found) < _MOST:
             if "name" in found.groupdict():
@@ -52,14 +54,14 @@ class Refusals:
                 )
             self._found.append(refusal)
 
-    def _is_again(self, last: Refusal, refusal: Refusal) -> bool:
+    def _is_again(self, last: Refusal, refusal: Refusal, body: bytes) -> bool:
         if last.by != refusal.by:
             return False
         if refusal.backs_off:  # asks for a tenth less each time
             is_less = bool(last.size_bytes and refusal.size_bytes and refusal.size_bytes < last.size_bytes)
             return last.backs_off and is_less and _without_sizes(last.text) == _without_sizes(refusal.text)
         # An exception is printed again by those who pass it on, with other words in front.
-        return last.size_bytes == refusal.size_bytes and last.text[-60:] == refusal.text[-60:]
+        return last.size_bytes == refusal.size_bytes and self._last_sentence == _sentence(body)
 
     def found(self, allocators: Sequence[Allocator]) -> Sequence[Refusal]:
         """Return them in the order of the log, without the consequences of what the dumps of *allocators* explain."""
@@ -72,6 +74,12 @@ class Refusals:
         asked = [one for one in allocators if one.asked_bytes is not None and name in (None, one.name)]
         size = refusal.size_bytes
         return any(size is None or size <= (one.asked_bytes or 0) <= size * _ROUNDING + 256 for one in asked)
+
+
+def _sentence(body: bytes) -> bytes:
+    """Return what *body* says of a refusal, without the words of those who pass it on."""
+    at = body.find(b"out of memory")
+    return body[max(at, 0) :].strip()
 
 
 def _without_sizes(text: str) -> str:
