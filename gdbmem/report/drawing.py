@@ -103,12 +103,15 @@ class Text:
         """Remove trailing spaces."""
         self._parts = self._slice(0, len(self.plain.rstrip()))._parts
 
-    def wrapped(self, width: int) -> list[Text]:
-        """Return the text wrapped to *width* columns between words; an indent is kept."""
-        lines = self.split("\n") if "\n" in self.plain else [self]
-        return [piece for line in lines for piece in line._wrapped_line(max(width, 1))]
+    def wrapped(self, width: int, *, whole_words: bool = False) -> list[Text]:
+        """Return the text wrapped to *width* columns between words; an indent is kept.
 
-    def _wrapped_line(self, width: int) -> Iterator[Text]:
+        Longer words are broken, or with *whole_words* stand out.
+        """
+        lines = self.split("\n") if "\n" in self.plain else [self]
+        return [piece for line in lines for piece in line._wrapped_line(max(width, 1), whole_words)]
+
+    def _wrapped_line(self, width: int, whole_words: bool) -> Iterator[Text]:
         plain = self.plain
         if cells_of(plain) <= width:
             yield self
@@ -119,7 +122,7 @@ class Text:
             return
         indent = " " * min(len(plain) - len(plain.lstrip()), width - 1)
         begin = 0
-        for end in _breaks(plain, width, len(indent)):
+        for end in _breaks(plain, width, len(indent), whole_words):
             line = Text.assemble(indent if begin else "", self._slice(begin, end))
             line.rstrip()
             yield line
@@ -162,15 +165,15 @@ def _letters_in(text: str, width: int) -> int:
     return len(text)
 
 
-def _breaks(line: str, width: int, indent: int) -> Iterator[int]:
-    """Yield the end of each line when *line* is wrapped at *width* columns; longer words are broken."""
+def _breaks(line: str, width: int, indent: int, whole_words: bool) -> Iterator[int]:
+    """Yield the end of each line when *line* is wrapped at *width* columns; longer words are broken, or stand out."""
     room, begin, at = width, 0, 0
     for match in _WORD.finditer(line):
         at = match.start()
         if at > begin and cells_of(line[begin : match.end()].rstrip()) > room:
             yield at
             begin, room = at, width - indent
-        while cells_of(line[begin : match.end()].rstrip()) > room:
+        while not whole_words and cells_of(line[begin : match.end()].rstrip()) > room:
             begin += max(_letters_in(line[begin:], room), 1)
             yield begin
             room = width - indent
@@ -230,7 +233,10 @@ class Table:
             widths[max(able, key=widths.__getitem__)] -= 1
 
     def _lines_of(self, row: Sequence[Text], widths: Sequence[int]) -> Iterator[Text]:
-        cells = [_cell(text, *pair) for text, pair in zip(row, zip(self._columns, widths))]
+        last = self._columns[-1]
+        cells = [
+            _cell(text, *pair, last=pair[0] is last) for text, pair in zip(row, zip(self._columns, widths))
+        ]
         for number in range(max(map(len, cells), default=0)):
             line = Text()
             for column, width, cell in zip(self._columns, widths, cells):
@@ -252,10 +258,11 @@ def new_table(*numbers: str, last: str) -> Table:
     return table
 
 
-def _cell(text: Text, column: _Column, width: int) -> list[Text]:
+def _cell(text: Text, column: _Column, width: int, *, last: bool) -> list[Text]:
     if column.no_wrap:
         lines = text.split("\n")
         for line in lines if column.gives_way else ():
             line.truncate(width, overflow=column.overflow)
         return lines
-    return text.wrapped(width)
+    # Nothing stands to the right of the last column: a path or a name may go over the edge, and can be copied whole.
+    return text.wrapped(width, whole_words=last and column.justify == "left")

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from gdbmem.report.console import Console
-from gdbmem.report.drawing import Table, Text, cells_of
+from gdbmem.report.drawing import Table, Text, cells_of, new_table
 
 
 def lines(made: Table, width: int) -> list[str]:
@@ -98,3 +98,13 @@ def test_colours_end_where_their_text_does_and_are_kept_where_a_line_is_broken()
     first, *others = stream.getvalue().splitlines()
     assert first == "\x1b[1;31mgrew\x1b[0m by 4"
     assert [line.startswith("\x1b[2mword") and line.endswith("\x1b[0m") for line in others] == [True, True]
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_a_path_in_the_last_column_can_be_copied_whole(width: int) -> None:
+    path = "/usr/lib/x86_64-linux-gnu/gconv/gconv-modules.cache"
+    table = new_table("resident", last="what")
+    table.add_row("28.0 KiB", f"pages of other mapped files; {path} 28.0 KiB")
+    lines = [line.plain for line in table.lines(width)]
+    assert any(path in line for line in lines)
+    assert {len(line) - len(line.lstrip()) for line in lines[2:]} == {10}
