@@ -55,6 +55,9 @@ class Session:
         self.last_beside: Optional[int] = None  # resident bytes that the engine doesn't trace
         self.last_leaked_bytes: Optional[int] = None
         self.last_leak_search = ""  # what asked memcheck for it last, in words
+        self.judged = (
+            False  # whether a recipe judges this run, so that its snapshots record what they don't see
+        )
         self.farewell = ""  # sentence on a program that the user has killed or detached
         # The program that gdb itself has started or attached to; None: it is valgrind's.
         self.native: Optional[NativeProgram] = None

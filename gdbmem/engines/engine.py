@@ -48,11 +48,14 @@ class NativeOptions:
 
 @dataclass(frozen=True)
 class Call:
-    """One call into the program that makes a snapshot; `finish` gets what it returned, and raises TargetError."""
+    """One call into the program for a snapshot.
+
+    `finish` gets what it returned, and returns the call to be made next, if there is one; it raises TargetError.
+    """
 
     function: str
     arguments: Sequence[int]
-    finish: Callable[[int], None]
+    finish: Callable[[int], Optional[Call]]
 
 
 class Inferior(Protocol):

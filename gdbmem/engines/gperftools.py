@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Callable
 
 from gdbmem.engines.engine import (
     NATIVE,
@@ -37,6 +38,7 @@ TABLE = EngineTable(
 
 FUNCTIONS = ("HeapProfilerDump",)
 _REASON = b"gdbmem\0"
+_HELD = b"generic.total_physical_bytes\0"  # known since gperftools 2.8
 _NUMBER = lazy_pattern(r"\.(\d{4,})\.heap$")
 # Dumps that gperftools takes by itself go by allocated bytes; these are out of any program's reach.
 _NEVER = str(1 << 60)
@@ -92,6 +94,17 @@ def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
         complete(Path(target), inferior.process)
 
     return Call("HeapProfilerDump", [inferior.place(_REASON)], finish)
+
+
+def resident(inferior: Inferior, tell: Callable[[int], None]) -> Call:
+    """Return the call that has tcmalloc *tell* the bytes that it holds of the system."""
+    value = inferior.place(bytes(8))
+
+    def finish(known: int) -> None:
+        if known:
+            tell(int.from_bytes(inferior.read(value, 8), "little"))
+
+    return Call("MallocExtension_GetNumericProperty", [inferior.place(_HELD), value], finish)
 
 
 def turn_on(inferior: Inferior, function: str, prefix: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping
+from typing import Callable
 
 from gdbmem.engines.engine import (
     NATIVE,
@@ -41,6 +42,9 @@ def environment(prefix: str, options: NativeOptions) -> Mapping[str, str]:
     own = os.environ.get("MALLOC_CONF", "")
     rate = _power(options.sample_rate or 1, "sample-rate")
     ours = f"prof:true,prof_active:true,lg_prof_sample:{rate},prof_final:false,prof_prefix:{prefix}"
+    if not options.sample_rate:
+        # A dump of every allocation leaves a megabyte of freed pages, which would hide what else becomes resident.
+        ours += ",dirty_decay_ms:0,muzzy_decay_ms:0"
     if options.dump_interval is not None:
         ours += f",lg_prof_interval:{_power(options.dump_interval, 'dump-interval')}"
     return {"MALLOC_CONF": f"{own},{ours}" if own else ours}
@@ -74,6 +78,20 @@ def request(inferior: Inferior, function: str, target: str) -> Call:
         [name, 0, 0, pointer, 8],
         lambda status: _check(status, inferior.process, target),
     )
+
+
+def resident(inferior: Inferior, tell: Callable[[int], None]) -> Call:
+    """Return the first of the calls that have jemalloc *tell* the bytes of the pages that hold blocks."""
+    word = (8).to_bytes(8, "little")
+    value, size = inferior.place(bytes(8)), inferior.place(word)
+    epoch = inferior.place((1).to_bytes(8, "little"))  # anything written there has the statistics renewed
+
+    def finish(status: int) -> None:
+        if status == 0:
+            tell(int.from_bytes(inferior.read(value, 8), "little"))
+
+    held = Call("mallctl", [inferior.place(b"stats.active\0"), value, size, 0, 0], finish)
+    return Call("mallctl", [inferior.place(b"epoch\0"), 0, 0, epoch, 8], lambda status: held)
 
 
 def turn_on(inferior: Inferior, function: str, prefix: str) -> str:

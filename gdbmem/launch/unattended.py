@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Callable, Optional
 
 from gdbmem.errors import InputError, Notice
+from gdbmem.formats.opening import open_profile
 from gdbmem.launch.child import Child
 from gdbmem.launch.conversation.messages import (
     ActionResult,
@@ -80,12 +81,14 @@ class Outcome:
     seconds: float = 0.0
     meant: Optional[int] = 0  # the status that the program is meant to end with; None: any
     forks: int = 0  # children that ran the program's own code
+    fork_peak_bytes: Optional[int] = None  # the largest heap of one of them
 
     @property
     def end(self) -> RunEnd:
         """How the program ended."""
         said = [one.message for one in self.notices if one.slug in ("program-signal", "program-ended")]
-        return RunEnd(self.status, self.meant, said[-1] if said else "", self.failure, self.forks)
+        what = said[-1] if said else ""
+        return RunEnd(self.status, self.meant, what, self.failure, self.forks, self.fork_peak_bytes)
 
 
 def play_recipe(recipe: Recipe, job: Job, *, progress: Progress, command: Sequence[str]) -> Outcome:
@@ -109,6 +112,7 @@ def play_recipe(recipe: Recipe, job: Job, *, progress: Progress, command: Sequen
     outcome.notices += problems(launch)
     if launch.supervisor.past and outcome.status is None:
         outcome.status = launch.supervisor.past[-1].child.status
+    _note_forks(launch, outcome)
     if launch.run.folder.is_dir():  # it was removed if nothing was recorded
         try:
             launch.run.update(
@@ -120,6 +124,20 @@ def play_recipe(recipe: Recipe, job: Job, *, progress: Progress, command: Sequen
         except InputError as error:  # a full disk: the results are still reported
             outcome.failure = outcome.failure or str(error)
     return outcome
+
+
+def _note_forks(launch: Launch, outcome: Outcome) -> None:
+    """Count the children that the program forked under valgrind, each of which wrote a file when it ended."""
+    files = [file for process in launch.supervisor.past for file in process.histories_of_children()]
+    if not files:
+        return
+    outcome.forks += len(files)
+    try:
+        profiles = [open_profile(file) for file in files]
+    except InputError:
+        return
+    peaks = [one.heap_bytes for profile in profiles for one in profile.snapshots]
+    outcome.fork_peak_bytes = max(peaks, default=0)
 
 
 def _play(launch: Launch, timeout: Optional[float], outcome: Outcome) -> None:
@@ -285,6 +303,7 @@ class _Player:
     @_note.register
     def _on_finished(self, message: Finished, outcome: Outcome) -> None:
         outcome.status = message.fate.status
+        outcome.forks += message.forks
         if message.fate.sentence:
             outcome.notices.append(Notice("program-ended", message.fate.sentence))
 

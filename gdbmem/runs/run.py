@@ -65,11 +65,11 @@ class SnapshotRecord(NamedRecord):
     seconds: Optional[float] = None  # since the run began
     heap_bytes: Optional[int] = None
     process: Optional[int] = None  # of a native program, or of another that the engine took it in by itself
-    # Of a recipe's: resident and swapped bytes of the process that the engine does not count, how far they may be off
-    # by what its allocator keeps, and what names the program that it executes.
-    outside_bytes: Optional[int] = None
-    outside_error_bytes: Optional[int] = None
-    execution: Optional[str] = None
+    # Of a recipe's with expectations:
+    outside_bytes: Optional[int] = (
+        None  # resident and swapped, of the process, which the engine does not count
+    )
+    execution: Optional[str] = None  # what names the program that the process executes
     unseen_malloc: str = ""  # the malloc that the engine can't replace, in words
     name: str = field(default="", compare=False)  # as memlist shows it: NAME, or NAME#2 if there are more
 

@@ -8,7 +8,7 @@ from typing import Any, Optional, Union
 
 from gdbmem.errors import InputError
 from gdbmem.model.judgement import Unseen
-from gdbmem.model.profiles.snapshot import HEAP_BYTES
+from gdbmem.model.profiles.snapshot import GROWN_BYTES, HEAP_BYTES
 from gdbmem.model.program_end import name_status, unseen_end
 from gdbmem.records import asdict, dataclass, fields
 from gdbmem.runs.named_records import split_name
@@ -20,7 +20,9 @@ from gdbmem.units import format_size
 SNAP = "snap"
 Record = Union[SnapshotRecord, Kept]
 
-_LEAST_OUTSIDE = 64 << 10  # bytes: less comes and goes with libraries, buffers and stacks
+# Bytes: less comes and goes with libraries, buffers and stacks, and natively with the tables of the profiler.
+_LEAST_OUTSIDE = {"massif": 64 << 10, "memcheck": 64 << 10, "faults": 64 << 10}
+_LEAST_OUTSIDE_NATIVE = 128 << 10
 _SEES_ALL = "engine: faults, or engine: none with do: [ledger] and metric: rss, sees it"
 _WORDS = {SNAP: "snapshot", LEDGER: "ledger"}
 
@@ -34,9 +36,13 @@ class RunEnd:
     what: str = ""  # what is known beside the status, a clause with the program as its subject
     failure: str = ""  # of gdbmem, gdb or valgrind
     forks: int = 0  # children that ran the program's own code
+    fork_peak_bytes: Optional[int] = None  # the largest heap of one of them; None: unknown
 
-    def unseen(self) -> Iterator[Unseen]:
-        """Yield the reasons why the program may not have done all that it was to do, or not alone."""
+    def unseen(self, heap_bytes: Optional[int] = None) -> Iterator[Unseen]:
+        """Yield the reasons why the program may not have done all that it was to do, or not alone.
+
+        *heap_bytes* is the heap before: what its children hold beyond that is theirs.
+        """
         if self.failure:
             yield Unseen("launch-failed", self.failure)
             return
@@ -50,9 +56,11 @@ class RunEnd:
             yield end
         if self.forks:
             text = f"the program forked {plural(self.forks, 'child', 'children')}, whose memory is in no snapshot"
-            yield Unseen(
-                "children", f"{text}; 'gdbmem monitor --fail-on growing -- PROGRAM' judges all processes"
-            )
+            hidden = None
+            if self.fork_peak_bytes is not None and heap_bytes is not None:
+                hidden = max(self.fork_peak_bytes - heap_bytes, 0) * self.forks
+            text += "; 'gdbmem monitor --fail-on growing -- PROGRAM' judges all processes"
+            yield Unseen("children", text, hidden)
 
 
 def end_of(run: Run) -> RunEnd:
@@ -73,10 +81,12 @@ def unseen_in_run(run: Run, kind: str, names: Sequence[str], *, unit: str = HEAP
     *kind* is SNAP, or that of `saved_results`; *unit* is what the snapshots count.
     """
     records = [record for record in (_find(run, kind, name) for name in names) if record is not None]
-    found = [*end_of(run).unseen(), *_failures(run, kind, names)]
+    before = records[0] if records else None
+    heap_bytes = before.heap_bytes if isinstance(before, SnapshotRecord) and unit == HEAP_BYTES else None
+    found = [*end_of(run).unseen(heap_bytes), *_failures(run, kind, names)]
     if len(records) == 2:
         found += _of_two(*records)
-        if kind == SNAP and unit == HEAP_BYTES:
+        if kind == SNAP and unit in (HEAP_BYTES, GROWN_BYTES):
             found += _outside(run, *records)
     return tuple(found)
 
@@ -140,20 +150,33 @@ def _outside(run: Run, before: Record, after: Record) -> Iterator[Unseen]:
     """Yield what the kernel knows to have grown outside the heap that the engine counts."""
     assert isinstance(before, SnapshotRecord) and isinstance(after, SnapshotRecord)
     engine = printable(after.engine)
-    for notice in run.notices:
-        if notice.slug == "static-binary":
-            remedy = "; options: {pages-as-heap: yes} counts its pages" if engine == "massif" else ""
-            text = f"{engine} can't count the heap of a statically linked program{remedy}; {_SEES_ALL}"
-            yield Unseen(notice.slug, text)
-    if after.unseen_malloc:
+    if any(notice.slug == "static-binary" for notice in run.notices):
+        remedy = "; options: {pages-as-heap: yes} counts its pages" if engine == "massif" else ""
+        text = f"{engine} can't count the heap of a statically linked program{remedy}; {_SEES_ALL}"
+        yield Unseen("static-binary", text)
+    elif after.unseen_malloc:
         text = f"{engine} does not see {printable(after.unseen_malloc)}; {_SEES_ALL}"
         yield Unseen("own-allocator", text)
-    if before.outside_bytes is None or after.outside_bytes is None:
-        return
-    grown = after.outside_bytes - before.outside_bytes
-    if grown > max(_LEAST_OUTSIDE, before.outside_error_bytes or 0, after.outside_error_bytes or 0):
-        text = (
-            f"the process grew by {format_size(grown)} of memory that {engine} does not count (an allocator of its own,"
-            f" mmap, stacks); {_SEES_ALL}"
+    grown = _grown(
+        before.outside_bytes, after.outside_bytes, _LEAST_OUTSIDE.get(engine, _LEAST_OUTSIDE_NATIVE)
+    )
+    if grown:
+        yield Unseen("outside-growth", _grown_outside(engine, grown), grown)
+
+
+def _grown_outside(engine: str, grown: int) -> str:
+    size = format_size(grown)
+    if engine == "faults":
+        how = "without a page fault that explains it (MAP_POPULATE, mlock, huge pages, lost samples)"
+        return (
+            f"the resident set grew by {size} {how}; engine: none with do: [ledger] and metric: rss sees it"
         )
-        yield Unseen("outside-growth", text, grown)
+    how = f"memory that {engine} does not count (an allocator of its own, mmap, stacks)"
+    return f"the process grew by {size} of {how}; {_SEES_ALL}"
+
+
+def _grown(before: Optional[int], after: Optional[int], least: int) -> int:
+    """Return the growth from *before* to *after*; 0 if it is unknown, or at most *least*."""
+    if before is None or after is None or after - before <= least:
+        return 0
+    return after - before

@@ -243,3 +243,19 @@ def test_a_path_is_found_by_what_the_table_prints_as_by_focus_and_known(pattern:
     assert judge(expect(at_most=1000, path=pattern), diff).measured == 7200
     assert rank(diff, Query(focus=re.compile(pattern))).delta_matched_bytes == 7200
     assert rank(diff, Query(known=[re.compile(pattern)])).known.delta_bytes == 7200
+
+
+def test_a_path_is_not_judged_by_names_that_nobody_knows() -> None:
+    main, nameless = at("main", "main.cpp:9"), at("0x109435")
+    insert = at("insert", "t.cpp:1")
+    diff = diff_of(
+        tree(10 * KIB, (insert, 10 * KIB, (main, 10 * KIB))),
+        tree(900 * KIB, (insert, 10 * KIB, (main, 10 * KIB)), (nameless, 890 * KIB, (main, 890 * KIB))),
+    )
+    verdict = judge(expect(at_most=64 * KIB, path="insert"), diff)
+    assert verdict.met is None
+    assert verdict.text.endswith(
+        "890.0 KiB grew in paths through functions without names; build with -g, not -gsplit-dwarf"
+    )
+    assert judge(expect(at_most=1024 * KIB, path="insert"), diff).met is True
+    assert judge(expect(at_most=64 * KIB, path="main"), diff).met is False

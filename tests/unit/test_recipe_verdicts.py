@@ -34,6 +34,7 @@ ABORTED = Notice("program-signal", "the program got SIGABRT (Aborted) in main at
 
 def played(folder: Path, *taken: str, notices: tuple[Notice, ...] = (), **facts: Any) -> Outcome:
     """Return the outcome of a recipe with the points 'a' and 'm', after the snapshots *taken*."""
+    folder.mkdir(exist_ok=True)
     run = Run.create("prog", parent=folder, pid=1)
     points = {
         name: PlayedPoint(name, f"{name}.c:7", f"leak.yaml:{line}:5") for line, name in ((3, "a"), (4, "m"))
@@ -202,6 +203,18 @@ def test_growth_that_only_the_kernel_counts_is_held_against_the_limit(
     assert verdict.met is met
     if met is None:
         assert "engine: faults" in verdict.text
+
+
+def test_children_that_ran_the_programs_code_are_held_against_the_limit(tmp_path: Path) -> None:
+    for number, (peak, met) in enumerate(((None, None), (50 << 20, None), (1 << 10, True))):
+        outcome = grown_outside(tmp_path / str(number), 0, heap_bytes=1000)
+        outcome.forks, outcome.fork_peak_bytes = 2, peak
+        outcome.run.update(end=end_facts(outcome.end))
+        expectation = Expectation("m#1", "m", Position(9, 5), at_most=64 << 10)
+        verdict = verdict_of(expectation, Diffs(outcome), KeptPairs((), outcome), outcome, ())
+        assert verdict.met is met
+        if met is None:
+            assert "forked 2 children" in verdict.text and "gdbmem monitor --fail-on" in verdict.text
 
 
 def test_diff_of_a_run_whose_program_died_is_judged_as_its_recipe_is(

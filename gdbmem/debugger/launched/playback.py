@@ -40,6 +40,7 @@ from gdbmem.launch.conversation.messages import (
     Unresolved,
 )
 from gdbmem.linux.process.process import has_ended
+from gdbmem.patterns import lazy_pattern
 from gdbmem.recipes.recipe import Action, Point, recipe_from_plan
 from gdbmem.records import replace
 from gdbmem.report.containers.containers import answer_survey
@@ -53,6 +54,8 @@ _NEED_A_STOP = (
     "ledger",
     "containers",
 )  # gdb can't carry them out while it decides whether to stop
+# gdb's message on a child that runs the program's code; one of vfork() executes another program.
+_FORKED = lazy_pattern(r"Detaching after fork from child")
 _SETTINGS = (
     "set pagination off",
     "set confirm off",
@@ -86,11 +89,13 @@ def _play() -> None:
             continue  # an older gdb doesn't know it and doesn't need it
     connect_program()
     session.ask(Ready(), Done)
+    session.judged = bool(recipe.expectations)
     points = [_PlayedPoint(index, point) for index, point in enumerate(recipe.points)]
     session.tell(RecipeStarted())
+    forks = 0
     while program_runs():
         try:
-            _continue()
+            forks += _continue()
         except gdb.error:
             if program_runs():
                 raise
@@ -104,7 +109,7 @@ def _play() -> None:
                 _report_stop(points)
     for point in points:
         point.report()
-    session.tell(Finished(session.fate()))
+    session.tell(Finished(session.fate(), forks))
 
 
 def _report_stop(points: list[_PlayedPoint]) -> None:
@@ -147,9 +152,10 @@ def _with_snapshot(result: ActionResult, record: SnapshotRecord, text: str) -> A
     )
 
 
-def _continue() -> None:
+def _continue() -> int:
+    """Continue the program; return how many children it forked until it stopped."""
     try:
-        gdb.execute("continue", to_string=True)
+        return len(_FORKED.findall(gdb.execute("continue", to_string=True)))
     except gdb.error:
         pid = real_pid()
         if pid is None or not program_runs() or not has_ended(pid):
@@ -158,6 +164,7 @@ def _continue() -> None:
         for point in gdb.breakpoints():
             point.enabled = False
         gdb.execute("continue", to_string=True)
+        return 0
 
 
 class _PlayedPoint:

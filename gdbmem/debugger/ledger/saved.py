@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Optional
 from gdbmem.debugger.location import current_thread
 from gdbmem.debugger.python.call_paths import place_and_python
 from gdbmem.debugger.session import session
+from gdbmem.debugger.snapshots.outside import execution_here
 from gdbmem.debugger.stops import hits_here
 from gdbmem.errors import InputError
 from gdbmem.inspection.saved_ledgers import kept_document, save_ledger, save_survey
@@ -37,6 +38,7 @@ def _where(hit: Optional[int]) -> dict[str, object]:
         "thread": current_thread(),
         "hit": hit if hit is not None else hits_here(),
         "seconds": round(session.seconds, 3),
+        "execution": execution_here(),
     }
 
 

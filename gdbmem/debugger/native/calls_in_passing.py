@@ -41,6 +41,7 @@ class _Detour:
         self.start = self.end = 0  # its destination: at the start it has not begun, at the end it is done
         self._make = call
         self._call: Optional[Call] = None
+        self._next: Optional[Call] = None
         self._finish = finish
 
     def send(self) -> None:
@@ -60,7 +61,7 @@ class _Detour:
             pause = _PAUSE_MICROSECONDS * min(len(_ends.threads), _LONGEST_PAUSE)
             function, arguments = "usleep", [pause]
         else:
-            call = self._call = self._make()
+            call = self._call = self._next or self._make()
             function, arguments = call.function, list(call.arguments)
         return program.entry(self.machine, self.before, address_of(function), arguments, slot=self.slot)
 
@@ -80,7 +81,11 @@ class _Detour:
                 return False
             result = program.result(self.machine)
             set_registers(self.before)
-            self._call.finish(result)
+            self._next = self._call.finish(result)
+            if self._next is not None:
+                self._call = None
+                self.send()
+                return False
         except GdbmemError as failure:
             error = failure
             set_registers(self.before)  # the thread continues anyway

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 
 from gdbmem.analysis.profiles.sites import stack_sites
 from gdbmem.debugger.command import warn
@@ -17,6 +17,7 @@ from gdbmem.debugger.native.native_program import NativeProgram
 from gdbmem.debugger.native.program_faults import program_faults
 from gdbmem.debugger.python.call_paths import place_and_python
 from gdbmem.debugger.session import session
+from gdbmem.debugger.snapshots.outside import execution_here, outside_facts
 from gdbmem.debugger.snapshots.summary import summary_line
 from gdbmem.debugger.stops import hits_here
 from gdbmem.engines import faults
@@ -25,11 +26,13 @@ from gdbmem.errors import GdbmemError, TargetError
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.formats.stacks import StackProfile
 from gdbmem.formats.tracemalloc import CUT
+from gdbmem.model.faults import FILES, INHERITED, LATER
 from gdbmem.model.profiles.snapshot import UNTRACED
 from gdbmem.runs.run import SnapshotRecord
 from gdbmem.text import printable
 
 _said: set[str] = set()  # slugs
+_EXPLAINED = (FILES, INHERITED, LATER)  # parts of a resident set that need no fault
 Taken = Callable[[Optional[SnapshotRecord], str], None]
 """Gets the record and its line; without a record, what went wrong."""
 
@@ -44,6 +47,7 @@ class PendingSnapshot:
         # The call is itself a stop, to which later queries would refer.
         self._place, self._thread = place_and_python(), current_thread()
         self._file = ""
+        self._allocator_bytes: Optional[int] = None  # that it holds of the system
 
     def call(self) -> Call:
         """Return the call that takes it."""
@@ -51,7 +55,24 @@ class PendingSnapshot:
         self._file = session.run.next_file(native.engine)
         if native.attached is not None:
             return request(native, native.attached, session.run.folder / self._file)
-        return native_engine(native.engine).snapshot(program, native.prefix, f"{session.link}/{self._file}")
+        dump = native_engine(native.engine).snapshot(program, native.prefix, f"{session.link}/{self._file}")
+        return self._with_resident(dump) if session.judged else dump
+
+    def _with_resident(self, dump: Call) -> Call:
+        """Return *dump*, followed by a question for what the allocator holds."""
+        resident = getattr(native_engine(self._native.engine), "resident", None)
+        if resident is None:
+            return dump
+
+        def tell(size_bytes: int) -> None:
+            self._allocator_bytes = size_bytes
+
+        def finish(result: int) -> Optional[Call]:
+            dump.finish(result)
+            following: Call = resident(program, tell)
+            return following
+
+        return Call(dump.function, dump.arguments, finish)
 
     def take(self) -> None:
         """Take it, with the program stopped."""
@@ -66,8 +87,9 @@ class PendingSnapshot:
                 keep_traces_here(path)
             return
         with outside_allocator(self._native.library):
-            call = self.call()
-            call.finish(program.call(call.function, call.arguments))
+            call: Optional[Call] = self.call()
+            while call is not None:
+                call = call.finish(program.call(call.function, call.arguments))
 
     def record(self, *, with_sites: bool = True) -> tuple[SnapshotRecord, str]:
         """Add it to the run; return its record and its summary line."""
@@ -83,8 +105,24 @@ class PendingSnapshot:
             seconds=round(session.seconds, 3),
             heap_bytes=None if profile is None else profile.snapshots[0].total_bytes,
             process=program.process,
+            **({} if profile is None else self._outside(profile)),
         )
         return record, _summary(record, profile) if with_sites else ""
+
+    def _outside(self, profile: StackProfile) -> dict[str, Any]:
+        """Return the fields of the record on memory that the engine does not count."""
+        if profile.faults is not None:
+            return {"execution": execution_here(), "outside_bytes": _unexplained(profile)}
+        if table(self._native.engine).reads_memory:  # its snapshots have all resident memory
+            return {"execution": execution_here()}
+        return outside_facts(profile.snapshots[0].total_bytes, profile.unit, self._allocator_bytes)
+
+
+def _unexplained(profile: StackProfile) -> int:
+    """Return the resident bytes that no page fault of a recording explains."""
+    assert profile.faults is not None
+    parts = [one for account in profile.faults.accounts for one in account.unseen]
+    return sum(one.bytes for one in parts if one.kind not in _EXPLAINED)
 
 
 def take(native: NativeProgram, name: Optional[str], hit: Optional[int]) -> tuple[SnapshotRecord, str]:

@@ -17,6 +17,7 @@ from gdbmem.debugger.session import (
     session,
 )
 from gdbmem.debugger.snapshots.memcheck_snapshot import Captured, capture_leaks
+from gdbmem.debugger.snapshots.outside import outside_facts
 from gdbmem.debugger.snapshots.summary import summary_line, unseen_malloc
 from gdbmem.debugger.stops import hits_here
 from gdbmem.engines import massif, memcheck
@@ -65,6 +66,7 @@ def take_snapshot(name: Optional[str] = None, *, hit: Optional[int] = None) -> t
         seconds=round(session.seconds, 3),
         heap_bytes=captured.heap_bytes,
         process=real_pid(),
+        **outside_facts(captured.heap_bytes, captured.unit),
     )
     return record, _summary(record, captured)
 

@@ -266,9 +266,10 @@ class ConnectionLost(Message):
 
 @dataclass(frozen=True)
 class Finished(Message):
-    """The recipe was played to its end."""
+    """The recipe was played to its end; *forks*: the children that gdb saw the program fork."""
 
     fate: Fate
+    forks: int = 0
 
 
 @dataclass(frozen=True)

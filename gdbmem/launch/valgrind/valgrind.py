@@ -131,6 +131,12 @@ class Process:
         engine = self.order.engine
         return self.order.run / f"{engine}.{self.order.serial}.{self.pid}{valgrind_engine(engine).SUFFIX}"
 
+    def histories_of_children(self) -> list[Path]:
+        """Return the files that forked processes wrote at their ends; one that executes another program writes none."""
+        engine = self.order.engine
+        stem, suffix = f"{engine}.{self.order.serial}.", valgrind_engine(engine).SUFFIX
+        return [path for path in sorted(self.order.run.glob(f"{stem}*{suffix}")) if path != self.history]
+
     @property
     def is_writing(self) -> bool:
         """Return whether the tool has begun to write its file at the program's end."""
@@ -339,6 +345,13 @@ _FAILURES: Sequence[tuple[bytes, str, str]] = (
         "stripped-loader",
         "the dynamic loader is stripped, and valgrind needs its symbols; install libc6-dbg (Debian, Ubuntu) or "
         "glibc-debuginfo",
+    ),
+    (
+        rb"debuginfo reader: .*(?:failed|corrupted)|I can't recover\.  Giving up",
+        "debuginfo-reader",
+        "valgrind's reader of debug information fails on this program or one of its libraries; build without"
+        " -gsplit-dwarf and compressed debug sections (-gz=none), or use an engine that does not read them:"
+        " gperftools, jemalloc or faults",
     ),
     (
         rb"failed to start tool|no such tool|can't find.*(?:massif|memcheck|dhat)",

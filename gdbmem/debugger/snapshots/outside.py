@@ -1,0 +1,50 @@
+"""What is recorded beside a snapshot of a recipe, so that a gate knows what the engine could not see."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, Optional
+
+from gdbmem.debugger.execution import executions
+from gdbmem.debugger.launched.valgrind_monitor import monitor_text
+from gdbmem.debugger.location import real_pid
+from gdbmem.debugger.session import session
+from gdbmem.debugger.snapshots.summary import unseen_malloc
+from gdbmem.engines.valgrind import MEMORY_COMMAND, client_arena_bytes
+from gdbmem.linux.memory.maps import mappings_of
+from gdbmem.linux.memory.outside_heap import own_bytes, under_valgrind
+from gdbmem.linux.process.auxv import random_bytes
+from gdbmem.model.profiles.snapshot import HEAP_BYTES
+
+
+def execution_here() -> Optional[str]:
+    """Return what names the program that the process executes, as the runs of recipes have it; None elsewhere."""
+    pid = real_pid() if session.judged else None
+    if pid is None:
+        return None
+    random = executions.here()[1] if session.native is not None else random_bytes(pid)
+    return f"{pid}.{zlib.crc32(random):08x}"
+
+
+def outside_facts(
+    heap_bytes: Optional[int], unit: str, allocator_bytes: Optional[int] = None
+) -> dict[str, Any]:
+    """Return the fields of a snapshot's record on memory that the engine does not count; {} if nothing is judged.
+
+    *allocator_bytes* are the resident bytes of the allocator that the engine has preloaded.
+    """
+    pid = real_pid() if session.judged else None
+    if pid is None or heap_bytes is None or unit != HEAP_BYTES:
+        return {}
+    facts: dict[str, Any] = {"execution": execution_here(), "unseen_malloc": unseen_malloc()}
+    try:
+        mappings = mappings_of(pid, "smaps")
+    except OSError:
+        return facts
+    if session.native is None:
+        outside, executable = under_valgrind(mappings)
+        blocks = client_arena_bytes(monitor_text(MEMORY_COMMAND))
+        # Where valgrind doesn't tell, executable memory of the program's own is not known.
+        return {**facts, "outside_bytes": outside + (0 if blocks is None else executable - blocks)}
+    counted = heap_bytes if allocator_bytes is None else allocator_bytes
+    return {**facts, "outside_bytes": own_bytes(mappings) - counted}  # blocks never written make it negative
