@@ -244,6 +244,29 @@ def test_a_change_of_what_is_lost_directly_leaves_out_what_lies_behind_it(
     assert changes == [increased, decreased]
 
 
+@pytest.mark.parametrize(
+    ("name", "in_use", "allocated"),
+    [
+        ("maps.heap", (100 + 50) << 20, (100 + 50 + 5) << 20),
+        ("maps-only.heap", 159842304, 159842304 + (5 << 20)),
+    ],
+)
+def test_mappings_that_gperftools_lists_beside_blocks_are_counted_once(
+    name: str, in_use: int, allocated: int
+) -> None:
+    profile = read(CAPTURES / name)
+    assert tree(profile).bytes[0] == in_use
+    assert [notice.slug for notice in profile.notices] == ["lists-mappings"]
+    assert tree(read(CAPTURES / name, "allocated")).bytes[0] == allocated
+
+
+def test_rows_beyond_the_first_line_without_tcmallocs_own_mappings_are_damage(tmp_path: Path) -> None:
+    file = tmp_path / "x.heap"
+    file.write_bytes(capture("maps.heap").replace(b"libtcmalloc", b"libother"))
+    with pytest.raises(InputError, match="more than its first line counts"):
+        read(file)
+
+
 def test_a_file_that_gperftools_cut_states_what_share_is_missing() -> None:
     profile = read(CAPTURES / "many.0001.heap.gz")
     (notice,) = profile.notices

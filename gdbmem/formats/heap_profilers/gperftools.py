@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.formats.addresses import Symbols, frames_of, parse_maps, wanted_of
+from gdbmem.formats.addresses import MemoryMap, Symbols, frames_of, parse_maps, wanted_of
 from gdbmem.formats.heap_profilers.sampling import unsample
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
@@ -34,6 +34,7 @@ from gdbmem.model.profiles.snapshot import BYTES_MISSING
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass, field
 from gdbmem.text import printable
+from gdbmem.units import format_size
 
 _NUMBERS = rb"\s*(-?[0-9]{1,25}): *(-?[0-9]{1,25}) *\[ *(-?[0-9]{1,25}): *(-?[0-9]{1,25}) *\] *@"
 _HEADER = lazy_pattern(
@@ -41,6 +42,7 @@ _HEADER = lazy_pattern(
 )
 _ROW = lazy_pattern(_NUMBERS)
 _EXPECTED = "'BLOCKS: BYTES [BLOCKS: BYTES] @ ADDRESSES' or the memory map"
+_PAGE_BYTES = 4096
 _MAP_START = (b"MAPPED_LIBRARIES:", b"--- Memory map: ---")
 # Go writes its symbols after each stack, and its memory statistics at the end.
 _GO_FRAME = lazy_pattern(rb"#\t0x([0-9a-f]{1,16})\t(.+?)(?:\+0x[0-9a-f]+)?\t+(.*?)(?::(\d{1,9}))?\s*")
@@ -75,6 +77,7 @@ def read_gperftools(
     """Read *data*; raises InputError for a line of another format."""
     text = _parse(bytes(data), source)
     chosen = choose_metric(metric, (IN_USE, ALLOCATED), source)
+    said = _count_mappings(text, source)
     stacks, addresses = _stacks(text, chosen)
     listed = total_of(stacks)
     hidden, notices = _hidden(text, chosen, source)
@@ -86,7 +89,7 @@ def read_gperftools(
         total_bytes=listed + (hidden.bytes if hidden else 0),
         load=lambda profile: _load(profile, text, stacks, addresses, hidden, symbols),
         wanted=lambda: wanted_of(_unnamed(text, addresses), parse_maps(text.maps)),
-        notices=notices,
+        notices=[*said, *notices],
     )
 
 
@@ -214,6 +217,52 @@ def _alike(rows: Sequence[tuple[Sequence[int], int, int]]) -> Iterable[tuple[Seq
     return ((addresses, *counts) for (addresses, _), counts in sums.items())
 
 
+def _count_mappings(text: _GperftoolsText, source: str) -> list[Notice]:
+    """Count the mappings of HEAP_PROFILE_MMAP, which the first line of gperftools 2.10 leaves out, in *text*.
+
+    Those in which tcmalloc keeps the blocks that are listed as well are taken out.
+    """
+    beyond = _beyond_header(text)
+    if text.kind != "heapprofile" or min(beyond) < 0 or not beyond[3]:
+        return []
+    memory_map, words = parse_maps(text.maps), list(text.words)
+    own = [
+        row
+        for row in text.rows
+        if row.addresses and _is_tcmalloc(memory_map, int(words[row.addresses[0]], 16))
+    ]
+    if not own or beyond[1] % _PAGE_BYTES or beyond[3] % _PAGE_BYTES:
+        return []  # _hidden() refuses it
+    name = printable(source)
+    if not any(text.header):
+        text.header = beyond
+        said = f"{name} lists mapped memory only (HEAP_PROFILE_ONLY_MMAP), tcmalloc's own heap included"
+        return [Notice("lists-mappings", said)]
+    kept = sum(row.in_use[1] for row in own)
+    text.rows = [row for row in text.rows if row not in own]
+    beyond = _beyond_header(text)
+    if min(beyond) < 0:
+        return []
+    text.header = (
+        text.header[0] + beyond[0], text.header[1] + beyond[1], text.header[2] + beyond[2], text.header[3] + beyond[3]
+    )  # fmt: skip
+    said = f"{name} lists mapped memory too (HEAP_PROFILE_MMAP): {format_size(beyond[1])} that the program mapped are"
+    said += f" counted; {format_size(kept)} that tcmalloc mapped are not, for they hold the blocks"
+    return [Notice("lists-mappings", said)]
+
+
+def _beyond_header(text: _GperftoolsText) -> tuple[int, int, int, int]:
+    """Return how much the rows list more than the first line counts."""
+    listed = [[*row.in_use, *row.allocated] for row in text.rows]
+    found = [sum(column) - told for column, told in zip(zip(*listed), text.header)]
+    return (found[0], found[1], found[2], found[3]) if found else (0, 0, 0, 0)
+
+
+def _is_tcmalloc(memory_map: MemoryMap, address: int) -> bool:
+    place = memory_map.find(address - 1)
+    return place is not None and "libtcmalloc" in place[0].path.rpartition("/")[2]
+
+
 def _hidden(text: _GperftoolsText, metric: str, source: str) -> tuple[Optional[Hidden], list[Notice]]:
     at = (0, 1) if metric == IN_USE else (2, 3)
     rows = [row.in_use if metric == IN_USE else row.allocated for row in text.rows]
@@ -223,7 +272,8 @@ def _hidden(text: _GperftoolsText, metric: str, source: str) -> tuple[Optional[H
         raise InputError(
             f"the stacks of {printable(source)} hold {-missing} bytes more than its first line counts",
             slug="totals-differ",
-            hint="the file is damaged, or two were joined",
+            hint="the file is damaged, or two were joined, or HEAP_PROFILE_MMAP was set and its mappings can't be told"
+            " from blocks: leave it out",
         )
     if not (missing > 0 and exact) and text.cut_at is None and text.has_maps:
         return None, []
