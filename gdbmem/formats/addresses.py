@@ -10,6 +10,7 @@ from typing import NamedTuple, Optional, Protocol
 from gdbmem.errors import Notice
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.patterns import lazy_pattern
+from gdbmem.text import plural, printable
 
 # start-end perms offset dev inode path, as /proc/PID/maps has it
 _MAPS_LINE = lazy_pattern(
@@ -138,6 +139,10 @@ def frames_of(
     notices: Sequence[Notice] = ()
     if symbols is not None and wanted:
         found, notices = symbols.frames(wanted, recorded=written(source), are_calls=True)
+    outside = sum(place is None for place in places)
+    if outside:
+        text = f"{plural(outside, 'address', 'addresses')} of {printable(source)} lie in no file of its memory map"
+        notices = [*notices, Notice("addresses-outside", f"{text}, so they have no names")]
     chains: list[Sequence[Frame]] = []
     for address, place in zip(addresses, places):
         if place is None:

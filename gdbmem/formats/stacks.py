@@ -311,6 +311,15 @@ def check_path(path: Sequence[object], frames: int, source: str) -> None:
         )
 
 
+def several_dumps(source: str, start: str) -> InputError:
+    """Return the error for a file in which a second dump follows the first, by a line that begins with *start*."""
+    return InputError(
+        f"{printable(source)} holds several dumps, one behind the other",
+        slug="several-dumps",
+        hint=f"csplit -z FILE '/^{start}/' '{{*}}' makes a file of each",
+    )
+
+
 def bad_line(source: str, number: int, text: bytes, expected: str) -> InputError:
     """Return the error for line *number*, which is not what its format has there."""
     shown = printable(text[:60].decode("utf-8", "surrogateescape"))

@@ -19,13 +19,23 @@ def path(size_bytes: int, *places: str) -> list[Line]:
 
 
 def massif(*snapshots: Optional[Sequence[Line]], sizes: Sequence[int] = (), root: str = ROOT_TEXT) -> str:
-    """Return a massif.out; a snapshot that is None has no tree, its heap is taken from *sizes*."""
+    """Return a massif.out; a snapshot that is None has no tree, its heap is taken from *sizes*.
+
+    The largest tree is that of the peak if memory is freed, as massif has it.
+    """
+    heaps = [
+        sizes[index] if sizes else sum(size for depth, size, _ in lines or () if depth == 1)
+        for index, lines in enumerate(snapshots)
+    ]
+    shrinks = any(after < before for before, after in zip(heaps, heaps[1:]))
+    trees = [index for index, lines in enumerate(snapshots) if lines is not None]
+    peak = max(trees, key=heaps.__getitem__) if shrinks and trees else None
     parts = ["desc: --threshold=0\ncmd: ./decoder words.txt\ntime_unit: i\n"]
     for index, lines in enumerate(snapshots):
-        size = sizes[index] if sizes else sum(size for depth, size, _ in lines or () if depth == 1)
+        size, kind = heaps[index], "empty" if lines is None else "peak" if index == peak else "detailed"
         parts.append(
             f"#-----------\nsnapshot={index}\n#-----------\ntime={index * 1000}\nmem_heap_B={size}\n"
-            f"mem_heap_extra_B=0\nmem_stacks_B=0\nheap_tree={'empty' if lines is None else 'detailed'}\n"
+            f"mem_heap_extra_B=0\nmem_stacks_B=0\nheap_tree={kind}\n"
         )
         if lines is not None:
             parts.append(_tree([(0, size, root), *lines]))

@@ -35,7 +35,7 @@ def chain_of_traces(count: int) -> str:
     for number in range(1, count + 1):
         lines += [f"i {number + 0x1000:x} 1 1", f"t {number:x} {number - 1:x}", f"a 10 {number:x}"]
         lines.append(f"+ {number - 1:x}")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, "", f"# strings: 1\n# ips: {count}\n"])
 
 
 def test_a_chain_of_traces_is_not_unrolled_into_its_square(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def test_no_peak_tree_is_claimed_where_there_is_no_tree() -> None:
     assert read(HEADER + snapshot(tree="")).peak_tree_index is None
 
 
-WHOLE = HEADER + snapshot(0) + snapshot(1, 50, tree="") + snapshot(2)
+WHOLE = HEADER + snapshot(0) + snapshot(1, 100, tree="") + snapshot(2)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_a_damaged_tree_is_an_error_and_costs_only_itself(
         profile.tree(0)
     assert f"a.massif, line {line}: expected" in str(caught.value)
     assert expected in str(caught.value)
-    assert [totals.total_bytes for totals in profile.snapshots] == [100, 50, 100]
+    assert [totals.total_bytes for totals in profile.snapshots] == [100, 100, 100]
     assert profile.tree(2) is not None
 
 

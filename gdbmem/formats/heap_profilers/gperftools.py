@@ -27,6 +27,7 @@ from gdbmem.formats.stacks import (
     check_count,
     check_depth,
     choose_metric,
+    several_dumps,
     total_of,
 )
 from gdbmem.model.profiles.calltree import Frame
@@ -150,6 +151,8 @@ def _parse_rows(text: _GperftoolsText, lines: Sequence[bytes], skipped: int, sou
             continue
         elif line.rstrip() in _MAP_START:
             text.maps, text.has_maps = list(lines[at + 1 :]), True
+            if any(line.startswith(b"heap profile:") for line in text.maps):
+                raise several_dumps(source, "heap profile:")
             return
         elif at == last:
             text.cut_at = skipped + at + (1 if line else 0)

@@ -36,6 +36,7 @@ from gdbmem.formats.stacks import (
     check_depth,
     choose_metric,
     count_too_big,
+    several_dumps,
 )
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.model.profiles.snapshot import BYTES_MISSING, PEAK
@@ -45,6 +46,7 @@ from gdbmem.units import format_size
 
 METRICS = (IN_USE, PEAK, ALLOCATED)
 _VERSIONS = (1, 2, 3)
+_TRAILER, _TRAILER_WITHIN = b"# strings: ", 200  # bytes of its end
 _LONGEST_LINE_BYTES = 64 << 20
 _PIECE_BYTES = 128 << 10  # what is worked out of a piece then stays in the processor's cache
 
@@ -227,6 +229,7 @@ class _HeaptrackReader:
         self.source = source
         self.tables = _Tables()
         self.notices: list[Notice] = []
+        self.has_trailer = False  # heaptrack's interpreter ends each file with counts
         self._is_big = False
         self._is_attached = False  # an "A" is in the piece
         self._start = 0  # of the counting, in bytes: after the last "A", where heaptrack was attached
@@ -295,12 +298,16 @@ class _HeaptrackReader:
             block = b"".join([*waiting, block])
             at = 0
             while stop := block.rfind(b"\n", at, at + _PIECE_BYTES) + 1 or block.find(b"\n", at) + 1:
+                self.has_trailer = block.find(_TRAILER, max(at, stop - _TRAILER_WITHIN), stop) >= 0
                 yield block[at:stop]
                 at = stop
             waiting = [block[at:]]
             start += at
         if any(waiting) and not self.notices:
             text = f"{printable(self.source)} was truncated at line {self._line_at(start)}"
+            self.notices.append(Notice(BYTES_MISSING, text))
+        elif not self.has_trailer and not self.notices:
+            text = f"{printable(self.source)} lacks the last lines that heaptrack writes: its end was cut off"
             self.notices.append(Notice(BYTES_MISSING, text))
 
     def _line_at(self, offset: int) -> int:
@@ -342,6 +349,8 @@ class _HeaptrackReader:
                 raise self._bad(line, expected) from None
 
     def _other(self, line: bytes) -> bool:
+        if line.startswith(b"v ") and self.tables.version:
+            raise several_dumps(self.source, "v ")
         if line.startswith(b"v "):
             self.tables.version = int(line.split()[2], 16)
             if self.tables.version not in _VERSIONS:

@@ -22,6 +22,7 @@ from gdbmem.formats.stacks import (
     check_count,
     check_depth,
     choose_metric,
+    several_dumps,
     total_of,
 )
 from gdbmem.model.profiles.calltree import Frame
@@ -132,6 +133,8 @@ class _JemallocReader:
                     raise bad_line(self.source, before + at + 1, line, _EXPECTED) from None
             elif line.rstrip() == _MAP_START:
                 self.maps = list(lines[at + 1 :])
+                if any(line.startswith(b"heap_v2/") for line in self.maps):
+                    raise several_dumps(self.source, "heap_v2")
                 return True
             elif line.strip():
                 self._count(line, before + at + 1)

@@ -5,7 +5,7 @@ the peak, and in all.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Optional
 
 from gdbmem.errors import InputError
@@ -59,7 +59,7 @@ def _profile(found: JsonObject, source: str, metric: Optional[str]) -> StackProf
         )
     points, known = (found["aps"], _KEYS_1) if version == 1 else (found["pps"], _KEYS)
     table = [str(text) for text in found["ftbl"]]
-    keys = {name: pair for name, pair in known.items() if all(pair[0] in point for point in points)}
+    keys = _keys_of(points, known, source)
     chosen = choose_metric(metric, by_metric(keys), source)
     own = [_OWN.search(text) is not None for text in table]
     stacks = [_stack(point, keys[chosen], own, source) for point in points]
@@ -73,6 +73,25 @@ def _profile(found: JsonObject, source: str, metric: Optional[str]) -> StackProf
         load=lambda profile: Content(stacks, _chains(table)),
         command=str(found.get("cmd", "")),
     )
+
+
+def _keys_of(
+    points: Sequence[JsonObject], known: Mapping[str, tuple[str, str]], source: str
+) -> dict[str, tuple[str, str]]:
+    """Return those of *known* that *points* have: each of them, or none."""
+    keys = {}
+    for name, pair in known.items():
+        count = sum(pair[0] in point and pair[1] in point for point in points)
+        if 0 < count < len(points):
+            lacking = f"{len(points) - count} of the {len(points)} records of {printable(source)}"
+            raise InputError(
+                f"{lacking} lack '{pair[0]}' or '{pair[1]}'",
+                slug="json-damaged",
+                hint="DHAT writes all counts of each record: was the file edited?",
+            )
+        if count or not points:
+            keys[name] = pair
+    return keys
 
 
 def _stack(point: JsonObject, keys: tuple[str, str], own: Sequence[bool], source: str) -> Stack:

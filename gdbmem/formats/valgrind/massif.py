@@ -184,6 +184,7 @@ class _Index:
         for head, start, end in self._heads():
             self._add(head, start, end)
         self._say_what_is_damaged()
+        self._say_that_the_peak_is_missing()
         if not self.totals:
             message = (
                 f"{self.name} was truncated at line {self._last_line()}, before the end of its first snapshot"
@@ -294,6 +295,15 @@ class _Index:
             count = plural(len(self.faults), "snapshot")
             text = f"{self.faults[0].message}; left out, and not numbered: {count} of {self.name}"
             self.notices.append(Notice(DAMAGED, text))
+
+    def _say_that_the_peak_is_missing(self) -> None:
+        """Add a notice if memory was freed and no snapshot is the peak: massif takes one before the first free()."""
+        if self.peak is not None or self._counts or self.header.description in (HEAPTRACK, b""):
+            return
+        sizes = [totals.heap_bytes + totals.extra_bytes for totals in self.totals]
+        if any(after < before for before, after in zip(sizes, sizes[1:])):
+            text = f"{self.name} has no snapshot of the peak, though memory was freed: its end was cut off"
+            self.notices.append(Notice(TRUNCATED, f"{text} after snapshot {len(sizes) - 1}"))
 
     def _fault_of_head(self, at: int) -> Optional[InputError]:
         """Return the error for a line of the totals whose '#' line is at *at*; None: the file ends in it, as noted."""

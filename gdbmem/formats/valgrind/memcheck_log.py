@@ -189,7 +189,9 @@ class _LossReader:
         if len(found) < all_of_them:
             text = f"{name} is the log of {all_of_them} processes, of which {all_of_them - len(found)}"
             yield Notice(BYTES_MISSING, f"{text} made no leak search: what they lost is unknown")
-        if not all(one.is_whole for one in found):
+        # The header, which -q leaves out as it does the sums, names the command.
+        lacks_sums = self._command and not any(one.sums for one in found)
+        if lacks_sums or not all(one.is_whole for one in found):
             text = f"{name} has an incomplete leak search, as if the log was truncated: records or sums may be missing"
             yield Notice(BYTES_MISSING, text)
 

@@ -5,14 +5,14 @@ Source: valgrind, docs/internals/xml-output-protocol4.txt.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import StackProfile
-from gdbmem.formats.valgrind.memcheck_log import LeakStack, profile_of, read_record, sum_of
+from gdbmem.formats.valgrind.memcheck_log import SEVERAL, LeakStack, profile_of, read_record, sum_of
 from gdbmem.model.leak_kinds import DEFINITELY, POSSIBLY
 from gdbmem.model.leaks import LeakRecord, LeakSearch
 from gdbmem.model.profiles.calltree import Frame
@@ -24,21 +24,38 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
 _STEP_BYTES = 1 << 16
+_DECLARATION = lazy_pattern(rb"<\?xml[^>]{0,200}\?>")
 _ADDRESS = lazy_pattern(r"0x([0-9A-Fa-f]{1,16})")
 _KINDS = {"definite": DEFINITELY, "possible": POSSIBLY}  # of which memcheck lists all records by default
 
 
 def read_memcheck_xml(data: Data, source: str, metric: Optional[str]) -> StackProfile:
-    """Read the last leak search in *data*; raises InputError if there is none, or a record of it is damaged.
+    """Read the last leak search of each process in *data*; raises InputError if there is none, or one is damaged.
 
-    A file that was truncated is read up to the cut.
+    A file that was truncated is read up to the cut. Processes that write to one file write a document each.
     """
-    reader = _ErrorReader(source)
-    for element in _elements(data, source, reader.notices):
-        reader.take(element)
-        if element.tag != "status":
-            element.clear()
-    return profile_of(reader.search(), source, metric)
+    starts = [found.start() for found in _DECLARATION.finditer(data)]
+    readers: dict[str, _ErrorReader] = {}
+    for start, end in zip([0, *starts[1:]], [*starts[1:], len(data)]):
+        reader = _ErrorReader(source)
+        for element in _elements(data[start:end] if starts[1:] else data, source, reader.notices):
+            reader.take(element)
+            if element.tag != "status":
+                element.clear()
+        readers[reader.pid] = reader
+    return profile_of(_added_up([reader.search() for reader in readers.values()], source), source, metric)
+
+
+def _added_up(searches: Sequence[LeakSearch], source: str) -> LeakSearch:
+    """Return the searches of several processes as one; a sum that one of them lacks is not known."""
+    if len(searches) == 1:
+        return searches[0]
+    kinds = set.intersection(*(set(search.sums) for search in searches))
+    records = [record for search in searches for record in search.records]
+    text = f"{printable(source)} has leak searches of {len(searches)} processes, which are added up"
+    notices = [Notice(SEVERAL, text), *(notice for search in searches for notice in search.notices)]
+    sums = {kind: sum_of(records, kind) for kind in kinds}
+    return LeakSearch(records, sums, command=searches[0].command, notices=notices)
 
 
 def _elements(data: Data, source: str, notices: list[Notice]) -> Iterator[Element]:
@@ -69,6 +86,7 @@ class _ErrorReader:
         self.notices: list[Notice] = []
         self._source = source
         self._records: list[LeakRecord] = []
+        self.pid = ""
         self._command = ""
         self._listed: list[str] = []  # the kinds of which the file has all records
         self._is_finished = False
@@ -80,7 +98,9 @@ class _ErrorReader:
                 slug="no-leak-search",
                 hint="memcheck does: valgrind --leak-check=full --xml=yes --xml-file=FILE",
             )
-        if element.tag == "args":
+        if element.tag == "pid":
+            self.pid = element.text or ""
+        elif element.tag == "args":
             given = [(one.text or "").strip() for one in element.iterfind("argv/*")]
             self._command = " ".join(given)
             self._listed = _listed([one.text or "" for one in element.iterfind("vargv/arg")])
