@@ -103,8 +103,17 @@ class WorkerCopies:
     """One forked process."""
 
     pid: int
-    copied_bytes: int  # its own pages in place of its parent's
-    shared_bytes: int  # that it still shares
+    copied_bytes: int  # its pages in place of those that its parent has at the same addresses
+    shared_bytes: int  # that it still shares with its parent
+    own_bytes: int = 0  # where its parent has none: allocated by itself, or freed by the parent since
+    with_siblings_bytes: int = (
+        0  # of copied_bytes, what it shares with other processes: the parent wrote there
+    )
+    uncertain_bytes: int = 0  # of copied_bytes, what both may have allocated since the fork
+    swapped_bytes: int = 0  # not compared, as it is swapped out in one of both
+    # Of the garbage collector since the fork: at least, and at most; None: unknown.
+    full_collections: Optional[int] = None
+    most_full_collections: Optional[int] = None
 
 
 @dataclass(frozen=True)
@@ -128,6 +137,11 @@ class PythonCopies:
     types: Sequence[CopiedType]  # the largest first
     others_bytes: int  # on copied pages of arenas and no live object: tables, free blocks, headers
     places: Mapping[str, int]  # of copied_bytes: arenas, malloc, data, other
+    tracked_bytes: int = 0  # of copied_bytes, pages with objects that the garbage collector tracks
+    # Of the parent since one of the forks: at least, and at most; None: unknown.
+    full_collections: Optional[int] = None
+    most_full_collections: Optional[int] = None
+    has_frozen: bool = False  # gc.freeze() was called
     pause_seconds: Optional[float] = None
     notices: Sequence[Notice] = ()
 

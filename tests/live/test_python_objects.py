@@ -287,7 +287,10 @@ def test_what_workers_copy_is_what_the_kernel_states_and_its_types_are_named(pyt
     assert set(by_pid) == set(said)
     for pid, size in by_pid.items():
         assert size == pytest.approx(said[pid], rel=0.05, abs=128 << 10)
-    assert copies["copied_bytes"] == sum(by_pid.values()) == sum(copies["places"].values())
+    # A page that the parent has written to, so that both children still share the former one, counts once.
+    common = sum(one["with_siblings_bytes"] for one in copies["workers"])
+    assert sum(by_pid.values()) - common <= copies["copied_bytes"] <= sum(by_pid.values())
+    assert copies["copied_bytes"] == sum(copies["places"].values())
     types = {one["type"]: one for one in copies["types"]}
     assert set(list(types)[:2]) == {"str", "tuple"}
     assert types["str"]["copied_bytes"] > 10 * types.get("float", {"copied_bytes": 0})["copied_bytes"]

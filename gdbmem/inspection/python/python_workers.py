@@ -2,50 +2,46 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
 from typing import Any, Optional
 
 from gdbmem.allocators.cpython.arenas import PythonArena
 from gdbmem.allocators.cpython.blocks import Unsure, live_blocks
+from gdbmem.allocators.cpython.collector import LINKS_BYTES
+from gdbmem.allocators.cpython.large_blocks import large_blocks
 from gdbmem.allocators.cpython.objects import ObjectCounter, TypedBlocks
+from gdbmem.allocators.cpython.types import HAS_GC
 from gdbmem.analysis.ledger.ledger import ProcessImage
 from gdbmem.arrays import import_numpy
-from gdbmem.errors import TargetError
+from gdbmem.errors import Notice, TargetError
 from gdbmem.inspection.live_process import explain_process
-from gdbmem.inspection.process_maps import read_maps, read_smaps
+from gdbmem.inspection.process_maps import read_smaps
 from gdbmem.inspection.python.python_questions import about_python, check_python
+from gdbmem.inspection.python.worker_collections import add_collections, collector_of
+from gdbmem.inspection.python.worker_pages import Family, find_family, first_fork
 from gdbmem.inspection.still_process import Say
-from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.memory.page_sharing import PageSharing
 from gdbmem.linux.memory.pages import PAGE
 from gdbmem.linux.memory.process_memory import ProcMemory, careful_memory
 from gdbmem.linux.process.process import process_facts
-from gdbmem.linux.process.processes import descendants, parents
 from gdbmem.model.memory import Memory
-from gdbmem.model.python import CopiedType, PythonCopies, WorkerCopies
+from gdbmem.model.python import CopiedType, PythonCopies
 from gdbmem.records import dataclass, field
+from gdbmem.text import plural
+from gdbmem.units import format_size
 
 NOT_OBJECTS = ""  # blocks that are not objects, free ones, headers
 ARENAS, HEAP, DATA, OTHER = "arenas", "malloc", "data", "other"  # location of a copied page
-
-
-@dataclass
-class _Area:
-    """A private, writable mapping of the parent: for each page, how many workers have a private copy."""
-
-    mapping: Mapping
-    copies: Any  # int64, one per page
+_WORTH_SAYING, _LEAST = 0.1, 1 << 20  # fraction of the copies, and bytes
 
 
 @dataclass
 class _CopiedPages:
     """The query for the contents of the copied pages; called with the data read from the parent."""
 
-    areas: Sequence[_Area]
+    family: Family
     bytes: dict[str, float] = field(default_factory=dict)
     pages: dict[str, int] = field(default_factory=dict)
     in_arenas: int = 0  # bytes
+    tracked: int = 0  # bytes
 
     def __call__(self, reading: ProcessImage, memory: Memory) -> None:
         arenas = [arena for arena in reading.others.python.arenas if self._copies_in(arena)]
@@ -53,19 +49,18 @@ class _CopiedPages:
         counter = ObjectCounter(memory, reading.mappings, reading.others.python.arenas)
         for typed in counter.sorted_by_type(live_blocks(memory, arenas, Unsure())):
             self._add(typed)
+            self._add_tracked(typed)
+        if reading.heap is not None and reading.heap.is_used and not reading.others.replacement:
+            for typed in counter.sorted_by_type(large_blocks(memory, reading.heap, every=False)):
+                self._add_tracked(typed)
+
+    def _add_tracked(self, typed: TypedBlocks) -> None:
+        """Count the copies of pages with objects that the collector tracks; it writes before each of these."""
+        pages = import_numpy().unique((_tracked_objects(typed) - LINKS_BYTES) // PAGE)
+        self.tracked += int(self.family.copies_of(pages).sum()) * PAGE
 
     def _copies_in(self, arena: PythonArena) -> int:
-        return int(sum(self._copies(_pages_of(arena.address, arena.end)))) if self.areas else 0
-
-    def _copies(self, pages: Any) -> Any:
-        """Return the number of copies of each of *pages* (page numbers)."""
-        np = import_numpy()
-        result = np.zeros(len(pages), np.int64)
-        for area in self.areas:
-            first = area.mapping.start // PAGE
-            inside = (pages >= first) & (pages < first + len(area.copies))
-            result[inside] = area.copies[pages[inside] - first]
-        return result
+        return int(self.family.copies_of(_pages_of(arena.address, arena.end)).sum())
 
     def _add(self, typed: TypedBlocks) -> None:
         np = import_numpy()
@@ -77,7 +72,7 @@ class _CopiedPages:
             (start // PAGE, np.minimum(end, (start // PAGE + 1) * PAGE) - start),
             (start // PAGE + 1, np.maximum(end - (start // PAGE + 1) * PAGE, 0)),
         ):
-            copies = self._copies(page) * (size > 0)
+            copies = self.family.copies_of(page) * (size > 0)
             held = copies > 0
             self._sum(typed, kinds[held], page[held], (copies * size)[held], copies[held])
 
@@ -94,6 +89,17 @@ class _CopiedPages:
             self.pages[name] = self.pages.get(name, 0) + int(counts[number])
 
 
+def _tracked_objects(typed: TypedBlocks) -> Any:
+    """Return the addresses of the live objects that the garbage collector tracks: a link before them is not 0."""
+    np = import_numpy()
+    places = [one.offset if one.flags & HAS_GC else 0 for one in typed.types]
+    offset = np.array([*places, 0], np.int64)[typed.kinds]
+    could = (typed.kinds >= 0) & ~typed.dead & (offset > 0)
+    before = (typed.lead + offset)[could]
+    links = typed.blocks.words[typed.blocks.at[could] + (before - LINKS_BYTES) // 8]
+    return (typed.blocks.addresses[could].astype(np.int64) + before)[links != 0]
+
+
 def _pages_of(start: int, end: int) -> Any:
     """Return the numbers of the pages from *start* to *end*."""
     np = import_numpy()
@@ -108,20 +114,15 @@ def copied_by_workers(pid: int, *, fork: Optional[bool], swapped: bool, say: Say
     facts = process_facts(pid)
     mappings = read_smaps(pid)
     with ProcMemory(pid) as memory:
-        check_python(mappings, pid, careful_memory(pid, memory, mappings, swapped=swapped))
-    areas = [_area(m) for m in mappings if _may_be_copied(m)]
-    workers = [
-        one for child in descendants({pid}, parents()) if child != pid for one in _look(pid, child, areas)
-    ]
-    if not workers:
-        raise TargetError(
-            f"process {pid} has no forked process that shares its memory",
-            slug="python-no-workers",
-            hint="name the process that forks the workers, while they live",
-        )
-    question = _CopiedPages([area for area in areas if area.copies.any()])
+        careful = careful_memory(pid, memory, mappings, swapped=swapped)
+        check_python(mappings, pid, careful)
+        collector = collector_of(careful, mappings)
+    family = find_family(pid, mappings)
+    if not family.workers:
+        raise _no_workers(family)
+    collections = add_collections(family, collector)
+    question = _CopiedPages(family)
     ledger = explain_process(pid, fork=fork, look=question, say=say, swapped=swapped)
-    copied = sum(worker.copied_bytes for worker in workers)
     types = [
         CopiedType(name, round(size), question.pages[name]) for name, size in question.bytes.items() if name
     ]
@@ -129,61 +130,80 @@ def copied_by_workers(pid: int, *, fork: Optional[bool], swapped: bool, say: Say
     return PythonCopies(
         facts.name,
         pid,
-        workers,
-        copied,
+        family.workers,
+        family.copied_bytes,
         question.in_arenas,
         sorted(types, key=lambda one: (-one.copied_bytes, one.type)),
         others,
-        _places(question, areas, copied),
+        _places(question.in_arenas, family),
+        question.tracked,
+        *collections,
         ledger.pause_seconds,
-        about_python(ledger),
+        [*about_python(ledger), *_notices(family)],
     )
 
 
-def _area(mapping: Mapping) -> _Area:
-    return _Area(mapping, import_numpy().zeros(mapping.size_bytes // PAGE, "int64"))
-
-
-def _may_be_copied(mapping: Mapping) -> bool:
-    return (
-        mapping.permissions[1] == "w" and mapping.permissions[3] == "p" and not mapping.name.startswith("[v")
+def _no_workers(family: Family) -> TargetError:
+    """Return the error that *family* has no forked process, with the one to name instead if there is one."""
+    forking = first_fork(family)
+    if forking is not None:
+        pid, count = forking
+        return TargetError(
+            f"process {family.pid} has no forked process that shares its memory, but it has started process {pid},"
+            f" which has forked {plural(count, 'process', 'processes')}",
+            slug="python-no-workers",
+            hint=f"'gdbmem python cow {pid}' (a fork server of multiprocessing, its default since Python 3.14)",
+        )
+    if family.others:
+        count = len(family.others)
+        return TargetError(
+            f"process {family.pid} has no forked process that shares its memory:"
+            f" {plural(count, 'process that it has started has', 'processes that it has started have')} executed a"
+            " program of their own since (multiprocessing does that with 'spawn'), which shares nothing",
+            slug="python-no-workers",
+            hint="'gdbmem python objects PID' counts the objects of each",
+        )
+    return TargetError(
+        f"process {family.pid} has no forked process that shares its memory",
+        slug="python-no-workers",
+        hint="name the process that forks the workers, while they live",
     )
 
 
-def _look(pid: int, child: int, areas: Sequence[_Area]) -> Iterator[WorkerCopies]:
-    """Add the pages copied by *child* to *areas*, and yield the sum; nothing if it shares no page with *pid*."""
-    np = import_numpy()
-    with contextlib.suppress(TargetError):  # it has just ended
-        known = {(m.start, m.name): m for m in read_maps(child)}
-        copied, shared = 0, 0
-        found = []
-        with PageSharing(pid) as ours, PageSharing(child) as theirs:
-            for area in areas:
-                twin = known.get((area.mapping.start, area.mapping.name))
-                if twin is None:
-                    continue
-                end = min(twin.end, area.mapping.end)
-                present, _ = ours.of(area.mapping.start, end)
-                there, alone = theirs.of(area.mapping.start, end)
-                copies = present & alone
-                shared += int((present & there & ~alone).sum())
-                copied += int(copies.sum())
-                found.append((area, np.flatnonzero(copies)))
-        if not shared:
-            return  # it has executed another program, or copied everything
-        for area, pages in found:
-            area.copies[pages] += 1
-        yield WorkerCopies(child, copied * PAGE, shared * PAGE)
+def _notices(family: Family) -> list[Notice]:
+    """Return what could not be compared, and what may not be a copy."""
+    notices = []
+    unsure = sum(one.uncertain_bytes for one in family.workers)
+    if unsure >= max(_WORTH_SAYING * family.copied_bytes, _LEAST):
+        text = (
+            f"up to {format_size(unsure)} of the copies may be memory that both processes have allocated since the"
+            " fork, at the same addresses"
+        )
+        notices.append(Notice("python-copies-uncertain", text))
+    swapped = sum(one.swapped_bytes for one in family.workers)
+    if swapped:
+        text = f"{format_size(swapped)} are swapped out in the parent or in a forked process, and are not compared"
+        notices.append(Notice("python-copies-incomplete", text))
+    forking = first_fork(family)
+    if forking is not None:
+        text = (
+            f"process {forking[0]}, which process {family.pid} has started, has forked"
+            f" {plural(forking[1], 'process', 'processes')} itself, which are not counted here: 'gdbmem python cow"
+            f" {forking[0]}'"
+        )
+        notices.append(Notice("python-copies-incomplete", text))
+    if family.unread:
+        text = f"{plural(len(family.unread), 'process', 'processes')} below process {family.pid} could not be read"
+        notices.append(Notice("python-copies-incomplete", text))
+    return notices
 
 
-def _places(question: _CopiedPages, areas: Sequence[_Area], copied: int) -> dict[str, int]:
+def _places(in_arenas: int, family: Family) -> dict[str, int]:
     """Return the copied bytes by location: Python's arenas, malloc's main heap, variables of files, the rest."""
-    places = {ARENAS: question.in_arenas, HEAP: 0, DATA: 0}
-    for area in areas:
-        size = int(area.copies.sum()) * PAGE
-        if area.mapping.name == "[heap]":
-            places[HEAP] += size
-        elif area.mapping.is_file:
-            places[DATA] += size
-    places[OTHER] = copied - sum(places.values())
+    places = {ARENAS: in_arenas, HEAP: 0, DATA: 0}
+    for mapping in family.mappings:
+        place = HEAP if mapping.name == "[heap]" else DATA if mapping.is_file else ""
+        if place:
+            places[place] += family.copied_in(mapping.start, mapping.end)
+    places[OTHER] = family.copied_bytes - sum(places.values())
     return places

@@ -1,0 +1,127 @@
+"""The state of CPython's garbage collector in an interpreter, found without symbols: CPython 3.9 to 3.15.
+
+Three generations, each a circular list's head and two counts, are followed by the permanent generation (gc.freeze())
+and by statistics of each generation: three words, or since 3.15 the address of rings of longer records
+(Include/internal/pycore_gc.h, pycore_interp_structs.h; struct gc_generation, gc_generation_stats, gc_stats).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Optional
+
+from gdbmem.model.memory import Memory, MemoryUnreadable, word_at, words_at
+from gdbmem.records import dataclass
+
+LINKS_BYTES = 16  # two words before each object that can be tracked; the first is 0 while it is not
+_GENERATION = 3  # words: next, previous, threshold and count
+_SEARCHED = 1 << 16  # bytes of an interpreter's state
+_PIECE = 1 << 12
+_FLAGS = 7  # low bits of a link
+_STATISTICS = 3  # words of a generation: collections, collected, uncollectable
+_RINGS = (11, 3, 3)  # records of each generation since 3.15, followed by the number of the last
+_RECORD, _RUNS_IN_RECORD = 8, 2  # words
+_MOST_RUNS = 1 << 40
+_FROZEN_AT_START = 1000
+
+
+@dataclass(frozen=True)
+class CollectorState:
+    """What the collector has done in one process."""
+
+    full_collections: (
+        int  # of the oldest generation, since the start of the process and of those that it descends from
+    )
+    has_frozen: bool  # gc.freeze() was called, so that it leaves the objects of that moment alone
+
+
+@dataclass(frozen=True)
+class Collector:
+    """The addresses of the parts of a collector's state."""
+
+    permanent: int  # generation
+    statistics: int
+
+    def state(self, memory: Memory) -> Optional[CollectorState]:
+        """Return the state in *memory*, of this process or one that it forked; None if it is not one."""
+        try:
+            runs = _runs_in_rings(memory, word_at(memory, self.statistics)) or _runs_in_words(
+                memory, self.statistics
+            )
+            if runs is None:
+                return None
+            frozen = _is_long(memory, self.permanent)
+        except MemoryUnreadable:
+            return None
+        return CollectorState(runs[-1], frozen)
+
+
+def find_collector(memory: Memory, interpreter: int) -> Optional[Collector]:
+    """Return the collector of the interpreter whose state is at *interpreter*; None if it was not recognised."""
+    words: list[int] = []
+    try:
+        while len(words) * 8 < _SEARCHED:
+            words += words_at(memory, interpreter + len(words) * 8, _PIECE // 8)
+    except MemoryUnreadable:
+        pass
+    for number in range(len(words) - 5 * _GENERATION):
+        if not all(_is_head(memory, interpreter, words, number + _GENERATION * part) for part in range(3)):
+            continue
+        permanent = number + 3 * _GENERATION
+        if (
+            words[permanent] == interpreter + number * 8
+        ):  # up to 3.13 the address of the youngest is in between
+            permanent += 1
+        if not _is_head(memory, interpreter, words, permanent):
+            continue
+        address = interpreter + permanent * 8
+        found = Collector(address, address + 8 * _GENERATION)
+        if found.state(memory) is not None:
+            return found
+    return None
+
+
+def _is_long(memory: Memory, head: int) -> bool:
+    """Return whether the list at *head* has more objects than Python itself freezes at its start (375 in 3.12)."""
+    at = head
+    for _ in range(_FROZEN_AT_START):
+        at = word_at(memory, at) & ~_FLAGS
+        if at == head:
+            return False
+    return True
+
+
+def _is_head(memory: Memory, start: int, words: Sequence[int], number: int) -> bool:
+    """Return whether a circular list begins at word *number* of *words*, which are at *start*."""
+    head = start + number * 8
+    following, before = words[number] & ~_FLAGS, words[number + 1] & ~_FLAGS
+    if following == before == head:
+        return True
+    if min(following, before) < _PIECE or head in (following, before):
+        return False
+    try:
+        return word_at(memory, following + 8) & ~_FLAGS == word_at(memory, before) & ~_FLAGS == head
+    except MemoryUnreadable:
+        return False
+
+
+def _runs_in_words(memory: Memory, address: int) -> Optional[Sequence[int]]:
+    """Return the collections of each generation by the words at *address*; None if these are not counts."""
+    words = words_at(memory, address, 3 * _STATISTICS)
+    return words[::_STATISTICS] if max(words) < _MOST_RUNS else None
+
+
+def _runs_in_rings(memory: Memory, address: int) -> Optional[Sequence[int]]:
+    """Return the collections of each generation by the records at *address*; None if these are not records."""
+    runs = []
+    try:
+        for count in _RINGS:
+            words = words_at(memory, address, count * _RECORD + 1)
+            records = words[_RUNS_IN_RECORD:-1:_RECORD]
+            if words[-1] & 0xFF >= count or max(records) >= _MOST_RUNS:
+                return None
+            runs.append(max(records))
+            address += 8 * len(words)
+    except MemoryUnreadable:
+        return None
+    return runs
