@@ -85,7 +85,7 @@ def wait_text(expected_seconds: float) -> str:
     """
     least, most = expected_seconds, expected_seconds * _waiting()
     text = f"about {format_duration(least)}"
-    return f"{text}, on this busy machine {format_duration(most)} or longer," if most > 1.5 * least else text
+    return f"{text} (on this busy machine {format_duration(most)} or longer)" if most > 1.5 * least else text
 
 
 def _waiting() -> float:
