@@ -183,7 +183,8 @@ def test_a_large_process_is_copied_and_a_longer_wait_is_reported_before() -> Non
     with running(["python3", "-c", code]) as target:
         done = gdbmem("explain", target.pid)
     assert re.search(
-        r"^gdbmem: process \d+ \(python3.*\) is stopped for about [\d.]+ m?s(?: \(on this busy machine [\d.]+ m?s or longer\))?"
+        r"^gdbmem: process \d+ \(python3.*\) is stopped for about [\d.]+ m?s"
+        r"(?: \(on this busy machine [\d.]+ m?s or longer\))?"
         r" while its 1\.0 GiB are copied",
         done.stderr,
     )
@@ -251,6 +252,9 @@ def test_the_wait_that_is_announced_is_that_on_a_machine_as_busy_as_this(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    for load, said, announced in ((0.1, "about 20 ms", False), (8.0, "about 20 ms (on this busy machine 80 ms or longer)", True)):
+    for load, said, announced in (
+        (0.1, "about 20 ms", False),
+        (8.0, "about 20 ms (on this busy machine 80 ms or longer)", True),
+    ):
         monkeypatch.setattr(os, "getloadavg", lambda load=load: (load, 0.0, 0.0))
         assert (wait_text(0.02), is_long(0.02)) == (said, announced)
