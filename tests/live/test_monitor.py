@@ -592,7 +592,7 @@ def test_a_run_is_drawn_and_judged_again_and_exported(
 ) -> None:
     target = awake(starts)
     for name in ("one", "two"):
-        monitor("-q", "--interval", "50ms", "--for", "1500ms", "--run", name, str(target.pid), folder=scratch)
+        monitor("-q", "--interval", "50ms", "--for", "3s", "--run", name, str(target.pid), folder=scratch)
     done = monitor("--plot", "both.html", "one", "two", folder=scratch)
     assert done.stdout.count("plateau: ") == 2
     assert (scratch / "both.html").read_text().count("<path ") == 2

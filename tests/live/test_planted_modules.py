@@ -56,7 +56,7 @@ def test_what_a_monitor_starts_runs_no_code_from_the_current_folder(tmp_path: Pa
     words = ["--run", "run", "--interval", "100ms", "--when", "rss > 1KiB", "--do", "explain", "--grow"]
     until = "until [ -s run/triggers/0001/explain.txt ]; do sleep 0.1; done"
     done = subprocess.run(
-        [GDBMEM, "monitor", *words, "--", "timeout", "60", "sh", "-c", until],
+        [GDBMEM, "monitor", *words, "--", "timeout", "300", "sh", "-c", until],
         cwd=tmp_path, env=environment(), capture_output=True, check=True,
     )  # fmt: skip
     assert not planted.exists(), planted.read_text()
