@@ -18,6 +18,7 @@ from gdbmem.model.series.series_summary import SeriesSummary
 from gdbmem.monitoring.triggers import trigger_text, triggers_of
 from gdbmem.runs.ordering import SeriesMoment, SeriesOrder, order_of
 from gdbmem.runs.run import open_run
+from gdbmem.series.gate import judge_recordings
 from gdbmem.series.imported import is_series_file, recorded
 from gdbmem.series.store import Recording
 from gdbmem.series.summary import judged_points
@@ -31,6 +32,7 @@ __all__ = [
     "difference_of",
     "in_order",
     "is_series_file",
+    "judge_recordings",
     "judged_points",
     "open_run",
     "recorded",

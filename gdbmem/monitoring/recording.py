@@ -90,7 +90,7 @@ def record_series(options: RecordingOptions, open_view: OpenView, command: Seque
         lines = _growing_lines(ready, stack) if options.grow else None
         ending = SeriesRecorder(tree, ready.writer, plan, view, clock=clock, program=program).run()
         status = program.finish() if program is not None else 0
-        _finish(ready, ending, status if program else None)
+        _finish(ready, ending, status if program else None, _unseen(ready, tree))
         return Recorded(run, status, options.program, lines.finish() if lines is not None else None)
 
 
@@ -137,14 +137,25 @@ def verdict_so_far(folder: Path) -> Verdict:
         return Verdict("inconclusive", "rss_bytes", f"the recording can't be read: {error}", 0)
 
 
-def _finish(ready: _Ready, ending: str, status: Optional[int]) -> None:
+def _unseen(ready: _Ready, tree: Tree) -> dict[str, object]:
+    """Return what the samples don't show, for the gate that judges them."""
+    return {
+        "stopped_seconds": tree.stopped.seconds,
+        "children": tree.children_left_out,
+        # Of processes by name, by user or in a cgroup some may not have been found.
+        "hidden_processes": ready.target.may_return and processes.proc_is_hidden(),
+        "lost_writes": ready.writer.lost_writes,
+    }
+
+
+def _finish(ready: _Ready, ending: str, status: Optional[int], unseen: dict[str, object]) -> None:
     """Write the rest; on failure the data written before is still reported."""
     ready.writer.close()
     if ready.writer.lost_writes:
         writes = plural(ready.writer.lost_writes, "write")
         ready.view.note(f"the last samples could not be written and are lost ({writes})")
     try:
-        ready.run.update(ended=timestamp(), ending=ending, status=status)
+        ready.run.update(ended=timestamp(), ending=ending, status=status, unseen=unseen)
     except InputError as error:
         if not ready.run.held.is_in_place:
             raise

@@ -51,6 +51,7 @@ _KINDS = {
     "points": list[dict[str, object]],
     "end": dict[str, object],
     "monitor": dict[str, object],
+    "unseen": dict[str, object],
 }  # of the facts
 
 

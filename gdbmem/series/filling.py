@@ -18,6 +18,9 @@ from typing import NamedTuple, Optional
 from gdbmem.model.series.series import TREE
 from gdbmem.series.store import Recording
 
+FAMILY = "family_bytes"
+_BESIDE = {"swap": "swap_bytes", "hugetlb pages": "hugetlb_bytes"}
+_LEAST_BESIDE = 64 << 10  # bytes
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _ENOUGH = 60  # reads of PSS; the total keeps to them if the samples in between lack page faults
 _MOST_LOOKS = 50_000  # of a longer recording the reads of PSS are enough
@@ -37,14 +40,24 @@ class Filled(NamedTuple):
     by_cgroup: int = 0
     # How much PSS had changed up to a time because of programs that share pages.
     by_others: Sequence[_Point] = ()
+    beside: Sequence[tuple[str, float]] = ()  # what is counted beside RSS and PSS, and how much it changed
+
+
+def judged_metric(recording: Recording) -> str:
+    """Return what is judged: RSS of a single process, PSS of a tree or, without it, what its own cgroup holds."""
+    metric = recording.total_metric
+    if metric == "rss_bytes" and len(recording.lines) > 1 and next(recording.points(TREE, FAMILY), None):
+        return FAMILY
+    return metric
 
 
 def total_points(recording: Recording) -> Filled:
     """Return the times and sizes of the tree's total."""
-    read = list(recording.points(TREE, recording.total_metric))
-    if recording.total_metric != "pss_bytes":
-        return Filled(read)
-    held = list(recording.points(TREE, "family_bytes"))
+    metric = judged_metric(recording)
+    read = list(recording.points(TREE, metric))
+    if metric != "pss_bytes":
+        return Filled(read, by_cgroup=len(read) if metric == FAMILY else 0)
+    held = list(recording.points(TREE, FAMILY))
     if len(held) > len(read):
         points = _by_cgroup(read, held)
         return Filled(points, by_cgroup=len(points) - len(read))
@@ -64,6 +77,30 @@ def total_points(recording: Recording) -> Filled:
         change = after[1] - before[1] if _stood_still(between, before[0], after[0]) else 0.0
         by_others.append((after[0], by_others[-1][1] + change))
     return Filled(filled, by_rss=len(filled) - len(read), by_others=by_others)
+
+
+def with_beside(filled: Filled, recording: Recording, line: int) -> Filled:
+    """Return *filled* with what *line* has swapped out and in hugetlb pages, if that changed: RSS and PSS lack both."""
+    found = []
+    points = filled.points
+    for name, metric in _BESIDE.items():
+        sizes = list(recording.points(line, metric))
+        values = [size for _, size in sizes]
+        if not points or not values or max(values) - min(values) < _LEAST_BESIDE:
+            continue
+        times = [t for t, _ in sizes]
+        points = [(t, value + _at(t, times, values)) for t, value in points]
+        found.append((name, values[-1] - values[0]))
+    return filled._replace(points=points, beside=found)
+
+
+def _at(t: float, times: Sequence[float], values: Sequence[float]) -> float:
+    """Return the value at time *t*: on the line between two of *values*, outside that of the nearest."""
+    place = bisect.bisect_right(times, t)
+    if place in (0, len(times)):
+        return values[max(place - 1, 0)]
+    part = (t - times[place - 1]) / (times[place] - times[place - 1])
+    return values[place - 1] + (values[place] - values[place - 1]) * part
 
 
 def without_others(points: Sequence[_Point], by_others: Sequence[_Point]) -> list[_Point]:

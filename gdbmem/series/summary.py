@@ -15,7 +15,8 @@ from gdbmem.model.series.series import TREE, Mark
 from gdbmem.model.series.series_summary import CgroupSummary, Component, LineSummary, SeriesSummary, Spike
 from gdbmem.model.series.verdict import Verdict
 from gdbmem.records import replace
-from gdbmem.series.filling import Filled, total_points, without_others
+from gdbmem.series.filling import FAMILY, Filled, judged_metric, total_points, with_beside, without_others
+from gdbmem.series.outside import outside_of
 from gdbmem.series.store import Recording
 from gdbmem.text import plural
 from gdbmem.units import format_delta, format_duration
@@ -37,7 +38,7 @@ _MOST_LINES = 200  # that get a separate row
 
 def summarize(recording: Recording) -> SeriesSummary:
     """Return the summary of *recording*."""
-    metric = recording.total_metric
+    metric = judged_metric(recording)
     looks, gaps = _looks(recording)
     filled = judged_points(recording)
     times, values = thinned(filled.points)
@@ -47,11 +48,14 @@ def summarize(recording: Recording) -> SeriesSummary:
     lines = [_line(recording, number) for number in range(min(len(recording.lines), _MOST_LINES))]
     verdict = _with_heap(verdict, recording, lines)
     cgroup = _cgroup(recording)
+    outside = outside_of(recording)
     return SeriesSummary(
         facts=recording.facts,
         metric=metric,
         seconds=looks[-1] - looks[0] if looks else 0.0,
         samples=len(looks),
+        beside=[name for name, _ in filled.beside],
+        outside=outside,
         looks_by_rss=filled.by_rss,
         looks_by_cgroup=filled.by_cgroup,
         reads_of_pss=len(recording.values(TREE, "pss_bytes")),
@@ -82,6 +86,9 @@ def _judged(filled: Filled, metric: str, marks: Sequence[Mark]) -> Verdict:
     """Return the verdict on what the processes themselves did."""
     times, values = thinned(without_others(filled.points, filled.by_others))
     verdict = judge(times, values, metric=metric, marks=marks)
+    if filled.beside:
+        counted = " and ".join(f"{name} {format_delta(change)}" for name, change in filled.beside)
+        verdict = replace(verdict, evidence=f"{verdict.evidence}; this includes {counted}, which RSS lacks")
     change = filled.by_others[-1][1] if filled.by_others else 0.0
     if not values or abs(change) < _LEAST_BY_OTHERS * values[-1]:
         return verdict
@@ -137,15 +144,15 @@ def judged_points(recording: Recording) -> Filled:
     The last samples of what has ended, while it was being torn down, are not part of its life.
     """
     line = judged_line(recording)
-    metric = recording.total_metric
-    filled = total_points(recording) if line == TREE else Filled(list(recording.points(line, metric)))
+    filled = total_points(recording) if line == TREE else Filled(list(recording.points(line, "rss_bytes")))
+    filled = with_beside(filled, recording, line)
     ended = bool(recording.lines) and all(known.gone is not None for known in recording.lines)
     return filled._replace(points=without_teardown(filled.points)) if ended else filled
 
 
 def judged_line(recording: Recording) -> int:
     """Return the line to judge: the tree's; where PSS can't be read, that of the process with the highest peak."""
-    if len(recording.lines) <= 1 or recording.total_metric == "pss_bytes":
+    if len(recording.lines) <= 1 or judged_metric(recording) != "rss_bytes":
         return TREE
     peaks = {n.number: max(recording.values(n.number, "rss_bytes"), default=0.0) for n in recording.lines}
     return max(peaks, key=peaks.__getitem__)
@@ -225,7 +232,17 @@ def _cgroup(recording: Recording) -> Optional[CgroupSummary]:
         limit_bytes=limit,
         limit_hits=hits,
         kills=_rise(recording, "cgroup_kills"),
+        shmem_bytes=_last(recording, "cgroup_shmem_bytes"),
+        slope=_slope_of_cgroup(recording) if limit is not None else None,
     )
+
+
+def _slope_of_cgroup(recording: Recording) -> Optional[float]:
+    """Return how fast the cgroup grows, without what the kernel can drop; None if it doesn't grow steadily."""
+    cache = dict(recording.points(TREE, "cgroup_cache_bytes"))
+    sizes = [(t, size - cache.get(t, 0.0)) for t, size in recording.points(TREE, "cgroup_bytes")]
+    verdict = judge(*thinned(sizes), metric="cgroup_bytes")
+    return verdict.slope.value if verdict.grows and verdict.slope is not None else None
 
 
 def _last(recording: Recording, metric: str) -> Optional[float]:
@@ -257,9 +274,10 @@ def _time_left(
 ) -> Optional[float]:
     if cgroup is not None and cgroup.kills:
         return None  # it has been reached
-    if not verdict.grows or verdict.slope is None or verdict.slope.value <= 0 or last is None:
-        return None
     free, limit = cgroup.free_bytes if cgroup else None, recording.facts.limit_bytes
+    if not verdict.grows or verdict.slope is None or verdict.slope.value <= 0 or last is None:
+        # Files in memory, or other processes, may fill the cgroup.
+        return free / cgroup.slope if cgroup is not None and cgroup.slope and free is not None else None
     if free is None or recording.facts.limit_of == "the machine":
         free = max(limit - last, 0.0) if limit else None
     return None if free is None else free / verdict.slope.value
@@ -274,19 +292,28 @@ def _as_root(recording: Recording) -> str:
     return f"root can read all of it: sudo gdbmem monitor{more}"
 
 
+def _without_pss(recording: Recording) -> str:
+    """Return the sentence on a tree whose PSS is unknown: why, what is judged instead, and what to do."""
+    is_torn = bool(max(recording.values(TREE, "torn_rounds"), default=0))
+    if not recording.facts.reads_pss:
+        why, cure = "was not read", "leave out --pss-budget 0"
+    elif is_torn:
+        why = "could not be read: processes started or ended during each attempt"
+        cure = "'gdbmem monitor -- PROGRAM' measures it in a cgroup of its own, where one may be made"
+    else:
+        why, cure = "could not be read", _as_root(recording)
+    if judged_metric(recording) == FAMILY:
+        return f"the PSS of these processes {why}; the anonymous and shared memory of their cgroup is judged"
+    return (
+        f"the PSS of these processes {why}, so their total memory is unknown "
+        f"(shared pages would count several times): the largest process is judged; {cure}"
+    )
+
+
 def _notices(recording: Recording, gaps: Sequence[tuple[float, float]]) -> list[Notice]:
     found = []
     if len(recording.lines) > 1 and recording.total_metric == "rss_bytes":
-        wanted = recording.facts.reads_pss
-        why = "could not be read" if wanted else "was not read"
-        cure = _as_root(recording) if wanted else "leave out --pss-budget 0"
-        found.append(
-            Notice(
-                "no-pss",
-                f"the PSS of these processes {why}, so their total memory is unknown "
-                f"(shared pages would count several times): the largest process is judged; {cure}",
-            )
-        )
+        found.append(Notice("no-pss", _without_pss(recording)))
     unknown = recording.facts.unknown_samples
     if unknown:
         found.append(Notice("no-number", f"{plural(unknown, 'sample')} without a number left out"))

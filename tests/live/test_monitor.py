@@ -134,14 +134,20 @@ def test_a_leak_is_called_growing_and_fails_a_build(scratch: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(("how", "status"), [("kill -SEGV $$", 139), ("exit 7", 7)])
-def test_a_build_does_not_pass_because_the_program_died(scratch: Path, how: str, status: int) -> None:
+@pytest.mark.parametrize(
+    ("how", "end"),
+    [("kill -SEGV $$", "was ended by SIGSEGV (status 139)"), ("exit 7", "ended with status 7")],
+)
+def test_a_build_does_not_pass_because_the_program_died(scratch: Path, how: str, end: str) -> None:
     words = ["-q", "--interval", "20ms", "--run", "run", "--fail-on", "growing"]
-    done = monitor(*words, "--", "sh", "-c", f"sleep 1.5; {how}", folder=scratch, status=status)
-    assert f"gdbmem: sh failed: it ended with status {status}\n" in done.stderr
-    monitor("run", "--fail-on", "growing", folder=scratch, status=status)
+    done = monitor(*words, "--", "sh", "-c", f"sleep 1.5; {how}", folder=scratch, status=125)
+    assert f"could not be judged: the program {end}" in done.stderr
+    again = monitor("run", "--json", "--fail-on", "growing", folder=scratch, status=125)
+    (judgement,) = json.loads(again.stdout)["judgements"]
+    assert judgement["judged"] == "not_judged"
+    assert end in judgement["unseen"][0]["message"]
     compared = [GDBMEM, "compare", "run", "run", "--fail-on", "growing"]
-    assert subprocess.run(compared, cwd=scratch, capture_output=True, check=False).returncode == status
+    assert subprocess.run(compared, cwd=scratch, capture_output=True, check=False).returncode == 125
 
 
 @pytest.mark.needs("gdb")

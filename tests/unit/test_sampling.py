@@ -152,6 +152,9 @@ def test_what_a_family_holds_belongs_to_the_midst_of_the_round_of_pss_that_it_is
     class Growing:
         held = 0
 
+        def kernel_bytes(self) -> None:
+            return None
+
         def held_bytes(self) -> int:
             self.held += 100
             return self.held

@@ -19,12 +19,12 @@ from gdbmem.analysis.series.verdict import judge
 from gdbmem.api.series import compare as compare_runs
 from gdbmem.api.series_pictures import _MOST_CURVES, picture_of
 from gdbmem.cli.main import main, parser_of
-from gdbmem.cli.series.fail_on import exit_status
 from gdbmem.cli.series.options import parse_fail_on
 from gdbmem.cli.series.reporting import next_commands
 from gdbmem.errors import InputError
 from gdbmem.linux.monitoring.tree import Look
 from gdbmem.linux.process.processes import stat_of
+from gdbmem.model.judgement import exit_status
 from gdbmem.model.series.comparison import Comparison
 from gdbmem.model.series.series import TREE, Mark, ProcessSample, SeriesFacts, SeriesLine
 from gdbmem.model.series.series_summary import Component
@@ -37,6 +37,7 @@ from gdbmem.report.series.live import LiveView
 from gdbmem.report.series.series_json import write_series_csv, write_series_json
 from gdbmem.report.series.series_plot import Curve, Picture, svg
 from gdbmem.report.series.series_text import details, draw_course, print_summary, slope_text
+from gdbmem.series.gate import judge_verdict
 from gdbmem.series.store import Recording, SeriesWriter
 from gdbmem.series.summary import summarize
 from gdbmem.text import printable
@@ -194,9 +195,13 @@ def test_a_chart_for_an_output_that_is_not_utf_8_has_no_character_that_it_lacks(
 def test_fail_on_reads_a_verdict_and_a_slope() -> None:
     assert parse_fail_on("growing") == ("growing", 0.0)
     assert parse_fail_on("growing:1MiB/h") == ("growing", MIB / 3600)
-    for wrong in ("bigger", "growing:1MiB", "growing:1MiB/week", "growing:fast/h"):
+    for wrong in ("bigger", "growing:1MiB", "growing:1MiB/week", "growing:fast/h", "growing:"):
         with pytest.raises(InputError):
             parse_fail_on(wrong)
+
+
+def status_of(verdict: Verdict, fail_on: tuple[str, float]) -> int:
+    return exit_status([judge_verdict(verdict, fail_on)])
 
 
 def test_fail_on_is_4_when_met_125_when_nobody_could_tell_else_0() -> None:
@@ -204,28 +209,27 @@ def test_fail_on_is_4_when_met_125_when_nobody_could_tell_else_0() -> None:
     flat = Verdict("plateau", "rss_bytes", "level", 100, Slope(0, -1, 1), 1.0)
     rising = Verdict("sawtooth", "rss_bytes", "teeth", 100, Slope(5, 4, 6), 1.0, floor="rising")
     on = ("growing", 0.0)
-    assert exit_status([growing()], on, 0) == 4
-    assert exit_status([rising], on, 0) == 4, "a floor that rises is growth"
-    assert exit_status([flat], on, 7) == 0
-    assert exit_status([unclear], on, 0) == 125
+    assert status_of(growing(), on) == 4
+    assert status_of(rising, on) == 4, "a floor that rises is growth"
+    assert status_of(flat, on) == 0
+    assert status_of(unclear, on) == 125
     teeth = Verdict("sawtooth", "rss_bytes", "three teeth", 100, floor="unclear")
-    assert exit_status([teeth], on, 0) == 125, "whether its floor rises is what was asked"
-    assert exit_status([teeth], ("step", 0.0), 0) == 0
-    assert exit_status([growing(10.0)], ("growing", 1000.0), 0) == 0, "slower than what counts"
-    assert exit_status([growing()], None, 7) == 7, "without --fail-on it is the program's status"
+    assert status_of(teeth, on) == 125, "whether its floor rises is what was asked"
+    assert status_of(teeth, ("step", 0.0)) == 0
+    assert status_of(growing(10.0), ("growing", 1000.0)) == 0, "slower than what counts"
 
 
 def test_a_gate_never_passes_a_slope_that_the_recording_could_not_have_shown() -> None:
     limit = ("growing", 1.0)
     level = Verdict("plateau", "rss_bytes", "level", 100, Slope(0, -1, 1), resolution=20.0)
     teeth = Verdict("sawtooth", "rss_bytes", "teeth", 100, Slope(0, -1, 1), 20.0, floor="flat")
-    assert exit_status([level], limit, 0) == exit_status([teeth], limit, 0) == 125
-    assert exit_status([level], ("growing", 30.0), 0) == 0
-    assert exit_status([level], ("growing", 0.0), 0) == 0, "asked for growth that was seen"
-    assert exit_status([growing(0.95)], limit, 0) == 125, "its interval ends above the limit"
-    assert exit_status([growing(0.5)], limit, 0) == 0
+    assert status_of(level, limit) == status_of(teeth, limit) == 125
+    assert status_of(level, ("growing", 30.0)) == 0
+    assert status_of(level, ("growing", 0.0)) == 0, "asked for growth that was seen"
+    assert status_of(growing(0.95), limit) == 125, "its interval ends above the limit"
+    assert status_of(growing(0.5), limit) == 0
     falling = Verdict("shrinking", "rss_bytes", "it shrinks", 100, Slope(-9, -10, -8), resolution=20.0)
-    assert exit_status([falling], limit, 0) == 0
+    assert status_of(falling, limit) == 0
 
 
 def test_a_growing_program_that_has_ended_is_to_be_launched_under_a_profiler(recording: Recording) -> None:

@@ -29,6 +29,7 @@ from gdbmem.units import format_duration
 
 _SHARES_OF_START = (0.0, 0.15, 0.3)  # of the time, not searched for teeth
 _FIRST_OF_ALL = lazy_pattern(r"^(\S+ \S+ in) the first (.*?)(?: of warm-up)?, then ")
+_OF_METRIC = {"pss_bytes": " of the total (PSS)", "family_bytes": " of its cgroup"}
 _ENDED = 2.5  # times the longest period without a tooth: the sawtooth has ended
 
 
@@ -60,9 +61,12 @@ def judge(
 
 
 def _too_few(times: Sequence[float], metric: str) -> Verdict:
-    words = f"only {plural(len(times), 'sample')}" if times else "no samples"
+    what = "sample" if metric == "rss_bytes" else "reading"
+    words = f"only {plural(len(times), what)}{_OF_METRIC.get(metric, '')}" if times else "no samples"
     span = times[-1] - times[0] if times else 0.0
     missing = span / max(len(times) - 1, 1) * (FEWEST_SAMPLES - len(times))
+    if missing:
+        words += f"; another {format_duration(missing)} may settle it"
     return Verdict("inconclusive", metric, words, len(times), needs_seconds=missing or None)
 
 

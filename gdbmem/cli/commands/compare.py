@@ -13,11 +13,12 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gdbmem.api.profiles import current_folder, spool_operands
-from gdbmem.api.series import Recording, compare_recordings, in_order, recorded, summary_of
+from gdbmem.api.series import Recording, compare_recordings, in_order, judge_recordings, recorded, summary_of
 from gdbmem.api.series_pictures import picture_of
 from gdbmem.arguments import ArgumentParser, add_color_option, add_output_options, split_program, value
 from gdbmem.cli.main import parser_of
@@ -81,7 +82,7 @@ def add_arguments(parser: ArgumentParser) -> None:
         "--fail-on",
         metavar="VERDICT[:SLOPE]",
         type=value(parse_fail_on, "verdict"),
-        help="exit 4 if a run of the second group has this verdict, else with its program's status if that failed",
+        help="exit 4 if a run of the second group has this verdict, 125 if one can't be judged",
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="print no progress on the standard error")
     add_color_option(parser)
@@ -184,8 +185,9 @@ def _compare(
         outputs.plot.write(svg(picture_of(recordings, summaries, first_group=cut)))
     elif outputs.plot is not None:
         outputs.plot.write(render(compared_page(recordings, summaries, first=cut)))
+    judgements = list(chain(*judge_recordings(recordings[cut:], summaries[cut:], args.fail_on)))
     if args.json:
-        outputs.text.write(comparison_json(comparison, judged))
+        outputs.text.write(comparison_json(comparison, judged, judgements))
     else:
-        print_comparison(comparison, judged, make_console(outputs.text, color=args.color))
-    return judged_status(recordings[cut:], summaries[cut:], args.fail_on, 0)
+        print_comparison(comparison, judged, make_console(outputs.text, color=args.color), judgements)
+    return judged_status(judgements, 0)

@@ -145,7 +145,7 @@ def _add_result_options(parser: ArgumentParser) -> None:
         "--fail-on",
         metavar="VERDICT[:SLOPE]",
         type=value(parse_fail_on, "verdict"),
-        help="exit 4 on this verdict, else with the program's own status if it failed, or 125 if undecidable; "
+        help="exit 4 on this verdict, 125 if it can't be judged (the program failed, too short, memory not seen); "
         "'growing' includes a sawtooth whose floor rises; SLOPE (as in 1MiB/h) is the smallest slope that counts",
     )
     group.add_argument(

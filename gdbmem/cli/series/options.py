@@ -10,12 +10,12 @@ from gdbmem.units import parse_size
 
 def parse_fail_on(text: str) -> tuple[str, float]:
     """Return the verdict and the least slope, bytes per second, of ``growing``, ``growing:1MiB/h`` and the like."""
-    kind, _, slope = text.partition(":")
+    kind, colon, slope = text.partition(":")
     if kind not in KINDS:
         raise InputError(
             f"'{printable(kind)}' is not a verdict", slug="bad-fail-on", hint=f"one of {', '.join(KINDS)}"
         )
-    if not slope:
+    if not colon:
         return kind, 0.0
     return kind, parse_slope(slope)
 

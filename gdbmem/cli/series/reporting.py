@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import shlex
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Optional, TextIO
 
 from gdbmem.api.series import (
     Recording,
+    judge_recordings,
     judged_points,
     still_runs,
     summary_of,
@@ -20,9 +22,11 @@ from gdbmem.api.series import (
 from gdbmem.api.series_pictures import picture_of
 from gdbmem.cli.series.fail_on import judged_status
 from gdbmem.cli.series.outputs import Outputs, prepare_outputs
+from gdbmem.model.judgement import Judgement
 from gdbmem.model.series.series_summary import SeriesSummary
 from gdbmem.records import replace
 from gdbmem.report.console import make_console, print_sentence
+from gdbmem.report.judgement import judgement_line
 from gdbmem.report.output import picture_kind
 from gdbmem.report.series import series_plot
 from gdbmem.report.series.series_text import print_course, print_summary
@@ -77,7 +81,8 @@ def _report(
     outputs.text.write("[\n" * several)
     if args.json:
         from gdbmem.report.series.series_json import write_series_json  # 8 ms
-    for number, (recording, summary) in enumerate(zip(recordings, summaries)):
+    judgements = judge_recordings(recordings, summaries, args.fail_on, status=status)
+    for number, (recording, summary, own) in enumerate(zip(recordings, summaries, judgements)):
         commands = next_commands(recording, summary, program)
         if args.json:
             outputs.text.write(",\n" * (number > 0))
@@ -89,11 +94,12 @@ def _report(
                 recording.lines,
                 next_commands=commands,
                 triggers=triggers_of(recording.folder),
+                judgements=own,
             )
         else:
-            _print(recording, summary, args, outputs.text, commands)
+            _print(recording, summary, args, outputs.text, commands, own)
     outputs.text.write("]\n" * several)
-    return judged_status(recordings, summaries, args.fail_on, status)
+    return judged_status(list(chain(*judgements)), status)
 
 
 def _drawn(recordings: Sequence[Recording], summaries: Sequence[SeriesSummary], kind: str) -> str:
@@ -111,6 +117,7 @@ def _print(
     args: argparse.Namespace,
     stream: TextIO,
     commands: Sequence[str],
+    judgements: Sequence[Judgement],
 ) -> None:
     console = make_console(stream, color=args.color)
     times, values = thinned(judged_points(recording)[0], 1000)
@@ -118,6 +125,8 @@ def _print(
     print_summary(summary, console, next_commands=commands)
     for trigger in triggers_of(recording.folder):
         print_sentence(console, trigger_text(trigger))
+    for judgement in judgements:
+        print_sentence(console, judgement_line(judgement), "bold")
     print_sentence(console, f"recorded in {printable(recording.folder.name)}", "dim")
 
 

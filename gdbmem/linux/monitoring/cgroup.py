@@ -23,6 +23,9 @@ class CgroupMemory:
     peak_bytes: Optional[int]  # since it was created
     limit_bytes: Optional[int]
     cache_bytes: Optional[int]  # what the kernel can drop immediately: inactive pages of files
+    shmem_bytes: Optional[
+        int
+    ]  # files in /dev/shm and the like, memfds, System V segments: in its usage until deleted
     events: dict[str, int]  # number of events: low, high, max, oom, oom_kill
 
 
@@ -55,7 +58,9 @@ def read_cgroup(folder: Path) -> CgroupMemory:
         limit = _number(folder / "memory.limit_in_bytes")
     if limit is not None and limit >= _NO_LIMIT:
         limit = None
-    return CgroupMemory(folder, usage, peak, limit, _cache(folder), _events(folder))
+    sizes = _stat(folder)
+    cache, shmem = (sizes.get(f"total_{name}", sizes.get(name)) for name in ("inactive_file", "shmem"))
+    return CgroupMemory(folder, usage, peak, limit, cache, shmem, _events(folder))
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,7 @@ def cgroup_reading(folder: Path) -> dict[str, Optional[int]]:
         "cgroup_bytes": memory.usage_bytes,
         "cgroup_peak_bytes": memory.peak_bytes,
         "cgroup_cache_bytes": memory.cache_bytes,
+        "cgroup_shmem_bytes": memory.shmem_bytes,
         "cgroup_limit_bytes": memory.limit_bytes,
         "cgroup_limit_hits": memory.events.get("max"),
         "cgroup_kills": memory.events.get("oom_kill"),
@@ -117,14 +123,13 @@ def _number(path: Path) -> Optional[int]:
         return None  # absent, or "max"
 
 
-def _cache(folder: Path) -> Optional[int]:
+def _stat(folder: Path) -> dict[str, int]:
+    """Return the sizes in memory.stat; in cgroup v1 those that begin with total_ include the cgroups below."""
     try:
         lines = (folder / "memory.stat").read_text().splitlines()
     except OSError:
-        return None
-    sizes = dict(line.split(None, 1) for line in lines)
-    size = sizes.get("total_inactive_file", sizes.get("inactive_file"))
-    return None if size is None else int(size)
+        return {}
+    return {name: int(size) for name, size in (line.split(None, 1) for line in lines)}
 
 
 def _events(folder: Path) -> dict[str, int]:

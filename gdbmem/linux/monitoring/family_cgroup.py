@@ -24,6 +24,10 @@ _HELD = {
     1: lazy_pattern(rb"^total_(?:rss|shmem) (\d+)$", re.M),
     2: lazy_pattern(rb"^(?:anon|shmem) (\d+)$", re.M),
 }
+_KERNEL, _RECLAIMABLE = (
+    lazy_pattern(rb"^kernel (\d+)$", re.M),
+    lazy_pattern(rb"^slab_reclaimable (\d+)$", re.M),
+)
 
 
 class Family:
@@ -65,6 +69,17 @@ class Family:
         except OSError:
             return None
         return sum(map(int, found)) if found else None
+
+    def kernel_bytes(self) -> Optional[int]:
+        """Return its kernel memory (pipes, sockets, page tables) that stays; None if the kernel doesn't count it."""
+        try:
+            if not self._counts_above:  # cgroup v1
+                return int((self.folder / "memory.kmem.usage_in_bytes").read_bytes())
+            data = os.pread(self._stat, 4096, 0)
+        except (OSError, ValueError):
+            return None
+        kernel, reclaimable = _KERNEL.search(data), _RECLAIMABLE.search(data)
+        return int(kernel[1]) - (int(reclaimable[1]) if reclaimable else 0) if kernel else None
 
     def with_events(self, found: dict[str, Optional[int]], folder: Path) -> dict[str, Optional[int]]:
         """Return the values *found* in *folder*, a cgroup above, with the events of this one."""

@@ -71,11 +71,17 @@ class RoundEnding:
         return True
 
 
-def matters(readings: Sequence[ProcessSample]) -> bool:
-    """Return whether the total of *readings* may have a large error, because a process started or ended between two.
+def matters(readings: Sequence[ProcessSample], *, changes: int) -> bool:
+    """Return whether the total of *readings* may have a large error: *changes* processes started or ended between two.
 
-    Only shared memory is then counted wrongly; pages of shared files are few compared with those that a fork shares.
+    Each takes or gives back one share of the pages that its parent shares, and a fork half of those that were the
+    parent's alone. Pages of shared files are few compared with these.
     """
-    shared = sum(reading.shared_dirty_bytes or 0 for reading in readings)
     total = sum(reading.pss_bytes or 0 for reading in readings)
-    return shared > max(_LEAST_BYTES, _LEAST_SHARE * total)
+    return changes * max(map(_at_stake, readings), default=0) > max(_LEAST_BYTES, _LEAST_SHARE * total)
+
+
+def _at_stake(reading: ProcessSample) -> int:
+    """Return the most that one fork or end of the process of *reading* changes in a total."""
+    share = max((reading.pss_bytes or 0) - (reading.uss_bytes or 0), 0)
+    return min(share, reading.shared_dirty_bytes or 0) + (reading.private_dirty_bytes or 0) // 2

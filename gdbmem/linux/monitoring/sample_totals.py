@@ -11,6 +11,7 @@ from gdbmem.model.series.series import ProcessSample
 _EACH_TIME = ("threads",)
 _SUMMED = (
     "pss_bytes", "uss_bytes", "swap_bytes", "private_dirty_bytes", "shared_dirty_bytes", "open_files",
+    "hugetlb_bytes",
 )  # fmt: skip
 
 _SHARED = ("pss_bytes", "uss_bytes", "private_dirty_bytes", "shared_dirty_bytes")
@@ -38,6 +39,7 @@ def with_sizes(reading: ProcessSample, files: ProcessFiles) -> ProcessSample:
         shmem_bytes=sizes.get("RssShmem"),
         swap_bytes=sizes.get("VmSwap"),
         peak_rss_bytes=sizes.get("VmHWM"),
+        hugetlb_bytes=sizes.get("HugetlbPages"),
     )
 
 

@@ -171,10 +171,10 @@ class ProcessFiles:
         return parse_rollup(data)
 
     def status_sizes(self) -> dict[str, int]:
-        """Return the RssAnon, RssFile, RssShmem, VmSwap and VmHWM of status, bytes; readable for everybody."""
+        """Return RssAnon, RssFile, RssShmem, VmSwap, VmHWM, HugetlbPages of status, bytes; readable for everybody."""
         sizes = {}
         for line in self._read_file("status").split(b"\n"):
-            if line.startswith((b"Rss", b"VmSwap", b"VmHWM")):
+            if line.startswith((b"Rss", b"VmSwap", b"VmHWM", b"HugetlbPages")):
                 name, value, _ = line.split(None, 2)
                 sizes[name[:-1].decode()] = int(value) * 1024
         return sizes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Collection, Iterable, Sequence
@@ -17,6 +18,7 @@ from gdbmem.linux.monitoring.rounds import Copies, RoundEnding, has_ended, matte
 from gdbmem.linux.monitoring.sample_totals import Shares, quick_reading, total_of, with_pss, with_sizes
 from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone, Stat
 from gdbmem.linux.monitoring.series_lines import SeriesLines
+from gdbmem.linux.monitoring.stopped_time import StoppedTime
 from gdbmem.linux.monitoring.surroundings import Surroundings
 from gdbmem.linux.process.processes import descendants, parents, stat_of
 from gdbmem.model.series.series import TREE, ProcessSample, SeriesLine
@@ -57,6 +59,7 @@ class _Process:
     def __init__(self, files: ProcessFiles, stat: Stat, line: SeriesLine, *, is_new: bool) -> None:
         self.files = files
         self.stat = stat
+        self.waited_before = stat.waited
         self.line = line
         self.threads_started = 0
         self.thread_ids: set[int] = set()
@@ -110,6 +113,8 @@ class Tree:
         self._round_held: Optional[int] = None  # by the family, in the middle of the sample
         self.torn = 0  # rounds without a total of PSS
         self.denied = 0  # processes whose PSS may not be read
+        self.stopped = StoppedTime()
+        self.children_left_out = 0  # that were not followed, the most at one time
         self.events_lost = False
         self._lists_children = True
 
@@ -161,11 +166,24 @@ class Tree:
         if found or cgroup or last_words:
             total = total_of([reading for _, reading in found], self._shares, sweep=sweep, is_torn=is_torn)
             found.append((TREE, total._replace(family_bytes=self._round_held, **self._counters(), **cgroup)))
+        self.stopped.add(t, [process.stat.state for process in self._processes.values()])
+        if not self._follows:
+            self._count_children()
         changed = self._lines.take_changed()
         self._plan_glances(t, 0.0 if sweep else time.thread_time() - began)
         heirs = {line for line, _ in found}
         found += [words for words in last_words if words[0] not in heirs]
         return Look(t, found, changed, sweep, self.alive)
+
+    def _count_children(self) -> None:
+        children: set[int] = set()
+        collected = 0  # processes that had others, which have ended
+        for process in self._processes.values():
+            collected += process.stat.waited != process.waited_before
+            with contextlib.suppress(ProcessGone, FileNotFoundError):
+                children |= set(process.files.children(process.stat.threads))
+        seen = max(len(children - self._processes.keys()), collected)
+        self.children_left_out = max(self.children_left_out, seen)
 
     def _held(self) -> Optional[int]:
         return self._family.held_bytes() if self._family is not None else None
@@ -204,23 +222,22 @@ class Tree:
             self._round_held = _midst(held, self._held())
             if not sweep:
                 return readings, last_words, False
-            is_one = is_settled and len(last_words) == before and not self._has_changed(t)
-            if is_one and matters([reading for _, reading in readings]):
+            changes = (not is_settled) + len(last_words) - before + self._changes(t)
+            if not changes and matters([reading for _, reading in readings], changes=1):
                 time.sleep(_FORKING_SECONDS)
-                is_one = not self._has_changed(t)
-            if is_one:
+                changes = self._changes(t)
+            if not changes:
                 return readings, last_words, False
         readings = [(pid, reading) for pid, reading in readings if pid in self._processes]
-        return readings, last_words, matters([reading for _, reading in readings])
+        return readings, last_words, matters([reading for _, reading in readings], changes=changes)
 
-    def _has_changed(self, t: float) -> bool:
-        """Add started processes; return whether there were any, one is copied now, or a known one has ended."""
+    def _changes(self, t: float) -> int:
+        """Add started processes; return their number, with those of known ones that have ended, and of copies."""
         before = self._started
         if self._follows:
             self._seek(t, at_once=True)
-        if self._started != before or self._inspected.are_there():
-            return True
-        return any(has_ended(process.files) for process in self._processes.values())
+        ended = sum(has_ended(process.files) for process in self._processes.values())
+        return self._started - before + self._inspected.are_there() + ended
 
     @property
     def events(self) -> Optional[ProcessEvents]:
@@ -237,6 +254,7 @@ class Tree:
             "copied_bytes": copied if self._budget > 0 else None,
             "copiers": copiers if self._budget > 0 else None,
             "torn_rounds": self.torn if self._budget > 0 else None,
+            "family_kernel_bytes": self._family.kernel_bytes() if self._family is not None else None,
         }
 
     def has_grown(self, t: float) -> bool:

@@ -36,6 +36,7 @@ class ProcessSample(NamedTuple):
     # By the kernel's own count, where it was reached during the recording.
     peak_rss_bytes: Optional[int] = None
     gpu_bytes: Optional[int] = None  # on all GPUs, as NVML counts it
+    hugetlb_bytes: Optional[int] = None  # pages of the hugetlb pool, in neither RSS nor PSS
     # For the tree only.
     family_bytes: Optional[int] = None  # anonymous and shared memory in a cgroup of the program's own
     # By which forked processes have un-shared what they had inherited, a counter.
@@ -52,6 +53,10 @@ class ProcessSample(NamedTuple):
     cgroup_limit_bytes: Optional[int] = None
     cgroup_limit_hits: Optional[int] = None
     cgroup_kills: Optional[int] = None  # processes that the kernel killed at the limit
+    cgroup_shmem_bytes: Optional[int] = None  # files in /dev/shm and the like, charged to the cgroup
+    family_kernel_bytes: Optional[int] = (
+        None  # kernel memory of the program's own cgroup: pipes, sockets, tables
+    )
 
     def filled_from(self, before: "ProcessSample") -> "ProcessSample":
         """Return this reading with what was not read taken from the one *before* it."""

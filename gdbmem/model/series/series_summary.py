@@ -43,6 +43,10 @@ class CgroupSummary:
     limit_bytes: Optional[float]
     limit_hits: Optional[int]  # during the recording, as kills
     kills: Optional[int]
+    shmem_bytes: Optional[float] = (
+        None  # of the last: files in /dev/shm and the like, which stay until deleted
+    )
+    slope: Optional[float] = None  # bytes per second without cache, if it grows steadily
 
     @property
     def free_bytes(self) -> Optional[float]:
@@ -61,11 +65,25 @@ class Spike:
 
 
 @dataclass(frozen=True)
+class Outside:
+    """Growth during the recording, bytes, that no process shows; None: not recorded."""
+
+    # Anonymous and shared memory of the program's own cgroup beside its processes: memfds, segments, files in /dev/shm.
+    cgroup_bytes: Optional[float] = None
+    cgroup_verdict: Optional[Verdict] = None  # on it over time
+    kernel_bytes: Optional[float] = None  # of its kernel memory: pipes, sockets, page tables
+    # Files in memory that are charged to a cgroup with a limit, in which other programs may be too.
+    shmem_bytes: Optional[float] = None
+
+
+@dataclass(frozen=True)
 class SeriesSummary:
     """A recording, judged."""
 
     facts: SeriesFacts
-    metric: str  # of the total: pss_bytes, or rss_bytes for a single process
+    metric: (
+        str  # of the total: pss_bytes, rss_bytes for a single process, or family_bytes for one without PSS
+    )
     seconds: float
     samples: int
     reads_of_pss: int
@@ -91,6 +109,8 @@ class SeriesSummary:
     gpu_peak_bytes: Optional[float] = None  # of the tree
     cpu_seconds: Optional[float] = None  # that the tree used meanwhile; with several processes a lower bound
 
+    beside: Sequence[str] = ()  # what the total includes that RSS and PSS lack: swap, hugetlb pages
+    outside: Outside = Outside()
     left_by_thread_bytes: Optional[float] = None  # by each that was started; None if that isn't proven
     resolve_bytes_per_second: Optional[float] = None  # the slope that should be detectable
 

@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from gdbmem.errors import InputError
 from gdbmem.files import JsonObject
 from gdbmem.json_values import from_json
+from gdbmem.model.judgement import Judgement
 from gdbmem.model.series.comparison import Comparison, Difference
 from gdbmem.model.series.verdict import Verdict
 from gdbmem.report import drawing
 from gdbmem.report.console import Console, columns_that_fit, print_sentence
 from gdbmem.report.document import head, read_document, to_json
+from gdbmem.report.judgement import judgement_line, judgement_object
 from gdbmem.report.notices import print_notices
 from gdbmem.report.series.series_json import verdict_json
 from gdbmem.report.series.series_text import headline
@@ -30,8 +32,10 @@ _FEWEST_THREADS, _LEAST_LEFT_BYTES = 50, 1024  # started more, and the peak for 
 Judged = Sequence[tuple[str, Verdict]]  # run's name, its verdict
 
 
-def print_comparison(comparison: Comparison, judged: Judged, console: Console) -> None:
-    """Print the verdicts of the runs, then the differences."""
+def print_comparison(
+    comparison: Comparison, judged: Judged, console: Console, judgements: Sequence[Judgement] = ()
+) -> None:
+    """Print the verdicts of the runs, then the differences, then what a gate says of the second group."""
     for name, verdict in judged:
         print_sentence(console, f"{printable(name)}: {headline(verdict)}: {verdict.evidence}")
     headings = ["", "first", "second", "difference", "interval", ""]
@@ -50,6 +54,8 @@ def print_comparison(comparison: Comparison, judged: Judged, console: Console) -
     print_sentence(console, conclusion(comparison), "bold")
     if leftover(comparison):
         print_sentence(console, leftover(comparison))
+    for judgement in judgements:
+        print_sentence(console, judgement_line(judgement), "bold")
     print_notices(comparison.notices, console)
 
 
@@ -107,7 +113,7 @@ def leftover(comparison: Comparison) -> str:
     )
 
 
-def comparison_json(comparison: Comparison, judged: Judged) -> str:
+def comparison_json(comparison: Comparison, judged: Judged, judgements: Sequence[Judgement] = ()) -> str:
     """Return the document."""
     return to_json(
         {
@@ -124,6 +130,7 @@ def comparison_json(comparison: Comparison, judged: Judged) -> str:
                 for row in comparison.differences
             ],
             "conclusion": conclusion(comparison),
+            "judgements": [judgement_object(one) for one in judgements],
         }
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ from gdbmem.model.series.series import TREE, ProcessSample, SeriesLine
 
 _SWEPT = (
     "pss_bytes", "uss_bytes", "swap_bytes", "anonymous_bytes", "file_bytes", "shmem_bytes", "private_dirty_bytes",
-    "shared_dirty_bytes",
+    "shared_dirty_bytes", "hugetlb_bytes",
 )  # fmt: skip
 _UNKNOWN_OF_SEVERAL = ("rss_bytes", "shared_bytes")  # a sum would count shared pages several times
 

@@ -47,6 +47,7 @@ _MEANING = {
     "cpu_seconds": "Processor time, user and system; of short-lived children a lower bound",
     "peak_rss_bytes": "Highest resident set size during the recording, by the kernel's own count",
     "gpu_bytes": "Memory on NVIDIA GPUs",
+    "hugetlb_bytes": "Huge pages of the hugetlb pool, in neither RSS nor PSS",
     "family_bytes": "Anonymous and shared memory of a cgroup made for the program",
     "copied_bytes": "Inherited memory that forked processes have copied by writing to it",
     "copiers": "Forked processes that have copied inherited memory",
@@ -57,6 +58,8 @@ _MEANING = {
     "cgroup_limit_bytes": "Memory limit of the cgroup",
     "cgroup_limit_hits": "Times that the cgroup reached its limit",
     "cgroup_kills": "Processes that the kernel has killed at the cgroup's limit",
+    "cgroup_shmem_bytes": "Files in memory (/dev/shm, memfds) that are charged to the cgroup",
+    "family_kernel_bytes": "Kernel memory of a cgroup made for the program: pipes, sockets, page tables",
 }
 
 

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Optional, TextIO
 
 from gdbmem.analysis.series.resolution import seconds_to_resolve
+from gdbmem.model.judgement import Judgement
 from gdbmem.model.series.series import READING_FIELDS, TREE, Mark, Sample, SeriesLine
 from gdbmem.model.series.series_summary import SeriesSummary
 from gdbmem.model.series.verdict import Regime, Slope, Verdict
 from gdbmem.records import asdict
 from gdbmem.report.document import Document, head
+from gdbmem.report.judgement import judgement_object
 from gdbmem.text import csv_cell
 
 
@@ -24,9 +26,14 @@ def write_series_json(
     *,
     next_commands: Sequence[str] = (),
     triggers: Sequence[Mapping[str, Any]] = (),
+    judgements: Sequence[Judgement] = (),
 ) -> None:
     """Write the document; the tree's own samples have the pid null."""
-    document = {**_document(summary, marks, lines, next_commands), "triggers": list(triggers)}
+    document = {
+        **_document(summary, marks, lines, next_commands),
+        "triggers": list(triggers),
+        "judgements": [judgement_object(one) for one in judgements],
+    }
     text = json.dumps(document, indent=1)
     stream.write(text[: text.rindex("\n}")] + ',\n "samples": [')
     pids = {line.number: line.pid for line in lines}
@@ -72,6 +79,12 @@ def _document(
         "verdict": verdict_json(summary.verdict),
         "resolve": _resolve(summary),
         "next": list(next_commands),
+        "beside": list(summary.beside),
+        "outside": {
+            "cgroup_bytes": summary.outside.cgroup_bytes,
+            "kernel_bytes": summary.outside.kernel_bytes,
+            "shmem_bytes": summary.outside.shmem_bytes,
+        },
         "components": {part.name: part.change_bytes for part in summary.components},
         "processes": [_line(line) for line in lines],
         "marks": [{"t": mark.t, "text": mark.text} for mark in marks],

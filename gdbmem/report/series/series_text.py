@@ -9,7 +9,7 @@ from typing import Optional
 
 from gdbmem.analysis.series.resolution import seconds_to_resolve
 from gdbmem.model.series.series import Mark
-from gdbmem.model.series.series_summary import CgroupSummary, LineSummary, SeriesSummary, Spike
+from gdbmem.model.series.series_summary import CgroupSummary, LineSummary, Outside, SeriesSummary, Spike
 from gdbmem.model.series.verdict import Slope, Verdict
 from gdbmem.report import drawing
 from gdbmem.report.charting import time_ticks
@@ -24,13 +24,19 @@ _MOST_SPIKES = 3
 _FEWEST_THREADS, _LEAST_LEFT_BYTES = 50, 1024
 _STAYING = "threads that stay (a pool, OMP_NUM_THREADS the same throughout), or another runtime for them"
 _LEAST_CPU_SECONDS = 0.05  # less would be shown as 0
+_LEAST_OWN = 1 << 20  # bytes by which forked processes grew beside what they copied
+_LEAST_OUTSIDE = 4 << 20  # bytes that no process shows
+_OTHERS = (
+    "arenas of malloc, of Python or of another allocator, large blocks, stacks, or freed memory that is kept;"
+    " 'gdbmem explain' divides it"
+)
 _LOWEST, _HIGHEST, _ROWS_OF_REPORT = 12, 30, 14  # rows of the chart, and of the text after it
 _ROWS_A_TICK = 3
 _PAUSE, _SHARE = 5, 0.02  # a pause: times the usual time between two samples, and fraction of the whole
 _LETTERS_A_TICK = 12  # on the time axis of a terminal
 _FRAME_IN_ASCII = str.maketrans("─│┌┐└┘┤├┬┴┼", "-|+++++++++")
 _COLORS = {"growing": "bold red", "plateau": "green", "shrinking": "green", "inconclusive": "yellow"}
-METRIC_NAMES = {"rss_bytes": "RSS", "pss_bytes": "PSS"}
+METRIC_NAMES = {"rss_bytes": "RSS", "pss_bytes": "PSS", "family_bytes": "memory of its cgroup"}
 
 
 def print_summary(summary: SeriesSummary, console: Console, *, next_commands: Sequence[str] = ()) -> None:
@@ -38,7 +44,7 @@ def print_summary(summary: SeriesSummary, console: Console, *, next_commands: Se
     print_sentence(console, _heading(summary))
     peak = summary.known_peak_bytes
     if summary.first_bytes is not None and summary.last_bytes is not None and peak is not None:
-        name = METRIC_NAMES[summary.metric]
+        name = " + ".join([METRIC_NAMES[summary.metric], *summary.beside])
         at_least = "at least " if peak != summary.peak_bytes else ""
         print_sentence(
             console,
@@ -106,8 +112,10 @@ def details(summary: SeriesSummary) -> list[str]:
     if changed:
         found.append("by kind: " + ", ".join(f"{c.name} {format_delta(c.change_bytes)}" for c in changed))
     found += _beside_the_heap(summary)
+    found += _outside(summary.outside)
     if summary.copied_bytes and summary.copied_bytes >= 1 << 20:
         found.append(_copied(summary.copied_bytes, summary.copiers or 1))
+        found += _own_growth(summary, summary.copied_bytes)
     found += [_spike(spike) for spike in summary.spikes[:_MOST_SPIKES]]
     found += _work(summary)
     if summary.gpu_peak_bytes is not None:
@@ -115,8 +123,14 @@ def details(summary: SeriesSummary) -> list[str]:
     if summary.cgroup is not None and (summary.cgroup.limit_bytes is not None or summary.cgroup.limit_hits):
         found.append(_cgroup(summary.cgroup))
     if summary.seconds_to_limit is not None and summary.facts.limit_bytes is not None:
+        slope = summary.cgroup.slope if summary.cgroup is not None and not summary.verdict.grows else None
+        rate = (
+            "at this rate"
+            if slope is None
+            else f"the cgroup grows by {format_rate(slope).lstrip('+')}; at this rate"
+        )
         found.append(
-            f"at this rate the limit of {summary.facts.limit_of}, {format_size(summary.facts.limit_bytes)}, is "
+            f"{rate} the limit of {summary.facts.limit_of}, {format_size(summary.facts.limit_bytes)}, is "
             f"reached in {format_duration(summary.seconds_to_limit)}"
         )
     return found
@@ -128,6 +142,22 @@ def _copied(copied_bytes: int, copiers: int) -> str:
         f"forked processes have copied {format_size(copied_bytes)}{each} of inherited memory "
         "(copy-on-write: their RSS doesn't show it)"
     )
+
+
+def _own_growth(summary: SeriesSummary, copied_bytes: int) -> list[str]:
+    """Return the sentence on what forked processes have grown by beside what they copied; none if that is unknown."""
+    children = [row for row in summary.lines if row.line.parent]
+    changes = [
+        row.private_dirty_change_bytes for row in children if row.private_dirty_change_bytes is not None
+    ]
+    if not changes or any(row.line.respawns for row in children):
+        return []
+    own = sum(changes) - copied_bytes
+    if own < _LEAST_OWN:
+        return []
+    return [
+        f"beside that, the forked processes' own memory grew by at least {format_size(own)}: they may leak too"
+    ]
 
 
 def _spike(spike: Spike) -> str:
@@ -145,8 +175,18 @@ def _beside_the_heap(summary: SeriesSummary) -> list[str]:
     if not summary.verdict.grows or heap is None or anonymous <= 4 * max(abs(heap), 1 << 18):
         return []
     stays = "[heap] does not grow; what grows" if abs(heap) < 1 << 20 else "little of that is [heap], most"
+    return [f"{stays} is other anonymous memory: {_OTHERS}"]
+
+
+def _outside(outside: Outside) -> list[str]:
+    """Return the sentences on growth that no process shows."""
+    rows = (
+        (outside.cgroup_bytes, "its cgroup holds {} more beside its processes: memory that none of them maps, as of"
+         " memfds, System V segments (ipcs -m) or files in /dev/shm"),
+        (outside.kernel_bytes, "the kernel's memory for it (pipes, sockets, page tables) grew by {}"),
+    )  # fmt: skip
     return [
-        f"{stays} is other anonymous memory: arenas of threads, large blocks, or freed memory that is kept"
+        text.format(format_delta(size)) for size, text in rows if size is not None and size >= _LEAST_OUTSIDE
     ]
 
 
@@ -183,7 +223,12 @@ def _leftover(summary: SeriesSummary) -> list[str]:
 
 
 def _cgroup(cgroup: CgroupSummary) -> str:
-    cache = f", {format_size(cgroup.cache_bytes)} of it cache" if cgroup.cache_bytes else ""
+    parts = (
+        (cgroup.cache_bytes, "cache that can be dropped"),
+        (cgroup.shmem_bytes, "files in memory (/dev/shm, memfds)"),
+    )
+    named = [f"{format_size(size)} {name}" for size, name in parts if size]
+    cache = f", of it {' and '.join(named)}" if named else ""
     limit = f" of {format_size(cgroup.limit_bytes)}" if cgroup.limit_bytes is not None else ""
     text = f"the cgroup holds {format_size(cgroup.last_bytes)}{limit}{cache}; {format_size(cgroup.peak_bytes)} at most"
     if cgroup.limit_hits:

@@ -1,0 +1,198 @@
+"""The gate of `monitor` and `compare`, `--fail-on VERDICT[:SLOPE]`: what a recording shows, and what it can't show."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Optional
+
+from gdbmem.model.judgement import MET, NOT_JUDGED, NOT_MET, Judgement, Unseen
+from gdbmem.model.program_end import unseen_end
+from gdbmem.model.series.series_summary import SeriesSummary
+from gdbmem.model.series.verdict import Verdict
+from gdbmem.runs.run import open_run
+from gdbmem.series.store import Recording
+from gdbmem.text import plural, printable
+from gdbmem.units import format_delta, format_duration, format_rate
+
+FailOn = tuple[str, float]
+"""A kind of verdict, and the least slope that counts, bytes per second."""
+
+_OUR_ENDINGS = ("time", "quit", None)  # after which gdbmem ends the program; older runs do not record it
+_OUR_STATUSES = (128 + signal.SIGTERM, 128 + signal.SIGKILL)
+_MOST_STOPPED = 0.1  # of the time: what follows was recorded of a program that ran
+_BYTES_PER_SECOND = "bytes per second"
+# The kernel adds up a cgroup's memory in batches of so many pages on each processor.
+_BATCH_PAGES = 64
+_LEAST_BYTES = 1 << 20  # of the kernel's memory: page tables, dentries and the like come and go
+# Slug, field of Outside, sentence.
+_HIDDEN: Sequence[tuple[str, str, str]] = (
+    (
+        "outside-processes",
+        "cgroup_bytes",
+        "beside its processes its cgroup grew by {}, as by memfds, System V segments (ipcs -m) or files in /dev/shm; a"
+        " longer recording shows whether it goes on",
+    ),
+    (
+        "kernel-memory",
+        "kernel_bytes",
+        "the kernel's memory for it grew by {}, which no process shows: pipes, sockets, page tables; ls -l"
+        " /proc/PID/fd lists the pipes",
+    ),
+    (
+        "files-in-memory",
+        "shmem_bytes",
+        "files in memory that are charged to its cgroup grew by {}, which its processes don't show: du -h /dev/shm",
+    ),
+)
+
+
+def judge_recordings(
+    recordings: Sequence[Recording],
+    summaries: Sequence[SeriesSummary],
+    fail_on: Optional[FailOn],
+    *,
+    status: Optional[int] = None,
+) -> list[list[Judgement]]:
+    """Return the judgements on each of *recordings*, of none of which *fail_on* must be true; none without it.
+
+    *status* is that of the program if the run itself does not hold it.
+    """
+    if fail_on is None:
+        return [[] for _ in recordings]
+    return [
+        list(_judgements(recording, summary, {"status": status, **open_run(recording.folder).facts}, fail_on))
+        for recording, summary in zip(recordings, summaries)
+    ]
+
+
+def failure_of(facts: Mapping[str, Any]) -> int:
+    """Return the status of a run's program, from the run's *facts*, if it failed by itself, else 0."""
+    status = facts.get("status")
+    if not isinstance(status, int) or (facts.get("ending") in _OUR_ENDINGS and status in _OUR_STATUSES):
+        return 0
+    return status
+
+
+def _judgements(
+    recording: Recording, summary: SeriesSummary, facts: Mapping[str, Any], fail_on: FailOn
+) -> Iterator[Judgement]:
+    name, target = printable(recording.folder.name), printable(summary.facts.target)
+    outside = summary.outside.cgroup_verdict
+    is_growth = fail_on[0] == "growing"
+    unseen = list(_unseen(summary, facts))
+    if is_growth:
+        unseen += _hidden_growth(summary, fail_on[1])
+    yield judge_verdict(
+        summary.verdict, fail_on, name=name, target=target, seconds=summary.seconds, unseen=unseen
+    )
+    if is_growth and outside is not None and is_met(outside, *fail_on):
+        target = f"{target}: memory that is in none of its processes"
+        yield judge_verdict(
+            outside, fail_on, name=f"{name}: in no process", target=target, seconds=summary.seconds
+        )
+
+
+def judge_verdict(
+    verdict: Verdict,
+    fail_on: FailOn,
+    *,
+    name: str = "",
+    target: str = "",
+    seconds: float = 0.0,
+    unseen: Sequence[Unseen] = (),
+) -> Judgement:
+    """Return the judgement on *verdict*, of which *fail_on* must not be true."""
+    kind, least = fail_on
+    slope = verdict.slope
+    text = f"{target}: {verdict.kind}: {verdict.evidence}"
+    if is_met(verdict, kind, least):
+        outcome = NOT_MET
+    else:
+        is_open = kind != "inconclusive" and _leaves_open(verdict, kind, least)
+        outcome = NOT_JUDGED if is_open else MET
+        if is_open and verdict.is_conclusive:
+            text += f"; {format_rate(least)} is not excluded: --resolve prints how long to watch"
+    return Judgement(
+        name,
+        text,
+        limit=least or None,
+        measured=None if slope is None else slope.value,
+        low=None if slope is None else slope.low,
+        high=None if slope is None else slope.high,
+        unseen=tuple(unseen),
+        unit=_BYTES_PER_SECOND,
+        outcome=outcome,
+        seconds=seconds,
+    )
+
+
+def is_met(verdict: Verdict, kind: str, least: float) -> bool:
+    """Return whether *verdict* is of *kind* and at least *least* bytes per second steep."""
+    hit = verdict.grows if kind == "growing" else verdict.kind == kind
+    steep = abs(verdict.slope.value) >= least if verdict.slope is not None else least == 0
+    return hit and steep
+
+
+def _leaves_open(verdict: Verdict, kind: str, least: float) -> bool:
+    if verdict.kind == "inconclusive" or kind != "growing":
+        return verdict.kind == "inconclusive"
+    return verdict.floor == "unclear" or _may_hide(verdict, least)
+
+
+def _may_hide(verdict: Verdict, least: float) -> bool:
+    """Return whether the series may grow by *least* bytes per second although *verdict* is not met."""
+    if not least or verdict.kind == "shrinking":
+        return False
+    if verdict.grows:
+        return verdict.slope is None or verdict.slope.high >= least
+    return verdict.resolution is None or verdict.resolution >= least
+
+
+def _unseen(summary: SeriesSummary, facts: Mapping[str, Any]) -> Iterator[Unseen]:
+    """Yield why the samples may not show what the program does."""
+    end = unseen_end(failure_of(facts), remedy="if it is meant to end so, run it by  sh -c 'PROGRAM; true'")
+    if end is not None:
+        yield end
+    if summary.cgroup is not None and summary.cgroup.kills:
+        killed = plural(summary.cgroup.kills, "process was", "processes were")
+        yield Unseen("killed-at-limit", f"{killed} killed at the limit of the cgroup")
+    for notice in summary.notices:
+        if notice.slug == "no-pss" and summary.metric == "rss_bytes":
+            yield Unseen("no-pss", notice.message)
+    known = facts.get("unseen")
+    known = known if isinstance(known, dict) else {}
+    stopped = known.get("stopped_seconds")
+    if isinstance(stopped, (int, float)) and stopped > _MOST_STOPPED * summary.seconds:
+        seconds = f"{format_duration(stopped)} of {format_duration(summary.seconds)}"
+        yield Unseen("was-stopped", f"it was stopped for {seconds}: kill -CONT lets it run")
+    children = known.get("children")
+    if isinstance(children, int) and children:
+        text = (
+            f"its {plural(children, 'child', 'children')} at least were not followed: leave out --no-children"
+        )
+        yield Unseen("children-left-out", text)
+    if known.get("hidden_processes"):
+        yield Unseen(
+            "hidden-processes", "/proc hides processes of other users (hidepid): root finds all of them"
+        )
+    if known.get("lost_writes"):
+        yield Unseen("samples-lost", "samples could not be written: give the run a disk with room, by --run")
+
+
+def _hidden_growth(summary: SeriesSummary, least: float) -> Iterator[Unseen]:
+    """Yield growth beside the processes that is larger than what the gate must exclude."""
+    verdict, outside = summary.verdict, summary.outside
+    rate = (
+        (least - max(verdict.slope.high if verdict.slope else 0.0, 0.0))
+        if least
+        else verdict.resolution or 0.0
+    )
+    room = max(rate, 0.0) * summary.seconds
+    batches = _BATCH_PAGES * os.sysconf("SC_PAGE_SIZE") * (os.cpu_count() or 1)
+    for slug, field, text in _HIDDEN:
+        growth = getattr(outside, field)
+        error = batches if field == "cgroup_bytes" else _LEAST_BYTES
+        if growth is not None and growth > max(room, error):
+            yield Unseen(slug=slug, message=text.format(format_delta(growth)), could_hide_bytes=round(growth))

@@ -1,0 +1,49 @@
+"""Growth that is in no process: of files in memory, System V segments, pipes. Only the kernel's cgroups count it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Optional
+
+from gdbmem.analysis.series.statistics import thinned
+from gdbmem.analysis.series.verdict import judge
+from gdbmem.model.series.series import TREE
+from gdbmem.model.series.series_summary import Outside
+from gdbmem.series.filling import FAMILY
+from gdbmem.series.store import Recording
+
+_AT_AN_END = 3  # samples at either end
+
+
+def outside_of(recording: Recording) -> Outside:
+    """Return what *recording* shows of it."""
+    rest = _beside_processes(recording)
+    times, values = thinned(rest)
+    limited = recording.facts.limit_of == "the cgroup"
+    shmem = [value for _, value in recording.points(TREE, "cgroup_shmem_bytes")] if limited else []
+    own = recording.values(TREE, "shmem_bytes")
+    shmem_growth = _growth(shmem)
+    return Outside(
+        _growth([value for _, value in rest]),
+        judge(times, values, metric=FAMILY) if rest else None,
+        _growth(recording.values(TREE, "family_kernel_bytes")),
+        None if shmem_growth is None else shmem_growth - (_growth(own) or 0.0),
+    )
+
+
+def _beside_processes(recording: Recording) -> list[tuple[float, float]]:
+    """Return what the program's own cgroup held beside the anonymous and shared memory of its processes, over time."""
+    anonymous, shared = (dict(recording.points(TREE, name)) for name in ("anonymous_bytes", "shmem_bytes"))
+    return [
+        (t, held - anonymous[t] - shared[t])
+        for t, held in recording.points(TREE, FAMILY)
+        if t in anonymous and t in shared
+    ]
+
+
+def _growth(values: Sequence[float]) -> Optional[float]:
+    """Return the most by which the end may exceed the beginning; None with fewer than two values."""
+    if len(values) < 2:
+        return None
+    count = min(_AT_AN_END, len(values) // 2)
+    return max(values[-count:]) - min(values[:count])
