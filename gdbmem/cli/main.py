@@ -105,6 +105,14 @@ def _unexpected(error: Exception) -> int:
     if isinstance(error, OSError) and error.errno == errno.ENOSPC:
         _give_up_output()
         return _complain(InputError("the disk is full", slug="output-unwritable", hint="free some space"))
+    if isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE):
+        return _complain(
+            InputError(
+                f"too many files are open: {error.strerror}",
+                slug="too-many-files",
+                hint="raise the limit (ulimit -n), or give fewer files",
+            )
+        )
     package = _missing_package(error)
     if package is not None:
         return _complain(package)

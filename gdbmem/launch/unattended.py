@@ -30,7 +30,7 @@ from gdbmem.launch.conversation.messages import (
 from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, open_launch, problems
 from gdbmem.launch.supervisor import Interrupted
 from gdbmem.patterns import lazy_pattern
-from gdbmem.recipes.recipe import Recipe
+from gdbmem.recipes.recipe import Point, Recipe
 from gdbmem.records import dataclass, field
 from gdbmem.runs.run import Run
 from gdbmem.runs.unseen import RunEnd, end_facts
@@ -95,7 +95,7 @@ def play_recipe(recipe: Recipe, job: Job, *, progress: Progress, command: Sequen
     """Play *recipe* on *job* and return the outcome; captured data stays in its run."""
     ensure_private_folder(job.gdb)
     points = [PlayedPoint(point.name, point.at, recipe.place(point.position)) for point in recipe.points]
-    player = _Player(points, progress)
+    player = _Player(points, recipe.points, progress)
     began = time.monotonic()
     outcome: Optional[Outcome] = None
     launch: Optional[Launch] = None
@@ -182,8 +182,9 @@ def _shown(path: Path) -> str:
 class _Player:
     """Handles the notifications of the gdb that plays the recipe, and prints progress lines."""
 
-    def __init__(self, points: list[PlayedPoint], progress: Progress) -> None:
+    def __init__(self, points: list[PlayedPoint], asked: Sequence[Point], progress: Progress) -> None:
         self._points = points
+        self._asked = asked
         self._progress = progress
         self.outcome: Optional[Outcome] = None
         self._failed: Counter[str] = Counter()  # actions, by their message
@@ -295,9 +296,8 @@ class _Player:
             text = f"{point.place}: the program has no location '{printable(point.at)}'; {_why_nowhere(point.at)}"
             outcome.notices.append(Notice("point-unresolved", text))
         else:
-            hits = f"was hit {plural(message.hits, 'time')}, never as required by 'when' and 'hits'"
-            times = hits if message.hits else "was never hit"
-            text = f"{point.place}: '{printable(point.at)}' {times}"
+            hits = _why_unrecorded(self._asked[message.point], message.hits)
+            text = f"{point.place}: '{printable(point.at)}' {hits}"
             outcome.notices.append(Notice("point-never-hit", text))
 
     @_note.register
@@ -306,6 +306,18 @@ class _Player:
         outcome.forks += message.forks
         if message.fate.sentence:
             outcome.notices.append(Notice("program-ended", message.fate.sentence))
+
+
+def _why_unrecorded(point: Point, hits: int) -> str:
+    """Return how often *point* was hit with its condition true, and why that recorded nothing."""
+    if not hits:
+        return f"was never hit with {printable(point.when)} (when)" if point.when else "was never hit"
+    times = f"was hit {plural(hits, 'time')}"
+    if not any(point.hits.wants(hit) for hit in range(1, hits + 1)):
+        return f"{times}, never as required by 'hits'"
+    if point.after:
+        return f"{times}, and never returned to its caller ('after'): its thread was ended in it, or the program was"
+    return f"{times}, but nothing was recorded"
 
 
 def _why_nowhere(place: str) -> str:

@@ -61,8 +61,9 @@ class Judgement:
         if self.relation == AT_LEAST:
             if highest < self.limit:
                 return NOT_MET
-            # An unknown amount may also have shrunk.
-            return MET if self.low >= self.limit and math.isfinite(highest) else NOT_JUDGED
+            # What is known to have grown only adds to it; an unknown amount may also have shrunk.
+            unknown = any(one.could_hide_bytes is None for one in self.unseen)
+            return MET if self.low >= self.limit and not unknown else NOT_JUDGED
         if self.low > self.limit:
             return NOT_MET
         return MET if highest <= self.limit else NOT_JUDGED

@@ -94,9 +94,11 @@ def read_regular(path: Path) -> bytes:
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     with open(descriptor, "rb") as stream:  # noqa: PTH123  (a descriptor)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode):
             raise DamagedError("it is not a regular file")
-        data = stream.read(LARGEST_BYTES + 1)
+        # Room is made for all that is asked for: a process with little memory can't have the largest.
+        data = stream.read(min(facts.st_size, LARGEST_BYTES) + 1)
     if len(data) > LARGEST_BYTES:
         raise DamagedError(f"it is over {format_size(LARGEST_BYTES)}")
     return data

@@ -322,8 +322,8 @@ def test_ctrl_c_at_any_stage_of_a_recipe_keeps_the_run_and_leaves_nothing(
 ) -> None:
     name = {"before-ready": "leaky_map", "running": "ticks", "ending": "handles_term"}[stage]
     arguments = "args: [stay]\n" if stage == "ending" else ""
-    text = {"running": "points:\n  - {at: tick, hits: {first: 1}}\n"}.get(stage, RESET)
-    expect = "expect:\n  - {between: [tick, tick#1], at_least: 1MiB}\n" if stage == "running" else ""
+    text = {"running": "points:\n  - {at: tick, hits: {first: 2}}\n"}.get(stage, RESET)
+    expect = "expect:\n  - {between: [tick#1, tick], at_least: 1MiB}\n" if stage == "running" else ""
     (scratch / "leak.yaml").write_text(f"program: {program(name)}\n{arguments}{text}{expect}")
     env = environment()
     if stage == "before-ready":

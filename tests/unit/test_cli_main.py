@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Callable
+from typing import Callable, NoReturn
 
 import pytest
 
@@ -122,3 +124,14 @@ def test_help_of_a_command_ends_well_and_a_wrong_option_names_that_help(
     assert "usage: gdbmem show" in capsys.readouterr().out
     assert cli.main(["show", "--nonsense"]) == 2
     assert "see 'gdbmem show --help'" in capsys.readouterr().err
+
+
+def test_too_many_open_files_are_named_and_no_bug_is_reported(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr("gdbmem.cli.main._dispatch", fail)
+    assert cli.main(["show", "x"]) == 1
+    assert "too many files are open" in (said := capsys.readouterr().err) and "bug" not in said

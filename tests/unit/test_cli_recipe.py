@@ -86,3 +86,58 @@ def test_a_brace_that_is_never_closed_is_reported_on_its_own_line(
     path = write(tmp_path, "r.yaml", "program: a\npoints:\n  - {at: main, name: x\n  - {at: other}\n")
     assert main(["recipe", "check", path]) == 1
     assert capsys.readouterr().err.startswith(f"{path}:3:5: this is not YAML: ")
+
+
+def test_of_thousands_of_problems_the_first_are_printed_and_the_others_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = write(tmp_path, "r.yaml", "program: a\npoints: [{at: main}]\ndiff:\n" + "  - [x, x]\n" * 1000)
+    assert main(["recipe", "check", path]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 21 and lines[-1] == f"{path}: 2,980 more problems; --json lists all"
+    assert main(["recipe", "check", path, "--json"]) == 1
+    assert len(json.loads(capsys.readouterr().out)["files"][0]["problems"]) == 3000
+
+
+@pytest.mark.parametrize(
+    ("engine", "problem"),
+    [
+        (
+            "massif",
+            "massif can't count the heap of ./static, which is statically linked; use options: {pages-as-heap",
+        ),
+        (
+            "memcheck",
+            "memcheck can't count the heap of ./static, which is statically linked; use engine: faults",
+        ),
+        ("faults", ""),
+        ("massif\noptions: {pages-as-heap: yes}", ""),
+    ],
+)
+def test_a_heap_that_the_engine_cannot_count_is_named_before_the_run(
+    engine: str, problem: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = bytearray(64)
+    header[:6] = b"\x7fELF\x02\x01"  # without program headers: nothing names a dynamic loader
+    (tmp_path / "static").write_bytes(header)
+    (tmp_path / "static").chmod(0o755)
+    path = write(
+        tmp_path,
+        "r.yaml",
+        f"program: ./static\nengine: {engine}\npoints: [{{at: m}}]\nexpect: [{{between: [m#1, m], at_most: 0}}]\n",
+    )
+    assert main(["recipe", "check", path]) == (1 if problem else 0)
+    assert problem in capsys.readouterr().err
+
+
+def test_the_junit_file_of_an_earlier_run_does_not_stand_for_one_that_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    junit = tmp_path / "leak.xml"
+    junit.write_text("<testsuites tests='1' failures='0'/>")
+    path = write(tmp_path, "r.yaml", "progam: ./x\n")
+    assert main(["launch", "--recipe", path, "--junit", str(junit)]) == 125
+    assert 'errors="1"' in junit.read_text() and "unknown key" in junit.read_text()
+    path = write(tmp_path, "s.yaml", SOUND)
+    assert main(["launch", "--recipe", path, "--junit", str(junit)]) == 127
+    assert "there is no program" in junit.read_text()

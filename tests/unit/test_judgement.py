@@ -63,6 +63,14 @@ def test_a_lower_limit_counts_what_is_hidden_for_the_program(
     assert least.judged == judged
 
 
+def test_what_is_known_to_have_grown_in_bytes_keeps_no_lower_limit_of_blocks_from_being_met() -> None:
+    blocks = replace(
+        HEAP, unit="blocks", relation=AT_LEAST, limit=3, measured=3, low=3, high=3, unseen=(POOL,)
+    )
+    assert blocks.judged == MET
+    assert replace(blocks, unseen=(STATIC,)).judged == NOT_JUDGED
+
+
 def test_bytes_hide_any_number_of_blocks() -> None:
     blocks = replace(HEAP, unit="blocks", limit=100, measured=3, low=3, high=3)
     assert blocks.judged == MET

@@ -12,7 +12,7 @@ from gdbmem.errors import Notice
 from gdbmem.model.judgement import MET, NOT_JUDGED, NOT_MET, Judgement, exit_status
 from gdbmem.model.profiles.expectation import Expectation, ExpectationVerdict, Position
 from gdbmem.report.judgement import judgement_line
-from gdbmem.report.recipes.junit import junit_xml
+from gdbmem.report.recipes.junit import junit_error, junit_xml
 from gdbmem.report.recipes.recipe import PointOutcome, recipe_object
 
 NASTY = "\x00\x1b[31m<&\"'>]]>\ud800\udcff\ufffe\U0001f600\r\n\u2028"
@@ -118,3 +118,9 @@ def test_each_verdict_starts_with_a_word_that_can_be_searched_for() -> None:
     words = [judgement_line(verdict(met).judgement).split("  ")[0] for met in (True, False)]
     assert words == ["ok", "NOT MET"]
     assert judgement_line(verdict(None).judgement) == "NOT JUDGED sentence"
+
+
+def test_a_recipe_that_could_not_be_run_is_an_error_in_the_junit_file() -> None:
+    suite = ElementTree.fromstring(junit_error("leak", "there is no program ./decoder"))[0]
+    assert (suite.get("tests"), suite.get("errors"), suite.get("failures")) == ("1", "1", "0")
+    assert suite[0][0].get("message") == "there is no program ./decoder"

@@ -23,9 +23,7 @@ from gdbmem.runs.run import Run
 from gdbmem.runs.unseen import end_facts
 from tests.unit.massif_files import HEADER, snapshot
 
-NEVER = Notice(
-    "point-never-hit", "leak.yaml:4:5: 'main.c:7' was hit 30 times, never as required by 'when' and 'hits'"
-)
+NEVER = Notice("point-never-hit", "leak.yaml:4:5: 'main.c:7' was hit 30 times, never as required by 'hits'")
 NOWHERE = Notice(
     "point-unresolved", "leak.yaml:4:5: the program has no location 'mian'; is it built with -g?"
 )
@@ -57,7 +55,7 @@ def judged(outcome: Outcome, after: str = "m", *, at_most: int = 0) -> Expectati
 @pytest.mark.parametrize(
     ("notices", "reason"),
     [
-        ([NEVER], "'main.c:7' was hit 30 times, never as required by 'when' and 'hits'"),
+        ([NEVER], "'main.c:7' was hit 30 times, never as required by 'hits'"),
         ([NOWHERE], "the program has no location 'mian'; is it built with -g?"),
         ([], "'m.c:7' was never hit"),
         (

@@ -15,6 +15,7 @@ import pytest
 from gdbmem.cli.main import main
 from gdbmem.errors import InputError
 from gdbmem.model.series.series import Mark, SeriesFacts
+from gdbmem.runs import distrust
 from gdbmem.runs.distrust import check_own
 from gdbmem.runs.process_runs import run_for_process
 from gdbmem.runs.run import Run, open_run
@@ -333,3 +334,11 @@ def test_a_folder_put_in_place_of_a_run_while_it_is_made_is_refused(
     with pytest.raises(InputError, match="cannot make the run folder"):
         Run.create("x", parent=tmp_path, pid=2)
     assert contents(victim) == before
+
+
+def test_a_small_file_of_a_run_is_read_by_a_process_with_little_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distrust, "LARGEST_BYTES", 1 << 50)  # which no process has room for
+    (tmp_path / "run.json").write_bytes(b"{}")
+    assert distrust.read_regular(tmp_path / "run.json") == b"{}"

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Optional, TypedDict
 
 from gdbmem.arguments import ArgumentParser, add_output_options
 from gdbmem.engines.engine import options_of
+from gdbmem.engines.faults import NAME as FAULTS
+from gdbmem.engines.massif import NAME as MASSIF
 from gdbmem.errors import GdbmemError, InputError
 from gdbmem.launch.engine_choice import AUTO
 from gdbmem.launch.program import find_program
+from gdbmem.model.profiles.expectation import BLOCKS, HEAP
 from gdbmem.recipes.reader import load_recipe
 from gdbmem.recipes.yaml_text import RecipeError
 from gdbmem.report.output import open_output
@@ -23,6 +26,9 @@ from gdbmem.text import plural, printable
 
 if TYPE_CHECKING:
     from gdbmem.recipes.recipe import Recipe
+
+
+_MOST_PROBLEMS = 20  # of one file, in the text
 
 
 class ProblemFound(TypedDict):
@@ -77,6 +83,7 @@ def _check(file: str) -> CheckedRecipe:
         recipe = load_recipe(file)
         if recipe.engine != AUTO:  # which has no further options
             options_of(recipe.engine, recipe.options)
+        problems += _unseeable(recipe)
         summary = f"{plural(len(recipe.points), 'point')}, {plural(len(recipe.expectations), 'expectation')}"
         summary += _missing_program(recipe)
     except RecipeError as error:
@@ -87,6 +94,28 @@ def _check(file: str) -> CheckedRecipe:
     except InputError as error:
         problems.append({"line": None, "column": None, "message": error.message, "hint": error.hint})
     return {"file": file, "ok": not problems, "problems": problems, "summary": summary}
+
+
+def _unseeable(recipe: Recipe) -> list[ProblemFound]:
+    """Return the problems of expectations on a heap that the engine can't count in this program."""
+    judged = [one for one in recipe.expectations if one.metric in (HEAP, BLOCKS)]
+    try:
+        is_static = bool(judged) and find_program(recipe.program, folder=recipe.folder).is_static
+    except GdbmemError:
+        return []  # it may be built later
+    if not is_static or recipe.engine in (AUTO, FAULTS) or recipe.options.get("pages_as_heap"):
+        return []
+    what = f"{recipe.engine} can't count the heap of {printable(recipe.program)}, which is statically linked"
+    remedy = (
+        "use options: {pages-as-heap: yes}, or engine: faults"
+        if recipe.engine == MASSIF
+        else "use engine: faults"
+    )
+    hint = f"{remedy}, or engine: none with do: [ledger] and metric: rss"
+    return [
+        {"line": one.position.line, "column": one.position.column, "message": what, "hint": hint}
+        for one in judged
+    ]
 
 
 def _missing_program(recipe: Recipe) -> str:
@@ -108,9 +137,11 @@ def _line(file: CheckedRecipe) -> str:
     if file["ok"]:
         return f"{name}: ok ({file['summary']})\n"
     lines = []
-    for problem in file["problems"]:
+    for problem in file["problems"][:_MOST_PROBLEMS]:
         # Without a line the file could not be read, and the message names it.
         place = f"{name}:{problem['line']}:{problem['column']}: " if problem["line"] else ""
         hint = f"; {problem['hint']}" if problem["hint"] else ""
         lines.append(f"{place}{problem['message']}{hint}\n")
-    return "".join(lines)
+    left = len(file["problems"]) - _MOST_PROBLEMS
+    more = f"{name}: {plural(left, 'more problem')}; --json lists all\n" if left > 0 else ""
+    return "".join(lines) + more

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import sys
 import time
@@ -14,7 +15,7 @@ from gdbmem.analysis.profiles.query import Query, read_known
 from gdbmem.api.recipe_verdicts import Compared, compare_all, interruption
 from gdbmem.cli.launch_job import engine_options, make_job, resolve_engine
 from gdbmem.engines.engine import options_of, table
-from gdbmem.errors import Notice
+from gdbmem.errors import GdbmemError, Notice
 from gdbmem.exit_status import ExitStatus
 from gdbmem.launch.interactive import shown
 from gdbmem.launch.program import find_program
@@ -35,7 +36,7 @@ from gdbmem.report.ledger.ledger_text import print_growth
 from gdbmem.report.output import open_named, open_output
 from gdbmem.report.profiles.diff_json import diff_document
 from gdbmem.report.profiles.diff_text import print_diff
-from gdbmem.report.recipes.junit import junit_xml
+from gdbmem.report.recipes.junit import junit_error, junit_xml
 from gdbmem.report.recipes.recipe import (
     PointOutcome,
     recipe_object,
@@ -57,7 +58,30 @@ def run_recipe(
     *,
     command: Sequence[str],
 ) -> int:
-    """Play the recipe that *args* name and report; return the exit status. The run is added to *runs*."""
+    """Play the recipe that *args* name and report; return the exit status. The run is added to *runs*.
+
+    The file of --junit is written whatever fails: one of an earlier run must not stand for this.
+    """
+    try:
+        return _run_recipe(args, program_arguments, runs, command=command)
+    except BaseException as error:
+        if args.junit:
+            with contextlib.suppress(GdbmemError, OSError), open_named(args.junit, force=True) as junit:
+                assert junit is not None
+                reason = (
+                    error.sentence if isinstance(error, GdbmemError) else str(error) or type(error).__name__
+                )
+                junit.write(junit_error(Path(args.recipe).stem, reason))
+        raise
+
+
+def _run_recipe(
+    args: argparse.Namespace,
+    program_arguments: Optional[list[str]],
+    runs: list[Run],
+    *,
+    command: Sequence[str],
+) -> int:
     recipe = load_recipe(args.recipe)
     query = Query(known=tuple(read_known(args.known)) if args.known else ())
     job = _job(args, recipe, program_arguments)
@@ -69,7 +93,7 @@ def run_recipe(
     try:
         with (
             open_output(args.output, force=args.force) as stream,
-            open_named(args.junit or None, force=args.force) as junit,
+            open_named(args.junit or None, force=True) as junit,
         ):
             outcome = play_recipe(recipe, job, progress=progress, command=command)
             runs.append(outcome.run)

@@ -23,13 +23,14 @@ from gdbmem.debugger.native.inferior import (
 )
 from gdbmem.debugger.native.native_program import AttachedProcess, NativeProgram
 from gdbmem.debugger.session import session
-from gdbmem.engines.engine import Call, profilers
+from gdbmem.engines.engine import Call, nothing_written, profilers
 from gdbmem.engines.gperftools import is_dump
 from gdbmem.engines.gperftools_table import complete
-from gdbmem.errors import TargetError
+from gdbmem.errors import GdbmemError, TargetError
 from gdbmem.launch.conversation.messages import AttachedPlan, Collect, Done
 from gdbmem.linux.process.process import ended, process_facts
 from gdbmem.linux.process.thread_lock import ThreadLock
+from gdbmem.text import printable
 
 _DELETED = " (deleted)"
 _ENDING_SECONDS = 1.0
@@ -169,7 +170,15 @@ def request(native: NativeProgram, process: AttachedProcess, target: Path) -> Ca
             watch.enabled = False
             found = watch.dump()
         # The path comes from the process: the launcher opens it with the process's own rights.
-        session.ask(Collect(found, str(target.relative_to(session.run.folder))), Done)
+        try:
+            session.ask(Collect(found, str(target.relative_to(session.run.folder))), Done)
+        except GdbmemError:
+            raise nothing_written(
+                f"{native.engine} wrote no heap profile to {printable(found)}",
+                process.plan.pid,
+                found,
+                hint="the process must be able to write there (HEAPPROFILE names that file)",
+            ) from None
         if native.engine == "gperftools":
             complete(target, process.plan.pid)
 

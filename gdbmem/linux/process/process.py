@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Optional
@@ -81,14 +82,26 @@ def check_analysable(pid: int, *, may_be_traced: bool = False) -> ProcessFacts:
 def traced(facts: ProcessFacts) -> TargetError:
     """Return the error for a process that another one traces."""
     tracer = _name_of(facts.tracer)
+    if tracer == "gdbmem" or _is_gdbmem(facts.tracer):
+        hint = "another gdbmem reads this process: try again in a moment"
+    elif tracer.startswith("gdb"):
+        hint = "type 'memexplain' or 'memsnap' in that gdb, or detach it there first"
+    else:
+        hint = f"end process {facts.tracer} first, or wait until it detaches"
     return TargetError(
         f"process {facts.pid} ({printable(facts.name)}) is being traced by process {facts.tracer} ({tracer}),"
         " and the kernel allows one tracer",
         slug="process-traced",
-        hint="type 'memexplain' or 'memsnap' in that gdb, or detach it there first"
-        if tracer.startswith("gdb") and tracer != "gdbmem"
-        else f"end process {facts.tracer} first, or wait until it detaches",
+        hint=hint,
     )
+
+
+def _is_gdbmem(pid: int) -> bool:
+    """Return whether process *pid* is a Python that runs gdbmem."""
+    with contextlib.suppress(OSError):
+        words = Path(f"{memory_folder(pid)}/cmdline").read_bytes().split(b"\0")
+        return any(word.rpartition(b"/")[2] == b"gdbmem" or word.startswith(b"gdbmem.") for word in words[:4])
+    return False
 
 
 def has_ended(pid: int) -> bool:

@@ -10,7 +10,7 @@ from gdbmem.records import dataclass
 LEDGER_METRICS = ("rss", "retained")  # measured by ledgers; the others by heap snapshots
 UNTRACED = "untraced"  # of tracemalloc's snapshots: what is resident and not traced
 OF_PROCESS = (*LEDGER_METRICS, UNTRACED)  # which have no paths
-BLOCKS = "blocks"
+HEAP, BLOCKS = "heap", "blocks"
 
 
 class Position(NamedTuple):

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gdbmem.model.judgement import MET, NOT_JUDGED, NOT_MET
 from gdbmem.model.profiles.expectation import BLOCKS, Expectation, ExpectationVerdict
 from gdbmem.patterns import lazy_pattern
 
 # XML 1.0 allows no other characters, not even escaped.
 _ILLEGAL = lazy_pattern("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+_OUTCOMES = {MET: "system-out", NOT_MET: "failure", NOT_JUDGED: "error"}
 
 
 def junit_xml(suite: str, verdicts: Sequence[ExpectationVerdict], *, seconds: float = 0.0) -> str:
@@ -16,26 +19,34 @@ def junit_xml(suite: str, verdicts: Sequence[ExpectationVerdict], *, seconds: fl
 
     An expectation not met is a failure; one that could not be judged is an error, so that it never counts as passed.
     """
+    rows = [(_name(one.expectation), _OUTCOMES[one.judgement.judged], one.text) for one in verdicts]
+    return _xml(suite, rows, seconds)
+
+
+def junit_error(suite: str, reason: str) -> str:
+    """Return the report on *suite* of a recipe that could not be run, for *reason*: one test case with an error."""
+    return _xml(suite, [("launch", "error", reason)], 0.0)
+
+
+def _xml(suite: str, rows: Sequence[tuple[str, str, str]], seconds: float) -> str:
+    """Return the report with a test case for each of *rows*: its name, the element of its outcome, and the sentence."""
     from xml.etree import ElementTree  # 3 ms
 
+    outcomes = [outcome for _, outcome, _ in rows]
     counts = {
-        "tests": str(len(verdicts)),
-        "failures": str(sum(verdict.met is False for verdict in verdicts)),
-        "errors": str(sum(verdict.met is None for verdict in verdicts)),
+        "tests": str(len(rows)),
+        "failures": str(outcomes.count("failure")),
+        "errors": str(outcomes.count("error")),
         "time": f"{seconds:.3f}",
     }
     root = ElementTree.Element("testsuites", counts)
     element = ElementTree.SubElement(root, "testsuite", {"name": _legal(suite), **counts, "skipped": "0"})
-    for verdict in verdicts:
-        case = ElementTree.SubElement(
-            element, "testcase", {"classname": _legal(suite), "name": _legal(_name(verdict.expectation))}
-        )
-        if verdict.met is None:
-            ElementTree.SubElement(case, "error", {"message": _legal(verdict.text)})
-        elif not verdict.met:
-            ElementTree.SubElement(case, "failure", {"message": _legal(verdict.text)})
+    for name, outcome, text in rows:
+        case = ElementTree.SubElement(element, "testcase", {"classname": _legal(suite), "name": _legal(name)})
+        if outcome == "system-out":
+            ElementTree.SubElement(case, outcome).text = _legal(text)
         else:
-            ElementTree.SubElement(case, "system-out").text = _legal(verdict.text)
+            ElementTree.SubElement(case, outcome, {"message": _legal(text)})
     ElementTree.indent(root)
     body = ElementTree.tostring(root, encoding="unicode")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'
