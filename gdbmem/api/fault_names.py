@@ -62,6 +62,7 @@ def rows_of(samples: Samples, part: slice = slice(None)) -> list[WeighedFault]:
     """Return *part* of *samples* as rows."""
     columns = (
         samples.time, samples.pid, samples.tid, samples.address, samples.page_bytes, samples.weight, samples.path,
+        samples.pages, samples.doubt, samples.until,
     )  # fmt: skip
     return [WeighedFault(*row) for row in zip(*(column[part] for column in columns))]
 

@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from gdbmem.analysis.faults.account import Evidence, account
 from gdbmem.analysis.faults.growth import (
@@ -21,30 +21,23 @@ from gdbmem.analysis.faults.growth import (
     within_counts,
     without_zero_pages,
 )
-from gdbmem.analysis.faults.held import GrownPage, held_now, together
-from gdbmem.analysis.ledger.ledger import ProcessImage
-from gdbmem.analysis.profiles.own_code import own_frame
 from gdbmem.api.fault_names import Binaries, document_of, names_of, rows_of, without_libdw
-from gdbmem.errors import Notice, TargetError
+from gdbmem.errors import Notice
 from gdbmem.formats.faults import encode_faults, faults_profile
 from gdbmem.formats.stacks import StackProfile
-from gdbmem.inspection.live_process import explain_process
 from gdbmem.linux.faults.readings import Reading
-from gdbmem.linux.memory.pages import PAGE
 from gdbmem.model.faults import FaultTotals, SiteHoldings
-from gdbmem.model.memory import Memory
-from gdbmem.model.profiles.calltree import Frame
 from gdbmem.monitoring.fault_recording import FaultRecorder, FaultRecording, Watched
 from gdbmem.records import dataclass, replace
 from gdbmem.symbols.address_names import GdbSymbols
 from gdbmem.symbols.unwinding.call_paths import CallPaths, Samples
-from gdbmem.text import plural
+
+if TYPE_CHECKING:
+    from gdbmem.api.growth_contents import Images
 
 __all__ = ["RecordedGrowth", "record_growth", "record_program_growth"]
 
 Progress = Callable[[str], None]
-_MOST_IMAGES = 8  # processes that are inspected at the end
-_MOST_SITES = 5  # lines whose memory is described
 
 
 @dataclass(frozen=True)
@@ -84,8 +77,8 @@ def record_growth(
     end, as explain() does. Raises TargetError if the kernel refuses.
     """
     say = progress or (lambda text: None)
-    images = _Images(wanted=ledger, say=say)
-    recorder = FaultRecorder(period=period, say=say, at_end=images.take)
+    images = _images(say) if ledger else None
+    recorder = FaultRecorder(period=period, say=say, at_end=images.take if images is not None else _nothing)
     source = f"process {', '.join(map(str, pids))}"
     with _telling_of_loss(recorder, say):
         return _named(recorder.record(pids, seconds=seconds), source, say, images)
@@ -102,8 +95,8 @@ def record_program_growth(
 ) -> RecordedGrowth:
     """Start a program and record its page faults until it ends; it is terminated after *seconds*."""
     say = progress or (lambda text: None)
-    images = _Images(wanted=ledger, say=say)
-    recorder = FaultRecorder(period=period, say=say, at_end=images.take)
+    images = _images(say) if ledger else None
+    recorder = FaultRecorder(period=period, say=say, at_end=images.take if images is not None else _nothing)
     with _telling_of_loss(recorder, say):
         recording = recorder.record_program(words, seconds=seconds, stdout=stdout)
         return _named(recording, Path(words[0]).name, say, images)
@@ -120,35 +113,17 @@ def _telling_of_loss(recorder: FaultRecorder, say: Progress) -> Iterator[None]:
         raise
 
 
-class _Images:
-    """Images of the processes, read at the end of the recording if that is wanted."""
+def _images(say: Progress) -> Images:
+    from gdbmem.api.growth_contents import Images  # the inspection of processes: a third of the start
 
-    def __init__(self, *, wanted: bool, say: Progress) -> None:
-        self._wanted, self._say = wanted, say
-        self.images: dict[int, ProcessImage] = {}
-        self.notices: list[Notice] = []
-
-    def take(self, pids: Sequence[int]) -> None:
-        """Read processes *pids*, a moment after the recording ended."""
-        if not self._wanted:
-            return
-        for pid in pids[:_MOST_IMAGES]:
-            try:
-                explain_process(pid, look=self._keep, say=self._say)
-            except TargetError as error:
-                text = f"the contents of process {pid} could not be inspected: {error.message}"
-                self.notices.append(Notice("faults-unexplained", text))
-        if len(pids) > _MOST_IMAGES or not pids:
-            left = plural(len(pids) - _MOST_IMAGES, "further process", "further processes")
-            what = left if pids else "the process, which has ended,"
-            self.notices.append(Notice("faults-unexplained", f"the contents of {what} were not inspected"))
-
-    def _keep(self, image: ProcessImage, memory: Memory) -> None:
-        if image.pid is not None:
-            self.images[image.pid] = image
+    return Images(say)
 
 
-def _named(recording: FaultRecording, source: str, say: Progress, images: _Images) -> RecordedGrowth:
+def _nothing(pids: Sequence[int]) -> None:
+    """Do nothing with the processes at the end."""
+
+
+def _named(recording: FaultRecording, source: str, say: Progress, images: Optional[Images]) -> RecordedGrowth:
     try:
         with _binaries(recording) as binaries:
             samples = _call_paths(recording, binaries)
@@ -158,37 +133,11 @@ def _named(recording: FaultRecording, source: str, say: Progress, images: _Image
             named, said = names_of(samples, used, GdbSymbols(progress=say), binaries)
     finally:
         recording.close()
-    notices = [*said, *without_libdw(), *recording.spool.notices(), *images.notices]
-    held = _held(images.images, samples, named, rows, grown)
+    notices = [*said, *without_libdw(), *recording.spool.notices()]
+    notices += images.notices if images is not None else []
+    held = images.held(samples, named, rows, grown) if images is not None else []
     document = document_of(recording.program, samples, stacks, named, totals)
     return RecordedGrowth(document, totals, source, recording.status, notices, held)
-
-
-def _held(
-    images: Mapping[int, ProcessImage],
-    samples: Samples,
-    named: Mapping[int, Sequence[Frame]],
-    rows: Sequence[WeighedFault],
-    grown: Sequence[float],
-) -> list[SiteHoldings]:
-    """Return the contents of the memory of the lines that grew most, in the processes of *images*."""
-    pages: dict[Frame, dict[int, list[GrownPage]]] = {}
-    sites: dict[int, Frame] = {}
-    for row, size in zip(rows, grown):
-        if size and row.pid in images:
-            if row.path not in sites:
-                frames = [frame for number in samples.paths[row.path] for frame in named[number]]
-                sites[row.path] = frames[own_frame(frames)] if frames else Frame()
-            of_site = pages.setdefault(sites[row.path], {})
-            of_site.setdefault(row.pid, []).append(GrownPage(row.address, row.page_bytes or PAGE, size))
-    found = []
-    for site, by_pid in pages.items():
-        every = [page for members in by_pid.values() for page in members]
-        found.append((sum(page.bytes for page in every), len(every), site, by_pid))
-    return [
-        SiteHoldings(site, size, count, together(held_now(images[pid], mine) for pid, mine in by_pid.items()))
-        for size, count, site, by_pid in sorted(found, key=lambda one: -one[0])[:_MOST_SITES]
-    ]
 
 
 def _binaries(recording: FaultRecording) -> Binaries:
@@ -217,7 +166,7 @@ def _sums(
         pid: Span(_before(one, samples), one.after, one.is_root, one.peak_bytes, one.largest_bytes, one.sized)
         for pid, one in recording.watched.items()
     }
-    weight = sum(samples.weight)
+    weight = sum(row.faults for row in rows)
     scale = recording.faults / weight if weight else 1.0
     rows = [row._replace(weight=row.weight * scale) for row in rows]
     counted = _counted(recording)
@@ -239,7 +188,7 @@ def _sums(
     accounts = []
     for pid, one in recording.watched.items():
         mine = [(rows[number], grown[number]) for number in numbers.get(pid, ())]
-        kernel = _kernel_faults(recording, one, sampled=sum(row.weight for row, _ in mine))
+        kernel = _kernel_faults(recording, one, sampled=sum(row.faults for row, _ in mine))
         if kernel is not None and in_kernel is not None:
             kernel = min(kernel, in_kernel)
         evidence = Evidence(

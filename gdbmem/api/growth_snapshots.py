@@ -91,10 +91,10 @@ class GrowthSnapshots:
         """Return the new samples of the process, not those of its children."""
         new = slice(self._weighed, len(samples))
         self._weighed = len(samples)
-        weight = sum(samples.weight[new])
+        rows = rows_of(samples, new)
+        weight = sum(row.faults for row in rows)
         scale = interval.faults / weight if weight else 1.0
-        rows = [row for row in rows_of(samples, new) if row.pid == self._recorder.pid]
-        return [row._replace(weight=row.weight * scale) for row in rows]
+        return [row._replace(weight=row.weight * scale) for row in rows if row.pid == self._recorder.pid]
 
     def _name(self, samples: Samples, used: set[int]) -> None:
         new = sorted(used - self._names.keys())

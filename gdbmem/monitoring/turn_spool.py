@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Optional
 
 from gdbmem.errors import Notice
 from gdbmem.linux.faults.records import Turn
@@ -18,6 +19,7 @@ _EVENTS_A_TURN = 400
 @dataclass(frozen=True)
 class _StoredTurn:
     pieces: Sequence[tuple[int, int, int]]  # ring, place in the file, size
+    stacks: Sequence[tuple[int, int]]  # place in the file, size
     faults: Mapping[int, int]
 
 
@@ -35,25 +37,36 @@ class TurnSpool:
         # Many events take long to count: then only some turns count them.
         self._taken += 1
         is_counted = is_last or self._taken % (1 + watch.events // _EVENTS_A_TURN) == 0
-        pieces = []
+        pieces, stacks = [], []
         for ring, data in watch.take():
-            at = self._file.seek(0, os.SEEK_END)
-            if at + len(data) > _LARGEST_BYTES:
-                self._dropped += 1
-                continue
-            self._file.write(data)
-            pieces.append((ring, at, len(data)))
-            yield data
-        self._turns.append(_StoredTurn(pieces, dict(watch.count()) if is_counted else {}))
+            at = self._keep(data)
+            if at is not None:
+                pieces.append((ring, at, len(data)))
+                yield data
+        for data in watch.take_stacks():
+            at = self._keep(data)
+            if at is not None:
+                stacks.append((at, len(data)))
+        self._turns.append(_StoredTurn(pieces, stacks, dict(watch.count()) if is_counted else {}))
+
+    def _keep(self, data: bytes) -> Optional[int]:
+        """Store *data*; return where, or None if the file is too large."""
+        at = self._file.seek(0, os.SEEK_END)
+        if at + len(data) > _LARGEST_BYTES:
+            self._dropped += 1
+            return None
+        self._file.write(data)
+        return at
 
     def turns(self) -> Iterator[Turn]:
         """Yield the turns, one after the other."""
         for turn in self._turns:
-            found = []
-            for ring, at, size in turn.pieces:
-                self._file.seek(at)
-                found.append((ring, self._file.read(size)))
-            yield Turn(found, turn.faults)
+            records = [(ring, self._read(at, size)) for ring, at, size in turn.pieces]
+            yield Turn(records, [self._read(at, size) for at, size in turn.stacks], turn.faults)
+
+    def _read(self, at: int, size: int) -> bytes:
+        self._file.seek(at)
+        return self._file.read(size)
 
     def clear(self) -> None:
         """Forget all turns."""

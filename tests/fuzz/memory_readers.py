@@ -11,8 +11,16 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gdbmem.allocators.cpython.traces import Traces, read_traces
+from gdbmem.errors import TargetError
 from gdbmem.inspection.bfc.pools import ProcessPools, read_pool_at
-from gdbmem.linux.faults.records import Record, SampleLayout, records_in, trimmed
+from gdbmem.linux.faults.records import (
+    Record,
+    SampleLayout,
+    small_records,
+    small_samples,
+    stack_samples,
+    trimmed,
+)
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.model.bfc.pools import Allocator
@@ -187,9 +195,13 @@ _LAYOUT = SampleLayout(17, has_page_size=True)
 
 
 def records_read(data: bytes) -> Sequence[Record]:
-    kept = trimmed([data], _LAYOUT)
+    kept = trimmed(data, _LAYOUT)
     assert len(kept.data) <= len(data)
-    return list(records_in(kept.data, 0, _LAYOUT))
+    found: list[Record] = list(stack_samples(kept.data, _LAYOUT))
+    with contextlib.suppress(TargetError):
+        small_samples(data, _LAYOUT)
+        found += small_records(data, _LAYOUT)
+    return found
 
 
 def read_records(data: bytes) -> None:

@@ -388,6 +388,36 @@ def test_an_ordinary_user_records_an_own_process_and_learns_of_what_is_not_seen(
     assert one.first["site"]["function"] == "touch"
 
 
+@pytest.mark.parametrize("user", ["own", "ordinary"])
+def test_each_fault_of_a_programs_first_milliseconds_is_counted_at_its_line(
+    program: Program, scratch: Path, user: str
+) -> None:
+    bursts, command = program("bursts"), GROW
+    if user == "ordinary":  # with no more locked memory than kernel.perf_event_mlock_kb
+        if int(Path("/proc/sys/kernel/perf_event_paranoid").read_text()) > 2:
+            pytest.skip("ordinary users may not sample here")
+        scratch.chmod(0o755)
+        command = ["prlimit", "--memlock=65536", *as_nobody(scratch)]
+        bursts = scratch / "bursts"
+        bursts.write_bytes(program("bursts").read_bytes())
+        bursts.chmod(0o755)
+    words = [*command, "--json", "--stdout", os.devnull, "--", str(bursts), "two"]
+    result = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+    lines = {row["site"]["function"]: row for row in result["sites"]["paths"] if row["site"]}
+    for function, size in (("first", MIB), ("second", 8 * MIB)):
+        row = lines[function]
+        assert abs(row["delta_bytes"] - size) <= 3 * (row["standard_error_bytes"] or 0), row
+        assert (row["standard_error_bytes"] or 0) <= 0.15 * size, row
+
+
+def test_the_growth_of_a_short_program_is_never_more_than_its_peak(program: Program, tmp_path: Path) -> None:
+    words = [*GROW, "--json", "-o", "out.json", "--", str(program("bursts")), "again"]
+    peak = 1024 * int(subprocess.run(words, capture_output=True, text=True, check=True, cwd=tmp_path).stdout)
+    result = json.loads((tmp_path / "out.json").read_text())
+    assert result["grown_bytes"] <= peak
+    assert result["seen_bytes"] == pytest.approx(64 * MIB, rel=0.1)
+
+
 def test_another_users_process_is_refused_to_an_ordinary_user(scratch: Path) -> None:
     done = subprocess.run(
         [*as_nobody(scratch), str(os.getpid())], capture_output=True, text=True, check=False

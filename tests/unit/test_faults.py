@@ -17,15 +17,25 @@ from gdbmem.analysis.faults.growth import (
     WeighedFault,
     grown_bytes,
     shared_out,
+    stacks_of,
     unsampled,
     with_huge_pages,
     within_counts,
     without_zero_pages,
 )
+from gdbmem.api.fault_names import rows_of
 from gdbmem.errors import InputError, TargetError
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.linux.faults.readings import Reading
-from gdbmem.linux.faults.records import FaultSample, SampleLayout, Turn, records_in, trimmed
+from gdbmem.linux.faults.records import (
+    SampleLayout,
+    SmallSamples,
+    Turn,
+    small_records,
+    small_samples,
+    stack_samples,
+    trimmed,
+)
 from gdbmem.linux.memory.pages import PAGE, Ranges
 from gdbmem.model.faults import FaultAccount
 from gdbmem.symbols.unwinding.address_spaces import AddressSpace, code_in, code_region
@@ -39,27 +49,46 @@ BASE = 0x7F0000000000
 HUGE = 2 << 20
 
 
-def sample_record(stack: bytes, filled: int, *, chain: tuple[int, ...] = (1, 2)) -> bytes:
-    body = struct.pack("<QQIIQQQ", 7, 0x1234, 10, 11, 99, BASE, len(chain))
-    body += struct.pack(f"<{len(chain)}Q", *chain) + struct.pack("<Q17Q", 2, *range(17))
-    body += struct.pack("<Q", len(stack)) + stack + struct.pack("<QQ", filled, PAGE)
+def sample_record(
+    stack: bytes,
+    filled: int,
+    *,
+    chain: tuple[int, ...] = (1, 2),
+    time: int = 99,
+    counter: int = 8,
+    pointer: int = 7,
+) -> bytes:
+    body = struct.pack("<QQIIQQQ", 7, 0x1234, 10, 11, time, BASE, len(chain))
+    body += struct.pack(f"<{len(chain)}Q", *chain)
+    body += struct.pack("<Q17Q", 2, *range(7), pointer, counter, *range(9, 17))
+    body += struct.pack("<Q", len(stack)) + stack + struct.pack("<Q", filled)
     return struct.pack("<IHH", 9, 0, 8 + len(body)) + body
+
+
+def small_sample(address: int, time: int, *, counter: int = 8, pointer: int = 7, page: int = PAGE) -> bytes:
+    body = struct.pack("<QIIQQQQQQ", 7, 10, 11, time, address, 2, pointer, counter, page)
+    return struct.pack("<IHH", 9, 2, 8 + len(body)) + body
 
 
 def test_a_sample_is_the_same_once_the_empty_part_of_its_stack_is_gone() -> None:
     data = sample_record(bytes(range(64)) + bytes(960), 64)
-    kept = trimmed([data], LAYOUT)
+    kept = trimmed(data, LAYOUT)
     assert (kept.samples, kept.lost) == (1, 0) and len(kept.data) == len(data) - 960
-    before, after = (next(records_in(one, 0, LAYOUT)) for one in (data, kept.data))
-    assert isinstance(before, FaultSample) and before == after
-    assert before.stack == bytes(range(64)) and before.page_bytes == PAGE and before.chain == (1, 2)
+    before, after = (next(stack_samples(one, LAYOUT)) for one in (data, kept.data))
+    assert before == after and before.stack == bytes(range(64)) and before.chain == (1, 2)
 
 
 def test_a_thread_without_a_user_stack_has_no_registers() -> None:
-    body = struct.pack("<QQIIQQQ", 7, 1, 2, 3, 4, 5, 0) + struct.pack("<QQQ", 0, 0, PAGE)
+    body = struct.pack("<QQIIQQQ", 7, 1, 2, 3, 4, 5, 0) + struct.pack("<QQ", 0, 0)
     data = struct.pack("<IHH", 9, 0, 8 + len(body)) + body
-    (one,) = records_in(trimmed([data], LAYOUT).data, 0, LAYOUT)
-    assert isinstance(one, FaultSample) and one.registers == () and one.stack == b""
+    (one,) = stack_samples(trimmed(data, LAYOUT).data, LAYOUT)
+    assert one.registers == () and one.stack == b""
+    small = struct.pack("<IHHQIIQQQQ", 9, 1, 56, 7, 10, 11, 5, BASE, 0, PAGE)
+    data = small_sample(BASE, 1) + small + small_sample(BASE, 9)
+    assert small_samples(data, LAYOUT).samples == 3
+    blocks = [one for one in small_records(data, LAYOUT) if isinstance(one, SmallSamples)]
+    assert [list(one.time) for one in blocks] == [[1], [5], [9]]
+    assert [list(one.counter) for one in blocks] == [[8], [0], [8]]
 
 
 def test_a_kept_recording_is_read_in_full() -> None:
@@ -148,6 +177,16 @@ def test_a_page_that_came_while_what_is_resident_was_read_has_come_to_stay() -> 
     assert sum(grown_bytes(faults, {1: Span(Reading(0), program)}, {})) == 400 * PAGE
 
 
+def test_a_page_that_came_again_without_a_reading_in_between_grew_once() -> None:
+    # As a short program that maps a buffer, fills it and unmaps it, again and again: it ends before it can be read.
+    faults = [fault(n, 1 + 1000 * time + n, path=time) for time in range(64) for n in range(256)]
+    grown = grown_bytes(faults, {1: Span(Reading(0), None)}, {})
+    assert sum(grown) == 256 * PAGE
+    assert sum(size for one, size in zip(faults, grown) if one.path == 63) == 256 * PAGE
+    every_ninth = [one._replace(weight=9.0) for one in faults[::9]]
+    assert sum(grown_bytes(every_ninth, {1: Span(Reading(0), None)}, {})) <= (256 + 9) * PAGE
+
+
 def test_no_more_has_grown_than_the_process_ever_had() -> None:
     faults = [fault(n, n, weight=200.0) for n in (100, 300, 500)]
     span = Span(Reading(0), reading(range(250), time=400), peak_bytes=500 * PAGE)
@@ -159,28 +198,78 @@ def samples_of(*taken: tuple[int, int], lost_before: int = 0, lost: int = 0) -> 
     for number, (address, time) in enumerate(taken):
         if lost and number == lost_before:
             data += struct.pack("<IHHQQIIQQ", 2, 0, 48, 7, lost, 10, 11, time - 1, 7)
-        one = bytearray(sample_record(b"", 0))
-        struct.pack_into("<QQ", one, 32, time, address)
-        data += bytes(one)
+        data += small_sample(address, time)
     return data
+
+
+def turn(data: bytes, faults: dict[int, int], *stacks: bytes) -> Turn:
+    return Turn([(0, data)], stacks, faults)
 
 
 def test_what_was_lost_is_made_up_for_by_what_was_touched_around_it() -> None:
     early = samples_of(*((BASE, n) for n in range(1, 101)))
     late = samples_of(*((BASE + PAGE, n) for n in range(201, 301)), lost=800)
     paths = CallPaths(LAYOUT, {7: [(0, 1), (150, 1)]}, lambda binary: None)
-    paths.add(Turn([(0, early)], {0: 900}))
-    paths.add(Turn([(0, late)], {0: 1000}))
+    paths.add(turn(early, {0: 900}))
+    paths.add(turn(late, {0: 1000}))
     weights = paths.finish().weight
     assert sum(weights) == pytest.approx(1000)
     assert sum(weights[:100]) == pytest.approx(500)
     assert weights[0] == pytest.approx(1) and weights[99] > 10 and weights[100] > 10
 
 
+def rows_with(paths: CallPaths) -> list[WeighedFault]:
+    return rows_of(paths.finish())
+
+
+def test_lost_samples_may_all_be_of_one_of_the_lines_around_them() -> None:
+    data = b"".join(small_sample(BASE + n * PAGE, n + 1, counter=0x10) for n in range(64))
+    data += struct.pack("<IHHQQIIQQ", 2, 0, 48, 7, 1000, 10, 11, 99, 7)
+    data += b"".join(small_sample(BASE + (2000 + n) * PAGE, n + 100, counter=0x20) for n in range(64))
+    paths = CallPaths(LAYOUT, {7: [(0, 1)]}, lambda binary: None)
+    paths.start_with(10, b"0-5000 r-xp 00000000 00:00 0 \n")
+    paths.add(turn(data, {0: 1128}))
+    stacks = stacks_of(rows := rows_with(paths), [row.bytes for row in rows])
+    assert [one.seen_bytes / PAGE for one in stacks] == pytest.approx([564, 564])
+    assert all(one.seen_variance**0.5 / PAGE >= 0.99 * 500 for one in stacks)
+
+
+def test_a_run_of_pages_is_one_sample_that_represents_each_of_them() -> None:
+    data = b"".join(small_sample(BASE + n * PAGE, n + 1) for n in range(100))
+    paths = CallPaths(LAYOUT, {7: [(0, 1)]}, lambda binary: None)
+    paths.add(turn(data, {0: 100}))
+    rows = rows_with(paths)
+    assert [row.pages for row in rows] == [64, 36] and {row.weight for row in rows} == {1.0}
+    there = reading(range(50, 200), time=1000)
+    assert sum(grown_bytes(rows, {10: Span(Reading(0), there)}, {})) == 50 * PAGE
+
+
+def test_samples_have_the_call_path_seen_nearest_at_the_same_instruction_and_depth() -> None:
+    maps = b"1000-5000 r-xp 00000000 00:00 0 \n"
+    paths = CallPaths(LAYOUT, {7: [(0, 1)]}, lambda binary: None)
+    paths.start_with(10, maps)
+    seen = [(10, 0x1100, 0x10), (20, 0x1200, 0x10), (15, 0x1300, 0x20)]
+    stacks = b"".join(
+        sample_record(b"", 0, chain=(0x2000, caller), time=time, counter=0x2000, pointer=pointer)
+        for time, caller, pointer in seen
+    )
+    where = [(11, 0x10), (18, 0x10), (12, 0x20), (21, 0x30)]
+    data = b"".join(
+        small_sample(BASE + time * 2 * PAGE, time, counter=0x2000, pointer=at) for time, at in where
+    )
+    data += small_sample(BASE, 30, counter=0x3000)
+    paths.add(turn(data, {0: 5}, stacks))
+    samples = paths.finish()
+    found = [[samples.places[n].offset for n in samples.paths[number]] for number in samples.path]
+    assert found[0][1:] == [0x10FF] and found[1][1:] == [0x11FF]  # by time, at the same depth
+    assert found[2][1:] == [0x12FF] and found[3][1:] == [0x11FF]  # the only one there; none there: by time
+    assert found[4] == [0x3000]  # nothing but the instruction is known
+
+
 def test_samples_weigh_what_their_period_was_when_they_were_taken() -> None:
     data = samples_of((BASE, 10), (BASE, 20), (BASE, 30))
     paths = CallPaths(LAYOUT, {7: [(0, 1), (15, 9)]}, lambda binary: None)
-    paths.add(Turn([(0, data)], {0: 38}))
+    paths.add(turn(data, {0: 38}))
     assert list(paths.finish().weight) == pytest.approx([2, 18, 18])
 
 
@@ -189,12 +278,12 @@ def test_faults_counted_before_their_samples_were_taken_make_no_sample_of_anothe
     paths = CallPaths(LAYOUT, {7: [(0, 9)]}, lambda binary: None)
     # The kernel went on counting while the samples of the first two turns were taken.
     for data, counted in zip(samples, (130, 260, 270)):
-        paths.add(Turn([(0, data)], {0: counted}))
+        paths.add(turn(data, {0: counted}))
     assert list(paths.finish().weight) == [9.0] * 30
     assert paths.missed_faults == 0
     # 90 of the next turn have no samples.
-    paths.add(Turn([(0, samples_of(*((BASE, time) for time in range(300, 390, 9))))], {0: 450}))
-    paths.add(Turn([(0, samples_of(*((BASE, time) for time in range(400, 490, 9))))], {0: 540}))
+    paths.add(turn(samples_of(*((BASE, time) for time in range(300, 390, 9))), {0: 450}))
+    paths.add(turn(samples_of(*((BASE, time) for time in range(400, 490, 9))), {0: 540}))
     assert list(paths.finish().weight) == [9.0] * 30 + [18.0] * 10 + [9.0] * 10
     assert paths.missed_faults == 90
 
@@ -202,10 +291,10 @@ def test_faults_counted_before_their_samples_were_taken_make_no_sample_of_anothe
 def test_faults_whose_samples_were_lost_without_a_word_are_noticed_by_their_count() -> None:
     # The kernel reports lost samples when it writes the next one: after the last one there is no report.
     paths = CallPaths(LAYOUT, {7: [(0, 1)]}, lambda binary: None)
-    paths.add(Turn([(0, samples_of((BASE, 10), (BASE, 20), (BASE, 30)))], {0: 3, 1: 0}))
+    paths.add(turn(samples_of((BASE, 10), (BASE, 20), (BASE, 30)), {0: 3, 1: 0}))
     paths.finish()
     assert paths.missed_faults == pytest.approx(0)
-    paths.add(Turn([(0, samples_of((BASE, 40)))], {0: 104, 1: 50}))
+    paths.add(turn(samples_of((BASE, 40)), {0: 104, 1: 50}))
     paths.finish()
     assert paths.missed_faults == pytest.approx(100 + 50)
 
@@ -362,7 +451,7 @@ def test_faults_behind_the_last_reading_are_no_growth_beyond_the_sizes_seen_late
     span = Span(
         reading(range(100), time=10), reading(range(100), time=1000), largest_bytes=largest * PAGE, sized=5000
     )
-    faults = [fault(n, 2000 + n) for n in range(60)] + [fault(n, 6000 + n) for n in range(30)]
+    faults = [fault(200 + n, 2000 + n) for n in range(60)] + [fault(300 + n, 6000 + n) for n in range(30)]
     assert sum(grown_bytes(faults, {1: span}, {})) == pytest.approx(grown * PAGE)
     known = replace(span, peak_bytes=(100 + grown) * PAGE)  # the peak has the same value
     assert sum(grown_bytes(faults, {1: known}, {})) == pytest.approx(grown * PAGE)
@@ -425,7 +514,7 @@ def damaged_records() -> Iterator[bytes]:
 
 @pytest.mark.parametrize("data", list(damaged_records()), ids=lambda data: f"{len(data)} bytes")
 def test_what_is_no_record_is_refused_and_nothing_else_is_taken_for_one(data: bytes) -> None:
-    for read in (lambda: trimmed([data], LAYOUT), lambda: list(records_in(data, 0, LAYOUT))):
+    for read in (lambda: trimmed(data, LAYOUT), lambda: list(stack_samples(data, LAYOUT))):
         with pytest.raises(TargetError) as caught:
             read()
         assert caught.value.slug == "faults-records"

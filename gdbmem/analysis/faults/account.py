@@ -165,5 +165,9 @@ def _were_small(there: Sequence[_Row], start: int, end: int, before: Reading, hu
 def _left(mine: Sequence[_Row], before: Reading, after: Reading) -> float:
     """Return the anonymous bytes that were resident and are not any more: what mremap() moves leaves its place."""
     gone = sum(end - start for area in before.anonymous.items for start, end in after.anonymous.gaps(*area))
-    pages = {one.page: one.bytes for one, stays in mine if not stays and not after.within(*one.page)}
+    pages = {
+        one.page: one.bytes * (1 - after.within(*one.page) / (one.page[1] - one.page[0]))
+        for one, _ in mine
+        if one.time <= after.time
+    }
     return gone + sum(pages.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Optional
@@ -20,32 +21,45 @@ SURELY_SAMPLED = 5  # periods: after so many faults without a sample, samples we
 
 
 class WeighedFault(NamedTuple):
-    """One sampled fault."""
+    """One sampled fault, or several of one place that touched neighbouring pages one after the other."""
 
     time: int
     pid: int
     tid: int
     address: int
     page_bytes: int
-    weight: float  # faults that it represents
+    weight: float  # faults that each of its pages represents
     path: int
+    pages: int = 1
+    doubt: float = 0.0  # variance beyond that of sampling, by the square of what it represents
+    until: int = 0  # when the last of several pages was touched; 0: as the first
 
     @property
     def page(self) -> tuple[int, int]:
-        """Start and end of its page."""
+        """Start and end of its pages."""
         size = self.page_bytes or PAGE
         start = self.address // size * size
-        return start, start + size
+        return start, start + self.pages * size
+
+    @property
+    def ended(self) -> int:
+        """When its last page was touched."""
+        return self.until or self.time
+
+    @property
+    def faults(self) -> float:
+        """The faults that it represents."""
+        return self.weight * self.pages
 
     @property
     def bytes(self) -> float:
         """The bytes that it represents."""
-        return self.weight * (self.page_bytes or PAGE)
+        return self.weight * self.pages * (self.page_bytes or PAGE)
 
     @property
     def relative_variance(self) -> float:
         """The variance of what it represents, by the square of that."""
-        return 1.0 - 1.0 / self.weight if self.weight > 1 else 0.0
+        return self.doubt + ((1.0 - 1.0 / self.weight) / self.pages if self.weight > 1 else 0.0)
 
 
 @dataclass(frozen=True)
@@ -119,7 +133,7 @@ def shared_out(
     weights: dict[int, float] = defaultdict(float)
     for one in faults:
         if counted.get(one.pid):
-            weights[one.pid] += one.weight
+            weights[one.pid] += one.faults
     every = sum(counted[pid] for pid in weights) + sum(lost.values())
     factors = {
         pid: counted[pid] / every * sum(weights.values()) / weight
@@ -141,7 +155,7 @@ def within_counts(
     weights: dict[int, float] = defaultdict(float)
     for one in faults:
         if one.pid in counted:
-            weights[one.pid] += one.weight
+            weights[one.pid] += one.faults
     whole = sum(weights.values())
     most = {pid: float(counted[pid]) for pid in weights}
     least = {pid: max(most[pid] - in_kernel, 0.0) if in_kernel is not None else 0.0 for pid in weights}
@@ -193,14 +207,23 @@ def grown_bytes(
         counted = [number for number in numbers if first <= samples[number].time <= span.until]
         for number in counted:
             grown[number] = _still_resident(samples[number], span)
-        later = [number for number in numbers if samples[number].time > last and not grown[number]]
+        # Of a run of pages, some may have come after the reading.
+        later = [n for n in numbers if samples[n].ended > last and not _is_whole(samples[n], grown[n])]
+        after = set(later)
+        counted = [number for number in counted if number not in after]
         _without_repeats(samples, counted, span, grown)
         if span.is_root:
             _calibrate(samples, counted, span, grown)
             _grow_later(samples, later, span, grown)
+            if later:
+                _charge_once(samples, [n for n in numbers if grown[n]], grown)
         if span.peak_bytes and sum(grown[n] for n in numbers) > span.room_bytes:
             _scale(grown, numbers, float(span.room_bytes))
     return grown
+
+
+def _is_whole(one: WeighedFault, stays: float) -> bool:
+    return stays > 0 and (one.pages == 1 or stays >= one.bytes)
 
 
 def _grow_later(
@@ -214,6 +237,27 @@ def _grow_later(
     room = max(float(span.largest_bytes - read.held_bytes), 0.0)
     if sum(grown[number] for number in sized) > room:
         _scale(grown, sized, room)
+
+
+def _charge_once(samples: Sequence[WeighedFault], numbers: Sequence[int], grown: list[float]) -> None:
+    """Charge memory without a reading to the fault that made it resident last: it had left before that.
+
+    A sample represents no more pages than there are up to the next one that was sampled.
+    """
+    starts = sorted({samples[number].page[0] for number in numbers})
+    if len(starts) == len(numbers):  # none came twice
+        return
+    charged: set[int] = set()
+    for number in sorted(numbers, key=lambda n: samples[n].time, reverse=True):
+        one = samples[number]
+        start, end = one.page
+        after = bisect_left(starts, end)
+        reach = end + max(round(one.bytes) - (end - start), 0)
+        reach = min(reach, starts[after]) if after < len(starts) else reach
+        pages = range(start // PAGE, reach // PAGE)
+        new = sum(page not in charged for page in pages)
+        charged.update(pages)
+        grown[number] = min(grown[number], float(new * PAGE))
 
 
 def with_huge_pages(
@@ -286,9 +330,10 @@ def _scale(grown: list[float], numbers: Sequence[int], whole: float) -> None:
 def _calibrate(
     samples: Sequence[WeighedFault], numbers: Sequence[int], span: Span, grown: list[float]
 ) -> None:
-    """Scale growth of anonymous memory to the bytes that have become resident, which are exact.
+    """Adjust growth of anonymous memory to the bytes that have become resident, which are exact.
 
-    Only if the difference is within the sampling error: a larger one has another cause and is reported.
+    Samples that represent only themselves are exact, too: the others share the difference by their variances. Only if
+    it is within the sampling error: a larger one has another cause and is reported.
     """
     if span.after is None or span.after.huge.size_bytes or span.before.huge.size_bytes:
         return
@@ -296,8 +341,11 @@ def _calibrate(
     exact = after.size_bytes - sum(before.within(start, end) for start, end in after.items)
     members = [n for n in numbers if grown[n] and samples[n].address in after]
     estimate = sum(grown[n] for n in members)
-    if estimate and abs(estimate - exact) <= DOUBT * standard_error(samples, members, grown):
-        _scale(grown, members, exact)
+    doubt = standard_error(samples, members, grown)
+    if doubt and abs(estimate - exact) <= DOUBT * doubt:
+        for n in members:
+            share = grown[n] ** 2 * samples[n].relative_variance / doubt**2
+            grown[n] = max(grown[n] + (exact - estimate) * share, 0.0)
 
 
 def standard_error(samples: Sequence[WeighedFault], members: Sequence[int], grown: Sequence[float]) -> float:
@@ -331,7 +379,7 @@ def stacks_of(samples: Sequence[WeighedFault], grown: Sequence[float]) -> list[F
         entry = sums[one.path, one.pid, one.tid]
         entry.seen += one.bytes
         entry.grown += stays
-        entry.samples += 1
+        entry.samples += one.pages
         entry.seen_variance += one.bytes**2 * one.relative_variance
         entry.grown_variance += stays**2 * one.relative_variance
     return [

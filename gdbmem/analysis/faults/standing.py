@@ -88,7 +88,7 @@ class StandingMemory:
         for fault in faults:
             sums = self._sums.setdefault(_key(fault), _LineSums())
             sums.seen += fault.bytes
-            sums.samples += 1
+            sums.samples += fault.pages
             sums.seen_variance += fault.bytes**2 * fault.relative_variance
         anonymous = [n for n, stays in enumerate(grown) if stays and after.anonymous.within(*faults[n].page)]
         came = _new(before.anonymous, after.anonymous)

@@ -16,7 +16,6 @@ from gdbmem.analysis.profiles.query import Query, add_query_options, query_from
 from gdbmem.api.growth import RecordedGrowth, record_growth, record_program_growth
 from gdbmem.api.profiles import load_from_profile
 from gdbmem.arguments import ArgumentParser, add_output_options, split_program, value
-from gdbmem.cli.launch_job import launch_status
 from gdbmem.cli.profiles.reading import source_roots
 from gdbmem.cli.progress import say
 from gdbmem.errors import GdbmemError, InputError, UsageError
@@ -67,7 +66,7 @@ def _add_recording_options(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         type=value(_period, "N"),
         default=0,
-        help="sample one in N page faults (default: every fault, fewer above 1000 per second)",
+        help="sample one in N page faults (default: every fault, fewer above 4000 per second)",
     )
     group.add_argument(
         "--ledger",
@@ -110,6 +109,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     except GdbmemError as error:
         if program is None or isinstance(error, UsageError):
             raise
+        from gdbmem.cli.launch_job import launch_status  # 15 ms
+
         print(f"gdbmem: {printable(error.sentence)}", file=sys.stderr)
         return launch_status(error)
     return recorded.status or 0

@@ -16,18 +16,19 @@ from functools import lru_cache
 
 from gdbmem.records import dataclass
 
-# PERF_COUNT_SW_…: PAGE_FAULTS_MIN and _MAJ, counted once the fault is served, and DUMMY, which counts nothing
-MINOR, MAJOR, NOTHING = 5, 6, 9
+# PERF_COUNT_SW_…: PAGE_FAULTS_MIN and _MAJ, counted once the fault is served; PAGE_FAULTS, both, counted before that;
+# and DUMMY, which counts nothing
+MINOR, MAJOR, ANY, NOTHING = 5, 6, 2, 9
 _SYSCALLS = {"x86_64": 298, "aarch64": 241}
 _ATTR_BYTES = 112  # up to aux_sample_size, the size of Linux 5.5; older kernels accept it if the rest is zero
 _SOFTWARE = 1  # PERF_TYPE_SOFTWARE
 
 # sample_type
-# PERIOD is omitted: with it the kernel takes a sample at every fault (perf_swevent_event).
+# PERIOD is omitted: with it an event of a fixed period takes a sample at every fault (perf_swevent_event).
 _IP, _TID, _TIME, _ADDR, _CALLCHAIN = 1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 5
 _REGS_USER, _STACK_USER, _IDENTIFIER, _PAGE_SIZE = 1 << 12, 1 << 13, 1 << 16, 1 << 22
 # flags
-_DISABLED, _INHERIT, _EXCLUDE_KERNEL, _EXCLUDE_HV = 1 << 0, 1 << 1, 1 << 5, 1 << 6
+_DISABLED, _INHERIT, _EXCLUDE_KERNEL, _EXCLUDE_HV, _FREQUENCY = 1 << 0, 1 << 1, 1 << 5, 1 << 6, 1 << 10
 _MMAP, _COMM, _ON_EXEC, _TASK, _WATERMARK, _SAMPLE_ID_ALL = 1 << 8, 1 << 9, 1 << 12, 1 << 13, 1 << 14, 1 << 18
 _EXCLUDE_KERNEL_CHAIN, _MMAP2, _COMM_EXEC, _USE_CLOCK = 1 << 21, 1 << 23, 1 << 24, 1 << 25
 _CLOCK_MONOTONIC = 1
@@ -38,21 +39,31 @@ _CLOSE_ON_EXEC = 8  # PERF_FLAG_FD_CLOEXEC
 
 @dataclass(frozen=True)
 class Wishes:
-    """The requested parts of every sample; the kernel may support fewer, or not allow them to this user."""
+    """The requested parts of every sample; the kernel may support fewer, or not allow them to this user.
 
-    period: int  # faults per sample
-    stack_bytes: int  # bytes of the user's stack, copied with each sample
-    wakeup_bytes: int  # wake the reader when the ring has this many bytes
-    registers: int  # a mask
+    Two kinds of samples are taken: small ones of MINOR and MAJOR, which say where and what was touched, and fewer of
+    ANY, with a copy of the stack.
+    """
+
+    period: int  # faults per small sample
+    stack_period: int  # faults per sample with a stack; 0: as many as stacks_per_second makes
+    stacks_per_second: int  # the kernel adapts the period of each thread to this
+    stack_bytes: int  # bytes of the user's stack, copied with each of those samples
+    wakeup_bytes: int  # wake the reader when a ring has this many bytes
+    registers: int  # a mask, of samples with a stack,
+    where: int  # and of small ones: the stack pointer and the program counter
     kernel: bool = True  # faults in kernel mode too: read(2) into fresh memory
     page_size: bool = True  # of the page that the fault installed (Linux 5.11)
     on_exec: bool = False  # begin when the process executes a program
 
     @property
-    def sample_type(self) -> int:
-        """Return the bits of perf_event_attr.sample_type."""
-        always = _IDENTIFIER | _IP | _TID | _TIME | _ADDR | _CALLCHAIN | _REGS_USER | _STACK_USER
+    def small_sample_type(self) -> int:
+        """Return the bits of perf_event_attr.sample_type of small samples: all of the same size."""
+        always = _IDENTIFIER | _TID | _TIME | _ADDR | _REGS_USER
         return always | (_PAGE_SIZE if self.page_size else 0)
+
+
+_STACK_SAMPLE_TYPE = _IDENTIFIER | _IP | _TID | _TIME | _ADDR | _CALLCHAIN | _REGS_USER | _STACK_USER
 
 
 def attributes(wishes: Wishes, config: int) -> bytes:
@@ -63,12 +74,16 @@ def attributes(wishes: Wishes, config: int) -> bytes:
         flags |= _INHERIT | (_ON_EXEC if wishes.on_exec else 0)
     if config == MINOR:
         flags |= _MMAP | _MMAP2 | _COMM | _COMM_EXEC | _TASK
+    rate, parts, registers, stack_bytes = wishes.period, wishes.small_sample_type, wishes.where, 0
+    if config == ANY:
+        rate, parts = wishes.stack_period or wishes.stacks_per_second, _STACK_SAMPLE_TYPE
+        registers, stack_bytes = wishes.registers, wishes.stack_bytes
+        flags |= 0 if wishes.stack_period else _FREQUENCY
     attr = bytearray(_ATTR_BYTES)
     struct.pack_into(
-        "<IIQQQQQI", attr, 0, _SOFTWARE, _ATTR_BYTES, config, wishes.period, wishes.sample_type, 0, flags,
-        wishes.wakeup_bytes,
-    )  # fmt: skip
-    struct.pack_into("<QIi", attr, 80, wishes.registers, wishes.stack_bytes, _CLOCK_MONOTONIC)
+        "<IIQQQQQI", attr, 0, _SOFTWARE, _ATTR_BYTES, config, rate, parts, 0, flags, wishes.wakeup_bytes
+    )
+    struct.pack_into("<QIi", attr, 80, registers, stack_bytes, _CLOCK_MONOTONIC)
     return bytes(attr)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Union
 
 from gdbmem.errors import TargetError
@@ -18,20 +18,29 @@ _TIME_OF_SAMPLE = struct.Struct("<32xQ")  # header, identifier, ip, pid and tid 
 _USER_END = 1 << 63  # addresses from here on are the kernel's, or context markers
 
 
-class FaultSample(NamedTuple):
-    """One page fault per period, with the location of the thread."""
+class StackSample(NamedTuple):
+    """A page fault with the call path of the thread."""
 
-    ring: int
     time: int  # CLOCK_MONOTONIC, ns
     pid: int
     tid: int
     ip: int  # of the instruction; in the kernel if that touched the page
     address: int  # touched
-    event: int  # the identifier of the event, which determines the period
-    page_bytes: int  # of the page that is there now; 0: unknown
     chain: tuple[int, ...]  # the user's call path by frame pointers, innermost first
     registers: tuple[int, ...]  # as requested, ascending; () for a thread without a user stack
     stack: bytes  # from the stack pointer on
+
+
+class SmallSamples(NamedTuple):
+    """Page faults, one per period, as columns: where the threads were, and what they touched."""
+
+    event: Sequence[int]  # identifiers of events, which determine the periods
+    thread: Sequence[int]  # the process id, and 32 bits higher the thread id
+    time: Sequence[int]  # CLOCK_MONOTONIC, ns
+    address: Sequence[int]  # touched
+    stack_pointer: Sequence[int]  # of the user's code, in kernel mode too; 0: a thread without any
+    counter: Sequence[int]  # the program counter there
+    page_bytes: Sequence[int]  # of the page that is there now; 0: unknown
 
 
 class Mapped(NamedTuple):
@@ -87,21 +96,27 @@ class LostRecords(NamedTuple):
     records: int
 
 
-Record = Union[FaultSample, Mapped, Executed, Named, Born, Ended, LostRecords]
+Record = Union[StackSample, SmallSamples, Mapped, Executed, Named, Born, Ended, LostRecords]
 
 
 class Turn(NamedTuple):
     """The records taken out of the rings at once, and the counts of faults just after."""
 
-    records: Sequence[tuple[int, bytes]]  # by processor
+    records: Sequence[tuple[int, bytes]]  # by processor: small samples, and what happened to processes
+    stacks: Sequence[bytes]  # samples with a stack
     faults: Mapping[int, int]  # since the beginning, by processor; {}: not counted in this turn
 
 
 class SampleLayout(NamedTuple):
     """The layout of the samples of one recording."""
 
-    registers: int  # how many
-    has_page_size: bool
+    registers: int  # how many, in samples with a stack
+    has_page_size: bool  # in small ones
+
+    @property
+    def small_bytes(self) -> int:
+        """Return the size of a small sample."""
+        return 8 * (8 + self.has_page_size)
 
 
 class Taken(NamedTuple):
@@ -114,26 +129,111 @@ class Taken(NamedTuple):
     nanoseconds: int  # from the first sample to the last
 
 
-def trimmed(pieces: Iterable[Union[bytes, memoryview]], layout: SampleLayout) -> Taken:
-    """Return the records in *pieces* without the unused part of each copied stack."""
-    kept = bytearray()
+def small_samples(data: bytes, layout: SampleLayout) -> Taken:
+    """Return the records *data*, of small samples and other events, with what is in them."""
     samples = lost = births = first = last = 0
     try:
-        for data in pieces:
-            at, end = 0, len(data)
-            while at < end:
-                kind, _, size = HEADER.unpack_from(data, at)
-                _check(HEADER.size <= size <= end - at)
-                if kind == SAMPLE:
-                    samples += 1
-                    last = _TIME_OF_SAMPLE.unpack_from(data, at)[0]
-                    first = first or last
-                    _keep_sample(data, at, size, layout, kept)
-                else:
-                    lost += _WORD.unpack_from(data, at + 16)[0] if kind == LOST else 0
-                    births += kind == FORK
-                    kept += data[at : at + size]
-                at += size
+        for found in _small(data, layout):
+            if isinstance(found, SmallSamples):
+                samples += len(found.time)
+                first, last = first or found.time[0], found.time[-1]
+            else:
+                kind, _, at = found
+                lost += _WORD.unpack_from(data, at + 16)[0] if kind == LOST else 0
+                births += kind == FORK
+    except _UNREADABLE:
+        raise _unreadable() from None
+    return Taken(data, samples, lost, births, last - first)
+
+
+def _small(data: bytes, layout: SampleLayout) -> Iterator[Union[SmallSamples, tuple[int, int, int]]]:
+    """Yield the small samples in *data*, as many at once as possible, and (kind, misc, place) of other records."""
+    try:
+        words = memoryview(data).cast("Q")
+    except TypeError:
+        raise _unreadable() from None
+    width, at, end = layout.small_bytes // 8, 0, len(words)
+    # The size, and the kind without the bits in between, which tell the kernel's samples from the user's.
+    is_small = layout.small_bytes << 48 | SAMPLE
+    while at < end:
+        count = _leading(words[at : end - (end - at) % width : width], is_small)
+        if count:
+            yield _columns(words, at, at + count * width, width, layout)
+            at += count * width
+            continue
+        kind, misc, size = HEADER.unpack_from(data, 8 * at)
+        if size < HEADER.size or size % 8 or 8 * at + size > len(data):
+            raise _unreadable()
+        if kind == SAMPLE:  # of a thread that has no registers
+            yield _columns(words, at, at + size // 8, size // 8, layout)
+        else:
+            yield kind, misc, 8 * at
+        at += size // 8
+
+
+_SIZE_AND_KIND = 0xFFFF << 48 | 0xFFFFFFFF
+
+
+def _leading(headers: memoryview, is_small: int) -> int:
+    """Return how many *headers* at the beginning are those of small samples."""
+    count = 0
+    for header in headers.tolist():
+        if header & _SIZE_AND_KIND != is_small:
+            break
+        count += 1
+    return count
+
+
+def _columns(words: memoryview, start: int, end: int, width: int, layout: SampleLayout) -> SmallSamples:
+    """Return the samples of *width* words each in ``words[start:end]``."""
+    names, registers = (1, 2, 3, 4), (6, 7)
+    if width < 6 + layout.has_page_size:
+        raise _unreadable()
+    event, thread, time, address = (words[start + n : end : width].tolist() for n in names)
+    nothing = [0] * len(event)
+    pointer, counter = (
+        (words[start + n : end : width].tolist() for n in registers)
+        if width == layout.small_bytes // 8
+        else (nothing, nothing)
+    )
+    pages = words[start + width - 1 : end : width].tolist() if layout.has_page_size else nothing
+    return SmallSamples(event, thread, time, address, pointer, counter, pages)
+
+
+def small_records(data: bytes, layout: SampleLayout) -> Iterator[Record]:
+    """Decode *data*, the records of small samples and other events; those of further kinds are skipped."""
+    for found in _small(data, layout):
+        if isinstance(found, SmallSamples):
+            yield found
+            continue
+        kind, misc, at = found
+        size = HEADER.unpack_from(data, at)[2]
+        try:
+            others = tuple(_other(kind, misc, data[at : at + size]))
+        except _UNREADABLE:
+            raise _unreadable() from None
+        yield from others
+
+
+def trimmed(data: bytes, layout: SampleLayout) -> Taken:
+    """Return the records *data*, samples with a stack, without the unused part of each copied stack."""
+    kept = bytearray()
+    samples = lost = births = first = last = 0
+    at, end = 0, len(data)
+    try:
+        while at < end:
+            kind, _, size = HEADER.unpack_from(data, at)
+            _check(HEADER.size <= size <= end - at)
+            if kind == SAMPLE:
+                samples += 1
+                last = _TIME_OF_SAMPLE.unpack_from(data, at)[0]
+                first = first or last
+                _keep_sample(data, at, size, layout, kept)
+            else:
+                lost += _WORD.unpack_from(data, at + 16)[0] if kind == LOST else 0
+                births += kind == FORK
+                kept += data[at : at + size]
+            at += size
     except _UNREADABLE:
         raise _unreadable() from None
     return Taken(bytes(kept), samples, lost, births, last - first)
@@ -156,9 +256,7 @@ def _check(agrees: bool) -> None:
         raise ValueError
 
 
-def _keep_sample(
-    data: Union[bytes, memoryview], at: int, size: int, layout: SampleLayout, kept: bytearray
-) -> None:
+def _keep_sample(data: bytes, at: int, size: int, layout: SampleLayout, kept: bytearray) -> None:
     after = at + size
     where = at + 8 + _FIXED.size + 8 * _WORD.unpack_from(data, at + _FIXED.size)[0]
     where += 8 + (8 * layout.registers if _WORD.unpack_from(data, where)[0] else 0)
@@ -173,28 +271,24 @@ def _keep_sample(
     kept += _WORD.pack(filled)
     kept += data[where + 8 : where + 8 + filled]
     kept += _WORD.pack(filled)
-    kept += data[after - 8 : after] if layout.has_page_size else b""
 
 
-def records_in(data: bytes, ring: int, layout: SampleLayout) -> Iterator[Record]:
-    """Decode the records *data* of *ring*; those of other kinds are skipped."""
+def stack_samples(data: bytes, layout: SampleLayout) -> Iterator[StackSample]:
+    """Decode *data*, samples with a stack; records of other kinds are skipped."""
     at, end = 0, len(data)
     while at < end:
         try:
-            kind, misc, size = HEADER.unpack_from(data, at)
+            kind, _, size = HEADER.unpack_from(data, at)
             _check(HEADER.size <= size <= end - at)
             if kind == SAMPLE:
-                found: Iterable[Record] = (_sample(data, at + 8, at + size, ring, layout),)
-            else:
-                found = tuple(_other(kind, misc, data[at : at + size]))
+                yield _sample(data, at + 8, at + size, layout)
         except _UNREADABLE:
             raise _unreadable() from None
-        yield from found
         at += size
 
 
-def _sample(data: bytes, at: int, end: int, ring: int, layout: SampleLayout) -> FaultSample:
-    event, ip, pid, tid, time, address, length = _FIXED.unpack_from(data, at)
+def _sample(data: bytes, at: int, end: int, layout: SampleLayout) -> StackSample:
+    _, ip, pid, tid, time, address, length = _FIXED.unpack_from(data, at)
     at += _FIXED.size
     _check(8 * length <= end - at)
     chain = struct.unpack_from(f"<{length}Q", data, at)
@@ -211,9 +305,8 @@ def _sample(data: bytes, at: int, end: int, ring: int, layout: SampleLayout) -> 
     if room:
         (filled,) = struct.unpack_from("<Q", data, at + 8 + room)
         stack = data[at + 8 : at + 8 + min(filled, room)]
-    page = struct.unpack_from("<Q", data, end - 8)[0] if layout.has_page_size else 0
     user = tuple(one for one in chain if 0 < one < _USER_END)
-    return FaultSample(ring, time, pid, tid, ip, address, event, page, user, registers, stack)
+    return StackSample(time, pid, tid, ip, address, user, registers, stack)
 
 
 def _other(kind: int, misc: int, data: bytes) -> Iterator[Record]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import struct
-from collections.abc import Iterator
 
 from gdbmem.linux.memory.resident import PAGE_BYTES
 
@@ -20,41 +19,18 @@ class Ring:
         self.descriptor = descriptor
         self.size_bytes = pages * PAGE_BYTES
         self._memory = mmap.mmap(descriptor, self.size_bytes + PAGE_BYTES)
-        self._view = memoryview(self._memory)
 
-    def take(self) -> Iterator[memoryview]:
-        """Yield all complete records written since the last call, in order, as pieces of the ring itself.
-
-        Their space is released when all are taken; the pieces must not be used after that.
-        """
-        size, data = self.size_bytes, self._view[PAGE_BYTES:]
+    def take(self) -> bytes:
+        """Return all complete records written since the last call, in order, and release their space."""
+        size = self.size_bytes
         head, tail = struct.unpack_from("<QQ", self._memory, _AT_HEAD)
+        start, end = PAGE_BYTES + tail % size, PAGE_BYTES + head % size
         if head == tail:
-            return
-        start, end = tail % size, head % size
-        if start < end:
-            yield data[start:end]
-        else:
-            whole = _end_of_whole_records(data, start)
-            yield data[start:whole]
-            beyond = 0
-            if whole < size:  # a record that wraps around
-                beyond = whole + HEADER.unpack_from(data, whole)[2] - size
-                yield memoryview(bytes(data[whole:]) + bytes(data[:beyond]))
-            yield data[beyond:end]
+            return b""
+        data = self._memory[start:end] if start < end else self._memory[start:] + self._memory[PAGE_BYTES:end]
         struct.pack_into("<Q", self._memory, _AT_TAIL, head)
+        return data
 
     def close(self) -> None:
         """Unmap it."""
-        self._view.release()
         self._memory.close()
-
-
-def _end_of_whole_records(data: memoryview, at: int) -> int:
-    """Return the end of the last complete record in *data* that begins at or after *at*."""
-    while at < len(data):
-        after = at + HEADER.unpack_from(data, at)[2]
-        if after > len(data):
-            break
-        at = after
-    return at

@@ -1,4 +1,8 @@
-"""Watching the page faults of processes: their events, one ring per processor, and the sampling period."""
+"""Watching the page faults of processes: their events, two rings per processor, and the sampling period.
+
+Small samples are so many to a ring that a burst fits, in which nothing can be adapted yet. How much became resident at
+which address is counted by them alone. Samples with a copied stack name the call paths; the kernel limits their rate.
+"""
 
 from __future__ import annotations
 
@@ -12,27 +16,34 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from gdbmem.linux.faults import event
-from gdbmem.linux.faults.event import MAJOR, MINOR, NOTHING, Wishes
-from gdbmem.linux.faults.records import SampleLayout, Taken, trimmed
+from gdbmem.linux.faults.event import ANY, MAJOR, MINOR, NOTHING, Wishes
+from gdbmem.linux.faults.records import SampleLayout, Taken, small_samples, trimmed
 from gdbmem.linux.faults.refusals import LockedMemoryError, refusal
 from gdbmem.linux.faults.ring import Ring
+from gdbmem.linux.memory.resident import PAGE_BYTES
 from gdbmem.linux.process.process import thread_ids
 from gdbmem.linux.process.processes import descendants, parents
 from gdbmem.records import replace
 
-STACK_BYTES = 16 << 10  # bytes copied of each stack
-_SAMPLE_BYTES = 400  # about, the rest of a sample
-SAMPLES_PER_SECOND = 1000  # the target rate
+STACK_BYTES = 16 << 10  # bytes copied of each stack,
+_SMALL_STACK_BYTES = 8 << 10  # and where the rings are small
+STACKS_PER_SECOND = 1000  # of each thread, at most
+_MOST_STACKS = 2000  # a second, of all threads together
+SAMPLES_PER_SECOND = 4000  # the target rate of small samples
 _SETTLED_SAMPLES = 20_000  # the longer the recording, the fewer per second are enough
 _ADAPT_SECONDS = 0.1
 _CALM_SECONDS = 1.0  # before the period is shortened again
 _MANY_SAMPLES = 100
 _SAMPLES_A_LIFE = 10  # of a thread, if many are created and end
 _RING_SECONDS = 0.05  # that a ring should last at the rate of the fastest burst
-_RING_PAGES = (1024, 512, 128, 64, 32, 16, 8)  # kernel.perf_event_mlock_kb leaves ordinary users 128
+# Of small samples, and of samples with a stack. kernel.perf_event_mlock_kb leaves an ordinary user 129 pages per
+# processor, in which a ring takes one more than it has; a further 8 MiB by ulimit -l are usual.
+_RING_PAGES = ((256, 1024), (256, 256), (128, 64), (64, 32), (32, 16), (16, 8), (8, 8))
+_LARGE_PAGES = 64
 _THIS_THREAD = 0
 # ax bx cx dx si di bp sp ip, r8 to r15; on aarch64 x0 to x30, sp and pc
 REGISTERS = {"x86_64": 0xFF01FF, "aarch64": (1 << 33) - 1}
+_WHERE = {"x86_64": 0x180, "aarch64": 3 << 31}  # sp and ip (pc)
 
 
 _Events = dict[tuple[int, int, int], int]  # descriptors, by thread, processor and kind of fault
@@ -50,9 +61,13 @@ class FaultWatch:
         self._pids = tuple(pids)
         self._adapts = period == 0
         self._cpus = _online_cpus()
-        mask = REGISTERS.get(platform.machine(), 0)
-        self.wishes = Wishes(max(period, 1), STACK_BYTES, 0, mask, on_exec=not pids)
-        self._rings: dict[int, Ring] = {}  # by processor
+        machine = platform.machine()
+        self.wishes = Wishes(
+            max(period, 1), period, _stacks_per_second(), STACK_BYTES, 0, REGISTERS.get(machine, 0),
+            _WHERE.get(machine, 0), on_exec=not pids,
+        )  # fmt: skip
+        self._rings: dict[int, Ring] = {}  # by processor: of small samples,
+        self._stack_rings: dict[int, Ring] = {}  # and of those with a stack
         self._events: _Events = {}
         # The number of faults per sample, and since when (CLOCK_MONOTONIC, ns), by event identifier.
         self.periods: dict[int, list[tuple[int, int]]] = {}
@@ -61,11 +76,12 @@ class FaultWatch:
         self._least = 1.0  # the period at which rings last long enough in bursts like the recent ones
         now = time.monotonic()
         self._counted_at = (now, now)  # begin and end of the last reading of the counts
-        self._measured = _RateMark(now, now, 0, 0, 0)
+        self._measured = _RateMark(now, now, 0, 0, 0, 0)
         self._period_before = max(period, 1)  # when the rings were last emptied
         self._changed = 0.0  # when the period was last changed
         self._opened_after = 0  # number of births when the events were opened
-        self.samples = self.lost = self.births = 0  # births: of processes and threads
+        self.samples = self.lost = self.births = 0  # small samples; births: of processes and threads
+        self.stacks = 0
         self._poll = select.poll()
         try:
             self._open_rings()
@@ -123,10 +139,18 @@ class FaultWatch:
         """Make wait() return also when *descriptor* is readable."""
         self._poll.register(descriptor, select.POLLIN | select.POLLHUP)
 
-    def take(self) -> Iterator[tuple[int, bytes]]:
-        """Yield (processor, records) of each non-empty ring; the records are removed from it."""
-        for cpu, ring in self._rings.items():
+    def take_stacks(self) -> Iterator[bytes]:
+        """Yield the samples with a stack of each processor; they are removed from its ring."""
+        for ring in self._stack_rings.values():
             kept = trimmed(ring.take(), self.layout)
+            self.stacks += kept.samples
+            if kept.data:
+                yield kept.data
+
+    def take(self) -> Iterator[tuple[int, bytes]]:
+        """Yield (processor, records) of each non-empty ring, without stacks; the records are removed from it."""
+        for cpu, ring in self._rings.items():
+            kept = small_samples(ring.take(), self.layout)
             if kept.data:
                 self.samples += kept.samples
                 self.lost += kept.lost
@@ -137,7 +161,7 @@ class FaultWatch:
 
     def _heed(self, kept: Taken, ring: Ring) -> None:
         """Record a burst that fills a ring."""
-        full = ring.size_bytes // (STACK_BYTES + _SAMPLE_BYTES)
+        full = ring.size_bytes // self.layout.small_bytes
         if 2 * kept.samples >= full and kept.nanoseconds:
             rate = min(self.period, self._period_before) * kept.samples * 1e9 / kept.nanoseconds
             self._least = max(self._least, rate * _RING_SECONDS / full)
@@ -145,16 +169,20 @@ class FaultWatch:
     # -- opening
 
     def _open_rings(self) -> None:
-        owners: dict[int, int] = {}
+        owners: dict[int, tuple[int, int]] = {}
         try:
             for cpu in self._cpus:
-                owners[cpu] = self._open_one(_THIS_THREAD, cpu, NOTHING)
-            self._rings = _mapped(owners)
+                small = self._open_one(_THIS_THREAD, cpu, NOTHING)
+                owners[cpu] = small, -1
+                owners[cpu] = small, self._open_one(_THIS_THREAD, cpu, NOTHING)
+            self._rings, self._stack_rings = _mapped(owners)
         except BaseException:
-            for owner in owners.values():
+            for owner in (one for pair in owners.values() for one in pair if one >= 0):
                 os.close(owner)
             raise
-        for owner in owners.values():
+        if any(ring.size_bytes < _LARGE_PAGES * PAGE_BYTES for ring in self._stack_rings.values()):
+            self.wishes = replace(self.wishes, stack_bytes=_SMALL_STACK_BYTES)
+        for owner in (one for pair in owners.values() for one in pair):
             self._poll.register(owner, select.POLLIN)
 
     def _tids(self) -> list[int]:
@@ -166,12 +194,12 @@ class FaultWatch:
     def _open_events(self) -> _Events:
         tids = self._tids()
         if self._pids:  # otherwise our child processes inherit it
-            _allow_files(len(tids) * (len(self._rings) + 1) * 2 * 2)  # while they are reopened twice
+            _allow_files(len(tids) * (len(self._rings) + 1) * 3 * 2)  # while they are reopened twice
         opened: _Events = {}
         try:
             for tid in tids:
-                for cpu, ring in self._rings.items():
-                    self._open_on(tid, cpu, ring, opened)
+                for cpu in self._rings:
+                    self._open_on(tid, cpu, opened)
             if not opened:
                 raise OSError(errno.ESRCH, os.strerror(errno.ESRCH))
         except BaseException:
@@ -179,13 +207,16 @@ class FaultWatch:
             raise
         return opened
 
-    def _open_on(self, tid: int, cpu: int, ring: Ring, opened: _Events) -> None:
-        for config in (MINOR, MAJOR):
+    def _open_on(self, tid: int, cpu: int, opened: _Events) -> None:
+        for config in (MINOR, MAJOR, ANY):
             try:
                 descriptor = opened[tid, cpu, config] = self._open_one(tid, cpu, config)
             except ProcessLookupError:
                 return  # the thread has ended: the main one may end while others run on
-            event.write_into(descriptor, ring.descriptor)
+            if config == ANY:
+                event.write_into(descriptor, self._stack_rings[cpu].descriptor)
+                continue
+            event.write_into(descriptor, self._rings[cpu].descriptor)
             self.periods[event.identifier(descriptor)] = [(0, self.period)]
 
     def _open_one(self, tid: int, cpu: int, config: int) -> int:
@@ -204,10 +235,10 @@ class FaultWatch:
     def _close(self) -> None:
         _close_all(self._events)
         self._events = {}
-        for ring in self._rings.values():
+        for ring in (*self._rings.values(), *self._stack_rings.values()):
             ring.close()
             os.close(ring.descriptor)
-        self._rings = {}
+        self._rings, self._stack_rings = {}, {}
 
     # -- adapting
 
@@ -219,7 +250,8 @@ class FaultWatch:
         then = self._measured
         if self._counted_at[1] <= then.ended:
             return
-        now = _RateMark(*self._counted_at, sum(self.counts.values()), self.samples + self.lost, self.births)
+        taken_so_far = self.samples + self.lost
+        now = _RateMark(*self._counted_at, sum(self.counts.values()), taken_so_far, self.births, self.stacks)
         # Rather too long: if others had the processor meanwhile, the faults of that time are among those counted.
         seconds = now.ended - then.began
         faults, taken = now.faults - then.faults, now.samples - then.samples
@@ -232,6 +264,10 @@ class FaultWatch:
         wanted = max(min(round(max(faults / seconds / aim, self._least)), longest), 1)
         # Inherited events keep the period of that time: reopened ones have the current period.
         disobeyed = taken > 2 * faults / self.period + _MANY_SAMPLES
+        if now.stacks - then.stacks > 2 * _MOST_STACKS * max(seconds, _ADAPT_SECONDS):  # of many threads
+            rate = self.wishes.stacks_per_second * _MOST_STACKS * seconds / (now.stacks - then.stacks)
+            self.wishes = replace(self.wishes, stacks_per_second=max(round(rate), 1))
+            disobeyed = True
         if wanted > self.period * 2 or self.period > 2 * longest:
             self._change(pids, wanted, now.ended)
         elif disobeyed:
@@ -247,7 +283,9 @@ class FaultWatch:
             self._reopen(pids, period, now)
             return
         self._changed, self.wishes = now, replace(self.wishes, period=period)
-        for one in self._events.values():
+        for (_, _, config), one in self._events.items():
+            if config == ANY:
+                continue
             since = time.monotonic_ns()
             event.set_period(one, period)
             self.periods[event.identifier(one)].append((since, period))
@@ -281,30 +319,43 @@ class _RateMark(NamedTuple):
     faults: int
     samples: int
     births: int
+    stacks: int
 
 
 def _counts(events: _Events, before: Mapping[int, int]) -> dict[int, int]:
     found = dict(before)
-    for (_, cpu, _), one in events.items():
-        found[cpu] = found.get(cpu, 0) + event.count(one)
+    for (_, cpu, config), one in events.items():
+        if config != ANY:
+            found[cpu] = found.get(cpu, 0) + event.count(one)
     return found
 
 
-def _mapped(owners: Mapping[int, int]) -> dict[int, Ring]:
-    """Map rings of the largest size that is possible for all processors; return them by processor.
+def _stacks_per_second() -> int:
+    """Return the rate of samples with a stack: the kernel may have lowered what it allows."""
+    try:
+        with open("/proc/sys/kernel/perf_event_max_sample_rate", encoding="ascii") as stream:  # noqa: PTH123
+            return max(min(int(stream.read()), STACKS_PER_SECOND), 1)
+    except (OSError, ValueError):
+        return STACKS_PER_SECOND
+
+
+def _mapped(owners: Mapping[int, tuple[int, int]]) -> tuple[dict[int, Ring], dict[int, Ring]]:
+    """Map rings of the largest sizes that are possible for all processors; return both kinds by processor.
 
     Raises LockedMemoryError if there is no room for the smallest, OSError for other failures.
     """
     refused = OSError()
-    for pages in _RING_PAGES:
-        rings: dict[int, Ring] = {}
+    for small_pages, stack_pages in _RING_PAGES:
+        small: dict[int, Ring] = {}
+        stacks: dict[int, Ring] = {}
         try:
-            for cpu, owner in owners.items():
-                rings[cpu] = Ring(owner, pages)
-            return rings
+            for cpu, (of_small, of_stacks) in owners.items():
+                small[cpu] = Ring(of_small, small_pages)
+                stacks[cpu] = Ring(of_stacks, stack_pages)
+            return small, stacks
         except OSError as error:  # over the limit of locked memory: try the next smaller size
             refused = error
-            for ring in rings.values():
+            for ring in (*small.values(), *stacks.values()):
                 ring.close()
     if refused.errno == errno.EPERM:
         raise LockedMemoryError(errno.EPERM, os.strerror(errno.EPERM))

@@ -38,6 +38,7 @@ class AddressSpace:
         # Results by address; forgotten when the code changes.
         self.spots: dict[int, Any] = {}  # the unwinder's
         self.paths: dict[tuple[int, ...], int] = {}  # numbers of paths, by the addresses that they go through
+        self.alone: dict[int, int] = {}  # and of those that are known to one address only
 
     def find(self, address: int) -> Optional[CodeRegion]:
         """Return the code that *address* lies in."""
@@ -48,7 +49,7 @@ class AddressSpace:
 
     def add(self, region: CodeRegion) -> None:
         """Put *region* in the place of what it covers."""
-        self.spots, self.paths = {}, {}
+        self.spots, self.paths, self.alone = {}, {}, {}
         covered = [one for one in self._regions if one.start < region.end and region.start < one.end]
         for one in covered:
             at = self._regions.index(one)
