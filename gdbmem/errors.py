@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gdbmem.records import dataclass
+
+if TYPE_CHECKING:
+    import signal
 
 
 class GdbmemError(Exception):
@@ -53,6 +58,14 @@ class MissingToolError(ToolError):
 
 class TargetError(GdbmemError):
     """The debugged program cannot be read or controlled as requested."""
+
+
+class Interrupted(Exception):  # noqa: N818  (not an error: somebody wants this to end)
+    """A signal requested the end of what this process does with another one."""
+
+    def __init__(self, number: signal.Signals) -> None:
+        super().__init__(number.name)
+        self.number = number
 
 
 def sentence_of(error: Exception) -> str:

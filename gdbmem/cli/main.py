@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import gc
 import importlib
 import io
 import os
+import signal
 import sys
 from collections.abc import Sequence
-from typing import Optional, Protocol
+from typing import Optional, Protocol, TextIO
 
 from gdbmem import __version__
 from gdbmem.arguments import ArgumentParser, ParserExit
 from gdbmem.cli.interrupts import forget_interrupts, raise_between_steps
-from gdbmem.errors import GdbmemError, InputError, MissingToolError, UsageError, internal_error
+from gdbmem.errors import GdbmemError, InputError, Interrupted, MissingToolError, UsageError, internal_error
 from gdbmem.exit_status import ExitStatus
 from gdbmem.text import printable
 
@@ -66,7 +68,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     gc.set_threshold(_OBJECTS_A_COLLECTION)
     if argv is None:
         raise_between_steps()
-    _open_closed_streams()
+    _open_closed_streams(words)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # paths may hold bytes that are not UTF-8
@@ -86,6 +88,10 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except KeyboardInterrupt:
         print("gdbmem: interrupted", file=sys.stderr)
         return ExitStatus.INTERRUPTED
+    except Interrupted as interrupted:
+        by = "" if interrupted.number == signal.SIGINT else f" by {interrupted}"
+        print(f"gdbmem: interrupted{by}", file=sys.stderr)
+        return 128 + interrupted.number
     except GdbmemError as error:
         return _complain(error)
     except Exception as error:  # noqa: BLE001  (a host: nothing else may leave)
@@ -112,6 +118,11 @@ def _unexpected(error: Exception) -> int:
                 slug="too-many-files",
                 hint="raise the limit (ulimit -n), or give fewer files",
             )
+        )
+    if isinstance(error, OSError) and error.errno == errno.EBADF and not _can_write(sys.stdout):
+        _give_up_output()
+        return _complain(
+            InputError("the standard output is closed", slug="output-unwritable", hint="name a file: -o FILE")
         )
     package = _missing_package(error)
     if package is not None:
@@ -145,16 +156,22 @@ def _missing_package(error: Exception) -> Optional[MissingToolError]:
     )
 
 
-def _open_closed_streams() -> None:
+def _open_closed_streams(words: list[str]) -> None:
     # Started with one of them closed (`>&-`): the next file opened would get its number and receive a program's output.
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
-            descriptor = os.open(os.devnull, os.O_RDWR)
+            # A report on a closed output fails; a run is kept in its folder, and a gate's result is its status.
+            is_report = name == "stdout" and not _is_judge_or_runner(words)
+            descriptor = os.open(os.devnull, os.O_RDONLY if is_report else os.O_RDWR)
             if descriptor != number:
                 os.dup2(descriptor, number)
                 os.close(descriptor)
             os.set_inheritable(number, True)
             setattr(sys, name, os.fdopen(number, "w" if number else "r"))
+
+
+def _can_write(stream: TextIO) -> bool:
+    return (fcntl.fcntl(stream.fileno(), fcntl.F_GETFL) & os.O_ACCMODE) != os.O_RDONLY
 
 
 def _give_up_output() -> None:

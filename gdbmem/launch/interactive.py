@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.engines.engine import NAMES, end_of, table
+from gdbmem.errors import Interrupted
 from gdbmem.launch.child import Child
 from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, open_launch, problems
-from gdbmem.launch.supervisor import Interrupted, saved_terminal
+from gdbmem.launch.supervisor import saved_terminal
 from gdbmem.runs.operand import histories
 from gdbmem.runs.run import Run
 from gdbmem.setup.gdb_call import gdb_call

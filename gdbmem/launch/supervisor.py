@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from gdbmem.engines.engine import valgrind_engine
-from gdbmem.errors import GdbmemError, ToolError
+from gdbmem.errors import GdbmemError, Interrupted, ToolError
 from gdbmem.launch.attached import call_lock
 from gdbmem.launch.child import Child
 from gdbmem.launch.conversation.messages import (
@@ -64,14 +64,6 @@ Answers = Callable[[Message], Message]
 """Answers gdb's questions that the supervisor itself can't answer; raises GdbmemError if it can't either."""
 StartValgrind = Callable[[int, Optional[list[str]]], valgrind.Process]
 """Starts valgrind for the given serial number, with other arguments for the program if they are given."""
-
-
-class Interrupted(Exception):  # noqa: N818  (not an error: somebody wants this to end)
-    """A signal requested the end of the launch."""
-
-    def __init__(self, number: signal.Signals) -> None:
-        super().__init__(number.name)
-        self.number = number
 
 
 class Supervisor:

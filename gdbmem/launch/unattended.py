@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Callable, Optional
 
-from gdbmem.errors import InputError, Notice
+from gdbmem.errors import InputError, Interrupted, Notice
 from gdbmem.formats.opening import open_profile
 from gdbmem.launch.child import Child
 from gdbmem.launch.conversation.messages import (
@@ -28,7 +28,6 @@ from gdbmem.launch.conversation.messages import (
     Unresolved,
 )
 from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, open_launch, problems
-from gdbmem.launch.supervisor import Interrupted
 from gdbmem.patterns import lazy_pattern
 from gdbmem.recipes.recipe import Point, Recipe
 from gdbmem.records import dataclass, field

@@ -169,9 +169,8 @@ def _unseen(summary: SeriesSummary, facts: Mapping[str, Any]) -> Iterator[Unseen
         yield Unseen("was-stopped", f"it was stopped for {seconds}: kill -CONT lets it run")
     children = known.get("children")
     if isinstance(children, int) and children:
-        text = (
-            f"its {plural(children, 'child', 'children')} at least were not followed: leave out --no-children"
-        )
+        left = plural(children, "child is", "children are")
+        text = f"at least {left} not in the numbers: leave out --no-children"
         yield Unseen("children-left-out", text)
     if known.get("hidden_processes"):
         yield Unseen(

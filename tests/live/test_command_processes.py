@@ -35,15 +35,36 @@ def test_starting_the_command_imports_nothing_that_its_subcommand_does_not_need(
     assert ended.stdout.splitlines()[-1] == "[]"
 
 
-@pytest.mark.parametrize("closed", [1, 2])
-def test_a_reader_whose_output_or_messages_nobody_wants_has_not_failed(tmp_path: Path, closed: int) -> None:
+def in_shell(redirection: str, *words: str) -> subprocess.CompletedProcess[str]:
+    shell = f'exec "$@" {redirection}'
+    command = ["sh", "-c", shell, "sh", sys.executable, "-m", "gdbmem.cli.main", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_a_reader_whose_messages_nobody_wants_has_not_failed(tmp_path: Path) -> None:
     profile = tmp_path / "x.folded"
     profile.write_text("main;f 100\n")
-    words = [sys.executable, "-m", "gdbmem.cli.main", "show", str(profile)]
-    shell = f'exec "$@" {closed}>&-'
-    ended = subprocess.run(["sh", "-c", shell, "sh", *words], capture_output=True, text=True, check=False)
+    ended = in_shell("2>&-", "show", str(profile))
     assert (ended.returncode, ended.stderr) == (0, "")
-    assert ("holds 100 B" in ended.stdout) == (closed == 2)
+    assert "holds 100 B" in ended.stdout
+
+
+def test_a_report_that_a_closed_output_loses_has_failed_and_one_in_a_file_has_not(tmp_path: Path) -> None:
+    profile = tmp_path / "x.folded"
+    profile.write_text("main;f 100\n")
+    series = tmp_path / "x.csv"
+    series.write_text("\n".join(["time,rss_b", *(f"{t},{50 << 20}" for t in range(60)), ""]))
+    for words in (["show", str(profile)], ["--version"], ["--help"], ["explain", str(os.getpid())]):
+        ended = in_shell(">&-", *words)
+        assert ended.returncode == 1, words
+        assert (
+            "gdbmem: the standard output is closed; name a file: -o FILE [output-unwritable]\n"
+            in ended.stderr
+        )
+    kept = in_shell(">&-", "show", str(profile), "-o", str(tmp_path / "kept"))
+    assert (kept.returncode, kept.stderr) == (0, "")
+    gate = in_shell(">&-", "monitor", "--fail-on", "growing", str(series))
+    assert gate.returncode == 0, "its result is its status"
 
 
 @pytest.mark.parametrize(

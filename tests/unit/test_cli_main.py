@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Callable, NoReturn
@@ -13,7 +14,15 @@ import pytest
 from gdbmem import __version__
 from gdbmem.arguments import ArgumentParser
 from gdbmem.cli import main as cli
-from gdbmem.errors import GdbmemError, InputError, MissingToolError, TargetError, ToolError, UsageError
+from gdbmem.errors import (
+    GdbmemError,
+    InputError,
+    Interrupted,
+    MissingToolError,
+    TargetError,
+    ToolError,
+    UsageError,
+)
 
 
 @pytest.fixture
@@ -135,3 +144,25 @@ def test_too_many_open_files_are_named_and_no_bug_is_reported(
     monkeypatch.setattr("gdbmem.cli.main._dispatch", fail)
     assert cli.main(["show", "x"]) == 1
     assert "too many files are open" in (said := capsys.readouterr().err) and "bug" not in said
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "said"),
+    [
+        (signal.SIGINT, 130, "gdbmem: interrupted\n"),
+        (signal.SIGTERM, 143, "gdbmem: interrupted by SIGTERM\n"),
+    ],
+)
+def test_an_interrupted_command_is_no_bug_to_report(
+    show_does: Callable[[Callable[[], int]], None],
+    capsys: pytest.CaptureFixture[str],
+    number: signal.Signals,
+    status: int,
+    said: str,
+) -> None:
+    def interrupted() -> int:
+        raise Interrupted(number)
+
+    show_does(interrupted)
+    assert cli.main(["show"]) == status
+    assert capsys.readouterr().err == said

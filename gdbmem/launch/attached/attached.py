@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Callable, Optional
 
 from gdbmem import __version__
-from gdbmem.errors import GdbmemError, TargetError, ToolError
+from gdbmem.errors import GdbmemError, Interrupted, TargetError, ToolError
 from gdbmem.formats.opening import open_profile
 from gdbmem.launch.attached.call_lock import NAME as CALLS
 from gdbmem.launch.attached.doorkeeper import Doorkeeper
@@ -37,7 +37,7 @@ from gdbmem.launch.conversation.protocol import ATTACHED, ENVIRONMENT
 from gdbmem.launch.interactive import CONNECT, DEAF, QUIET, say_run
 from gdbmem.launch.runtime_folder import runtime_folder
 from gdbmem.launch.sentinel import Sentinel
-from gdbmem.launch.supervisor import Interrupted, Supervisor, saved_terminal
+from gdbmem.launch.supervisor import Supervisor, saved_terminal
 from gdbmem.launch.valgrind.valgrind import present_program
 from gdbmem.launch.valgrind.vgdb import RunningValgrind, find_running
 from gdbmem.linux.files.target_files import has_our_view
