@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -12,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from gdbmem.setup.gdb_python import loader_file
+from tests.conftest import PROGRAMS
+from tests.cover import cover
 from tests.live.memwatching import line_of, run_gdb, steps
 
 pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
@@ -134,6 +139,39 @@ def test_a_line_that_waits_in_inlined_code_ends_where_gdbs_own_next_ends(
     )
     assert f"AT main {line_of('waits_inline.cpp', 'taken = 2;')}" in said.output and "= 5\n" in said.output
     assert "waited for" in steps(scratch)[0]["note"]
+
+
+WAYS = tuple(re.findall(r"WAY_(\w+)\)", (PROGRAMS / "hands_over.cpp").read_text()))
+LEVELS = ("-O0", "-Og", "-O1", "-O2", "-O3")
+IN_GDB = Path(__file__).parent / "steps_beside_gdb.py"
+_MOST_FOREIGN_PAGES = 48  # of libraries, and of a thread that begins
+
+
+def _usually(way: str, level: str) -> bool:
+    return (way, level) in (("engine_like", "-O1"), ("engine_like", "-O2"), ("condvar", "-O3"))
+
+
+@pytest.mark.parametrize(("way", "level"), cover(itertools.product(WAYS, LEVELS), _usually))
+def test_a_line_that_waits_ends_where_gdbs_own_next_ends_whatever_lets_the_others_run(
+    program: Program, scratch: Path, monkeypatch: pytest.MonkeyPatch, way: str, level: str
+) -> None:
+    path = program("hands_over", level, f"-DWAY_{way}")
+    lines = (PROGRAMS / "hands_over.cpp").read_text().splitlines()
+    begin = next(number for number, line in enumerate(lines) if f"WAY_{way})" in line)
+    start = next(number for number, line in enumerate(lines[begin:], start=begin + 1) if "START" in line)
+    monkeypatch.setenv("GDB_START", str(start))
+    monkeypatch.setenv("GDB_TIMEOUTS", "20ms 200ms 5s")
+    said = run_gdb(path, [f"source {IN_GDB}"], folder=scratch, seconds=200)
+    assert (scratch / "stops.json").exists(), said
+    found = json.loads((scratch / "stops.json").read_text())
+    own = found.pop("gdb")
+    assert len(own) > 5
+    for timeout, stops in found.items():
+        # gdb's own step may run away with an exception.
+        assert [stop[:3] for stop in stops[: len(own)]] == own, timeout
+        for before, after in zip(stops, stops[1:]):
+            touched = (after[2] - before[2]) * PAGE
+            assert touched <= after[3] <= touched + _MOST_FOREIGN_PAGES * PAGE, (timeout, before, after)
 
 
 def interrupted(program: Path, folder: Path, *commands: str, marker: str) -> str:

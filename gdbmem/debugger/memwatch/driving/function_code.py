@@ -54,6 +54,7 @@ class Instruction(NamedTuple):
     is_call: bool = False
     is_known: bool = True  # False: a jump to an address that is computed
     repeats: bool = False
+    returns: bool = False
 
     def successors(self) -> Iterator[int]:
         """Yield the addresses that may follow in the same call of the function."""
@@ -165,5 +166,5 @@ def _decode(address: int, length: int, text: str) -> Instruction:
     if _CALL.match(text):
         return Instruction(address, behind, is_call=True)
     if _RETURN.match(text):
-        return Instruction(address, behind, goes_on=False, is_known=False)
+        return Instruction(address, behind, goes_on=False, is_known=False, returns=True)
     return Instruction(address, behind, repeats=_REPEATED.match(text) is not None)

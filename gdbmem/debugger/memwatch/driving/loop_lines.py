@@ -135,14 +135,18 @@ class _StopHere(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no ty
         super().__init__(f"*{address:#x}", internal=True)
         self.silent = True
         self.thread = thread
-        self._frame = frame
+        self._frame = own_frame(frame)
 
     def stop(self) -> bool:
         # A deeper call of the same function passes here too.
-        frame = gdb.newest_frame()
-        while frame != self._frame and frame.type() == gdb.INLINE_FRAME:
-            frame = frame.older()
-        return bool(frame == self._frame)
+        return bool(own_frame(gdb.newest_frame()) == self._frame)
+
+
+def own_frame(frame: gdb.Frame) -> gdb.Frame:
+    """Return *frame*, or the frame of the function into which that of *frame* is inlined."""
+    while frame.type() == gdb.INLINE_FRAME:
+        frame = frame.older()
+    return frame
 
 
 class Barrier:

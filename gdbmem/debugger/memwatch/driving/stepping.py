@@ -10,11 +10,13 @@ from typing import AbstractSet, NamedTuple, Optional
 import gdb
 
 from gdbmem.debugger.command import warn
+from gdbmem.debugger.gdb_text import source_file
 from gdbmem.debugger.location import real_pid
 from gdbmem.debugger.memwatch.driving.capture import Capture
 from gdbmem.debugger.memwatch.driving.fast_steps import Odd, Place, StopPlaces, Strides
+from gdbmem.debugger.memwatch.driving.inlined_code import inlined_ends, return_ends
 from gdbmem.debugger.memwatch.driving.locking import Wait, Watcher, describe_wait
-from gdbmem.debugger.memwatch.driving.loop_lines import Barrier, loop_lines
+from gdbmem.debugger.memwatch.driving.loop_lines import Barrier, Ends, loop_lines
 from gdbmem.debugger.memwatch.driving.releases import Releases, is_alone
 from gdbmem.debugger.memwatch.driving.stop_recorder import Stop, recorder, selected_thread
 from gdbmem.debugger.memwatch.gauges.account import Account, accounts
@@ -253,9 +255,7 @@ class Stepper:
                 return stop._replace(ended="given up")
             stop = self._let_others_run(start, progress)
             while stop.wait is None and stop.is_ordinary and not self._is_done(start):
-                stop = self._first_try(start)
-                if not _is_inlined_into(gdb.newest_frame(), start.frame):
-                    break
+                stop = self._go_on(start)
         return stop
 
     def _drive_together(self, start: Here, progress: Progress) -> Stop:
@@ -281,10 +281,22 @@ class Stepper:
             frame = gdb.newest_frame()
             ends = find(frame) if frame == start.frame else None
             if ends is not None:
-                with Barrier(frame, ends, start.thread.global_num) as barrier:
-                    return self._execute(barrier.command, start, watched=watched, ours=barrier.numbers)
+                return self._run_to(ends, start, watched=watched)
         self._select_typed_frame()
         return self._execute(f"{self.orders.command} {self.orders.argument}".strip(), start, watched=watched)
+
+    def _go_on(self, start: Here, *, watched: bool = True) -> Stop:
+        """Continue the step of a line that was interrupted in its own frame, or in a function inlined into it."""
+        if _is_inlined_into(gdb.newest_frame(), start.frame):
+            ends = inlined_ends(start.frame)
+            if ends is not None:
+                return self._run_to(ends, start, watched=watched)
+        return self._first_try(start, watched=watched)
+
+    def _run_to(self, ends: Ends, start: Here, *, watched: bool) -> Stop:
+        start.frame.select()
+        with Barrier(start.frame, ends, start.thread.global_num) as barrier:
+            return self._execute(barrier.command, start, watched=watched, ours=barrier.numbers)
 
     def _execute(
         self, command: str, start: Here, *, watched: bool, ours: AbstractSet[int] = frozenset()
@@ -347,7 +359,7 @@ class Stepper:
         set_locking("off")
         try:
             with self._division(start, progress):
-                stop = self._execute(self._way_out(start), start, watched=False)
+                stop = self._leave_wait(start)
         finally:
             if gdb.selected_inferior().pid:
                 with contextlib.suppress(gdb.error):
@@ -374,18 +386,22 @@ class Stepper:
         finally:
             progress.divide(self._sharing.part(tid))
 
-    def _way_out(self, start: Here) -> str:
-        """Return the command that ends the wait: it leaves the call that the stepped line made."""
+    def _leave_wait(self, start: Here) -> Stop:
+        """Run until the wait is over: out of the call that the stepped line made, if it waits in one."""
         if self.orders.command in _RESUMABLE or (self.orders.command == "until" and not self.orders.argument):
             call = _call_below(start.frame)
             if call is not None:
+                ends = return_ends(start.frame, call)
+                if ends is not None:
+                    return self._run_to(ends, start, watched=False)
                 call.select()
                 # `finish` would add the value returned to gdb's history, and print it.
-                return f"until *{call.older().pc():#x}"
+                return self._execute(f"until *{call.older().pc():#x}", start, watched=False)
             if not start.frame.is_valid():
-                return "continue"  # it has returned: no inner frame would stop it
-        self._select_typed_frame()
-        return f"{self.orders.command} {self.orders.argument}".strip()
+                return self._execute("continue", start, watched=False)  # no inner frame would stop it
+        if self.orders.command in _RESUMABLE:
+            return self._go_on(start, watched=False)
+        return self._first_try(start, watched=False)
 
     def _select_typed_frame(self) -> None:
         """Select the frame in which finish, until and advance were typed, to which they refer."""
@@ -405,8 +421,11 @@ class Stepper:
             # In a function inlined into the line `next` would continue.
             return self.orders.command == "step" or not _is_inlined_into(frame, start.frame)
         position = frame.find_sal()
-        # At the very beginning of another line; in its middle `next` would continue.
-        return bool(position.line != start.line and position.pc == frame.pc())
+        if (position.line, source_file(position.symtab)) == (start.line, start.file):
+            return False
+        # At the very beginning of another line, or of a function inlined there, which gdb hides and gives no
+        # address; in the middle `next` would continue.
+        return bool(position.pc in (frame.pc(), 0))
 
     # -- threads ------------------------------------------------------------------------------------------
 

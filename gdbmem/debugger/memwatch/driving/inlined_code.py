@@ -1,0 +1,92 @@
+"""Where a step that was interrupted in a call, or in an inlined function, comes back to the code of its own frame.
+
+gdb's `next` would now step through the inlined function, line by line; the step that was interrupted runs over it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Optional
+
+import gdb
+
+from gdbmem.debugger.function_blocks import BlockKey, block_key, function_blocks
+from gdbmem.debugger.gdb_text import file_name
+from gdbmem.debugger.memwatch.driving.function_code import FunctionCode, SourceLine
+from gdbmem.debugger.memwatch.driving.loop_lines import Ends
+
+_MOST_INSTRUCTIONS = 1 << 14  # of inlined functions
+
+
+def return_ends(frame: gdb.Frame, call: gdb.Frame) -> Optional[Ends]:
+    """Return where *call*, which *frame* has made, comes back; None without debug information.
+
+    A stop of `until` would be inside a function that is inlined from there on; a step ends in front of it.
+    """
+    back = call.older().pc()
+    blocks = function_blocks(back)
+    return _ends(FunctionCode(frame.architecture(), blocks[-1]), {back}, calls=True) if blocks else None
+
+
+def inlined_ends(frame: gdb.Frame) -> Optional[Ends]:
+    """Return where control leaves the functions inlined into *frame*, in one of which the selected thread is.
+
+    None if it is in none, or if a jump there goes to a computed address.
+    """
+    here = gdb.newest_frame().pc()
+    key, blocks = _function_of(frame), function_blocks(here)
+    called = _call_site(blocks, key)
+    if called is None:
+        return None
+    code = FunctionCode(frame.architecture(), blocks[-1])
+    seen, todo, exits = {here}, [here], set()
+    calls = False
+    while todo:
+        one = code.instruction(todo.pop())
+        calls = calls or one.is_call
+        if not (one.is_known or one.returns) or len(seen) > _MOST_INSTRUCTIONS:
+            return None
+        for address in one.successors():
+            if address in seen:
+                continue
+            seen.add(address)
+            if _call_site(function_blocks(address), key) == called:
+                todo.append(address)
+            else:
+                exits.add(address)
+    return _ends(code, exits, calls=calls)
+
+
+def _ends(code: FunctionCode, addresses: set[int], *, calls: bool) -> Ends:
+    # A caught exception continues at another statement.
+    handlers = {address for address, _ in code.statements()} if calls and _has_exceptions() else set()
+    return Ends(sorted(addresses | handlers), code.entry)
+
+
+def _has_exceptions() -> bool:
+    try:
+        return bool(gdb.parse_and_eval("&__cxa_begin_catch"))
+    except gdb.error:
+        return False
+
+
+def _function_of(frame: gdb.Frame) -> Optional[BlockKey]:
+    try:
+        block = frame.block()
+    except RuntimeError:  # no debug information
+        return None
+    while block is not None and block.function is None:
+        block = block.superblock
+    return block_key(block) if block is not None else None
+
+
+def _call_site(blocks: Sequence[gdb.Block], key: Optional[BlockKey]) -> Optional[SourceLine]:
+    """Return the line of the function with *key* into which the code is inlined that is in *blocks*.
+
+    None if that code is not inlined into it, but its own or another function's.
+    """
+    for inlined, block in zip(blocks, blocks[1:]):
+        if block_key(block) == key:
+            symbol = inlined.function
+            return SourceLine(file_name(symbol.symtab), symbol.line)
+    return None
