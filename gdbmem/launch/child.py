@@ -58,6 +58,7 @@ class Child:
                 stdout=stdout,
                 stderr=stderr,
                 start_new_session=own_session,
+                close_fds=False,  # those that this process inherited are the program's; its own are closed at exec
                 # Safe here: this process has one thread.
                 preexec_fn=_preparation(dies_with_us, before_exec, native_signals=native_signals),
             )

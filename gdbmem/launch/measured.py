@@ -61,6 +61,7 @@ class MeasuredRun:
                 stdout=subprocess.DEVNULL,
                 env=environment_with(tunables),
                 start_new_session=True,
+                close_fds=False,
             )
         self.pid = self._process.pid
         self._status: Optional[int] = None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shlex
+import stat
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
@@ -119,6 +122,27 @@ def _streams(job: Job, run: Run, runtime: Path, *, quiet: bool) -> str:
     if quiet:
         found.append(f"2>>/proc/{os.getpid()}/fd/2")
     return " ".join(found)
+
+
+@contextlib.contextmanager
+def shared_with_program() -> Iterator[None]:
+    """Append to the standard streams that are files: a native program opens the same files anew and appends to them.
+
+    Else each would write at its own position, over what the other has written.
+    """
+    flags = {}
+    for stream in (1, 2):
+        with contextlib.suppress(OSError):  # closed
+            if stat.S_ISREG(os.fstat(stream).st_mode):
+                flags[stream] = fcntl.fcntl(stream, fcntl.F_GETFL)
+    for stream, how in flags.items():
+        fcntl.fcntl(stream, fcntl.F_SETFL, how | os.O_APPEND)
+    try:
+        yield
+    finally:
+        for stream, how in flags.items():
+            os.lseek(stream, 0, os.SEEK_END)
+            fcntl.fcntl(stream, fcntl.F_SETFL, how)
 
 
 def native_arguments(job: Job) -> Sequence[str]:

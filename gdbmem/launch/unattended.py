@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import subprocess
 import time
@@ -28,6 +29,7 @@ from gdbmem.launch.conversation.messages import (
     Unresolved,
 )
 from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, open_launch, problems
+from gdbmem.launch.native import shared_with_program
 from gdbmem.patterns import lazy_pattern
 from gdbmem.recipes.recipe import Point, Recipe
 from gdbmem.records import dataclass, field
@@ -99,7 +101,11 @@ def play_recipe(recipe: Recipe, job: Job, *, progress: Progress, command: Sequen
     outcome: Optional[Outcome] = None
     launch: Optional[Launch] = None
     try:
-        with open_launch(job, hear=player.hear, plan=RecipePlan(recipe.to_plan()), command=command) as launch:
+        plan = RecipePlan(recipe.to_plan())
+        with (
+            shared_with_program() if job.is_native else contextlib.nullcontext(),
+            open_launch(job, hear=player.hear, plan=plan, command=command) as launch,
+        ):
             outcome = player.outcome = Outcome(launch.run, points, job.notices(), meant=recipe.ends)
             _play(launch, recipe.timeout_seconds, outcome)
     except Interrupted as interrupted:

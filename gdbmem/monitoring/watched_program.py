@@ -63,7 +63,11 @@ class WatchedProgram:
         name = printable(self.words[0])
         try:
             environment = {**os.environ, **(environment or {})}
-            return subprocess.Popen(self.words, stdout=stdout, env=environment, preexec_fn=before_exec)
+            # Inherited descriptors are the program's (a shell's <(…), make's jobserver, PMI_FD); those of this process
+            # are closed at exec.
+            return subprocess.Popen(
+                self.words, stdout=stdout, env=environment, preexec_fn=before_exec, close_fds=False
+            )
         except FileNotFoundError:
             raise NotFoundError(
                 f"there is no program '{name}'",

@@ -231,3 +231,23 @@ def test_a_missing_preload_library_is_named_with_what_to_install(monkeypatch: py
     monkeypatch.setattr("ctypes.util.find_library", lambda name: None)
     with pytest.raises(MissingToolError, match=r"libtcmalloc.*not installed"):
         find(table("gperftools"))
+
+
+def test_what_the_program_prints_into_the_same_file_as_gdbmem_is_not_overwritten(
+    program: Program, tmp_path: Path
+) -> None:
+    lines = [f"line {number}" for number in range(1, 4)]
+    (tmp_path / "words").write_text("".join(f"{number}\n" for number in range(1, 4)))
+    (tmp_path / "recipe.yaml").write_text(
+        f"engine: none\nprogram: {program('reads_lines')}\nstdin: words\npoints: [{{at: keep, do: [ledger]}}]\n"
+        "diff: [[keep#1, keep]]\n"
+    )
+    with (tmp_path / "out").open("w") as out:
+        subprocess.run(
+            [GDBMEM, "launch", "--recipe", "recipe.yaml"], cwd=tmp_path, stdout=out, stderr=out, check=True
+        )
+        out.write("after it\n")
+    said = (tmp_path / "out").read_text()
+    for line in (*lines, "3 lines", "the program runs", "resident set", "the run is kept in"):
+        assert line in said, said
+    assert said.endswith("after it\n")

@@ -6,13 +6,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.libraries import needs_library
 from tests.transcripts import PAGES, Block, blocks, check, differences
 
 
 @pytest.mark.thorough
-@pytest.mark.needs("gdb", "valgrind", "vgdb", "gcc", "make", "libjemalloc.so.2")
+@pytest.mark.needs("gdb", "valgrind", "vgdb", "gcc", "make")
 @pytest.mark.parametrize("page", [page.name for page in sorted(PAGES.glob("*.md")) if blocks(page)])
 def test_a_reader_who_types_a_page_sees_what_it_shows(page: str) -> None:
+    needs_library("jemalloc")
     assert check(PAGES / page, write=False) == 0
 
 

@@ -125,7 +125,7 @@ def _run(args: argparse.Namespace, python: str, folder: Path, *, output: Optiona
     ours = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the program; its table is still shown
     try:
         program = subprocess.Popen(
-            command, stdout=output, preexec_fn=lambda: signal.signal(signal.SIGINT, ours)
+            command, stdout=output, close_fds=False, preexec_fn=lambda: signal.signal(signal.SIGINT, ours)
         )
         try:
             status = program.wait()
