@@ -154,7 +154,7 @@ class Interrupter:
             # It takes a signal that waits, or that gdb holds for it, before it executes anything.
             thread.switch()
             with _sent_again_where_lost(pid, thread.ptid[1], self._mark) as sent:
-                gdb.execute("stepi", to_string=True)
+                gdb.execute("next" if _hides_calls() else "stepi", to_string=True)
             self._sent |= bool(sent) and waits_for_process(pid, signal.SIGSTOP)
             if not self._sent:
                 break
@@ -185,6 +185,18 @@ class Interrupter:
     def _is_at_ours(self) -> bool:
         thread = gdb.selected_thread()
         return thread is not None and stop_mark(thread.ptid[1], signal.SIGSTOP) == self._mark
+
+
+def _hides_calls() -> bool:
+    """Return whether a function is inlined here that gdb shows as not yet called, as at the end of a step.
+
+    After `stepi` gdb would show the program inside it, although nothing was executed.
+    """
+    try:
+        position = gdb.newest_frame().find_sal()
+    except gdb.error:
+        return False
+    return position.symtab is not None and not position.pc
 
 
 def send_stop(pid: int, mark: int) -> None:
