@@ -51,6 +51,9 @@ class Declared:
         return found
 
 
+_parsers: dict[tuple[type[Command], str], ArgumentParser] = {}
+
+
 class Command:
     """The implementation of a gdb command, under one of its names."""
 
@@ -69,11 +72,14 @@ class Command:
         return list(gdb.string_to_argv(argument))
 
     def parser(self) -> ArgumentParser:
-        from gdbmem.arguments import ArgumentParser  # gdb starts 4 ms sooner
+        """Return the command's parser, which is made once: argparse looks for translations each time."""
+        key = type(self), self.name
+        if key not in _parsers:
+            from gdbmem.arguments import ArgumentParser  # gdb starts 4 ms sooner
 
-        parser = ArgumentParser(prog=self.name, add_help=True)
-        self.add_arguments(parser)
-        return parser
+            _parsers[key] = ArgumentParser(prog=self.name, add_help=True)
+            self.add_arguments(_parsers[key])
+        return _parsers[key]
 
     def operands(self) -> list[str]:
         """Return candidates for an operand, for completion."""

@@ -88,13 +88,19 @@ def program_runs() -> bool:
     return bool(gdb.selected_inferior().pid)
 
 
+_first_threads: dict[int, gdb.InferiorThread] = {}  # by inferior: for their list gdb asks valgrind anew
+
+
 def real_pid() -> Optional[int]:
     """Return the process id in this machine's /proc of the selected inferior; None when it has none here.
 
     Under vgdb gdb invents the pid 42000; the first thread's id is the true one.
     """
-    threads = gdb.selected_inferior().threads()
-    if not threads:
-        return None
-    first = min(threads, key=lambda thread: thread.num)
-    return int(first.ptid[1] or gdb.selected_inferior().pid)
+    inferior = gdb.selected_inferior()
+    first = _first_threads.get(inferior.num)
+    if first is None or not first.is_valid():
+        threads = inferior.threads()
+        if not threads:
+            return None
+        first = _first_threads[inferior.num] = min(threads, key=lambda thread: thread.num)
+    return int(first.ptid[1] or inferior.pid)

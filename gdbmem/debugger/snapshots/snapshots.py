@@ -25,7 +25,7 @@ from gdbmem.engines.engine import no_snapshots, valgrind_engine
 from gdbmem.errors import GdbmemError, InputError, TargetError
 from gdbmem.formats.valgrind.massif import read_sites, read_totals, read_unit
 from gdbmem.linux.memory.address_space import no_room
-from gdbmem.linux.memory.under_valgrind import program_mapped_bytes
+from gdbmem.linux.memory.under_valgrind import anonymous_bytes, program_mapped_bytes
 from gdbmem.runs.named_records import check_name
 from gdbmem.runs.run import SnapshotRecord
 from gdbmem.units import format_size
@@ -147,14 +147,21 @@ def blind_spot(heap_bytes: Optional[int]) -> Optional[str]:
     # Other valgrind tools grow by themselves: memcheck records for each byte whether it is defined.
     if heap_bytes is None or pid is None or session.engine != massif.NAME:
         return None
+    # The division of its memory takes some 5 ms to read.
+    if not _may_be_blind(heap_bytes, anonymous_bytes(pid)):
+        return None
     grown = program_mapped_bytes(pid)
-    if grown < _BLIND_BYTES or heap_bytes > grown // 20:
+    if not _may_be_blind(heap_bytes, grown):
         return None
     return (
         f"massif counts {format_size(heap_bytes)} of heap while the program holds {format_size(grown)} that it mapped:"
         " this memory doesn't come from malloc (a static binary, or its own allocator over mmap); "
         "launch with --pages-as-heap to count pages"
     )
+
+
+def _may_be_blind(heap_bytes: int, grown_bytes: int) -> bool:
+    return grown_bytes >= _BLIND_BYTES and heap_bytes <= grown_bytes // 20
 
 
 def little_room() -> Optional[str]:

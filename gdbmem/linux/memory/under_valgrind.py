@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from gdbmem.linux.memory.maps import Mapping, mappings_of
+from gdbmem.linux.memory.resident import parse_statm
 
 _STACK_BYTES = 8 << 20  # of a thread, by default
 
@@ -21,6 +23,18 @@ def program_mapped_bytes(pid: int) -> int:
     except OSError:
         return 0
     return mapped_bytes(mappings)
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Return all resident bytes of *pid* that are not of files or shared memory, by statm; 0 if unreadable.
+
+    statm may lag behind by some pages of each processor.
+    """
+    try:
+        statm = parse_statm(Path(f"/proc/{pid}/statm").read_bytes())
+    except OSError:
+        return 0
+    return 0 if statm is None else statm.resident_bytes - statm.shared_bytes
 
 
 def mapped_bytes(mappings: Sequence[Mapping]) -> int:
