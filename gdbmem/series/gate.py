@@ -35,6 +35,11 @@ _HIDDEN: Sequence[tuple[str, str, str]] = (
         " longer recording shows whether it goes on",
     ),
     (
+        "gpu-memory",
+        "gpu_bytes",
+        "its memory on GPUs grew by {}, which the verdict does not have; a longer recording shows whether it goes on",
+    ),
+    (
         "kernel-memory",
         "kernel_bytes",
         "the kernel's memory for it grew by {}, which no process shows: pipes, sockets, page tables; ls -l"
@@ -79,7 +84,7 @@ def _judgements(
     recording: Recording, summary: SeriesSummary, facts: Mapping[str, Any], fail_on: FailOn
 ) -> Iterator[Judgement]:
     name, target = printable(recording.folder.name), printable(summary.facts.target)
-    outside = summary.outside.cgroup_verdict
+    outside = summary.outside
     is_growth = fail_on[0] == "growing"
     unseen = list(_unseen(summary, facts))
     if is_growth:
@@ -87,11 +92,18 @@ def _judgements(
     yield judge_verdict(
         summary.verdict, fail_on, name=name, target=target, seconds=summary.seconds, unseen=unseen
     )
-    if is_growth and outside is not None and is_met(outside, *fail_on):
-        target = f"{target}: memory that is in none of its processes"
-        yield judge_verdict(
-            outside, fail_on, name=f"{name}: in no process", target=target, seconds=summary.seconds
-        )
+    for verdict, where, what in (
+        (outside.cgroup_verdict, "in no process", "memory that is in none of its processes"),
+        (outside.gpu_verdict, "on GPUs", "memory on GPUs"),
+    ):
+        if is_growth and verdict is not None and is_met(verdict, *fail_on):
+            yield judge_verdict(
+                verdict,
+                fail_on,
+                name=f"{name}: {where}",
+                target=f"{target}: {what}",
+                seconds=summary.seconds,
+            )
 
 
 def judge_verdict(

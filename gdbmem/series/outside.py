@@ -1,4 +1,7 @@
-"""Growth that is in no process: of files in memory, System V segments, pipes. Only the kernel's cgroups count it."""
+"""Growth that no process's RSS or PSS has: files in memory, System V segments, pipes, memory on GPUs.
+
+Only the kernel's cgroups count the first ones, and NVML the last.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +26,14 @@ def outside_of(recording: Recording) -> Outside:
     shmem = [value for _, value in recording.points(TREE, "cgroup_shmem_bytes")] if limited else []
     own = recording.values(TREE, "shmem_bytes")
     shmem_growth = _growth(shmem)
+    on_gpus = list(recording.points(TREE, "gpu_bytes"))
     return Outside(
         _growth([value for _, value in rest]),
         judge(times, values, metric=FAMILY) if rest else None,
         _growth(recording.values(TREE, "family_kernel_bytes")),
         None if shmem_growth is None else shmem_growth - (_growth(own) or 0.0),
+        _growth([value for _, value in on_gpus]),
+        judge(*thinned(on_gpus), metric="gpu_bytes") if on_gpus else None,
     )
 
 

@@ -202,3 +202,13 @@ def test_a_process_that_was_killed_at_the_limit_has_not_shown_a_level(tmp_path: 
     status, said = gate(record(tmp_path / "killed", tree={"cgroup_bytes": level, "cgroup_kills": kills}))
     assert status == 125
     assert "killed at the limit" in said
+
+
+def test_a_leak_on_a_gpu_is_growth_though_the_resident_set_stays(tmp_path: Path) -> None:
+    status, said = gate(record(tmp_path / "leak", tree={"gpu_bytes": leak}))
+    assert status == 4
+    assert "memory on GPUs: growing" in said
+    few, said = gate(record(tmp_path / "few", tree={"gpu_bytes": leak}, every=20))
+    assert few == 125
+    assert "its memory on GPUs grew by +50.0 MiB" in said
+    assert gate(record(tmp_path / "level", tree={"gpu_bytes": level}))[0] == 0

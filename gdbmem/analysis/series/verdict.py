@@ -29,7 +29,11 @@ from gdbmem.units import format_duration
 
 _SHARES_OF_START = (0.0, 0.15, 0.3)  # of the time, not searched for teeth
 _FIRST_OF_ALL = lazy_pattern(r"^(\S+ \S+ in) the first (.*?)(?: of warm-up)?, then ")
-_OF_METRIC = {"pss_bytes": " of the total (PSS)", "family_bytes": " of its cgroup"}
+_OF_METRIC = {
+    "pss_bytes": " of the total (PSS)",
+    "family_bytes": " of its cgroup",
+    "gpu_bytes": " of the GPUs",
+}
 _ENDED = 2.5  # times the longest period without a tooth: the sawtooth has ended
 
 

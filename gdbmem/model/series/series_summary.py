@@ -74,6 +74,8 @@ class Outside:
     kernel_bytes: Optional[float] = None  # of its kernel memory: pipes, sockets, page tables
     # Files in memory that are charged to a cgroup with a limit, in which other programs may be too.
     shmem_bytes: Optional[float] = None
+    gpu_bytes: Optional[float] = None  # of the processes' memory on GPUs
+    gpu_verdict: Optional[Verdict] = None  # on it over time
 
 
 @dataclass(frozen=True)

@@ -84,6 +84,7 @@ def _document(
             "cgroup_bytes": summary.outside.cgroup_bytes,
             "kernel_bytes": summary.outside.kernel_bytes,
             "shmem_bytes": summary.outside.shmem_bytes,
+            "gpu_bytes": summary.outside.gpu_bytes,
         },
         "components": {part.name: part.change_bytes for part in summary.components},
         "processes": [_line(line) for line in lines],

@@ -119,7 +119,11 @@ def details(summary: SeriesSummary) -> list[str]:
     found += [_spike(spike) for spike in summary.spikes[:_MOST_SPIKES]]
     found += _work(summary)
     if summary.gpu_peak_bytes is not None:
-        found.append(f"on GPUs: {format_size(summary.gpu_peak_bytes)} at most")
+        change, verdict = summary.outside.gpu_bytes or 0.0, summary.outside.gpu_verdict
+        grown = f", {format_delta(change)} since the first sample" if abs(change) >= _LEAST_OUTSIDE else ""
+        found.append(f"on GPUs: {format_size(summary.gpu_peak_bytes)} at most{grown}")
+        if verdict is not None and verdict.grows:
+            found.append(f"on GPUs: {verdict.kind}: {verdict.evidence}")
     if summary.cgroup is not None and (summary.cgroup.limit_bytes is not None or summary.cgroup.limit_hits):
         found.append(_cgroup(summary.cgroup))
     if summary.seconds_to_limit is not None and summary.facts.limit_bytes is not None:
