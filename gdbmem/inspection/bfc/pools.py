@@ -244,5 +244,6 @@ def _none(source: str, known: _Known) -> TargetError:
     return TargetError(
         f"{source} has no BFC allocator",
         slug="bfc-none",
-        hint="TensorFlow makes one for a GPU, or with TF_CPU_ALLOCATOR_USE_BFC=true; onnxruntime for a session",
+        hint="TensorFlow makes one for a GPU, or with TF_CPU_ALLOCATOR_USE_BFC=true; onnxruntime for a session;"
+        " PyTorch has another: torch.cuda.memory._dump_snapshot(FILE), then gdbmem bfc FILE",
     )
