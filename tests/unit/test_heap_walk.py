@@ -8,6 +8,7 @@ from typing import Callable
 
 import pytest
 
+from gdbmem.allocators.glibc.free_lists.damage import find_end
 from gdbmem.allocators.glibc.heap import Walker
 from gdbmem.allocators.glibc.walking import heap_tally as tallies
 from gdbmem.allocators.glibc.walking import lockstep, walk
@@ -217,3 +218,26 @@ def test_pages_of_another_size_are_found_at_their_place_in_pagemap(
     with file.open("rb") as stream:
         found = list(pages._read(stream.fileno(), 2 << 16, 5 << 16))
     assert found == [(3 << 16, 4 << 16)]
+
+
+@pytest.mark.parametrize("arena_flag", [0, 4])
+def test_a_block_whose_header_malloc_has_not_written_ends_where_the_block_that_was_split_ended(
+    arena_flag: int,
+) -> None:
+    def chunk(size: int, *, before: int = 0, in_use: bool = True, content: bytes = b"") -> bytes:
+        head = struct.pack("<QQ", before, size | in_use | arena_flag)
+        return head + content + bytes(size - 16 - len(content))
+
+    # What the free block held before: blocks that still lead to the next one.
+    stale = b"".join(chunk(64, content=b"\x5a" * 48) for _ in range(7))
+    split = chunk(96) + struct.pack("<QQ", 0, 0x5A5A5A5A5A5A5A5A) + stale + bytes(16)
+    data = chunk(128) + split + chunk(48, before=96 + 16 + 7 * 64 + 16, in_use=False)
+    data += b"".join(chunk(80) for _ in range(40))
+    base = 0x7F0000000000
+    memory = BytesMemory([(base, data + struct.pack("<QQ", 0, 0x1001) + bytes(4096))])
+    before, at, top = base + 128, base + 224, base + len(data)
+    assert find_end(memory, before, at, top, top + 0x1000) == before + len(split)
+    # The former top, which still has its size.
+    last = chunk(80) + chunk(80 + 0x1000)[:80]
+    memory = BytesMemory([(base, last + bytes(4096))])
+    assert find_end(memory, base, base + 80, base + 160, base + 160 + 0x1000) == base + 160

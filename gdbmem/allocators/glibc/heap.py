@@ -12,6 +12,7 @@ from gdbmem.allocators.glibc.free_lists.damage import (
     check_fastbins,
     check_lists,
     find_break,
+    find_end,
     is_fencepost,
 )
 from gdbmem.allocators.glibc.places.arenas import ArenaState, HeapRegion, read_arenas, resume
@@ -47,6 +48,7 @@ class ArenaReading:
     top: Optional[tuple[int, int]] = None  # free memory at the end that malloc_trim leaves alone
     overheads: list[tuple[int, int]] = field(default_factory=list)  # malloc's own structures
     foreign: list[tuple[int, int]] = field(default_factory=list)  # from sbrk, by the program itself
+    changing: list[tuple[int, int]] = field(default_factory=list)  # blocks whose headers malloc was writing
     breaks: list[Break] = field(default_factory=list)  # sizes that lead to no chunk
 
 
@@ -61,12 +63,19 @@ class HeapReading:
     mmapped: list[MmappedChunk]
     notices: list[Notice]
     is_exact: bool
+    threads_inside: int = 0  # threads that may be changing it
     damages: list[Damage] = field(default_factory=list)  # inconsistencies
+    has_gaps: bool = False  # part of it was not read
 
     @property
     def is_used(self) -> bool:
         """True if the program uses it at all."""
         return any(not arena.state.is_unused for arena in self.arenas) or bool(self.mmapped)
+
+    @property
+    def is_corrupt(self) -> bool:
+        """True if it has more inconsistencies than the threads inside malloc may cause."""
+        return len(self.damages) > _MOST_CHANGES * self.threads_inside
 
     @property
     def tallies(self) -> list[HeapTally]:
@@ -109,7 +118,8 @@ def read_heap(
     parameters = read_parameters(memory, found)
     states = read_arenas(memory, found, parameters, mappings)
     caches = read_caches(memory, states, threads, mappings, tls_bytes)
-    reading = HeapReading(found, parameters, [], caches, [], [], is_exact=True)
+    threads_inside = max(threads_inside, sum(state.locked for state in states))
+    reading = HeapReading(found, parameters, [], caches, [], [], is_exact=True, threads_inside=threads_inside)
     break_end = next((m.end for m in mappings if m.name == "[heap]"), 0)
     for state in states:
         reading.arenas.append(_read(memory, state, caches, reading, walker or choose_walker(), break_end))
@@ -119,7 +129,7 @@ def read_heap(
             reading.damages += check_fastbins(memory, arena, caches)
     _find_mmapped(memory, mappings, reading)
     _note_caches(reading)
-    _note_damages(reading, threads_inside)
+    _note_damages(reading)
     return reading
 
 
@@ -141,7 +151,7 @@ def _read(
         )
         reading.is_exact = False
     if state.unfound_bytes:
-        reading.is_exact = False
+        reading.is_exact, reading.has_gaps = False, True
         reading.notices.append(
             Notice(
                 "heap-pieces-missing",
@@ -198,8 +208,12 @@ def _read_region(
                 arena.foreign.append((end, further))
                 start = further
                 continue
-        _note_corrupt(memory, reading, arena, tally, region)
-        return
+        end = _note_corrupt(memory, reading, arena, tally, region)
+        if end is None:
+            reading.has_gaps = True
+            return
+        arena.changing.append((at, end))
+        start = end
 
 
 def _skip_fenceposts(memory: Memory, address: int, end: int) -> int:
@@ -231,29 +245,39 @@ def _take_top(
 
 def _note_corrupt(
     memory: Memory, reading: HeapReading, arena: ArenaReading, tally: HeapTally, region: HeapRegion
-) -> None:
+) -> Optional[int]:
+    """Add the damage at the end of *tally*, and return where the walk can go on; None: nowhere.
+
+    A thread in malloc may be writing the header of one block. Behind it there are others, or the top chunk.
+    """
     tally.stopped_why = CORRUPT
-    found = find_break(memory, tally.last or tally.stopped_at, tally.stopped_at, region.limit)
+    at = tally.stopped_at
+    found = find_break(memory, tally.last or at, at, region.limit)
     arena.breaks.append(found)
     head = word_at(memory, found.address + 8)
     where = f"the block at 0x{found.address:x} has the invalid size word 0x{head:x}"
-    rest = f"{format_size(region.end - tally.stopped_at)} from 0x{tally.stopped_at:x} on are not analysed"
-    sound = f", valid blocks begin again at 0x{found.sound:x}" if found.sound else ""
+    end = None
+    if len(arena.changing) < _MOST_CHANGES * reading.threads_inside:
+        end = find_end(memory, tally.last or at, at, region.limit, region.end)
+    rest = f"{format_size((end or region.end) - at)} from 0x{at:x} on are not analysed"
+    sound = f", valid blocks begin again at 0x{found.sound:x}" if found.sound and end is None else ""
     reading.damages.append(Damage(found.address, arena.state.number, f"{where}{sound}: {rest}"))
+    return end
 
 
-def _note_damages(reading: HeapReading, threads_inside: int) -> None:
+def _note_damages(reading: HeapReading) -> None:
     """Add notices on the heap's inconsistencies, lowest chunk first."""
     if not reading.damages:
         return
     reading.is_exact = False
-    threads_inside = max(threads_inside, sum(arena.state.locked for arena in reading.arenas))
+    threads_inside = reading.threads_inside
     reading.damages.sort(key=lambda damage: (damage.arena, damage.address))
     first, count = reading.damages[0], len(reading.damages)
     more = f" (the first of {count:,} inconsistencies)" if count > 1 else ""
-    if count <= _MOST_CHANGES * threads_inside:
-        slug = "heap-changing"
-        text = f"{plural(threads_inside, 'thread')} were inside malloc, which was changing the heap: {first.what}"
+    if not reading.is_corrupt:
+        slug, verb = "heap-changing", "was" if threads_inside == 1 else "were"
+        inside = f"{plural(threads_inside, 'thread')} {verb} inside malloc"
+        text, more = f"{inside}, and changing the heap: a few blocks may be miscounted", ""
     else:
         slug, text = "heap-corrupt", f"the heap is inconsistent: {first.what}"
     is_there = any(tally.start <= first.address < tally.end for tally in reading.tallies)
@@ -272,6 +296,7 @@ def _find_mmapped(memory: Memory, mappings: Sequence[Mapping], reading: HeapRead
     reading.mmapped = find_mmapped(memory, areas, count, total)
     if not are_whole(reading.mmapped, count, total):
         reading.is_exact = False
+        reading.has_gaps |= abs(len(reading.mmapped) - count) > reading.threads_inside
         reading.notices.append(
             Notice(
                 "mmapped-chunks-differ",
@@ -286,7 +311,7 @@ def _note_caches(reading: HeapReading) -> None:
     if not any(tally.sizes.get(size, [0])[LIVE] for tally in tallies for size in TCACHE_CHUNKS):
         caches.unread_threads = []  # no thread has one: since glibc 2.43 the first free() creates it
     if caches.unread_threads:
-        reading.is_exact = False
+        reading.is_exact, reading.has_gaps = False, True
         reading.notices.append(
             Notice(
                 "tcache-unread",

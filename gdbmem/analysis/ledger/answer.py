@@ -15,8 +15,15 @@ from gdbmem.text import plural, printable
 from gdbmem.units import format_size
 
 # Notices that make every figure of the heap doubtful, and those that make some of them doubtful.
-DAMAGES = ("heap-corrupt", "heap-changing")
-PARTIAL = ("malloc-unknown", "arena-locked", "tcache-unread", "heap-pieces-missing", "mmapped-chunks-differ")
+DAMAGES = ("heap-corrupt",)
+PARTIAL = (
+    "malloc-unknown",
+    "heap-changing",
+    "arena-locked",
+    "tcache-unread",
+    "heap-pieces-missing",
+    "mmapped-chunks-differ",
+)
 _WORTH = 0.1  # fraction of the resident set: no advice for less
 _WORTH_BYTES = 1 << 20
 _LAZY = "freed already (MADV_FREE): the kernel takes it when memory is short, and counts it as resident until then"

@@ -102,7 +102,7 @@ class _LedgerBuilder:
             entries=entries,
             shares=self.division.shares(),
             releasable_bytes=sum(a.releasable_bytes for a in self.arenas)
-            if used and not used.damages
+            if used and not used.is_corrupt
             else None,
             threads=self._threads(),
             heap=self._heap(used) if used else None,
@@ -131,6 +131,8 @@ class _LedgerBuilder:
             self.division.claim(start, end, keys["metadata"])
         for start, end in arena.foreign:
             self.division.claim(start, end, (names.OTHER, "sbrk by the program itself"))
+        for start, end in arena.changing:
+            self.division.claim(start, end, (names.OTHER, "blocks that malloc was changing"))
         released = 0
         releasable = sorted(arena.releasable)
         for tally in arena.tallies:

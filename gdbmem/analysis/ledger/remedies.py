@@ -70,7 +70,7 @@ def simulate_remedies(heap: HeapReading, resident: Ranges, ledger: Ledger) -> tu
     ]
     trimmed = ledger.releasable_bytes or 0
     found.append(Remedy(TRIM, trimmed, trimmed, trimmed, _COSTS[TRIM]))
-    if not heap.is_exact:  # inconsistent counts allow no prediction
+    if heap.has_gaps or heap.is_corrupt:  # nothing can be predicted
         found = [Remedy(one.setting, None, 0, max(one.high_bytes, freed), one.cost) for one in found]
     return tuple(sorted(found, key=lambda one: (-(one.predicted_bytes or 0), -one.high_bytes)))
 

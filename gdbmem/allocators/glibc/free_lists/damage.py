@@ -121,9 +121,41 @@ def find_break(memory: Memory, before: int, stopped_at: int, limit: int) -> Brea
     return Break(stopped_at, None)
 
 
+def find_end(memory: Memory, before: int, at: int, limit: int, end: int) -> Optional[int]:
+    """Return the end of a block at *at* whose header a thread in malloc has not written yet; None if it is not found.
+
+    *before* is the block in front of it, of which it may have been split off. *limit* is the top chunk, or *end*.
+    """
+    windows = WindowedMemory(memory)
+    if limit < end and at + (windows.word(at + 8) & ~7) == end:
+        return limit  # malloc has moved the top, and splits the former one
+    chained = None
+    step = _SEARCHED
+    for base in range(at + 2 * ALIGNMENT, limit, step):
+        size = min(step, limit - base)
+        try:
+            words = memoryview(memory.read(base, size)).cast("Q")
+        except MemoryUnreadable:
+            break
+        for index in range(0, len(words) - 1, 2):
+            head, chunk = words[index + 1], base + 8 * index
+            if head & 10 or not MIN_CHUNK <= head & ~7 <= limit - chunk:
+                continue
+            if not head & PREV_INUSE:
+                # The free block that was split ended here, as its former size in the word before says.
+                if words[index] in (chunk - before, chunk - at) and _chain(windows, chunk, limit):
+                    return chunk
+            elif chained is None and _leads_on(windows, chunk, limit):
+                chained = chunk
+    return chained
+
+
 def _leads_on(windows: WindowedMemory, address: int, limit: int) -> bool:
-    """Return whether chunks follow each other from *address* on."""
-    sizes: set[int] = set()
+    """Return whether chunks follow each other from *address* on, the first of them behind one in use."""
+    return bool(windows.word(address + 8) & PREV_INUSE) and _chain(windows, address, limit)
+
+
+def _chain(windows: WindowedMemory, address: int, limit: int) -> bool:
     for _ in range(_HOPS):
         if address == limit:
             return True
@@ -132,8 +164,7 @@ def _leads_on(windows: WindowedMemory, address: int, limit: int) -> bool:
         except MemoryUnreadable:
             return False
         size = word & ~7
-        if size < MIN_CHUNK or word & 10 or address + size > limit or (not word & PREV_INUSE and not sizes):
+        if size < MIN_CHUNK or word & 10 or address + size > limit:
             return False
-        sizes.add(size)
         address += size
     return True

@@ -14,6 +14,8 @@ from gdbmem.model.memory import Memory, MemoryUnreadable, word_at, words_at
 from gdbmem.records import dataclass, field, replace
 
 _MOST_ARENAS = 100_000
+_PAGE = 4096
+_LEAST_TOP = 16
 _HOPS = 64  # a chunk followed by this many others is accepted as one
 
 
@@ -49,7 +51,7 @@ class ArenaState:
     number: int  # 0 is the main arena
     address: int
     top: int
-    top_bytes: int
+    top_bytes: int  # 0: the arena is unused
     system_bytes: int
     locked: bool
     fastbins: Sequence[int]
@@ -81,6 +83,7 @@ def read_arenas(
                 arena.unfound_bytes = max(arena.system_bytes - held, 0) if len(arena.regions) > 1 else 0
             else:
                 arena.regions = _heap_regions(memory, found, arena, _heap_size(parameters))
+                arena.top_bytes = arena.regions[-1].end - arena.top
         address = word_at(memory, address + found.layout.state["next"])
         if address == found.main_arena:
             return arenas
@@ -92,8 +95,8 @@ def _read_arena(memory: Memory, found: Found, address: int, number: int) -> Aren
     struct = found.layout.state
     try:
         top = word_at(memory, address + struct["top"])
-        unused = top in (0, address + struct["bins"] - 16)
-        size = 0 if unused else word_at(memory, top + 8) & ~7
+        is_unused = top in (0, address + struct["bins"] - 16)
+        size = 0 if is_unused else max(word_at(memory, top + 8) & ~7, _LEAST_TOP)
         fastbins: Sequence[int] = ()
         if found.layout.fastbin_count:
             fastbins = words_at(memory, address + struct["fastbinsY"], found.layout.fastbin_count)
@@ -113,11 +116,12 @@ def _read_arena(memory: Memory, found: Found, address: int, number: int) -> Aren
 def _main_regions(
     memory: Memory, arena: ArenaState, parameters: Optional[Parameters], mappings: Sequence[Mapping]
 ) -> list[HeapRegion]:
-    end = arena.top + arena.top_bytes
     heap = next((m for m in mappings if m.name == "[heap]"), None)
     start = parameters.sbrk_base if parameters is not None else heap.start if heap is not None else 0
-    start = (start + 15) & ~15
     home = area_of(mappings, arena.top)
+    end = _end_of_main(arena, start, home)
+    arena.top_bytes = end - arena.top
+    start = (start + 15) & ~15
     if start and start <= arena.top and home is not None and home == area_of(mappings, start):
         return [HeapRegion(start, arena.top, end, start)]
     regions = [
@@ -130,6 +134,18 @@ def _main_regions(
     if heap is not None and heap.start <= start < heap.end:
         regions.insert(0, HeapRegion(start, heap.end, heap.end, start))
     return regions
+
+
+def _end_of_main(arena: ArenaState, start: int, home: Optional[tuple[int, int]]) -> int:
+    """Return the end of the top chunk, from its header or, if malloc has moved the top only, from what it got.
+
+    *start* is where the heap begins, *home* the writable memory of the top chunk.
+    """
+    end, area_end = arena.top + arena.top_bytes, home[1] if home is not None else 0
+    if arena.top_bytes > _LEAST_TOP and (end == area_end or (end < area_end and end % _PAGE == 0)):
+        return end
+    got = start + arena.system_bytes
+    return got if arena.top < got <= area_end else max(area_end, arena.top + _LEAST_TOP)
 
 
 def _heap_size(parameters: Optional[Parameters]) -> int:

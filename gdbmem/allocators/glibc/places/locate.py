@@ -73,23 +73,22 @@ def state_is_sound(memory: Memory, mappings: Sequence[Mapping], state: int, stru
 
     bins = state + struct["bins"]
     top, system, most = word(struct["top"]), word(struct["system_mem"]), word(struct["max_system_mem"])
-    if system > most or most >> 48 or not _comes_round(memory, state, word(struct["next"]), struct["next"]):
+    if max(system, most) > _MOST_BYTES or not _comes_round(
+        memory, state, word(struct["next"]), struct["next"]
+    ):
         return False
+    odd = 0
     for number in range(_BINS):
         own = bins + 16 * number - 16
         forward, backward = word(struct["bins"] + 16 * number), word(struct["bins"] + 16 * number + 8)
-        if (forward == own) != (backward == own) and forward and backward:
-            return False
+        odd += (forward == own) != (backward == own) and bool(forward and backward)
+    if odd > _MOST_ODD:
+        return False
     if top in (0, bins - 16):
         return system == 0
+    # The size of the top chunk says nothing: malloc writes it after moving the top.
     home = next((m for m in mappings if m.start <= top < m.end), None)
-    if home is None or top % 16 or "w" not in home.permissions:
-        return False
-    try:
-        size = word_at(memory, top + 8) & ~7
-    except MemoryUnreadable:
-        return False
-    return size >= 16 and top + size <= _end_of_run(mappings, home) and system > 0
+    return home is not None and top % 16 == 0 and "w" in home.permissions and system > 0
 
 
 def _comes_round(memory: Memory, state: int, following: int, offset: int) -> bool:
@@ -104,15 +103,6 @@ def _comes_round(memory: Memory, state: int, following: int, offset: int) -> boo
         except MemoryUnreadable:
             return False
     return False
-
-
-def _end_of_run(mappings: Sequence[Mapping], home: Mapping) -> int:
-    """Return the end of the memory that begins with *home*: adjacent mappings count as one."""
-    end = home.end
-    for mapping in mappings:
-        if mapping.start == end and mapping.is_anonymous:
-            end = mapping.end
-    return end
 
 
 def _candidates(memory: Memory, start: int, end: int) -> Iterator[tuple[int, Struct]]:
