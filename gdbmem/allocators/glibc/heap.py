@@ -150,6 +150,11 @@ def _read(
             )
         )
         reading.is_exact = False
+    if state.top_word & ~7 != state.top_bytes:
+        what = f"the top chunk at 0x{state.top:x} has the size word 0x{state.top_word:x}"
+        reading.damages.append(
+            Damage(state.top, state.number, f"{what}, and its size is {state.top_bytes:,} bytes")
+        )
     if state.unfound_bytes:
         reading.is_exact, reading.has_gaps = False, True
         reading.notices.append(

@@ -56,6 +56,7 @@ class ArenaState:
     locked: bool
     fastbins: Sequence[int]
     regions: list[HeapRegion] = field(default_factory=list)
+    top_word: int = 0  # its size word
     unfound_bytes: int = 0  # in pieces that malloc counts and that were not found
 
     @property
@@ -96,7 +97,7 @@ def _read_arena(memory: Memory, found: Found, address: int, number: int) -> Aren
     try:
         top = word_at(memory, address + struct["top"])
         is_unused = top in (0, address + struct["bins"] - 16)
-        size = 0 if is_unused else max(word_at(memory, top + 8) & ~7, _LEAST_TOP)
+        top_word = 0 if is_unused else word_at(memory, top + 8)
         fastbins: Sequence[int] = ()
         if found.layout.fastbin_count:
             fastbins = words_at(memory, address + struct["fastbinsY"], found.layout.fastbin_count)
@@ -104,10 +105,11 @@ def _read_arena(memory: Memory, found: Found, address: int, number: int) -> Aren
             number=number,
             address=address,
             top=top,
-            top_bytes=size,
+            top_bytes=0 if is_unused else max(top_word & ~7, _LEAST_TOP),
             system_bytes=word_at(memory, address + struct["system_mem"]),
             locked=bool(int.from_bytes(memory.read(address, 4), "little")),
             fastbins=fastbins,
+            top_word=top_word,
         )
     except MemoryUnreadable as error:
         raise HeapCorrupt(f"arena {number} at 0x{address:x} can't be read") from error
