@@ -54,7 +54,8 @@ _NAMES = (
     ("dalvik", "art"),
     ("JS", "spidermonkey"),
 )
-_GO_ARENAS = (0xC000000000, 0xE000000000)
+_GO_ARENAS = (0xC000000000, 0xE000000000)  # the first one begins where the range does
+_IN_MALLOC = ("postgresql",)  # their heaps are in blocks of malloc: what malloc has not mapped is not theirs
 
 
 @dataclass
@@ -72,7 +73,7 @@ def recognise(memory: Memory, mappings: Sequence[Mapping]) -> Recognised:
     """Return the allocators of the process other than glibc's."""
     files = {m.name.removesuffix(" (deleted)") for m in mappings if m.is_file and "x" in m.permissions}
     result = Recognised(replacement_among(files), _first(_RUNTIMES, files))
-    result.is_go = any(_GO_ARENAS[0] <= m.start < _GO_ARENAS[1] for m in mappings)
+    result.is_go = any(m.start == _GO_ARENAS[0] for m in mappings)
     if any("python" in name for name in files):
         result.python = find_arenas(memory, mappings)
     return result
@@ -115,10 +116,12 @@ def owner_of(mapping: Mapping, recognised: Recognised) -> Optional[str]:
         named = next((name for prefix, name in _NAMES if inner.strip().startswith(prefix)), None)
         if named:
             return named
-    if _GO_ARENAS[0] <= mapping.start < _GO_ARENAS[1]:
+    if recognised.is_go and _GO_ARENAS[0] <= mapping.start < _GO_ARENAS[1]:
         return "go"
     if recognised.replacement and "w" in mapping.permissions:
         return recognised.replacement
     if mapping.name:
         return None
-    return recognised.runtime or ("go" if recognised.is_go else None)
+    if recognised.runtime and recognised.runtime not in _IN_MALLOC:
+        return recognised.runtime
+    return "go" if recognised.is_go else None

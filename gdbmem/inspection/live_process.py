@@ -24,6 +24,7 @@ from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.holding.ptrace import HeldThread
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.pages import Ranges, resident_ranges
+from gdbmem.linux.process.forks import forked_from
 from gdbmem.model.ledger.ledger import Ledger
 from gdbmem.model.memory import Memory
 from gdbmem.records import dataclass, replace
@@ -118,7 +119,13 @@ def _copied_view(subject: Subject, moment: Moment) -> ProcessImage:
     threads = named_threads(subject.pid, moment.threads)
     resident = Ranges([*scanned.items, *whole, *present])
     reading = ProcessImage(
-        subject.facts.name, subject.pid, mappings, resident, zero_known or not partial, threads
+        subject.facts.name,
+        subject.pid,
+        mappings,
+        resident,
+        zero_known or not partial,
+        threads,
+        forked_from=forked_from(subject.pid),
     )
-    look_beside(reading, moment.page_table_bytes)
+    look_beside(reading, moment.page_table_bytes, subject.mappings)
     return reading

@@ -30,9 +30,10 @@ from gdbmem.linux.holding.ptrace import HeldThread
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.pages import Ranges, resident_ranges
 from gdbmem.linux.memory.process_memory import PageAbsent, careful_memory
+from gdbmem.linux.process.forks import forked_from
 from gdbmem.linux.process.process import check_analysable, process_facts
 from gdbmem.linux.process.threads import thread_name
-from gdbmem.model.ledger.ledger import Ledger
+from gdbmem.model.ledger.ledger import SHARED_BY_FORK, Ledger
 from gdbmem.model.memory import Memory
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass, replace
@@ -168,16 +169,16 @@ def read_process(
 ) -> ProcessImage:
     """Read everything of stopped process *pid*; swapped pages only if *swapped*."""
     mappings, resident, zero_known = read_residency(pid)
-    reading = ProcessImage(name, pid, mappings, resident, zero_known, threads)
-    look_beside(reading, process_facts(pid).page_table_bytes)
+    reading = ProcessImage(name, pid, mappings, resident, zero_known, threads, forked_from=forked_from(pid))
+    look_beside(reading, process_facts(pid).page_table_bytes, mappings)
     fill_reading(
         reading, memory, malloc, main=pid, walker=walker, look=look, searched=searched, swapped=swapped
     )
     return reading
 
 
-def look_beside(reading: ProcessImage, page_table_bytes: int) -> None:
-    """Add the kernel's figures beside the ledger."""
+def look_beside(reading: ProcessImage, page_table_bytes: int, itself: Sequence[Mapping]) -> None:
+    """Add the kernel's figures beside the ledger; *itself* are the mappings before a copy shared all pages."""
     mappings = reading.mappings
     reading.beside = {
         "page_tables": page_table_bytes,
@@ -185,6 +186,7 @@ def look_beside(reading: ProcessImage, page_table_bytes: int) -> None:
         "huge_pages": sum(m.huge_bytes for m in mappings),
         "hugetlb": sum(m.hugetlb_bytes for m in mappings),
         "merged_by_ksm": sum(m.ksm_bytes for m in mappings),
+        SHARED_BY_FORK: sum(max(m.shared_bytes - m.ksm_bytes, 0) for m in itself if m.is_anonymous),
     }
 
 

@@ -9,6 +9,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from ctypes.util import find_library
@@ -420,6 +421,45 @@ def test_mapped_files_and_memfds_are_divided_by_what_their_pages_are(
     assert ledger.total("shared") == kernel["Shmem"]
     assert abs(ledger.total("file.mapped", "file.code") - kernel["File"]) < 1 << 20  # and unwritten variables
     assert text.format(file) in answer_ledger(ledger)
+
+
+@pytest.mark.parametrize(("fork", "written"), [(True, 0), (False, 0), (True, 20)])
+def test_a_forked_workers_memory_is_told_to_be_its_parents(
+    program: Program, fork: bool, written: int
+) -> None:
+    with running([program("inherits"), written]) as target:
+        rollup = Path(f"/proc/{target.pid}/smaps_rollup").read_text()
+        parent = int(re.findall(r"^parent (\d+)", target.output, re.M)[0])
+        ledger, of_parent = explain(target.pid, fork=fork), explain(parent)
+    shared = int(re.findall(r"^Shared_Dirty:\s+(\d+) kB", rollup, re.M)[0]) << 10
+    told = ledger.beside["shared_by_fork"]
+    assert abs(told - shared) < 256 << 10  # variables of libraries
+    assert (24 - written - 1) << 20 < told < (24 - written + 2) << 20
+    assert (ledger.forked_from, of_parent.forked_from) == (parent, None)
+    text = f"is memory that it has had from its parent since the fork and has not written: 'gdbmem explain {parent}'"
+    assert (text in answer_ledger(ledger)) == (not written)
+    assert "massif-diff" in answer_ledger(of_parent)
+    assert ("massif-diff" in answer_ledger(ledger)) == bool(written)
+
+
+DROPPABLE = """
+import ctypes, os
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+place = libc.mmap(None, ctypes.c_size_t(8 << 20), 3, 0x28, -1, ctypes.c_size_t(0))  # MAP_DROPPABLE | MAP_ANONYMOUS
+if place and place < 1 << 63:
+    ctypes.memset(place, 1, 8 << 20)
+os.write(1, b"pid %d\\nmapped %d\\nready\\n" % (os.getpid(), place < 1 << 63))
+os.read(0, 1)
+"""
+
+
+@pytest.mark.parametrize("fork", [True, False])
+def test_droppable_memory_is_told_apart_from_that_of_unknown_use(fork: bool) -> None:
+    with running([sys.executable, "-c", DROPPABLE]) as target:
+        if "mapped 1" not in target.output:
+            pytest.skip("this kernel has no MAP_DROPPABLE")
+        assert explain(target.pid, fork=fork).total("anonymous.droppable") == 8 << 20
 
 
 @pytest.mark.parametrize("count", cover([10_000, 100_000], lambda count: count == 10_000))

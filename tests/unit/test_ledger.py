@@ -20,7 +20,7 @@ from gdbmem.model.ledger.ledger import Arena, Entry, Heap, Ledger, Share, SizeCl
 from gdbmem.model.ledger.remedies import TRIM, Remedy
 from gdbmem.report.console import make_console
 from gdbmem.report.ledger.ledger_json import ledger_json, read_ledger, returned_bytes
-from gdbmem.report.ledger.ledger_text import LedgerOptions, print_growth, print_ledger
+from gdbmem.report.ledger.ledger_text import LedgerOptions, beside, print_growth, print_ledger
 from tests.unit.test_pinners import snapshot
 
 MIB = 1 << 20
@@ -61,6 +61,43 @@ def test_smaps_of_names_with_blanks_and_of_none() -> None:
     assert (library.is_file, library.huge_bytes) == (True, 2 * MIB)
     assert stack.grows_down
     assert not stack.name
+
+
+@pytest.mark.parametrize(
+    ("runtime", "step"),
+    [
+        (None, "'massif-diff'"),
+        ("python", "'gdbmem python objects'"),
+        ("v8", "process.memoryUsage()"),
+        ("jvm", "VM.native_memory"),
+        ("ruby", "'gdbmem grow'"),
+    ],
+)
+def test_the_next_step_for_a_live_heap_suits_the_runtime(runtime: Optional[str], step: str) -> None:
+    ledger = replace(make_ledger(heap_mmapped=200 * MIB, file_code=20 * MIB), runtime=runtime)
+    answer = answer_ledger(ledger)
+    assert step in answer
+    assert ("massif" in answer) == (runtime is None)
+    read = read_ledger(ledger_json(ledger), "file")
+    assert answer_ledger(read) == answer
+
+
+def test_details_of_the_resident_set_are_not_called_additional() -> None:
+    sizes = {
+        "huge_pages": 2 * MIB,
+        "merged_by_ksm": MIB,
+        "shared_by_fork": 3 * MIB,
+        "swap": 4 * MIB,
+        "hugetlb": 5 * MIB,
+    }
+    ledger = replace(make_ledger(heap_live=10 * MIB), beside=sizes)
+    assert beside(ledger) == [
+        "Of the total: shared with other processes since a fork 3.0 MiB, in huge pages 2.0 MiB, merged by KSM 1.0 MiB",
+        "In addition: swapped out 4.0 MiB, hugetlbfs, which Rss leaves out, 5.0 MiB",
+    ]
+    assert answer_ledger(ledger).startswith(
+        "10.0 MiB resident, and 5.0 MiB of hugetlbfs, which Rss leaves out; "
+    )
 
 
 def test_a_ledger_that_does_not_add_up_is_refused() -> None:

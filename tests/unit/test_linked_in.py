@@ -8,12 +8,13 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.allocators.others import Recognised, linked_in
+from gdbmem.allocators.others import Recognised, linked_in, owner_of, recognise
 from gdbmem.analysis.ledger.ledger import ProcessImage
 from gdbmem.inspection.linked_allocators import find_linked_in
 from gdbmem.linux.elf.headers import Image
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.pages import Ranges
+from gdbmem.model.memory import BytesMemory
 
 
 @pytest.mark.parametrize(
@@ -53,3 +54,25 @@ def test_a_file_that_has_gone_or_is_empty_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     for name in ("empty", "gone"):
         assert not find_linked_in(reading_of(tmp_path / name, rss_bytes=32 << 20))
+
+
+def anonymous(start: int) -> Mapping:
+    return Mapping(start, start + (1 << 20), "rw-p", 0, "00:00", 0, "")
+
+
+def file_of(name: str) -> Mapping:
+    return Mapping(0x400000, 0x500000, "r-xp", 0, "08:01", 1, name)
+
+
+def test_memory_at_an_address_that_go_prefers_is_gos_only_in_a_process_of_go() -> None:
+    memory, v8_cage = BytesMemory([]), anonymous(0xC0A0000000)
+    node = [file_of("/usr/bin/node"), v8_cage]
+    assert owner_of(v8_cage, recognise(memory, node)) == "v8"
+    first = anonymous(0xC000000000)
+    go = recognise(memory, [file_of("/usr/bin/server"), first])
+    assert (owner_of(first, go), owner_of(v8_cage, go)) == ("go", "go")
+
+
+def test_what_malloc_has_not_mapped_is_not_postgresqls_whose_heap_is_in_blocks_of_malloc() -> None:
+    left_over = anonymous(0x7F0000000000)
+    assert owner_of(left_over, recognise(BytesMemory([]), [file_of("/usr/bin/postgres"), left_over])) is None

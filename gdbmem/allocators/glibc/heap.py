@@ -213,12 +213,12 @@ def _read_region(
                 arena.foreign.append((end, further))
                 start = further
                 continue
-        end = _note_corrupt(memory, reading, arena, tally, region)
-        if end is None:
+        behind = _note_corrupt(memory, reading, arena, tally, region)
+        if behind is None:
             reading.has_gaps = True
             return
-        arena.changing.append((at, end))
-        start = end
+        arena.changing.append((at, behind))
+        start = behind
 
 
 def _skip_fenceposts(memory: Memory, address: int, end: int) -> int:

@@ -26,6 +26,16 @@ PARTIAL = (
 )
 _WORTH = 0.1  # fraction of the resident set: no advice for less
 _WORTH_BYTES = 1 << 20
+_LINES = ": 'massif-diff' finds the lines that grow"
+_LIVE_HEAP = {  # the next step, by the runtime
+    "python": ": 'gdbmem python objects' counts Python's objects in it by type",
+    "v8": " outside V8's: buffers and native code, which process.memoryUsage() in the program distinguishes",
+    "jvm": " outside Java's: 'jcmd PID VM.native_memory' shows what it is for, if the JVM tracks it",
+    **{
+        name: f" outside the heap of {name}: 'gdbmem grow' finds the native code that makes it bigger"
+        for name in ("dotnet", "erlang", "luajit", "ruby", "spidermonkey")
+    },
+}
 _LAZY = "freed already (MADV_FREE): the kernel takes it when memory is short, and counts it as resident until then"
 
 
@@ -36,11 +46,15 @@ def answer_ledger(ledger: Ledger, paths: Optional[PinnerPaths] = None) -> str:
     cut = ledger.beside.get("cut_from_core", 0)
     if cut:
         noun += f", which is truncated: {format_size(cut)} are missing from its end"
+    outside = ledger.beside.get("hugetlb", 0)
+    if outside and _matters(ledger, outside):
+        noun += f", and {format_size(outside)} of hugetlbfs, which Rss leaves out"
     damage = doubt_of(ledger, DAMAGES)
     if damage is not None:
         return f"{size} {noun}; {damage.message}; the free part and the effect of malloc_trim(0) are unknown"
     advice = (
-        _remedied(ledger)
+        _inherited(ledger)
+        or _remedied(ledger)
         or _lazily_freed(ledger)
         or _pinned(ledger, paths)
         or _in_vectors(ledger)
@@ -72,6 +86,18 @@ def retained_bytes(ledger: Ledger) -> Optional[int]:
 
 def _matters(ledger: Ledger, size: int) -> bool:
     return size >= _WORTH_BYTES and size >= _WORTH * ledger.rss_bytes
+
+
+def _inherited(ledger: Ledger) -> str:
+    """Return what a forked worker has from its parent; "" if most of the process's memory is its own."""
+    shared = ledger.beside.get(names.SHARED_BY_FORK, 0)
+    if ledger.forked_from is None or not _matters(ledger, shared) or shared * 2 < ledger.rss_bytes:
+        return ""
+    cow = ", 'gdbmem python cow' which objects it copies" if ledger.runtime == "python" else ""
+    return (
+        f"{format_size(shared)} of it is memory that it has had from its parent since the fork and has not written:"
+        f" 'gdbmem explain {ledger.forked_from}' shows what it is{cow}"
+    )
 
 
 def _remedied(ledger: Ledger) -> str:
@@ -214,7 +240,7 @@ def _largest_of(ledger: Ledger, category: str) -> str:
 def _largest(ledger: Ledger) -> str:
     live = (names.HEAP_LIVE, names.HEAP_METADATA)
     groups = {
-        "live heap: 'massif-diff' finds the lines that grow": (
+        f"live heap{_LIVE_HEAP.get(ledger.runtime or '', _LINES)}": (
             *live,
             *map(names.in_arena, live),
             names.HEAP_MMAPPED,
@@ -229,6 +255,7 @@ def _largest(ledger: Ledger) -> str:
         "stacks": ("stack",),
         "device memory": ("device",),
         _LAZY: (names.LAZILY_FREED,),
+        "memory that the kernel takes when it is short (MAP_DROPPABLE)": (names.DROPPABLE,),
         "anonymous memory of unknown use: its mappings are listed below": (names.NAMED, names.OTHER),
     }
     allocators = {entry.category for entry in ledger.entries if entry.category.startswith("allocator.")}

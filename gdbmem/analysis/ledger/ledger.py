@@ -46,6 +46,7 @@ class ProcessImage:
     stacks: Sequence[ThreadStack] = ()
     others: Recognised = field(default_factory=Recognised)
     pools: Sequence[Allocator] = ()  # of BFC allocators
+    forked_from: Optional[int] = None  # the parent that runs the same program since a fork
     beside: MappingType[str, int] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
     open: Callable[[str], BinaryIO] = open_regular  # a loaded file
@@ -107,6 +108,8 @@ class _LedgerBuilder:
             threads=self._threads(),
             heap=self._heap(used) if used else None,
             beside=self.reading.beside,
+            runtime="python" if self.reading.others.python.arenas else self.reading.others.runtime,
+            forked_from=self.reading.forked_from,
             pause_seconds=pause_seconds,
             notices=self.notices,
         )
@@ -311,6 +314,8 @@ class _LedgerBuilder:
             return names.DEVICE, mapping.name
         if mapping.permissions[3] == "s":
             return names.SHARED, ""
+        if mapping.is_droppable:
+            return names.DROPPABLE, ""
         if mapping.is_shared_memory:
             return names.NAMED, mapping.name.removesuffix(" (deleted)").removeprefix("/")
         allocator = owner_of(mapping, self.reading.others)

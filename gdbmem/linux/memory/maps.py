@@ -15,7 +15,7 @@ _HEADER = lazy_pattern(
     rb"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) ([0-9a-f]+:[0-9a-f]+) (\d+)[ ]*([^\n]*)\n", re.M
 )
 _FIELDS = lazy_pattern(
-    rb"^(Rss|Pss|Anonymous|AnonHugePages|LazyFree|ShmemPmdMapped|FilePmdMapped|Swap|KSM|Shared_Hugetlb|Private_Hugetlb):"
+    rb"^(Rss|Pss|Shared_Clean|Shared_Dirty|Anonymous|AnonHugePages|LazyFree|ShmemPmdMapped|FilePmdMapped|Swap|KSM|Shared_Hugetlb|Private_Hugetlb):"
     rb"\s+(\d{1,19}) kB",
     re.M,
 )
@@ -37,6 +37,7 @@ class Mapping:
     name: str
     rss_bytes: int = 0
     pss_bytes: int = 0
+    shared_bytes: int = 0  # pages that other processes have mapped too, or that are mapped twice
     anonymous_bytes: int = 0
     huge_bytes: int = 0
     swap_bytes: int = 0
@@ -75,6 +76,11 @@ class Mapping:
         if self.permissions[3] != "p" or self.name.startswith(("anon_inode:", "[v")):
             return False
         return not self.name.startswith("/") or self.name.startswith(_HUGETLB)
+
+    @property
+    def is_droppable(self) -> bool:
+        """True if the kernel may take its pages when memory is short (MAP_DROPPABLE)."""
+        return "dp" in self.flags.split()
 
     @property
     def grows_down(self) -> bool:
@@ -119,6 +125,7 @@ def _mapping(header: re.Match[bytes], data: bytes, end: int) -> Mapping:
         name=header[7].decode(errors="surrogateescape"),
         rss_bytes=values.get(b"Rss", 0),
         pss_bytes=values.get(b"Pss", 0),
+        shared_bytes=values.get(b"Shared_Clean", 0) + values.get(b"Shared_Dirty", 0),
         anonymous_bytes=values.get(b"Anonymous", 0),
         huge_bytes=values.get(b"AnonHugePages", 0)
         + values.get(b"ShmemPmdMapped", 0)

@@ -27,6 +27,7 @@ FILE_MAPPED = "file.mapped"  # files that are not loaded as a program or a libra
 FILE_COPIED = "file.copied"  # private copies of pages of such files
 SHARED = "shared"
 DEVICE = "device"
+DROPPABLE = "anonymous.droppable"  # by MAP_DROPPABLE
 LAZILY_FREED = "anonymous.lazyfree"  # by MADV_FREE: resident until the kernel needs it
 NAMED = "anonymous.named"
 OTHER = "anonymous.other"
@@ -40,7 +41,9 @@ FREE_IN_POOLS, FREE_POOLS = "free in pools", "free pools"
 BFC = "allocator.bfc"
 INTERNAL_WASTE, FREE_CHUNKS = "internal waste", "free chunks"
 
-UNUSED_IN_VECTORS = "unused_in_vectors"  # beside the ledger: resident capacity without elements
+# Details of the resident set, beside the entries.
+UNUSED_IN_VECTORS = "unused_in_vectors"  # resident capacity without elements
+SHARED_BY_FORK = "shared_by_fork"  # anonymous pages that the process has in common with others since a fork
 
 
 def in_arena(category: str) -> str:
@@ -161,6 +164,8 @@ class Ledger:
     beside: MappingType[str, int] = field(default_factory=dict)  # page tables, swap, huge pages…: bytes
     pause_seconds: Optional[float] = None
     notices: Sequence[Notice] = ()
+    runtime: Optional[str] = None  # with a heap besides malloc's, for example v8
+    forked_from: Optional[int] = None  # the parent that runs the same program since a fork
     remedies: tuple[Remedy, ...] = ()  # the best first; none if malloc could not be read
 
     def check(self) -> None:

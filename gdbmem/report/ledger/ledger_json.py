@@ -35,6 +35,8 @@ def ledger_document(ledger: Ledger) -> Document:
         "pause_seconds": ledger.pause_seconds,
         "entries": [_entry_document(entry, mapped.get(entry.key)) for entry in ledger.entries],
         "beside": dict(ledger.beside),
+        "runtime": ledger.runtime,
+        "forked_from": ledger.forked_from,
         "threads": [dict(thread) for thread in ledger.threads],
         "heap": None if ledger.heap is None else asdict(ledger.heap),
         "remedies": [asdict(remedy) for remedy in ledger.remedies],
@@ -112,6 +114,7 @@ def _ledger(document: JsonObject) -> Ledger:
         for entry in document["entries"]
     ]
     values.update(shares=[], notices=document["warnings"], remedies=document.get("remedies", []))
+    values.update({name: document.get(name) for name in ("runtime", "forked_from")})
     ledger = from_json(Ledger, values)
     for entry in ledger.entries:
         _check_detail(entry.detail)

@@ -21,6 +21,7 @@ from gdbmem.model.ledger.ledger import (
     LIVE,
     PYMALLOC,
     SHARED,
+    SHARED_BY_FORK,
     UNUSED_IN_VECTORS,
     Arena,
     Entry,
@@ -53,6 +54,7 @@ _MEANING = {
     "file.copied": "private copies of pages of mapped files",
     "shared": "shared memory",
     "device": "a device driver's mapping",
+    "anonymous.droppable": "mapped with MAP_DROPPABLE: the kernel takes it when memory is short",
     "anonymous.lazyfree": "freed (MADV_FREE), resident until the kernel needs it",
     "anonymous.named": "named by the program",
     "anonymous.other": "anonymous memory of unknown use",
@@ -68,6 +70,20 @@ _MOST_ARENAS = 4  # more than these are one line in the table
 _MOST_SIZES = 20
 _LEAST_NAMED = 16 << 20  # of programs and libraries
 _LEAST_WIDTH = 72
+_OF_IT = {
+    SHARED_BY_FORK: "shared with other processes since a fork",
+    "huge_pages": "in huge pages",
+    "merged_by_ksm": "merged by KSM",
+    UNUSED_IN_VECTORS: "vectors' unused capacity",
+}
+_IN_ADDITION = {
+    "page_tables": "page tables",
+    "swap": "swapped out",
+    "hugetlb": "hugetlbfs, which Rss leaves out,",
+    "zeros_in_core": "pages of zeros in the core",
+    "omitted_from_core": "not in the core",
+    "cut_from_core": "cut off the core",
+}
 _LEAST_UNUSED = 1 << 16  # of vectors: every C++ program has some
 
 
@@ -235,22 +251,16 @@ def _print_beside(ledger: Ledger, console: Console) -> None:
 
 def beside(ledger: Ledger) -> list[str]:
     """Return sentences on memory outside the resident set, and on the duration of the stop."""
-    parts = [
-        f"{text} {format_size(ledger.beside[name])}"
-        for name, text in (
-            ("page_tables", "page tables"),
-            ("swap", "swapped out"),
-            ("huge_pages", "in huge pages"),
-            ("hugetlb", "not part of Rss: hugetlbfs"),
-            ("merged_by_ksm", "merged by KSM"),
-            ("zeros_in_core", "pages of zeros in the core"),
-            ("omitted_from_core", "not in the core"),
-            ("cut_from_core", "cut off the core"),
-            (UNUSED_IN_VECTORS, "vectors' unused capacity"),
-        )
-        if ledger.beside.get(name, 0) > (_LEAST_UNUSED if name == UNUSED_IN_VECTORS else 0)
-    ]
-    found = [f"In addition: {', '.join(parts)}"] if parts else []
+    lists = (("Of the total: {}", _OF_IT), ("In addition: {}", _IN_ADDITION))
+    found = []
+    for sentence, table in lists:
+        parts = [
+            f"{text} {format_size(ledger.beside[name])}"
+            for name, text in table.items()
+            if ledger.beside.get(name, 0) > (_LEAST_UNUSED if name == UNUSED_IN_VECTORS else 0)
+        ]
+        if parts:
+            found.append(sentence.format(", ".join(parts)))
     if ledger.pause_seconds is not None:
         found.append(f"The process was stopped for {format_duration(ledger.pause_seconds)}.")
     return found
