@@ -129,7 +129,7 @@ def test_no_interval_is_wider_than_half_of_its_prediction() -> None:
 
 
 def test_from_a_heap_in_doubt_nothing_is_predicted() -> None:
-    heap = replace(heap_of((LIVE, PAGE), (FREE, 8 * MIB), (TCACHE, PAGE), (FREE, 32 * KIB)), is_exact=False)
+    heap = replace(heap_of((LIVE, PAGE), (FREE, 8 * MIB), (TCACHE, PAGE), (FREE, 32 * KIB)), has_gaps=True)
     assert all(remedy.predicted_bytes is None for remedy in simulated(heap, trimmed=8 * MIB).values())
 
 

@@ -275,19 +275,19 @@ def _note_damages(reading: HeapReading) -> None:
     if not reading.damages:
         return
     reading.is_exact = False
-    threads_inside = reading.threads_inside
     reading.damages.sort(key=lambda damage: (damage.arena, damage.address))
     first, count = reading.damages[0], len(reading.damages)
-    more = f" (the first of {count:,} inconsistencies)" if count > 1 else ""
-    if not reading.is_corrupt:
-        slug, verb = "heap-changing", "was" if threads_inside == 1 else "were"
-        inside = f"{plural(threads_inside, 'thread')} {verb} inside malloc"
-        text, more = f"{inside}, and changing the heap: a few blocks may be miscounted", ""
+    if reading.is_corrupt:
+        slug = "heap-corrupt"
+        more = f" (the first of {count:,} inconsistencies)" if count > 1 else ""
+        text = f"the heap is inconsistent: {first.what}{more}"
     else:
-        slug, text = "heap-corrupt", f"the heap is inconsistent: {first.what}"
+        slug = "heap-changing"
+        inside = plural(reading.threads_inside, "thread was", "threads were")
+        text = f"{inside} inside malloc, and changing the heap: a few blocks may be miscounted"
     is_there = any(tally.start <= first.address < tally.end for tally in reading.tallies)
     shown = f"; --chunk 0x{first.address:x} shows it and its neighbours" if is_there else ""
-    reading.notices.append(Notice(slug, text + more + shown))
+    reading.notices.append(Notice(slug, text + shown))
 
 
 def _find_mmapped(memory: Memory, mappings: Sequence[Mapping], reading: HeapReading) -> None:
