@@ -8,7 +8,8 @@ from typing import Any, Optional
 from gdbmem.allocators.cpython.nodes import Nodes
 from gdbmem.allocators.cpython.reach import Reach
 from gdbmem.arrays import import_numpy
-from gdbmem.records import dataclass, field
+from gdbmem.model.python import HolderPath
+from gdbmem.records import dataclass, field, replace
 
 _NESTED = 4  # containers in containers are distinguished up to this depth
 _NO_SPACE, _OWNER, _NAMES = 0, 1, 2  # of names: a module or a class, and its dict
@@ -134,10 +135,15 @@ class PathSums:
     beyond: dict[int, int] = field(
         default_factory=dict
     )  # bytes in blocks without an object that they lead to
+    shared_bytes: int = 0  # in such blocks to which others lead as well
 
 
-def sum_paths(nodes: Nodes, reach: Reach, paths: Paths, targets: Any) -> PathSums:
-    """Return, by step, the objects, their bytes, and the bytes of other blocks that they lead to."""
+def sum_paths(nodes: Nodes, reach: Reach, paths: Paths, targets: Any, shared: Any) -> PathSums:
+    """Return, by step, the objects, their bytes, and the bytes of other blocks to which they alone lead.
+
+    *shared* is true for each node that is reached without *targets*, too: a pool of an allocator belongs to none of the
+    objects in it.
+    """
     np = import_numpy()
     sums = PathSums()
     reached = targets[paths.step_of[targets] >= 0]
@@ -148,12 +154,45 @@ def sum_paths(nodes: Nodes, reach: Reach, paths: Paths, targets: Any) -> PathSum
     is_target[reached] = True
     others = np.flatnonzero((nodes.kinds == -1) & (reach.owner[: len(nodes)] >= 0))
     others = others[is_target[reach.owner[others]]]
+    sums.shared_bytes = int(nodes.sizes[others[shared[others]]].sum())
+    others = others[~shared[others]]
     owners = np.searchsorted(steps, paths.step_of[reach.owner[others]])
     beyond = np.bincount(owners, nodes.sizes[others], len(steps))
     for at, step in enumerate(steps.tolist()):
         sums.objects[step], sums.bytes[step] = int(counts[at]), int(sizes[at])
         sums.beyond[step] = int(beyond[at])
     return sums
+
+
+def merge_alike(paths: Sequence[HolderPath]) -> list[HolderPath]:
+    """Return *paths*, the ones with most bytes first; those that differ only in places of items (``[3]``) are one."""
+    groups: dict[tuple[Any, ...], list[HolderPath]] = {}
+    for path in paths:
+        steps = tuple((one.type, _without_place(one.label), one.name, one.repeats) for one in path.steps)
+        groups.setdefault((path.root, path.root_name, steps), []).append(path)
+    merged = [_merged(alike) for alike in groups.values()]
+    return sorted(merged, key=lambda one: -one.bytes - one.beyond_bytes)
+
+
+def _without_place(label: str) -> str:
+    return "" if label[1:-1].isdigit() else label
+
+
+def _merged(alike: Sequence[HolderPath]) -> HolderPath:
+    if len(alike) == 1:
+        return alike[0]
+    steps = []
+    for same in zip(*(path.steps for path in alike)):
+        labels = {one.label for one in same}
+        label = labels.pop() if len(labels) == 1 else ""
+        steps.append(replace(same[0], label=label, count=sum(one.count for one in same)))
+    return replace(
+        alike[0],
+        steps=steps,
+        count=sum(path.count for path in alike),
+        bytes=sum(path.bytes for path in alike),
+        beyond_bytes=sum(path.beyond_bytes for path in alike),
+    )
 
 
 def direct_holders(nodes: Nodes, reach: Reach, first: Any, to: Any, targets: Any) -> dict[int, Sequence[int]]:

@@ -228,7 +228,8 @@ class HolderPath:
     steps: Sequence[HolderStep]  # from the root to the objects themselves, which come last
     count: int
     bytes: int
-    beyond_bytes: int  # in blocks that are not Python objects and that hang on them: items, buffers, C's own
+    # In blocks that are not Python objects and to which these objects alone lead: items, buffers, C's own.
+    beyond_bytes: int
 
 
 ROOT_MODULE, ROOT_FRAME, ROOT_VARIABLES, ROOT_STACK, ROOT_MEMORY = (
@@ -258,8 +259,10 @@ class PythonHolders:
     referrers: Sequence[Referrer]
     other_paths: TypeUse  # objects whose paths are not listed
     unreached: TypeUse  # that no path was found to
+    unreferred: TypeUse  # of these, the ones whose address is nowhere in the searched memory
     is_cut: bool = False  # the time was over before all paths were followed
     unsearched_bytes: int = 0  # memory beyond the limit, or that could not be read
     sampled_bytes: int = 0  # buffers that samples of show no reference in
+    shared_bytes: int = 0  # in blocks that are not objects, to which others lead as well
     pause_seconds: Optional[float] = None
     notices: Sequence[Notice] = ()

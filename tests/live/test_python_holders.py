@@ -130,3 +130,20 @@ def test_a_view_is_reported_as_what_keeps_the_array_alive() -> None:
     assert [step["type"] for step in largest["steps"][-2:]] == ["numpy.ndarray"] * 2
     assert largest["steps"][-1]["label"] == ".base"
     assert largest["beyond_bytes"] >= 20_000_000
+
+
+def test_objects_whose_count_an_extension_never_gave_back_come_first() -> None:
+    code = (
+        "import ctypes, os\nkeep = ctypes.pythonapi.Py_IncRef\nkeep.argtypes = [ctypes.py_object]\n"
+        "def leak():\n    for i in range(5000): keep(10 ** 9 + i + 0.5)\n"
+        "leak()\nheld = [float(i) for i in range(100)]\nos.write(1, b'ready\\n'); os.read(0, 1)\n"
+    )
+    with running([sys.executable, "-c", code]) as target:
+        found = holders("float", target.pid)
+        text = gdbmem("python", "objects", "--holders", "float", target.pid).stdout
+    assert found["unreferred"]["count"] == pytest.approx(5000, abs=2)
+    assert "nothing that was found refers to 5,00" in text or "refers to 4,99" in text
+    assert text.index("nothing that was found") < text.index(
+        "100 of them are reached through __main__.held: list"
+    )
+    assert "wait for the collector" not in text or found["unreached"]["count"] > found["unreferred"]["count"]

@@ -143,6 +143,7 @@ def test_a_type_of_which_more_came_is_reported_since_an_earlier_look(tmp_path: P
     code = (
         "import os\nclass Leaked: pass\nkept = [Leaked() for i in range(10)]\n"
         "os.write(1, b'ready\\n'); os.read(0, 2)\nkept += [Leaked() for i in range(2000)]\n"
+        "buffers = [bytearray(20000) for i in range(200)]\n"
         "os.write(1, b'grown\\n'); os.read(0, 2)\n"
     )
     with running([sys.executable, "-c", code]) as target:
@@ -153,6 +154,10 @@ def test_a_type_of_which_more_came_is_reported_since_an_earlier_look(tmp_path: P
     assert done.returncode == 0, done.stderr
     assert {one["type"]: one["delta_count"] for one in grown["types"]}["Leaked"] == 2000
     assert "Leaked" in done.stdout
+    # The contents of 200 bytearrays, each one block, and the items of two lists.
+    assert grown["others"]["delta_bytes"] == pytest.approx(200 * 20016 + 2000 * 8 + 200 * 8, rel=0.02)
+    assert "the tables and buffers beside them: +3.9 MiB" in done.stdout.splitlines()[0]
+    assert re.search(r"^In addition: \+3\.9 MiB in \+20\d blocks of tables and buffers", done.stdout, re.M)
 
 
 @every_second(1)

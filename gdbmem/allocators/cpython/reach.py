@@ -31,6 +31,10 @@ class Reach:
         self._deadline = time.monotonic() + seconds
         self.is_cut = False  # the time limit was reached before everything was followed
 
+    def avoid(self, nodes: Any) -> None:
+        """Never enter *nodes*: what is reached then is reached without them."""
+        self.is_seen[nodes] = True
+
     def add(self, seeds: Any) -> None:
         """Follow all references from those of *seeds* that were not reached before."""
         np = import_numpy()

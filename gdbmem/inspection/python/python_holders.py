@@ -15,7 +15,7 @@ from gdbmem.allocators.cpython.reach import Reach
 from gdbmem.allocators.cpython.references import References, bases, find_references
 from gdbmem.allocators.cpython.types import IS_DICT, IS_TYPE, PythonType, Types
 from gdbmem.analysis.ledger.ledger import ProcessImage
-from gdbmem.analysis.python_paths import Kinds, Paths, PathSums, direct_holders, sum_paths
+from gdbmem.analysis.python_paths import Kinds, Paths, PathSums, direct_holders, merge_alike, sum_paths
 from gdbmem.arrays import import_numpy
 from gdbmem.errors import InputError, Notice
 from gdbmem.inspection.python.python_labels import Labels
@@ -27,6 +27,7 @@ from gdbmem.model.memory import Memory
 from gdbmem.model.python import (
     ROOT_FRAME,
     ROOT_MODULE,
+    ROOT_VARIABLES,
     HolderPath,
     HolderStep,
     PythonHolders,
@@ -156,12 +157,14 @@ class _HolderSearch:
         references = find_references(self._memory, nodes, roots)
         reach = self._reached(references)
         paths = Paths(nodes, reach, self._kinds(), self.targets)
-        sums = sum_paths(nodes, reach, paths, self.targets)
+        without = self._reached(references, avoid=self.targets)
+        sums = sum_paths(nodes, reach, paths, self.targets, without.is_seen)
         listed = sorted(sums.objects, key=lambda one: (-sums.bytes[one] - sums.beyond[one], one))
         labels = Labels(self._memory, nodes, reach, self._located, len(nodes))
         named = [self._path(step, sums, paths, labels) for step in listed[:_MOST_PATHS]]
         rest = listed[_MOST_PATHS:]
         lost = self.targets[~reach.is_seen[self.targets]]
+        bare = lost[~np.isin(lost, references.to)]
         # Blocks referred to by unreached objects belong to these objects as well.
         reach.add(np.flatnonzero((nodes.kinds >= 0) & ~reach.is_seen[: len(nodes)]))
         return PythonHolders(
@@ -169,24 +172,32 @@ class _HolderSearch:
             sorted({nodes.types[one].name for one in self._wanted}),
             len(self.targets),
             int(nodes.sizes[self.targets].sum()),
-            named,
+            merge_alike(named),
             self._referrers(direct_holders(nodes, reach, references.first, references.to, self.targets)),
             TypeUse("", sum(sums.objects[one] for one in rest), sum(sums.bytes[one] for one in rest)),
             TypeUse("", len(lost), int(nodes.sizes[lost].sum())),
-            reach.is_cut,
+            TypeUse("", len(bare), int(nodes.sizes[bare].sum())),
+            reach.is_cut or without.is_cut,
             references.unsearched_bytes + references.unread_bytes,
             references.sampled_bytes,
+            sums.shared_bytes,
         )  # fmt: skip
 
-    def _reached(self, references: References) -> Reach:
-        """Follow the references from modules, then from frames, and so on."""
+    def _reached(self, references: References, *, avoid: Any = None) -> Reach:
+        """Follow the references from modules, then from frames, and so on.
+
+        With nodes to *avoid*, only from where references are certain: a stale word on a stack keeps nothing.
+        """
         np = import_numpy()
         reach = Reach(self._nodes, references, seconds=_SECONDS)
+        if avoid is not None:
+            reach.avoid(avoid)
         reach.add(self._modules)
         reach.add(np.array(list(self._frames), np.int64))
         number = len(self._nodes)
         for group in self._groups:
-            reach.add(np.arange(number, number + len(group.roots)))
+            if avoid is None or group.kind in (ROOT_FRAME, ROOT_VARIABLES):
+                reach.add(np.arange(number, number + len(group.roots)))
             number += len(group.roots)
         return reach
 

@@ -22,6 +22,7 @@ from gdbmem.text import plural, printable
 from gdbmem.units import format_size
 
 _REFERRERS = 5
+_WORTH_SAYING = 1 << 20  # bytes
 _ROOTS = {
     ROOT_FRAME: "{}",
     ROOT_VARIABLES: "variables of {}",
@@ -44,16 +45,36 @@ def print_holders(holders: PythonHolders, console: Console, *, top: int) -> None
     if any(one.beyond_bytes for one in holders.paths):
         print_sentence(
             console,
-            "Beyond: blocks that are not Python objects and that these objects lead to (items, buffers, C's own).",
+            "Beyond: blocks that are not Python objects and to which these objects alone lead (items, buffers, C's).",
         )
-    if holders.unreached.count:
+    if holders.shared_bytes >= _WORTH_SAYING:
         print_sentence(
             console,
-            f"No path from a module, a frame or a variable was found to {holders.unreached.count:,} of them"
-            f" ({format_size(holders.unreached.bytes)}): they wait for the collector, or C code alone refers to them.",
+            f"{format_size(holders.shared_bytes)} more in such blocks are not counted, as others lead to them, too (a"
+            " pool of an allocator, for example: 'gdbmem bfc' divides those of TensorFlow).",
         )
+    for text in _unreached(holders):
+        print_sentence(console, text)
     print_pause(holders.pause_seconds, console)
     print_notices(holders.notices, console)
+
+
+def _unreached(holders: PythonHolders) -> list[str]:
+    """Return sentences on the objects without a path, with and without references."""
+    bare, all_bytes = holders.unreferred, holders.unreached.bytes
+    referred = holders.unreached.count - bare.count
+    texts = []
+    if bare.count:
+        texts.append(
+            f"The address of {bare.count:,} of them ({format_size(bare.bytes)}) is nowhere in the memory that was"
+            " searched: C code may have kept a reference count without a reference (a missing Py_DECREF)."
+        )
+    if referred:
+        texts.append(
+            f"No path from a module, a frame or a variable was found to {referred:,} of them"
+            f" ({format_size(all_bytes - bare.bytes)}): they wait for the collector, or C code alone refers to them."
+        )
+    return texts
 
 
 def holders_answer(holders: PythonHolders) -> str:
@@ -63,7 +84,15 @@ def holders_answer(holders: PythonHolders) -> str:
     if not holders.paths:
         return f"{sentence}: no path of references to them was found"
     first = max(holders.paths, key=lambda one: one.count)
-    return f"{sentence}; {first.count:,} of them are reached through {path_text(first)}"
+    reached = f"{first.count:,} of them are reached through {path_text(first)}"
+    lost, bare = holders.unreached, holders.unreferred
+    if lost.count <= first.count:
+        return f"{sentence}; {reached}"
+    if bare.count > lost.count - bare.count:
+        none = f"nothing that was found refers to {bare.count:,} of them ({format_size(bare.bytes)})"
+    else:
+        none = f"no path of references was found to {lost.count:,} of them ({format_size(lost.bytes)})"
+    return f"{sentence}; {none}; {reached}"
 
 
 def _add_rest(table: Table, holders: PythonHolders, top: int) -> None:

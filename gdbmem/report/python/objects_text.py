@@ -76,6 +76,8 @@ def print_growth(
     if rows:
         console.print()
         console.print(_growth(rows, top))
+    console.print()
+    print_sentence(console, beside_growth(before, after))
     print_notices([*before.notices, *after.notices], console)
 
 
@@ -85,7 +87,30 @@ def growth_answer(before: PythonObjects, after: PythonObjects, name: str) -> str
     delta, objects = after.bytes - before.bytes, after.count - before.count
     change = f"{format_delta(delta)}, {objects:+,} objects" if delta or objects else "unchanged"
     sentence = f"Python's objects since {printable(name)}: {change}"
-    return f"{sentence}; most in {printable(rows[0].type)}: {_change(rows[0])}" if rows else sentence
+    if rows:
+        sentence += f"; most in {printable(rows[0].type)}: {_change(rows[0])}"
+    others = Change(before.others, after.others)
+    if abs(others.delta_bytes) > abs(delta):
+        sentence += f"; the tables and buffers beside them: {format_delta(others.delta_bytes)}"
+    return sentence
+
+
+def beside_growth(before: PythonObjects, after: PythonObjects) -> str:
+    """Return a sentence on the change of blocks other than live objects."""
+    others, unused = Change(before.others, after.others), Change(before.unused, after.unused)
+    hint = (
+        " ('--holders TYPE' shows those of the objects of a type as 'beyond')"
+        if others.delta_bytes > 0
+        else ""
+    )
+    return (
+        f"In addition: {_change_of_blocks(others)} of tables and buffers that are not objects (of dicts, lists,"
+        f" …){hint}, {_change_of_blocks(unused)} of dead objects that Python keeps for reuse."
+    )
+
+
+def _change_of_blocks(change: Change) -> str:
+    return f"{format_delta(change.delta_bytes)} in {change.delta_count:+,} blocks"
 
 
 def _change(row: Change) -> str:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any, Callable, Union
 
-from gdbmem.analysis.python_objects import changes
+from gdbmem.analysis.python_objects import Change, changes
 from gdbmem.errors import InputError
 from gdbmem.files import read_small
 from gdbmem.json_values import MISFITS, from_json
@@ -59,18 +59,20 @@ def growth_json(before: PythonObjects, after: PythonObjects, name: str) -> str:
         "answer": growth_answer(before, after, name),
         "before": {"count": before.count, "bytes": before.bytes},
         "after": {"count": after.count, "bytes": after.bytes},
-        "types": [
-            {
-                "type": one.type,
-                "delta_count": one.delta_count,
-                "delta_bytes": one.delta_bytes,
-                "before": _without_type(one.before),
-                "after": _without_type(one.after),
-            }
-            for one in changes(before, after)
-        ],
+        "types": [{"type": one.type, **_change(one)} for one in changes(before, after)],
+        "others": _change(Change(before.others, after.others)),
+        "unused": _change(Change(before.unused, after.unused)),
     }
     return to_json(document)
+
+
+def _change(change: Change) -> Document:
+    return {
+        "delta_count": change.delta_count,
+        "delta_bytes": change.delta_bytes,
+        "before": _without_type(change.before),
+        "after": _without_type(change.after),
+    }
 
 
 def holders_json(holders: PythonHolders) -> str:
@@ -81,6 +83,7 @@ def holders_json(holders: PythonHolders) -> str:
         **_fields(holders),
         "other_paths": _without_type(holders.other_paths),
         "unreached": _without_type(holders.unreached),
+        "unreferred": _without_type(holders.unreferred),
     }
     return to_json(document)
 
