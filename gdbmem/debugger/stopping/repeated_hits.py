@@ -23,6 +23,10 @@ _FRAME = lazy_pattern(r"\bstop only in stack frame at 0x([0-9a-f]+)")
 _BASE = lazy_pattern(r"\bframe at 0x([0-9a-f]+)")
 
 
+_DEEPEST_BYTES = 8 << 20  # of a stack
+_MOST_HANDLERS = 8  # that interrupt each other
+
+
 class PostponedStep(NamedTuple):
     """A step over a breakpoint that gdb resumes when a signal handler has returned."""
 
@@ -40,27 +44,42 @@ def postponed_steps(text: str) -> list[PostponedStep]:
     return found
 
 
+class _Pending(NamedTuple):
+    # A hit that may not have been passed yet.
+    stack: int  # the stack pointer
+    state: object  # whatever else a repeated hit has in common with it
+
+
 class RepeatedHits:
-    """Recognises the repeated hits of one breakpoint."""
+    """Recognises the repeated hits of one breakpoint, or of some that are told apart by the state given."""
 
     def __init__(self) -> None:
-        self._last: dict[tuple[int, int, int], int] = {}  # thread → stack pointer at its last hit
-        self._repeated = (0, "")  # stack pointer and gdb's list at a repeated hit
+        self._pending: dict[tuple[int, int, int], list[_Pending]] = {}  # by thread, the newest last
+        self._repeated: Optional[tuple[_Pending, str]] = None  # one, and gdb's list at it
 
-    def is_repeated(self) -> bool:
-        """Return whether the selected thread, which is at the breakpoint, has been there without passing it."""
-        thread, stack = gdb.selected_thread().ptid, int(gdb.parse_and_eval("$sp"))
-        before, self._last[thread] = self._last.get(thread, stack), stack
-        if before != stack:
-            return False
+    def is_repeated(self, stack: Optional[int] = None, state: object = None) -> bool:
+        """Return whether the selected thread, which is at the breakpoint, has been there without passing it.
+
+        *stack* is its stack pointer, if the caller knows it. A hit with another *state* is another one.
+        """
+        hit = _Pending(int(gdb.parse_and_eval("$sp")) if stack is None else stack, state)
+        thread = gdb.selected_thread().ptid
+        is_first = thread not in self._pending
+        pending = self._pending.setdefault(thread, [])
+        # Only a signal handler, on this stack or its own, can come here before an earlier hit is passed.
+        while pending and pending[-1].stack < hit.stack < pending[-1].stack + _DEEPEST_BYTES:
+            pending.pop()
+        if hit in pending:
+            del pending[pending.index(hit) + 1 :]
+        else:
+            pending[:] = [*[one for one in pending if one.stack != hit.stack][-_MOST_HANDLERS:], hit]
+            if not is_first:
+                return False
         listed = str(gdb.execute("maint info breakpoints 0", to_string=True))
-        if (
-            stack,
-            listed,
-        ) == self._repeated:  # under a storm of signals the program gets on only if this is quick
+        if self._repeated == (hit, listed):  # in a storm of signals the program gets on only if this is quick
             return True
         if any(map(_is_here, postponed_steps(listed))):
-            self._repeated = stack, listed
+            self._repeated = hit, listed
             return True
         return False
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Callable, NamedTuple, Optional
 
 from gdbmem.linux.memory.resident import PAGE_BYTES
-from gdbmem.linux.process.threads import page_faults
+from gdbmem.linux.process.threads import FaultCount
 
 Read = Callable[[], Optional[int]]
 
@@ -44,6 +44,8 @@ class Sharing:
         self._read = read
         self._pid = pid
         self._is_alone = is_alone
+        self._all = FaultCount(pid or 0)
+        self._counts: dict[int, FaultCount] = {}  # by tid
         self._stands: dict[int, _Counters] = {}  # by tid
         self._released: dict[int, int] = {}
         self.sees_releases = False  # `released` is called for everything that the C library releases
@@ -60,10 +62,12 @@ class Sharing:
         """
         if self._pid is None:
             return self._since_anybody()
-        # The other threads may run on: pages that they touch between two counts must be charged to them.
-        began = page_faults(self._pid)
+        alone = self._is_alone()
+        # Other threads may run on: pages that they touch between two counts must be charged to them.
+        began = None if alone else self._all.read()
         now = self.reading = self._read()
-        own, faults = page_faults(self._pid, tid), page_faults(self._pid)
+        own, faults = self._count(tid).read(), self._all.read()
+        began = faults if alone else began
         if began is None or now is None or own is None or faults is None:
             return None
         released, mine = sum(self._released.values()), self._released.get(tid, 0)
@@ -79,8 +83,13 @@ class Sharing:
             released=released - before.released,
             sees_releases=self.sees_releases,
         )
-        alone = self._is_alone() and own - before.own_faults == faults - before.faults
+        alone = alone and own - before.own_faults == faults - before.faults
         return Part(change, 0, is_exact=True) if alone else found
+
+    def _count(self, tid: int) -> FaultCount:
+        if tid not in self._counts:
+            self._counts[tid] = FaultCount(self._pid or 0, tid)
+        return self._counts[tid]
 
     def _since_anybody(self) -> Optional[Part]:
         before, now = self.reading, self._read()

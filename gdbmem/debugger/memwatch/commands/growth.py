@@ -18,10 +18,9 @@ from gdbmem.debugger.memwatch.driving.call_path import described, newest_frames
 from gdbmem.debugger.memwatch.driving.capture import Capture
 from gdbmem.debugger.memwatch.driving.memory_syscalls import (
     Key,
+    MemoryCall,
     PendingCall,
     Requests,
-    expected_bytes,
-    released_span,
 )
 from gdbmem.debugger.memwatch.driving.releases import is_alone
 from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
@@ -71,12 +70,14 @@ class RequestLog:
     def __init__(self, memory: ProcessMemory, *, above_bytes: int) -> None:
         self.events = self.left_out = self.unsettled = 0
         self.mapped_bytes = self.unseen_bytes = 0
+        self.pid = memory.pid
         self._memory = memory
         self._above = above_bytes
         self._sums: dict[Key, _CallSums] = {}
         self._frames: dict[tuple[object, ...], list[Frame]] = {}
         self._python = PythonPaths(memory.pid)
         self._requests = Requests()
+        self._repeated = RepeatedHits()
         self.resident_bytes = 0
         self._begin()
 
@@ -88,7 +89,12 @@ class RequestLog:
         self._sharing.sees_releases = True
         self._latest: dict[int, Key] = {}  # tid → its last request
 
-    def event(self, call: str, *, raw: bool = False) -> None:
+    def passing(self, call: MemoryCall) -> None:
+        """The selected thread is at the beginning of the C library's function for *call*."""
+        if not self._repeated.is_repeated(call.stack, (call.call, call.arguments)):
+            self.event(call)
+
+    def event(self, call: MemoryCall) -> None:
         """The selected thread is about to make *call*."""
         now = self._memory.statm()
         if now is None:
@@ -103,14 +109,12 @@ class RequestLog:
         frames = newest_frames()
         addresses = tuple(frame.pc() for frame in frames)
         calls = self._python.calls(addresses, tid)
-        key: Key = (call, number, (*addresses, *calls))
+        key: Key = (call.call, number, (*addresses, *calls))
         if key[2] not in self._frames:
             self._frames[key[2]] = with_python(frames, [described(frame) for frame in frames], calls)
-        self._requests.add(
-            number, PendingCall(key, expected_bytes(call, frames[0], self._memory.pid, raw=raw))
-        )
+        self._requests.add(number, PendingCall(key, call.expected_bytes()))
         self._latest[tid] = key
-        span = released_span(call, frames[0], self._memory.pid, raw=raw)
+        span = call.released_span()
         if span is not None:
             self._sharing.released(tid, self._memory.present_in(*span))
 
@@ -219,11 +223,9 @@ class _Request(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no typ
         self.silent = True
         self._call = call
         self._log = log
-        self._repeated = RepeatedHits()
 
     def stop(self) -> bool:
-        if not self._repeated.is_repeated():
-            self._log.event(self._call)
+        self._log.passing(MemoryCall(self._call, gdb.newest_frame(), self._log.pid))
         return False
 
 
@@ -289,7 +291,7 @@ class _Catch:
             self._inside.remove(thread)  # the return from it
             return
         self._inside.add(thread)
-        self._log.event(_call_name(), raw=True)
+        self._log.event(MemoryCall(_call_name(), gdb.newest_frame(), self._log.pid, raw=True))
 
 
 def _call_name() -> str:

@@ -38,44 +38,46 @@ class PendingCall(NamedTuple):
     expected_bytes: Optional[int]  # expected change of the address space; None: unknown
 
 
-def expected_bytes(call: str, frame: gdb.Frame, pid: int, *, raw: bool) -> Optional[int]:
-    """Return the change of the address space by *call*, made with the registers of *frame*, if it succeeds."""
-    if call == "madvise":
-        return 0
-    if call not in ("brk", "mmap", "munmap", "mremap"):
-        return None
-    arguments = _arguments(frame, raw=raw)
-    if arguments is None:
-        return None
-    first, second, third, fourth = arguments
-    if call == "brk":
-        end = _end_of_heap(pid)
-        return None if end is None else _pages(first) - end if first else 0
-    if call == "munmap":
-        return -_pages(second)
-    if call == "mremap":
-        return _pages(third) - _pages(second)
-    return None if fourth & _FIXED else _pages(second)
+class MemoryCall:
+    """A system call that the selected thread is about to make, by its registers."""
 
+    def __init__(self, call: str, frame: gdb.Frame, pid: int, *, raw: bool = False) -> None:
+        self.call = call
+        self.stack = int(frame.read_register("sp")) & (1 << 64) - 1
+        self.arguments = _arguments(frame, raw=raw)
+        self._heap_end = _end_of_heap(pid) if call == "brk" and self.arguments and self.arguments[0] else None
 
-def released_span(call: str, frame: gdb.Frame, pid: int, *, raw: bool = False) -> Optional[tuple[int, int]]:
-    """Return the addresses whose pages *call*, made with the registers of *frame*, releases; None: none."""
-    arguments = _arguments(frame, raw=raw)
-    if arguments is None:
-        return None
-    first, second, third, fourth = arguments
-    if (
-        call == "munmap"
-        or (call == "madvise" and third in _DISCARDING)
-        or (call == "mmap" and fourth & _FIXED)
-    ):
-        return first, first + _pages(second)
-    if call == "mremap" and _pages(third) < _pages(second):
-        return first + _pages(third), first + _pages(second)
-    if call == "brk" and first:
-        end = _end_of_heap(pid)
+    def expected_bytes(self) -> Optional[int]:
+        """Return the change of the address space if the call succeeds; None: unknown."""
+        if self.call == "madvise":
+            return 0
+        if self.call not in ("brk", "mmap", "munmap", "mremap") or self.arguments is None:
+            return None
+        first, second, third, fourth = self.arguments
+        if self.call == "brk":
+            end = self._heap_end
+            return 0 if not first else None if end is None else _pages(first) - end
+        if self.call == "munmap":
+            return -_pages(second)
+        if self.call == "mremap":
+            return _pages(third) - _pages(second)
+        return None if fourth & _FIXED else _pages(second)
+
+    def released_span(self) -> Optional[tuple[int, int]]:
+        """Return the addresses whose pages the call releases; None: none."""
+        if self.arguments is None:
+            return None
+        call, (first, second, third, fourth) = self.call, self.arguments
+        if (
+            call == "munmap"
+            or (call == "madvise" and third in _DISCARDING)
+            or (call == "mmap" and fourth & _FIXED)
+        ):
+            return first, first + _pages(second)
+        if call == "mremap" and _pages(third) < _pages(second):
+            return first + _pages(third), first + _pages(second)
+        end = self._heap_end
         return (_pages(first), end) if end is not None and _pages(first) < end else None
-    return None
 
 
 def _arguments(frame: gdb.Frame, *, raw: bool) -> Optional[tuple[int, int, int, int]]:

@@ -8,7 +8,7 @@ from typing import Optional
 
 import gdb
 
-from gdbmem.debugger.memwatch.driving.memory_syscalls import released_span
+from gdbmem.debugger.memwatch.driving.memory_syscalls import MemoryCall
 from gdbmem.debugger.stopping.repeated_hits import RepeatedHits
 from gdbmem.linux.memory.resident import ProcessMemory
 from gdbmem.linux.memory.sharing import Sharing
@@ -26,11 +26,10 @@ class _Release(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no typ
         self._repeated = RepeatedHits()
 
     def stop(self) -> bool:
-        if self._repeated.is_repeated():
-            return False
         with contextlib.suppress(gdb.error):
-            span = released_span(self._call, gdb.newest_frame(), self._memory.pid)
-            if span is not None:
+            call = MemoryCall(self._call, gdb.newest_frame(), self._memory.pid)
+            span = call.released_span()
+            if span is not None and not self._repeated.is_repeated(call.stack, call.arguments):
                 # The resident part can be read only before the call.
                 self._sharing.released(gdb.selected_thread().ptid[1], self._memory.present_in(*span))
         return False
