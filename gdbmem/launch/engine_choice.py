@@ -14,7 +14,7 @@ from gdbmem.launch.native import find_library
 from gdbmem.launch.program import Program
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass, field
-from gdbmem.symbols.elf_files import needed_libraries
+from gdbmem.symbols.elf_files import needed_libraries, odd_debug_sections
 from gdbmem.text import printable
 
 AUTO = "auto"
@@ -55,7 +55,7 @@ def choose_engine(program: Program) -> Choice:
     """Return the engine for *program*: massif, unless there is a reason against it.
 
     Rules, the first that applies: a static program; an allocator that it is linked to; a GPU, or threads that
-    compute together; very much debug information; no valgrind.
+    compute together; very much debug information, or of a kind that valgrind may not read; no valgrind.
     """
     name = _name_of(program)
     if program.is_static:
@@ -118,7 +118,11 @@ def _against_valgrind(program: Program, linked: Sequence[str]) -> str:
         size = 0
     if size > _LARGE_BYTES:
         return f"has {size >> 20} MiB of code and debug information, which valgrind reads for minutes"
-    if shutil.which("valgrind") is None:
+    if shutil.which("valgrind") is not None:
+        odd = odd_debug_sections(program.symbols)
+        if odd:
+            return f"has debug information that older releases of valgrind can't read ({odd})"
+    else:
         return "has to run without valgrind, which is not installed"
     return ""
 

@@ -17,6 +17,9 @@ _PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE = 1, 2, 3, 4
 _DT_NEEDED, _DT_STRTAB = 1, 5
 _SHT_SYMTAB, _SHT_DYNSYM = 2, 11
 
+_SHF_COMPRESSED, _ELFCOMPRESS_ZSTD = 1 << 11, b"\x02\0\0\0"
+_SKELETON_OF_DWARF_5 = b"\x05\0\x04"  # version and DW_UT_skeleton, behind the length of a unit
+_MOST_UNITS = 1000
 _DEBUG_LINK = b".gnu_debuglink\0"
 _LARGEST_TABLE = 256 << 20
 
@@ -157,6 +160,40 @@ def debug_link(path: Path) -> str:
     except (OSError, struct.error, IndexError):
         pass
     return ""
+
+
+def odd_debug_sections(path: str | os.PathLike[str]) -> str:
+    """Return what older readers of debug information can't read in *path*: "Zstandard", "split DWARF 5" or ""."""
+    try:
+        with open_regular(path) as stream:
+            header = stream.read(64)
+            sections = _sections(stream, header)
+            names = sections[struct.unpack_from("<H", header, 62)[0]]
+            for section in sections:
+                name = _at(stream, names[4] + section[0], 16)
+                if not name.startswith(b".debug_"):
+                    continue
+                if section[2] & _SHF_COMPRESSED:
+                    if _at(stream, section[4], 4) == _ELFCOMPRESS_ZSTD:
+                        return "Zstandard"
+                elif name.startswith(b".debug_info\0") and _has_skeleton(stream, section[4], section[5]):
+                    return "split DWARF 5"
+    except (OSError, struct.error, IndexError):
+        pass
+    return ""
+
+
+def _has_skeleton(stream: IO[bytes], at: int, size: int) -> bool:
+    """Return whether one of the first units in the section at *at* stands for a unit in a file of its own."""
+    end = at + size
+    for _ in range(_MOST_UNITS):
+        start = _at(stream, at, 7)
+        if at >= end or len(start) < 7 or start[:4] == b"\xff" * 4:
+            return False
+        if start[4:] == _SKELETON_OF_DWARF_5:
+            return True
+        at += 4 + int.from_bytes(start[:4], "little")
+    return False
 
 
 def _sections(stream: IO[bytes], header: bytes) -> list[tuple[int, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import struct
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from gdbmem.engines.engine import NAMES, options_of, table
 from gdbmem.errors import MissingToolError, UsageError
 from gdbmem.launch import engine_choice
 from gdbmem.launch.program import Program
-from gdbmem.symbols.elf_files import needed_libraries
+from gdbmem.symbols.elf_files import needed_libraries, odd_debug_sections
 
 
 @pytest.fixture
@@ -101,6 +102,30 @@ def test_very_much_debug_information_speaks_against_valgrind(
 ) -> None:
     choice = engine_choice.choose_engine(program(tmp_path, size=300 << 20))
     assert choice.engine == "gperftools" and "300 MiB" in choice.reason
+
+
+@pytest.mark.parametrize(
+    ("flags", "start", "word"),
+    [(1 << 11, b"\x02\0\0\0", "Zstandard"), (0, b"\x31\0\0\0\x05\0\x04\x08", "split DWARF 5"),
+     (1 << 11, b"\x01\0\0\0", ""), (0, b"\x03\0\0\0\x05\0\x01\x04\0\0\0\x05\0\x04\0", "split DWARF 5"),
+     (0, b"\x31\0\0\0\x05\0\x01\x08", ""), (0, b"\x31\0\0\0\x04\0\0\0", "")],
+)  # fmt: skip
+def test_debug_information_that_valgrind_may_not_read_speaks_against_it(
+    flags: int, start: bytes, word: str, machine: dict[str, set[str]], tmp_path: Path
+) -> None:
+    names = b"\0.debug_info\0.shstrtab\0"
+    header = (
+        b"\x7fELF\x02\x01\x01".ljust(40, b"\0")
+        + struct.pack("<Q", 128)
+        + struct.pack("<IHHHHHH", 0, 64, 0, 0, 64, 3, 2)
+    )
+    rows = [bytes(64), struct.pack("<IIQQQQIIQQ", 1, 1, flags, 0, 96, 16, 0, 0, 1, 0),
+            struct.pack("<IIQQQQIIQQ", 13, 3, 0, 0, 64, len(names), 0, 0, 1, 0)]  # fmt: skip
+    path = tmp_path / "split"
+    path.write_bytes((header + names).ljust(96, b"\0") + start.ljust(32, b"\0") + b"".join(rows))
+    assert odd_debug_sections(path) == word
+    choice = engine_choice.choose_engine(Program(path, path, False))
+    assert (choice.engine, word in choice.reason) == ("gperftools" if word else "massif", True)
 
 
 @pytest.mark.parametrize(

@@ -380,8 +380,25 @@ def explain(text: bytes) -> Optional[Notice]:
     """Return a sentence on the failure in valgrind's log or stderr *text*; None if none is recognised."""
     for pattern, slug, sentence in _FAILURES:
         if re.search(pattern, text):
-            return Notice(slug, sentence)
+            return Notice(slug, f"{_cause(text)}{sentence}" if slug == "debuginfo-reader" else sentence)
     return None
+
+
+def _cause(text: bytes) -> str:
+    """Return valgrind's own words on why it could not read which file's debug information; "" if there are none."""
+    lines = [
+        re.sub(rb"^(?:==|--)\d+(?:==|--) ?(?:Valgrind: )?", b"", line).strip() for line in text.splitlines()
+    ]
+    at = next((at for at, line in enumerate(lines) if line.startswith(b"debuginfo reader: ")), None)
+    if at is None:
+        return ""
+    reader = lines[at].removeprefix(b"debuginfo reader: ").rstrip(b":")
+    file = next((line for line in lines[at : at + 8] if line.startswith(b'"/')), b"")
+    return printable(f"{_decoded(reader)} in {_decoded(file)}: " if file else f"{_decoded(reader)}: ")
+
+
+def _decoded(text: bytes) -> str:
+    return text.decode("utf-8", "surrogateescape")
 
 
 def last_line(text: bytes) -> str:
