@@ -145,6 +145,12 @@ class _LateSymbols:
     def prepare(self, wanted: Mapping[Binary, Iterable[int]]) -> None:
         self._symbols.prepare(wanted)
 
+    def note_loaded(self, lines: Iterable[bytes]) -> None:
+        self._symbols.note_loaded(lines)
+
+    def unloaded(self, address: int) -> Optional[tuple[Binary, int]]:
+        return self._symbols.unloaded(address)
+
     def look_in(self, folder: str) -> None:
         self._symbols.look_in(folder)
 

@@ -76,6 +76,14 @@ class Symbols(Protocol):
         """Search *folder*, too, for binaries that are not at the path in the profile."""
         ...
 
+    def note_loaded(self, lines: Iterable[bytes]) -> None:
+        """Take note of mappings, as lines of /proc/PID/maps, which may be gone when a profile is written."""
+        ...
+
+    def unloaded(self, address: int) -> Optional[tuple[Binary, int]]:
+        """Return what was mapped at *address* before the memory map was written; None: nothing, or it is not sure."""
+        ...
+
 
 class MemoryMap:
     """The executable regions of one process."""
@@ -91,6 +99,22 @@ class MemoryMap:
             return None
         region = self.regions[at]
         return region.binary, address - region.start + region.offset
+
+
+class Unloaded:
+    """Mappings that were there once: one address may have belonged to several files."""
+
+    def __init__(self) -> None:
+        self._maps: list[MemoryMap] = []
+
+    def add(self, lines: Iterable[bytes]) -> None:
+        """Take note of the mappings that *lines* list."""
+        self._maps += [MemoryMap([region]) for region in dict.fromkeys(parse_maps(lines).regions)]
+
+    def find(self, address: int) -> Optional[tuple[Binary, int]]:
+        """Return the only binary that *address* lay in, and where; None if there was none, or several."""
+        found = {place for one in self._maps if (place := one.find(address)) is not None}
+        return found.pop() if len(found) == 1 else None
 
 
 def parse_maps(lines: Iterable[bytes]) -> MemoryMap:
@@ -135,6 +159,11 @@ def frames_of(
     file, which is the same in each run. *source* is the profile's file.
     """
     places, wanted = _places(addresses, memory_map)
+    if symbols is not None:
+        for at in [at for at, place in enumerate(places) if place is None]:
+            before = places[at] = symbols.unloaded(addresses[at] - 1)
+            if before is not None:
+                wanted.setdefault(before[0], set()).add(before[1])
     found: Mapping[tuple[Binary, int], Sequence[Frame]] = {}
     notices: Sequence[Notice] = ()
     if symbols is not None and wanted:

@@ -17,8 +17,9 @@ from gdbmem.formats.valgrind.massif import MassifProfile
 from gdbmem.model.leak_kinds import LOST, WITH_INDIRECT
 from gdbmem.model.profiles.snapshot import HEAP_BYTES, LATER, Profile, Snapshot
 from gdbmem.records import dataclass, replace
+from gdbmem.runs.distrust import DamagedError, read_regular
 from gdbmem.runs.ordering import SeriesMoment, process_notices
-from gdbmem.runs.run import BINARIES, Run, SnapshotRecord, asked_for, is_run, open_run
+from gdbmem.runs.run import BINARIES, LOADED, Run, SnapshotRecord, asked_for, is_run, open_run
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
 
@@ -161,6 +162,9 @@ def _open_record(run: Run, record: SnapshotRecord, reading: OpenOptions) -> _Ope
     path = _file_of(run, record, reading.metric)
     if reading.symbols is not None and (run.folder / BINARIES).is_dir():
         reading.symbols.look_in(str(run.folder / BINARIES))
+    if reading.symbols is not None and (run.folder / LOADED).is_file():
+        with contextlib.suppress(OSError, DamagedError):
+            reading.symbols.note_loaded(read_regular(run.folder / LOADED).splitlines())
     if not path.is_file():
         raise InputError(
             f"the file of snapshot {printable(record.name)}, {printable(str(path))}, is gone",

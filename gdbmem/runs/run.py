@@ -75,6 +75,7 @@ class SnapshotRecord(NamedRecord):
     name: str = field(default="", compare=False)  # as memlist shows it: NAME, or NAME#2 if there are more
 
 
+LOADED = "loaded.maps"  # code that the program loaded, as /proc/PID/maps had it then
 BINARIES = "binaries"  # of a process with files that are not here
 PACKED = ".zst"  # a raw file that is packed, by Zstandard
 OWN = "own"  # what snapshots are called that the engine took by itself

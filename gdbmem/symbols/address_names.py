@@ -11,7 +11,7 @@ from typing import Any, Callable, NamedTuple, Optional
 from gdbmem.analysis.profiles.library import is_library
 from gdbmem.errors import Notice
 from gdbmem.files import JsonObject, cache_folder, read_cached, write_cached
-from gdbmem.formats.addresses import Binary
+from gdbmem.formats.addresses import Binary, Unloaded
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.symbols.candidates import candidates
 from gdbmem.symbols.elf_files import Elf, debug_link, read_elf
@@ -53,6 +53,7 @@ class GdbSymbols:
         """*folders* are searched for binaries that are not at the path in the profile."""
         self._folders = list(folders)
         self._progress = progress
+        self._unloaded = Unloaded()
         self._known: dict[Path, JsonObject] = {}  # the content of the cache's files, read or computed
         self._unreadable: dict[Path, Notice] = {}  # binaries that gdb could not read
 
@@ -64,6 +65,14 @@ class GdbSymbols:
         """Search *folder* too, after those that the user named."""
         if folder not in self._folders:
             self._folders.append(folder)
+
+    def note_loaded(self, lines: Iterable[bytes]) -> None:
+        """Take note of the mappings in *lines*, which may be gone where a profile lists those of its moment."""
+        self._unloaded.add(lines)
+
+    def unloaded(self, address: int) -> Optional[Place]:
+        """Return the place of code that was mapped at *address* once; None: there was none, or several."""
+        return self._unloaded.find(address)
 
     def frames(
         self,

@@ -145,6 +145,34 @@ def test_another_build_at_the_path_of_the_profiled_one_names_nothing(tmp_path: P
     assert "another-binary" not in {warning["slug"] for warning in found["warnings"]}
 
 
+PLUGIN = """#include <stdlib.h>
+#include <string.h>
+void plugin_keep(int count) {
+    while (count--) memset(malloc(1000), 1, 1000);
+}
+"""
+
+
+@pytest.mark.needs("gcc", "valgrind")
+@pytest.mark.parametrize("engine", ["massif", "jemalloc"])
+def test_code_that_was_unloaded_before_a_snapshot_has_its_names(
+    engine: str, program: Program, tmp_path: Path, own_cache: Path
+) -> None:
+    if engine == "jemalloc" and find_library("jemalloc") is None:
+        pytest.skip("libjemalloc missing: scripts/setup installs it")
+    (tmp_path / "plugin.c").write_text(PLUGIN)
+    words = ["gcc", "-g", "-O0", "-fPIC", "-shared", "plugin.c", "-o", "plugin.so"]
+    subprocess.run(words, check=True, cwd=tmp_path)
+    recipe = f"program: {program('unloads')}\nargs: [./plugin.so]\nengine: {engine}\n"
+    (tmp_path / "unloads.yaml").write_text(f"{recipe}points: [{{at: unloaded, name: u}}]\n")
+    words = [GDBMEM, "launch", "--recipe", "unloads.yaml", "--run", "run"]
+    subprocess.run(words, check=True, cwd=tmp_path, env=environment(), capture_output=True, timeout=120)
+    words = [GDBMEM, "diff", "run:u#1", "run:u", "--json", "--by", "path"]
+    done = subprocess.run(words, check=True, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    (kept,) = [path for path in json.loads(done.stdout)["paths"] if path["delta_bytes"] >= 200_000]
+    assert "plugin_keep" in [frame["function"] for frame in kept["frames"]]
+
+
 def own_names(found: dict[str, Any]) -> set[str]:
     """Return the functions of the profiled program in *found* that have names."""
     frames = [frame for path in found["sites"]["paths"] for frame in path["frames"]]

@@ -10,6 +10,7 @@ import gdb
 
 from gdbmem.debugger.command import say, warn
 from gdbmem.debugger.launched.connecting import connect_program, notice_end
+from gdbmem.debugger.launched.loaded_files import list_loaded_files
 from gdbmem.debugger.location import program_runs, real_pid
 from gdbmem.debugger.registry import LAUNCHED_COMMANDS, register
 from gdbmem.debugger.session import session
@@ -50,6 +51,7 @@ def install_launched() -> None:
     """Register event handlers in a launched gdb; `connect()` connects after gdb has read its files."""
     gdb.events.before_prompt.connect(_before_prompt)
     gdb.events.exited.connect(session.note_exit)
+    list_loaded_files()
     if NATIVE not in os.environ:  # gdb's own run and kill work there
         for name, call in _HOOKS.items():
             _add_hook(name, call)

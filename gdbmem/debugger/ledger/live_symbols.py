@@ -47,6 +47,12 @@ class LiveSymbols:
     def prepare(self, wanted: Mapping[Binary, Iterable[int]]) -> None:
         """Do nothing: querying this gdb for several addresses at once saves no time."""
 
+    def note_loaded(self, lines: Iterable[bytes]) -> None:
+        """Do nothing: gdb names what is loaded now."""
+
+    def unloaded(self, address: int) -> None:
+        """Return None: gdb names what is loaded now."""
+
     def look_in(self, folder: str) -> None:
         """Do nothing: gdb has the files."""
 

@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 
 from gdbmem.errors import Notice
-from gdbmem.formats.addresses import Symbols, written
+from gdbmem.formats.addresses import Binary, Symbols, written
 from gdbmem.model.profiles.calltree import CallTree, Frame, Frames
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import replace
@@ -19,15 +19,37 @@ def with_names(tree: CallTree, symbols: Symbols, source: str) -> tuple[CallTree,
 
     A call with others inlined around it becomes as many nodes.
     """
-    places = _nameless(Frames.of(tree.frames))
+    frames = Frames.of(tree.frames)
+    places = _nameless(frames)
     wanted: dict[str, set[int]] = {}
     for path, address in places.values():
         wanted.setdefault(path, set()).add(address)
-    if not wanted:
-        return tree, ()
-    found, notices = symbols.frames_under_valgrind(wanted, recorded=written(source))
-    chains = {number: found[place] for number, place in places.items() if place in found}
+    chains, notices = _of_unloaded(frames, symbols, written(source))
+    if wanted:
+        found, said = symbols.frames_under_valgrind(wanted, recorded=written(source))
+        chains.update({number: found[place] for number, place in places.items() if place in found})
+        notices = [*notices, *said]
     return (_expanded(tree, chains) if chains else tree), notices
+
+
+def _of_unloaded(
+    frames: Frames, symbols: Symbols, recorded: float
+) -> tuple[dict[int, Sequence[Frame]], Sequence[Notice]]:
+    """Return the frames of addresses in files that had been unloaded, of which massif knows no file."""
+    places: dict[int, tuple[Binary, int]] = {}
+    for number, function in enumerate(frames.functions):
+        if function is None or frames.objects[number] is not None or not _ADDRESS.fullmatch(function):
+            continue
+        place = symbols.unloaded(int(function, 16))
+        if place is not None:
+            places[number] = place
+    if not places:
+        return {}, ()
+    wanted: dict[Binary, set[int]] = {}
+    for binary, offset in places.values():
+        wanted.setdefault(binary, set()).add(offset)
+    found, notices = symbols.frames(wanted, recorded=recorded, are_calls=True)
+    return {number: found[place] for number, place in places.items() if place in found}, notices
 
 
 def _nameless(frames: Frames) -> dict[int, tuple[str, int]]:
