@@ -356,6 +356,7 @@ def test_what_the_program_called_of_jemalloc_stays_where_it_has_a_name(tmp_path:
             }, []
 
         def prepare(self, wanted: Mapping[Binary, Iterable[int]]) -> None: ...
+        def unloaded(self, address: int) -> None: ...
 
     file = tmp_path / "by-hand.jeheap"
     file.write_text(
