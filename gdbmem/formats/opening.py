@@ -74,6 +74,9 @@ def _begins(start: bytes, data: Data) -> bool:
     return re.compile(start, re.DOTALL).match(data) is not None
 
 
+# Logs have the time in it with --time-stamp=yes, and in front the words of journald, Kubernetes or docker, or colours.
+_VALGRINDS_MARK = rb"(?:[^\n={}]{0,300}?[\s|:\]>m])?==(?:[0-9:.]{12,20} )?[0-9]+== "
+
 # In the order of the checks: the first match reads the file.
 FORMATS = {
     "massif": _Format(
@@ -92,7 +95,8 @@ FORMATS = {
     "java-heapz": _Format(rb"--- heapz 1 ---\s", "heap_profilers.java_heapz:read_java_heapz"),
     "jemalloc": _Format(rb"heap_v2/", "heap_profilers.jemalloc:read_jemalloc", has_addresses=True),
     "memcheck": _Format(
-        rb"==[0-9]+== .*?(?: are [a-z ]+ in loss record [0-9]|LEAK SUMMARY:|All heap blocks were freed -- )",
+        _VALGRINDS_MARK
+        + rb".*?(?: are [a-z ]+ in loss record [0-9]|LEAK SUMMARY:|All heap blocks were freed -- )",
         "valgrind.memcheck_log:read_memcheck_log",
     ),
     "memcheck-xml": _Format(
@@ -161,7 +165,7 @@ _OTHERS = tuple(
         (rb"\x80[\x02-\x05]", "a Python pickle (tracemalloc writes such files)", _PICKLE),
         (rb"CMDLINE |MEM [0-9.]+ [0-9.]+", "a record of mprof", _FIND),
         (
-            rb"==[0-9]+== |--[0-9]+-- ",
+            _VALGRINDS_MARK + rb"|--[0-9]+-- ",
             "a log of valgrind's without a leak search",
             "memcheck writes one with --leak-check=full",
         ),

@@ -48,6 +48,26 @@ def headline(capture: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], *
 
 
 @pytest.mark.parametrize(
+    ("frame", "rank"),
+    [
+        (Frame("alloc::alloc::alloc", "alloc.rs", 84), INSTALLED),
+        (Frame("hashbrown::raw::RawTable<T>::new_uninitialized", "mod.rs", 383), INSTALLED),
+        (Frame("std::collections::hash::map::HashMap<K,V,S>::insert", "map.rs", 817), OTHER),
+        (Frame("<alloc::vec::Vec<T> as core::iter::Extend>::extend", "mod.rs", 1), INSTALLED),
+        (Frame("alloc::vec::Vec<T>::push", "alloc/src/vec/mod.rs", 1), INSTALLED),
+        (Frame("serde_json::de::from_str", "serde_json-1.0.96/src/de.rs", 1), INSTALLED),
+        (Frame("app::alloc::Pool::new", "alloc.rs", 12), OWN),
+        (Frame("test_mem::test_map_not_clear", "main.rs", 52), OWN),
+        (Frame("app::load", "src/main.rs", 12), OWN),
+        (Frame("core::Engine::load", "core.cpp", 12), OWN),
+    ],
+)
+def test_rust_without_full_paths_has_its_library_told_by_its_names(frame: Frame, rank: int) -> None:
+    assert own_rank(frame) == rank
+    assert own_ranks(Frames.of([frame]))[0] == rank
+
+
+@pytest.mark.parametrize(
     ("capture", "answer"),
     [
         ("own_code/rust", "96 % of it from leak.rs:11 (leak::remember)"),

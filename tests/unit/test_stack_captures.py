@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -167,6 +168,14 @@ def test_dhat_and_the_execution_tree_of_one_program_agree_path_by_path() -> None
     diff = diff_snapshots(*sides)
     diff.check()
     assert not rank(diff, Query(by="line")).rows
+
+
+def test_columns_that_rusts_dhat_writes_are_no_lines(tmp_path: Path) -> None:
+    found = json.loads((CAPTURES / "dhat.json").read_text())
+    found["ftbl"][1] = "0x10b001: app::load (src/main.rs:12:5)"
+    (tmp_path / "x.json").write_text(json.dumps(found))
+    frames = tree(read(tmp_path / "x.json")).frames
+    assert Frame("app::load", "src/main.rs", 12) in frames
 
 
 def test_what_valgrind_3_16_writes_has_the_totals_that_dhat_printed_beside_it() -> None:

@@ -36,7 +36,9 @@ INSTALLED_RULES: Sequence[Rule] = (
     Rule(
         "Rust's library and crates",
         file=r"/rustc/|(?:.*/)?library/(?:alloc|core|std|proc_macro|panic_unwind)/src/|/rust/deps/"
-        r"|.*/\.cargo/(?:registry|git)/|.*/rustlib/src/",
+        r"|.*/\.cargo/(?:registry|git)/|.*/rustlib/src/"
+        # as dhat-rs shortens them
+        r"|(?:alloc|core|std|hashbrown)/src/.*\.rs|[\w-]+-\d+\.\d+\.\d+[\w.+-]*/src/.*\.rs",
         function=r"<?(?:alloc|core)::(?:alloc|boxed|borrow|cell|collections|convert|fmt|hash|iter|mem|num|ops|option|ptr"
         r"|raw_vec|rc|result|slice|str|string|sync|vec)::|<&?(?:mut )?(?:alloc|core|std)::|std::(?:rt|sys|panicking)::",
     ),
@@ -57,6 +59,8 @@ INSTALLED_RULES: Sequence[Rule] = (
         object=r"/(?:usr/(?:local/)?)?(?:s?bin|lib(?:32|64|x32|exec)?)/|.*/(?:site|dist)-packages/|.*/python3[.\d]*/lib-dynload/",
     ),
 )
+_RUST = next(rule for rule in INSTALLED_RULES if rule.name.startswith("Rust"))
+_OF_RUST = lazy_pattern(r"(?:<&?(?:mut )?|\(|\[)*(?:alloc|core|std|hashbrown|proc_macro|test)::")
 _FILE_RULES = [(lazy_pattern(rule.file), rule) for rule in INSTALLED_RULES if rule.file]
 # Functions with an allocator's name allocate for their callers: Perl_safesysmalloc, xcalloc, av_mallocz.
 _WRAPPER_NAME = lazy_pattern(
@@ -156,6 +160,9 @@ def _other_rules() -> list[tuple[re.Pattern[str], re.Pattern[str], Rule]]:
 
 def installed_rule(frame: Frame) -> Optional[Rule]:
     """Return the rule by which *frame* is installed code; None if it is the user's own."""
+    if frame.file is not None and "/" not in frame.file and frame.file.endswith(".rs"):
+        # massif without full paths: base names such as mod.rs are anybody's, the first part of a name is not.
+        return _RUST if _OF_RUST.match(frame.function or "") else None
     if frame.file is not None:
         return next((rule for pattern, rule in _FILE_RULES if pattern.match(frame.file)), None)
     place, function = frame.object or "", frame.function or ""

@@ -34,7 +34,9 @@ _KEYS = {PEAK: ("gb", "gbk"), IN_USE: ("eb", "ebk"), ALLOCATED: ("tb", "tbk"), O
 _KEYS_1 = {**_KEYS, IN_USE: ("fb", "fbk")}
 # valgrind's own malloc stands at the top of each stack; no other tool's files have it.
 _OWN = lazy_pattern(r"\(in (?:.*/)?vgpreload_[\w.-]+\)$|/vg_replace_malloc\.c:[0-9]+\)$")
-_FRAME = lazy_pattern(r"(?:(0x[0-9A-Fa-f]+): )?(?:(.*) \((?:in (.*)|(.*):(\d{1,9}))\)|(.*))", re.DOTALL)
+_FRAME = lazy_pattern(
+    r"(?:(0x[0-9A-Fa-f]+): )?(?:(.*) \((?:in (.*)|(.*?):(\d{1,9})(?::\d{1,9})?)\)|(.*))", re.DOTALL
+)
 
 
 def read_dhat(data: Data, source: str, metric: Optional[str]) -> StackProfile:

@@ -47,7 +47,9 @@ _KINDS = {
 }
 _COUNT = r"([0-9,]{1,26})(?: \(([-+][0-9,]{1,26})\))?"  # and by how much it has changed
 _KIND = "|".join(_KINDS)
-_PREFIX = lazy_pattern(r"(?:==|--)([0-9]+)(?:==|--)(?: |$)")
+# With --time-stamp=yes a time precedes the process; journald, Kubernetes and docker put their own words in front.
+_PREFIX = lazy_pattern(r"(?:[^\n=]{0,300}?[\s|:\]>])?(?:==|--)(?:[0-9:.]{12,20} )?([0-9]+)(?:==|--)(?: |$)")
+_ESCAPE = lazy_pattern(r"\x1b\[[0-9;]*[A-Za-z]")
 _RECORD = lazy_pattern(
     rf"{_COUNT}(?: \({_COUNT} direct, {_COUNT} indirect\))? bytes in {_COUNT} blocks"
     rf" are ({_KIND}) in loss record ([0-9,]{{1,26}}) of ([0-9,]{{1,26}})"
@@ -161,7 +163,8 @@ def sum_of(records: Sequence[LeakRecord], kind: str) -> Sum:
 
 class _LossReader:
     def __init__(self, data: bytes, source: str) -> None:
-        self._lines = data.decode("utf-8", "surrogateescape").split("\n")
+        text = data.decode("utf-8", "surrogateescape")
+        self._lines = (_ESCAPE.sub("", text) if "\x1b" in text else text).split("\n")
         self._source = source
         self._processes: dict[str, _SearchedProcess] = {}  # by pid
         self._now = _SearchedProcess()  # the one that wrote the line that is read
