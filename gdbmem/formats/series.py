@@ -33,6 +33,7 @@ _PLACES = ("host", "hostname", "node", "instance", "job", "container", "pod", "s
 _FEWEST_ROWS, _KIB_PAGE, _PAGE = 12, 4, 4096
 _MEMORY = r"(pss|rss|uss|mem(?:ory)?|real|bytes|value)(?:[ _(]*(?:usage|used))?[ _(]*(bytes|b|[kmg]i?b)?\)?"
 _FACTORS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_PSRECORD_CSV = "elapsed_time,nproc,cpu,mem_real"
 _BEFORE = 5e8  # a smaller time is none since 1970
 
 
@@ -58,7 +59,7 @@ def series_tool(path: Path) -> Optional[str]:
     first = head.partition("\n")[0].strip()
     if re.match(r"CMDLINE |MEM [\d.]+ [\d.]+$", first):
         return "mprof"
-    if first.startswith("# Elapsed time") and "Real" in first:
+    if (first.startswith("# Elapsed time") and "Real" in first) or first.startswith(_PSRECORD_CSV):
         return "psrecord"
     if re.match(r"\s*\{", head) and re.search(r'"resultType"\s*:\s*"matrix"', head):
         return "Prometheus"
@@ -112,22 +113,39 @@ def _spread(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _mprof(path: Path, text: str) -> Iterator[tuple[float, float]]:
-    """Source: memory_profiler, mprof.py: MEM MIB SECONDS_SINCE_1970; CHLD and FUNC are not the total."""
+    """Source: memory_profiler, mprof.py: MEM MIB SECONDS_SINCE_1970; with -M then CHLD NUMBER MIB SECONDS.
+
+    Then MEM is of the process alone, and the children that follow are added. FUNC is not a sample.
+    """
+    now: Optional[tuple[float, float]] = None
     for number, line in _whole_lines(text):
+        words = line.split()
         if line.startswith("MEM "):
-            yield _numbers(path, number, line.split()[2:3] + line.split()[1:2])
+            if now is not None:
+                yield now
+            now = _numbers(path, number, words[2:3] + words[1:2])
+        elif line.startswith("CHLD ") and now is not None:
+            now = now[0], now[1] + _numbers(path, number, words[3:4] + words[2:3])[1]
+    if now is not None:
+        yield now
 
 
 def _command_of(text: str) -> str:
     first = text.partition("\n")[0]
-    return first[len("CMDLINE ") :].strip() if first.startswith("CMDLINE ") else "mprof"
+    command = first[len("CMDLINE ") :].strip() if first.startswith("CMDLINE ") else "mprof"
+    return f"{command} and its children" if "\nCHLD " in text else command
 
 
 def _psrecord(path: Path, text: str) -> Iterator[tuple[float, float]]:
-    """Source: psrecord, main.py: elapsed seconds, CPU, real and virtual memory, in 2^20 bytes."""
+    """Source: psrecord, main.py: elapsed seconds, CPU, real and virtual memory, in 2^20 bytes.
+
+    With --log-format csv the number of processes stands before the CPU.
+    """
+    is_csv = text.startswith(_PSRECORD_CSV)
     for number, line in _whole_lines(text):
-        if line.strip() and not line.startswith("#"):
-            yield _numbers(path, number, line.split()[0:1] + line.split()[2:3])
+        if line.strip() and not line.startswith(("#", _PSRECORD_CSV)):
+            words = line.split(",") if is_csv else line.split()
+            yield _numbers(path, number, [*words[0:1], *(words[3:4] if is_csv else words[2:3])])
 
 
 def _whole_lines(text: str) -> Iterator[tuple[int, str]]:

@@ -8,6 +8,7 @@ import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Callable
 
 import pytest
 
@@ -24,7 +25,21 @@ Points = Sequence[tuple[float, float]]
 
 def mprof(points: Points) -> str:
     rows = [f"MEM {size / MIB:.6f} {1.7e9 + t:.4f}" for t, size in points]
-    return "\n".join(["CMDLINE python train.py", *rows[:3], "CHLD 1 3.5 1700000000.1", *rows[3:], ""])
+    return "\n".join(["CMDLINE python train.py", *rows[:3], "FUNC main 3.5 1700000000.1", *rows[3:], ""])
+
+
+def mprof_of_several(points: Points) -> str:
+    """Return what mprof writes with -M: a third of each size is that of the process, the rest of two children."""
+    rows = []
+    for t, size in points:
+        rows.append(f"MEM {size / 3 / MIB:.6f} {1.7e9 + t:.4f}")
+        rows += [f"CHLD {child} {size / 3 / MIB:.6f} {1.7e9 + t + 0.01:.4f}" for child in (1, 2)]
+    return "\n".join(["CMDLINE python train.py", *rows, ""])
+
+
+def psrecord_csv(points: Points) -> str:
+    rows = [f"{t:.3f},3,7.5,{size / MIB:.3f},900.0" for t, size in points]
+    return "\n".join(["elapsed_time,nproc,cpu,mem_real,mem_virtual", *rows, ""])
 
 
 def psrecord(points: Points) -> str:
@@ -57,6 +72,19 @@ def test_each_tools_numbers_and_times_are_read_as_they_are(tmp_path: Path, tool:
     for (t, size), (truth, bytes_) in zip(found, LEAK):
         assert t == pytest.approx(truth, abs=1e-3)
         assert size == pytest.approx(bytes_, abs=1024)
+
+
+@pytest.mark.parametrize(("write", "tool"), [(mprof_of_several, "mprof"), (psrecord_csv, "psrecord")])
+def test_the_children_of_mprof_and_the_columns_of_psrecord_count(
+    write: Callable[[Points], str], tool: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "series"
+    file.write_text(write(LEAK))
+    assert series_tool(file) == tool
+    found = read_series(file)
+    assert len(found.points) == len(LEAK)
+    assert all(size == pytest.approx(truth, abs=1024) for (_, size), (_, truth) in zip(found.points, LEAK))
+    assert found.target == ("python train.py and its children" if tool == "mprof" else "series")
 
 
 @pytest.mark.parametrize("tool", ["mprof", "psrecord"])
