@@ -21,7 +21,6 @@ from typing import Optional
 
 from gdbmem.analysis.ledger.ledger import build_ledger
 from gdbmem.errors import InputError, TargetError
-from gdbmem.inspection.live_process import explain_process
 from gdbmem.inspection.process_maps import read_maps
 from gdbmem.inspection.read_process import find_malloc, named_threads, read_process
 from gdbmem.linux.files.target_files import TargetFiles
@@ -29,7 +28,7 @@ from gdbmem.linux.holding.ptrace import SEIZE, Freeze, held_threads, ptrace
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.linux.memory.rollup import parse_rss
 from gdbmem.linux.process.living import memory_folder
-from gdbmem.linux.process.process import process_facts, thread_ids
+from gdbmem.linux.process.process import has_ended, process_facts, thread_ids
 from gdbmem.linux.process.processes import descendants, parents, stat_of
 from gdbmem.model.ledger.ledger import Ledger
 from gdbmem.model.ledger.remedies import AFTER_TIME, AT_END, AT_REST
@@ -166,16 +165,22 @@ class MeasuredRun:
 
     def ledger(self, moment: str) -> Ledger:
         """Return the program's ledger; it is not traced afterwards."""
-        if moment != AT_END:
-            self.let_go()
-            return explain_process(self.pid, fork=False)
-        freeze = Freeze(self.pid)
-        freeze.adopt(self.pid)
-        with ProcMemory(self.pid) as memory, TargetFiles(self.pid) as files:
+        with self._held(moment) as freeze, ProcMemory(self.pid) as memory, TargetFiles(self.pid) as files:
             malloc = find_malloc(memory, read_maps(self.pid), files)
             name = process_facts(self.pid).name
             threads = named_threads(self.pid, held_threads(freeze))
             return build_ledger(read_process(self.pid, name, memory, threads, malloc))
+
+    @contextlib.contextmanager
+    def _held(self, moment: str) -> Iterator[Freeze]:
+        """Keep the program as it is: one at rest may end at any time, unless it is stopped."""
+        if moment != AT_END:
+            with Freeze(self.pid, seized={self.pid}) as freeze:
+                yield freeze
+            return
+        freeze = Freeze(self.pid)
+        freeze.adopt(self.pid)
+        yield freeze
 
     def let_go(self) -> None:
         """Stop tracing it."""
@@ -192,13 +197,18 @@ def trim_by_gdb(words: Sequence[str], seconds: Optional[float]) -> int:
         moment = run.reach(seconds)
         if moment != AT_END:
             run.let_go()
-            return _returned(["-p", str(run.pid), "-ex", _MEMTRIM])
+            try:
+                return _returned(["-p", str(run.pid), "-ex", _MEMTRIM])
+            except TargetError:
+                if not has_ended(run.pid):
+                    raise
     # No function can be called in an exiting process: gdb stops another run slightly earlier.
     before = ("set breakpoint pending on", "set disable-randomization off", "handle all nostop noprint pass")
     commands = [*before, "break _exit", "run", _MEMTRIM, "kill"]
     return _returned([*(word for line in commands for word in ("-ex", line)), "--args", *words])
 
 
+_OF_ANY_ERROR = "Error while executing Python code."  # what gdb says after the reason
 _MEMTRIM = 'python gdb.execute("memtrim --json -o " + __import__("os").environ["GDBMEM_TRIMMED"])'
 
 
@@ -220,7 +230,7 @@ def _returned(words: Sequence[str]) -> int:
         try:
             returned: int = json.loads(answer.read_text())["returned_bytes"]
         except (OSError, ValueError, KeyError):
-            lines = os.fsdecode(said).strip().splitlines()
+            lines = [line for line in os.fsdecode(said).strip().splitlines() if line != _OF_ANY_ERROR]
             raise TargetError(
                 f"gdb could not call malloc_trim: {printable(lines[-1]) if lines else 'it reported no reason'}",
                 slug="call-failed",

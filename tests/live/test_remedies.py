@@ -10,11 +10,14 @@ import subprocess
 import time
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from gdbmem.launch.measured import MeasuredRun
+from gdbmem.errors import TargetError
+from gdbmem.launch.measured import MeasuredRun, trim_by_gdb
+from gdbmem.linux.process import process
 from gdbmem.linux.process.processes import stat_of
 from gdbmem.model.ledger.remedies import TRIM, Remedy, best_remedy
 from tests.conftest import Program
@@ -201,3 +204,27 @@ def test_what_cannot_be_measured_is_refused_at_once(words: list[str], slug: str)
     done = gdbmem("compare", "--remedies", *words)
     assert done.returncode == (2 if slug == "usage" else 1)
     assert len(done.stderr.strip().splitlines()) <= 3
+
+
+def test_a_program_that_ends_while_it_is_measured_at_rest_keeps_its_memory_until_then() -> None:
+    with MeasuredRun(["sleep", "1.2"]) as run:
+        moment = run.reach(None)
+        time.sleep(0.5)  # it has come to its end
+        size = run.rss_bytes()
+        assert run.ledger(moment).rss_bytes == size > 0
+
+
+@pytest.mark.needs("gdb")
+def test_a_program_that_ends_before_gdb_is_there_is_asked_in_another_run() -> None:
+    assert trim_by_gdb(["sleep", "1.1"], None) >= 0
+
+
+def test_a_process_whose_memory_is_gone_is_not_said_to_be_protected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between its exit and its end a process has no memory to read, which the kernel refuses even to root."""
+    own = os.getpid()
+    facts = SimpleNamespace(pid=own, name="x", state="R", tracer=0, uid=0)
+    monkeypatch.setattr(process, "_opens", lambda _: False)
+    monkeypatch.setattr(process, "status_fields", lambda pid: {"Name": "x", "Tgid": str(pid)})
+    monkeypatch.setattr(process, "process_facts", lambda _: facts)
+    with pytest.raises(TargetError, match="ended before it could be inspected"):
+        process.check_analysable(own)

@@ -67,6 +67,8 @@ def check_analysable(pid: int, *, may_be_traced: bool = False) -> ProcessFacts:
             hint="name another process",
         )
     if not _may_trace(pid) or not _opens(f"{memory_folder(pid)}/maps"):
+        if "VmSize" not in status_fields(pid):  # it is ending: the kernel has released its memory
+            raise ended(pid)
         raise forbidden(facts, asker())
     if facts.tracer and not may_be_traced:
         raise traced(facts)
