@@ -326,3 +326,27 @@ def test_in_another_pid_namespace_threads_are_a_lower_bound_and_not_an_exact_nou
     done = subprocess.run([*enter, *words], cwd=scratch, capture_output=True, text=True, check=True)
     document = json.loads(done.stdout)
     assert not document["threads_started_is_exact"]
+
+
+# Keeps a MiB more each 50 ms in a file in memory that it doesn't map; prints how much.
+WRITES = """
+import os, sys, time
+files = []
+for _ in range(60):
+    files.append(os.memfd_create('x'))
+    os.write(files[-1], bytes(1 << 20))
+    time.sleep(0.05)
+print(len(files) << 20)
+"""
+
+
+def test_memory_that_no_process_maps_does_not_pass_as_a_level(scratch: Path, place: Path) -> None:
+    options = ["-q", "--interval", "50ms", "--run", "run", "--json", "--fail-on", "growing:1MiB/min"]
+    done = monitor(
+        *options, "--", sys.executable, "-c", WRITES,
+        folder=scratch, status=125, preexec_fn=lambda: enter(place),
+    )  # fmt: skip
+    document = json.loads(done.stdout)
+    written = int((scratch / "run" / "stdout").read_text())
+    assert document["outside"]["cgroup_bytes"] == pytest.approx(written, rel=0.2)
+    assert [one["slug"] for one in document["judgements"][0]["unseen"]] == ["outside-processes"]

@@ -14,13 +14,16 @@ from gdbmem.linux.monitoring import cgroup
 from gdbmem.linux.monitoring.clock import clock_of, series_clock
 from gdbmem.linux.monitoring.exited_usage import ExitedUsage
 from gdbmem.linux.monitoring.process_events import Started
+from gdbmem.linux.monitoring.rounds import matters
 from gdbmem.linux.monitoring.sampling import Counts, ProcessFiles, Stat, StatmSample, parse_stat
 from gdbmem.linux.monitoring.tree import Tree
 from gdbmem.linux.process import processes
-from gdbmem.model.series.series import TREE, SeriesFacts
+from gdbmem.model.series.series import TREE, ProcessSample, SeriesFacts
 from gdbmem.monitoring.recorder import SamplingPlan, SeriesRecorder
 from gdbmem.report.series.plain_view import PlainView
 from gdbmem.series.store import Recording, SeriesWriter
+
+MIB = 1 << 20
 
 STAT = (
     b"4711 (a) b (c) S 1 4711 4711 0 -1 4194560 53 21 7 4 225 968 67 11 20 0 3 0 987654 50798592 4675 "
@@ -163,3 +166,24 @@ def test_what_a_family_holds_belongs_to_the_midst_of_the_round_of_pss_that_it_is
     look = tree.look(0.0, sweep=True)
     tree.close()
     assert dict(look.readings)[TREE].family_bytes == 150, "100 when it began, 200 when it ended"
+
+
+def forked(private: int, shared: int, processes: int) -> ProcessSample:
+    """Return the reading of one of *processes* that share *shared* bytes with each other."""
+    return ProcessSample(
+        pss_bytes=private + shared // processes,
+        uss_bytes=private,
+        private_dirty_bytes=private,
+        shared_dirty_bytes=shared,
+    )
+
+
+def test_a_round_of_pss_is_torn_by_as_much_as_the_forks_in_it_can_move() -> None:
+    parent, child = forked(MIB // 4, 4 * MIB, 81), forked(5 * MIB // 4, 4 * MIB, 81)
+    tree = {1: parent, **dict.fromkeys(range(2, 82), child)}
+    assert not matters(tree, parents=[1] * 10), "each takes one share of 81, and half of little"
+    assert matters(tree, parents=[2] * 20), "a child with more of its own"
+    assert matters(tree, changes=20), "it may have been the largest one"
+    first = {1: forked(100 * MIB, 0, 1), 2: forked(MIB, 0, 1)}
+    assert matters(first, parents=[1]), "the first fork shares all that was private"
+    assert not matters(first, parents=[2])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone, Stat
 from gdbmem.linux.process.processes import stat_of
@@ -71,14 +71,17 @@ class RoundEnding:
         return True
 
 
-def matters(readings: Sequence[ProcessSample], *, changes: int) -> bool:
-    """Return whether the total of *readings* may have a large error: *changes* processes started or ended between two.
+def matters(readings: Mapping[int, ProcessSample], *, parents: Sequence[int] = (), changes: int = 0) -> bool:
+    """Return whether the total of *readings*, by pid, may have a large error, as processes started or ended meanwhile.
 
-    Each takes or gives back one share of the pages that its parent shares, and a fork half of those that were the
-    parent's alone. Pages of shared files are few compared with these.
+    *parents* are those that forked, each as often as it did; of *changes* more it isn't known whose they were. Each
+    takes or gives back one share of the pages that the parent shares, and a fork half of those that were its alone.
+    Pages of shared files are few compared with these.
     """
-    total = sum(reading.pss_bytes or 0 for reading in readings)
-    return changes * max(map(_at_stake, readings), default=0) > max(_LEAST_BYTES, _LEAST_SHARE * total)
+    total = sum(reading.pss_bytes or 0 for reading in readings.values())
+    most = max(map(_at_stake, readings.values()), default=0)
+    error = changes * most + sum(_at_stake(readings[p]) if p in readings else most for p in parents)
+    return error > max(_LEAST_BYTES, _LEAST_SHARE * total)
 
 
 def _at_stake(reading: ProcessSample) -> int:

@@ -223,13 +223,16 @@ class Tree:
             if not sweep:
                 return readings, last_words, False
             changes = (not is_settled) + len(last_words) - before + self._changes(t)
-            if not changes and matters([reading for _, reading in readings], changes=1):
+            if not changes and matters(dict(readings), changes=1):
                 time.sleep(_FORKING_SECONDS)
                 changes = self._changes(t)
             if not changes:
                 return readings, last_words, False
         readings = [(pid, reading) for pid, reading in readings if pid in self._processes]
-        return readings, last_words, matters([reading for _, reading in readings], changes=changes)
+        known = dict(readings)
+        parents = [each.stat.parent for pid, each in self._processes.items() if pid not in known]
+        changes = max(changes - len(parents), 0)
+        return readings, last_words, matters(known, parents=parents, changes=changes)
 
     def _changes(self, t: float) -> int:
         """Add started processes; return their number, with those of known ones that have ended, and of copies."""
