@@ -125,6 +125,8 @@ def test_under_valgrind_the_snaps_come_through_vgdb(tool: str, program: Program,
         process.grow(200)
         done = snap(tmp_path, process.pid, "after", "--run", "kept")
         assert "+97.7 KiB since before" in done.stdout, done.stderr
+        assert f"process {process.pid} (" in done.stderr
+        assert f"({tool}-" not in done.stderr, "the program is meant, not its valgrind"
         diff = difference(tmp_path, "kept:before", "kept:after")
         assert diff["delta_bytes"] == KEPT and guilty(diff) == "keep"
         assert process.end() == 7

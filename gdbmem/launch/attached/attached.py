@@ -76,6 +76,11 @@ class AttachTarget:
         return self.facts.pid
 
     @property
+    def name(self) -> str:
+        """The program's own name, not that of the valgrind that runs it."""
+        return self.facts.name if self.valgrind is None else self.program.name
+
+    @property
     def identity(self) -> Mapping[str, Any]:
         """The start time, which distinguishes it from a later process of the same number."""
         stat = stat_of(self.pid)
@@ -417,7 +422,7 @@ def take_one(
 
     Raises GdbmemError if none can be taken.
     """
-    waits = f"process {target.pid} ({printable(target.facts.name)}) is stopped, usually for less than a second, while"
+    waits = f"process {target.pid} ({printable(target.name)}) is stopped, usually for less than a second, while"
     if target.valgrind is not None:
         _refuse_tool(target.valgrind)
         say(f"{waits} valgrind's {target.valgrind.tool} writes its snapshot")
