@@ -31,8 +31,8 @@ _HIDDEN: Sequence[tuple[str, str, str]] = (
     (
         "outside-processes",
         "cgroup_bytes",
-        "beside its processes its cgroup grew by {}, as by memfds, System V segments (ipcs -m) or files in /dev/shm; a"
-        " longer recording shows whether it goes on",
+        "beside the watched processes its cgroup grew by {}: memfds, System V segments (ipcs -m), files in /dev/shm, or"
+        " a process that left the tree; a longer recording shows whether it goes on",
     ),
     (
         "gpu-memory",
@@ -49,6 +49,12 @@ _HIDDEN: Sequence[tuple[str, str, str]] = (
         "files-in-memory",
         "shmem_bytes",
         "files in memory that are charged to its cgroup grew by {}, which its processes don't show: du -h /dev/shm",
+    ),
+    (
+        "for-files",
+        "for_files_bytes",
+        "anonymous memory grew by {} while as many pages of files left it, so their sum shows neither; record where"
+        " memory is not short",
     ),
 )
 
@@ -93,7 +99,11 @@ def _judgements(
         summary.verdict, fail_on, name=name, target=target, seconds=summary.seconds, unseen=unseen
     )
     for verdict, where, what in (
-        (outside.cgroup_verdict, "in no process", "memory that is in none of its processes"),
+        (
+            outside.cgroup_verdict,
+            "in no process",
+            "memory of its cgroup that is in none of the watched processes",
+        ),
         (outside.gpu_verdict, "on GPUs", "memory on GPUs"),
     ):
         if is_growth and verdict is not None and is_met(verdict, *fail_on):
@@ -165,6 +175,8 @@ def _may_hide(verdict: Verdict, least: float) -> bool:
 def _unseen(summary: SeriesSummary, facts: Mapping[str, Any]) -> Iterator[Unseen]:
     """Yield why the samples may not show what the program does."""
     end = unseen_end(failure_of(facts), remedy="if it is meant to end so, run it by  sh -c 'PROGRAM; true'")
+    if end is None and _was_cut(facts):
+        end = unseen_end(None, what="the recording was cut off, so how the program ended is unknown")
     if end is not None:
         yield end
     if summary.cgroup is not None and summary.cgroup.kills:
@@ -190,6 +202,13 @@ def _unseen(summary: SeriesSummary, facts: Mapping[str, Any]) -> Iterator[Unseen
         )
     if known.get("lost_writes"):
         yield Unseen("samples-lost", "samples could not be written: give the run a disk with room, by --run")
+
+
+def _was_cut(facts: Mapping[str, Any]) -> bool:
+    """Return whether the recording of a program that was started ended before the program did."""
+    monitor = facts.get("monitor")
+    started = isinstance(monitor, dict) and "program" in monitor
+    return started and not isinstance(facts.get("status"), int)
 
 
 def _hidden_growth(summary: SeriesSummary, least: float) -> Iterator[Unseen]:

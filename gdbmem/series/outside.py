@@ -34,7 +34,15 @@ def outside_of(recording: Recording) -> Outside:
         None if shmem_growth is None else shmem_growth - (_growth(own) or 0.0),
         _growth([value for _, value in on_gpus]),
         judge(*thinned(on_gpus), metric="gpu_bytes") if on_gpus else None,
+        _in_place_of_files(recording),
     )
+
+
+def _in_place_of_files(recording: Recording) -> Optional[float]:
+    """Return by how much anonymous memory grew in the place of pages of files, as under memory pressure."""
+    grown = _growth(recording.values(TREE, "anonymous_bytes"))
+    left = _growth([-value for value in recording.values(TREE, "file_bytes")])
+    return None if grown is None or left is None else max(min(grown, left), 0.0)
 
 
 def _beside_processes(recording: Recording) -> list[tuple[float, float]]:

@@ -16,6 +16,7 @@ from gdbmem.linux.monitoring.exited_usage import ExitedUsage
 from gdbmem.linux.monitoring.process_events import Started
 from gdbmem.linux.monitoring.rounds import matters
 from gdbmem.linux.monitoring.sampling import Counts, ProcessFiles, Stat, StatmSample, parse_stat
+from gdbmem.linux.monitoring.stopped_time import StoppedTime
 from gdbmem.linux.monitoring.tree import Tree
 from gdbmem.linux.process import processes
 from gdbmem.model.series.series import TREE, ProcessSample, SeriesFacts
@@ -187,3 +188,17 @@ def test_a_round_of_pss_is_torn_by_as_much_as_the_forks_in_it_can_move() -> None
     first = {1: forked(100 * MIB, 0, 1), 2: forked(MIB, 0, 1)}
     assert matters(first, parents=[1]), "the first fork shares all that was private"
     assert not matters(first, parents=[2])
+
+
+@pytest.mark.parametrize(
+    ("states", "works", "seconds"),
+    [("TTTT", False, 3.0), ("tttt", False, 3.0), ("DDDD", False, 3.0), ("DDDD", True, 0.0), ("TSTT", False, 1.0),
+     ("SSSS", False, 0.0), ("DTTD", False, 3.0)],
+)  # fmt: skip
+def test_stopped_and_frozen_time_adds_up_and_waiting_for_a_disk_does_not(
+    states: str, works: bool, seconds: float
+) -> None:
+    stopped = StoppedTime()
+    for t, state in enumerate(states):
+        stopped.add(float(t), [state, state], [t if works else 0])
+    assert stopped.seconds == seconds

@@ -109,6 +109,7 @@ def test_a_level_passes_and_a_leak_does_not(tmp_path: Path) -> None:
         ({"unseen": {"children": 3}}, "at least 3 children are not in the numbers"),
         ({"unseen": {"hidden_processes": True}}, "root finds all of them"),
         ({"unseen": {"lost_writes": 2}}, "samples could not be written"),
+        ({"status": None, "monitor": {"program": ["x"]}}, "how the program ended is unknown"),
     ],
 )
 def test_what_the_run_knows_it_could_not_see_is_not_judged(
@@ -155,10 +156,10 @@ def test_the_cgroup_of_a_tree_without_pss_is_judged_in_its_place(tmp_path: Path)
 def test_growth_that_is_in_no_process_is_in_its_cgroup(tmp_path: Path) -> None:
     status, said = gate(record(tmp_path / "memfd", tree={"family_bytes": leak}))
     assert status == 4
-    assert "memory that is in none of its processes: growing" in said
+    assert "memory of its cgroup that is in none of the watched processes: growing" in said
     few, said = gate(record(tmp_path / "few", tree={"family_bytes": leak}, every=20))
     assert few == 125
-    assert "beside its processes its cgroup grew by +50.0 MiB" in said
+    assert "beside the watched processes its cgroup grew by +50.0 MiB" in said
     assert gate(record(tmp_path / "level", tree={"family_bytes": level}))[0] == 0
 
 
@@ -193,6 +194,14 @@ def test_a_leak_that_the_resident_set_lacks_is_growth(tmp_path: Path, metric: st
 def test_memory_that_is_swapped_out_is_neither_lost_nor_new(tmp_path: Path) -> None:
     assert gate(record(tmp_path / "moved", rss=falling, tree={"swap_bytes": leak}))[0] == 0
     assert gate(record(tmp_path / "hidden", tree={"swap_bytes": leak}))[0] == 4
+
+
+def test_a_leak_in_the_place_of_pages_of_files_does_not_pass(tmp_path: Path) -> None:
+    status, said = gate(record(tmp_path / "pressed", tree={"anonymous_bytes": leak, "file_bytes": falling}))
+    assert status == 125
+    assert "anonymous memory grew by +59.5 MiB while as many pages of files left it" in said
+    closed = record(tmp_path / "closed", rss=falling, tree={"anonymous_bytes": level, "file_bytes": falling})
+    assert gate(closed)[0] == 0
 
 
 def test_a_process_that_was_killed_at_the_limit_has_not_shown_a_level(tmp_path: Path) -> None:

@@ -422,7 +422,9 @@ def take_one(
 
     Raises GdbmemError if none can be taken.
     """
-    waits = f"process {target.pid} ({printable(target.name)}) is stopped, usually for less than a second, while"
+    waits = (
+        f"process {target.pid} ({printable(target.name)}) is stopped, usually for less than a second, while"
+    )
     if target.valgrind is not None:
         _refuse_tool(target.valgrind)
         say(f"{waits} valgrind's {target.valgrind.tool} writes its snapshot")

@@ -166,7 +166,8 @@ class Tree:
         if found or cgroup or last_words:
             total = total_of([reading for _, reading in found], self._shares, sweep=sweep, is_torn=is_torn)
             found.append((TREE, total._replace(family_bytes=self._round_held, **self._counters(), **cgroup)))
-        self.stopped.add(t, [process.stat.state for process in self._processes.values()])
+        stats = [process.stat for process in self._processes.values()]
+        self.stopped.add(t, [stat.state for stat in stats], [stat.own for stat in stats])
         if not self._follows:
             self._count_children()
         changed = self._lines.take_changed()

@@ -76,6 +76,8 @@ class Outside:
     shmem_bytes: Optional[float] = None
     gpu_bytes: Optional[float] = None  # of the processes' memory on GPUs
     gpu_verdict: Optional[Verdict] = None  # on it over time
+    # By which anonymous memory grew while as many pages of files left the processes: their sum shows neither.
+    for_files_bytes: Optional[float] = None
 
 
 @dataclass(frozen=True)

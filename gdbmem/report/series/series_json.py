@@ -85,6 +85,7 @@ def _document(
             "kernel_bytes": summary.outside.kernel_bytes,
             "shmem_bytes": summary.outside.shmem_bytes,
             "gpu_bytes": summary.outside.gpu_bytes,
+            "for_files_bytes": summary.outside.for_files_bytes,
         },
         "components": {part.name: part.change_bytes for part in summary.components},
         "processes": [_line(line) for line in lines],

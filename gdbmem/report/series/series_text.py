@@ -185,8 +185,8 @@ def _beside_the_heap(summary: SeriesSummary) -> list[str]:
 def _outside(outside: Outside) -> list[str]:
     """Return the sentences on growth that no process shows."""
     rows = (
-        (outside.cgroup_bytes, "its cgroup holds {} more beside its processes: memory that none of them maps, as of"
-         " memfds, System V segments (ipcs -m) or files in /dev/shm"),
+        (outside.cgroup_bytes, "its cgroup holds {} more beside the watched processes: memfds, System V segments"
+         " (ipcs -m), files in /dev/shm, or a process that left the tree"),
         (outside.kernel_bytes, "the kernel's memory for it (pipes, sockets, page tables) grew by {}"),
     )  # fmt: skip
     return [
