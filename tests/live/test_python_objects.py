@@ -223,7 +223,21 @@ def test_arenas_without_pymalloc_are_a_sentence() -> None:
     with running([sys.executable, "-c", COUNTS], {"PYTHONMALLOC": "malloc"}) as target:
         done = gdbmem("python", "arenas", target.pid)
     assert done.returncode == 1
+    assert "started with PYTHONMALLOC=malloc, so it has no arenas" in done.stderr
     assert "[python-no-arenas]" in done.stderr
+
+
+def test_objects_in_mimalloc_are_refused_by_its_name() -> None:
+    python = next((one for one in pythons() if version(one) >= (3, 13)), None)
+    if python is None:
+        pytest.skip("no CPython here has mimalloc: 3.13 is the first")
+    code = "import os; kept = [object() for i in range(9000)]; os.write(1, b'ready\\n'); os.read(0, 1)"
+    with running([python, "-c", code], {"PYTHONMALLOC": "mimalloc"}) as target:
+        if target.process.poll() is not None:
+            pytest.skip("this CPython was built without mimalloc")
+        done = gdbmem("python", "objects", target.pid)
+    assert done.returncode == 1
+    assert "started with PYTHONMALLOC=mimalloc, and keeps its objects in mimalloc" in done.stderr
 
 
 @pytest.mark.parametrize("action", cover(["objects", "arenas", "traces"], lambda action: action != "arenas"))

@@ -15,12 +15,13 @@ from gdbmem.errors import Notice, TargetError
 from gdbmem.inspection.linked_allocators import holds_python
 from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.process.environment import initial_environment
 from gdbmem.model.ledger.ledger import FREE_IN_POOLS, FREE_POOLS, HEADERS, LIVE, PYMALLOC, Ledger
 from gdbmem.model.memory import Memory
 from gdbmem.model.python import ArenaUse, BlockClass, FillClass, PythonObjects, TypeUse
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass, field
-from gdbmem.text import plural
+from gdbmem.text import plural, printable
 
 _FILL = (0.01, 0.1, 0.25, 0.5, 0.75, 1.0)
 _SPARSE = 0.25  # arenas at most this full are listed with the objects that keep them
@@ -185,6 +186,20 @@ class DescribeArenas:
 def no_arenas(reading: ProcessImage, memory: Memory) -> TargetError:
     """Return the error that there are no arenas. Raises TargetError if the release is too new, or has no pymalloc."""
     refuse_newer(published_version(memory, reading.mappings), "the arenas and objects")
+    allocator = initial_environment(reading.pid).get("PYTHONMALLOC", "") if reading.pid is not None else ""
+    if allocator.startswith("mimalloc"):
+        return TargetError(
+            f"this Python was started with PYTHONMALLOC={printable(allocator)}, and keeps its objects in mimalloc:"
+            " gdbmem can't read them",
+            slug="python-no-arenas",
+            hint="start it with PYTHONMALLOC=pymalloc or malloc; 'gdbmem explain PID' shows its resident set",
+        )
+    if allocator.startswith("malloc"):
+        return TargetError(
+            f"this Python was started with PYTHONMALLOC={printable(allocator)}, so it has no arenas",
+            slug="python-no-arenas",
+            hint="'gdbmem python objects PID' counts objects in malloc's blocks, 'gdbmem explain PID' the free ones",
+        )
     return TargetError(
         "no arena of Python's pymalloc was found in this process",
         slug="python-no-arenas",

@@ -11,7 +11,8 @@ from gdbmem.inspection.process_maps import read_smaps
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.page_sharing import Pages, PageSharing, same_pages
 from gdbmem.linux.memory.pages import PAGE, Ranges, scan_resident
-from gdbmem.linux.memory.twins import Twin, find_twins, is_private_data, runs_same_program
+from gdbmem.linux.memory.twins import Twin, find_twins, is_private_data
+from gdbmem.linux.process.forks import runs_same_program
 from gdbmem.linux.process.process import has_ended
 from gdbmem.linux.process.processes import descendants, parents
 from gdbmem.model.python import WorkerCopies

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import NamedTuple
 
 from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.process.auxv import random_bytes
 
 
 class Twin(NamedTuple):
@@ -16,15 +15,6 @@ class Twin(NamedTuple):
     end: int
     parent: Mapping
     child: Mapping
-
-
-def runs_same_program(parent: int, child: int) -> Optional[bool]:
-    """Return whether neither *parent* nor *child* has executed a program since the fork; None if this is unknown.
-
-    A process that did has nothing of its parent's memory, even if its mappings are at the same addresses.
-    """
-    ours, theirs = random_bytes(parent), random_bytes(child)
-    return ours == theirs if ours and theirs else None
 
 
 def are_twins(parent: Mapping, child: Mapping) -> bool:
