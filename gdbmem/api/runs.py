@@ -102,9 +102,9 @@ def is_of_one_run(operands: Sequence[str]) -> bool:
 
 def unseen_between(operands: Sequence[str], kind: str = SNAP, *, is_series: bool = False) -> list[Unseen]:
     """Return the reasons why memory may be missing from the change between the first and the last of *operands*."""
-    if is_series:
-        return []
     places = [find_operand(text) for text in operands]
+    if is_series:
+        return _unseen_in_series(*places[0])
     first, last = places[0], places[-1]
     if len(places) == 1 and isinstance(first[0], Run):
         records = kept_records(first[0], kind) if kind != SNAP else asked_for(first[0].snapshots)
@@ -123,6 +123,14 @@ def unseen_between(operands: Sequence[str], kind: str = SNAP, *, is_series: bool
     if isinstance(run, Path) and isinstance(last[0], Path) and len(places) > 1 and first[1] == last[1]:
         return _same_file(run, last[0])
     return [one for place, _ in (first, last) if isinstance(place, Run) for one in _unseen_at(place)]
+
+
+def _unseen_in_series(place: Union[Path, Run], name: Optional[str]) -> list[Unseen]:
+    """Return the reasons of a run's series of snapshots, those called *name* (None: all)."""
+    if not isinstance(place, Run):
+        return []
+    records = [one for one in asked_for(place.snapshots) if name in (None, one.base_name)]
+    return list(unseen_in_run(place, SNAP, (records[0].name, records[-1].name))) if records else []
 
 
 def _unseen_at(run: Run) -> list[Unseen]:

@@ -43,6 +43,7 @@ from gdbmem.units import format_duration
 
 Progress = Callable[[str], None]
 
+_ENDS = ("program-signal", "program-ended")  # notices on how the program ended
 _PYTHON_LINE = lazy_pattern(r"\.pyw?(?::|$)")
 _PLAY = gdb_call("launched.playback", "play()")
 
@@ -87,7 +88,7 @@ class Outcome:
     @property
     def end(self) -> RunEnd:
         """How the program ended."""
-        said = [one.message for one in self.notices if one.slug in ("program-signal", "program-ended")]
+        said = [one.message for one in self.notices if one.slug in _ENDS]
         what = said[-1] if said else ""
         return RunEnd(self.status, self.meant, what, self.failure, self.forks, self.fork_peak_bytes)
 
@@ -118,6 +119,7 @@ def play_recipe(recipe: Recipe, job: Job, *, progress: Progress, command: Sequen
     if launch.supervisor.past and outcome.status is None:
         outcome.status = launch.supervisor.past[-1].child.status
     _note_forks(launch, outcome)
+    _note_end(recipe, outcome)
     if launch.run.folder.is_dir():  # it was removed if nothing was recorded
         try:
             launch.run.update(
@@ -129,6 +131,14 @@ def play_recipe(recipe: Recipe, job: Job, *, progress: Progress, command: Sequen
         except InputError as error:  # a full disk: the results are still reported
             outcome.failure = outcome.failure or str(error)
     return outcome
+
+
+def _note_end(recipe: Recipe, outcome: Outcome) -> None:
+    """Report how the program ended if that is judged, and nothing else has reported it."""
+    said = outcome.failure or any(one.slug in _ENDS for one in outcome.notices)
+    if recipe.expectations and not said and outcome.interrupted is None:
+        ends = [one for one in outcome.end.unseen() if one.slug == "program-failed"]
+        outcome.notices += [Notice("program-failed", one.message) for one in ends]
 
 
 def _note_forks(launch: Launch, outcome: Outcome) -> None:

@@ -35,6 +35,7 @@ class Kept(NamedRecord):
     seconds: Optional[float] = None  # since the run began
     total_bytes: Optional[int] = None  # the resident set; what the containers hold
     unused_bytes: Optional[int] = None  # freed but kept by malloc; capacity that isn't used
+    outside_bytes: Optional[int] = None  # of the process, which are not in its resident set
     execution: Optional[str] = None  # what names the program that the process executes
     name: str = field(default="", compare=False)  # as it is listed: NAME, or NAME#2 if there are more
 

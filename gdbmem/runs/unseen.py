@@ -23,7 +23,9 @@ Record = Union[SnapshotRecord, Kept]
 # Bytes: less comes and goes with libraries, buffers and stacks, and natively with the tables of the profiler.
 _LEAST_OUTSIDE = {"massif": 64 << 10, "memcheck": 64 << 10, "faults": 64 << 10}
 _LEAST_OUTSIDE_NATIVE = 128 << 10
-_SEES_ALL = "engine: faults, or engine: none with do: [ledger] and metric: rss, sees it"
+_SEES_ALL = (
+    "engine: none with do: [ledger] and metric: rss sees it, engine: faults by the lines that touched it"
+)
 _WORDS = {SNAP: "snapshot", LEDGER: "ledger"}
 
 
@@ -86,7 +88,7 @@ def unseen_in_run(run: Run, kind: str, names: Sequence[str], *, unit: str = HEAP
     found = [*end_of(run).unseen(heap_bytes), *_failures(run, kind, names)]
     if len(records) == 2:
         found += _of_two(*records)
-        if kind == SNAP and unit in (HEAP_BYTES, GROWN_BYTES):
+        if kind != SNAP or unit in (HEAP_BYTES, GROWN_BYTES):
             found += _outside(run, *records)
     return tuple(found)
 
@@ -147,8 +149,19 @@ def _of_two(before: Record, after: Record) -> Iterator[Unseen]:
 
 
 def _outside(run: Run, before: Record, after: Record) -> Iterator[Unseen]:
-    """Yield what the kernel knows to have grown outside the heap that the engine counts."""
-    assert isinstance(before, SnapshotRecord) and isinstance(after, SnapshotRecord)
+    """Yield what the kernel knows to have grown outside what was measured."""
+    engine = printable(after.engine) if isinstance(after, SnapshotRecord) else ""
+    if isinstance(after, SnapshotRecord):
+        yield from _other_malloc(run, after)
+    grown = _grown(
+        before.outside_bytes, after.outside_bytes, _LEAST_OUTSIDE.get(engine, _LEAST_OUTSIDE_NATIVE)
+    )
+    if grown:
+        yield Unseen("outside-growth", _grown_outside(engine, grown), grown)
+
+
+def _other_malloc(run: Run, after: SnapshotRecord) -> Iterator[Unseen]:
+    """Yield a reason if the program has a malloc that the engine can't replace."""
     engine = printable(after.engine)
     if any(notice.slug == "static-binary" for notice in run.notices):
         remedy = "; options: {pages-as-heap: yes} counts its pages" if engine == "massif" else ""
@@ -157,20 +170,18 @@ def _outside(run: Run, before: Record, after: Record) -> Iterator[Unseen]:
     elif after.unseen_malloc:
         text = f"{engine} does not see {printable(after.unseen_malloc)}; {_SEES_ALL}"
         yield Unseen("own-allocator", text)
-    grown = _grown(
-        before.outside_bytes, after.outside_bytes, _LEAST_OUTSIDE.get(engine, _LEAST_OUTSIDE_NATIVE)
-    )
-    if grown:
-        yield Unseen("outside-growth", _grown_outside(engine, grown), grown)
 
 
 def _grown_outside(engine: str, grown: int) -> str:
     size = format_size(grown)
+    if not engine or engine == "tracemalloc":
+        how = "memory that is not in its resident set (swapped, in huge pages, or in memory files without a mapping)"
+        return f"the process grew by {size} of {how}; 'gdbmem monitor' records its cgroup's"
     if engine == "faults":
-        how = "without a page fault that explains it (MAP_POPULATE, mlock, huge pages, lost samples)"
-        return (
-            f"the resident set grew by {size} {how}; engine: none with do: [ledger] and metric: rss sees it"
+        how = (
+            "memory that no page fault explains (MAP_POPULATE, mlock, huge pages, memory files, lost samples)"
         )
+        return f"the process grew by {size} of {how}; engine: none with do: [ledger] and metric: rss sees it"
     how = f"memory that {engine} does not count (an allocator of its own, mmap, stacks)"
     return f"the process grew by {size} of {how}; {_SEES_ALL}"
 

@@ -122,8 +122,12 @@ def test_results_go_to_files_that_are_whole_or_absent(program: Program, scratch:
     suite = ElementTree.parse(scratch / "j.xml").getroot()
     assert len(list(suite.iter("failure"))) == 1
     before = set(scratch.iterdir())
-    again = play(text, scratch, "--junit", "j.xml", program=program("leaky_map"))
-    assert (again.status, "j.xml exists" in again.err) == (125, True)
+    again = play(text, scratch, "--junit", "j.xml", "-o", "o.txt", program=program("leaky_map"))
+    assert (again.status, "o.txt exists" in again.err) == (125, True)
+    suite = ElementTree.parse(scratch / "j.xml").getroot()
+    assert len(list(suite.iter("failure"))) == 0 and len(list(suite.iter("error"))) == 1, (
+        "it is of this launch"
+    )
     assert set(scratch.iterdir()) == before
 
 

@@ -303,12 +303,16 @@ def test_the_list_of_a_run_is_shown_although_a_file_of_it_is_damaged(
         (["before.ms", "after.ms", "--focus", "NoSuchName"], "no path matches the filters"),
         (["before.ms", "after.ms", "--ignore", "."], "no path matches the filters"),
         (["before.ms", "one.heap"], "are of different engines: jemalloc, massif"),
+        (["before.ms", "other.ms"], "are of different programs: "),
     ],
 )
 def test_a_gate_that_compares_nothing_does_not_pass(
     words: list[str], reason: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     sampled("one.heap", 0)
+    text = Path("before.ms").read_text()
+    command = next(line for line in text.splitlines() if line.startswith("cmd:"))
+    Path("other.ms").write_text(text.replace(command, "cmd: /usr/bin/other --here"))
     assert main(["diff", *words, "--fail-on", "1GiB"]) == 125
     assert reason in capsys.readouterr().err
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Optional
 from gdbmem.debugger.location import current_thread
 from gdbmem.debugger.python.call_paths import place_and_python
 from gdbmem.debugger.session import session
-from gdbmem.debugger.snapshots.outside import execution_here
+from gdbmem.debugger.snapshots.outside import beside_resident_facts
 from gdbmem.debugger.stops import hits_here
 from gdbmem.errors import InputError
 from gdbmem.inspection.saved_ledgers import kept_document, save_ledger, save_survey
@@ -38,7 +38,7 @@ def _where(hit: Optional[int]) -> dict[str, object]:
         "thread": current_thread(),
         "hit": hit if hit is not None else hits_here(),
         "seconds": round(session.seconds, 3),
-        "execution": execution_here(),
+        **beside_resident_facts(),
     }
 
 

@@ -17,7 +17,7 @@ from gdbmem.debugger.native.native_program import NativeProgram
 from gdbmem.debugger.native.program_faults import program_faults
 from gdbmem.debugger.python.call_paths import place_and_python
 from gdbmem.debugger.session import session
-from gdbmem.debugger.snapshots.outside import execution_here, outside_facts
+from gdbmem.debugger.snapshots.outside import beside_resident_facts, outside_facts
 from gdbmem.debugger.snapshots.summary import summary_line
 from gdbmem.debugger.stops import hits_here
 from gdbmem.engines import faults
@@ -112,9 +112,10 @@ class PendingSnapshot:
     def _outside(self, profile: StackProfile) -> dict[str, Any]:
         """Return the fields of the record on memory that the engine does not count."""
         if profile.faults is not None:
-            return {"execution": execution_here(), "outside_bytes": _unexplained(profile)}
+            beside = beside_resident_facts()
+            return {**beside, "outside_bytes": _unexplained(profile) + beside.get("outside_bytes", 0)}
         if table(self._native.engine).reads_memory:  # its snapshots have all resident memory
-            return {"execution": execution_here()}
+            return beside_resident_facts()
         return outside_facts(profile.snapshots[0].total_bytes, profile.unit, self._allocator_bytes)
 
 

@@ -12,7 +12,7 @@ from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.summary import unseen_malloc
 from gdbmem.engines.valgrind import MEMORY_COMMAND, client_arena_bytes
 from gdbmem.linux.memory.maps import mappings_of
-from gdbmem.linux.memory.outside_heap import own_bytes, under_valgrind
+from gdbmem.linux.memory.outside_heap import own_bytes, under_valgrind, unmapped_bytes
 from gdbmem.linux.process.auxv import random_bytes
 from gdbmem.model.profiles.snapshot import HEAP_BYTES
 
@@ -24,6 +24,19 @@ def execution_here() -> Optional[str]:
         return None
     random = executions.here()[1] if session.native is not None else random_bytes(pid)
     return f"{pid}.{zlib.crc32(random):08x}"
+
+
+def beside_resident_facts() -> dict[str, Any]:
+    """Return the fields of a record on memory that is not in the resident set: swapped, unmapped, in huge pages."""
+    pid = real_pid() if session.judged else None
+    if pid is None:
+        return {}
+    try:
+        mappings = mappings_of(pid, "smaps")
+    except OSError:
+        return {"execution": execution_here()}
+    apart = sum(mapping.swap_bytes + mapping.hugetlb_bytes for mapping in mappings)
+    return {"execution": execution_here(), "outside_bytes": apart + unmapped_bytes(pid, mappings)}
 
 
 def outside_facts(
@@ -41,10 +54,12 @@ def outside_facts(
         mappings = mappings_of(pid, "smaps")
     except OSError:
         return facts
+    unmapped = unmapped_bytes(pid, mappings)
     if session.native is None:
         outside, executable = under_valgrind(mappings)
         blocks = client_arena_bytes(monitor_text(MEMORY_COMMAND))
         # Where valgrind doesn't tell, executable memory of the program's own is not known.
-        return {**facts, "outside_bytes": outside + (0 if blocks is None else executable - blocks)}
-    counted = heap_bytes if allocator_bytes is None else allocator_bytes
-    return {**facts, "outside_bytes": own_bytes(mappings) - counted}  # blocks never written make it negative
+        return {**facts, "outside_bytes": unmapped + outside + (0 if blocks is None else executable - blocks)}
+    # Blocks that were never written make it negative.
+    outside = own_bytes(mappings) - (heap_bytes if allocator_bytes is None else allocator_bytes)
+    return {**facts, "outside_bytes": unmapped + outside}

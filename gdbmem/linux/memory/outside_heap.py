@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.process.living import memory_folder
 
 # valgrind maps its own memory above, a program's below, from low addresses on.
 # Source: valgrind 3.16 to 3.24, coregrind/m_aspacemgr/aspacemgr-linux.c, VG_(am_startup).
@@ -18,6 +21,34 @@ def own_bytes(mappings: Sequence[Mapping]) -> int:
     """
     with_code = {(m.device, m.inode) for m in mappings if "x" in m.permissions and m.inode}
     return sum(_held(mapping, with_code) for mapping in mappings)
+
+
+def unmapped_bytes(pid: int, mappings: Sequence[Mapping]) -> int:
+    """Return the bytes that process *pid* holds without a mapping: in files in memory, and in detached segments.
+
+    Source: memfd_create(2); proc(5), sysvipc/shm.
+    """
+    mapped = {m.inode for m in mappings if m.inode}
+    files: dict[int, int] = {}
+    with contextlib.suppress(OSError):
+        for entry in Path(f"{memory_folder(pid)}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if str(entry.readlink()).startswith(("/memfd:", "/dev/shm/")):
+                    facts = entry.stat()
+                    files[facts.st_ino] = facts.st_blocks * 512
+    return sum(size for inode, size in files.items() if inode not in mapped) + _detached_bytes(pid)
+
+
+def _detached_bytes(pid: int) -> int:
+    """Return the resident bytes of the segments of System V that process *pid* created and nobody has attached."""
+    total = 0
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        head, *rows = Path("/proc/sysvipc/shm").read_text().splitlines()
+        creator, attached, resident = (head.split().index(word) for word in ("cpid", "nattch", "rss"))
+        for row in map(str.split, rows):
+            if int(row[creator]) == pid and int(row[attached]) == 0:
+                total += int(row[resident])
+    return total
 
 
 def under_valgrind(mappings: Sequence[Mapping]) -> tuple[int, int]:

@@ -1,0 +1,233 @@
+"""No gate passes a leak that its engine can't see, and none refuses growth that is known to stay within the limit.
+
+Each way to grow is run once under each engine, and all gates judge that run: expectations with a tight and with a wide
+limit, their JUnit file, their JSON, and `gdbmem diff --fail-on` on the recorded snapshots.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from gdbmem.api import run_recipe
+from gdbmem.cli.main import main
+from tests.conftest import Program
+from tests.cover import cover
+from tests.live.user import GDBMEM, environment
+
+ENGINES = ("massif", "memcheck", "gperftools", "jemalloc", "faults")
+NATIVE = ("gperftools", "jemalloc", "faults")
+WAYS = (
+    "malloc", "mmap", "sbrk", "bss", "reserve", "shared", "memfd", "unmapped", "sysv", "detached", "code", "populate",
+    "populate-write", "mlock", "mremap", "data-file", "read", "threads", "preload", "static", "fork", "exec", "once",
+    "end-exit", "end-kill", "end-segv", "end-abort",
+)  # fmt: skip
+ENDS = {"end-exit": "3", "end-kill": "SIGKILL", "end-segv": "SIGSEGV", "end-abort": "SIGABRT"}
+ALWAYS = {
+    ("mmap", "massif"),
+    ("populate", "faults"),
+    ("end-kill", "gperftools"),
+    ("code", "memcheck"),
+    ("fork", "jemalloc"),
+}
+SIZE, TIGHT, WIDE = 64 << 10, "256KiB", "100MiB"  # a round, of 20
+
+pytestmark = [pytest.mark.needs("gdb", "valgrind", "gcc"), pytest.mark.usefixtures("no_process_left")]
+
+
+def sees_nothing(way: str, engine: str) -> bool:
+    """Whether nothing bounds what the engine misses, so that a wide limit can't be judged either."""
+    if way in ("exec", "once", *ENDS):
+        return True
+    return (way == "static" and engine in ("massif", "memcheck")) or (way == "fork" and engine in NATIVE)
+
+
+class Gates:
+    """One run of a recipe, and what each gate says of it."""
+
+    def __init__(self, folder: Path, program: Path, engine: str, way: str, *, extra: str = "") -> None:
+        self.folder = folder
+        recipe = (
+            f"program: {program}\nargs: [{way}, '{SIZE}']\nengine: {engine}\ntimeout: 2min\n{extra}"
+            "points: [{at: mark, name: m}]\nexpect:\n"
+            f"  - {{between: [m#1, m], at_most: {TIGHT}}}\n  - {{between: [m#1, m], at_most: {WIDE}}}\n"
+        )
+        (folder / "recipe.yaml").write_text(recipe)
+        words = ["launch", "--recipe", "recipe.yaml", "--run", "run", "--json", "--junit", "leak.xml"]
+        done = subprocess.run([GDBMEM, *words], cwd=folder, env=environment(), stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, check=False)  # fmt: skip
+        assert done.stdout, done.stderr
+        self.status = done.returncode
+        self.document: dict[str, Any] = json.loads(done.stdout)
+        self.judged = [one["judged"] for one in self.document["expectations"]]
+        self.reasons = [one["text"] for one in self.document["expectations"]]
+        suite = ElementTree.parse(folder / "leak.xml").getroot()[0]
+        self.junit = [case[0].tag for case in suite]
+
+    def diff(self, limit: str) -> int:
+        """Return the status of `gdbmem diff --fail-on` on the run's snapshots."""
+        return int(main(["diff", f"{self.folder}/run:m#1", f"{self.folder}/run:m", "--fail-on", limit]))
+
+
+def played(folder: Path, program: Program, way: str, engine: str, extra: str = "") -> Gates:
+    if way == "static":
+        built = program("grows_unseen", "-static")
+        return Gates(folder, built, engine, "malloc", extra=extra)
+    if way == "preload":
+        extra = f"env: {{LD_PRELOAD: {preloaded(folder)}}}\n"
+    return Gates(folder, program("grows_unseen"), engine, "malloc" if way == "preload" else way, extra=extra)
+
+
+def preloaded(folder: Path) -> Path:
+    """Return a malloc that takes its memory by mmap and keeps all of it."""
+    source, library = folder / "own.c", folder / "own.so"
+    source.write_text(
+        "#include <string.h>\n#include <sys/mman.h>\nstatic char *at, *end;\n"
+        "void *malloc(size_t n) { n = (n + 31) & ~15ul; if (!at || at + n > end) {\n"
+        " size_t m = n > 4194304 ? n : 4194304;"
+        " at = mmap(0, m, 3, 34, -1, 0); end = at + m; } *(size_t *)at = n - 16; at += n; return at - n + 16; }\n"
+        "void free(void *p) {}\nvoid *calloc(size_t a, size_t b) { return malloc(a * b); }\n"
+        "void *realloc(void *p, size_t n) { char *q = malloc(n); size_t o = p ? ((size_t *)p)[-2] : 0;\n"
+        " return p ? memcpy(q, p, o < n ? o : n) : q; }\n"
+    )
+    subprocess.run(["gcc", "-shared", "-fPIC", "-fno-builtin", "-o", library, source], check=True)
+    return library
+
+
+@pytest.mark.parametrize(
+    ("way", "engine"),
+    cover([(way, engine) for way in WAYS for engine in ENGINES], lambda *cell: cell in ALWAYS),
+)
+def test_no_gate_passes_a_leak_and_none_refuses_what_is_known_to_stay_within_its_limit(
+    way: str, engine: str, program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if way == "static" and engine in ("gperftools", "jemalloc"):
+        pytest.skip("a static program loads no library: refused before it is started")
+    gates = played(tmp_path, program, way, engine)
+    tight, wide = gates.judged
+    assert gates.status in (4, 125), gates.reasons
+    assert tight != "met", gates.reasons
+    assert gates.junit[0] in ("failure", "error")
+    assert gates.diff(TIGHT) in (4, 125)
+    if sees_nothing(way, engine):
+        assert wide == "not_judged", gates.reasons
+        assert gates.junit[1] == "error" and gates.diff(WIDE) == 125
+    else:
+        assert wide == "met", gates.reasons
+        assert gates.junit[1] == "system-out" and gates.diff(WIDE) == 0, capsys.readouterr().err
+    if way in ENDS:
+        assert f"status {gates.document['status']}" in gates.reasons[0]
+
+
+@pytest.mark.parametrize("engine", cover(ENGINES, lambda engine: engine == "massif"))
+def test_a_program_that_does_not_grow_passes_the_tightest_gate(
+    engine: str, program: Program, tmp_path: Path
+) -> None:
+    gates = Gates(tmp_path, program("grows_unseen"), engine, "none")
+    assert gates.judged == ["met", "met"], gates.reasons
+    assert gates.status == 0 and gates.diff("64KiB") == 0
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("way", ENDS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_program_that_is_meant_to_end_so_is_judged(
+    way: str, engine: str, program: Program, tmp_path: Path
+) -> None:
+    gates = Gates(tmp_path, program("grows_unseen"), engine, way, extra=f"ends: {ENDS[way]}\n")
+    assert gates.judged[1] == "met", gates.reasons
+
+
+@pytest.mark.parametrize(
+    ("engine", "option"), [("massif", "options: {pages-as-heap: yes}\n"), ("faults", "")]
+)
+@pytest.mark.thorough
+def test_what_the_refusal_of_a_static_program_names_judges_it(
+    engine: str, option: str, program: Program, tmp_path: Path
+) -> None:
+    gates = played(tmp_path, program, "static", engine, option)
+    assert gates.judged[0] != "met" and gates.judged[1] == "met", gates.reasons
+
+
+def test_the_api_passes_no_program_that_died(program: Program, tmp_path: Path) -> None:
+    for ends, passed in (("0", False), ("SIGKILL", True)):
+        recipe = tmp_path / "recipe.yaml"
+        recipe.write_text(
+            f"program: {program('grows_unseen')}\nargs: [end-kill, '{SIZE}']\nengine: faults\nends: {ends}\n"
+            f"points: [{{at: mark, name: m}}]\nexpect:\n  - {{between: [m#1, m], at_most: {WIDE}}}\n"
+        )
+        result = run_recipe(recipe, run=tmp_path / f"run-{ends}")
+        assert result.status == 137
+        assert result.passed is passed, [verdict.text for verdict in result.verdicts]
+
+
+LEDGER_WAYS = {
+    "mmap": "met",
+    "populate": "met",
+    "shared": "met",
+    "unmapped": "met",
+    "end-segv": None,
+}
+
+
+@pytest.mark.parametrize("way", cover(LEDGER_WAYS, lambda way: way == "unmapped"))
+def test_the_resident_set_is_judged_with_what_is_not_in_it(
+    way: str, program: Program, tmp_path: Path
+) -> None:
+    (tmp_path / "recipe.yaml").write_text(
+        f"program: {program('grows_unseen')}\nargs: [{way}, '{SIZE}']\nengine: none\n"
+        "points: [{at: mark, name: m, do: [ledger]}]\nexpect:\n"
+        + "".join(f"  - {{between: [m#1, m], metric: rss, at_most: {limit}}}\n" for limit in (TIGHT, WIDE))
+    )
+    words = [GDBMEM, "launch", "--recipe", "recipe.yaml", "--run", "run", "--json"]
+    done = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    tight, wide = (one["judged"] for one in json.loads(done.stdout)["expectations"])
+    assert done.returncode in (4, 125) and tight != "met", done.stdout
+    assert wide == (LEDGER_WAYS[way] or "not_judged"), done.stdout
+    diff = ["diff", f"{tmp_path}/run:m#1", f"{tmp_path}/run:m", "--ledger", "--fail-on"]
+    assert main([*diff, TIGHT]) in (4, 125)
+    assert main([*diff, WIDE]) == (0 if LEDGER_WAYS[way] else 125)
+
+
+SCRIPT = """
+import ctypes, mmap, os, sys
+kept = []
+for round in range(20):
+    if sys.argv[1] == "mmap":
+        kept.append(mmap.mmap(-1, 1 << 18)); kept[-1].write(b"x" * (1 << 18))
+    elif sys.argv[1] == "malloc":
+        kept.append(ctypes.create_string_buffer(1)); libc = ctypes.CDLL(None)
+        libc.malloc.restype = ctypes.c_void_p; ctypes.memset(libc.malloc(1 << 18), 1, 1 << 18)
+    elif sys.argv[1] == "python":
+        kept.append(b"x" * (1 << 18) + bytes([round]))
+    elif sys.argv[1] == "fork" and round == 5:
+        if os.fork() == 0:
+            kept.append(bytearray(50 << 20)); os._exit(0)
+        os.wait()
+    os.getppid()
+    if sys.argv[1] == "exit" and round == 2:
+        os._exit(3)
+    if sys.argv[1] == "kill" and round == 2:
+        os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize(
+    "way", cover(("python", "mmap", "malloc", "fork", "exit", "kill", "none"), lambda way: way == "mmap")
+)
+def test_what_tracemalloc_does_not_trace_is_held_against_the_limit(way: str, tmp_path: Path) -> None:
+    (tmp_path / "grows.py").write_text(SCRIPT)
+    (tmp_path / "recipe.yaml").write_text(
+        f"program: /usr/bin/python3\nargs: [grows.py, {way}]\nengine: tracemalloc\npoints: [{{at: getppid, name: m}}]\n"
+        "expect:\n" + "".join(f"  - {{between: [m#2, m], at_most: {limit}}}\n" for limit in ("1MiB", WIDE))
+    )
+    words = [GDBMEM, "launch", "--recipe", "recipe.yaml", "--run", "run", "--json"]
+    done = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    tight, wide = (one["judged"] for one in json.loads(done.stdout)["expectations"])
+    assert (tight == "met") == (way == "none"), done.stdout
+    assert wide == ("not_judged" if way in ("fork", "exit", "kill") else "met"), done.stdout

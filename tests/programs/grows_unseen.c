@@ -1,0 +1,152 @@
+// Grows in the way argv[1] by argv[2] bytes in each of 20 rounds, after each of which it calls mark().
+// Blocks are allocated and freed beside that; one is never written.
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ipc.h>
+#include <sys/mman.h>
+#include <sys/shm.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define ROUNDS 20
+#define ANONYMOUS (MAP_PRIVATE | MAP_ANONYMOUS)
+
+static char pool[64 << 20];
+static char *kept[ROUNDS], *reserved, *moved;
+static size_t used;
+
+__attribute__((noinline)) void mark(int round) { __asm__ volatile("" ::"r"(round) : "memory"); }
+
+static void *sleeper(void *unused) {
+    char frame[8192];
+    memset(frame, 1, sizeof frame);
+    pause();
+    return unused;
+}
+
+static void churn(void) {
+    char *blocks[200];
+    for (int i = 0; i < 200; i++) {
+        blocks[i] = malloc(500 + i * 37);
+        memset(blocks[i], 1, 500 + i * 37);
+    }
+    for (int i = 0; i < 200; i++)
+        free(blocks[i]);
+}
+
+static char *map(size_t size, int flags) {
+    return mmap(0, size, PROT_READ | PROT_WRITE, flags, -1, 0);
+}
+
+static int grow(const char *way, size_t size, int round) {
+    size_t pages = (size + 4095) & ~4095ul;
+    if (!strcmp(way, "malloc"))
+        memset(kept[round] = malloc(size), 1, size);
+    else if (!strcmp(way, "mmap"))
+        memset(map(size, ANONYMOUS), 1, size);
+    else if (!strcmp(way, "sbrk"))
+        memset(sbrk(size), 1, size);
+    else if (!strcmp(way, "bss"))
+        memset(pool + used, 1, size), used += size;
+    else if (!strcmp(way, "reserve")) {
+        mprotect(reserved + used, pages, PROT_READ | PROT_WRITE);
+        memset(reserved + used, 1, size);
+        used += pages;
+    } else if (!strcmp(way, "shared"))
+        memset(map(size, MAP_SHARED | MAP_ANONYMOUS), 1, size);
+    else if (!strcmp(way, "memfd") || !strcmp(way, "unmapped")) {
+        int file = memfd_create("pool", 0);
+        if (ftruncate(file, size))
+            return 1;
+        char *there = mmap(0, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+        memset(there, 1, size);
+        if (way[0] == 'u')
+            munmap(there, size);
+        else
+            close(file);
+    } else if (!strcmp(way, "sysv") || !strcmp(way, "detached")) {
+        int segment = shmget(IPC_PRIVATE, size, IPC_CREAT | 0600);
+        char *there = shmat(segment, 0, 0);
+        memset(there, 1, size);
+        if (way[0] == 'd')
+            shmdt(there);
+        kept[round] = (char *)(long)(segment + 1);
+        if (way[0] == 's')
+            shmctl(segment, IPC_RMID, 0);
+    } else if (!strcmp(way, "code"))
+        memset(mmap(0, size, PROT_READ | PROT_WRITE | PROT_EXEC, ANONYMOUS, -1, 0), 1, size);
+    else if (!strcmp(way, "populate"))
+        map(size, ANONYMOUS | MAP_POPULATE);
+    else if (!strcmp(way, "mlock"))
+        mlock(map(size, ANONYMOUS), size);
+    else if (!strcmp(way, "populate-write"))
+        madvise(map(pages, ANONYMOUS), pages, 23);  // MADV_POPULATE_WRITE
+    else if (!strcmp(way, "mremap")) {
+        moved = moved ? mremap(moved, used, used + pages, MREMAP_MAYMOVE) : map(pages, ANONYMOUS);
+        memset(moved + used, 1, pages);
+        used += pages;
+    } else if (!strcmp(way, "data-file")) {
+        char name[] = "/tmp/gdbmem-grows-XXXXXX";
+        int file = mkstemp(name);
+        unlink(name);
+        if (ftruncate(file, size))
+            return 1;
+        memset(mmap(0, size, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0), 1, size);
+        close(file);
+    } else if (!strcmp(way, "read")) {
+        int file = open("/dev/zero", O_RDONLY);
+        if (read(file, map(size, ANONYMOUS), size) < 0)
+            return 1;
+        close(file);
+    } else if (!strcmp(way, "threads"))
+        for (size_t made = 0; made < size; made += 16384) {
+            pthread_t thread;
+            pthread_create(&thread, 0, sleeper, 0);
+        }
+    return 0;
+}
+
+int main(int count, char **words) {
+    const char *way = count > 1 ? words[1] : "none";
+    size_t size = count > 2 ? strtoul(words[2], 0, 10) : 0;
+    char *unwritten = malloc(8 << 20);
+    reserved = mmap(0, 1 << 28, PROT_NONE, ANONYMOUS | MAP_NORESERVE, -1, 0);
+    for (int round = 0; round < ROUNDS; round++) {
+        churn();
+        if (!strcmp(way, "fork") && round == 5) {
+            if (fork() == 0) {
+                for (int i = 0; i < ROUNDS; i++)
+                    memset(malloc(size), 1, size);
+                _exit(0);
+            }
+            wait(0);
+        } else if (!strcmp(way, "exec") && round == 5)
+            execl(words[0], words[0], "malloc", words[2], (char *)0);
+        else if (!strncmp(way, "end-", 4)) {
+            memset(kept[round] = malloc(size), 1, size);
+            mark(round);
+            if (round == 2 && !strcmp(way, "end-exit"))
+                exit(3);
+            if (round == 2)
+                raise(!strcmp(way, "end-kill") ? SIGKILL : !strcmp(way, "end-segv") ? SIGSEGV : SIGABRT);
+            continue;
+        } else if (!strcmp(way, "once")) {
+            if (round == 0)
+                mark(round);
+            memset(kept[round] = malloc(size), 1, size);
+            continue;
+        } else if (grow(way, size, round))
+            return 2;
+        mark(round);
+    }
+    if (!strcmp(way, "detached"))
+        for (int round = 0; round < ROUNDS; round++)
+            shmctl((int)(long)kept[round] - 1, IPC_RMID, 0);
+    free(unwritten);
+    return 0;
+}
