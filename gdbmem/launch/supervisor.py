@@ -253,7 +253,8 @@ class Supervisor:
         if process.child.alive and process.beginnings > 1:
             process.beginnings = 1
             return Fate(next=self._link_to_next(process))
-        return Fate(process.child.status, valgrind.fate(process, exited=exited))
+        sentence = valgrind.fate(process, exited=exited)
+        return Fate(process.child.status, sentence, replaced=valgrind.EXECUTED in sentence)
 
     def _link_to_next(self, process: valgrind.Process) -> str:
         """Return a plain path to the program that *process* runs now: its own may contain any characters."""

@@ -82,6 +82,7 @@ class Outcome:
     failure: str = ""  # of gdbmem, gdb or valgrind
     seconds: float = 0.0
     meant: Optional[int] = 0  # the status that the program is meant to end with; None: any
+    replaced: bool = False  # the program executed another one, which valgrind did not follow
     forks: int = 0  # children that ran the program's own code
     fork_peak_bytes: Optional[int] = None  # the largest heap of one of them
 
@@ -89,8 +90,15 @@ class Outcome:
     def end(self) -> RunEnd:
         """How the program ended."""
         said = [one.message for one in self.notices if one.slug in _ENDS]
-        what = said[-1] if said else ""
-        return RunEnd(self.status, self.meant, what, self.failure, self.forks, self.fork_peak_bytes)
+        return RunEnd(
+            self.status,
+            self.meant,
+            said[-1] if said else "",
+            self.failure,
+            replaced=self.replaced,
+            forks=self.forks,
+            fork_peak_bytes=self.fork_peak_bytes,
+        )
 
 
 def play_recipe(recipe: Recipe, job: Job, *, progress: Progress, command: Sequence[str]) -> Outcome:
@@ -319,6 +327,7 @@ class _Player:
     def _on_finished(self, message: Finished, outcome: Outcome) -> None:
         outcome.status = message.fate.status
         outcome.forks += message.forks
+        outcome.replaced = message.fate.replaced
         if message.fate.sentence:
             outcome.notices.append(Notice("program-ended", message.fate.sentence))
 

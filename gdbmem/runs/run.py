@@ -70,6 +70,8 @@ class SnapshotRecord(NamedRecord):
     outside_bytes: Optional[int] = (
         None  # resident and swapped, of the process, which the engine does not count
     )
+    own_bytes: Optional[int] = None  # likewise, which hold all that it allocated: also what the engine counts
+    threads: Optional[int] = None
     execution: Optional[str] = None  # what names the program that the process executes
     unseen_malloc: str = ""  # the malloc that the engine can't replace, in words
     name: str = field(default="", compare=False)  # as memlist shows it: NAME, or NAME#2 if there are more

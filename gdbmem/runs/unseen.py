@@ -23,6 +23,7 @@ Record = Union[SnapshotRecord, Kept]
 # Bytes: less comes and goes with libraries, buffers and stacks, and natively with the tables of the profiler.
 _LEAST_OUTSIDE = {"massif": 64 << 10, "memcheck": 64 << 10, "faults": 64 << 10}
 _LEAST_OUTSIDE_NATIVE = 128 << 10
+_STACK_BYTES = 8 << 20  # of a thread, by default
 _SEES_ALL = (
     "engine: none with do: [ledger] and metric: rss sees it, engine: faults by the lines that touched it"
 )
@@ -37,6 +38,7 @@ class RunEnd:
     meant: Optional[int] = 0  # the status that the recipe says; None: any
     what: str = ""  # what is known beside the status, a clause with the program as its subject
     failure: str = ""  # of gdbmem, gdb or valgrind
+    replaced: bool = False  # the program executed another one, which the engine did not follow
     forks: int = 0  # children that ran the program's own code
     fork_peak_bytes: Optional[int] = None  # the largest heap of one of them; None: unknown
 
@@ -53,6 +55,9 @@ class RunEnd:
             if self.status is None
             else f"write 'ends: {name_status(self.status)}' if it is meant to end so"
         )
+        if self.replaced:
+            yield Unseen("program-ended", self.what)
+            return
         end = unseen_end(self.status, self.meant, what=self.what, remedy=remedy)
         if end is not None:
             yield end
@@ -156,8 +161,22 @@ def _outside(run: Run, before: Record, after: Record) -> Iterator[Unseen]:
     grown = _grown(
         before.outside_bytes, after.outside_bytes, _LEAST_OUTSIDE.get(engine, _LEAST_OUTSIDE_NATIVE)
     )
+    if isinstance(before, SnapshotRecord) and isinstance(after, SnapshotRecord):
+        grown = max(grown, _stacks(before, after))
     if grown:
         yield Unseen("outside-growth", _grown_outside(engine, grown), grown)
+
+
+def _stacks(before: SnapshotRecord, after: SnapshotRecord) -> int:
+    """Return the most that the stacks of new threads can hold, which pages that malloc keeps unwritten may outweigh."""
+    started = (after.threads or 0) - (before.threads or 0)
+    if started <= 0 or before.own_bytes is None or after.own_bytes is None:
+        return 0
+    return _grown(
+        before.own_bytes,
+        min(after.own_bytes, before.own_bytes + started * _STACK_BYTES),
+        _LEAST_OUTSIDE_NATIVE,
+    )
 
 
 def _other_malloc(run: Run, after: SnapshotRecord) -> Iterator[Unseen]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import zlib
 from typing import Any, Optional
 
+import gdb
+
 from gdbmem.debugger.execution import executions
 from gdbmem.debugger.launched.valgrind_monitor import monitor_text
 from gdbmem.debugger.location import real_pid
@@ -61,5 +63,7 @@ def outside_facts(
         # Where valgrind doesn't tell, executable memory of the program's own is not known.
         return {**facts, "outside_bytes": unmapped + outside + (0 if blocks is None else executable - blocks)}
     # Blocks that were never written make it negative.
-    outside = own_bytes(mappings) - (heap_bytes if allocator_bytes is None else allocator_bytes)
-    return {**facts, "outside_bytes": unmapped + outside}
+    own = own_bytes(mappings)
+    outside = own - (heap_bytes if allocator_bytes is None else allocator_bytes)
+    threads = len(gdb.selected_inferior().threads())
+    return {**facts, "outside_bytes": unmapped + outside, "own_bytes": own, "threads": threads}

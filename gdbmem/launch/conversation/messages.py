@@ -123,12 +123,13 @@ class Fate(Message):
     """The end of the program, or the program that replaced it.
 
     *status* as in a shell, *sentence* for the user or "". *next* is a path to the program that replaced it (exec)
-    and waits for gdb under the same valgrind.
+    and waits for gdb under the same valgrind; *replaced*: another one did, outside valgrind.
     """
 
     status: Optional[int] = None
     sentence: str = ""
     next: Optional[str] = None
+    replaced: bool = False
 
 
 @dataclass(frozen=True)

@@ -238,6 +238,7 @@ def executable(pid: int) -> str:
         return ""
 
 
+EXECUTED = "(exec)"  # in the sentences on a program that valgrind did not follow
 _FOLLOW = "launch with --trace-children to follow it"
 
 
