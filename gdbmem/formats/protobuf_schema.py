@@ -27,8 +27,12 @@ def message_class(messages: Mapping[str, Sequence[Field]], root: str) -> Any:
     for name, fields in messages.items():
         _declare(file.message_type.add(name=name), fields)
     pool: Any = descriptor_pool.DescriptorPool()  # the stubs for Python 3.9 have no types for its methods
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"gdbmem.{root}"))
+    pool.AddSerializedFile(file.SerializeToString())
+    message = pool.FindMessageTypeByName(f"gdbmem.{root}")
+    if hasattr(message_factory, "GetMessageClass"):
+        return message_factory.GetMessageClass(message)
+    factory: Any = message_factory.MessageFactory(pool)  # of protobuf before 4.22
+    return factory.GetPrototype(message)
 
 
 def _declare(message: DescriptorProto, fields: Sequence[Field]) -> None:

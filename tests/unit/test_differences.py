@@ -232,3 +232,24 @@ def test_a_total_that_grew_did_not_simply_go_back(tmp_path: Path, capsys: pytest
     file.write_text(massif(*(path(size, "f (a.c:1)") for size in teeth)))
     assert main(["diff", "--series", str(file)]) == 0
     assert "most went back" in capsys.readouterr().out
+
+
+STAYED = "stayed about the same; all of the peak is held in its last snapshot"
+
+
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ((0, *[204] * 100), f"history: it came at the beginning, and {STAYED}"),
+        ((200, *[204] * 100), f"history: it {STAYED}"),
+        ((0, 200, 200, 200, 200, 50), "of the peak is held in its last snapshot"),
+    ],
+)
+def test_massifs_last_snapshot_is_not_called_the_end_nor_a_start_from_nothing_level(
+    sizes: tuple[int, ...], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sites = [[(1, size << 20, "0x1: a (x.c:1)")] if size else None for size in sizes]
+    (tmp_path / "m").write_text(massif(*sites, sizes=[size << 20 for size in sizes]))
+    assert main(["show", str(tmp_path / "m")]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert words in shown and "at the end" not in shown

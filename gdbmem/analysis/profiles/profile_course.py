@@ -31,7 +31,7 @@ class ProfileCourse(NamedTuple):
     """The verdict on the totals of a file."""
 
     to_peak: str  # GREW (steadily), JUMPED, LEVELLED, ROSE (unevenly), SPIKE or FLAT
-    kept: float  # fraction of the peak that is held at the end
+    kept: float  # fraction of the peak that is held in the last snapshot
     overhead: float  # the allocator's overhead at the peak as a fraction of the heap
     since: Optional[float] = None  # when it began to grow steadily; None: at the beginning, or it did not
 

@@ -7,13 +7,14 @@ from gdbmem.model.profiles.snapshot import Profile, Totals
 from gdbmem.report.naming import share
 from gdbmem.units import format_size, format_time
 
+_STAYED = "stayed about the same"
 _COURSES = {
     GREW: "it grew steadily up to the peak",
     JUMPED: "most of it came at once",
     LEVELLED: "it grew and settled",
     ROSE: "it grew unevenly",
     SPIKE: "that is a spike",
-    FLAT: "it stayed about the same",
+    FLAT: f"it {_STAYED}",
 }
 
 
@@ -38,7 +39,10 @@ def course_sentence(profile: Profile) -> str:
     how = _COURSES[course.to_peak]
     if course.since is not None:
         how = f"it grew steadily from {format_time(course.since, profile.time_unit)} on"
-    text = f"history: {how}; {left} of the peak is held at the end"
+    if course.to_peak == FLAT and profile.snapshots[0].total_bytes * 2 < peak.total_bytes:
+        how = f"it came at the beginning, and {_STAYED}"
+    # Massif takes no snapshot when the program ends: what that frees last is in none.
+    text = f"history: {how}; {left} of the peak is held in its last snapshot"
     if course.has_overhead:
         size = f"{format_size(peak.extra_bytes)} beside {format_size(peak.heap_bytes)} of heap"
         text += f"; allocator overhead is large, {size} at the peak: very many small blocks"
