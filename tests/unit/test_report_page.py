@@ -107,6 +107,24 @@ def test_a_run_shows_its_course_its_snapshots_and_what_grew_between_them() -> No
     assert "/bin/decoder --fast" in found.text
 
 
+def test_a_run_of_a_recipe_opens_on_the_pair_that_its_first_sentence_compares(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    loaded, grown = massif(LOAD), massif([*LOAD, *LEAK])
+    texts = [("loaded", grown), ("reset", loaded), ("reset", loaded), ("reset", grown)]
+    write_run(*texts, recipe={"diffs": [["reset#1", "reset#3"]]})
+    opened: list[object] = []
+
+    def packed(*_: object, shown: object, **__: object) -> str:
+        opened.append(shown)
+        return ""
+
+    monkeypatch.setattr("gdbmem.report.page.explorer.packed", packed)
+    text = page("run").text
+    assert "heap grew by 4.9 KiB from reset#1 to reset#3" in text
+    assert opened == [(1, 3)], "the snapshots are loaded, reset#1, reset#2, reset#3"
+
+
 def test_how_it_was_measured_stands_on_the_page_of_a_file_of_a_pair_and_of_a_run() -> None:
     Path("one.ms").write_text(massif(LOAD).replace("desc: ", "desc: --depth=7 ", 1))
     found = " ".join(page("one.ms").text.split())

@@ -148,15 +148,25 @@ def _explored_file(profile: Profile, like: Diff, query: Query) -> Optional[Explo
 
 
 def _explored_run(
-    run: Run, records: Sequence[SnapshotRecord], like: Optional[Diff], query: Query, options: ReadOptions
+    run: Run,
+    records: Sequence[SnapshotRecord],
+    first: Optional[tuple[tuple[str, str], Diff]],
+    query: Query,
+    options: ReadOptions,
 ) -> Optional[Explored]:
-    """Return the snapshots of *run* as one series; None if none can be read, or they count different quantities."""
-    chosen = [records[at] for at in outline([r.heap_bytes or 0 for r in records], _MOST_EXPLORED)]
-    loaded, times = [], []
-    for record in chosen:
+    """Return the snapshots of *run* as one series; None if none can be read, or they count different quantities.
+
+    The two that the page compares *first* are shown.
+    """
+    compared = [run.record(name).name for name in first[0]] if first is not None else []
+    places = outline([r.heap_bytes or 0 for r in records], _MOST_EXPLORED)
+    places = sorted({*places, *(at for at, record in enumerate(records) if record.name in compared)})
+    loaded, times, names = [], [], []
+    for record in (records[at] for at in places):
         with contextlib.suppress(InputError):  # the sections below report which, and why
             loaded.append(read_record(run, record, options))
             times.append(record.seconds)
+            names.append(record.name)
     if not loaded:
         return None
     if len(loaded) == 1:
@@ -166,7 +176,10 @@ def _explored_run(
     except InputError:
         return None
     moments = [] if None in times else [t for t in times if t is not None]
-    return explored(found, query, times=moments, like=like)
+    shown = [names.index(name) for name in compared if name in names]
+    if first is None or len(shown) < 2:
+        return explored(found, query, times=moments)
+    return explored(found, query, times=moments, shown=(shown[0], shown[1]), like=first[1])
 
 
 def _picture(profile: Profile) -> Picture:
@@ -193,12 +206,15 @@ def _page_of_run(run: Run, selector: Optional[str], query: Query, options: ReadO
         page.sections += _snapshots(records)
     said = list(run.notices)
     diffs: list[Diff] = []
-    for before, after in _pairs(run, records):
-        page.sections.append(_pair_section(run, (before, after), query, options, said, diffs))
+    compared: list[tuple[str, str]] = []
+    for pair in _pairs(run, records):
+        page.sections.append(_pair_section(run, pair, query, options, said, diffs))
+        compared += [pair] if len(diffs) > len(compared) else []
     if records and len(records) < 2:
         page.sections.append(_single_section(run, records[0], query, options, said))
     if records:
-        page.explored = _explored_run(run, records, diffs[0] if diffs else None, query, options)
+        first = (compared[0], diffs[0]) if diffs else None
+        page.explored = _explored_run(run, records, first, query, options)
     page.sections += _kept_sections(run)
     if not records and histories(run):
         _add_history(page, histories(run)[-1], query, options)
