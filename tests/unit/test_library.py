@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gdbmem.analysis.profiles.library import is_library, qualified_name
 from gdbmem.analysis.profiles.own_code import own_frame
+from gdbmem.analysis.profiles.query import matches
 from gdbmem.model.profiles.calltree import Frame
 from tests.unit.trees import at
 
@@ -160,3 +163,23 @@ def test_a_frame_is_distinguished_once_however_often_it_comes() -> None:
     for _ in range(2):
         assert all(is_library(frame) for frame in frames)
     assert is_library.cache_info().misses == is_library.cache_info().hits == 10_000
+
+
+@pytest.mark.parametrize(
+    ("symbol", "name"),
+    [
+        ("_D3app4loadFiZv", "app.load"),
+        ("_D3app5Cache3getMFiZPv", "app.Cache.get"),
+        ("_D3app10__T3mapTiZ3mapFiZi", "app.map!.map"),
+        ("_D3app__T3mapTiZQhFiZi", "app.map!"),
+        ("__grid_MOD_refine", "grid::refine"),
+        ("_DYNAMIC", "_DYNAMIC"),
+        ("_D9app", "_D9app"),
+        ("_Z3fooi", "_Z3fooi"),
+    ],
+)
+def test_a_function_of_d_or_fortran_is_called_as_in_its_source(symbol: str, name: str) -> None:
+    assert qualified_name(symbol) == name
+    if name != symbol:
+        assert matches(re.compile(f"^{re.escape(name)}$"), Frame(symbol))
+    assert matches(re.compile(re.escape(symbol)), Frame(symbol))

@@ -73,6 +73,9 @@ _TOKENS = lazy_pattern(
     r"operator(?:\(\)|\[\]|[^\w\s()\[]{1,3}\s?(?=[<(])|\s[^(<]+)"
     r"|\s(?:const|volatile|noexcept|&&?)(?=::|\s)|[<>(){} ]"
 )
+_FORTRAN = lazy_pattern(r"__([a-z]\w*?)_MOD_([a-z]\w*)", re.IGNORECASE)
+_LENGTH = lazy_pattern(r"[1-9][0-9]{0,3}")
+_TEMPLATE = lazy_pattern(r"__[TU]([1-9][0-9]{0,3})")
 _CLONE = lazy_pattern(r"(?:\s\[[^\]]*\]|@+[\w.]+)+$")
 _QUALIFIERS = lazy_pattern(r"(?<=\))(?:\s*(?:const|volatile|noexcept|&&?))+$")
 
@@ -106,6 +109,28 @@ def is_library(frame: Frame) -> bool:
     return _RESERVED_FUNCTION.match(function) is not None and _SHARED_NAME.fullmatch(file) is not None
 
 
+def source_name(symbol: str) -> str:
+    """Return the name in the source of a linker's *symbol* of D or Fortran; "" for others.
+
+    ``_D3app4loadFiZv`` is app.load; gfortran's ``__grid_MOD_refine`` is grid::refine, as gdb writes it.
+    """
+    module = _FORTRAN.fullmatch(symbol)
+    if module is not None:
+        return f"{module[1]}::{module[2]}"
+    names, at = [], 2
+    while symbol.startswith("_D") and (length := _LENGTH.match(symbol, at)):
+        at = length.end() + int(length[0])
+        name = symbol[length.end() : at]
+        template = _TEMPLATE.match(name)
+        if template is not None:  # an instance, with its arguments
+            name = f"{name[template.end() : template.end() + int(template[1])]}!"
+        names.append(name)
+    template = _TEMPLATE.match(symbol, at) if names else None
+    if template is not None:  # newer compilers give an instance no length of its own
+        names.append(f"{symbol[template.end() : template.end() + int(template[1])]}!")
+    return ".".join(names) if len(names) > 1 and all(names) and at < len(symbol) else ""
+
+
 def is_allocator(function: str) -> bool:
     """Return whether *function* is malloc, operator new or another allocation function."""
     return _ALLOCATOR.fullmatch(function) is not None
@@ -114,8 +139,11 @@ def is_allocator(function: str) -> bool:
 def qualified_name(function: str) -> str:
     """Return *function* without its return type and parameters: ``std::vector<int>::push_back``.
 
-    Only template instantiations carry a return type: ``void f<int>(int)``.
+    Only template instantiations carry a return type: ``void f<int>(int)``. Names that valgrind leaves as linkers have
+    them, of D and Fortran, become those of the source.
     """
+    if function[:1] == "_" and (function.startswith("_D") or "_MOD_" in function):
+        return source_name(function) or function
     text = _QUALIFIERS.sub("", _CLONE.sub("", function))
     depth, start, parameters = 0, 0, len(text)
     for token in _TOKENS.finditer(text):

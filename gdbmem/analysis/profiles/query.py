@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
+from gdbmem.analysis.profiles.library import source_name
 from gdbmem.arguments import value
 from gdbmem.errors import InputError, UsageError
 from gdbmem.files import read_small
@@ -143,9 +144,11 @@ def matches(pattern: re.Pattern[str], frame: Frame) -> bool:
     """Return whether *pattern* matches *frame*: the one rule of --focus, --ignore, --hide, --known, --mine and path:.
 
     It is searched for in ``function (file:line)``, and in each part alone, so that ``^`` and ``$`` match a part's ends.
+    A function of D or Fortran has its name in the source, too.
     """
     place = f"{frame.file}:{frame.line}" if frame.file and frame.line is not None else None
-    parts = (frame_text(frame), frame.function, frame.file, place, frame.object)
+    source = source_name(frame.function) if frame.function is not None and frame.function[:1] == "_" else ""
+    parts = (frame_text(frame), frame.function, frame.file, place, frame.object, source)
     return any(pattern.search(part) is not None for part in parts if part)
 
 
