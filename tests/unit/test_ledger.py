@@ -17,7 +17,7 @@ from gdbmem.linux.memory.maps import Mapping, parse_smaps
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.ledger import ledger as names
 from gdbmem.model.ledger.ledger import Arena, Entry, Heap, Ledger, Share, SizeClass
-from gdbmem.model.ledger.remedies import TRIM, Remedy
+from gdbmem.model.ledger.remedies import TRIM, Remedy, best_remedy, in_order
 from gdbmem.report.console import make_console
 from gdbmem.report.ledger.ledger_json import ledger_json, read_ledger, returned_bytes
 from gdbmem.report.ledger.ledger_text import LedgerOptions, beside, print_growth, print_ledger
@@ -152,6 +152,44 @@ def test_ranges_count_overlaps_by_the_byte() -> None:
 
 def remedy(setting: str, predicted: Optional[int], low: int, high: int) -> Remedy:
     return Remedy(setting, predicted, low, high, "a price")
+
+
+def test_of_settings_that_may_return_as_much_the_cheapest_is_advised() -> None:
+    pad = remedy("glibc.malloc.top_pad=0", 41 * MIB, 37 * MIB, 45 * MIB)
+    trim = remedy("glibc.malloc.trim_threshold=131072", 40 * MIB, 36 * MIB, 44 * MIB)
+    caches = remedy("glibc.malloc.tcache_count=0", 20 * MIB, 18 * MIB, 22 * MIB)
+    call = remedy(TRIM, 19 * MIB, 19 * MIB, 19 * MIB)
+    none = remedy("glibc.malloc.mmap_threshold=131072", None, 0, 3 * MIB)
+    assert in_order([none, caches, pad, call, trim]) == (trim, pad, call, caches, none)
+    assert best_remedy((pad, trim)) == trim
+
+
+def test_where_most_of_the_freed_memory_is_pinned_the_pinning_blocks_come_first() -> None:
+    arena = Arena(0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+    heap = Heap([arena], [SizeClass(1008, 5000, 5000, 0, 0, 30.0 * MIB)], 0, 0, 0, 0, 0, 0, True, "layouts")
+    ledger = make_ledger(heap_live=10 * MIB, heap_free_pinned=32 * MIB, heap_free_releasable=8 * MIB)
+    trim = remedy(TRIM, 8 * MIB, 8 * MIB, 8 * MIB)
+    answer = answer_ledger(replace(ledger, heap=heap, remedies=(trim,), releasable_bytes=8 * MIB))
+    assert "80 % of that can't be returned: 5,000 live blocks of 1,000 bytes" in answer
+    assert "--pinners" in answer
+    assert answer.endswith("malloc_trim(0) would return 8.0 MiB (a price)")
+
+
+@pytest.mark.parametrize(
+    ("mapped", "trim"), [(12 * MIB, 24 * MIB), (128 << 10, 24 * MIB), (12 * MIB, 30 * MIB)]
+)
+def test_the_answer_says_why_malloc_did_not_trim_only_where_its_thresholds_have_risen(
+    mapped: int, trim: int
+) -> None:
+    arena = Arena(0, 1, 0, 0, 20 * MIB, 1, 0, 0, 20 * MIB, 0, 0)
+    heap = Heap([arena], [], 0, 0, 0, 0, 0, 0, True, "layouts", trim, mapped)
+    ledger = make_ledger(heap_live=10 * MIB, heap_free_releasable=20 * MIB)
+    best = remedy(TRIM, 20 * MIB, 20 * MIB, 20 * MIB)
+    answer = answer_ledger(replace(ledger, heap=heap, remedies=(best,), releasable_bytes=20 * MIB))
+    reason = (
+        "because it raised its trim threshold to 24.0 MiB when a block of 12.0 MiB was freed: malloc_trim(0)"
+    )
+    assert (reason in answer) == (trim == 2 * mapped)
 
 
 def test_the_answer_names_malloc_trim_where_it_would_help() -> None:

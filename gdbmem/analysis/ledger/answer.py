@@ -10,7 +10,7 @@ from gdbmem.analysis.ledger.pinners import PinnerPaths, likely_site
 from gdbmem.errors import Notice
 from gdbmem.model.ledger import ledger as names
 from gdbmem.model.ledger.ledger import Ledger, SizeClass
-from gdbmem.model.ledger.remedies import TRIM, best_remedy
+from gdbmem.model.ledger.remedies import TRIM, Remedy, best_remedy
 from gdbmem.text import plural, printable
 from gdbmem.units import format_size
 
@@ -26,6 +26,7 @@ PARTIAL = (
 )
 _WORTH = 0.1  # fraction of the resident set: no advice for less
 _WORTH_BYTES = 1 << 20
+_FIRST_THRESHOLD = 128 << 10  # of malloc's trim and mmap thresholds
 _LINES = ": 'massif-diff' finds the lines that grow"
 _LIVE_HEAP = {  # the next step, by the runtime
     "python": ": 'gdbmem python objects' counts Python's objects in it by type",
@@ -54,6 +55,7 @@ def answer_ledger(ledger: Ledger, paths: Optional[PinnerPaths] = None) -> str:
         return f"{size} {noun}; {damage.message}; the free part and the effect of malloc_trim(0) are unknown"
     advice = (
         _inherited(ledger)
+        or _mostly_pinned(ledger, paths)
         or _remedied(ledger)
         or _lazily_freed(ledger)
         or _pinned(ledger, paths)
@@ -111,15 +113,50 @@ def _remedied(ledger: Ledger) -> str:
             if _matters(ledger, releasable)
             else ""
         )
-    gain = best.predicted_bytes or 0
-    if not _matters(ledger, gain):
+    if not _matters(ledger, best.predicted_bytes or 0):
         return ""
-    if best.is_call:
-        return f"{text}: {TRIM} would return {format_size(gain)} ({best.cost})"
+    return f"{text}{_why_kept(ledger)}: {_effect(best)}"
+
+
+def _effect(remedy: Remedy) -> str:
+    gain = format_size(remedy.predicted_bytes or 0)
+    if remedy.is_call:
+        return f"{TRIM} would return {gain} ({remedy.cost})"
+    low, high = format_size(remedy.low_bytes), format_size(remedy.high_bytes)
+    return f"GLIBC_TUNABLES={remedy.setting} would save about {gain} ({low} to {high}; {remedy.cost})"
+
+
+def _why_kept(ledger: Ledger) -> str:
+    """Return why malloc has not trimmed the free end of its heap, if that is most of what it keeps.
+
+    Source: glibc malloc/malloc.c, __libc_free: the thresholds follow the size of freed blocks that were mapped.
+    """
+    heap = ledger.heap
+    if heap is None or not heap.trim_threshold_bytes or not heap.mmap_threshold_bytes or not heap.arenas:
+        return ""
+    end = heap.arenas[0].top_bytes
+    is_raised = _FIRST_THRESHOLD < heap.mmap_threshold_bytes == heap.trim_threshold_bytes / 2
+    if (
+        not is_raised
+        or not _FIRST_THRESHOLD < end < heap.trim_threshold_bytes
+        or end * 2 < freed_bytes(ledger)
+    ):
+        return ""
     return (
-        f"{text}: GLIBC_TUNABLES={best.setting} would save about {format_size(gain)}"
-        f" ({format_size(best.low_bytes)} to {format_size(best.high_bytes)}; {best.cost})"
+        f", because it raised its trim threshold to {format_size(heap.trim_threshold_bytes)} when a block of"
+        f" {format_size(heap.mmap_threshold_bytes)} was freed"
     )
+
+
+def _mostly_pinned(ledger: Ledger, paths: Optional[PinnerPaths]) -> str:
+    """Return what pins most of the freed memory, and what a remedy would return of the rest; "" if less is pinned."""
+    pinned = ledger.total(names.HEAP_PINNED, names.in_arena(names.HEAP_PINNED))
+    best = best_remedy(ledger.remedies)
+    gain = best.predicted_bytes or 0 if best is not None else 0
+    if pinned * 2 <= freed_bytes(ledger) or gain >= pinned:
+        return ""
+    text = _pinned(ledger, paths)
+    return f"{text}; {_effect(best)}" if text and best is not None and _matters(ledger, gain) else text
 
 
 def _lazily_freed(ledger: Ledger) -> str:

@@ -228,6 +228,8 @@ class _LedgerBuilder:
             fastbin_bytes=sum(t.bytes[FASTBIN] for t in tallies),
             is_exact=heap.is_exact,
             source=heap.found.source,
+            trim_threshold_bytes=heap.parameters.trim_threshold if heap.parameters else None,
+            mmap_threshold_bytes=heap.parameters.mmap_threshold if heap.parameters else None,
         )
 
     # -- everything else ----------------------------------------------------------------------------------

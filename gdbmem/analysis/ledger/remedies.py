@@ -13,7 +13,7 @@ from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
 from gdbmem.allocators.glibc.walking.heap_tally import FASTBIN, FREE, LIVE, PAGE, STATES, TCACHE, HeapTally
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.ledger.ledger import Ledger
-from gdbmem.model.ledger.remedies import TRIM, Remedy
+from gdbmem.model.ledger.remedies import TRIM, Remedy, in_order
 from gdbmem.records import dataclass
 
 THRESHOLD = 128 << 10  # glibc's initial trim and mmap threshold; an explicitly set one does not change
@@ -50,7 +50,7 @@ class _Room:
 
 
 def simulate_remedies(heap: HeapReading, resident: Ranges, ledger: Ledger) -> tuple[Remedy, ...]:
-    """Return the predicted effect of each remedy in the process of *heap*, the best first."""
+    """Return the predicted effect of each remedy in the process of *heap*, in their order."""
     freed = ledger.total("heap.free", "arena.free")
     parameters = heap.parameters
     pad = parameters.top_pad if parameters is not None else TOP_PAD
@@ -72,7 +72,7 @@ def simulate_remedies(heap: HeapReading, resident: Ranges, ledger: Ledger) -> tu
     found.append(Remedy(TRIM, trimmed, trimmed, trimmed, _COSTS[TRIM]))
     if heap.has_gaps or heap.is_corrupt:  # nothing can be predicted
         found = [Remedy(one.setting, None, 0, max(one.high_bytes, freed), one.cost) for one in found]
-    return tuple(sorted(found, key=lambda one: (-(one.predicted_bytes or 0), -one.high_bytes)))
+    return in_order(found)
 
 
 def _remedy(name: str, low: int, high: int, freed: int) -> Remedy:

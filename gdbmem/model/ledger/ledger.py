@@ -131,6 +131,8 @@ class Heap:
     fastbin_bytes: int
     is_exact: bool  # every thread's cache was read, every seam matched
     source: str  # "debug information" or "layouts": how the structures were known
+    trim_threshold_bytes: Optional[int] = None  # of malloc's settings; None: unknown
+    mmap_threshold_bytes: Optional[int] = None
 
     @property
     def live_bytes(self) -> int:

@@ -11,6 +11,9 @@ TRIM = "malloc_trim(0)"
 _WORTH = 0.01  # of the resident set: less is not worth a setting, nor a difference between two
 _WORTH_BYTES = 256 << 10
 _NEAR = 0.1
+# The cheapest first: a call now and then; more system calls as the heap shrinks, for large blocks, for each page;
+# threads that wait for each other.
+_BY_COST = (TRIM, "trim_threshold", "mmap_threshold", "top_pad", "arena_max", "tcache_count")
 
 
 @dataclass(frozen=True)
@@ -31,8 +34,24 @@ class Remedy:
 
 def best_remedy(remedies: tuple[Remedy, ...]) -> Optional[Remedy]:
     """Return the one that is predicted to give most back; None if none gives anything."""
-    predicted = [remedy for remedy in remedies if remedy.predicted_bytes]
-    return max(predicted, key=lambda remedy: remedy.predicted_bytes or 0, default=None)
+    return next((remedy for remedy in in_order(remedies) if remedy.predicted_bytes), None)
+
+
+def in_order(remedies: Iterable[Remedy]) -> tuple[Remedy, ...]:
+    """Return *remedies*, the best first; of those that may return as much as the best one left, the cheapest first."""
+    rest = sorted(remedies, key=lambda one: (-(one.predicted_bytes or 0), -one.high_bytes))
+    ordered: list[Remedy] = []
+    while rest:
+        best = rest[0]
+        least = best.low_bytes if best.predicted_bytes else 0
+        equal = [one for one in rest if one is best or (least and least <= (one.predicted_bytes or 0))]
+        ordered += sorted(equal, key=_cost_rank)
+        rest = [one for one in rest if one not in equal]
+    return tuple(ordered)
+
+
+def _cost_rank(remedy: Remedy) -> int:
+    return next((rank for rank, name in enumerate(_BY_COST) if name in remedy.setting), len(_BY_COST))
 
 
 @dataclass(frozen=True)
