@@ -66,15 +66,71 @@ def test_a_vector_does_not_lie_across_what_is_not_mapped() -> None:
     assert scene.held(VECTOR, LOW) == [192]
 
 
+COUNTED = TypePlan("counted", "V", 32, element_size=8, places=((0, 8), (8, 8), (16, 8), (24, 8)), count=8)
+OPEN = TypePlan("open_hash", "H", 32, element_size=8, places=((0, 8), (8, 8), (16, 8)))
+
+
+def test_a_ring_that_begins_amid_its_buffer_holds_all_of_it_once_wherever_its_value_was_moved() -> None:
+    scene = Scene()
+    scene.write(LOW, [LOW + 512, 3, 8, 6, LOW + 512, 3, 8, 6])  # the second one was moved to the first
+    surveyor = Surveyor(scene.memory())
+    for number, address in enumerate((LOW, LOW + 32)):
+        surveyor.visit(f"v{number}", COUNTED, address)
+    (row,) = surveyor.survey().containers
+    assert (row.path, row.size, row.capacity, row.held_bytes, row.slack_bytes) == (
+        "v0",
+        3,
+        8,
+        8 * 8 + 8,
+        5 * 8,
+    )
+    for words in (
+        [LOW + 512, 9, 8, 0],
+        [LOW + 512, 3, 8, 9],
+        [HIGH - 4096, 3, 8, 0],
+        [LOW + 512, 3, 1 << 50, 0],
+    ):
+        scene.write(LOW, words)
+        assert scene.held(COUNTED, LOW) == []
+
+
+def test_elements_of_an_open_hash_table_are_those_whose_control_byte_is_clear() -> None:
+    inner = TypePlan("vector", "std::vector<int>", 24, element_size=4)
+    table = TypePlan("open_hash", "H", 32, inner, 24, places=((0, 8), (8, 8), (16, 8)))
+    scene = Scene()
+    control = LOW + 4096
+    scene.write(LOW, [control, 15, 2])
+    scene.write(control, [], bytes([0xFF, 0x12] + [0xFF] * 12 + [0x00, 0x80]) + bytes([0xFF] * 16))
+    for bucket, size in ((1, 40), (14, 80), (2, 4000)):
+        scene.write(control - 24 * (bucket + 1), [HIGH, HIGH + size, HIGH + size])
+    assert scene.held(table, LOW) == [16 * 24 + 16 + 16, 120]
+    scene.write(LOW, [control, 14, 2])  # not a power of two
+    assert scene.held(OPEN, LOW) == []
+
+
 @pytest.mark.parametrize(
-    "kind", ["vector", "hash", "tree", "list", "deque", "string", "bits", "shared", "variant"]
+    "kind",
+    [
+        "vector",
+        "hash",
+        "tree",
+        "list",
+        "deque",
+        "string",
+        "bits",
+        "shared",
+        "variant",
+        "counted",
+        "open_hash",
+    ],
 )
 def test_words_at_random_hold_no_more_than_there_is_memory(kind: str) -> None:
     chance = random.Random(7)
     values = [LOW, LOW + 512, HIGH, HIGH + 4096, 0, 1, 2, 40, 1 << 20, 1 << 38, 1 << 63]
     words = [chance.choice(values) + 8 * chance.randrange(64) for _ in range(SIZE // 8)]
     memory = BytesMemory([(LOW, struct.pack(f"<{len(words)}Q", *words)), (HIGH, bytes(SIZE))])
-    plan = TypePlan(kind, "x", 80, element=VECTOR, element_size=8, element_offset=8, node_size=40, count=16)
+    places = ((0, 8), (8, 8), (16, 8))
+    plan = TypePlan(kind, "x", 80, VECTOR, 8, element_offset=8, node_size=40, count=16, places=places)
     for number in range(700):
         surveyor = Surveyor(memory)
         surveyor.visit("it", plan, LOW + 80 * number)

@@ -19,7 +19,7 @@ class TypePlan:
     """The parts of a type; *kind* determines how it is read."""
 
     # struct, vector, bits, string, deque, list, forward, tree, hash, unique, owned_array, shared, optional, array,
-    # pointer, variant, any, unread (a container of an unknown library)
+    # pointer, variant, any, counted, pointed, open_hash, unread (a container of an unknown library)
     kind: str
     type_name: str
     size: int  # of an object of this type
@@ -31,6 +31,8 @@ class TypePlan:
     fields: list[tuple[int, str, TypePlan]] = field(
         default_factory=list
     )  # offset (variant: index), name, plan
+    # Offset and size of the numbers that a container of another library consists of, as its reader expects them.
+    places: tuple[tuple[int, int], ...] = ()
     has_virtual_base: bool = False
     # The dynamic type of an object by its first word: its class by the vtable; the content of an any by its manager.
     resolve: Optional[Resolve] = None

@@ -13,6 +13,7 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Optional
 
+from gdbmem.analysis.containers.counted import COUNTED_READERS
 from gdbmem.analysis.containers.libcxx import READERS
 from gdbmem.analysis.containers.plans import TypePlan, Unsound
 from gdbmem.analysis.containers.smart_pointers import OWNER_READERS
@@ -31,7 +32,7 @@ _PROBES, _PROBED = 32, 1 << 20  # of what is larger, one word in so many bytes i
 _LEAST_LOAD = 1 / 1024  # elements that a bucket may have
 _LOAD_CHANGED = 8  # a table isn't rebuilt when that is changed
 _NO_CONTAINERS = {"struct", "pointer", "array", "optional", "variant", "any", "unread"}
-_OTHERS = {**READERS, **ONE_OF_READERS, **OWNER_READERS}
+_OTHERS = {**READERS, **ONE_OF_READERS, **OWNER_READERS, **COUNTED_READERS}
 _OBJECT_WORDS = 8  # bytes of an object that are examined to see whether it was constructed
 
 
@@ -150,6 +151,10 @@ class Surveyor:
         if address % 8:
             return [int.from_bytes(self._memory.read(address + 8 * n, 8), "little") for n in range(count)]
         return self._windows.words(address, count)
+
+    def bytes(self, address: int, size: int) -> memoryview:
+        """Return the bytes at *address*; raises MemoryUnreadable."""
+        return memoryview(self._memory.read(address, size))
 
     def number(self, address: int, size: int) -> int:
         """Return the unsigned number of *size* bytes at *address*; raises MemoryUnreadable."""

@@ -42,9 +42,18 @@ _FIRST_FIELDS = {
     "tree": ("_M_header", 8),
     "hash": ("_M_buckets", 0),
 }
-# Containers of other libraries, with their own layouts of elements.
+# Containers of other libraries that are read.
+_VEC = lazy_pattern(r"^alloc::(?:vec::Vec|collections::vec_deque::VecDeque)<")
+_REPEATED = lazy_pattern(r"^google::protobuf::Repeated(Ptr)?Field<")
+_BOOST_VECTOR = lazy_pattern(r"^boost::container::(?:vector|small_vector(?:_base)?|stable_vector)<")
+# Classes around a container that is read, by the field that it has then.
+_AROUND = (
+    (lazy_pattern(r"^absl::(\w+::)?(flat_hash_|container_internal::raw_hash_)"), "ctrl_"),
+    (lazy_pattern(r"^boost::container::(flat_|dtl::)"), "m_start"),
+)
+# Others, with their own layouts of elements.
 _UNREAD = lazy_pattern(
-    r"^(absl::(\w+::)?(flat_hash_|node_hash_|btree_|InlinedVector|FixedArray|Cord$)"
+    r"^(alloc::collections::(btree|binary_heap|linked_list)::|absl::(\w+::)?(flat_hash_|node_hash_|btree_|InlinedVector|FixedArray|Cord$)"
     r"|boost::(container|unordered|intrusive|multi_index|multi_array|circular_buffer|unordered_\w+|\w+_array)\b"
     r"|folly::(F14|fb|small_vector|sorted_vector)|google::(dense|sparse)_hash|tbb::|robin_hood::|tsl::"
     r"|Q(Vector|List|Map|Hash|Set|String|ByteArray)\b|Eigen::(Matrix|Array)<)"
@@ -90,7 +99,10 @@ class Planner:
             return self._pointer(type_.target(), pointers + 1)
         if type_.code == gdb.TYPE_CODE_ARRAY:
             return self._array(type_, pointers)
-        if type_.code != gdb.TYPE_CODE_STRUCT:
+        # protobuf has a message's fields in a union of one member.
+        if type_.code != gdb.TYPE_CODE_STRUCT and not (
+            type_.code == gdb.TYPE_CODE_UNION and len(type_.fields()) == 1
+        ):
             return None
         name = str(type_)
         # Types of the same name may differ: each file may have its own.
@@ -135,7 +147,9 @@ class Planner:
         kind = found[2] if found else ""
         fillers = (self._fill_libcxx, self._fill_container, self._fill_compound)
         try:
-            if _UNREAD.match(made.type_name):
+            if self._fill_other(made, type_, pointers):
+                pass
+            elif _UNREAD.match(made.type_name) and not _is_around(type_, made.type_name):
                 made.kind = "unread"
             elif _UNREAD_VALUES.match(made.type_name):
                 made.kind = "unread"
@@ -151,6 +165,45 @@ class Planner:
         if made.kind == "struct" and (is_polymorphic(type_) or not made.size):
             made.resolve = self._class_of(made, type_, pointers)
             made.has_virtual_base = bool(virtual_bases(type_))
+
+    def _fill_other(self, made: TypePlan, type_: gdb.Type, pointers: int) -> bool:
+        """Fill in containers of Rust, boost, protobuf and absl, as far as their layout is known."""
+        name = made.type_name
+        if _VEC.match(name):
+            self._elements(made, "counted", type_.template_argument(0), pointers)
+            made.places = _places(type_, "ptr", "len", "cap")
+            made.places += _places(type_, "head") if "VecDeque<" in name.partition("<")[0] + "<" else ()
+        elif name.startswith("hashbrown::raw::RawTable<"):
+            self._elements(made, "open_hash", type_.template_argument(0), pointers)
+            made.places = _places(type_, "ctrl", "bucket_mask", "items")
+        elif _BOOST_VECTOR.match(name):
+            self._elements(made, "counted", type_.template_argument(0), pointers)
+            made.places = _places(type_, "m_start", "m_size", "m_capacity")
+        elif "absl" in name and "raw_hash_set<" in name.partition("Policy")[0] and "ctrl_" in _names(type_):
+            value = gdb.lookup_type(f"{type_}::value_type")
+            self._elements(made, "open_hash", value, pointers)
+            made.places = _places(type_, "ctrl_", "capacity_", "size_", "slots_")
+        elif (found := _REPEATED.match(name)) and {"current_size_", "total_size_"} <= _names(type_):
+            table = "rep_" if found[1] else "arena_or_elements_"
+            self._elements(made, "pointed" if found[1] else "counted", type_.template_argument(0), pointers)
+            made.places, made.count = _places(type_, table, "current_size_", "total_size_"), 8
+        else:
+            return self._fill_variants(made, type_, pointers)
+        return True
+
+    def _fill_variants(self, made: TypePlan, type_: gdb.Type, pointers: int) -> bool:
+        """Fill in an enum of Rust, which holds one of several types; gdb's fields for them have no names."""
+        variants = [
+            field.type
+            for field in type_.fields()
+            if not field.name and not field.is_base_class and field.type is not None and field.type.name
+        ]
+        if not any(variant.strip_typedefs().code == gdb.TYPE_CODE_STRUCT for variant in variants):
+            return False
+        made.kind = "unread"
+        plans = [self._plan(variant, pointers) for variant in variants]
+        made.element = TypePlan("struct", "", 0, fields=[(0, "", plan) for plan in plans if plan is not None])
+        return True
 
     def _fill_compound(self, made: TypePlan, type_: gdb.Type, kind: str, pointers: int) -> bool:
         """Fill in types that hold a fixed number of values, or one of several types."""
@@ -336,6 +389,22 @@ class Planner:
         if inner is None or not size:
             return None
         return TypePlan("array", "", int(type_.sizeof), inner, size, count=int(type_.sizeof) // size)
+
+
+def _is_around(type_: gdb.Type, name: str) -> bool:
+    for pattern, field in _AROUND:
+        if pattern.match(name):
+            try:
+                return bool(_find_field(type_, field))
+            except RuntimeError:
+                return False
+    return False
+
+
+def _places(type_: gdb.Type, *names: str) -> tuple[tuple[int, int], ...]:
+    """Return offset and size of the fields called *names*; raises RuntimeError without one."""
+    found = [_find_field(type_, name) for name in names]
+    return tuple((offset, min(int(field.sizeof), 8)) for offset, field in found)
 
 
 def _shift(made: TypePlan, type_: gdb.Type) -> None:

@@ -152,7 +152,13 @@ def answer_survey(survey: Survey, expression: str = "") -> str:
     if not survey.containers and expression:
         return f"no container was reached from {printable(expression)}; it must be a variable, or in one"
     if not survey.containers:
-        return "no container was reached from the program's variables (was it compiled with -g?)"
+        unread = sum(one.objects for one in survey.unread)
+        others = f"; {plural(unread, 'object')} of other libraries were not read" if unread else ""
+        return (
+            "no container was reached from the program's variables; known are, in code compiled with -g, those of C++'s"
+            " standard library and of Rust, boost's vectors and flat maps, protobuf's repeated fields and absl's flat"
+            f" tables{others}"
+        )
     count = sum(container.containers for container in survey.containers)
     unsound = sum(one.objects for one in survey.unsound)
     doubt = f" ({plural(unsound, 'more object')} can't be containers)" if unsound else ""
