@@ -12,7 +12,7 @@ from gdbmem.analysis.ledger.block_types import class_of, name_types
 from gdbmem.model.ledger.block_types import BlockType, BlockTypes
 from gdbmem.model.memory import BytesMemory
 from gdbmem.report.console import make_console
-from gdbmem.report.ledger.block_types import print_types
+from gdbmem.report.ledger.block_types import print_types, types_headline
 
 FILE = 0x7F0000000000  # where the file's constants are
 VTABLE, INFO, NAME, KIND = FILE + 0x100, FILE + 0x200, FILE + 0x300, FILE + 0x400
@@ -82,6 +82,17 @@ def test_a_strangers_class_is_only_text_and_no_block_at_all_is_a_sentence() -> N
     stream = io.StringIO()
     console = make_console(stream)
     print_types(BlockTypes([BlockType("class", "3Foo", 2, 48, 0.0)]), {"3Foo": "Foo\x1b[31m[red]"}, console)
+    found = [
+        BlockType("unknown", "", 9, 900 << 20, 0.0),
+        BlockType("class", "5Large", 2, 1 << 20, 0.0),
+        BlockType("class", "4Item", 50_000, 2_400_000, 0.0),
+        BlockType("class", "5Event", 500, 12_000, 0.0),
+        BlockType("class", "5Other", 1, 8, 0.0),
+    ]
+    assert types_headline(BlockTypes(found), {"4Item": "Item", "5Event": "Event", "5Large": "Large"}) == (
+        "Most objects are 50,000 of Item (2.3 MiB), 500 of Event (11.7 KiB), 2 of Large (1.0 MiB) and 1 more class."
+    )
+    assert not types_headline(BlockTypes(found[:1]), {})
     print_types(BlockTypes([]), {}, console)
     assert "Foo\\x1b[31m[red]" in stream.getvalue()
     assert "\x1b" not in stream.getvalue()

@@ -13,6 +13,7 @@ from gdbmem.text import plural, printable
 from gdbmem.units import format_size
 
 _MOST = 20
+_NAMED = 3  # in the headline
 _KINDS = {
     VECTOR: "elements of vectors",
     TREE: "nodes of trees, linked as those of std::map and std::set",
@@ -48,6 +49,9 @@ def print_types(found: BlockTypes, names: Mapping[str, str], console: Console) -
             format_size(one.pinned_bytes) if one.pinned_bytes >= 1 else "",
             type_in_words(one.kind, one.name, names),
         )
+    headline = types_headline(found, names)
+    if headline:
+        console.print(drawing.Text(f"\n{headline}", "bold"), soft_wrap=True)
     console.print(
         "\nLive blocks by type, and the free memory that each pins. Objects of classes with"
         " virtual functions are known by their vtables, nodes by their links.",
@@ -56,6 +60,19 @@ def print_types(found: BlockTypes, names: Mapping[str, str], console: Console) -
     console.print(table)
     if len(found.types) > _MOST:
         console.print(f"and {plural(len(found.types) - _MOST, 'more type')} (--json has all)")
+
+
+def types_headline(found: BlockTypes, names: Mapping[str, str]) -> str:
+    """Return the classes with most objects in one sentence; "" if no object's class was recognised."""
+    classes = sorted((one for one in found.types if one.kind == CLASS), key=lambda one: -one.blocks)
+    named = [
+        f"{one.blocks:,} of {type_in_words(one.kind, one.name, names)} ({format_size(one.bytes)})"
+        for one in classes[:_NAMED]
+    ]
+    more = (
+        f" and {plural(len(classes) - _NAMED, 'more class', 'more classes')}" if len(classes) > _NAMED else ""
+    )
+    return f"Most objects are {', '.join(named)}{more}." if named else ""
 
 
 def type_in_words(kind: str, name: str, names: Mapping[str, str]) -> str:
