@@ -62,9 +62,16 @@ INSTALLED_RULES: Sequence[Rule] = (
 _RUST = next(rule for rule in INSTALLED_RULES if rule.name.startswith("Rust"))
 _OF_RUST = lazy_pattern(r"(?:<&?(?:mut )?|\(|\[)*(?:alloc|core|std|hashbrown|proc_macro|test)::")
 _FILE_RULES = [(lazy_pattern(rule.file), rule) for rule in INSTALLED_RULES if rule.file]
-# Functions with an allocator's name allocate for their callers: Perl_safesysmalloc, xcalloc, av_mallocz.
+# Functions with an allocator's name allocate for their callers: Perl_safesysmalloc, xcalloc, av_mallocz; and those of
+# programs that have allocators of their own: palloc of PostgreSQL, nginx and APR, PostgreSQL's memory contexts, ggc of
+# GCC, talloc of Samba, emalloc of PHP.
 _WRAPPER_NAME = lazy_pattern(
-    r"(?:.*::)?\w*(?:malloc|calloc|realloc|memalign|strn?dup)_?(?:z|0|n|nn|raw|rawnn|array|zero|zeroed)?",
+    r"(?:.*::)?(?:\w*(?:malloc|calloc|realloc|memalign|strn?dup)_?(?:z|0|n|nn|raw|rawnn|array|zero|zeroed)?"
+    r"|(?:\w*_)?(?:re)?pn?alloc(?:0|_(?:large|block|extended|aligned|huge))?"
+    r"|MemoryContext(?:Alloc(?:Zero|Aligned|Extended|Huge|ZeroAligned)?|Create|Realloc)"
+    r"|(?:AllocSet|Generation|Slab|Bump)(?:Alloc(?:From\w+|Chunk\w+|Setup\w+|Large)?|Realloc|ContextCreate\w*)"
+    r"|ggc_(?:internal_)?(?:cleared_)?(?:vec_)?alloc\w*"
+    r"|_*talloc(?:_(?:named|zero|array|size|pool|memdup)\w*)?|_(?:safe_)?emalloc\w*)",
     re.IGNORECASE,
 )
 # Copying and moving whole objects, which the compiler writes for most classes: the caller is the answer.
@@ -78,7 +85,9 @@ _COPY = lazy_pattern(
 # In lower case: strings missing in all names that only the file or library classifies, that is most functions.
 # Several, because one whose alternatives all begin with a letter, or alike, is searched for three times as fast.
 _PECULIAR = (
-    lazy_pattern(r"(?:alloc|memalign|dup|free|printf|slice|mmap|remap|brk|arena|heap|start|py|_[a-z_]).*"),
+    lazy_pattern(
+        r"(?:alloc|contextcreate|memalign|dup|free|printf|slice|mmap|remap|brk|arena|heap|start|py|_[a-z_]).*"
+    ),
     lazy_pattern(r"[^a-z0-9_\n].*"),
     lazy_pattern(r"\n(?![a-z]).*"),
 )
