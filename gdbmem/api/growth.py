@@ -21,6 +21,7 @@ from gdbmem.analysis.faults.growth import (
     within_counts,
     without_zero_pages,
 )
+from gdbmem.analysis.faults.interpreters import unnamed_interpreters
 from gdbmem.api.fault_names import Binaries, document_of, names_of, rows_of, without_libdw
 from gdbmem.errors import Notice
 from gdbmem.formats.faults import encode_faults, faults_profile
@@ -133,7 +134,10 @@ def _named(recording: FaultRecording, source: str, say: Progress, images: Option
             named, said = names_of(samples, used, GdbSymbols(progress=say), binaries)
     finally:
         recording.close()
-    notices = [*said, *without_libdw(), *recording.spool.notices()]
+    chains = (
+        (one, [frame for number in samples.paths[one.path] for frame in named[number]]) for one in stacks
+    )
+    notices = [*unnamed_interpreters(chains), *said, *without_libdw(), *recording.spool.notices()]
     notices += images.notices if images is not None else []
     held = images.held(samples, named, rows, grown) if images is not None else []
     document = document_of(recording.program, samples, stacks, named, totals)

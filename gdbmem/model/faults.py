@@ -32,7 +32,7 @@ class Unseen:
 
 
 KERNEL_MODE, FILES, INHERITED, LOST = "kernel-mode", "files", "inherited", "lost"
-LATER, MOVED, POPULATED, JOINED, REST = "later", "moved", "populated", "joined", "rest"
+LATER, MOVED, POPULATED, JOINED, PEAK, REST = "later", "moved", "populated", "joined", "peak", "rest"
 _OWN_ENTRIES = (FILES, INHERITED, LATER)  # parts that a program has without making memory of its own
 
 

@@ -437,6 +437,13 @@ def test_pages_of_hugetlbfs_are_growth_beside_the_resident_set() -> None:
     assert unseen(one) == {} and one.delta_bytes == 0 and one.hugetlb_bytes == HUGE
 
 
+def test_the_peak_of_a_process_that_has_ended_may_have_been_larger_than_its_last_reading() -> None:
+    # An interpreter frees its memory before it ends; the kernel tells how large it was.
+    span = Span(Reading(0), reading(range(60), time=500), peak_bytes=100 * PAGE)
+    rows = [(fault(n, 1 + n), float(PAGE) if n < 60 else 0.0) for n in range(100)]
+    assert unseen(account("x", 1, rows, span, Evidence())) == {"peak": 40}
+
+
 def test_fresh_memory_that_is_only_read_was_not_made_resident() -> None:
     after = replace(reading(range(10)), zero=Ranges([(BASE + 10 * PAGE, BASE + 100 * PAGE)]))
     rows, zero = without_zero_pages([fault(n, n) for n in range(100)], {1: Span(Reading(0), after)})

@@ -20,6 +20,7 @@ from gdbmem.model.faults import (
     LATER,
     LOST,
     MOVED,
+    PEAK,
     POPULATED,
     REST,
     FaultAccount,
@@ -99,6 +100,10 @@ def _causes(
     else:
         found = [(FILES, round(_mapped_together(mine, before, after)))]
         places = _places(mine, before, after)
+    came_later = sum(stays for one, stays in mine if one.ended > after.time)
+    # While a process runs, its pages are read a moment after its size.
+    there = min(after.rss_bytes, after.anonymous.size_bytes + after.files.size_bytes)
+    found.append((PEAK, round(span.most_bytes - there - came_later)))
     found += [(KERNEL_MODE, (evidence.kernel_faults or 0) * PAGE), (LOST, evidence.lost_faults * PAGE)]
     if not evidence.sees_kernel_mode or places.small + places.huge <= evidence.missed_faults * PAGE:
         return [*found, (JOINED, round(places.joined))]
@@ -165,9 +170,5 @@ def _were_small(there: Sequence[_Row], start: int, end: int, before: Reading, hu
 def _left(mine: Sequence[_Row], before: Reading, after: Reading) -> float:
     """Return the anonymous bytes that were resident and are not any more: what mremap() moves leaves its place."""
     gone = sum(end - start for area in before.anonymous.items for start, end in after.anonymous.gaps(*area))
-    pages = {
-        one.page: one.bytes * (1 - after.within(*one.page) / (one.page[1] - one.page[0]))
-        for one, _ in mine
-        if one.time <= after.time
-    }
-    return gone + sum(pages.values())
+    # A place may have been mapped anew since: what counts is that two faults can't stand for the same page.
+    return gone + sum(one.bytes - stays for one, stays in mine if one.ended <= after.time)

@@ -234,7 +234,7 @@ def _grow_later(
         grown[number] = samples[number].bytes
     sized = [number for number in later if samples[number].time <= span.sized]
     read = span.after if span.after is not None else span.before
-    room = max(float(span.largest_bytes - read.held_bytes), 0.0)
+    room = max(float(max(span.largest_bytes, span.peak_bytes or 0) - read.held_bytes), 0.0)
     if sum(grown[number] for number in sized) > room:
         _scale(grown, sized, room)
 

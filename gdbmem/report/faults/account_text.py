@@ -12,6 +12,7 @@ from gdbmem.model.faults import (
     LATER,
     LOST,
     MOVED,
+    PEAK,
     POPULATED,
     REST,
     FaultAccount,
@@ -34,6 +35,7 @@ KINDS = {
     POPULATED: "pages that the kernel filled in without a touch (MAP_POPULATE, mlock(), madvise(), direct I/O): it"
     " counted their faults, but tells no lines",
     JOINED: "pages that the kernel added when it joined small pages into huge ones (khugepaged, MADV_COLLAPSE)",
+    PEAK: "more at the peak of the process, which has ended, than when its memory was last read",
     REST: "not explained: no event shows the cause",
 }
 HUGETLB = "in addition, pages of hugetlbfs, which the kernel does not count as resident"
