@@ -40,6 +40,7 @@ _RING_SECONDS = 0.05  # that a ring should last at the rate of the fastest burst
 # processor, in which a ring takes one more than it has; a further 8 MiB by ulimit -l are usual.
 _RING_PAGES = ((256, 1024), (256, 256), (128, 64), (64, 32), (32, 16), (16, 8), (8, 8))
 _LARGE_PAGES = 64
+_REOPENED_EVENTS = 1000  # more of them change their period in place
 _THIS_THREAD = 0
 # ax bx cx dx si di bp sp ip, r8 to r15; on aarch64 x0 to x30, sp and pc
 REGISTERS = {"x86_64": 0xFF01FF, "aarch64": (1 << 33) - 1}
@@ -262,8 +263,9 @@ class FaultWatch:
         # A thread that ends before its first sample is never observed.
         longest = max(faults // (_SAMPLES_A_LIFE * (now.births - then.births) + 1), 1)
         wanted = max(min(round(max(faults / seconds / aim, self._least)), longest), 1)
-        # Inherited events keep the period of that time: reopened ones have the current period.
-        disobeyed = taken > 2 * faults / self.period + _MANY_SAMPLES
+        # Inherited events keep the period of that time: reopened ones have the current period. Just after a change the
+        # rings still had samples from before it.
+        disobeyed = then.ended > self._changed and taken > 2 * faults / self.period + _MANY_SAMPLES
         if now.stacks - then.stacks > 2 * _MOST_STACKS * max(seconds, _ADAPT_SECONDS):  # of many threads
             rate = self.wishes.stacks_per_second * _MOST_STACKS * seconds / (now.stacks - then.stacks)
             self.wishes = replace(self.wishes, stacks_per_second=max(round(rate), 1))
@@ -278,8 +280,10 @@ class FaultWatch:
 
     def _change(self, pids: Sequence[int], period: int, now: float) -> None:
         period |= 1  # odd: allocators' patterns repeat every 2, 4, 8 … pages
-        # A program started by gdbmem has inherited its events, too.
-        if self.births > self._opened_after or self.wishes.on_exec:
+        # A program started by gdbmem has inherited its events, too. And after a change in place in a burst the kernel
+        # throttles an event, which then counts nothing until the next tick.
+        is_inherited = self.births > self._opened_after or self.wishes.on_exec
+        if is_inherited or len(self._events) <= _REOPENED_EVENTS:
             self._reopen(pids, period, now)
             return
         self._changed, self.wishes = now, replace(self.wishes, period=period)
@@ -301,14 +305,14 @@ class FaultWatch:
             self._pids, self.wishes = before
             return
         earlier, self._events = self._events, events
-        # Children that have inherited events are counted twice for a moment: better than that they are not counted if
-        # another program gets the processor in this moment. The other threads are uncounted for two system calls.
+        # Faults are counted twice for a moment: better than that they are not counted if another program gets the
+        # processor in this moment.
         for whose in [whose for whose in events if whose not in earlier]:
             event.enable(events[whose])
         for whose, one in earlier.items():
-            event.disable(one)
             if whose in events:
                 event.enable(events[whose])
+            event.disable(one)
         self._counted = _counts(earlier, self._counted)
         _close_all(earlier)
 
