@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.grow_beside_perf import beside_perf
 from benchmarks.grow_peers import LEAK_C, answers
 from benchmarks.grow_under_load import PAIRS, SERVER, coming_and_going, interval_text, redis
 from benchmarks.racing import Row
@@ -68,6 +69,7 @@ def race() -> Sequence[Row]:
         rows = [_overhead(storm, "an allocation storm", "allocate", "60")]
         rows.append(_overhead(storm, "nothing but page faults", "touch", "25"))
         rows += _our_cost(storm)
+        rows += beside_perf(storm, Path(folder))
         rows += redis(Path(folder), _recorded, _interval)
         rows += coming_and_going(_compiled(SERVER, Path(folder) / "server"), _recorded, _interval)
         rows += answers(_compiled(LEAK_C, Path(folder) / "leak"), Path(folder))
