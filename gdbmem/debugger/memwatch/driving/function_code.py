@@ -124,9 +124,9 @@ class FunctionCode:
             return Spot(line, begins, None, begins_call=False)
         symbol = blocks[-2].function
         call = _source_line(symbol.symtab, symbol.line) or SourceLine("", 0)
-        return Spot(line, begins, call, begins_call=self._begins_call(address, blocks[:-1]))
+        return Spot(line, begins, call, begins_call=self.begins_calls(address, blocks[:-1]))
 
-    def _begins_call(self, address: int, inlined: Sequence[gdb.Block]) -> bool:
+    def begins_calls(self, address: int, inlined: Sequence[gdb.Block]) -> bool:
         """Return whether for gdb all of *inlined*, the functions inlined at *address*, begin there."""
         before = {block_key(block) for block in function_blocks(address - 1)}
         inside = [

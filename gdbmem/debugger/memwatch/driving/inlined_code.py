@@ -5,15 +5,17 @@ gdb's `next` would now step through the inlined function, line by line; the step
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
 from typing import Optional
 
 import gdb
 
 from gdbmem.debugger.function_blocks import BlockKey, block_key, function_blocks
-from gdbmem.debugger.gdb_text import file_name
-from gdbmem.debugger.memwatch.driving.function_code import FunctionCode, SourceLine
+from gdbmem.debugger.gdb_text import source_file
+from gdbmem.debugger.memwatch.driving.function_code import FunctionCode
 from gdbmem.debugger.memwatch.driving.loop_lines import Ends
+
+Line = tuple[Optional[str], Optional[int]]  # file, number
 
 _MOST_INSTRUCTIONS = 1 << 14  # of inlined functions
 
@@ -28,15 +30,15 @@ def return_ends(frame: gdb.Frame, call: gdb.Frame) -> Optional[Ends]:
     return _ends(FunctionCode(frame.architecture(), blocks[-1]), {back}, calls=True) if blocks else None
 
 
-def inlined_ends(frame: gdb.Frame) -> Optional[Ends]:
-    """Return where control leaves the functions inlined into *frame*, in one of which the selected thread is.
+def inlined_ends(frame: gdb.Frame, line: Line) -> Optional[Ends]:
+    """Return where a step of *frame* from *line* may end, the selected thread being in a function inlined into it.
 
-    None if it is in none, or if a jump there goes to a computed address.
+    That is where control leaves these functions, or begins one that another line calls. None if the thread is in
+    none, or if a jump there goes to a computed address.
     """
     here = gdb.newest_frame().pc()
     key, blocks = _function_of(frame), function_blocks(here)
-    called = _call_site(blocks, key)
-    if called is None:
+    if key is None or key not in map(block_key, blocks[1:]):
         return None
     code = FunctionCode(frame.architecture(), blocks[-1])
     seen, todo, exits = {here}, [here], set()
@@ -50,11 +52,22 @@ def inlined_ends(frame: gdb.Frame) -> Optional[Ends]:
             if address in seen:
                 continue
             seen.add(address)
-            if _call_site(function_blocks(address), key) == called:
+            if _goes_on(code, address, key, line):
                 todo.append(address)
             else:
                 exits.add(address)
     return _ends(code, exits, calls=calls)
+
+
+def _goes_on(code: FunctionCode, address: int, key: BlockKey, line: Line) -> bool:
+    """Return whether a step from *line* of the function with *key* continues in a function inlined at *address*."""
+    blocks = function_blocks(address)
+    inlined = list(itertools.takewhile(lambda block: block_key(block) != key, blocks))
+    if not inlined or len(inlined) == len(blocks):
+        return False
+    symbol = inlined[-1].function
+    is_called_there = (source_file(symbol.symtab), symbol.line) == line
+    return is_called_there or not code.begins_calls(address, inlined)
 
 
 def _ends(code: FunctionCode, addresses: set[int], *, calls: bool) -> Ends:
@@ -78,15 +91,3 @@ def _function_of(frame: gdb.Frame) -> Optional[BlockKey]:
     while block is not None and block.function is None:
         block = block.superblock
     return block_key(block) if block is not None else None
-
-
-def _call_site(blocks: Sequence[gdb.Block], key: Optional[BlockKey]) -> Optional[SourceLine]:
-    """Return the line of the function with *key* into which the code is inlined that is in *blocks*.
-
-    None if that code is not inlined into it, but its own or another function's.
-    """
-    for inlined, block in zip(blocks, blocks[1:]):
-        if block_key(block) == key:
-            symbol = inlined.function
-            return SourceLine(file_name(symbol.symtab), symbol.line)
-    return None

@@ -249,6 +249,8 @@ class Stepper:
             return self._drive_together(start, progress)
         stop = stop or self._first_try(start)
         while stop.wait is not None:
+            if self._is_at_end(start):  # it was interrupted just there
+                return stop._replace(wait=None)
             progress.notes.append(describe_wait(stop.wait))
             if self.orders.lock != "auto":
                 progress.notes.append("--lock auto would let the others run")
@@ -288,7 +290,7 @@ class Stepper:
     def _go_on(self, start: Here, *, watched: bool = True) -> Stop:
         """Continue the step of a line that was interrupted in its own frame, or in a function inlined into it."""
         if _is_inlined_into(gdb.newest_frame(), start.frame):
-            ends = inlined_ends(start.frame)
+            ends = inlined_ends(start.frame, (start.file, start.line))
             if ends is not None:
                 return self._run_to(ends, start, watched=watched)
         return self._first_try(start, watched=watched)
@@ -411,6 +413,11 @@ class Stepper:
             and self._typed_in.is_valid()
         ):
             self._typed_in.select()
+
+    def _is_at_end(self, start: Here) -> bool:
+        return (
+            self.orders.command in _RESUMABLE and gdb.newest_frame() == start.frame and self._is_done(start)
+        )
 
     def _is_done(self, start: Here) -> bool:
         """Return whether the step has reached its end now that the wait is over."""
