@@ -92,7 +92,7 @@ int main()
 class Word { public: void set(int v) { w_ = v; syscall(SYS_futex, &w_, FUTEX_WAKE, 1, nullptr, nullptr, 0); }
   void until(int v) { int now; while ((now = w_) != v) syscall(SYS_futex, &w_, FUTEX_WAIT, now, nullptr, nullptr, 0); } private: std::atomic<int> w_{0}; };
 static Word word;
-static void work() { for (int r = 0; r < ROUNDS; r++) { word.until(2 * r + 1); theirs.touch(5); word.set(2 * r + 2); } }
+static void work() { for (int r = 0; r < ROUNDS; r++) { word.until(2 * r + 1); usleep(200000); theirs.touch(5); word.set(2 * r + 2); } }
 int main()
 {
     std::thread other(work);

@@ -430,9 +430,9 @@ class Stepper:
         position = frame.find_sal()
         if (position.line, source_file(position.symtab)) == (start.line, start.file):
             return False
-        # At the very beginning of another line, or of a function inlined there, which gdb hides and gives no
-        # address; in the middle `next` would continue.
-        return bool(position.pc in (frame.pc(), 0))
+        # Where a function begins that is inlined into another line, gdb hides it, and gives no address. In the middle
+        # of another line, and where only a part of one begins that is no statement, `next` would continue.
+        return not position.pc or (position.pc == frame.pc() and _begins_statement(position))
 
     # -- threads ------------------------------------------------------------------------------------------
 
@@ -484,6 +484,12 @@ def _call_below(frame: gdb.Frame) -> Optional[gdb.Frame]:
             call = one
         one = one.older()
     return call if one is not None else None
+
+
+def _begins_statement(position: gdb.Symtab_and_line) -> bool:
+    """Return whether a statement begins at *position*; gdb gives Python no other rows of its table."""
+    rows = position.symtab.linetable().line(position.line) if position.symtab is not None else None
+    return any(row.pc == position.pc for row in rows or ())
 
 
 def _is_inlined_into(one: Optional[gdb.Frame], frame: gdb.Frame) -> bool:
