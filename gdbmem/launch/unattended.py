@@ -16,6 +16,7 @@ from gdbmem.formats.opening import open_profile
 from gdbmem.launch.child import Child
 from gdbmem.launch.conversation.messages import (
     ActionResult,
+    CallsUnclear,
     ConnectionLost,
     Failed,
     Finished,
@@ -282,6 +283,14 @@ class _Player:
         outcome.notices.append(Notice("point-unresolved", f"{point.place}: {point.at}: {message.sentence}"))
 
     @_note.register
+    def _on_calls_unclear(self, message: CallsUnclear, outcome: Outcome) -> None:
+        point = self._points[message.point]
+        notice = Notice("inlined-unclear", f"{point.place}: {message.sentence}")
+        if notice not in outcome.notices:
+            outcome.notices.append(notice)
+            self._progress(notice.message)
+
+    @_note.register
     def _on_point_failed(self, message: PointFailed, outcome: Outcome) -> None:
         point = self._points[message.point]
         self._explained.add(message.point)
@@ -312,6 +321,12 @@ class _Player:
                 "longjmp, where 'after' records nothing; a point where it is caught would"
             )
             outcome.notices.append(Notice("call-left", text))
+        if message.unfinished and message.recorded:
+            text = (
+                f"{point.place}: {plural(message.unfinished, 'call')} of '{printable(point.at)}' had not returned when"
+                " their thread or the program ended, so 'after' recorded nothing for them"
+            )
+            outcome.notices.append(Notice("call-unfinished", text))
         if message.recorded or message.point in self._explained:
             return
         if message.pending:

@@ -26,6 +26,7 @@ from gdbmem.errors import GdbmemError, internal_error
 from gdbmem.launch.conversation.messages import (
     ActionResult,
     AskPlan,
+    CallsUnclear,
     ConnectionLost,
     Done,
     Failed,
@@ -178,10 +179,13 @@ class _PlayedPoint:
         self.breakpoint: Optional[ActionBreakpoint] = None
         try:
             self.breakpoint = ActionBreakpoint(
-                point.at, self, wanted=point.hits, condition=point.when, after=point.after
+                point.at, self, wanted=point.hits, condition=point.when, after=point.after, note=self._note
             )
         except (gdb.error, RuntimeError) as error:
             session.tell(Unresolved(index, str(error)))
+
+    def _note(self, sentence: str) -> None:
+        session.tell(CallsUnclear(self.index, sentence))
 
     @property
     def waiting(self) -> bool:
@@ -273,5 +277,9 @@ class _PlayedPoint:
         """Report the number of hits of the point, and whether its location was ever found in the program."""
         hits = self.breakpoint.hits if self.breakpoint is not None else 0
         pending = self.breakpoint is None or bool(getattr(self.breakpoint, "pending", False))
-        left = self.breakpoint.left_calls if self.breakpoint is not None else 0
-        session.tell(PointReport(self.index, hits, self._recorded, pending=pending, left=left))
+        left, unfinished = (
+            (self.breakpoint.left_calls, self.breakpoint.unfinished_calls)
+            if self.breakpoint is not None
+            else (0, 0)
+        )
+        session.tell(PointReport(self.index, hits, self._recorded, pending, left, unfinished))

@@ -12,6 +12,7 @@ from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.native.inferior import program
 from gdbmem.debugger.native.snapshot import ready
 from gdbmem.debugger.session import require_snapshots, session
+from gdbmem.debugger.snapshots.inlined_breakpoints import InlinedCalls
 from gdbmem.debugger.snapshots.return_breakpoints import Returns
 from gdbmem.debugger.snapshots.snapshots import blind_spot, take_in_passing, take_snapshot
 from gdbmem.debugger.stopping.ctrlc import ctrl_c
@@ -102,8 +103,12 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
         condition: str = "",
         after: bool = False,
         at_prompt: bool = False,
+        note: Optional[Callable[[str], None]] = None,
     ):
-        """*at_prompt*: there is a user, who is shown the stop that a native program's action needs."""
+        """*at_prompt*: there is a user, who is shown the stop that a native program's action needs.
+
+        *note* gets a sentence about calls that can't be counted.
+        """
         _check_condition(location, condition)
         super().__init__(location)
         self._at_prompt = at_prompt and session.native is not None
@@ -114,14 +119,14 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
         self._action = action
         self._wanted = wanted
         self._condition = condition
-        self._returns = (
-            Returns(lambda hit: _act(action, hit), commands=_STAY if self._at_prompt else None)
-            if after
-            else None
-        )
+        commands = _STAY if self._at_prompt else None
+        self._returns = Returns(lambda hit: _act(action, hit), commands=commands) if after else None
         self._pace = _Pace()
         self._repeated = RepeatedHits()
         self._spent = False  # has done all requested actions, and is disabled
+        self._note = note or (lambda sentence: warn(sentence, slug="inlined-unclear"))
+        self.inlined = InlinedCalls(location, self, commands=commands)
+        gdb.events.breakpoint_deleted.connect(self._deleted)
 
     def stop(self) -> bool:
         """Called by gdb at each hit; True stops the program, for Ctrl-C and errors that the user must see."""
@@ -137,6 +142,15 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
     def _hit(self) -> bool:
         if self._repeated.is_repeated():
             return False
+        if self.inlined.covers(int(gdb.newest_frame().pc())) or not self._count():
+            return False
+        if self._returns is not None:
+            self._returns.arm(self.hits)
+            return False
+        return _act(self._action, self.hits)
+
+    def _count(self) -> bool:
+        """Count a call, if its condition is true; return whether it is wanted."""
         if self._condition and not gdb.parse_and_eval(self._condition):
             return False
         if self._spent:  # the user has enabled it again
@@ -157,16 +171,58 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
             # Deleting a breakpoint inside its own stop method can crash gdb; a disabled one costs nothing.
             self._spent = True
             self.enabled = False
+        return True
+
+    # -- as the listener of inlined calls -----------------------------------------------------------------
+
+    def begin_call(self) -> tuple[Optional[int], bool]:
+        """Count an inlined call; return its hit if its end is wanted, and whether to stop."""
+        try:
+            if not self.is_valid() or not self.enabled or not self._count():
+                return None, False
+            if self._returns is not None:
+                return self.hits, False
+            return None, _act(self._action, self.hits)
+        except (GdbmemError, gdb.error) as error:
+            return None, self._fail(str(error))
+
+    def end_call(self, hit: int) -> bool:
+        """Act at the end of an inlined call."""
+        try:
+            return _act(self._action, hit)
+        except (GdbmemError, gdb.error) as error:
+            return self._fail(str(error))
+
+    def follow_call(self, hit: int) -> None:
+        """Act when the function that replaces the one around an inlined call returns."""
         if self._returns is not None:
-            self._returns.arm(self.hits)
-            return False
-        return _act(self._action, self.hits)
+            self._returns.arm(hit)
+
+    def note(self, sentence: str) -> None:
+        """Say what can't be counted."""
+        self._note(sentence)
+
+    def leave_calls(self, number: int) -> None:
+        """Count calls that an exception or longjmp left."""
+        if self._returns is not None:
+            self._returns.count_left(number)
+
+    @property
+    def is_spent(self) -> bool:
+        """True if no further call is wanted."""
+        return self._spent
+
+    def _deleted(self, point: gdb.Breakpoint) -> None:
+        if point == self:
+            gdb.events.breakpoint_deleted.disconnect(self._deleted)
+            gdb.post_event(self.inlined.delete)  # gdb's `delete` may be walking its list
 
     def rearm(self) -> None:
         """Reset the counts, as for a new start of the program."""
         self.hits = 0
         if self._returns is not None:
             self._returns.forget()
+        self.inlined.forget()
         if self._spent:
             self._spent = False
             self.enabled = True
@@ -175,6 +231,11 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
     def left_calls(self) -> int:
         """The number of calls that did not return to their caller: an exception or longjmp left them."""
         return self._returns.left_calls if self._returns is not None else 0
+
+    @property
+    def unfinished_calls(self) -> int:
+        """The number of calls that have not returned, nor been seen to be left."""
+        return self.inlined.under_way + (self._returns.under_way if self._returns is not None else 0)
 
     def _fail(self, sentence: str) -> bool:
         self.failure = sentence

@@ -29,6 +29,11 @@ class Returns:
         self.left_calls = 0  # by an exception or longjmp: seen when the stack has passed them
         executions.tell(self._leave_program)
 
+    @property
+    def under_way(self) -> int:
+        """The number of pending calls."""
+        return len(self._pending)
+
     def forget(self) -> None:
         """Forget all pending calls."""
         self._pending = []
@@ -51,16 +56,19 @@ class Returns:
             self._breakpoints[address] = _ReturnBreakpoint(address, self, self._commands)
 
     def _leave(self, calls: list[_Call]) -> None:
-        if not calls:
-            return
+        if calls:
+            self.count_left(len(calls))
+            self._pending = [call for call in self._pending if call not in calls]
+
+    def count_left(self, number: int) -> None:
+        """Count calls that were left by an exception or longjmp."""
         if not self.left_calls:
             warn(
                 "a call was left by an exception or longjmp, so --after takes no snapshot of its return; "
                 "a breakpoint where the exception is caught would",
                 slug="call-left",
             )
-        self.left_calls += len(calls)
-        self._pending = [call for call in self._pending if call not in calls]
+        self.left_calls += number
 
     def returned(self, address: int) -> bool:
         """Act on the call of this thread that has returned to *address*, if any; True: stop for it."""
@@ -127,10 +135,18 @@ def _return_address() -> int:
 
 
 def _caller() -> Optional[gdb.Frame]:
-    caller = gdb.newest_frame().older()
-    while caller is not None and caller.type() == gdb.INLINE_FRAME:
+    caller = outermost_inlined(gdb.newest_frame()).older()
+    # gdb invents frames for functions that have jumped to the next one: none of these returns.
+    while caller is not None and caller.type() in (gdb.INLINE_FRAME, gdb.TAILCALL_FRAME):
         caller = caller.older()
     return caller
+
+
+def outermost_inlined(frame: gdb.Frame) -> gdb.Frame:
+    """Return the frame of the function into which that of *frame* is inlined, if it is."""
+    while frame.type() == gdb.INLINE_FRAME:
+        frame = frame.older()
+    return frame
 
 
 def _stack_pointer(frame: gdb.Frame) -> int:

@@ -234,6 +234,14 @@ class Unresolved(Message):
 
 
 @dataclass(frozen=True)
+class CallsUnclear(Message):
+    """The compiler has inlined the point's function so that calls of it can't be counted."""
+
+    point: int
+    sentence: str
+
+
+@dataclass(frozen=True)
 class PointFailed(Message):
     """A point was disabled from here on."""
 
@@ -243,13 +251,17 @@ class PointFailed(Message):
 
 @dataclass(frozen=True)
 class PointReport(Message):
-    """A point's counts at the program's end: *hits* in all, *recorded* ones, calls *left* without a return."""
+    """A point's counts at the program's end: *hits* in all, *recorded* ones, calls *left* without a return.
+
+    *unfinished*: calls that had not returned when their thread or the program ended.
+    """
 
     point: int
     hits: int
     recorded: int
     pending: bool
     left: int
+    unfinished: int = 0
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,9 @@ class Order:
             *own_settings(),
             *self.tool_arguments,
             "--vgdb=yes",
+            # Translating on across jumps and calls, valgrind leaves registers out of date for gdb: at a function that
+            # is called by a jump, the stack pointer and so its caller.
+            "--vex-guest-chase=no",
             # Not --vgdb-error=0, with which valgrind ignores SIGTERM after gdb has gone.
             "--vgdb-stop-at=startup",
             f"--vgdb-prefix={self.prefix}",

@@ -55,6 +55,7 @@ class Instruction(NamedTuple):
     is_known: bool = True  # False: a jump to an address that is computed
     repeats: bool = False
     returns: bool = False
+    text: str = ""  # as gdb disassembles it
 
     def successors(self) -> Iterator[int]:
         """Yield the addresses that may follow in the same call of the function."""
@@ -161,10 +162,15 @@ def _decode(address: int, length: int, text: str) -> Instruction:
     if match is not None:
         target = int(match[2], 16) if match[2] else None
         return Instruction(
-            address, behind, target, goes_on=match[1] not in _ALWAYS, is_known=target is not None
+            address,
+            behind,
+            target,
+            goes_on=match[1] not in _ALWAYS,
+            is_known=target is not None,
+            text=text,
         )
     if _CALL.match(text):
-        return Instruction(address, behind, is_call=True)
+        return Instruction(address, behind, is_call=True, text=text)
     if _RETURN.match(text):
-        return Instruction(address, behind, goes_on=False, is_known=False, returns=True)
-    return Instruction(address, behind, repeats=_REPEATED.match(text) is not None)
+        return Instruction(address, behind, goes_on=False, is_known=False, returns=True, text=text)
+    return Instruction(address, behind, repeats=_REPEATED.match(text) is not None, text=text)

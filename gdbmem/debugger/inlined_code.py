@@ -1,0 +1,488 @@
+"""The calls of a function that the compiler has inlined into another one: where control enters and leaves their code.
+
+gdb knows which instructions belong to an inlined call (gdb.block_for_pc), but no instruction calls it or returns from
+it, its code may lie in pieces between other code, and the address that gdb takes for its entry may never be executed.
+The disassembly tells where control goes from each instruction: a call begins where it goes from an instruction outside
+to one inside, and ends where it goes out again.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import AbstractSet, Callable, NamedTuple, Optional
+
+import gdb
+
+from gdbmem.debugger.function_blocks import BlockKey, block_key, function_blocks
+from gdbmem.debugger.gdb_text import file_name, gdb_text, library_at, symbol_at
+from gdbmem.debugger.memwatch.driving.function_code import FunctionCode, Instruction, SourceLine
+from gdbmem.linux.elf.landing_pads import find_landing_pads
+from gdbmem.patterns import lazy_pattern
+
+Calls = tuple[BlockKey, ...]
+"""Inlined calls in progress, outermost first."""
+
+_NEVER_RETURNS = lazy_pattern(
+    r"<(_Unwind_Resume|__cxa_(re)?throw|__cxa_bad_cast|__cxa_throw_bad_array_new_length|_ZSt9terminatev|std::terminate\(\)"
+    r"|_ZSt\d+__throw_\w+|std::__throw_[^>]*|__clang_call_terminate|abort|exit|_exit|__assert_fail|__stack_chk_fail)(@|>|\+)"
+)
+_CATCHES = lazy_pattern(r"<__cxa_begin_catch(@|>|\+)")
+_PADDING = lazy_pattern(r"^(?:(?:cs|data16|xchg %ax,%ax|nop\w*|int3)\b)")
+_LOADS_ADDRESS = lazy_pattern(r"^lea\s+(?:.*,%(\w+)|(\w+),.*)\s+# 0x([0-9a-f]+)")
+_INDEXES = lazy_pattern(r"\(%(\w+),%\w+,[48]\)|\[(\w+)\+\w+\*[48]")
+_TABLE_AT = lazy_pattern(r"^(?:bnd |notrack )*jmpq?\s+(?:\*0x([0-9a-f]+)\(|.*\[.*0x([0-9a-f]+)\])")
+_NEAR = 16  # instructions before a jump, among which the one that reads its table is
+_LONGEST_TABLE = 4096  # entries
+_STOPS = lazy_pattern(r"^(?:hlt|ud2|udf|brk|int3)\b")
+_PIECE = lazy_pattern(r"^.* \+ (\d+)$")
+
+
+class Kind(enum.Enum):
+    """What control does at an instruction."""
+
+    ARRIVES = "arrives"  # it came here by itself
+    LANDS = "lands"  # an exception brought it here, or does its cleanup
+    RETURNS = "returns"
+    JUMPS_OUT = "jumps out"  # to another function, which returns to this one's caller
+
+
+class Passage(NamedTuple):
+    """An instruction at which inlined calls may begin or end."""
+
+    kind: Kind
+    calls: Calls  # in progress as it is executed
+    is_middle: bool = False  # of the innermost call, whose code another call of the function may share
+
+
+class InlinedCode(NamedTuple):
+    """All calls of one function that are inlined into another."""
+
+    container: str  # the other function
+    key: BlockKey  # its block
+    passages: Mapping[int, Passage]
+    lines: Sequence[tuple[str, int]]  # file and line of each inlined call
+    unclear: Sequence[tuple[str, int]]  # those of calls that can't be told apart, or whose end can't be seen
+
+
+def read_inlined_code(
+    architecture: gdb.Architecture, block: gdb.Block, is_wanted: Callable[[gdb.Block], bool]
+) -> Optional[InlinedCode]:
+    """Return the calls of wanted functions that are inlined into the function of *block*; None if there are none."""
+    return _Reader(FunctionCode(architecture, block), block, is_wanted).read()
+
+
+class _Reader:
+    """Finds the passages of one function."""
+
+    def __init__(self, code: FunctionCode, block: gdb.Block, is_wanted: Callable[[gdb.Block], bool]) -> None:
+        self._code = code
+        self._block = block
+        self._is_wanted = is_wanted
+        self._pads: set[int] = set()
+        self._instructions: dict[int, Instruction] = {}
+        self._calls: dict[int, Calls] = {}
+        self._chains: dict[int, Calls] = {}  # of any function, innermost first
+        self._lines: dict[BlockKey, tuple[str, int]] = {}
+        self._successors: dict[int, list[int]] = {}
+        self._predecessors: dict[int, list[int]] = {}
+        self._unclear: set[tuple[str, int]] = set()
+        self._root_set: set[int] = set()
+        self._targets: dict[int, set[int]] = {}  # of each jump through a table
+
+    def read(self) -> Optional[InlinedCode]:
+        self._sweep()
+        for address in self._instructions:
+            self._calls[address] = self._calls_at(address)
+        if not any(self._calls.values()):
+            return None
+        self._connect()
+        self._join_parts()
+        for key in self._lines:
+            self._fill_gaps(key, straight=True)
+            self._fill_gaps(key, straight=False)
+            self._drop_strays(key)
+        for key in list(self._lines):
+            self._split_copies(key)
+        passages = dict(self._passages())
+        for at, one in self._instructions.items():
+            if one.goes_on and one.target is not None and one.target not in self._calls:
+                self._unclear |= {self._lines[key] for key in self._calls[at]}
+        name = str(self._block.function.print_name)
+        return InlinedCode(
+            name, block_key(self._block), passages, sorted(set(self._lines.values())), sorted(self._unclear)
+        )
+
+    # -- its instructions ---------------------------------------------------------------------------------
+
+    def _sweep(self) -> None:
+        found: set[int] = set()
+        starts = [self._code.entry]
+        while starts:
+            start = starts.pop()
+            if start in found or self._code.spot(start) is None:
+                continue
+            found.update(self._code.sweep(start))
+            pads = landing_pads(start)
+            self._pads |= pads
+            # A part that is seldom run lies elsewhere: its beginning, and what only exceptions reach.
+            pieces = {_piece_start(address) for address in found if address - 1 not in found}
+            starts += [one for one in (*pads, *pieces) if one is not None and one not in found]
+        self._instructions = {address: self._code.instruction(address) for address in sorted(found)}
+        self._pads &= found
+
+    def _calls_at(self, address: int) -> Calls:
+        calls = []
+        inlined = function_blocks(address)[:-1]
+        self._chains[address] = tuple(map(block_key, inlined))
+        for block in reversed(inlined):
+            if self._is_wanted(block):
+                key = block_key(block)
+                calls.append(key)
+                if key not in self._lines:
+                    self._lines[key] = _file_and_line(block)
+        return tuple(calls)
+
+    def _join_parts(self) -> None:
+        """Count one call where the function was split in two, and its second part inlined into the first.
+
+        The compiler gives such a call the line at which the function is declared, before all lines of its body.
+        """
+        numbers = [
+            spot.line.number
+            for address, calls in self._calls.items()
+            if calls and self._chains[address][0] == calls[-1]
+            and (spot := self._code.spot(address)) is not None and spot.line is not None
+        ]  # fmt: skip
+        first = min(numbers, default=0)
+        for address, calls in self._calls.items():
+            self._calls[address] = tuple(
+                key
+                for outer, key in zip((None, *calls), calls)
+                if outer is None or (key != outer and self._lines[key][1] >= first)
+            )
+
+    def _connect(self) -> None:
+        """Find where control goes from each instruction within the function."""
+        self._predecessors = {address: [] for address in self._instructions}
+        self._targets = self._table_targets()
+        for address, one in self._instructions.items():
+            ends = one.is_call and (one.behind in self._pads or _NEVER_RETURNS.search(one.text))
+            after = [] if ends else [at for at in one.successors() if at in self._instructions]
+            self._successors[address] = sorted(self._targets.get(address, after))
+        self._root_set = self._roots()
+        for address in self._reachable(self._root_set):
+            for successor in self._successors[address]:
+                self._predecessors[successor].append(address)
+
+    @staticmethod
+    def _is_computed(one: Instruction) -> bool:
+        """Return whether it is a jump to an address that is computed."""
+        return not (one.is_known or one.returns or one.goes_on)
+
+    def _table_targets(self) -> dict[int, set[int]]:
+        """Return where each jump through a table may go.
+
+        A table holds distances to itself, as in code that can be loaded anywhere, or addresses. It ends where an entry
+        is not an instruction of the function: the next table may follow, so there may be too many targets.
+        """
+        found = {}
+        order = list(self._instructions.values())
+        for number, one in enumerate(order):
+            if self._is_computed(one):
+                targets: set[int] = set()
+                for table in self._tables_of(order, number):
+                    with suppress(gdb.error, gdb.MemoryError):
+                        targets |= set(self._entries_of(table, 4, table)) | set(self._entries_of(table, 8, 0))
+                if targets:
+                    found[one.address] = targets
+        return found
+
+    @staticmethod
+    def _tables_of(order: Sequence[Instruction], number: int) -> set[int]:
+        """Return the addresses at which the table of a jump may be."""
+        match = _TABLE_AT.match(order[number].text)
+        if match:
+            return {int(match[1] or match[2], 16)}
+        before = order[max(number - _NEAR, 0) : number + 1]
+        index = next((m for one in reversed(before) if (m := _INDEXES.search(one.text))), None)
+        base = (index[1] or index[2]) if index else None
+        loads = [(m[1] or m[2], int(m[3], 16)) for one in order if (m := _LOADS_ADDRESS.match(one.text))]
+        near = [m for one in before if (m := _LOADS_ADDRESS.match(one.text)) and base == (m[1] or m[2])]
+        if near:
+            return {int(near[-1][3], 16)}
+        return {table for register, table in loads if base in (register, None)}
+
+    def _entries_of(self, table: int, size: int, base: int) -> Iterator[int]:
+        for number in range(_LONGEST_TABLE):
+            entry = int.from_bytes(_read_memory(table + number * size, size), "little", signed=True)
+            if base + entry not in self._instructions:
+                return
+            yield base + entry
+
+    def _roots(self) -> set[int]:
+        """Return where control comes from nowhere in the function: its entry, the targets of tables, landing pads."""
+        reached = {after for successors in self._successors.values() for after in successors}
+        return {
+            address
+            for address in self._instructions
+            if address == self._code.entry
+            or address in self._pads
+            or (address not in reached and not self._is_padding(address))
+        }
+
+    def _is_padding(self, address: int) -> bool:
+        return _PADDING.match(self._instructions[address].text) is not None
+
+    def _reachable(self, starts: Iterable[int], *, until_caught: bool = False) -> set[int]:
+        seen: set[int] = set()
+        todo = list(starts)
+        while todo:
+            address = todo.pop()
+            if address in seen:
+                continue
+            seen.add(address)
+            if not (until_caught and _CATCHES.search(self._instructions[address].text)):
+                todo += self._successors[address]
+        return seen
+
+    # -- one inlined call ---------------------------------------------------------------------------------
+
+    def _is_in(self, address: int, key: BlockKey) -> bool:
+        return key in self._calls[address]
+
+    def _areas(self, key: BlockKey, *, inside: bool) -> Iterator[set[int]]:
+        """Yield the connected areas of instructions inside the call, or of those outside it."""
+        left = {at for at in self._instructions if self._is_in(at, key) == inside}
+        while left:
+            todo, area = [left.pop()], set()
+            while todo:
+                address = todo.pop()
+                area.add(address)
+                near = {*self._successors[address], *self._predecessors[address]} & left
+                left -= near
+                todo += near
+            yield area
+
+    def _fill_gaps(self, key: BlockKey, *, straight: bool) -> None:
+        """Count as inside what the compiler has only moved in between: code through which each path goes on inside.
+
+        Code with branches may be the rest of a loop around the call, which is only seen without the *straight* gaps.
+        """
+        gaps = [
+            area for area in self._areas(key, inside=False) if self._may_be_gap(area, key, straight=straight)
+        ]
+        while True:
+            moved = set().union(*gaps)
+            kept = [area for area in gaps if self._comes_all_from(self._after(area), moved, key)]
+            if len(kept) == len(gaps):
+                break
+            gaps = kept
+        for area in gaps:
+            shared = next(at for one in area for at in self._predecessors[one] if at not in area)
+            calls = self._calls[shared][: self._calls[shared].index(key) + 1]
+            for one in area:
+                self._calls[one] = calls
+
+    def _after(self, area: set[int]) -> set[int]:
+        return {at for one in area for at in self._successors[one]} - area
+
+    def _may_be_gap(self, area: set[int], key: BlockKey, *, straight: bool) -> bool:
+        after = self._after(area)
+        before = {at for one in area for at in self._predecessors[one]} - area
+        if not before or not after or area & self._root_set:
+            return False
+        if any(self._breaks(self._instructions[one]) for one in area):
+            return False
+        if straight != all(len(self._successors[one]) == 1 for one in area):
+            return False
+        if not straight and self._is_loop(area, after, key):
+            return False
+        return not any(self._begins_anew(at, key) for at in after)
+
+    def _is_loop(self, area: set[int], after: set[int], key: BlockKey) -> bool:
+        """Return whether the inlined call leads from behind *area* to it again: a loop around the call."""
+        inside = {one for at in after for one in self._reach_within(at, key)}
+        return any(successor in area for one in inside for successor in self._successors[one])
+
+    def _comes_all_from(self, after: set[int], area: set[int], key: BlockKey) -> bool:
+        return all(one in area or self._is_in(one, key) for at in after for one in self._predecessors[at])
+
+    @staticmethod
+    def _breaks(one: Instruction) -> bool:
+        return one.is_call or not one.is_known or (one.target is None and not one.goes_on)
+
+    def _begins_anew(self, at: int, key: BlockKey) -> bool:
+        """Return whether another call of the same description begins at *at*: a loop that was unrolled."""
+        spot = self._code.spot(at)
+        if spot is None or not spot.begins_line:
+            return False
+        entries = [one for one in self._instructions if self._is_entry(one, key)]
+        first = next(
+            (s for one in entries if (s := self._code.spot(one)) is not None and s.begins_line), None
+        )
+        if first is None or first.line != spot.line:
+            return False
+        calls = [one for one, read in self._instructions.items() if read.is_call and self._is_in(one, key)]
+        if not calls:
+            return True
+        inside = self._reach_within(at, key)
+        return any(one in inside for one in calls) and any(one not in inside for one in calls)
+
+    def _is_entry(self, at: int, key: BlockKey) -> bool:
+        return self._is_in(at, key) and any(not self._is_in(one, key) for one in self._predecessors[at])
+
+    def _reach_within(self, start: int, key: BlockKey, *, others: AbstractSet[int] = frozenset()) -> set[int]:
+        seen: set[int] = set()
+        todo = [start]
+        while todo:
+            address = todo.pop()
+            if address not in seen and address not in others and self._is_in(address, key):
+                seen.add(address)
+                todo += self._successors[address]
+        return seen
+
+    def _drop_strays(self, key: BlockKey) -> None:
+        """Count as outside what was only moved ahead of the call or behind it: no call, no beginning of a statement."""
+        areas = list(self._areas(key, inside=True))
+        strays = [area for area in areas if not any(self._does_something(one) for one in area)]
+        if len(strays) < len(areas):
+            for one in (one for area in strays for one in area):
+                self._calls[one] = self._calls[one][: self._calls[one].index(key)]
+
+    def _split_copies(self, key: BlockKey) -> None:
+        """Tell the calls of an unrolled loop apart where they follow each other: each begins on the first line."""
+        inside = [at for at in self._instructions if self._is_in(at, key)]
+        lines = {spot.line for at in inside if (spot := self._code.spot(at)) is not None and spot.line}
+        entry = next((at for at in inside if self._is_entry(at, key) and self._begins(at)), None)
+        if entry is None:
+            return
+        opening, first = self._begins(entry), self._first_call(entry, key)
+        if first is None:
+            return
+        if len(lines) == 1:
+            repeated = [at for at in inside if self._call_at(at) == first]
+            if len(repeated) > 1 and not any(self._is_on_cycle(at, key) for at in repeated):
+                self._unclear.add(self._lines[key])
+            return
+        copies = [
+            at
+            for at in inside
+            if at != entry
+            and self._begins(at) == opening
+            and self._chains[at] == self._chains[entry]
+            and self._first_call(at, key) == first
+            and not self._is_on_cycle(at, key)
+            and all(self._line(one) != opening for one in self._predecessors[at])
+        ]
+        for at in copies:
+            copy = (at, key[1], key[2])
+            self._lines[copy] = self._lines[key]
+            for one in self._reach_within(at, key, others=set(copies) - {at}):
+                self._calls[one] = tuple(copy if known == key else known for known in self._calls[one])
+
+    def _line(self, at: int) -> Optional[SourceLine]:
+        spot = self._code.spot(at)
+        return spot.line if spot is not None else None
+
+    def _begins(self, at: int) -> Optional[SourceLine]:
+        """Return the line of which a statement begins at *at*."""
+        spot = self._code.spot(at)
+        return spot.line if spot is not None and spot.begins_line else None
+
+    def _call_at(self, at: int) -> Optional[tuple[str, Optional[SourceLine]]]:
+        one = self._instructions[at]
+        return (one.text, self._line(at)) if one.is_call else None
+
+    def _first_call(self, at: int, key: BlockKey) -> Optional[tuple[str, Optional[SourceLine]]]:
+        """Return the first call that is made from *at* on, and its line."""
+        seen: set[int] = set()
+        while at in self._instructions and at not in seen and self._is_in(at, key):
+            seen.add(at)
+            call, one = self._call_at(at), self._instructions[at]
+            if call is not None:
+                return call
+            at = one.behind if one.goes_on or one.target is None else one.target
+        return None
+
+    def _is_on_cycle(self, at: int, key: BlockKey) -> bool:
+        return any(at in self._reach_within(one, key) for one in self._successors[at])
+
+    def _does_something(self, at: int) -> bool:
+        spot = self._code.spot(at)
+        return self._instructions[at].is_call or (spot is not None and spot.begins_line)
+
+    # -- where it begins and ends -------------------------------------------------------------------------
+
+    def _passages(self) -> Iterator[tuple[int, Passage]]:
+        roots = self._root_set
+        normal = self._reachable(roots - self._pads)
+        unwinding = self._reachable(self._pads, until_caught=True) - normal
+        for address, one in self._instructions.items():
+            calls = self._calls[address]
+            is_landing = address in self._pads or address in unwinding
+            kind = Kind.LANDS if is_landing else Kind.ARRIVES
+            jumps = self._leaves(one, calls)
+            if jumps is not None:
+                yield address, Passage(jumps, calls)
+            elif address in self._pads or any(self._calls[at] != calls for at in self._predecessors[address]):
+                yield (
+                    address,
+                    Passage(kind, calls, is_middle=bool(calls) and not self._is_start(address, roots)),
+                )
+            elif address in roots and calls:
+                yield address, Passage(kind, calls)
+
+    def _is_start(self, address: int, roots: set[int]) -> bool:
+        """Return whether the innermost call begins at *address* rather than shares what follows with another one."""
+        key, depth = self._calls[address][-1], len(self._calls[address])
+
+        def is_entered(at: int) -> bool:
+            return at in roots or any(len(self._calls[one]) < depth for one in self._predecessors[at])
+
+        starts = [
+            at for at in self._instructions if self._calls[at][depth - 1 : depth] == (key,) and is_entered(at)
+        ]
+        return not starts or address in starts or self._begins_statement(address, starts)
+
+    def _begins_statement(self, address: int, starts: Sequence[int]) -> bool:
+        """Return whether *address* begins a statement of the line on which one of *starts* does."""
+        spots = [self._code.spot(one) for one in (address, *starts)]
+        lines = [spot.line if spot is not None and spot.begins_line else None for spot in spots]
+        return lines[0] is not None and lines[0] in lines[1:]
+
+    def _leaves(self, one: Instruction, calls: Calls) -> Optional[Kind]:
+        """Return how the instruction itself leaves inlined calls; None if the next one tells."""
+        if not calls or one.goes_on or one.is_call:
+            return None
+        if one.returns:
+            return None if _STOPS.match(one.text) else Kind.RETURNS
+        if self._is_computed(one):
+            return None if one.address in self._targets else Kind.JUMPS_OUT
+        return Kind.JUMPS_OUT if one.target is not None and one.target not in self._calls else None
+
+
+def landing_pads(address: int) -> frozenset[int]:
+    """Return the landing pads of the function at *address*, or of its piece there; none if they are unknown."""
+    library = library_at(address)
+    for line in gdb_text("info files").splitlines():
+        where, _, file = line.partition(" is .eh_frame_hdr")
+        if not _ or file.strip().partition("in ")[2] != (library or ""):
+            continue
+        with suppress(Exception):  # whatever a damaged file makes of it, no pad is known then
+            return find_landing_pads(_read_memory, int(where.split()[0], 16), address) or frozenset()
+    return frozenset()
+
+
+def _read_memory(address: int, size: int) -> bytes:
+    return bytes(gdb.selected_inferior().read_memory(address, size))
+
+
+def _piece_start(address: int) -> Optional[int]:
+    match = _PIECE.match(symbol_at(address))
+    return address - int(match[1]) if match else None
+
+
+def _file_and_line(block: gdb.Block) -> tuple[str, int]:
+    return file_name(block.function.symtab), int(block.function.line)

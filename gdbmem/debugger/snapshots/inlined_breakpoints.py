@@ -1,0 +1,280 @@
+"""Breakpoints where the inlined calls of a function begin and end."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import PurePath
+from typing import Optional, Protocol
+
+import gdb
+
+from gdbmem.debugger.command import warn
+from gdbmem.debugger.execution import executions
+from gdbmem.debugger.function_blocks import BlockKey, block_key, function_blocks
+from gdbmem.debugger.gdb_text import symbol_at
+from gdbmem.debugger.inlined_code import Calls, InlinedCode, Kind, Passage, read_inlined_code
+from gdbmem.debugger.snapshots.return_breakpoints import outermost_inlined
+from gdbmem.debugger.stopping.ctrlc import ctrl_c
+from gdbmem.errors import GdbmemError, internal_error, sentence_of
+from gdbmem.symbols.function_names import FunctionName, is_named, named_function
+
+Thread = tuple[int, int, int]
+
+
+class Listener(Protocol):
+    """Is told of inlined calls; each method returns whether the program is to stop."""
+
+    def begin_call(self) -> tuple[Optional[int], bool]:
+        """Note a call; return its hit if its end matters."""
+        ...
+
+    def end_call(self, hit: int) -> bool:
+        """Act at the end of the call of this *hit*."""
+        ...
+
+    def follow_call(self, hit: int) -> None:
+        """Wait for the return of the function whose frame is about to be replaced, which ends the call of *hit*."""
+        ...
+
+    def leave_calls(self, number: int) -> None:
+        """Note that calls were left by an exception or longjmp."""
+        ...
+
+    def note(self, sentence: str) -> None:
+        """Pass on what the user has to know before the program runs."""
+        ...
+
+    @property
+    def is_spent(self) -> bool:
+        """True if it wants to be told of no further call."""
+        ...
+
+
+class InlinedCalls:
+    """Follows the inlined calls of the function that a location names, thread by thread."""
+
+    def __init__(self, location: str, listener: Listener, *, commands: Optional[str]) -> None:
+        self._location = location
+        self._listener = listener
+        self._commands = commands
+        self._name = named_function(location)
+        self._codes: dict[BlockKey, InlinedCode] = {}
+        self._points: list[_PassageBreakpoint] = []
+        self._threads: dict[Thread, list[_Frame]] = {}
+        self._covered: dict[int, bool] = {}
+        self._parts: set[int] = set()  # addresses in functions that were split off
+        if self._name is not None:
+            self.resolve()
+            gdb.events.new_objfile.connect(self._code_loaded)
+            executions.tell(self._leave_program)
+
+    @property
+    def codes(self) -> list[InlinedCode]:
+        """The functions into which calls are inlined."""
+        return list(self._codes.values())
+
+    @property
+    def under_way(self) -> int:
+        """The number of calls whose end matters and has not come."""
+        return sum(
+            call.hit is not None for frames in self._threads.values() for f in frames for call in f.calls
+        )
+
+    def resolve(self) -> None:
+        """Find the inlined calls in the code that is loaded now."""
+        assert self._name is not None
+        name = self._name
+        with suppress(gdb.error):  # no such function yet
+            for place in gdb.decode_line(self._location)[1] or ():
+                blocks = function_blocks(place.pc) if place.pc is not None else []
+                if blocks and (len(blocks) > 1 or not is_named(name, str(blocks[0].function))):
+                    self._add(blocks[-1], name)
+        self._covered.clear()
+
+    def _add(self, block: gdb.Block, name: FunctionName) -> None:
+        key = block_key(block)
+        if key in self._codes:
+            return
+        code = read_inlined_code(
+            gdb.selected_frame().architecture(), block, lambda inlined: is_named(name, str(inlined.function))
+        )
+        if code is None:
+            return
+        self._codes[key] = code
+        for file, line in code.unclear:
+            self._listener.note(_unclear(self._location, PurePath(file).name, line))
+        for address, passage in code.passages.items():
+            self._points.append(_PassageBreakpoint(address, passage, self, self._commands))
+
+    def _code_loaded(self, event: object) -> None:
+        try:
+            self.resolve()
+        except (GdbmemError, gdb.error, gdb.MemoryError) as error:
+            warn(sentence_of(error))
+        except Exception as error:  # noqa: BLE001  (a host: gdb calls this)
+            warn(internal_error(error))
+
+    def _leave_program(self) -> None:
+        self.forget()
+        self._codes.clear()
+        for point in self._points:
+            if point.is_valid():
+                point.delete()
+        self._points.clear()
+
+    def delete(self) -> None:
+        """Delete all breakpoints: the visible one was deleted."""
+        self._leave_program()
+        with suppress(ValueError):
+            gdb.events.new_objfile.disconnect(self._code_loaded)
+
+    def forget(self) -> None:
+        """Forget the calls in progress, and watch for all that follow."""
+        self._threads.clear()
+        self._enable(True)
+
+    def _enable(self, enabled: bool) -> None:
+        for point in self._points:
+            if point.is_valid() and point.enabled != enabled:
+                point.enabled = enabled
+
+    def covers(self, address: int) -> bool:
+        """Return whether a hit of gdb's own breakpoint at *address* is no call, or one that is seen here.
+
+        gdb's address for an inlined call need not be where it begins. A function that was split in two has a part of
+        its own, called in the middle of a call of it.
+        """
+        if not self._codes:
+            return False
+        assert self._name is not None
+        if address not in self._covered:
+            blocks = function_blocks(address)
+            key = block_key(blocks[-1]) if blocks else None
+            is_own = bool(blocks) and is_named(self._name, str(blocks[-1].function))
+            self._covered[address] = key in self._codes and (len(blocks) > 1 or not is_own)
+            if is_own and ".part." in symbol_at(int(blocks[-1].function.value().address)):
+                self._parts.add(address)
+        return self._covered[address] or (address in self._parts and self._is_called_by_itself())
+
+    def _is_called_by_itself(self) -> bool:
+        assert self._name is not None
+        caller = outermost_inlined(gdb.newest_frame()).older()
+        name = caller.name() if caller is not None else None
+        return name is not None and is_named(self._name, name)
+
+    # -- a thread passes ----------------------------------------------------------------------------------
+
+    def passed(self, passage: Passage) -> bool:
+        """Note that the selected thread is at *passage*; return whether to stop it."""
+        frame = outermost_inlined(gdb.newest_frame())
+        pointer = int(frame.read_register("sp"))
+        frames = self._threads.setdefault(gdb.selected_thread().ptid, [])
+        while frames and frames[-1].pointer < pointer and frames[-1].frame != frame:
+            self._leave(frames.pop().calls)
+        if not frames or frames[-1].frame != frame:
+            frames.append(_Frame(frame, pointer))
+        here = frames[-1]
+        stops = self._pass(here, passage)
+        if not here.calls:
+            frames.remove(here)
+        if self._listener.is_spent and not self.under_way:
+            self._enable(False)
+        return stops
+
+    def _pass(self, here: _Frame, passage: Passage) -> bool:
+        if passage.kind in (Kind.RETURNS, Kind.JUMPS_OUT):
+            stops = self._go_on(here, passage)  # the whole call may be this instruction
+            ends = self._end(here, 0) if passage.kind is Kind.RETURNS else self._jump_out(here)
+            return stops or ends
+        if passage.kind is Kind.LANDS:
+            shared = _shared(here, passage.calls)
+            self._leave(here.calls[shared:])
+            del here.calls[shared:]
+            return False
+        return self._go_on(here, passage)
+
+    def _go_on(self, here: _Frame, passage: Passage) -> bool:
+        calls = passage.calls
+        shared = _shared(here, calls)
+        if passage.is_middle and len(here.calls) == len(calls) == shared + 1:
+            here.calls[-1].key = calls[-1]  # the compiler has merged the ends of two calls
+            return False
+        stops = self._end(here, shared)
+        for key in calls[shared:]:
+            hit, stop = self._listener.begin_call()
+            here.calls.append(_Call(key, hit))
+            stops = stops or stop
+        return stops
+
+    def _end(self, here: _Frame, shared: int) -> bool:
+        stops = False
+        while len(here.calls) > shared:
+            call = here.calls.pop()
+            if call.hit is not None:
+                stops = self._listener.end_call(call.hit) or stops
+        return stops
+
+    def _jump_out(self, here: _Frame) -> bool:
+        for call in here.calls:
+            if call.hit is not None:
+                self._listener.follow_call(call.hit)
+        here.calls.clear()
+        return False
+
+    def _leave(self, calls: list[_Call]) -> None:
+        number = sum(call.hit is not None for call in calls)
+        if number:
+            self._listener.leave_calls(number)
+
+
+class _Call:
+    """An inlined call in progress."""
+
+    def __init__(self, key: BlockKey, hit: Optional[int]) -> None:
+        self.key = key
+        self.hit = hit  # None: nothing is to be done at its end
+
+
+class _Frame:
+    """A frame with inlined calls in progress, outermost first."""
+
+    def __init__(self, frame: gdb.Frame, pointer: int) -> None:
+        self.frame = frame
+        self.pointer = pointer  # the stack pointer as the first of them began
+        self.calls: list[_Call] = []
+
+
+class _PassageBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
+    def __init__(self, address: int, passage: Passage, calls: InlinedCalls, commands: Optional[str]) -> None:
+        super().__init__(f"*{address:#x}", internal=True)
+        self.silent = True
+        if commands is not None:
+            self.commands = commands
+        self._passage = passage
+        self._calls = calls
+
+    def stop(self) -> bool:
+        try:
+            return self._calls.passed(self._passage) or ctrl_c.interrupted()
+        except (GdbmemError, gdb.error) as error:
+            warn(sentence_of(error))
+        except KeyboardInterrupt:
+            pass
+        except Exception as error:  # noqa: BLE001  (a host: gdb calls this)
+            warn(internal_error(error))
+        return True
+
+
+def _shared(here: _Frame, calls: Calls) -> int:
+    """Return how many of the frame's calls in progress are among *calls*."""
+    number = 0
+    while number < min(len(here.calls), len(calls)) and here.calls[number].key == calls[number]:
+        number += 1
+    return number
+
+
+def _unclear(location: str, file: str, line: int) -> str:
+    return (
+        f"'{location}' is inlined at {file}:{line} so that its calls can't be told apart or their end be seen;"
+        f" put a point at the line of {file} that is executed after each of them, or compile with -fno-inline"
+    )

@@ -1,0 +1,122 @@
+"""Points on functions that the compiler has inlined, split, moved or reached by a jump: hits and snapshots."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cover import cover
+from tests.live.test_recipes_live import Program, play
+from tests.live.user import launched
+
+pytestmark = [
+    pytest.mark.needs("gdb", "valgrind", "vgdb", "gcc", "g++"),
+    pytest.mark.usefixtures("no_process_left"),
+]
+
+RESET = """
+points:
+  - {at: "Engine::reset", name: before}
+  - {at: "Engine::reset", name: after, after: true}
+"""
+LTO = ("-O2", "-flto")
+LEVELS = [("-O1",), ("-O2",), ("-O3",), LTO]
+BUILDS = [(compiler, level) for compiler in ("g++", "clang++") for level in LEVELS]
+USUAL = [("g++", ("-O1",)), ("g++", ("-O2",)), ("clang++", ("-O1",)), ("clang++", ("-O3",))]
+FUNCTIONS = (
+    "in_nested",
+    "in_outer",
+    "is_thrown_through",
+    "has_table",
+    "has_tail",
+    "is_jumped_to",
+    "is_copied",
+    "has_cold_part",
+    "is_split",
+    "recurses",
+)
+
+
+def built(program: Program, name: str, compiler: str, level: tuple[str, ...]) -> Path:
+    """Return *name* as *compiler* makes it; skips where a tool is missing."""
+    if not shutil.which(compiler):
+        pytest.skip(f"no {compiler}")
+    flags = list(level)
+    if compiler == "clang++" and level == LTO:
+        if not shutil.which("ld.lld"):
+            pytest.skip("clang++ -flto needs lld")
+        flags.append("-fuse-ld=lld")
+    return program(name, *flags, compiler="" if compiler == "g++" else compiler)
+
+
+def snapshots(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "snapshots.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("compiler", "level"), cover(BUILDS, lambda compiler, level: (compiler, level) in USUAL)
+)
+def test_an_inlined_function_is_recorded_at_each_call_and_when_it_is_over(
+    program: Program, scratch: Path, compiler: str, level: tuple[str, ...]
+) -> None:
+    found: list[list[tuple[str, int]]] = []
+    for one in (("g++", ("-O0",)), (compiler, level)):
+        folder = scratch / str(len(found))
+        folder.mkdir()
+        played = play(RESET, folder, program=built(program, "inlined_reset", *one))
+        assert played.status == 0, played.err
+        assert [point["hits"] for point in played.facts["points"]] == [4, 4]
+        assert not played.facts.get("warnings")
+        found.append([(record["base_name"], record["heap_bytes"]) for record in snapshots(played.run)])
+    plain, optimised = found
+    assert optimised == plain
+    assert len(plain) == 8
+
+
+def test_a_native_engine_records_both_ends_of_an_inlined_call(program: Program, scratch: Path) -> None:
+    played = play("engine: gperftools\n" + RESET, scratch, program=program("inlined_reset", "-O2"))
+    assert played.status == 0, played.err
+    heap = [one["heap_bytes"] for one in snapshots(played.run) if one["base_name"] != "own"]
+    assert len(heap) == 8
+    freed = {before - after for before, after in zip(heap[::2], heap[1::2])}
+    assert len(freed) == 1
+    assert freed.pop() >= 1000 * (32 + 101)  # strings and their texts
+
+
+@pytest.mark.parametrize(
+    ("compiler", "level"), cover(BUILDS, lambda compiler, level: level == ("-O2",) and compiler == "g++")
+)
+def test_hits_and_ends_are_those_that_the_program_counts(
+    program: Program, scratch: Path, compiler: str, level: tuple[str, ...]
+) -> None:
+    points = "".join(
+        f"  - {{at: {name}, name: {name}}}\n  - {{at: {name}, name: {name}.end, after: true}}\n"
+        for name in FUNCTIONS
+    )
+    target = built(program, "inlined_calls", compiler, level)
+    played = play(f"points:\n{points}", scratch, program=target)
+    assert played.status == 0, played.err
+    counted = re.findall(r"^(\w+) (\d+) (\d+)$", played.out, re.M)
+    own = {name: (int(begun), int(done)) for name, begun, done in counted}
+    taken = Counter(record["base_name"] for record in snapshots(played.run))
+    assert {name: (taken[name], taken[f"{name}.end"]) for name in FUNCTIONS} == own
+    (left,) = [one["message"] for one in played.facts["warnings"] if one["slug"] == "call-left"]
+    thrown = own["is_thrown_through"]
+    assert f"{thrown[0] - thrown[1]} calls of 'is_thrown_through' left by an exception" in left
+
+
+def test_the_first_line_that_a_newcomer_types_takes_its_snapshots(program: Program, scratch: Path) -> None:
+    with launched(program("inlined_reset", "-O2"), folder=scratch) as user:
+        user.type("massif-break --name r --after Engine::reset")
+        said = user.type("continue")
+        assert [int(n) for n in re.findall(r"snapshot r(?:#(\d))?: heap", said) if n] == [2, 3, 4]
+        assert "exception" not in said
+        user.type("delete 1")
+        assert "r#4" in user.type("massif-list")
+        user.quit()
