@@ -72,6 +72,15 @@ class HeldFolder:
             self.close()
 
 
+def is_there(path: Union[str, os.PathLike[str]]) -> bool:
+    """Return whether there is anything at *path*; False also for a stranger's name that no file can have."""
+    try:
+        os.stat(path)  # noqa: PTH116  (Path.exists() raises for a name that is too long)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
 def make_private(path: Path) -> None:
     """Remove the rights of group and others from the regular file *path*; a link is left alone. Raises OSError.
 

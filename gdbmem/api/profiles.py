@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Callable, Optional, Union
@@ -15,6 +14,7 @@ from gdbmem.analysis.profiles.ranking import Amount, Ranking, Row
 from gdbmem.analysis.profiles.same_program import stranger_notices
 from gdbmem.analysis.profiles.scaling import normalized, scaling_notices
 from gdbmem.analysis.profiles.timeline import outline
+from gdbmem.files import is_there
 from gdbmem.formats import opening
 from gdbmem.formats.opening import FORMATS, OpenOptions
 from gdbmem.formats.series import series_tool
@@ -136,9 +136,7 @@ class _LateSymbols:
     def frames_under_valgrind(
         self, wanted: Mapping[str, Iterable[int]], *, recorded: float = 0.0
     ) -> tuple[Mapping[tuple[str, int], Sequence[Frame]], Sequence[Notice]]:
-        if not any(
-            pathlib.Path(file).exists() for path in wanted for file in candidates(path, self._folders)
-        ):
+        if not any(is_there(file) for path in wanted for file in candidates(path, self._folders)):
             return {}, ()  # none of the programs is on this machine: importing the naming code takes 5 ms
         return self._symbols.frames_under_valgrind(wanted, recorded=recorded)
 

@@ -10,7 +10,7 @@ from typing import Any, Callable, NamedTuple, Optional
 
 from gdbmem.analysis.profiles.library import is_library
 from gdbmem.errors import Notice
-from gdbmem.files import JsonObject, cache_folder, read_cached, write_cached
+from gdbmem.files import JsonObject, cache_folder, is_there, read_cached, write_cached
 from gdbmem.formats.addresses import Binary, Unloaded
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.symbols.candidates import candidates
@@ -160,7 +160,7 @@ class GdbSymbols:
 
     def _has_odd_debug_file(self, elf: Elf, notices: list[Notice]) -> bool:
         """Return whether gdb would open what is not a file, a FIFO for one, on which it waits; add a notice then."""
-        odd = next((file for file in _debug_files(elf) if file.exists() and not file.is_file()), None)
+        odd = next((file for file in _debug_files(elf) if is_there(file) and not file.is_file()), None)
         if odd is not None:
             named = f"{printable(str(odd))}, which {printable(str(elf.path))} names as its debug information,"
             text = f"{named} is not a file"
@@ -198,7 +198,7 @@ class GdbSymbols:
 
 
 def _has_names(elf: Elf, offsets: Iterable[int]) -> bool:
-    if any(file.exists() for file in _debug_files(elf)):
+    if any(map(is_there, _debug_files(elf))):
         return True
     return any(elf.covers(address) for offset in offsets if (address := elf.address(offset)) is not None)
 
