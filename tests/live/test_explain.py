@@ -537,6 +537,7 @@ def test_a_static_program(program: Program) -> None:
         ledger = explain(target.pid)
         assert heap_of(ledger).is_exact
         assert heap_of(ledger).live_chunks > 9000
+        assert ledger.runtime == "static"
 
 
 @pytest.mark.needs("musl-gcc")

@@ -71,13 +71,14 @@ def test_smaps_of_names_with_blanks_and_of_none() -> None:
         ("v8", "process.memoryUsage()"),
         ("jvm", "VM.native_memory"),
         ("ruby", "'gdbmem grow'"),
+        ("static", "'gdbmem grow'"),
     ],
 )
 def test_the_next_step_for_a_live_heap_suits_the_runtime(runtime: Optional[str], step: str) -> None:
     ledger = replace(make_ledger(heap_mmapped=200 * MIB, file_code=20 * MIB), runtime=runtime)
     answer = answer_ledger(ledger)
     assert step in answer
-    assert ("massif" in answer) == (runtime is None)
+    assert ("massif-diff" in answer) == (runtime is None)
     read = read_ledger(ledger_json(ledger), "file")
     assert answer_ledger(read) == answer
 

@@ -30,6 +30,7 @@ _FIRST_THRESHOLD = 128 << 10  # of malloc's trim and mmap thresholds
 _LINES = ": 'massif-diff' finds the lines that grow"
 _LIVE_HEAP = {  # the next step, by the runtime
     "python": ": 'gdbmem python objects' counts Python's objects in it by type",
+    "static": ": 'gdbmem grow' finds the lines that make it bigger; massif sees no malloc that is linked statically",
     "v8": " outside V8's: buffers and native code, which process.memoryUsage() in the program distinguishes",
     "jvm": " outside Java's: 'jcmd PID VM.native_memory' shows what it is for, if the JVM tracks it",
     **{

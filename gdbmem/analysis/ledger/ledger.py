@@ -108,7 +108,7 @@ class _LedgerBuilder:
             threads=self._threads(),
             heap=self._heap(used) if used else None,
             beside=self.reading.beside,
-            runtime="python" if self.reading.others.python.arenas else self.reading.others.runtime,
+            runtime=self._runtime(),
             forked_from=self.reading.forked_from,
             pause_seconds=pause_seconds,
             notices=self.notices,
@@ -328,6 +328,12 @@ class _LedgerBuilder:
         if mapping.name.startswith("[anon:"):
             return names.NAMED, mapping.name[6:].rstrip("]")
         return names.OTHER, ""
+
+    def _runtime(self) -> Optional[str]:
+        others, loaded = self.reading.others, self.reading.images
+        if others.python.arenas:
+            return "python"
+        return others.runtime or ("static" if loaded and not any(i.has_interpreter for i in loaded) else None)
 
     # -- the result ---------------------------------------------------------------------------------------
 
