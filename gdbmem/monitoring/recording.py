@@ -8,7 +8,7 @@ import re
 import resource
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Callable, Optional
 
@@ -137,18 +137,24 @@ def verdict_so_far(folder: Path) -> Verdict:
         return Verdict("inconclusive", "rss_bytes", f"the recording can't be read: {error}", 0)
 
 
-def _unseen(ready: _Ready, tree: Tree) -> dict[str, object]:
-    """Return what the samples don't show, for the gate that judges them."""
-    return {
+def _unseen(ready: _Ready, tree: Tree) -> dict[str, float]:
+    """Return what the samples don't show, for the gate that judges them; with the earlier part of a series."""
+    now: dict[str, float] = {
         "stopped_seconds": tree.stopped.seconds,
         "children": tree.children_left_out,
         # Of processes by name, by user or in a cgroup some may not have been found.
         "hidden_processes": ready.target.may_return and processes.proc_is_hidden(),
         "lost_writes": ready.writer.lost_writes,
     }
+    before = ready.run.facts.get("unseen") or {}
+    return {name: value + _number(before.get(name)) for name, value in now.items()}
 
 
-def _finish(ready: _Ready, ending: str, status: Optional[int], unseen: dict[str, object]) -> None:
+def _number(value: object) -> float:
+    return value if isinstance(value, (int, float)) else 0
+
+
+def _finish(ready: _Ready, ending: str, status: Optional[int], unseen: Mapping[str, float]) -> None:
     """Write the rest; on failure the data written before is still reported."""
     ready.writer.close()
     if ready.writer.lost_writes:

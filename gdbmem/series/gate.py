@@ -12,6 +12,7 @@ from gdbmem.model.program_end import unseen_end
 from gdbmem.model.series.series_summary import SeriesSummary
 from gdbmem.model.series.verdict import Verdict
 from gdbmem.runs.run import open_run
+from gdbmem.series.outside import START_UP
 from gdbmem.series.store import Recording
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_duration, format_rate
@@ -219,7 +220,7 @@ def _hidden_growth(summary: SeriesSummary, least: float) -> Iterator[Unseen]:
         if least
         else verdict.resolution or 0.0
     )
-    room = max(rate, 0.0) * summary.seconds
+    room = max(rate, 0.0) * summary.seconds * (1 - START_UP)
     batches = _BATCH_PAGES * os.sysconf("SC_PAGE_SIZE") * (os.cpu_count() or 1)
     for slug, field, text in _HIDDEN:
         growth = getattr(outside, field)

@@ -15,6 +15,8 @@ from gdbmem.model.series.series_summary import Outside
 from gdbmem.series.filling import FAMILY
 from gdbmem.series.store import Recording
 
+START_UP = 1 / 3  # of the time, in which a program builds up what it needs, as page tables
+_FEWEST = 6  # with fewer points the start-up counts too
 _AT_AN_END = 3  # samples at either end
 
 
@@ -23,16 +25,15 @@ def outside_of(recording: Recording) -> Outside:
     rest = _beside_processes(recording)
     times, values = thinned(rest)
     limited = recording.facts.limit_of == "the cgroup"
-    shmem = [value for _, value in recording.points(TREE, "cgroup_shmem_bytes")] if limited else []
-    own = recording.values(TREE, "shmem_bytes")
-    shmem_growth = _growth(shmem)
+    shmem_growth = _growth(list(recording.points(TREE, "cgroup_shmem_bytes"))) if limited else None
+    own_growth = _growth(list(recording.points(TREE, "shmem_bytes"))) or 0.0
     on_gpus = list(recording.points(TREE, "gpu_bytes"))
     return Outside(
-        _growth([value for _, value in rest]),
+        _growth(rest),
         judge(times, values, metric=FAMILY) if rest else None,
-        _growth(recording.values(TREE, "family_kernel_bytes")),
-        None if shmem_growth is None else shmem_growth - (_growth(own) or 0.0),
-        _growth([value for _, value in on_gpus]),
+        _growth(list(recording.points(TREE, "family_kernel_bytes"))),
+        None if shmem_growth is None else shmem_growth - own_growth,
+        _growth(on_gpus),
         judge(*thinned(on_gpus), metric="gpu_bytes") if on_gpus else None,
         _in_place_of_files(recording),
     )
@@ -40,24 +41,33 @@ def outside_of(recording: Recording) -> Outside:
 
 def _in_place_of_files(recording: Recording) -> Optional[float]:
     """Return by how much anonymous memory grew in the place of pages of files, as under memory pressure."""
-    grown = _growth(recording.values(TREE, "anonymous_bytes"))
-    left = _growth([-value for value in recording.values(TREE, "file_bytes")])
+    grown = _growth(list(recording.points(TREE, "anonymous_bytes")))
+    left = _growth([(t, -value) for t, value in recording.points(TREE, "file_bytes")])
     return None if grown is None or left is None else max(min(grown, left), 0.0)
 
 
 def _beside_processes(recording: Recording) -> list[tuple[float, float]]:
     """Return what the program's own cgroup held beside the anonymous and shared memory of its processes, over time."""
-    anonymous, shared = (dict(recording.points(TREE, name)) for name in ("anonymous_bytes", "shmem_bytes"))
-    return [
-        (t, held - anonymous[t] - shared[t])
-        for t, held in recording.points(TREE, FAMILY)
-        if t in anonymous and t in shared
-    ]
+    anonymous, shared, files, resident = (
+        dict(recording.points(TREE, name))
+        for name in ("anonymous_bytes", "shmem_bytes", "file_bytes", "rss_bytes")
+    )
+    found = []
+    last_files: Optional[float] = None
+    for t, held in recording.points(TREE, FAMILY):
+        last_files = files.get(t, last_files)
+        if t in anonymous and t in shared:
+            found.append((t, held - anonymous[t] - shared[t]))
+        elif t in resident and last_files is not None:  # of a single process: the rest of its RSS is of files
+            found.append((t, held - max(resident[t] - last_files, 0.0)))
+    return found
 
 
-def _growth(values: Sequence[float]) -> Optional[float]:
-    """Return the most by which the end may exceed the beginning; None with fewer than two values."""
-    if len(values) < 2:
+def _growth(points: Sequence[tuple[float, float]]) -> Optional[float]:
+    """Return the most by which the end may exceed the level after the start-up; None with fewer than two points."""
+    if len(points) < 2:
         return None
-    count = min(_AT_AN_END, len(values) // 2)
+    begin = points[0][0] + START_UP * (points[-1][0] - points[0][0])
+    values = [value for t, value in points if t >= begin or len(points) < _FEWEST]
+    count = max(min(_AT_AN_END, len(values) // 2), 1)
     return max(values[-count:]) - min(values[:count])

@@ -332,7 +332,7 @@ def test_in_another_pid_namespace_threads_are_a_lower_bound_and_not_an_exact_nou
 WRITES = """
 import os, sys, time
 files = []
-for _ in range(60):
+for _ in range(90):
     files.append(os.memfd_create('x'))
     os.write(files[-1], bytes(1 << 20))
     time.sleep(0.05)
@@ -348,5 +348,5 @@ def test_memory_that_no_process_maps_does_not_pass_as_a_level(scratch: Path, pla
     )  # fmt: skip
     document = json.loads(done.stdout)
     written = int((scratch / "run" / "stdout").read_text())
-    assert document["outside"]["cgroup_bytes"] == pytest.approx(written, rel=0.2)
+    assert written / 3 < document["outside"]["cgroup_bytes"] < 1.2 * written
     assert [one["slug"] for one in document["judgements"][0]["unseen"]] == ["outside-processes"]

@@ -159,7 +159,7 @@ def test_growth_that_is_in_no_process_is_in_its_cgroup(tmp_path: Path) -> None:
     assert "memory of its cgroup that is in none of the watched processes: growing" in said
     few, said = gate(record(tmp_path / "few", tree={"family_bytes": leak}, every=20))
     assert few == 125
-    assert "beside the watched processes its cgroup grew by +50.0 MiB" in said
+    assert "beside the watched processes its cgroup grew by +30.0 MiB" in said
     assert gate(record(tmp_path / "level", tree={"family_bytes": level}))[0] == 0
 
 
@@ -170,7 +170,7 @@ def test_growth_that_is_in_no_process_is_in_its_cgroup(tmp_path: Path) -> None:
         (
             "the cgroup",
             "cgroup_shmem_bytes",
-            "files in memory that are charged to its cgroup grew by +59.5 MiB",
+            "files in memory that are charged to its cgroup grew by +39.5 MiB",
         ),
     ],
 )
@@ -181,6 +181,14 @@ def test_growth_of_what_no_process_maps_is_not_passed_over(
     assert status == 125
     assert said in words
     assert gate(record(tmp_path / "level", limit_of=limit_of, tree={metric: level}))[0] == 0
+
+
+@pytest.mark.parametrize("metric", ["family_kernel_bytes", "family_bytes"])
+def test_what_the_start_of_a_program_needs_is_no_growth(tmp_path: Path, metric: str) -> None:
+    def starts(t: float) -> float:
+        return 40.0 + min(t, 10.0)
+
+    assert gate(record(tmp_path / "starts", tree={metric: starts}))[0] == 0
 
 
 @pytest.mark.parametrize("metric", ["hugetlb_bytes", "swap_bytes"])
@@ -199,7 +207,7 @@ def test_memory_that_is_swapped_out_is_neither_lost_nor_new(tmp_path: Path) -> N
 def test_a_leak_in_the_place_of_pages_of_files_does_not_pass(tmp_path: Path) -> None:
     status, said = gate(record(tmp_path / "pressed", tree={"anonymous_bytes": leak, "file_bytes": falling}))
     assert status == 125
-    assert "anonymous memory grew by +59.5 MiB while as many pages of files left it" in said
+    assert "anonymous memory grew by +39.5 MiB while as many pages of files left it" in said
     closed = record(tmp_path / "closed", rss=falling, tree={"anonymous_bytes": level, "file_bytes": falling})
     assert gate(closed)[0] == 0
 
@@ -219,5 +227,5 @@ def test_a_leak_on_a_gpu_is_growth_though_the_resident_set_stays(tmp_path: Path)
     assert "memory on GPUs: growing" in said
     few, said = gate(record(tmp_path / "few", tree={"gpu_bytes": leak}, every=20))
     assert few == 125
-    assert "its memory on GPUs grew by +50.0 MiB" in said
+    assert "its memory on GPUs grew by +30.0 MiB" in said
     assert gate(record(tmp_path / "level", tree={"gpu_bytes": level}))[0] == 0

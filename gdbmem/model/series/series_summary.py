@@ -66,7 +66,7 @@ class Spike:
 
 @dataclass(frozen=True)
 class Outside:
-    """Growth during the recording, bytes, that no process shows; None: not recorded."""
+    """Growth after the first third of the recording, bytes, that no process shows; None: not recorded."""
 
     # Anonymous and shared memory of the program's own cgroup beside its processes: memfds, segments, files in /dev/shm.
     cgroup_bytes: Optional[float] = None

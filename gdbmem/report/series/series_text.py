@@ -184,10 +184,11 @@ def _beside_the_heap(summary: SeriesSummary) -> list[str]:
 
 def _outside(outside: Outside) -> list[str]:
     """Return the sentences on growth that no process shows."""
+    since = "after the first third of the time"
     rows = (
-        (outside.cgroup_bytes, "its cgroup holds {} more beside the watched processes: memfds, System V segments"
-         " (ipcs -m), files in /dev/shm, or a process that left the tree"),
-        (outside.kernel_bytes, "the kernel's memory for it (pipes, sockets, page tables) grew by {}"),
+        (outside.cgroup_bytes, f"{since} its cgroup grew by {{}} beside the watched processes: memfds, System V"
+         " segments (ipcs -m), files in /dev/shm, or a process that left the tree"),
+        (outside.kernel_bytes, f"{since} the kernel's memory for it grew by {{}}: pipes, sockets, page tables"),
     )  # fmt: skip
     return [
         text.format(format_delta(size)) for size, text in rows if size is not None and size >= _LEAST_OUTSIDE
