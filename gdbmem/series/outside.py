@@ -17,20 +17,21 @@ from gdbmem.series.store import Recording
 
 START_UP = 1 / 3  # of the time, in which a program builds up what it needs, as page tables
 _FEWEST = 6  # with fewer points the start-up counts too
+_LEAST_BYTES = 256 << 10  # of growth, to be judged
 _AT_AN_END = 3  # samples at either end
 
 
 def outside_of(recording: Recording) -> Outside:
     """Return what *recording* shows of it."""
     rest = _beside_processes(recording)
-    times, values = thinned(rest)
+    growth = _growth(rest)
     limited = recording.facts.limit_of == "the cgroup"
     shmem_growth = _growth(list(recording.points(TREE, "cgroup_shmem_bytes"))) if limited else None
     own_growth = _growth(list(recording.points(TREE, "shmem_bytes"))) or 0.0
     on_gpus = list(recording.points(TREE, "gpu_bytes"))
     return Outside(
-        _growth(rest),
-        judge(times, values, metric=FAMILY) if rest else None,
+        growth,
+        judge(*thinned(rest), metric=FAMILY) if (growth or 0.0) > _LEAST_BYTES else None,
         _growth(list(recording.points(TREE, "family_kernel_bytes"))),
         None if shmem_growth is None else shmem_growth - own_growth,
         _growth(on_gpus),
@@ -48,13 +49,16 @@ def _in_place_of_files(recording: Recording) -> Optional[float]:
 
 def _beside_processes(recording: Recording) -> list[tuple[float, float]]:
     """Return what the program's own cgroup held beside the anonymous and shared memory of its processes, over time."""
+    held_over_time = list(recording.points(TREE, FAMILY))
+    if not held_over_time:
+        return []
     anonymous, shared, files, resident = (
         dict(recording.points(TREE, name))
         for name in ("anonymous_bytes", "shmem_bytes", "file_bytes", "rss_bytes")
     )
     found = []
     last_files: Optional[float] = None
-    for t, held in recording.points(TREE, FAMILY):
+    for t, held in held_over_time:
         last_files = files.get(t, last_files)
         if t in anonymous and t in shared:
             found.append((t, held - anonymous[t] - shared[t]))
