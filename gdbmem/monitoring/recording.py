@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import resource
@@ -163,9 +164,10 @@ def _finish(ready: _Ready, ending: str, status: Optional[int], unseen: Mapping[s
     try:
         ready.run.update(ended=timestamp(), ending=ending, status=status, unseen=unseen)
     except InputError as error:
-        if not ready.run.held.is_in_place:
-            raise
-        ready.view.note(error.message)
+        if ready.run.held.is_in_place:
+            ready.view.note(error.message)
+    if not ready.run.held.is_in_place:  # where it is now, nobody knows
+        raise ready.run.unwritable(OSError(errno.ESTALE, os.strerror(errno.ESTALE)))
 
 
 @dataclass(frozen=True)

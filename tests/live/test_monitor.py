@@ -669,11 +669,11 @@ def test_a_run_folder_that_goes_is_reported_at_once_and_not_called_a_full_disk(
     (scratch / "run").rename(scratch / "renamed")
     if how == "removed":
         shutil.rmtree(scratch / "renamed")
-    wait_for(b"the run folder has been removed or renamed", watching)
+    wait_for(b"the run folder has been removed, renamed or replaced", watching)
     watching.send_signal(signal.SIGINT)
     _, said = watching.communicate(timeout=20)
     assert watching.returncode == 1
-    assert said.count(b"\n") == 1 and b"has been removed or renamed" in said
+    assert said.count(b"\n") == 1 and b"has been removed, renamed or replaced" in said
     assert how == "removed" or samples_in(scratch / "renamed") > before, "it goes on there"
 
 
