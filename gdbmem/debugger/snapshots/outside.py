@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import zlib
 from typing import Any, Optional
 
@@ -41,6 +42,12 @@ def beside_resident_facts() -> dict[str, Any]:
     return {"execution": execution_here(), "outside_bytes": apart + unmapped_bytes(pid, mappings)}
 
 
+@functools.lru_cache(maxsize=1)
+def _unseen_malloc(execution: Optional[str]) -> str:
+    """Return unseen_malloc() of one *execution*: it may read the whole program."""
+    return unseen_malloc()
+
+
 def outside_facts(
     heap_bytes: Optional[int], unit: str, allocator_bytes: Optional[int] = None
 ) -> dict[str, Any]:
@@ -51,7 +58,8 @@ def outside_facts(
     pid = real_pid() if session.judged else None
     if pid is None or heap_bytes is None or unit != HEAP_BYTES:
         return {}
-    facts: dict[str, Any] = {"execution": execution_here(), "unseen_malloc": unseen_malloc()}
+    execution = execution_here()
+    facts: dict[str, Any] = {"execution": execution, "unseen_malloc": _unseen_malloc(execution)}
     try:
         mappings = mappings_of(pid, "smaps")
     except OSError:
