@@ -51,7 +51,8 @@ def install_launched() -> None:
     """Register event handlers in a launched gdb; `connect()` connects after gdb has read its files."""
     gdb.events.before_prompt.connect(_before_prompt)
     gdb.events.exited.connect(session.note_exit)
-    list_loaded_files()
+    if ATTACHED not in os.environ:  # a process is not kept stopped for reading its map once for each library
+        list_loaded_files()
     if NATIVE not in os.environ:  # gdb's own run and kill work there
         for name, call in _HOOKS.items():
             _add_hook(name, call)
