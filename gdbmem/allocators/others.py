@@ -8,6 +8,7 @@ from typing import BinaryIO, Optional
 
 from gdbmem.allocators.cpython.arenas import PythonArenas, find_arenas
 from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.memory import Memory
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass, field
@@ -69,13 +70,13 @@ class Recognised:
     python: PythonArenas = field(default_factory=PythonArenas)  # of pymalloc
 
 
-def recognise(memory: Memory, mappings: Sequence[Mapping]) -> Recognised:
-    """Return the allocators of the process other than glibc's."""
+def recognise(memory: Memory, mappings: Sequence[Mapping], touched: Optional[Ranges] = None) -> Recognised:
+    """Return the allocators of the process other than glibc's; *touched* as for `find_arenas`."""
     files = {m.name.removesuffix(" (deleted)") for m in mappings if m.is_file and "x" in m.permissions}
     result = Recognised(replacement_among(files), _first(_RUNTIMES, files))
     result.is_go = any(m.start == _GO_ARENAS[0] for m in mappings)
     if any("python" in name for name in files):
-        result.python = find_arenas(memory, mappings)
+        result.python = find_arenas(memory, mappings, touched)
     return result
 
 

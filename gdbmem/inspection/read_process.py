@@ -43,6 +43,7 @@ from gdbmem.units import format_size
 _LIBC = lazy_pattern(r"/libc(-[\d.]+\.so|\.so\.6(\.1)?)( \(deleted\))?$")
 _MUSL = lazy_pattern(r"/(ld-musl-[^/]*|libc\.musl-[^/]*)\.so(\.1)?$|-musl/[^/]*libc\.so$")
 _THREAD_LIBRARIES = lazy_pattern(r"/(ld-linux[^/]*|ld-[\d.]+|ld64)\.so(\.\d+)?$|/libpthread[^/]*\.so(\.0)?$")
+_SMALL_GAP = 1 << 20  # bytes
 
 
 Look = Callable[[ProcessImage, Memory], None]
@@ -226,12 +227,13 @@ def fill_reading(
 
 def _fill(reading: ProcessImage, memory: Memory, malloc: Malloc, main: int, walker: Optional[Walker]) -> None:
     reading.images = images(memory, reading.mappings)
-    reading.others = recognise(memory, reading.mappings)
+    touched = _touched(reading)
+    reading.others = recognise(memory, reading.mappings, touched)
     others = reading.others
     if not (others.python.arenas or others.runtime or others.is_go) and holds_python(
         reading.mappings, reading.open
     ):
-        others.python = find_arenas(memory, reading.mappings)
+        others.python = find_arenas(memory, reading.mappings, touched)
     if malloc.notice is not None:
         reading.notices.append(malloc.notice)
     reading.stacks = _stacks(reading, memory, main)
@@ -250,6 +252,7 @@ def _fill(reading: ProcessImage, memory: Memory, malloc: Malloc, main: int, walk
             tls_bytes=malloc.image.thread_local_bytes,
             threads_inside=threads_inside(memory, malloc.image, reading.threads),
             walker=walker,
+            touched=touched,
         )
     except HeapCorrupt as error:
         reading.notices.append(Notice(error.slug, f"{error.message}: only the kernel's view is given"))
@@ -261,6 +264,26 @@ def _fill(reading: ProcessImage, memory: Memory, malloc: Malloc, main: int, walk
     notice = _silent_heap(reading, reading.heap)
     if notice is not None:
         reading.notices.append(notice)
+
+
+def _touched(reading: ProcessImage) -> Optional[Ranges]:
+    """Return the memory that may have something other than zeros; None if that is unknown: part of it is swapped out.
+
+    Pages of hugetlbfs are not resident by the kernel's count.
+    """
+    if any(mapping.swap_bytes for mapping in reading.mappings):
+        return None
+    huge = [
+        (one.start, one.end) for one in reading.mappings if one.hugetlb_bytes or "ht" in one.flags.split()
+    ]
+    joined: list[tuple[int, int]] = []
+    for start, end in Ranges([*reading.resident.items, *huge]).items:
+        # To read a small gap costs less than to begin anew after it.
+        if joined and start - joined[-1][1] <= _SMALL_GAP:
+            joined[-1] = joined[-1][0], end
+        else:
+            joined.append((start, end))
+    return Ranges(joined)
 
 
 def _absent(reading: ProcessImage) -> Notice:

@@ -352,3 +352,16 @@ def test_a_release_beyond_the_known_is_refused_by_its_name() -> None:
             assert "this is CPython 3.99.0: " in done.stderr
             assert "[python-unknown]" in done.stderr
         assert "3.99" not in gdbmem("python", "traces", target.pid).stderr, "what is recognised is shown"
+
+
+def test_a_reservation_of_terabytes_does_not_keep_the_answer_back() -> None:
+    code = (
+        "import mmap, os\nclass Kept: pass\nkept = [Kept() for i in range(3000)]\n"
+        "room = mmap.mmap(-1, 1 << 41, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000)\n"
+        "room[1 << 40] = 1\nlarge = bytes(1 << 20)\nos.write(1, b'ready\\n'); os.read(0, 1)\n"
+    )
+    with running([sys.executable, "-c", code]) as target:
+        found = answer("objects", target.pid)
+    by_type = {one["type"]: one for one in found["types"]}
+    assert by_type["Kept"]["count"] == 3000
+    assert by_type["bytes"]["bytes"] >= 1 << 20

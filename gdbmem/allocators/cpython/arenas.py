@@ -132,14 +132,20 @@ class _ArenaTable:
     entries: dict[int, tuple[int, ...]] = field(default_factory=dict)
 
 
-def find_arenas(memory: Memory, mappings: Iterable[Mapping]) -> PythonArenas:
-    """Return the arenas of the process with *memory*; none if it has no pymalloc."""
+def find_arenas(
+    memory: Memory, mappings: Iterable[Mapping], touched: Optional[Ranges] = None
+) -> PythonArenas:
+    """Return the arenas of the process with *memory*; none if it has no pymalloc.
+
+    Only *touched* memory is searched, if that is known: a program may have reserved terabytes.
+    """
     tables: dict[int, _ArenaTable] = {}
     known: list[tuple[int, int]] = []
     for mapping in sorted(data_mappings(mappings), key=lambda m: (m.name != "[heap]", m.size_bytes)):
         # Known arenas contain no table: it is larger than their blocks.
         for start, end in Ranges(known).gaps(mapping.start, mapping.end):
-            for address in _candidates(memory, start, end):
+            pieces = [(start, end)] if touched is None else list(touched.overlaps(start, end))
+            for address in (one for piece in pieces for one in _candidates(memory, *piece)):
                 found = _confirmed(memory, address)
                 if found is not None:
                     table, number, entry, size = found

@@ -103,11 +103,12 @@ def read_heap(
     tls_bytes: int,
     threads_inside: int,
     walker: Optional[Walker],
+    touched: Optional[Ranges] = None,
 ) -> Optional[HeapReading]:
     """Read the malloc of the object whose writable memory is *data*, loaded at *bias*.
 
     *tls_bytes* is the size of its thread-local variables; *threads_inside* is the number of threads inside malloc,
-    which may have made a change in part.
+    which may have made a change in part. *touched* memory may have something other than zeros; None: any.
 
     None if no malloc state there matches the heap. Raises HeapCorrupt if the arenas are inconsistent; an invalid
     chunk causes a notice, and the memory after it stays unexplained.
@@ -127,7 +128,7 @@ def read_heap(
         if _is_whole(arena):
             reading.damages += check_lists(memory, found, arena)
             reading.damages += check_fastbins(memory, arena, caches)
-    _find_mmapped(memory, mappings, reading)
+    _find_mmapped(memory, mappings, reading, touched)
     _note_caches(reading)
     _note_damages(reading)
     return reading
@@ -290,7 +291,9 @@ def _note_damages(reading: HeapReading) -> None:
     reading.notices.append(Notice(slug, text + shown))
 
 
-def _find_mmapped(memory: Memory, mappings: Sequence[Mapping], reading: HeapReading) -> None:
+def _find_mmapped(
+    memory: Memory, mappings: Sequence[Mapping], reading: HeapReading, touched: Optional[Ranges]
+) -> None:
     count = reading.parameters.mmapped_chunks if reading.parameters else 0
     total = reading.parameters.mmapped_bytes if reading.parameters else 0
     if not count:
@@ -298,7 +301,7 @@ def _find_mmapped(memory: Memory, mappings: Sequence[Mapping], reading: HeapRead
     taken = Ranges((tally.start & -4096, (tally.end + 4095) & -4096) for tally in reading.tallies)
     anonymous = [m for m in mappings if m.is_anonymous and not m.name.startswith("[stack")]
     areas = [gap for start, end in writable_areas(anonymous).items for gap in taken.gaps(start, end)]
-    reading.mmapped = find_mmapped(memory, areas, count, total)
+    reading.mmapped = find_mmapped(memory, areas, count, total, touched)
     if not are_whole(reading.mmapped, count, total):
         reading.is_exact = False
         reading.has_gaps |= abs(len(reading.mmapped) - count) > reading.threads_inside

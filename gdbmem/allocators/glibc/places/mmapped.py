@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from typing import Optional
 
 from gdbmem.allocators.glibc.places.layout import CHUNK_HEADER, IS_MMAPPED
+from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at, words_at
 from gdbmem.records import dataclass
 
@@ -30,11 +32,16 @@ class MmappedChunk:
 
 
 def find_mmapped(
-    memory: Memory, areas: Sequence[tuple[int, int]], count: int, total_bytes: int
+    memory: Memory,
+    areas: Sequence[tuple[int, int]],
+    count: int,
+    total_bytes: int,
+    touched: Optional[Ranges] = None,
 ) -> list[MmappedChunk]:
     """Return the mmapped chunks in *areas* (unclaimed anonymous memory), *count* of *total_bytes* by mp_.
 
-    The search ends when the count is reached; any further match would be false.
+    The search ends when the count is reached; any further match would be false. Headers are searched only in the
+    *touched* memory if that is known: a program may have reserved terabytes.
     """
     found: list[MmappedChunk] = []
     held = 0
@@ -43,7 +50,7 @@ def find_mmapped(
         while address < end and (len(found) < count or not _adds_up(found, held, total_bytes)):
             chunk = _chunk_at(memory, address, end)
             if chunk is None:
-                address = _next_candidate(memory, address + PAGE, end)
+                address = _next_candidate(memory, address + PAGE, end, touched)
                 continue
             found.append(chunk)
             held += chunk.end - chunk.start
@@ -99,8 +106,17 @@ def distant_header(memory: Memory, chunk: MmappedChunk) -> int:
     return 0
 
 
-def _next_candidate(memory: Memory, address: int, end: int) -> int:
+def _next_candidate(memory: Memory, address: int, end: int, touched: Optional[Ranges]) -> int:
     """Return the next page that may begin with a chunk: its second word is a size with the mmap flag."""
+    for first, last in [(address, end)] if touched is None else touched.overlaps(address, end):
+        page = _candidate_in(memory, first & -PAGE, last)
+        if page < last:
+            return page
+    return end
+
+
+def _candidate_in(memory: Memory, address: int, end: int) -> int:
+    """Return the first page from *address* on that may begin with a chunk; *end* if there is none."""
     step = 1 << 22
     while address < end:
         size = min(step, end - address)
