@@ -14,9 +14,10 @@ from gdbmem.records import dataclass
 _HEADER = lazy_pattern(
     rb"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) ([0-9a-f]+:[0-9a-f]+) (\d+)[ ]*([^\n]*)\n", re.M
 )
+# Those that are not 0: most are.
 _FIELDS = lazy_pattern(
-    rb"^(Rss|Pss|Shared_Clean|Shared_Dirty|Anonymous|AnonHugePages|LazyFree|ShmemPmdMapped|FilePmdMapped|Swap|KSM|Shared_Hugetlb|Private_Hugetlb):"
-    rb"\s+(\d{1,19}) kB",
+    rb"^(Rss|Pss|Shared_(?:Clean|Dirty|Hugetlb)|Anonymous|AnonHugePages|LazyFree|ShmemPmdMapped|FilePmdMapped|Swap|KSM"
+    rb"|Private_Hugetlb): +([1-9]\d{0,18}) kB",
     re.M,
 )
 _FLAGS = lazy_pattern(rb"^VmFlags: ([^\n]*)", re.M)
