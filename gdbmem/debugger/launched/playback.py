@@ -181,7 +181,7 @@ class _PlayedPoint:
             self.breakpoint = ActionBreakpoint(
                 point.at, self, wanted=point.hits, condition=point.when, after=point.after, note=self._note
             )
-        except (gdb.error, RuntimeError) as error:
+        except (GdbmemError, gdb.error, RuntimeError) as error:
             session.tell(Unresolved(index, str(error)))
 
     def _note(self, sentence: str) -> None:

@@ -109,6 +109,7 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
 
         *note* gets a sentence about calls that can't be counted.
         """
+        _check_indirect(location)
         _check_condition(location, condition)
         super().__init__(location)
         self._at_prompt = at_prompt and session.native is not None
@@ -260,6 +261,20 @@ def _check_condition(location: str, condition: str) -> None:
             probe.condition = condition
     finally:
         probe.delete()
+
+
+def _check_indirect(location: str) -> None:
+    """Raise UsageError for an indirect function (IFUNC) that is not resolved: gdb would stop in its resolver."""
+    try:
+        function = gdb.parse_and_eval(f"&{location}")
+        places = gdb.decode_line(location)[1] or ()
+    except (gdb.error, ValueError):
+        return
+    if "gnu-indirect-function" in str(function.type) and int(function) in {place.pc for place in places}:
+        raise UsageError(
+            f"'{location}' is an indirect function (IFUNC): the program chooses its code when it is loaded",
+            hint="put the point on the function that is chosen",
+        )
 
 
 class _Pace:

@@ -16,7 +16,7 @@ from gdbmem.debugger.inlined_code import Calls, InlinedCode, Kind, Passage, read
 from gdbmem.debugger.snapshots.return_breakpoints import outermost_inlined
 from gdbmem.debugger.stopping.ctrlc import ctrl_c
 from gdbmem.errors import GdbmemError, internal_error, sentence_of
-from gdbmem.symbols.function_names import FunctionName, is_named, named_function
+from gdbmem.symbols.function_names import FunctionName, is_named, named_function, split_function
 
 Thread = tuple[int, int, int]
 
@@ -59,6 +59,7 @@ class InlinedCalls:
         self._commands = commands
         self._name = named_function(location)
         self._codes: dict[BlockKey, InlinedCode] = {}
+        self._others: set[str] = set()  # functions whose code has the name, too
         self._points: list[_PassageBreakpoint] = []
         self._threads: dict[Thread, list[_Frame]] = {}
         self._covered: dict[int, bool] = {}
@@ -89,7 +90,20 @@ class InlinedCalls:
                 blocks = function_blocks(place.pc) if place.pc is not None else []
                 if blocks and (len(blocks) > 1 or not is_named(name, str(blocks[0].function))):
                     self._add(blocks[-1], name)
+                if blocks and block_key(blocks[-1]) not in self._codes:
+                    self._note_other(str(blocks[-1].function), name)
         self._covered.clear()
+
+    def _note_other(self, function: str, name: FunctionName) -> None:
+        """Say that the linker, or an alias, has given the code of another function to the one that is named."""
+        other = split_function(function).parts
+        if not other or other[-1].strip("_").endswith(name.parts[-1].strip("_")) or function in self._others:
+            return
+        self._others.add(function)
+        self._listener.note(
+            f"'{self._location}' has the code of {function} in this program (an alias, folded by the linker, or chosen"
+            " when the program is loaded), so calls of either are counted"
+        )
 
     def _add(self, block: gdb.Block, name: FunctionName) -> None:
         key = block_key(block)
