@@ -120,3 +120,18 @@ def test_the_first_line_that_a_newcomer_types_takes_its_snapshots(program: Progr
         user.type("delete 1")
         assert "r#4" in user.type("massif-list")
         user.quit()
+
+
+def test_a_point_is_hit_though_gdb_disables_it_when_a_library_is_unloaded(
+    program: Program, scratch: Path
+) -> None:
+    library = json.dumps(str(program("large_thread_local")))
+    played = play("points: [{at: sleep}]\n", scratch, program=program("unloads"), arguments=f"[{library}]")
+    assert played.status == 0, played.err
+    assert len(snapshots(played.run)) == 1
+
+
+def test_an_indirect_function_is_refused_before_the_run(program: Program, scratch: Path) -> None:
+    played = play("points: [{at: chosen}]\n", scratch, program=program("indirect_function"))
+    assert played.status == 125
+    assert "'chosen' is an indirect function (IFUNC)" in played.err

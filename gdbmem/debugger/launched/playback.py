@@ -17,6 +17,7 @@ from gdbmem.debugger.launched.connecting import connect_program, follow
 from gdbmem.debugger.ledger.here import read_ledger_here
 from gdbmem.debugger.ledger.saved import keep_ledger, keep_survey
 from gdbmem.debugger.location import current_thread, program_runs, real_pid, users_place
+from gdbmem.debugger.native.calls_in_passing import addresses_of
 from gdbmem.debugger.python.call_paths import place_and_python
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.breakpoints import ActionBreakpoint, act_now
@@ -106,11 +107,29 @@ def _play() -> None:
                 break
             follow(fate.next)
         else:
+            if program_runs() and _regain(points):
+                continue
             if program_runs() and (not act_now() or any(point.waiting for point in points)):
                 _report_stop(points)
     for point in points:
         point.report()
     session.tell(Finished(session.fate(), forks))
+
+
+def _regain(points: list[_PlayedPoint]) -> bool:
+    """Return whether the program only stopped at a breakpoint that gdb took for one of an unloaded library.
+
+    gdb takes the thread-local data of a library, which have no addresses, for a part of its mapping: with large ones,
+    breakpoints of the libraries behind it are disabled when it is unloaded, but stay in the program.
+    """
+    if signal_here() not in (None, "SIGTRAP") or not any(point.is_lost for point in points):
+        return False
+    gdb.execute("nosharedlibrary", to_string=True)
+    gdb.execute("sharedlibrary", to_string=True)
+    here = int(gdb.newest_frame().pc())
+    passed = [point.breakpoint for point in points if point.breakpoint is not None]
+    stops = [one.stop() for one in passed if here in addresses_of(one)]
+    return bool(stops) and not any(stops)
 
 
 def _report_stop(points: list[_PlayedPoint]) -> None:
@@ -190,6 +209,17 @@ class _PlayedPoint:
     @property
     def waiting(self) -> bool:
         return bool(self._waiting)
+
+    @property
+    def is_lost(self) -> bool:
+        """True if gdb has disabled the breakpoint, though the program has its location."""
+        if self.breakpoint is None:
+            return False
+        try:
+            listed = gdb_text(f"info breakpoints {self.breakpoint.number}")
+            return "<PENDING>" in listed and bool(gdb.decode_line(self._point.at)[1])
+        except gdb.error:
+            return False
 
     def catch_up(self) -> None:
         """Carry out the pending actions of hits that stopped the program."""

@@ -189,10 +189,11 @@ def _stops_anyway() -> bool:
     """Return whether there is another breakpoint here: the user must not be shown our instructions."""
     counter = gdb.newest_frame().pc()
     points = [point for point in gdb.breakpoints() if point.enabled and point.number > 0]
-    return sum(counter in _addresses(point) for point in points) > 1
+    return sum(counter in addresses_of(point) for point in points) > 1
 
 
-def _addresses(point: gdb.Breakpoint) -> set[int]:
+def addresses_of(point: gdb.Breakpoint) -> set[int]:
+    """Return the addresses at which *point* is set."""
     locations = getattr(point, "locations", None)  # gdb 13's
     if locations is not None:
         return {location.address for location in locations if location.enabled}
