@@ -292,9 +292,9 @@ class Run:
         )
 
     def remove_if_empty(self) -> None:
-        """Remove the folder if it contains only the facts of the run: no snapshot, no log."""
+        """Remove the folder if it contains only the facts of the run and its loaded code: no snapshot, no log."""
         names = {path.name for path in self.place.iterdir()}
-        if names <= {_FACTS, _FOLDER} and not any((self.place / _FOLDER).iterdir()):
+        if names <= {_FACTS, _FOLDER, LOADED} and not any((self.place / _FOLDER).iterdir()):
             self.remove()
 
     def remove(self) -> None:
