@@ -19,7 +19,7 @@ class ResidentFunction(gdb.Function):  # type: ignore[misc]  # gdb's module has 
 
 
 class HeapFunction(gdb.Function):  # type: ignore[misc]
-    """$heap () - the bytes that the program has from malloc, in bytes.
+    """$heap () - the memory that the program has from malloc, in bytes.
 
     glibc's own bookkeeping, headers included; under massif, massif's count.
     Example: display $heap()
