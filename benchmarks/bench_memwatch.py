@@ -75,7 +75,7 @@ def stepping(folder: Path) -> list[Row]:
     faster = statistics.median(shell / ours for shell, ours in zip(times["shell"], times["memwatch"]))
     ours, bare, shell = (statistics.median(times[name]) for name in ("memwatch", "bare", "shell"))
     return [
-        Row("1,500 steps, against bare `step`", ours, bare, "rate at least 0.9", at_least=0.9, value=rate),
+        Row("1,500 steps, against bare `step`", ours, bare, "rate at least 0.95", at_least=0.95, value=rate),
         Row(
             "1,500 steps, against `shell cat statm`", ours, shell, "5 times faster", at_least=5, value=faster
         ),
@@ -95,18 +95,20 @@ def waiting(folder: Path) -> Row:
 
 
 def function(folder: Path) -> Row:
-    ours = in_gdb(folder, "function", "function_lines")["memwatch"][0]
-    return Row("a function of 20 lines, 1,000 calls", ours, 0, "at most 10 s", at_most=10, value=ours)
+    times = in_gdb(folder, "function", "function_lines")
+    ours, bare = (times[name][0] for name in ("memwatch", "bare"))
+    name = "a function of 20 lines, 1,000 calls, against breakpoints on its lines that do nothing"
+    return Row(name, ours, bare, "at most 2×", at_most=2)
 
 
 def growing(folder: Path) -> list[Row]:
-    in_gdb(folder, "growth", "asks_kernel")
+    times = in_gdb(folder, "growth", "asks_kernel")
     events = json.loads((folder / "growth.json").read_text())["events"]
-    often = in_gdb(folder, "often", "asks_kernel")
-    each = [(ours - bare) / events for ours, bare in zip(often["memwatch"], often["bare"])]
-    cost = statistics.median(each)
+    ratio = statistics.median(ours / bare for ours, bare in zip(times["memwatch"], times["bare"]))
+    ours, bare = (statistics.median(times[name]) / events for name in ("memwatch", "bare"))
+    name = "growth, a recorded event, against a silent breakpoint that continues"
     return [
-        Row("growth, a recorded event", cost, 0, "at most 0.4 ms", at_most=0.0004, value=cost),
+        Row(name, ours, bare, "at most 1.5×", at_most=1.5, value=ratio),
         running_on(folder, "reads", "growth of a program of a million read()s"),
         running_on(folder, "seldom", "growth of a program that asks the kernel some 250 times a second"),
     ]

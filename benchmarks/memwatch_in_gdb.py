@@ -69,17 +69,53 @@ def waits() -> dict[str, list[float]]:
     return {"memwatch": [seconds_of(lambda: quiet("memwatch next 1000"))]}
 
 
-def function() -> dict[str, list[float]]:
+class Passed(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
+    """A breakpoint that does nothing, and stops the program at its last hit."""
+
+    def __init__(self, location: str, hits: int = 0) -> None:
+        super().__init__(location, internal=True)
+        self.silent = True
+        self._left = hits
+
+    def stop(self) -> bool:
+        self._left -= 1
+        return not self._left
+
+
+def function(calls: int = 1000) -> dict[str, list[float]]:
+    """Time a function's calls beside breakpoints that do nothing where its own lines begin."""
     quiet("break main")
     quiet("run")
-    return {"memwatch": [seconds_of(lambda: quiet("memwatch function --calls 1000 work"))]}
+    start = gdb.block_for_pc(int(gdb.parse_and_eval("(long) &work")))
+    rows = gdb.selected_frame().find_sal().symtab.linetable()
+    passed = [Passed(f"*{pc:#x}") for pc in {row.pc for row in rows if start.start < row.pc < start.end}]
+    passed.append(Passed(f"*{start.start:#x}", calls))
+    bare = seconds_of(lambda: quiet("continue"))
+    for point in passed:
+        point.delete()
+    quiet("run")
+    return {
+        "memwatch": [seconds_of(lambda: quiet(f"memwatch function --calls {calls} work"))],
+        "bare": [bare],
+    }
 
 
 def growth() -> dict[str, list[float]]:
+    """Time what the kernel is asked for beside silent breakpoints on the same calls, whose commands continue."""
+    times: dict[str, list[float]] = {"memwatch": [], "bare": []}
     quiet("break main")
-    quiet("run often")
-    quiet(f"memwatch growth --json --force -o {os.environ['GROWTH']}")
-    return {}
+    for _ in range(4):
+        quiet("run often")
+        growth = f"memwatch growth --json --force -o {os.environ['GROWTH']}"
+        times["memwatch"].append(seconds_of(functools.partial(quiet, growth)))
+        quiet("run often")
+        points = [gdb.Breakpoint(call) for call in ("brk", "mmap", "munmap", "mremap", "madvise", "shmat")]
+        for point in points:
+            point.commands = "silent\ncontinue"
+        times["bare"].append(seconds_of(functools.partial(quiet, "continue")))
+        for point in points:
+            point.delete()
+    return {name: found[1:] for name, found in times.items()}  # the first time it is imported
 
 
 def reads(argument: str = "read") -> dict[str, list[float]]:
