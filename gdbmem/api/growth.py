@@ -14,6 +14,7 @@ from gdbmem.analysis.faults.growth import (
     WeighedFault,
     by_process,
     grown_bytes,
+    scaled,
     shared_out,
     stacks_of,
     unsampled,
@@ -172,7 +173,7 @@ def _sums(
     }
     weight = sum(row.faults for row in rows)
     scale = recording.faults / weight if weight else 1.0
-    rows = [row._replace(weight=row.weight * scale) for row in rows]
+    rows = [scaled(row, scale) for row in rows]
     counted = _counted(recording)
     in_kernel = None
     used = [period for changes in recording.periods.values() for _, period in changes] or [1]

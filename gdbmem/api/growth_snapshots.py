@@ -10,6 +10,7 @@ from gdbmem.analysis.faults.growth import (
     Span,
     WeighedFault,
     grown_bytes,
+    scaled,
     with_huge_pages,
     without_zero_pages,
 )
@@ -94,7 +95,7 @@ class GrowthSnapshots:
         rows = rows_of(samples, new)
         weight = sum(row.faults for row in rows)
         scale = interval.faults / weight if weight else 1.0
-        return [row._replace(weight=row.weight * scale) for row in rows if row.pid == self._recorder.pid]
+        return [scaled(row, scale) for row in rows if row.pid == self._recorder.pid]
 
     def _name(self, samples: Samples, used: set[int]) -> None:
         new = sorted(used - self._names.keys())

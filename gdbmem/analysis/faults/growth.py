@@ -17,6 +17,7 @@ _BLOCK_BYTES = 1 << 20
 _SAMPLES_A_BLOCK = 64
 DOUBT = 3.0  # standard errors
 _TOLERANCE = 1.1
+_ROUNDING = 1e-9
 SURELY_SAMPLED = 5  # periods: after so many faults without a sample, samples were lost
 
 
@@ -105,6 +106,11 @@ class _PathSums:
     grown_variance: float = 0.0
 
 
+def scaled(one: WeighedFault, factor: float) -> WeighedFault:
+    """Return a fault that represents *factor* times as many."""
+    return one if abs(factor - 1.0) < _ROUNDING else one._replace(weight=one.weight * factor)
+
+
 def by_process(samples: Sequence[WeighedFault]) -> Mapping[int, Sequence[int]]:
     """Return the numbers of the samples of each process."""
     found: dict[int, list[int]] = defaultdict(list)
@@ -140,7 +146,7 @@ def shared_out(
         for pid, weight in weights.items()
         if weight
     }
-    return [one._replace(weight=one.weight * factors.get(one.pid, 1.0)) for one in faults]
+    return [scaled(one, factors.get(one.pid, 1.0)) for one in faults]
 
 
 def within_counts(
@@ -169,7 +175,7 @@ def within_counts(
         pid: (size + (rooms[pid] * missing / room if room else 0.0)) / weights[pid]
         for pid, size in bounded.items()
     }
-    return [one._replace(weight=one.weight * factors.get(one.pid, 1.0)) for one in faults]
+    return [scaled(one, factors.get(one.pid, 1.0)) for one in faults]
 
 
 def without_zero_pages(
@@ -254,10 +260,9 @@ def _charge_once(samples: Sequence[WeighedFault], numbers: Sequence[int], grown:
         after = bisect_left(starts, end)
         reach = end + max(round(one.bytes) - (end - start), 0)
         reach = min(reach, starts[after]) if after < len(starts) else reach
-        pages = range(start // PAGE, reach // PAGE)
-        new = sum(page not in charged for page in pages)
+        pages, before = range(start // PAGE, reach // PAGE), len(charged)
         charged.update(pages)
-        grown[number] = min(grown[number], float(new * PAGE))
+        grown[number] = min(grown[number], float((len(charged) - before) * PAGE))
 
 
 def with_huge_pages(

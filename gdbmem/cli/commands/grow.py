@@ -66,7 +66,7 @@ def _add_recording_options(group: argparse._ArgumentGroup) -> None:
         metavar="N",
         type=value(_period, "N"),
         default=0,
-        help="sample one in N page faults (default: every fault, fewer above 4000 per second)",
+        help="sample one in N page faults (default: every fault, fewer above 1000 per second)",
     )
     group.add_argument(
         "--ledger",

@@ -96,7 +96,7 @@ def _add_native_options(parser: ArgumentParser) -> None:
         "--period",
         metavar="N",
         type=int,
-        help="faults: sample one in N page faults (default: every fault, fewer above 4000 per second)",
+        help="faults: sample one in N page faults (default: every fault, fewer above 1000 per second)",
     )
 
 
