@@ -249,6 +249,8 @@ class Stepper:
             return self._drive_together(start, progress)
         stop = stop or self._first_try(start)
         while stop.wait is not None:
+            if start.thread.is_valid() and selected_thread() != start.thread:
+                start.thread.switch()  # a thread that has just begun took the signal that interrupted the step
             if self._is_at_end(start):  # it was interrupted just there
                 return stop._replace(wait=None)
             progress.notes.append(describe_wait(stop.wait))
