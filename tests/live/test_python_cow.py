@@ -160,7 +160,8 @@ def test_copies_are_the_pages_with_another_frame_whatever_the_parent_did_since(
     assert ("gc.freeze()" in text) == ("freeze" not in ways)
     assert ("there were at least 4 in 2 forked processes" in text) == (ways == "collected")
     by_all = f"process {target.pid} and 2 forked processes have copied"
-    assert by_all not in text if ways == "collected" else ways != "used,rewritten" or by_all in text
+    # Not the reverse: the kernel may join the parent's pages to huge ones, which CPython 3.15 asks for.
+    assert ways != "used,rewritten" or by_all in text
     if "freeze" in ways:
         assert found["copied_bytes"] < 4 << 20
     if "own" in ways:
