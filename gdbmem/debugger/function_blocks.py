@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Optional
 
 import gdb
 
@@ -19,12 +20,12 @@ _INLINED = lazy_pattern(
 )
 
 
-def function_blocks(address: int) -> list[gdb.Block]:
+def function_blocks(address: int, names: Optional[dict[int, str]] = None) -> list[gdb.Block]:
     """Return the blocks of the functions at *address*: those inlined, innermost first, then the one around them.
 
     A lambda or a method of a local class is declared within a function, whose block gdb has around it, but its
     code is its own: the function did not inline it. gdb 18 gives an inlined function without code one byte after the
-    function that it is inlined into.
+    function that it is inlined into. *names* keeps gdb's names of addresses from one query to the next.
     """
     found: list[gdb.Block] = []
     block = gdb.block_for_pc(address)
@@ -34,22 +35,25 @@ def function_blocks(address: int) -> list[gdb.Block]:
         block = block.superblock
     while found and not found[-1].start <= address < found[-1].end:
         found.pop()
-    return found[: _out_of_line(found)] if len(found) > 1 else found
+    return found[: _out_of_line(found, {} if names is None else names)] if len(found) > 1 else found
 
 
-def _out_of_line(blocks: list[gdb.Block]) -> int:
+def _out_of_line(blocks: list[gdb.Block], names: dict[int, str]) -> int:
     """Return how many of *blocks* there are up to the first that is a function's own.
 
     The range of a block is not sufficient: that of a function in two pieces spans whatever lies between them.
     """
     for block in blocks:
-        name = symbol_at(block.start)
+        start = block.start
+        if start not in names:
+            names[start] = symbol_at(start)
+        name = names[start]
         if name and not _WITHIN.search(name):
             # A function inlined at the very beginning starts there, too. A colder part may lie in front of both.
             return max(
                 at + 1
                 for at, other in enumerate(blocks)
-                if block.start in (other.start, int(other.function.value().address))
+                if start in (other.start, int(other.function.value().address))
             )
     return len(blocks)
 

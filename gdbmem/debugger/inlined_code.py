@@ -15,9 +15,10 @@ from typing import AbstractSet, Callable, NamedTuple, Optional
 
 import gdb
 
-from gdbmem.debugger.function_blocks import BlockKey, block_key, function_blocks
+from gdbmem.debugger.function_blocks import BlockKey, block_key
 from gdbmem.debugger.gdb_text import file_name, gdb_text, library_at, symbol_at
 from gdbmem.debugger.memwatch.driving.function_code import FunctionCode, Instruction, SourceLine
+from gdbmem.debugger.stopping.interruptible import interruptible
 from gdbmem.linux.elf.landing_pads import find_landing_pads
 from gdbmem.patterns import lazy_pattern
 
@@ -35,8 +36,15 @@ _INDEXES = lazy_pattern(r"\(%(\w+),%\w+,[48]\)|\[(\w+)\+\w+\*[48]")
 _TABLE_AT = lazy_pattern(r"^(?:bnd |notrack )*jmpq?\s+(?:\*0x([0-9a-f]+)\(|.*\[.*0x([0-9a-f]+)\])")
 _NEAR = 16  # instructions before a jump, among which the one that reads its table is
 _LONGEST_TABLE = 4096  # entries
+_MOST_INSTRUCTIONS = 75_000  # of a function: about 5 s of CPU
+_MOST_STEPS = 5_000_000  # from one instruction to the next, in code with very many branches: about 3 s
+_LONGEST_GAP = 1024  # instructions that the compiler has moved into an inlined call
 _STOPS = lazy_pattern(r"^(?:hlt|ud2|udf|brk|int3)\b")
 _PIECE = lazy_pattern(r"^.* \+ (\d+)$")
+
+
+class LargeFunctionError(Exception):
+    """The function is so large that the prompt would be blocked for long."""
 
 
 class Kind(enum.Enum):
@@ -69,36 +77,65 @@ class InlinedCode(NamedTuple):
 def read_inlined_code(
     architecture: gdb.Architecture, block: gdb.Block, is_wanted: Callable[[gdb.Block], bool]
 ) -> Optional[InlinedCode]:
-    """Return the calls of wanted functions that are inlined into the function of *block*; None if there are none."""
-    return _Reader(FunctionCode(architecture, block), block, is_wanted).read()
+    """Return the calls of wanted functions that are inlined into the function of *block*; None if there are none.
+
+    Raises LargeFunctionError, and KeyboardInterrupt for Ctrl-C.
+    """
+    with interruptible() as check:
+        return _Reader(FunctionCode(architecture, block), block, is_wanted, check).read()
+
+
+class _Starts(NamedTuple):
+    """Where control enters an inlined call."""
+
+    addresses: AbstractSet[int]
+    lines: AbstractSet[SourceLine]  # of which statements begin there
 
 
 class _Reader:
     """Finds the passages of one function."""
 
-    def __init__(self, code: FunctionCode, block: gdb.Block, is_wanted: Callable[[gdb.Block], bool]) -> None:
+    def __init__(
+        self,
+        code: FunctionCode,
+        block: gdb.Block,
+        is_wanted: Callable[[gdb.Block], bool],
+        check: Callable[[], None],
+    ) -> None:
         self._code = code
+        self._check = check
         self._block = block
         self._is_wanted = is_wanted
         self._pads: set[int] = set()
         self._instructions: dict[int, Instruction] = {}
         self._calls: dict[int, Calls] = {}
         self._chains: dict[int, Calls] = {}  # of any function, innermost first
+        self._known: dict[BlockKey, bool] = {}  # whether calls of the function are wanted
         self._lines: dict[BlockKey, tuple[str, int]] = {}
         self._successors: dict[int, list[int]] = {}
         self._predecessors: dict[int, list[int]] = {}
         self._unclear: set[tuple[str, int]] = set()
         self._root_set: set[int] = set()
+        self._ends_gaps: set[int] = set()  # instructions that no gap has
         self._targets: dict[int, set[int]] = {}  # of each jump through a table
+        self._members: dict[BlockKey, set[int]] = {}  # the instructions of each inlined call
+        self._landing: dict[int, frozenset[int]] = {}  # landing pads by the beginning of their piece
+        self._steps = 0
+        self._entered: dict[tuple[BlockKey, int], _Starts] = {}
 
     def read(self) -> Optional[InlinedCode]:
         self._sweep()
         for address in self._instructions:
+            self._check()
             self._calls[address] = self._calls_at(address)
         if not any(self._calls.values()):
             return None
         self._connect()
         self._join_parts()
+        self._members = {key: set() for key in self._lines}
+        for address, calls in self._calls.items():
+            for key in calls:
+                self._members[key].add(address)
         for key in self._lines:
             self._fill_gaps(key, straight=True)
             self._fill_gaps(key, straight=False)
@@ -123,26 +160,48 @@ class _Reader:
             start = starts.pop()
             if start in found or self._code.spot(start) is None:
                 continue
-            found.update(self._code.sweep(start))
-            pads = landing_pads(start)
-            self._pads |= pads
+            swept = set()
+            for address in self._code.sweep(start):
+                self._check()
+                swept.add(address)
+                if len(swept) + len(found) > _MOST_INSTRUCTIONS:
+                    raise LargeFunctionError
+            swept -= found
+            found |= swept
             # A part that is seldom run lies elsewhere: its beginning, and what only exceptions reach.
-            pieces = {_piece_start(address) for address in found if address - 1 not in found}
-            starts += [one for one in (*pads, *pieces) if one is not None and one not in found]
+            behind = {self._code.instruction(address).behind for address in swept}
+            pieces = {_piece_start(address) for address in swept - behind}
+            pads = self._pads_of(start)
+            starts += [one for one in (*pads, *pieces) if one not in found]
         self._instructions = {address: self._code.instruction(address) for address in sorted(found)}
         self._pads &= found
 
+    def _pads_of(self, start: int) -> frozenset[int]:
+        piece = _piece_start(start)
+        if piece not in self._landing:
+            self._landing[piece] = landing_pads(start)
+            self._pads |= self._landing[piece]
+        return self._landing[piece]
+
     def _calls_at(self, address: int) -> Calls:
+        inlined = self._code.blocks(address)[:-1]
+        self._chains[address] = tuple(key for key, _ in inlined)
         calls = []
-        inlined = function_blocks(address)[:-1]
-        self._chains[address] = tuple(map(block_key, inlined))
-        for block in reversed(inlined):
-            if self._is_wanted(block):
-                key = block_key(block)
+        for key, block in reversed(inlined):
+            if key not in self._known:
+                self._known[key] = self._is_wanted(block)
+            if self._known[key]:
                 calls.append(key)
                 if key not in self._lines:
                     self._lines[key] = _file_and_line(block)
         return tuple(calls)
+
+    def _set_calls(self, address: int, calls: Calls) -> None:
+        for key in self._calls[address]:
+            self._members[key].discard(address)
+        for key in calls:
+            self._members.setdefault(key, set()).add(address)
+        self._calls[address] = calls
 
     def _join_parts(self) -> None:
         """Count one call where the function was split in two, and its second part inlined into the first.
@@ -175,6 +234,8 @@ class _Reader:
         for address in self._reachable(self._root_set):
             for successor in self._successors[address]:
                 self._predecessors[successor].append(address)
+        breaks = {address for address, one in self._instructions.items() if self._breaks(one)}
+        self._ends_gaps = self._root_set | breaks
 
     @staticmethod
     def _is_computed(one: Instruction) -> bool:
@@ -189,30 +250,36 @@ class _Reader:
         """
         found = {}
         order = list(self._instructions.values())
-        for number, one in enumerate(order):
-            if self._is_computed(one):
-                targets: set[int] = set()
-                for table in self._tables_of(order, number):
-                    with suppress(gdb.error, gdb.MemoryError):
-                        targets |= set(self._entries_of(table, 4, table)) | set(self._entries_of(table, 8, 0))
-                if targets:
-                    found[one.address] = targets
+        computed = [number for number, one in enumerate(order) if self._is_computed(one)]
+        loads = [m for one in order if (m := _LOADS_ADDRESS.match(one.text))] if computed else []
+        loaded = [(m[1] or m[2], int(m[3], 16)) for m in loads]
+        entries: dict[int, frozenset[int]] = {}
+        for number in computed:
+            tables = self._tables_of(order, number, loaded)
+            entries.update({table: self._entries_in(table) for table in tables if table not in entries})
+            targets = {at for table in tables for at in entries[table]}
+            if targets:
+                found[order[number].address] = targets
         return found
 
     @staticmethod
-    def _tables_of(order: Sequence[Instruction], number: int) -> set[int]:
-        """Return the addresses at which the table of a jump may be."""
+    def _tables_of(order: Sequence[Instruction], number: int, loaded: Sequence[tuple[str, int]]) -> set[int]:
+        """Return the addresses at which the table of a jump may be; *loaded*: registers and addresses in them."""
         match = _TABLE_AT.match(order[number].text)
         if match:
             return {int(match[1] or match[2], 16)}
         before = order[max(number - _NEAR, 0) : number + 1]
         index = next((m for one in reversed(before) if (m := _INDEXES.search(one.text))), None)
         base = (index[1] or index[2]) if index else None
-        loads = [(m[1] or m[2], int(m[3], 16)) for one in order if (m := _LOADS_ADDRESS.match(one.text))]
         near = [m for one in before if (m := _LOADS_ADDRESS.match(one.text)) and base == (m[1] or m[2])]
         if near:
             return {int(near[-1][3], 16)}
-        return {table for register, table in loads if base in (register, None)}
+        return {table for register, table in loaded if base in (register, None)}
+
+    def _entries_in(self, table: int) -> frozenset[int]:
+        with suppress(gdb.error, gdb.MemoryError):
+            return frozenset((*self._entries_of(table, 4, table), *self._entries_of(table, 8, 0)))
+        return frozenset()
 
     def _entries_of(self, table: int, size: int, base: int) -> Iterator[int]:
         for number in range(_LONGEST_TABLE):
@@ -252,9 +319,9 @@ class _Reader:
     def _is_in(self, address: int, key: BlockKey) -> bool:
         return key in self._calls[address]
 
-    def _areas(self, key: BlockKey, *, inside: bool) -> Iterator[set[int]]:
-        """Yield the connected areas of instructions inside the call, or of those outside it."""
-        left = {at for at in self._instructions if self._is_in(at, key) == inside}
+    def _parts_of(self, key: BlockKey) -> Iterator[set[int]]:
+        """Yield the connected areas of the instructions of the call."""
+        left = set(self._members[key])
         while left:
             todo, area = [left.pop()], set()
             while todo:
@@ -265,14 +332,39 @@ class _Reader:
                 todo += near
             yield area
 
+    def _areas_beside(self, key: BlockKey) -> Iterator[set[int]]:
+        """Yield the connected areas outside the call to which it leads and that may be gaps.
+
+        Most lead far away: a search ends at the first instruction that no gap has.
+        """
+        inside = self._members[key]
+        near, far = set[int](), set[int]()
+        for start in {after for at in inside for after in self._successors[at]} - inside:
+            if start in near or start in far:
+                continue
+            area, todo = {start}, [start]
+            while todo:
+                address = todo.pop()
+                if address in far or address in self._ends_gaps or len(area) > _LONGEST_GAP:
+                    far |= area
+                    break
+                new = {*self._successors[address], *self._predecessors[address]} - inside - area
+                area |= new
+                todo += new
+            else:
+                near |= area
+                yield area
+            self._spend(len(area))
+
     def _fill_gaps(self, key: BlockKey, *, straight: bool) -> None:
         """Count as inside what the compiler has only moved in between: code through which each path goes on inside.
 
         Code with branches may be the rest of a loop around the call, which is only seen without the *straight* gaps.
         """
-        gaps = [
-            area for area in self._areas(key, inside=False) if self._may_be_gap(area, key, straight=straight)
-        ]
+        entries = sorted(at for at in self._members[key] if self._is_entry(at, key))
+        first = next((line for at in entries if (line := self._begins(at)) is not None), None)
+        areas = list(self._areas_beside(key))
+        gaps = [area for area in areas if self._may_be_gap(area, key, first, straight=straight)]
         while True:
             moved = set().union(*gaps)
             kept = [area for area in gaps if self._comes_all_from(self._after(area), moved, key)]
@@ -283,23 +375,23 @@ class _Reader:
             shared = next(at for one in area for at in self._predecessors[one] if at not in area)
             calls = self._calls[shared][: self._calls[shared].index(key) + 1]
             for one in area:
-                self._calls[one] = calls
+                self._set_calls(one, calls)
 
     def _after(self, area: set[int]) -> set[int]:
         return {at for one in area for at in self._successors[one]} - area
 
-    def _may_be_gap(self, area: set[int], key: BlockKey, *, straight: bool) -> bool:
+    def _may_be_gap(
+        self, area: set[int], key: BlockKey, first: Optional[SourceLine], *, straight: bool
+    ) -> bool:
         after = self._after(area)
         before = {at for one in area for at in self._predecessors[one]} - area
-        if not before or not after or area & self._root_set:
-            return False
-        if any(self._breaks(self._instructions[one]) for one in area):
+        if not before or not after:
             return False
         if straight != all(len(self._successors[one]) == 1 for one in area):
             return False
         if not straight and self._is_loop(area, after, key):
             return False
-        return not any(self._begins_anew(at, key) for at in after)
+        return not any(self._begins_anew(at, key, first) for at in after)
 
     def _is_loop(self, area: set[int], after: set[int], key: BlockKey) -> bool:
         """Return whether the inlined call leads from behind *area* to it again: a loop around the call."""
@@ -313,18 +405,11 @@ class _Reader:
     def _breaks(one: Instruction) -> bool:
         return one.is_call or not one.is_known or (one.target is None and not one.goes_on)
 
-    def _begins_anew(self, at: int, key: BlockKey) -> bool:
-        """Return whether another call of the same description begins at *at*: a loop that was unrolled."""
-        spot = self._code.spot(at)
-        if spot is None or not spot.begins_line:
+    def _begins_anew(self, at: int, key: BlockKey, first: Optional[SourceLine]) -> bool:
+        """Return whether another call of the same description begins at *at*, on its *first* line: an unrolled loop."""
+        if first is None or self._begins(at) != first:
             return False
-        entries = [one for one in self._instructions if self._is_entry(one, key)]
-        first = next(
-            (s for one in entries if (s := self._code.spot(one)) is not None and s.begins_line), None
-        )
-        if first is None or first.line != spot.line:
-            return False
-        calls = [one for one, read in self._instructions.items() if read.is_call and self._is_in(one, key)]
+        calls = [one for one in self._members[key] if self._instructions[one].is_call]
         if not calls:
             return True
         inside = self._reach_within(at, key)
@@ -341,19 +426,26 @@ class _Reader:
             if address not in seen and address not in others and self._is_in(address, key):
                 seen.add(address)
                 todo += self._successors[address]
+        self._spend(len(seen))
         return seen
+
+    def _spend(self, steps: int) -> None:
+        self._check()
+        self._steps += steps
+        if self._steps > _MOST_STEPS:
+            raise LargeFunctionError
 
     def _drop_strays(self, key: BlockKey) -> None:
         """Count as outside what was only moved ahead of the call or behind it: no call, no beginning of a statement."""
-        areas = list(self._areas(key, inside=True))
+        areas = list(self._parts_of(key))
         strays = [area for area in areas if not any(self._does_something(one) for one in area)]
         if len(strays) < len(areas):
             for one in (one for area in strays for one in area):
-                self._calls[one] = self._calls[one][: self._calls[one].index(key)]
+                self._set_calls(one, self._calls[one][: self._calls[one].index(key)])
 
     def _split_copies(self, key: BlockKey) -> None:
         """Tell the calls of an unrolled loop apart where they follow each other: each begins on the first line."""
-        inside = [at for at in self._instructions if self._is_in(at, key)]
+        inside = sorted(self._members[key])
         lines = {spot.line for at in inside if (spot := self._code.spot(at)) is not None and spot.line}
         entry = next((at for at in inside if self._is_entry(at, key) and self._begins(at)), None)
         if entry is None:
@@ -380,7 +472,7 @@ class _Reader:
             copy = (at, key[1], key[2])
             self._lines[copy] = self._lines[key]
             for one in self._reach_within(at, key, others=set(copies) - {at}):
-                self._calls[one] = tuple(copy if known == key else known for known in self._calls[one])
+                self._set_calls(one, tuple(copy if known == key else known for known in self._calls[one]))
 
     def _line(self, at: int) -> Optional[SourceLine]:
         spot = self._code.spot(at)
@@ -429,28 +521,31 @@ class _Reader:
             elif address in self._pads or any(self._calls[at] != calls for at in self._predecessors[address]):
                 yield (
                     address,
-                    Passage(kind, calls, is_middle=bool(calls) and not self._is_start(address, roots)),
+                    Passage(kind, calls, is_middle=bool(calls) and not self._is_start(address)),
                 )
             elif address in roots and calls:
                 yield address, Passage(kind, calls)
 
-    def _is_start(self, address: int, roots: set[int]) -> bool:
+    def _is_start(self, address: int) -> bool:
         """Return whether the innermost call begins at *address* rather than shares what follows with another one."""
-        key, depth = self._calls[address][-1], len(self._calls[address])
+        starts = self._starts_of(self._calls[address][-1], len(self._calls[address]))
+        return not starts.addresses or address in starts.addresses or self._begins(address) in starts.lines
 
-        def is_entered(at: int) -> bool:
-            return at in roots or any(len(self._calls[one]) < depth for one in self._predecessors[at])
-
-        starts = [
-            at for at in self._instructions if self._calls[at][depth - 1 : depth] == (key,) and is_entered(at)
-        ]
-        return not starts or address in starts or self._begins_statement(address, starts)
-
-    def _begins_statement(self, address: int, starts: Sequence[int]) -> bool:
-        """Return whether *address* begins a statement of the line on which one of *starts* does."""
-        spots = [self._code.spot(one) for one in (address, *starts)]
-        lines = [spot.line if spot is not None and spot.begins_line else None for spot in spots]
-        return lines[0] is not None and lines[0] in lines[1:]
+    def _starts_of(self, key: BlockKey, depth: int) -> _Starts:
+        """Return where control enters the call, at this *depth* among those in progress."""
+        if (key, depth) not in self._entered:
+            addresses = {
+                at
+                for at in self._members[key]
+                if self._calls[at][depth - 1 : depth] == (key,)
+                and (
+                    at in self._root_set
+                    or any(len(self._calls[one]) < depth for one in self._predecessors[at])
+                )
+            }
+            lines = {line for at in addresses if (line := self._begins(at)) is not None}
+            self._entered[key, depth] = _Starts(addresses, lines)
+        return self._entered[key, depth]
 
     def _leaves(self, one: Instruction, calls: Calls) -> Optional[Kind]:
         """Return how the instruction itself leaves inlined calls; None if the next one tells."""
@@ -479,9 +574,9 @@ def _read_memory(address: int, size: int) -> bytes:
     return bytes(gdb.selected_inferior().read_memory(address, size))
 
 
-def _piece_start(address: int) -> Optional[int]:
+def _piece_start(address: int) -> int:
     match = _PIECE.match(symbol_at(address))
-    return address - int(match[1]) if match else None
+    return address - int(match[1]) if match else address
 
 
 def _file_and_line(block: gdb.Block) -> tuple[str, int]:

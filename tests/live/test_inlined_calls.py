@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from tests.cover import cover
 from tests.live.test_recipes_live import Program, play
 from tests.live.user import launched
+from tests.unit.sources import ROOT
 
 pytestmark = [
     pytest.mark.needs("gdb", "valgrind", "vgdb", "gcc", "g++"),
@@ -135,3 +137,81 @@ def test_an_indirect_function_is_refused_before_the_run(program: Program, scratc
     played = play("points: [{at: chosen}]\n", scratch, program=program("indirect_function"))
     assert played.status == 125
     assert "'chosen' is an indirect function (IFUNC)" in played.err
+
+
+COUNTING = """
+import os, signal, sys
+sys.path.insert(0, {root!r})
+import gdb
+from gdbmem.debugger import inlined_code
+from gdbmem.debugger.function_blocks import function_blocks
+from gdbmem.debugger.snapshots.inlined_breakpoints import InlinedCalls
+
+class Listener:
+    note = print
+
+steps = 0
+def trace(frame, event, argument):
+    global steps
+    steps += event == "line"
+    return trace if frame.f_code.co_filename == inlined_code.__file__ else None
+
+gdb.execute("starti", to_string=True)
+for name in ("few", "many"):
+    block = function_blocks(int(gdb.parse_and_eval(f"(long)&{{name}}")))[-1]
+    steps = 0
+    sys.settrace(trace)
+    code = inlined_code.read_inlined_code(
+        gdb.selected_frame().architecture(), block, lambda inlined: str(inlined.function) == "work"
+    )
+    sys.settrace(None)
+    print("FOUND", sum(len(passage.calls) == 1 for passage in code.passages.values()), steps)
+
+def press(inlined):
+    os.kill(os.getpid(), signal.SIGINT)
+    return True
+
+try:
+    inlined_code.read_inlined_code(gdb.selected_frame().architecture(), block, press)
+except KeyboardInterrupt:
+    print("ENDED")
+inlined_code._MOST_INSTRUCTIONS = 500
+InlinedCalls("work", Listener(), commands=None)
+"""
+
+
+def test_many_inlined_calls_do_not_keep_the_prompt_away(scratch: Path) -> None:
+    calls = {"few": 20, "many": 200}
+    source, script = scratch / "large.c", scratch / "count.py"
+    source.write_text(
+        "#include <stdlib.h>\nvoid *volatile kept;\n"
+        "static inline __attribute__((always_inline)) void work(int n) { kept = malloc(n); if (n & 1) free(kept); }\n"
+        + "".join(
+            f"void {name}(int c) {{\n"
+            + "".join(f"if (c != {n}) {{ work(c + {n}); kept = 0; }}\n" for n in range(number))
+            + "}\n"
+            for name, number in calls.items()
+        )
+        + "int main(void) { few(1); many(1); return 0; }\n"
+    )
+    script.write_text(COUNTING.format(root=str(ROOT)))
+    subprocess.run(["gcc", "-g", "-O2", "-o", scratch / "large", source], check=True, timeout=120)
+    done = subprocess.run(
+        ["gdb", "-nx", "-q", "-batch", "-x", script, scratch / "large"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    found = [
+        (int(begun), int(steps)) for begun, steps in re.findall(r"^FOUND (\d+) (\d+)$", done.stdout, re.M)
+    ]
+    (few, few_steps), (many, many_steps) = found
+    assert few >= calls["few"], done.stdout + done.stderr
+    assert many >= calls["many"]
+    assert many_steps < 15 * few_steps
+    assert "ENDED" in done.stdout
+    (said,) = [line for line in done.stdout.splitlines() if line.startswith("'work' is inlined into many")]
+    assert "too large for its inlined calls to be found" in said
+    assert "put a point at a line of many" in said
+    assert "has the code of many" not in done.stdout

@@ -126,7 +126,11 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
         self._repeated = RepeatedHits()
         self._spent = False  # has done all requested actions, and is disabled
         self._note = note or (lambda sentence: warn(sentence, slug="inlined-unclear"))
-        self.inlined = InlinedCalls(location, self, commands=commands)
+        try:
+            self.inlined = InlinedCalls(location, self, commands=commands)
+        except BaseException:  # Ctrl-C, too: the inlined calls would be missing
+            self.delete()
+            raise
         gdb.events.breakpoint_deleted.connect(self._deleted)
 
     def stop(self) -> bool:

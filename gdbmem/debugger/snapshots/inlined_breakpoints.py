@@ -12,7 +12,14 @@ from gdbmem.debugger.command import warn
 from gdbmem.debugger.execution import executions
 from gdbmem.debugger.function_blocks import BlockKey, block_key, function_blocks
 from gdbmem.debugger.gdb_text import symbol_at
-from gdbmem.debugger.inlined_code import Calls, InlinedCode, Kind, Passage, read_inlined_code
+from gdbmem.debugger.inlined_code import (
+    Calls,
+    InlinedCode,
+    Kind,
+    LargeFunctionError,
+    Passage,
+    read_inlined_code,
+)
 from gdbmem.debugger.snapshots.return_breakpoints import outermost_inlined
 from gdbmem.debugger.stopping.ctrlc import ctrl_c
 from gdbmem.errors import GdbmemError, internal_error, sentence_of
@@ -59,6 +66,7 @@ class InlinedCalls:
         self._commands = commands
         self._name = named_function(location)
         self._codes: dict[BlockKey, InlinedCode] = {}
+        self._too_large: set[BlockKey] = set()
         self._others: set[str] = set()  # functions whose code has the name, too
         self._points: list[_PassageBreakpoint] = []
         self._threads: dict[Thread, list[_Frame]] = {}
@@ -90,7 +98,7 @@ class InlinedCalls:
                 blocks = function_blocks(place.pc) if place.pc is not None else []
                 if blocks and (len(blocks) > 1 or not is_named(name, str(blocks[0].function))):
                     self._add(blocks[-1], name)
-                if blocks and block_key(blocks[-1]) not in self._codes:
+                if blocks and block_key(blocks[-1]) not in (self._codes.keys() | self._too_large):
                     self._note_other(str(blocks[-1].function), name)
         self._covered.clear()
 
@@ -107,11 +115,22 @@ class InlinedCalls:
 
     def _add(self, block: gdb.Block, name: FunctionName) -> None:
         key = block_key(block)
-        if key in self._codes:
+        if key in self._codes or key in self._too_large:
             return
-        code = read_inlined_code(
-            gdb.selected_frame().architecture(), block, lambda inlined: is_named(name, str(inlined.function))
-        )
+        try:
+            code = read_inlined_code(
+                gdb.selected_frame().architecture(),
+                block,
+                lambda inlined: is_named(name, str(inlined.function)),
+            )
+        except LargeFunctionError:
+            self._too_large.add(key)
+            self._listener.note(
+                f"'{self._location}' is inlined into {block.function.print_name}, which is too large for its inlined"
+                " calls to be found, so those are counted where gdb's own breakpoint stops, which may be too few or too"
+                f" many; put a point at a line of {block.function.print_name}, or compile with -fno-inline"
+            )
+            return
         if code is None:
             return
         self._codes[key] = code
@@ -123,6 +142,12 @@ class InlinedCalls:
     def _code_loaded(self, event: object) -> None:
         try:
             self.resolve()
+        except KeyboardInterrupt:
+            warn(
+                f"interrupted: inlined calls of '{self._location}' in the code that was just loaded are counted where"
+                " gdb's own breakpoint stops",
+                slug="inlined-unclear",
+            )
         except (GdbmemError, gdb.error, gdb.MemoryError) as error:
             warn(sentence_of(error))
         except Exception as error:  # noqa: BLE001  (a host: gdb calls this)
@@ -131,6 +156,7 @@ class InlinedCalls:
     def _leave_program(self) -> None:
         self.forget()
         self._codes.clear()
+        self._too_large.clear()
         for point in self._points:
             if point.is_valid():
                 point.delete()

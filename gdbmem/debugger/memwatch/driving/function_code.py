@@ -73,6 +73,8 @@ class FunctionCode:
         self._key = block_key(block)
         self._architecture = architecture
         self._spots: dict[int, Optional[Spot]] = {}
+        self._blocks: dict[int, list[tuple[BlockKey, gdb.Block]]] = {}
+        self._names: dict[int, str] = {}  # of addresses at which blocks begin
         self._instructions: dict[int, Instruction] = {}
         self._statements: dict[SourceLine, frozenset[int]] = {}
         self._entries: dict[BlockKey, Optional[int]] = {}  # of inlined functions; None: unknown
@@ -83,6 +85,13 @@ class FunctionCode:
         if address not in self._spots:
             self._spots[address] = self._look(address)
         return self._spots[address]
+
+    def blocks(self, address: int) -> Sequence[tuple[BlockKey, gdb.Block]]:
+        """Return the blocks of the functions at *address*, innermost first, as `function_blocks` does."""
+        if address not in self._blocks:
+            found = function_blocks(address, self._names)
+            self._blocks[address] = [(block_key(block), block) for block in found]
+        return self._blocks[address]
 
     def instruction(self, address: int) -> Instruction:
         """Return the instruction that begins at *address*."""
@@ -115,24 +124,25 @@ class FunctionCode:
         return self._own_statements
 
     def _look(self, address: int) -> Optional[Spot]:
-        blocks = function_blocks(address)
-        if not blocks or block_key(blocks[-1]) != self._key:
+        blocks = self.blocks(address)
+        if not blocks or blocks[-1][0] != self._key:
             return None
         position = gdb.find_pc_line(address)
         line = _source_line(position.symtab, position.line)
         begins = line is not None and position.pc == address and address in self._pcs(position, line)
         if len(blocks) == 1:
             return Spot(line, begins, None, begins_call=False)
-        symbol = blocks[-2].function
+        symbol = blocks[-2][1].function
         call = _source_line(symbol.symtab, symbol.line) or SourceLine("", 0)
-        return Spot(line, begins, call, begins_call=self.begins_calls(address, blocks[:-1]))
+        return Spot(line, begins, call, begins_call=self._begins(address, [key for key, _ in blocks[:-1]]))
 
     def begins_calls(self, address: int, inlined: Sequence[gdb.Block]) -> bool:
         """Return whether for gdb all of *inlined*, the functions inlined at *address*, begin there."""
-        before = {block_key(block) for block in function_blocks(address - 1)}
-        inside = [
-            key for key in map(block_key, inlined) if key in before
-        ]  # the code in front of it is theirs, too
+        return self._begins(address, list(map(block_key, inlined)))
+
+    def _begins(self, address: int, inlined: Sequence[BlockKey]) -> bool:
+        before = {key for key, _ in self.blocks(address - 1)}
+        inside = [key for key in inlined if key in before]  # the code in front of it is theirs, too
         if not all(key in self._entries for key in inside):
             self._entries.update({**dict.fromkeys(inside), **inlined_entries(address)})
         return all(self._entries[key] == address for key in inside)
