@@ -195,9 +195,12 @@ _LAYOUT = SampleLayout(17, has_page_size=True)
 
 
 def records_read(data: bytes) -> Sequence[Record]:
-    kept = trimmed(data, _LAYOUT)
-    assert len(kept.data) <= len(data)
-    found: list[Record] = list(stack_samples(kept.data, _LAYOUT))
+    """Return what is in *data*, read as either of the two rings."""
+    found: list[Record] = []
+    with contextlib.suppress(TargetError):
+        kept = trimmed(data, _LAYOUT)
+        assert len(kept.data) <= len(data)
+        found += stack_samples(kept.data, _LAYOUT)
     with contextlib.suppress(TargetError):
         small_samples(data, _LAYOUT)
         found += small_records(data, _LAYOUT)
@@ -209,7 +212,7 @@ def read_records(data: bytes) -> None:
 
 
 def records() -> Sequence[bytes]:
-    """Return a sample with a copied stack, one without, and what else the kernel writes."""
+    """Return samples with a copied stack and without, and a small sample with what else the kernel writes."""
     pid, tid, time, event = 10, 11, 99, 7
 
     def record(kind: int, body: bytes, misc: int = 0) -> bytes:
@@ -217,16 +220,17 @@ def records() -> Sequence[bytes]:
 
     trailer = struct.pack("<IIQQ", pid, tid, time, event)
     sample = struct.pack("<QQIIQQQ3Q", event, 0x1234, pid, tid, time, 0x7F00, 3, 1 << 63, 5, 6)
-    full = struct.pack("<Q17QQ", 2, *range(17), 64) + bytes(64) + struct.pack("<QQ", 24, 4096)
+    full = struct.pack("<Q17QQ", 2, *range(17), 64) + bytes(64) + struct.pack("<Q", 24)
+    small = struct.pack("<QIIQQQQQQ", event, pid, tid, time, 0x7F00, 2, 0x8000, 0x1234, 4096)
     mapped = struct.pack(
         "<IIQQQIIQQII", pid, tid, 0x1000, 0x2000, 0, 8, 1, 77, 1, 5, 2
     ) + b"/lib/a.so\0".ljust(16, b"\0")
     return [
-        record(9, sample + full)
-        + record(9, sample + struct.pack("<QQQ", 0, 0, 4096))
+        record(9, sample + full) + record(9, sample + struct.pack("<QQ", 0, 0)),
+        record(9, small)
         + record(10, mapped + trailer)
         + record(3, struct.pack("<II", pid, tid) + b"name\0\0\0\0" + trailer, 1 << 13)
         + record(7, struct.pack("<IIIIQ", pid, 1, tid, 1, time) + trailer)
         + record(4, struct.pack("<IIIIQ", pid, 1, tid, 1, time) + trailer)
-        + record(2, struct.pack("<QQ", event, 5) + trailer)
+        + record(2, struct.pack("<QQ", event, 5) + trailer),
     ]

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 import pytest
 
@@ -165,9 +165,9 @@ def test_a_process_that_waits_long_does_so_after_that_was_announced(
             super().__enter__()
             return self
 
-    def slowly(memory: Memory, mappings: Sequence[Mapping]) -> Recognised:
+    def slowly(memory: Memory, mappings: Sequence[Mapping], *more: Any) -> Recognised:
         time.sleep(0.06)
-        return recognise(memory, mappings)
+        return recognise(memory, mappings, *more)
 
     monkeypatch.setattr(still_process, "Freeze", Held)
     monkeypatch.setattr("gdbmem.inspection.read_process.recognise", slowly)

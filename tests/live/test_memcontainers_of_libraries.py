@@ -16,9 +16,9 @@ from tests.live.test_memexplain import gdb
 
 pytestmark = [pytest.mark.needs("gdb"), pytest.mark.thorough]
 HEADERS = {
-    "boost": "boost/container/vector.hpp",
-    "protobuf": "google/protobuf/message.h",
-    "absl": "absl/base/config.h",
+    "containers_boost": "boost/container/vector.hpp",
+    "containers_protobuf": "google/protobuf/message.h",
+    "containers_absl": "absl/base/config.h",
 }
 
 
@@ -39,8 +39,8 @@ def test_containers_of_a_library_hold_what_they_say_of_themselves(
     program: Program, tmp_path: Path, library: str
 ) -> None:
     if not Path("/usr/include", HEADERS[library]).exists():
-        pytest.skip(f"the headers of {library} are not installed")
-    assert_as_printed(tmp_path, program(f"containers_{library}"), "filled", "")
+        pytest.skip(f"the headers that {library} needs are not installed")
+    assert_as_printed(tmp_path, program(library), "filled", "")
 
 
 def test_collections_of_rust_hold_what_they_say_of_themselves_wherever_they_were_moved(

@@ -216,7 +216,7 @@ def test_objects_that_lie_in_mimalloc_are_unknown_and_not_none() -> None:
         pytest.skip("there is no CPython 3.13 here")
     with running([python, "-c", HOLDS_ALONE], {"PYTHONMALLOC": "mimalloc"}) as target:
         for words in (["objects"], ["objects", "--holders", "Held"], ["arenas"]):
-            is_refused(gdbmem("python", *words, target.pid), "PYTHONMALLOC=malloc or mimalloc")
+            is_refused(gdbmem("python", *words, target.pid), "started with PYTHONMALLOC=mimalloc")
         runs_on(target)
 
 
@@ -266,7 +266,9 @@ def test_workers_that_end_while_their_copies_are_counted_are_a_sentence_or_left_
         announced = r"(gdbmem: process \d+ \([^\n]*\) waits [^\n]*\n)?"
         if look.returncode == 0:
             document = json.loads(out)
-            assert document["copied_bytes"] == sum(one["copied_bytes"] for one in document["workers"])
+            # What several workers still share counts once.
+            copied = [one["copied_bytes"] for one in document["workers"]]
+            assert max(copied, default=0) <= document["copied_bytes"] <= sum(copied)
         else:
             assert re.fullmatch(announced + r"gdbmem: [^\n]*\[[a-z-]+\]\n", said), said
 

@@ -163,7 +163,7 @@ def test_code_that_was_unloaded_before_a_snapshot_has_its_names(
     (tmp_path / "plugin.c").write_text(PLUGIN)
     words = ["gcc", "-g", "-O0", "-fPIC", "-shared", "plugin.c", "-o", "plugin.so"]
     subprocess.run(words, check=True, cwd=tmp_path)
-    recipe = f"program: {program('unloads')}\nargs: [./plugin.so]\nengine: {engine}\n"
+    recipe = f"program: {program('plugin_unloads')}\nargs: [./plugin.so]\nengine: {engine}\n"
     (tmp_path / "unloads.yaml").write_text(f"{recipe}points: [{{at: unloaded, name: u}}]\n")
     words = [GDBMEM, "launch", "--recipe", "unloads.yaml", "--run", "run"]
     subprocess.run(words, check=True, cwd=tmp_path, env=environment(), capture_output=True, timeout=120)

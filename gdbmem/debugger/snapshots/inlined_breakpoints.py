@@ -72,9 +72,11 @@ class InlinedCalls:
         self._threads: dict[Thread, list[_Frame]] = {}
         self._covered: dict[int, bool] = {}
         self._parts: set[int] = set()  # addresses in functions that were split off
+        self._is_stale = False  # code was loaded since they were found
         if self._name is not None:
             self.resolve()
             gdb.events.new_objfile.connect(self._code_loaded)
+            gdb.events.stop.connect(self.refresh)
             executions.tell(self._leave_program)
 
     @property
@@ -96,6 +98,9 @@ class InlinedCalls:
         with suppress(gdb.error):  # no such function yet
             for place in gdb.decode_line(self._location)[1] or ():
                 blocks = function_blocks(place.pc) if place.pc is not None else []
+                if len(blocks) == 1 and blocks[0].start == _symbol_address(self._location):
+                    self._note_other(str(blocks[0].function), name)  # another name of the same code
+                    continue
                 if blocks and (len(blocks) > 1 or not is_named(name, str(blocks[0].function))):
                     self._add(blocks[-1], name)
                 if blocks and block_key(blocks[-1]) not in (self._codes.keys() | self._too_large):
@@ -139,7 +144,21 @@ class InlinedCalls:
         for address, passage in code.passages.items():
             self._points.append(_PassageBreakpoint(address, passage, self, self._commands))
 
+    def refresh(self, event: object = None) -> None:
+        """Find the inlined calls in the code that was loaded since, at a stop."""
+        if self._is_stale:
+            self._is_stale = False
+            self._find_loaded()
+
     def _code_loaded(self, event: object) -> None:
+        # gdb 13.1 takes a program that it started for stopped when a command is executed here, or at a breakpoint
+        # that doesn't stop: until a real stop its own breakpoint counts what is inlined in libraries.
+        if _is_remote():
+            self._find_loaded()
+        else:
+            self._is_stale = True
+
+    def _find_loaded(self) -> None:
         try:
             self.resolve()
         except KeyboardInterrupt:
@@ -167,6 +186,7 @@ class InlinedCalls:
         self._leave_program()
         with suppress(ValueError):
             gdb.events.new_objfile.disconnect(self._code_loaded)
+            gdb.events.stop.disconnect(self.refresh)
 
     def forget(self) -> None:
         """Forget the calls in progress, and watch for all that follow."""
@@ -318,3 +338,19 @@ def _unclear(location: str, file: str, line: int) -> str:
         f"'{location}' is inlined at {file}:{line} so that its calls can't be told apart or their end be seen;"
         f" put a point at the line of {file} that is executed after each of them, or compile with -fno-inline"
     )
+
+
+def _is_remote() -> bool:
+    """Return whether the program runs under a stub (valgrind's, gdbserver), not directly under gdb."""
+    connection = getattr(gdb.selected_inferior(), "connection", None)  # gdb 11's
+    return connection is not None and connection.type != "native"
+
+
+def _symbol_address(location: str) -> Optional[int]:
+    """Return the address of the symbol of that name; None if *location* is no plain name, or there is none."""
+    if not location.isidentifier():
+        return None
+    try:
+        return int(gdb.parse_and_eval(f"&{location}"))
+    except (gdb.error, OverflowError):
+        return None

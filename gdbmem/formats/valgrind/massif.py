@@ -300,6 +300,8 @@ class _Index:
         """Add a notice if memory was freed and no snapshot is the peak: massif takes one before the first free()."""
         if self.peak is not None or self._counts or self.header.description in (HEAPTRACK, b""):
             return
+        if any(notice.slug == TRUNCATED for notice in self.notices):
+            return
         sizes = [totals.heap_bytes + totals.extra_bytes for totals in self.totals]
         if any(after < before for before, after in zip(sizes, sizes[1:])):
             text = f"{self.name} has no snapshot of the peak, though memory was freed: its end was cut off"

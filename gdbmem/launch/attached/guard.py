@@ -162,6 +162,7 @@ def _note(run: Run, pid: int, count: int) -> None:
     text = f"gdbmem was killed while gdb was attached to process {pid}; gdb was made to detach"
     if 0 < count < _UNKNOWN:
         text += f", and {plural(count, 'breakpoint')} that gdb had left in it removed"
+    run = Run(run.folder)  # the launcher's descriptors have been closed here
     with contextlib.suppress(GdbmemError, OSError):
         run.update(warnings=[*run.facts.get("warnings", []), asdict(Notice(KILLED, text))])
 
