@@ -67,3 +67,23 @@ def test_each_request_for_memory_is_one_event_whatever_signals_come(
     requests = {name: [path["calls"] for path in document["paths"]] for name, document in found.items()}
     assert requests["storm"] == requests["calm"]
     assert found["storm"]["total_bytes"] == found["calm"]["total_bytes"]
+
+
+@pytest.mark.parametrize("engine", ["gperftools"])
+def test_two_points_at_one_place_count_each_call_once(engine: str, program: Program, tmp_path: Path) -> None:
+    """gdb stops for them; the thread that makes the call for a snapshot comes back to both."""
+    needs_library(engine)
+    recipe = f"""
+program: {program("signal_storm", "-O0")}
+args: [{TURNS}, 10000]
+engine: {engine}
+points:
+  - {{at: turn, name: one}}
+  - {{at: turn, name: other}}
+"""
+    played = Played(tmp_path, recipe)
+    points = {point["name"]: point for point in played.result["points"]}
+    assert {name: (point["hits"], len(point["snapshots"])) for name, point in points.items()} == {
+        "one": (TURNS, TURNS),
+        "other": (TURNS, TURNS),
+    }

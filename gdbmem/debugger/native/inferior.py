@@ -57,6 +57,8 @@ class StoppedProgram:
         self.harmless: Sequence[str] = ()  # threads whose filters end nothing for a call: "TID:FILTERS"
         self.lets_others_run = False  # during a call: one of them holds a lock that the call needs
         self.is_calling = False
+        # During a call: the thread that makes it, and where it comes back to; a breakpoint there has been passed.
+        self.arrival: Optional[tuple[tuple[int, int, int], int]] = None
 
     @property
     def process(self) -> int:
@@ -338,6 +340,7 @@ def _run_to(end: int, function: str, *, start: int) -> None:
     thread = gdb.selected_thread()
     stop = gdb.Breakpoint(f"*{end:#x}", internal=True)
     stop.silent = True
+    program.arrival = thread.ptid, end
     try:
         command = f"jump *{start:#x}"  # gdb's own command: gdb may reset a program counter that is merely set
         for _ in range(_TRIES):
@@ -356,6 +359,7 @@ def _run_to(end: int, function: str, *, start: int) -> None:
                 hint="type 'info program' to see what happened",
             )
     finally:
+        program.arrival = None
         stop.delete()
 
 

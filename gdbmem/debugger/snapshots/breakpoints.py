@@ -145,9 +145,10 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
             return self._fail(internal_error(error))
 
     def _hit(self) -> bool:
-        if self._repeated.is_repeated():
+        address = int(gdb.newest_frame().pc())
+        if program.arrival == (gdb.selected_thread().ptid, address) or self._repeated.is_repeated():
             return False
-        if self.inlined.covers(int(gdb.newest_frame().pc())) or not self._count():
+        if self.inlined.covers(address) or not self._count():
             return False
         if self._returns is not None:
             self._returns.arm(self.hits)
