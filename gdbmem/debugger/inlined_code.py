@@ -48,7 +48,7 @@ class LargeFunctionError(Exception):
 
 
 class Kind(enum.Enum):
-    """What control does at an instruction."""
+    """The kinds of passage that control makes at an instruction."""
 
     ARRIVES = "arrives"  # it came here by itself
     LANDS = "lands"  # an exception brought it here, or does its cleanup

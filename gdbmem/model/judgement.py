@@ -70,7 +70,7 @@ class Judgement:
 
     @property
     def sentence(self) -> str:
-        """What was seen and, if that is the reason why it isn't judged, what wasn't."""
+        """The text, with the reasons why it could not be judged if there are any."""
         reasons = "; ".join(one.message for one in self.unseen) if self.judged == NOT_JUDGED else ""
         if not reasons:
             return self.text

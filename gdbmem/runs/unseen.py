@@ -1,4 +1,4 @@
-"""What the snapshots, ledgers and container scans of a run can't show, by what the run knows of itself."""
+"""Memory that the snapshots, ledgers and container scans of a run can't show, by what the run knows of itself."""
 
 from __future__ import annotations
 

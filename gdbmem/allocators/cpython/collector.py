@@ -27,7 +27,7 @@ _FROZEN_AT_START = 1000
 
 @dataclass(frozen=True)
 class CollectorState:
-    """What the collector has done in one process."""
+    """The collector's work in one process."""
 
     full_collections: (
         int  # of the oldest generation, since the start of the process and of those that it descends from

@@ -38,7 +38,7 @@ _Row = tuple[WeighedFault, float]  # a sample, and how many of its bytes stayed 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known about faults of a process that have no sample; None: unknown."""
+    """Faults of a process that have no sample, as far as they are known; None: unknown."""
 
     # In kernel mode, if this user may not sample those.
     kernel_faults: Optional[int] = None

@@ -1,4 +1,4 @@
-"""What a diff itself says about memory that its sides may lack."""
+"""Memory that the sides of a diff may lack, by what the diff itself says."""
 
 from __future__ import annotations
 

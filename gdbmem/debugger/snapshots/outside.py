@@ -1,4 +1,4 @@
-"""What is recorded beside a snapshot of a recipe, so that a gate knows what the engine could not see."""
+"""Figures beside a snapshot of a recipe, by which a gate knows what the engine could not see."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class Writers:
 
     @property
     def names(self) -> Sequence[str]:
-        """What each writer is called: its prefix, without times and what encloses it."""
+        """The name of each writer: its prefix, without times and what encloses it."""
         texts = (prefix.replace(b"\0", b"").decode("utf-8", "replace") for prefix in self.prefixes)
         return [
             " ".join(text.split()).strip(" |:[]<>-") or f"writer {at}" for at, text in enumerate(texts, 1)

@@ -28,7 +28,7 @@ class TorchAccount:
 
     @property
     def held(self) -> int:
-        """What PyTorch has from the device."""
+        """The memory that PyTorch has from the device."""
         return self.allocated + (self.unused or 0)
 
     @property
