@@ -290,7 +290,43 @@ def test_the_demo_is_content_with_what_the_tests_have_set_up_but_not_the_other_w
     assert [call for call in calls if "test.lock" in call]
     (machine.checkout / ".venv" / "setup.demo").unlink()
     assert machine.setup("demo").returncode == 0
+    assert machine.setup("quick").returncode == 0
     assert machine.calls("pip") == calls
+
+
+def test_the_quick_tests_need_neither_packages_nor_root_nor_npm_and_leave_no_demo_to_set_up(
+    machine: Machine,
+) -> None:
+    for name in ("apt-get", "npm", "sudo"):
+        machine.put(name, f'#!/bin/sh\necho "$*" >>"$MACHINE/{name}.calls"\n')
+    ended = machine.setup("quick")
+    assert ended.returncode == 0, ended.stderr
+    calls = machine.calls("pip")
+    assert [call for call in calls if "quick.lock" in call]
+    machine.put_tools()
+    assert machine.setup("demo").returncode == 0
+    assert machine.setup("quick").returncode == 0
+    assert machine.calls("pip") == calls
+    assert not any(machine.calls(name) for name in ("apt-get", "npm", "sudo"))
+
+
+@pytest.mark.parametrize(
+    ("words", "tier"),
+    [
+        (["--quick"], "quick"),
+        (["--coverage=62", "--quick", "-x"], "quick"),
+        (["--rest"], "test"),
+        ([], "test"),
+    ],
+)
+def test_each_tier_of_the_tests_sets_up_what_it_needs(machine: Machine, words: list[str], tier: str) -> None:
+    shutil.copy(ROOT / "scripts" / "test", machine.checkout / "scripts" / "test")
+    machine.put("stub", '#!/bin/sh\necho "$*"\nexit 3\n')
+    shutil.copy(machine.path / "stub", machine.checkout / "scripts" / "setup")
+    ended = subprocess.run(
+        [str(machine.checkout / "scripts" / "test"), *words], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout) == (3, f"{tier}\n")
 
 
 def test_a_changed_pyproject_is_installed_again(machine: Machine) -> None:
