@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gdbmem.analysis.profiles.query import Query
+from gdbmem.analysis.profiles.query import Query, matches
 from gdbmem.analysis.profiles.ranking import rank
 from gdbmem.analysis.profiles.samples import of_one_process, samples_off, sampling_error
-from gdbmem.analysis.profiles.unseen import unseen_in_diff
+from gdbmem.analysis.profiles.unseen import nameless_growth, unseen_in_diff
 from gdbmem.model.judgement import Judgement, Unseen
 from gdbmem.model.profiles.calltree import PRUNED
 from gdbmem.model.profiles.diff import Diff
@@ -64,7 +64,7 @@ def _seen(grown: int, outside: int, hidden: int, sampling: int) -> str:
 
 
 def _unselected(diff: Diff, query: Query) -> Iterator[Unseen]:
-    """Yield a reason if the filters of *query* select no path of *diff*, as with a misspelt name."""
+    """Yield a reason if the filters of *query* select no path of *diff*, as with a misspelt name, or may miss some."""
     if not query.filters:
         return
     ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0, unchanged=True))
@@ -72,6 +72,8 @@ def _unselected(diff: Diff, query: Query) -> Iterator[Unseen]:
         yield Unseen(
             "nothing-selected", "no path matches the filters; see the names with  gdbmem show FILE --by path"
         )
+    if query.focus is not None:
+        yield from nameless_growth(diff, [matches(query.focus, frame) for frame in diff.frames])
 
 
 def _unlisted(diff: Diff) -> tuple[int, int]:

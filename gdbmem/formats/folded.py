@@ -38,8 +38,9 @@ _OBJECT = lazy_pattern(r"(.*) \(in ([^()]+)\)")
 def read_folded(data: Data, source: str, metric: Optional[str]) -> StackProfile:
     """Read *data*, whose numbers are taken for bytes; raises InputError for a line without a number."""
     stacks, frames, notices = _parse(bytes(data), source)
-    text = f"{printable(source)} names no unit: its numbers are taken for bytes; samples of a profiler of time are none"
-    notices.append(Notice("unit-assumed", text))
+    if metric is None:
+        text = f"{printable(source)} names no unit: its numbers are taken for bytes; samples of a profiler of time are"
+        notices.append(Notice("unit-assumed", f"{text} none (--metric {IN_USE} says that they are bytes)"))
     return StackProfile(
         source=source,
         source_format="folded",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from gdbmem.analysis.ledger.answer import DAMAGES, retained_bytes
 from gdbmem.analysis.profiles.query import matches
@@ -13,7 +13,7 @@ from gdbmem.analysis.profiles.samples import (
     samples_off,
     sampling_error,
 )
-from gdbmem.analysis.profiles.unseen import unseen_in_diff
+from gdbmem.analysis.profiles.unseen import nameless_growth, unseen_in_diff
 from gdbmem.model.judgement import AT_LEAST, AT_MOST, BYTES, NOT_JUDGED, NOT_MET, Judgement, Unseen
 from gdbmem.model.ledger.ledger import Ledger
 from gdbmem.model.profiles.calltree import PRUNED, Frame
@@ -21,14 +21,12 @@ from gdbmem.model.profiles.diff import Diff
 from gdbmem.model.profiles.expectation import BLOCKS, UNTRACED, Expectation, ExpectationVerdict
 from gdbmem.model.profiles.snapshot import FAULTED_BYTES, GROWN_BYTES, HEAP_BYTES, memory_noun
 from gdbmem.model.profiles.snapshot import UNTRACED as UNTRACED_BYTES
-from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass, replace
 from gdbmem.text import plural, printable
 from gdbmem.units import format_delta, format_size
 
 _NOUNS = {"rss": "resident set", "retained": "freed memory that malloc keeps", UNTRACED: UNTRACED_BYTES}
 # Notices that make a ledger's count of free memory too doubtful to be judged, or that malloc wasn't read.
-_ADDRESS = lazy_pattern(r"0x[0-9A-Fa-f]+")
 _DOUBTS = (*DAMAGES, "tcache-unread")
 _UNREAD = ("malloc-unknown", "malloc-replaced", "other-libc")
 
@@ -70,28 +68,8 @@ def judge(
         accepted = _accepted(diff, expectation.path, known)
         measured = replace(measured, delta=measured.delta - accepted, accepted=accepted)
     if expectation.path and expectation.metric != BLOCKS:
-        unseen = (*unseen, *_nameless(diff, expectation.path))
+        unseen = (*unseen, *nameless_growth(diff, _matching_frames(diff.frames, expectation.path)))
     return _verdict(expectation, measured, unseen, unit=diff.unit)
-
-
-def _nameless(diff: Diff, pattern: str) -> Iterator[Unseen]:
-    """Yield a reason if paths grew that don't match *pattern* but have frames without names, which may."""
-    matching = _matching_frames(diff.frames, pattern)
-    without_name = [
-        frame.function is None or bool(_ADDRESS.fullmatch(frame.function)) for frame in diff.frames
-    ]
-    covered, nameless = bytearray(len(diff)), bytearray(len(diff))
-    grown = 0
-    own_before, own_after = diff.own_before, diff.own_after
-    for node in range(1, len(diff)):
-        frame, parent = diff.frame[node], diff.parent[node]
-        covered[node] = covered[parent] or (frame >= 0 and matching[frame])
-        nameless[node] = nameless[parent] or (frame >= 0 and without_name[frame])
-        if nameless[node] and not covered[node]:
-            grown += max(own_after[node] - own_before[node], 0)
-    if grown:
-        text = f"{format_size(grown)} grew in paths through functions without names; build with -g, not -gsplit-dwarf"
-        yield Unseen("nameless-growth", text, grown)
 
 
 def _verdict(

@@ -35,7 +35,10 @@ def read_pprof_raw(data: Data, source: str, metric: Optional[str]) -> StackProfi
         raise InputError(f"{printable(source)} was truncated before its stacks", slug=TRUNCATED)
     named = symbol_section(text[:at])
     words, rest = _words(text[at + len(_MARK) :])
-    notices = [Notice("unit-unknown", f"{printable(source)} gives no unit; its numbers are taken as bytes")]
+    notices = []
+    if metric is None:
+        unknown = f"{printable(source)} gives no unit; its numbers are taken as bytes"
+        notices.append(Notice("unit-unknown", f"{unknown} (--metric {IN_USE} says that they are)"))
     stacks, addresses, whole = _stacks(words, source)
     if not whole or rest.strip(b"\n"):
         notices.append(Notice(BYTES_MISSING, f"{printable(source)} was truncated: stacks are missing"))
