@@ -107,4 +107,5 @@ def _job(recipe: Recipe, arguments: Optional[Sequence[str]], run: Optional[Path]
         run_folder=run,
         gdb=find_gdb(None),
         engine=engine,
+        reads_values=any(point.reads_values for point in recipe.points),
     )

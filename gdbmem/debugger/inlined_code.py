@@ -466,13 +466,25 @@ class _Reader:
             and self._chains[at] == self._chains[entry]
             and self._first_call(at, key) == first
             and not self._is_on_cycle(at, key)
-            and all(self._line(one) != opening for one in self._predecessors[at])
+            and not self._goes_on_with(opening, at)
         ]
         for at in copies:
             copy = (at, key[1], key[2])
             self._lines[copy] = self._lines[key]
             for one in self._reach_within(at, key, others=set(copies) - {at}):
                 self._set_calls(one, tuple(copy if known == key else known for known in self._calls[one]))
+
+    def _goes_on_with(self, line: Optional[SourceLine], at: int) -> bool:
+        """Return whether the instructions that lead to *at*, up to a call or a branch, belong to *line* already."""
+        todo, seen = list(self._predecessors[at]), {at}
+        while todo:
+            one = todo.pop()
+            if self._line(one) == line:
+                return True
+            if one not in seen and len(self._successors[one]) == 1 and not self._instructions[one].is_call:
+                todo += self._predecessors[one]
+            seen.add(one)
+        return False
 
     def _line(self, at: int) -> Optional[SourceLine]:
         spot = self._code.spot(at)

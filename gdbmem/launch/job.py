@@ -53,6 +53,7 @@ class Job:
     run_folder: Optional[Path] = None
     gdb: str = "gdb"
     engine: str = massif.NAME
+    reads_values: bool = True  # gdb will read the program's variables
 
     @property
     def is_native(self) -> bool:
@@ -122,6 +123,7 @@ class Launch:
             runtime=self.runtime,
             folder=self.job.folder,
             serial=serial,
+            reads_values=self.job.reads_values,
         )
         stdin, stdout = self._streams
         if stdin is not None:

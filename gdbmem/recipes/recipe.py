@@ -72,6 +72,11 @@ class Point:
         return any(action.kind == kind for action in self.actions)
 
     @property
+    def reads_values(self) -> bool:
+        """True if variables of the program are read here: by a condition, in containers, by a command of gdb."""
+        return bool(self.when) or any(action.kind not in ("snap", "ledger") for action in self.actions)
+
+    @property
     def records(self) -> frozenset[str]:
         """The kinds that can be compared afterwards: those of snap, ledger and containers that are recorded here."""
         return frozenset(kind for kind in RECORDED if self.does(kind))

@@ -113,6 +113,36 @@ def test_hits_and_ends_are_those_that_the_program_counts(
     assert f"{thrown[0] - thrown[1]} calls of 'is_thrown_through' left by an exception" in left
 
 
+CONDITIONS = {
+    "work": "n % 3 == 0",
+    "Pool::add": "size % 2 == 0 && this->name[0] == 'n'",
+    "inner": "depth == 2",
+    "outer": "depth == 4",
+    "counts": "calls == 3",
+}
+
+
+@pytest.mark.parametrize(
+    ("compiler", "level"), cover(BUILDS, lambda compiler, level: level == ("-O2",) and compiler == "g++")
+)
+def test_a_condition_on_an_inlined_call_asks_for_its_own_variables_not_those_of_the_caller(
+    program: Program, scratch: Path, compiler: str, level: tuple[str, ...]
+) -> None:
+    points = "".join(f"  - {{at: {at}, when: {json.dumps(when)}}}\n" for at, when in CONDITIONS.items())
+    points += "  - {at: has_none, when: other == 4}\n"  # the caller's
+    played = play(
+        f"points:\n{points}", scratch, program=built(program, "inlined_conditions", compiler, level)
+    )
+    counted = {name: int(times) for name, times in re.findall(r"^([\w:]+) (\d+)$", played.out, re.M)}
+    hits = {point["at"]: point["hits"] for point in played.facts["points"]}
+    refused = [one["message"] for one in played.facts["warnings"] if one["slug"].startswith("point-")]
+    assert any('has_none: No symbol "other"' in one for one in refused)
+    assert hits.pop("has_none") == 0
+    is_kept = {name for name in hits if not any(f": {name}: " in one for one in refused)}
+    assert {name: hits[name] for name in is_kept} == {name: counted[name] for name in is_kept}
+    assert len(is_kept) == (5 if (compiler, level) == ("g++", ("-O2",)) else len(is_kept)), refused
+
+
 def test_the_first_line_that_a_newcomer_types_takes_its_snapshots(program: Program, scratch: Path) -> None:
     with launched(program("inlined_reset", "-O2"), folder=scratch) as user:
         user.type("massif-break --name r --after Engine::reset")

@@ -104,6 +104,7 @@ def test_percent_signs_in_folders_are_doubled_for_valgrind_and_the_program_is_le
     # --vgdb-error=0 would make valgrind deaf to SIGTERM.
     assert "--vgdb-stop-at=startup" in argv and not [word for word in argv if "vgdb-error" in word]
     assert argv[1] == "--vgdb-poll=500", "before the user's own options, of which the last one wins"
+    assert "--px-file-backed=allregs-at-each-insn" in argv, "gdb would print old values of variables"
     assert argv[-3:] == ["/tmp/a b/%prog", "--vgdb=no", "%p"]
 
 

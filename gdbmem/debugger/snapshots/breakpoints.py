@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Callable, Optional, Protocol
 import gdb
 
 from gdbmem.debugger.command import Command, say, warn
+from gdbmem.debugger.function_blocks import BlockKey
+from gdbmem.debugger.inlined_scope import check_inlined, holds_inlined
 from gdbmem.debugger.native.inferior import program
 from gdbmem.debugger.native.snapshot import ready
 from gdbmem.debugger.session import require_snapshots, session
@@ -110,7 +112,6 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
         *note* gets a sentence about calls that can't be counted.
         """
         _check_indirect(location)
-        _check_condition(location, condition)
         super().__init__(location)
         self._at_prompt = at_prompt and session.native is not None
         if self._at_prompt:
@@ -128,6 +129,7 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
         self._note = note or (lambda sentence: warn(sentence, slug="inlined-unclear"))
         try:
             self.inlined = InlinedCalls(location, self, commands=commands)
+            _check_condition(location, condition, self.inlined.places)
         except BaseException:  # Ctrl-C, too: the inlined calls would be missing
             self.delete()
             raise
@@ -155,10 +157,12 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
             return False
         return _act(self._action, self.hits)
 
-    def _count(self) -> bool:
-        """Count a call, if its condition is true; return whether it is wanted."""
-        if self._condition and not gdb.parse_and_eval(self._condition):
-            return False
+    def _count(self, call: Optional[BlockKey] = None) -> bool:
+        """Count a call, if its condition is true; return whether it is wanted. *call*: an inlined one."""
+        if self._condition:
+            held = holds_inlined(self._condition, call) if call else gdb.parse_and_eval(self._condition)
+            if not held:
+                return False
         if self._spent:  # the user has enabled it again
             self.rearm()
         self.hits += 1
@@ -181,10 +185,10 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
 
     # -- as the listener of inlined calls -----------------------------------------------------------------
 
-    def begin_call(self) -> tuple[Optional[int], bool]:
+    def begin_call(self, call: BlockKey) -> tuple[Optional[int], bool]:
         """Count an inlined call; return its hit if its end is wanted, and whether to stop."""
         try:
-            if not self.is_valid() or not self.enabled or not self._count():
+            if not self.is_valid() or not self.enabled or not self._count(call):
                 return None, False
             if self._returns is not None:
                 return self.hits, False
@@ -256,10 +260,31 @@ def rearm_all() -> None:
             known.rearm()
 
 
-def _check_condition(location: str, condition: str) -> None:
-    """Raise gdb.error for a *condition* that gdb itself would refuse at *location*."""
+def _check_condition(location: str, condition: str, inlined: Sequence[tuple[int, BlockKey]]) -> None:
+    """Raise gdb.error or UsageError for a *condition* that is refused at *location*, and in its *inlined* calls.
+
+    gdb's place for an inlined call may lie in front of it, where its variables are not known.
+    """
     if not condition:
         return
+    try:
+        _probe(location, condition)
+    except gdb.error:
+        if not any(_is_valid_at(address, condition) for address, _ in inlined):
+            raise
+    for address, call in inlined:
+        check_inlined(condition, call, address)
+
+
+def _is_valid_at(address: int, condition: str) -> bool:
+    try:
+        _probe(f"*{address:#x}", condition)
+    except gdb.error:
+        return False
+    return True
+
+
+def _probe(location: str, condition: str) -> None:
     probe = gdb.Breakpoint(location, internal=True)
     try:
         if not getattr(probe, "pending", False):

@@ -31,7 +31,7 @@ Thread = tuple[int, int, int]
 class Listener(Protocol):
     """Is told of inlined calls; each method returns whether the program is to stop."""
 
-    def begin_call(self) -> tuple[Optional[int], bool]:
+    def begin_call(self, call: BlockKey) -> tuple[Optional[int], bool]:
         """Note a call; return its hit if its end matters."""
         ...
 
@@ -83,6 +83,12 @@ class InlinedCalls:
     def codes(self) -> list[InlinedCode]:
         """The functions into which calls are inlined."""
         return list(self._codes.values())
+
+    @property
+    def places(self) -> list[tuple[int, BlockKey]]:
+        """An address in each of the inlined calls."""
+        passages = (item for code in self._codes.values() for item in code.passages.items())
+        return [(at, key) for key, at in {key: at for at, one in passages for key in one.calls}.items()]
 
     @property
     def under_way(self) -> int:
@@ -261,7 +267,7 @@ class InlinedCalls:
             return False
         stops = self._end(here, shared)
         for key in calls[shared:]:
-            hit, stop = self._listener.begin_call()
+            hit, stop = self._listener.begin_call(key)
             here.calls.append(_Call(key, hit))
             stops = stops or stop
         return stops
