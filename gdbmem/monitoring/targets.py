@@ -11,6 +11,7 @@ from typing import Callable, Optional
 
 from gdbmem.errors import InputError, TargetError
 from gdbmem.linux.process import processes
+from gdbmem.linux.process.names import program_name, words_of
 from gdbmem.monitoring.watched_program import WatchedProgram
 from gdbmem.records import dataclass
 from gdbmem.runs.run import Run
@@ -66,7 +67,7 @@ def _pids(wanted: Mapping[int, Optional[int]]) -> WatchTarget:
                 "with hidepid only root sees others' processes" if processes.proc_is_hidden() else "see ps -e"
             )
             raise TargetError(f"there is no process {pid}", slug="no-such-process", hint=hint)
-        born[pid] = (stat.start_ticks, stat.name)
+        born[pid] = (stat.start_ticks, program_name(stat.name, words_of(pid)))
     if not born:
         raise TargetError(
             "the processes of this run have ended", slug="no-such-process", hint="start a new run"

@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable
 from typing import Optional
 
 from gdbmem.linux.monitoring.sampling import Stat
+from gdbmem.linux.process.names import program_name
 from gdbmem.model.series.series import SeriesLine
 from gdbmem.records import replace
 
@@ -33,14 +34,15 @@ class SeriesLines:
         self, pid: int, stat: Stat, command: str, above: int, t: float, alive: Container[int]
     ) -> SeriesLine:
         """Return the line of *pid*, whose parent has the line *above*; the processes *alive* keep theirs."""
+        name = program_name(stat.name, command.split(" "))
         number = self._by_process.get((pid, stat.start_ticks))  # after --resume: the same process still
-        line = self._heir(stat.name, above, alive) if number is None else self._lines[number]
+        line = self._heir(name, above, alive) if number is None else self._lines[number]
         if line is None:
-            line = SeriesLine(len(self._lines) + 1, pid, stat.start_ticks, stat.name, command, above, t)
+            line = SeriesLine(len(self._lines) + 1, pid, stat.start_ticks, name, command, above, t)
         else:
             again = (line.pid, line.start_ticks) != (pid, stat.start_ticks)
             line = replace(
-                line, pid=pid, start_ticks=stat.start_ticks, name=stat.name, command=command, gone=None,
+                line, pid=pid, start_ticks=stat.start_ticks, name=name, command=command, gone=None,
                 respawns=line.respawns + again,
             )  # fmt: skip
         self._note(line)
@@ -56,6 +58,7 @@ class SeriesLines:
 
     def rename(self, line: SeriesLine, name: str, command: str, *, was_read: bool) -> SeriesLine:
         """Return *line* for a process that has executed another program, or *was_read* as an earlier one."""
+        name = program_name(name, command.split(" "))
         line = replace(line, name=name, command=command, earlier=line.names if was_read else line.earlier)
         self._note(line)
         return line

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 from typing import Optional
 
 from gdbmem.errors import TargetError
 from gdbmem.linux.process.living import living_thread, memory_folder
+from gdbmem.linux.process.names import program_name, words_of
 from gdbmem.linux.process.rights import AS_ROOT, asker, forbidden
 from gdbmem.linux.process.status import status_fields
 from gdbmem.records import dataclass
@@ -35,7 +35,7 @@ class ProcessFacts:
 def process_facts(pid: int) -> ProcessFacts:
     """Return the facts of *pid*; raises TargetError if there is no such process."""
     fields = _fields_of(pid)
-    name = fields.get("Name", "")
+    name = program_name(fields.get("Name", ""), words_of(pid))
     if fields.get("State", "?")[:1] in _ENDED:
         fields = status_fields(pid, living_thread(pid)) or fields
     return ProcessFacts(
@@ -100,10 +100,9 @@ def traced(facts: ProcessFacts) -> TargetError:
 
 def _is_gdbmem(pid: int) -> bool:
     """Return whether process *pid* is a Python that runs gdbmem."""
-    with contextlib.suppress(OSError):
-        words = Path(f"{memory_folder(pid)}/cmdline").read_bytes().split(b"\0")
-        return any(word.rpartition(b"/")[2] == b"gdbmem" or word.startswith(b"gdbmem.") for word in words[:4])
-    return False
+    return any(
+        word.rpartition("/")[2] == "gdbmem" or word.startswith("gdbmem.") for word in words_of(pid)[:4]
+    )
 
 
 def has_ended(pid: int) -> bool:
