@@ -109,14 +109,17 @@ def test_json_has_the_standard_output_to_itself(program: Program, scratch: Path)
     )
     assert document["diffs"][0]["delta_bytes"] == 200 * 136
     assert [entry["met"] for entry in document["expectations"]] == [True]
-    assert played.err == ""
+    assert played.err == "" and document["run"] == str(played.run)
     assert (played.run / "stdout").read_text() == "300 entries\n"
 
 
 def test_results_go_to_files_that_are_whole_or_absent(program: Program, scratch: Path) -> None:
     text = RESET + "expect:\n  - {between: [reset#1, reset], at_most: 1KiB}\n"
-    played = play(text, scratch, "--junit", "j.xml", "-o", "o.txt", program=program("leaky_map"))
+    played = play(text, scratch, "--junit", "j.xml", "-o", "o.txt", "-q", program=program("leaky_map"))
     assert played.status == 4
+    assert f"\ngdbmem: the run is kept in {played.run.name}/\n" in f"\n{played.err}", (
+        "a script needs its name"
+    )
     assert played.out == "300 entries\n"
     assert (scratch / "o.txt").read_text().startswith("NOT MET")
     suite = ElementTree.parse(scratch / "j.xml").getroot()

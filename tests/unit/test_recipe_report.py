@@ -73,11 +73,13 @@ def test_json_states_unknown_as_null_never_as_zero() -> None:
         [Notice("slug", "message")],
         ledger_diffs=[{"kind": "ledger-growth"}],
         status=139,
+        run="gdbmem.decoder.4711",
     )
     assert json.loads(json.dumps(document)) == {
         "format_version": 1,
         "kind": "recipe",
         "warnings": [{"slug": "slug", "message": "message"}],
+        "run": "gdbmem.decoder.4711",
         "status": 139,
         "points": [
             {

@@ -114,8 +114,9 @@ def _run_recipe(
         return ExitStatus.FAILED if left_out is not None else _status(outcome, result.verdicts)
     finally:
         # Also if a step after the run failed, or was interrupted because it took too long.
-        if outcome is not None and not args.quiet:
-            _say_where(outcome)
+        # Nor does --quiet hide a name that only gdbmem knows.
+        if outcome is not None and not (args.quiet and (args.run or args.json)):
+            _say_where(outcome, quiet=args.quiet)
 
 
 def _without_snapshots(recipe: Recipe, engine: str) -> tuple[Recipe, Optional[Notice]]:
@@ -181,6 +182,7 @@ def _write_json(result: Compared, outcome: Outcome, query: Query, stream: TextIO
             {**containers.growth_document(*sides), "between": list(names)} for names, *sides in result.surveys
         ],
         status=outcome.status,
+        run=str(outcome.run.folder),
     )
     stream.write(to_json(document))
 
@@ -214,10 +216,11 @@ def _say(outcome: Outcome, reasons: Mapping[tuple[str, str], str], *, json: bool
         say(interruption(outcome.interrupted))
 
 
-def _say_where(outcome: Outcome) -> None:
+def _say_where(outcome: Outcome, *, quiet: bool) -> None:
     if outcome.run.folder.is_dir():
         folder = shown(outcome.run.folder)
-        text = f"the run is kept in {folder}/; see more with  gdbmem show {shlex.quote(folder)}"
+        text = f"the run is kept in {folder}/"
+        text += "" if quiet else f"; see more with  gdbmem show {shlex.quote(folder)}"
         print(f"gdbmem: {printable(text)}", file=sys.stderr)
 
 

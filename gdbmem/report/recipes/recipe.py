@@ -32,14 +32,16 @@ def recipe_object(
     ledger_diffs: Sequence[Mapping[str, Any]] = (),
     container_diffs: Sequence[Mapping[str, Any]] = (),
     status: Optional[int] = None,
+    run: str = "",
 ) -> dict[str, object]:
-    """Return the JSON object of a recipe that was run.
+    """Return the JSON object of a recipe that was run, into the folder *run*.
 
     *diffs* are objects of kind=diff, *ledger_diffs* of kind=ledger-growth, *container_diffs* of
     kind=containers-growth. *status* is the program's, as in a shell; None: unknown.
     """
     return {
         **head("recipe", notices),
+        "run": run,
         "status": status,
         "points": [asdict(point) for point in points],
         "diffs": [dict(diff) for diff in diffs],
