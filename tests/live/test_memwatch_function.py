@@ -249,3 +249,62 @@ def test_a_call_that_a_signal_interrupts_at_its_first_instruction_is_counted_onc
     found = json.loads(document.read_text())
     assert found["calls"] == 60 and found["abandoned_calls"] == 0
     assert {line["hits"] for line in found["lines"]} == {60}
+
+
+def quiet_lines(program: Program, folder: Path, function: str, calls: int) -> dict[str, tuple[int, int]]:
+    """Return the hits and the pages of each line of *function*, by its text; a text that comes twice has a #2."""
+    commands = [
+        "handle SIGUSR1 nostop noprint pass",
+        "break drop",
+        "run",
+        "delete",
+        f"memwatch function --json -o quiet.json --calls {calls} {function}",
+    ]
+    run_gdb(program("quiet_lines"), commands, folder=folder)
+    found = json.loads((folder / "quiet.json").read_text())
+    named: dict[str, tuple[int, int]] = {}
+    for line in found["lines"]:
+        text = line["source_text"].strip()
+        named[text + "#2" * (text in named)] = line["hits"], line["delta_bytes"] // PAGE
+    return named
+
+
+def test_a_plain_line_is_charged_for_each_page_that_it_makes_resident(
+    program: Program, scratch: Path
+) -> None:
+    lines = quiet_lines(program, scratch, "refills", 30)
+    assert lines["pool[0] = 1;"] == lines["pool[4096] = 1;"] == lines["pool[0] = 2;"] == (30, 30)
+    assert lines["drop();"] == (30, -60) and lines["drop();#2"] == (30, -30)
+    assert lines["sum += a;"] == lines["a++;"] == lines["return a;"] == (30, 0)
+
+
+def test_lines_before_and_after_a_caught_exception_have_their_hits(program: Program, scratch: Path) -> None:
+    lines = quiet_lines(program, scratch, "catches", 30)
+    assert lines["thrower(n);"] == (30, 30) and lines["touch(2);"] == (15, 30)
+    assert lines["sum++;"] == lines["caught++;"] == lines["caught++;#2"] == (15, 0)
+    assert lines["sum += n;"] == lines["sum ^= caught;"] == (30, 0)
+
+
+def test_a_frame_on_fresh_pages_of_the_stack_is_charged_to_the_line_that_touches_them(
+    program: Program, scratch: Path
+) -> None:
+    lines = quiet_lines(program, scratch, "deeper", 1)
+    assert {hits for hits, _ in lines.values()} == {21}
+    assert 19 <= lines["frame[6000] = 1;"][1] <= 21  # the first may have been resident before
+    assert lines["sum ^= n;"][1] == 0
+
+
+def test_the_lines_of_a_call_in_which_the_program_ends_have_their_hits(
+    program: Program, scratch: Path
+) -> None:
+    lines = quiet_lines(program, scratch, "ends", 10)
+    assert lines["sum += n;"] == lines["sum ^= n;"] == lines["if (n == 4) exit(0);"] == (5, 0)
+    assert lines["sum--;"] == (4, 0)
+
+
+def test_what_a_signal_handler_does_is_charged_to_the_line_that_it_interrupts(
+    program: Program, scratch: Path
+) -> None:
+    lines = quiet_lines(program, scratch, "raises", 10)
+    assert lines["raise(SIGUSR1);"] == (10, 30)
+    assert {hits for hits, _ in lines.values()} == {10}

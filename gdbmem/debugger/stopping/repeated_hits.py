@@ -84,6 +84,12 @@ class RepeatedHits:
         return False
 
 
+def is_step_postponed() -> bool:
+    """Return whether the selected thread's step over the breakpoint here was postponed by a signal handler."""
+    listed = str(gdb.execute("maint info breakpoints 0", to_string=True))
+    return any(map(_is_here, postponed_steps(listed)))
+
+
 def _is_here(step: PostponedStep) -> bool:
     """Return whether gdb resumes *step* now: in the newest frame, not in one that the signal handler has called."""
     if step.address != gdb.newest_frame().pc():

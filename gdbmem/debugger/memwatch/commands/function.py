@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import sys
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Callable, TextIO, Union
 
 import gdb
 
+from gdbmem.analysis.quiet_lines import ALL_WATCHED
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.location import real_pid
 from gdbmem.debugger.memwatch.commands.command import Driving
@@ -19,9 +21,10 @@ from gdbmem.debugger.memwatch.driving.landings import Departure, departures
 from gdbmem.debugger.memwatch.driving.releases import Releases, is_alone
 from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
 from gdbmem.debugger.memwatch.driving.watchdog import Alarm
-from gdbmem.debugger.memwatch.driving.watched_function import find_place
+from gdbmem.debugger.memwatch.driving.watched_function import LineStart, find_place
 from gdbmem.debugger.memwatch.gauges.account import accounts
 from gdbmem.debugger.memwatch.gauges.line_tally import LineTally
+from gdbmem.debugger.memwatch.gauges.spare_lines import SpareLines, count_unfinished
 from gdbmem.debugger.target import NATIVE, target_kind
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import GdbmemError, UsageError
@@ -57,9 +60,10 @@ class _Watch(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
 class _Watches:
     """All breakpoints of one tally; deleted at the end of the `with`."""
 
-    def __init__(self, tally: LineTally, releases: Releases, *, own_only: bool) -> None:
+    def __init__(self, tally: LineTally, releases: Releases, spare: SpareLines, *, own_only: bool) -> None:
         self.failures: list[str] = []
         self._tally = tally
+        self._spare = spare
         self._releases = releases
         self._own_only = own_only
         self._breakpoints: list[_Watch] = []
@@ -79,17 +83,19 @@ class _Watches:
         for _, behind in place.calls if self._own_only else ():
             actions.setdefault(behind, []).append(tally.called)
         for start in place.lines:
-            actions.setdefault(start.address, []).append(functools.partial(tally.on_line, start))
+            actions.setdefault(start.address, []).append(functools.partial(self._on_line, start))
         for call, _ in place.calls if self._own_only else ():
             actions.setdefault(call, []).append(tally.calling)
         for address, acts in actions.items():
             self._breakpoints.append(_Watch(address, _in_turn(acts), self.failures))
+            self._spare.add(address, self._breakpoints[-1])
         for one in departures():
             leave = functools.partial(self._leave, one)
             self._breakpoints.append(_Watch(one.location, leave, self.failures))
         self._releases.watch()
         for back in tally.resume():
             self._watch_return(back)
+            self._spare.give_up()
 
     def __exit__(self, *exception: object) -> None:
         for one in [*self._breakpoints, *self._returns.values()]:
@@ -105,11 +111,22 @@ class _Watches:
         back = self._tally.entered()
         if back is not None:
             self._watch_return(back)
+            self._spare.begin_call()
         return False
+
+    def _on_line(self, start: LineStart) -> bool:
+        is_over = self._tally.on_line(start)
+        self._spare.attend()
+        return is_over
+
+    def _returned(self, back: int) -> bool:
+        is_over = self._tally.returned(back)
+        self._spare.attend()
+        return is_over
 
     def _watch_return(self, back: int) -> None:
         if back not in self._returns:
-            self._returns[back] = _Watch(back, lambda: self._tally.returned(back), self.failures)
+            self._returns[back] = _Watch(back, functools.partial(self._returned, back), self.failures)
 
     def _leave(self, departure: Departure) -> bool:
         landing = departure.landing()
@@ -151,10 +168,15 @@ class FunctionCommand(Driving):
         place = find_place(args.argument)
         pid = real_pid() if gauge.counts_pages else None
         sharing = Sharing(gauge.read, pid, is_alone)
+        # The ways between breakpoints leave out what calls do, and only of a local process can its pages be asked for.
+        is_local = target_kind() == NATIVE and (gauge.counts_pages or gauge.measures_heap)
+        if args.own or not is_local:
+            place = place._replace(quiet=ALL_WATCHED)
         tally = LineTally(place, sharing, wanted_calls=args.calls, every=args.every)
         with (
             Releases(pid, sharing) as releases,
-            _Watches(tally, releases, own_only=args.own) as watches,
+            contextlib.closing(SpareLines(tally, real_pid())) as spare,
+            _Watches(tally, releases, spare, own_only=args.own) as watches,
             recorder.recording(gauge.read, asks_gdb=gauge.asks_gdb),
         ):
             recorder.arm()
@@ -162,6 +184,7 @@ class FunctionCommand(Driving):
                 why = _run(seconds)
             finally:
                 stop = recorder.stop(wait=None, ours=watches.numbers | releases.numbers, thread=None)
+                count_unfinished(tally)
                 profile = tally.profile(gauge.source, own_only=args.own)
         for failure in watches.failures[:1]:
             warn(failure)

@@ -8,6 +8,7 @@ from typing import NamedTuple, Optional
 
 import gdb
 
+from gdbmem.analysis.quiet_lines import QuietLines, quiet_lines
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.function_blocks import function_blocks
 from gdbmem.debugger.gdb_text import file_name, source_file, symbol_at
@@ -39,6 +40,7 @@ class WatchedPlace(NamedTuple):
     calls: Sequence[tuple[int, int]]  # (address of a call, address after it)
     has_inlined: bool
     by_address: Mapping[int, Optional[int]]  # the line of each instruction, in order; None: of another file
+    quiet: QuietLines
 
     def line_at(self, where: tuple[int, bool]) -> Optional[int]:
         """Return the line of an address; with True that of the call before it."""
@@ -141,14 +143,16 @@ def _read(block: gdb.Block) -> WatchedPlace:
     spots = {address: spot for address in addresses if (spot := code.spot(address)) is not None}
     lines = {address: _line_in(file_name(symtab), spot) for address, spot in spots.items()}
     calls = [one for one in map(code.instruction, addresses) if one.is_call]
+    starts = _line_starts(code, spots, lines, start)
     return WatchedPlace(
         block.function.print_name,
         source_file(symtab) or "?",
         start,
-        _line_starts(code, spots, lines, start),
+        starts,
         [(one.address, one.behind) for one in calls],
         any(not spot.is_own for spot in spots.values()),
         lines,
+        quiet_lines(start, [one.address for one in starts], list(spots), code.instruction),
     )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Optional
 
 import gdb
 
+from gdbmem.analysis.quiet_lines import CALLING, RETURNED
 from gdbmem.debugger.memwatch.driving.watched_function import LineStart, WatchedPlace
-from gdbmem.linux.memory.sharing import Sharing
+from gdbmem.debugger.stopping.repeated_hits import is_step_postponed
+from gdbmem.linux.memory.sharing import Part, Sharing
 from gdbmem.model.steps.function_profile import FunctionProfile, LineProfile
 
 _MOST_FRAMES = 1000  # frames searched for calls in progress
@@ -16,11 +19,12 @@ _MOST_FRAMES = 1000  # frames searched for calls in progress
 class _Activation:
     """One call that has not returned yet."""
 
-    __slots__ = ("back", "line", "stack")
+    __slots__ = ("at", "back", "line", "stack")
 
-    def __init__(self, stack: int, back: int) -> None:
+    def __init__(self, stack: int, back: int, at: Optional[int] = None) -> None:
         self.stack = stack  # the stack pointer at entry
         self.back = back  # where it returns to
+        self.at = at  # the beginning of a line that it has passed; None: unknown
         self.line: Optional[int] = None
 
 
@@ -49,6 +53,7 @@ class LineTally:
         self._hits: dict[int, list[int]] = {
             line: [0, 0, 0] for _, line, _ in place.lines
         }  # hits, bytes, shared
+        self._starts = {start.address: start for start in place.lines}
         self._at_start = {None, *(line for address, line, _ in place.lines if address == place.start)}
         self._totals: dict[int, int] = {}
         self._first: Optional[int] = None  # memory of the process at the first event
@@ -76,9 +81,8 @@ class LineTally:
         thread = self._thread()
         stack = register("sp")
         last = thread.activations[-1] if thread.activations else None
-        if last is not None and last.stack == stack and last.line in self._at_start:
-            # The step from here was postponed by a signal handler: the same call passes a second time.
-            return last.back
+        if last is not None and last.stack == stack and last.line in self._at_start and is_step_postponed():
+            return last.back  # the same call passes a second time
         # No two live calls begin at the same stack address.
         self._drop_abandoned(thread, stack + 1)
         if not thread.activations:
@@ -88,7 +92,7 @@ class LineTally:
         self._charge(thread)
         self.recursive += bool(thread.activations)
         back = return_address(stack)
-        thread.activations.append(_Activation(stack, back))
+        thread.activations.append(_Activation(stack, back, self.place.start))
         thread.inside_call = False
         return back
 
@@ -116,10 +120,8 @@ class LineTally:
         if len(thread.activations) > 1:
             self.returned(start.address)  # of a recursive call, whose breakpoint comes after this one
             self._drop_abandoned(thread, register("sp"))
-        self._charge(thread)
-        if thread.activations[-1].line != start.line:  # a line may begin at several addresses
-            self._hits[start.line][0] += start.is_statement
-            thread.activations[-1].line = start.line
+        self._charge(thread, start.address)
+        self._pass(thread.activations[-1], (start.address,))
         thread.inside_call = False
         return False
 
@@ -144,7 +146,7 @@ class LineTally:
         while thread.activations:
             last = thread.activations[-1]
             if last.back == address and _has_returned(last.stack, stack, address):
-                self._charge(thread)
+                self._charge(thread, RETURNED)
                 thread.activations.pop()
                 # In a recursive function the outermost calls count.
                 self.calls += not thread.activations
@@ -153,6 +155,29 @@ class LineTally:
                 break
             self._abandon(thread)
         return False
+
+    def under_way(self) -> list[int]:
+        """Return the numbers of the threads whose calls have not ended."""
+        return [number for number, thread in self._threads.items() if thread.activations]
+
+    def stands(self, number: int, address: Optional[int]) -> None:
+        """Thread *number* has stopped at *address* in the function; None: it has ended in a call."""
+        activation, quiet = self._threads[number].activations[-1], self.place.quiet
+        if address is None:
+            self._pass(activation, quiet.between(activation.at, CALLING))
+            return
+        place = quiet.place_of(activation.at, address)
+        if place is not None:
+            self._pass(activation, (*quiet.between(activation.at, place), place))
+
+    def quiet_spans(self) -> Sequence[tuple[int, int]]:
+        """Return the addresses that the selected thread's call may access on quiet lines."""
+        activations = self._thread().activations
+        if not activations:
+            return ()
+        last, quiet = activations[-1], self.place.quiet
+        spans = quiet.spans.get(last.at, ()) if last.at is not None else ()
+        return ((last.stack - quiet.frame_bytes, last.stack + 16), *spans)
 
     # -- inside ---------------------------------------------------------------------------------------------
 
@@ -163,21 +188,47 @@ class LineTally:
             found = self._threads[number] = _Thread()
         return found
 
-    def _charge(self, thread: _Thread) -> None:
+    def _charge(self, thread: _Thread, at: int = CALLING) -> None:
+        """Charge the change since the thread's last event; it is *at* the beginning of a line, RETURNED or CALLING."""
+        earlier = self._sharing.reading
         part, now = self._sharing.part(gdb.selected_thread().ptid[1]), self._sharing.reading
         self._first = now if self._first is None else self._first
         lost, thread.lost = thread.lost, False
-        if part is None or now is None or lost or not thread.activations:
+        if not thread.activations:
             return
-        line = thread.activations[-1].line
-        if thread.inside_call:
+        activation, quiet = thread.activations[-1], self.place.quiet
+        passed = quiet.between(activation.at, at)
+        if part is None or now is None or lost:
+            self._pass(activation, passed)
+        elif thread.inside_call:
             self.outside_bytes += part.own_bytes
             self.outside_shared += not part.is_exact
-        elif line is not None:
+        else:
+            # At most one of the lines that were passed can have made it; else the one of the last event has.
+            charged = next((one for one in passed if not quiet.is_quiet(one)), None)
+            reading = now if charged is None or earlier is None else earlier
+            for one in (None, *passed):
+                self._pass(activation, () if one is None else (one,))
+                if one == charged:
+                    self._add(activation.line, part)
+                    reading = now
+                if activation.line is not None:
+                    self._totals[activation.line] = reading
+
+    def _add(self, line: Optional[int], part: Part) -> None:
+        if line is not None:
             hits = self._hits[line]
             hits[1] += part.own_bytes
             hits[2] += not part.is_exact
-            self._totals[line] = now
+
+    def _pass(self, activation: _Activation, addresses: Sequence[int]) -> None:
+        """Count the lines that begin at *addresses*."""
+        for address in addresses:
+            start = self._starts[address]
+            if activation.line != start.line:  # a line may begin at several addresses
+                self._hits[start.line][0] += start.is_statement
+                activation.line = start.line
+            activation.at = address
 
     def _drop_abandoned(self, thread: _Thread, stack: int) -> None:
         while thread.activations and thread.activations[-1].stack < stack:
@@ -185,7 +236,8 @@ class LineTally:
 
     def _abandon(self, thread: _Thread) -> None:
         # An exception or longjmp left it; if the time is unknown, so is its last line's change.
-        thread.activations.pop()
+        last = thread.activations.pop()
+        self._pass(last, self.place.quiet.between(last.at, CALLING))
         thread.lost = True
         self.abandoned += 1
         self.unseen += 1
