@@ -35,13 +35,14 @@ SLEEPS = [sys.executable, "-c", "import time\nwhile True: time.sleep(0.05)"]
 LEAKS = """
 import sys, time
 kept = []
+pace = float(sys.argv[2]) if len(sys.argv) > 2 else 0.02  # seconds for each MiB
 begin = time.monotonic()
 for number in range(int(sys.argv[1])):
     kept.append(bytearray(b'x' * (1 << 20)))
     if number % 10 == 0:
         print('epoch', number, flush=True)
     # By the clock: otherwise its rate changes with what else runs.
-    time.sleep(max(begin + 0.02 * (number + 1) - time.monotonic(), 0))
+    time.sleep(max(begin + pace * (number + 1) - time.monotonic(), 0))
 """
 
 

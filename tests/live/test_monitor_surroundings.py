@@ -53,14 +53,16 @@ def start_in(cgroup: Path, *words: str) -> subprocess.Popen[bytes]:
     def enter() -> None:
         (cgroup / "cgroup.procs").write_text("0")
 
-    return subprocess.Popen(words, preexec_fn=enter, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return subprocess.Popen(words, preexec_fn=enter, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
 
 def test_a_leak_in_a_cgroup_is_reported_when_it_will_meet_the_limit(scratch: Path, cgroup: Path) -> None:
-    with start_in(cgroup, sys.executable, "-c", LEAKS, "1000") as target:
+    # 10 s from its first MiB to the limit: a monitor that starts late on a busy machine is still in time.
+    with start_in(cgroup, sys.executable, "-c", LEAKS, "1000", "0.1") as target:
+        assert target.stdout is not None and target.stdout.readline() == b"epoch 0\n", "Python has started"
         try:
             done = monitor(
-                "-q", "--interval", "20ms", "--for", "1200ms", "--json", "--plot", "plot.svg", "--run", "run",
+                "-q", "--interval", "20ms", "--for", "2s", "--json", "--plot", "plot.svg", "--run", "run",
                 str(target.pid), folder=scratch,
             )  # fmt: skip
         finally:

@@ -6,6 +6,8 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,14 +40,12 @@ esac
 class Machine:
     """A checkout in a folder with a blank and an underscore in its name, and a PATH that ends there."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, usual: Path) -> None:
         self.folder = folder
         self.path = folder / "bin"
+        self.usual = usual
         self.checkout = folder / "my code_1" / "gdbmem"
         self.path.mkdir()
-        for tool in Path("/usr/bin").iterdir():
-            if tool.name not in WATCHED and not tool.name.startswith("python3"):
-                (self.path / tool.name).symlink_to(tool)
         (self.checkout / "scripts").mkdir(parents=True)
         shutil.copy(SETUP, self.checkout / "scripts" / "setup")
         shutil.copy(ROOT / "pyproject.toml", self.checkout)
@@ -53,7 +53,6 @@ class Machine:
         self.put("python3", STUB_PYTHON)
 
     def put(self, name: str, text: str = "#!/bin/sh\n") -> None:
-        (self.path / name).unlink(missing_ok=True)  # it may be a link to this machine's own
         (self.path / name).write_text(text)
         (self.path / name).chmod(0o755)
 
@@ -70,7 +69,7 @@ class Machine:
             subprocess.run(["chown", "-R", "--no-dereference", str(NOBODY), str(self.folder)], check=True)
             drop = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
             command = drop + command
-        environment = {**os.environ, "PATH": str(self.path), "MACHINE": str(self.folder)}
+        environment = {**os.environ, "PATH": f"{self.path}:{self.usual}", "MACHINE": str(self.folder)}
         return subprocess.run(
             command,
             cwd="/",  # set-up is started from anywhere
@@ -86,9 +85,21 @@ class Machine:
         return path.read_text().splitlines() if path.exists() else []
 
 
+@pytest.fixture(scope="module")
+def usual() -> Iterator[Path]:
+    """Yield a folder with links to all programs of this machine but those that set-up looks for or starts."""
+    folder = Path(tempfile.mkdtemp(prefix="gm-", dir="/tmp"))
+    folder.chmod(0o755)  # another user looks into it
+    for tool in Path("/usr/bin").iterdir():
+        if tool.name not in WATCHED and not tool.name.startswith("python3"):
+            (folder / tool.name).symlink_to(tool)
+    yield folder
+    shutil.rmtree(folder)
+
+
 @pytest.fixture
-def machine(scratch: Path) -> Machine:
-    return Machine(scratch)
+def machine(scratch: Path, usual: Path) -> Machine:
+    return Machine(scratch, usual)
 
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="plays root's part")
@@ -385,7 +396,7 @@ def test_a_checkout_of_another_user_is_one_sentence(machine: Machine) -> None:
     drop = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
     ended = subprocess.run(
         [*drop, str(machine.checkout / "scripts" / "setup"), "demo"],
-        env={**os.environ, "PATH": str(machine.path)},
+        env={**os.environ, "PATH": f"{machine.path}:{machine.usual}"},
         capture_output=True,
         text=True,
         check=False,
