@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.live.memwatching import answers, line_of, run_gdb
-from tests.live.python_programs import every_second
+from tests.live.python_programs import every_third
 
 pytestmark = [pytest.mark.needs("gdb", "g++"), pytest.mark.usefixtures("no_process_left")]
 
@@ -311,7 +311,7 @@ os.getppid()
 """
 
 
-@every_second(0)
+@every_third(0)
 def test_the_lines_of_python_stand_in_the_paths_of_what_they_ask_for(python: str, tmp_path: Path) -> None:
     script = tmp_path / "taking.py"
     script.write_text(TAKING)
@@ -356,7 +356,7 @@ fill([None] * 3000)
 """
 
 
-@every_second(1)
+@every_third(1)
 def test_a_limit_that_python_passes_names_its_line(python: str, tmp_path: Path) -> None:
     script = tmp_path / "filling.py"
     script.write_text(FILLING)

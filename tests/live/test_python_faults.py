@@ -24,7 +24,7 @@ from gdbmem.linux.holding.ptrace import Freeze, ptrace
 from gdbmem.linux.holding.returning_thread import find_call_sites
 from gdbmem.linux.memory.process_memory import ProcMemory
 from tests.live.explaining import Running, gdbmem, running
-from tests.live.python_programs import FORKED, every_second, pythons, version
+from tests.live.python_programs import FORKED, every_third, pythons, version
 from tests.live.user import GDBMEM
 
 pytestmark = pytest.mark.usefixtures("no_process_left")
@@ -69,7 +69,7 @@ def runs_on(target: Running) -> None:
 
 
 @pytest.mark.needs("strip")
-@every_second(1)
+@every_third(1)
 def test_a_python_without_any_symbols_is_read_as_others_are(python: str, tmp_path: Path) -> None:
     real = Path(python).resolve()
     home = subprocess.run(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.live.explaining import gdbmem, running
-from tests.live.python_programs import every_second, pythons
+from tests.live.python_programs import every_third, pythons
 
 HELD = """
 import gc, os
@@ -97,7 +97,7 @@ os.read(0, 1)
 """
 
 
-@every_second(0)
+@every_third(2)
 def test_weak_references_hold_nothing(python: str) -> None:
     with running([python, "-c", WEAK]) as target:
         found = counts(holders("Held", target.pid))

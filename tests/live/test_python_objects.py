@@ -25,7 +25,7 @@ from tests.live.python_programs import (
     INTERPRETERS,
     SPARSE,
     TRACED,
-    every_second,
+    every_third,
     pythons,
     short_name,
     version,
@@ -57,7 +57,7 @@ def stats_of(command: list[str], environment: dict[str, str], tmp_path: Path) ->
     return objects, arenas, errors.read_text()
 
 
-@every_second(0)
+@every_third(0)
 def test_objects_and_arenas_are_those_that_the_interpreter_counts(python: str, tmp_path: Path) -> None:
     objects, arenas, said = stats_of([python, "-c", COUNTS], {}, tmp_path)
     mine = {one["type"].rpartition(".")[2]: one["count"] for one in objects["types"]}
@@ -162,7 +162,7 @@ def test_a_type_of_which_more_came_is_reported_since_an_earlier_look(tmp_path: P
     ), done.stdout
 
 
-@every_second(1)
+@every_third(2)
 def test_traces_are_what_tracemalloc_itself_reports(python: str, tmp_path: Path) -> None:
     if "3.8" in subprocess.run([python, "-V"], capture_output=True, text=True, check=True).stdout:
         pytest.skip("the tables of CPython 3.8 have another shape")

@@ -13,7 +13,7 @@ from typing import Any
 
 from gdbmem.allocators.cpython.line_tables import LineTable, line_of
 from tests.live.explaining import Running, gdbmem, running
-from tests.live.python_programs import every_second
+from tests.live.python_programs import every_third
 
 STACKS = """
 import asyncio, json, os, sys, threading, time
@@ -88,7 +88,7 @@ def without_first_line(rows: dict[int, list[list[Any]]]) -> dict[int, list[list[
     }
 
 
-@every_second(0)
+@every_third(0)
 def test_the_frames_of_each_thread_are_those_that_the_interpreter_lists(python: str, tmp_path: Path) -> None:
     script = tmp_path / "stäcks.py"
     script.write_text(STACKS)
@@ -211,7 +211,7 @@ def kind_of(version: list[int]) -> LineTable:
     return LineTable.RANGES if version == [3, 10] else LineTable.LNOTAB
 
 
-@every_second(0)
+@every_third(2)
 def test_each_instruction_has_the_line_that_python_reports(python: str) -> None:
     done = subprocess.run([python, "-c", LISTED], capture_output=True, text=True, check=True)
     version, rows = json.loads(done.stdout)
@@ -241,7 +241,7 @@ os.write(1, b"ready\\n"); os.read(0, 1); os._exit(0)
 """
 
 
-@every_second(1)
+@every_third(1)
 def test_each_interpreter_of_a_process_has_its_frames_and_no_thread_is_named_twice(python: str) -> None:
     with running([python, "-c", SUBINTERPRETERS]) as target:
         threads = answer(target.pid)["threads"]
