@@ -86,6 +86,8 @@ def _same_answers(tried: Allocator, real: Allocator, rng: random.Random) -> None
         assert (ours.outcome in (FITS, EXTENDS)) == (theirs.outcome in (FITS, EXTENDS))
 
 
+# Two more TensorFlows: the allocator's own code, in bfc_pool.cpp, is asked the same by the test above.
+@pytest.mark.thorough
 def test_a_smaller_limit_makes_the_pool_that_tensorflow_makes_under_it() -> None:
     rng = random.Random(4)
     with server(NEWEST, "tensorflow_server") as one:

@@ -197,15 +197,15 @@ def test_the_resident_set_is_judged_with_what_is_not_in_it(
 SCRIPT = """
 import ctypes, mmap, os, sys
 kept = []
-for round in range(20):
+for round in range(6):
     if sys.argv[1] == "mmap":
-        kept.append(mmap.mmap(-1, 1 << 18)); kept[-1].write(b"x" * (1 << 18))
+        kept.append(mmap.mmap(-1, 1 << 20)); kept[-1].write(b"x" * (1 << 20))
     elif sys.argv[1] == "malloc":
         kept.append(ctypes.create_string_buffer(1)); libc = ctypes.CDLL(None)
-        libc.malloc.restype = ctypes.c_void_p; ctypes.memset(libc.malloc(1 << 18), 1, 1 << 18)
+        libc.malloc.restype = ctypes.c_void_p; ctypes.memset(libc.malloc(1 << 20), 1, 1 << 20)
     elif sys.argv[1] == "python":
-        kept.append(b"x" * (1 << 18) + bytes([round]))
-    elif sys.argv[1] == "fork" and round == 5:
+        kept.append(b"x" * (1 << 20) + bytes([round]))
+    elif sys.argv[1] == "fork" and round == 3:
         if os.fork() == 0:
             kept.append(bytearray(50 << 20)); os._exit(0)
         os.wait()

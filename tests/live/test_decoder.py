@@ -20,6 +20,7 @@ pytestmark = [
 
 DECODER = EXAMPLES / "decoder"
 GDBMEM = [sys.executable, "-m", "gdbmem.cli.main"]
+SMALLER = ("--states", "10000", "--utterances", "500")  # tests/live/test_demo.py runs all of it
 
 
 class Played(NamedTuple):
@@ -54,7 +55,7 @@ def play(folder: Path, *arguments: str) -> Played:
 @pytest.fixture(scope="module")
 def leaking(tmp_path_factory: pytest.TempPathFactory) -> Played:
     folder = tmp_path_factory.mktemp("leaking")
-    return play(folder, "--report", str(folder / "page.html"))
+    return play(folder, "--report", str(folder / "page.html"), "--", *SMALLER)
 
 
 def test_the_page_of_the_run_is_there_when_the_launch_has_ended(leaking: Played) -> None:
@@ -134,7 +135,7 @@ def test_what_a_reset_gives_back_and_what_it_keeps_is_exact_to_the_byte(leaking:
 
 
 def test_with_the_leak_mended_the_same_recipe_is_content(tmp_path: Path) -> None:
-    fixed = play(tmp_path, "--", "--fixed")
+    fixed = play(tmp_path, "--", "--fixed", *SMALLER)
     assert fixed.status == 0, fixed.messages
     assert fixed.counted("reset", "tasks") == [0, 0, 0, 0]
     assert [expectation["met"] for expectation in fixed.result["expectations"]] == [True]

@@ -177,9 +177,7 @@ def test_the_loader_finds_an_installed_package_too(tmp_path: Path) -> None:
 def test_an_upgrade_of_python_leaves_source_gdbmem_working(private_home: Path, tmp_path: Path) -> None:
     """As by pipx and uv, which make an environment anew at the same path."""
     old, new = tmp_path / "lib/python3.9", tmp_path / "lib/python3.13"
-    shutil.copytree(
-        ROOT / "gdbmem", old / "site-packages/gdbmem", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    shutil.copytree(ROOT / "gdbmem", old / "site-packages/gdbmem")
     shutil.copytree(ROOT / "gdbinit", old / "site-packages/gdbmem/gdbinit")
     share = tmp_path / "share/gdbmem/gdbinit"
     share.mkdir(parents=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gdbmem.cli.main import main
 from tests.live.test_native_engines import Played
 from tests.live.user import GDBMEM, at_terminal, environment
 
@@ -99,9 +100,16 @@ def test_points_of_a_recipe_are_what_tracemalloc_itself_states_and_the_line_that
     assert "outside the heap" in diff["answer"]
 
 
-def test_snapshots_go_through_show_diff_report_and_export_as_those_of_other_engines(tmp_path: Path) -> None:
-    run = played(tmp_path)
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with a run of the recipe, which expects nothing."""
+    made = tmp_path_factory.mktemp("unjudged")
+    run = played(made)
     assert run.status == 0, run.messages
+    return made
+
+
+def test_snapshots_go_through_show_diff_report_and_export_as_those_of_other_engines(folder: Path) -> None:
     for words in (
         ("diff", "run:batch#1", "run:batch#4", "--by", "line"),
         ("show", "run:batch"),
@@ -110,23 +118,21 @@ def test_snapshots_go_through_show_diff_report_and_export_as_those_of_other_engi
         ("diff", "--series", "run"),
     ):
         done = subprocess.run(
-            [GDBMEM, *words], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
+            [GDBMEM, *words], cwd=folder, env=environment(), capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, (words, done.stderr)
         if words[0] == "diff":
             assert f"driver.py:{line_that_keeps()}" in done.stdout.splitlines()[0], done.stdout
-    assert "driver.py" in (tmp_path / "page.html").read_text()
-    assert f"driver.py:{line_that_keeps()}" in (tmp_path / "folded").read_text()
+    assert "driver.py" in (folder / "page.html").read_text()
+    assert f"driver.py:{line_that_keeps()}" in (folder / "folded").read_text()
 
 
-def test_a_limit_that_memory_which_nobody_traces_may_exceed_is_not_judged(tmp_path: Path) -> None:
-    played(tmp_path)
-    words = [GDBMEM, "diff", "run:batch#2", "run:batch#4", "--fail-on"]
+def test_a_limit_that_memory_which_nobody_traces_may_exceed_is_not_judged(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["diff", f"{folder}/run:batch#2", f"{folder}/run:batch#4", "--fail-on"]
     for limit, status in (("100KiB", 4), ("1MiB", 125), ("64MiB", 0)):
-        done = subprocess.run(
-            [*words, limit], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False
-        )
-        assert done.returncode == status, done.stderr
+        assert main([*words, limit]) == status, capsys.readouterr().err
 
 
 def test_the_untraced_can_only_be_judged_where_tracemalloc_counts(tmp_path: Path) -> None:
