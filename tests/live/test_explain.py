@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import itertools
 import json
 import os
 import re
@@ -25,7 +26,7 @@ from tests.conftest import Program
 from tests.cover import cover, diagonals
 from tests.libraries import skip_without_library
 from tests.live.explaining import Running, explain, gdbmem, heap_of, running, slugs
-from tests.live.python_programs import pythons
+from tests.live.python_programs import every_third
 
 TCACHES = {16: (0x290,), 24: (0x300, 0x310)}  # by what malloc keeps of a block that it mapped
 ANY_TCACHE = (0x290, 0x300, 0x310)
@@ -62,7 +63,10 @@ def assert_agrees_with_the_program(target: Running, ledger: Ledger, threads: int
     )
 
 
-@pytest.fixture(params=["debug information", "layouts"])
+KNOWN = ("debug information", "layouts")
+
+
+@pytest.fixture(params=KNOWN)
 def known(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return where the layout of malloc's structures is known from."""
     if request.param == "layouts":
@@ -97,10 +101,17 @@ SETTINGS = [
 ]
 
 
+def _usually(known: str, settings: dict[str, str], threads: int) -> bool:
+    """Choose each setting once, with both sources of the layout and both numbers of threads in turn."""
+    number = SETTINGS.index(settings)
+    return known == KNOWN[number // 2 % 2] and (threads == 0) == bool(number % 2)
+
+
 @pytest.mark.parametrize(
-    ("settings", "threads"),
-    diagonals(SETTINGS, (0, 20), (1,)),
+    ("known", "settings", "threads"),
+    cover(itertools.product(KNOWN, SETTINGS, (0, 20)), _usually),
     ids=str,
+    indirect=["known"],
 )
 def test_mallocs_settings_and_twenty_arenas_change_nothing_in_that(
     program: Program, known: str, settings: dict[str, str], threads: int
@@ -340,7 +351,7 @@ input()
 """
 
 
-@pytest.mark.parametrize("python", pythons(), ids=lambda path: str(path).strip("/").replace("/", "-"))
+@every_third(0)
 def test_what_a_python_program_maps_is_not_called_the_memory_of_an_allocator_that_python_leaves_unused(
     python: str,
 ) -> None:
