@@ -1,4 +1,4 @@
-"""Run the races and print one table of ratios; scripts/bench calls this."""
+"""Run the races and keep each one's table of ratios; scripts/bench calls this."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import argparse
 import importlib
 import os
 import platform
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Union
 
-from benchmarks.racing import Row
+from benchmarks.racing import Ratio, Row
 
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "RESULTS.md"
 HEADING = (
     "# Races\n\n"
-    "Written by `scripts/bench`. Each figure is a median; gdbmem and its peer took turns in the same run.\n"
-    "A ratio is gdbmem's time divided by the peer's: below 1 is faster."
+    "Written by `scripts/bench`. A ratio is what gdbmem took divided by what its peer took: below 1 is less. The two\n"
+    "took turns in pairs of runs; shown are the median ratio of the pairs and its 95 % interval by ranks (with fewer\n"
+    "than six pairs: the smallest and the largest). What they took is processor time, of all processes that they\n"
+    "started, where a row does not say memory, wall time or something else. A bar is met if the whole interval is\n"
+    "within it, and missed if none of it is; between these it is unclear."
 )
 
 
@@ -33,59 +38,49 @@ def main() -> int:
     unknown = sorted(set(args.races) - set(available))
     if unknown:
         parser.error(f"no race '{unknown[0]}'; there are: {', '.join(available)}")
-    results = [(name, *run(name)) for name in args.races or available]
-    tables = {title: table(title, rows) for _, title, rows in results}
-    print("\n".join(tables.values()))
-    keep(tables)
-    print(f"bench: written to {RESULTS}", file=sys.stderr)
-    missed = [row.name for _, _, rows in results for row in rows if row.met is False]
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background, a shell lets us ignore it
+    os.environ.pop(
+        "PYTHONDONTWRITEBYTECODE", None
+    )  # with it each start compiles anew what a user has compiled
+    missed = [row for name in args.races or available for row in run(name)]
     if missed:
         print(f"bench: not met: {'; '.join(missed)}", file=sys.stderr)
     return 1 if missed else 0
 
 
-def run(name: str) -> tuple[str, Sequence[Row]]:
+def run(name: str) -> Sequence[str]:
+    """Run the race *name*, keep its table; return the rows whose bar is missed."""
     module = importlib.import_module(f"benchmarks.bench_{name}")
     print(f"bench: {name}: {module.TITLE} …", file=sys.stderr, flush=True)
-    start = time.monotonic()
-    rows: Sequence[Row] = module.race()
+    start, load = time.monotonic(), os.getloadavg()[0]
+    rows: list[Union[Ratio, Row]] = []
+    for row in module.race():
+        print(row.line(), file=sys.stderr, flush=True)
+        rows.append(row)
+    loads = sorted((load, os.getloadavg()[0]))
     print(f"bench: {name} took {time.monotonic() - start:.0f} s", file=sys.stderr)
-    return module.TITLE, rows
+    text = table(module.TITLE, rows)
+    print(text)
+    keep(module.TITLE, f"{text}\n{circumstances()}; load average {loads[0]:.1f} to {loads[1]:.1f}\n")
+    return [row.name for row in rows if row.met is False]
 
 
-def table(title: str, rows: Sequence[Row]) -> str:
-    lines = [
-        f"## {title}",
-        "",
-        "| race | gdbmem | peer | ratio | bar | met |",
-        "|---|---:|---:|---:|---|---|",
-    ]
-    for row in rows:
-        met = {None: "", True: "yes", False: "**no**"}[row.met]
-        has_peer = row.peer_seconds > 0  # else the bar is for ours alone
-        peer, ratio = (amount(row.peer_seconds, row.unit), f"{row.ratio:.2f}") if has_peer else ("", "")
-        ours = amount(row.ours_seconds, row.unit)
-        lines.append(f"| {row.name} | {ours} | {peer} | {ratio} | {row.bar} | {met} |")
-    return "\n".join(lines) + "\n"
+def table(title: str, rows: Sequence[Union[Ratio, Row]]) -> str:
+    lines = [f"## {title}", "", "| race | ratio (interval) | bar | met |", "|---|---:|---|---|"]
+    return "\n".join([*lines, *(row.line() for row in rows)]) + "\n"
 
 
-def keep(tables: Mapping[str, str]) -> None:
-    """Write *tables* into RESULTS.md; a race that was not run now keeps its previous table."""
+def keep(title: str, text: str) -> None:
+    """Write the table *text* into RESULTS.md; the other races keep theirs."""
     old = RESULTS.read_text(encoding="utf-8") if RESULTS.exists() else ""
     sections = {part.split("\n", 1)[0]: f"## {part}" for part in old.split("\n## ")[1:]}
-    sections.update({title: f"{text}\n{circumstances()}\n" for title, text in tables.items()})
+    sections[title] = text
     parts = (sections[title].rstrip("\n") for title in sorted(sections))
     RESULTS.write_text("\n\n".join([HEADING, *parts]) + "\n", encoding="utf-8")
 
 
-def amount(value: float, unit: str) -> str:
-    if unit != "s":
-        return f"{value:.2f} {unit}"
-    return f"{value * 1000:.2f} ms" if value < 1 else f"{value:.2f} s"
-
-
 def circumstances() -> str:
-    """Return date, machine and tools: ratios can be compared between machines, seconds can't."""
+    """Return date, machine and tools."""
     cpus = len(os.sched_getaffinity(0))
     machine = f"{platform.machine()}, {cpus} processors, Python {platform.python_version()}"
     tools = f"{first_line('gdb', '--version')}; {first_line('valgrind', '--version')}"

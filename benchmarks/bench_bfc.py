@@ -2,62 +2,60 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pickle
 import random
-import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.bench_formats import peak_mib
-from benchmarks.racing import Row
+from benchmarks.processes import beside_gdb
+from benchmarks.racing import Ratio, cpu_of, peak_mib, ratios
 
 TITLE = "BFC pools: processes, logs, PyTorch's snapshots, CPU time"
-CHUNKS, LOG_BYTES, ENTRIES = 1_000_000, 50_000_000, 4_200_000
+CHUNKS, LOG_BYTES, ENTRIES = 1_000_000, 50_000_000, 1_000_000
 ROUNDS = 3
-EXPLAIN = (sys.executable, "-m", "gdbmem.cli.main", "explain")
 GDBMEM = (sys.executable, "-m", "gdbmem.cli.main", "bfc")
 TESTS = Path(__file__).parents[1] / "tests"
 _LOG = TESTS / "captures/bfc/tensorflow-2.21.log"
 _CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 _TENSORFLOW = _CACHE / "gdbmem/bfc/newest"
 _UNPICKLED = "import pickle, sys; pickle.load(open(sys.argv[1], 'rb'))"
+_LINES = "import sys; print(sum(len(line.split()) for line in open(sys.argv[1])))"
 
 
-def race() -> Sequence[Row]:
+def race() -> Sequence[Ratio]:
     with tempfile.TemporaryDirectory() as name:
         here = Path(name)
         return [*_processes(here), *_logs(here), *_snapshots(here)]
 
 
-def _processes(here: Path) -> Iterator[Row]:
+def _processes(here: Path) -> Iterator[Ratio]:
     program = here / "pool"
     source = TESTS / "programs/bfc_pool.cpp"
     subprocess.run(("g++", "-O1", "-g", "-DLAYOUT=2024", source, "-o", program, "-pthread"), check=True)
-    yield from _walked([str(program)], f"many {CHUNKS}", f"a pool of {CHUNKS:,} chunks", 10, {})
+    yield from _walked([str(program)], f"many {CHUNKS}", f"a pool of {CHUNKS:,} chunks", (20, 1), {})
     if not (_TENSORFLOW / "ready").exists():
         print("bench: no TensorFlow; type: scripts/setup bfc", file=sys.stderr)
         return
     words = [str(_TENSORFLOW / "bin/python"), str(TESTS / "programs/bfc/tensorflow_server.py")]
-    yield from _walked(words, "grow 40", "stock TensorFlow", 2, {"CUDA_VISIBLE_DEVICES": ""})
+    yield from _walked(words, "grow 40", "stock TensorFlow", (1, 1), {"CUDA_VISIBLE_DEVICES": ""})
 
 
 def _walked(
-    command: Sequence[str], order: str, name: str, limit_seconds: float, extra: dict[str, str]
-) -> Iterator[Row]:
-    """Yield rows of the CPU time to the answer, and of the pause, of the process that *command* starts."""
+    command: Sequence[str], order: str, name: str, at_most: tuple[float, float], more: Mapping[str, str]
+) -> Iterator[Ratio]:
+    """Yield the CPU time to the answer about the process that *command* starts, and its pause, beside gdb's own."""
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        env={**os.environ, **extra},
+        env={**os.environ, **more},
     ) as process:
         assert process.stdin is not None and process.stdout is not None
         try:
@@ -65,37 +63,28 @@ def _walked(
             process.stdin.write(order + "\n")
             process.stdin.flush()
             process.stdout.readline()
-            words = (*GDBMEM, str(process.pid))
-            took = _seconds(words)
-            pause = _pause(words)
-            copied = _pause((*EXPLAIN, str(process.pid), "--fork"))
-            mib = peak_mib(words)
+            yield from beside_gdb(
+                f"{name}, found and walked", process.pid, (*GDBMEM, str(process.pid)), *at_most, ROUNDS
+            )
         finally:
             process.kill()
-    bar = f"at most {limit_seconds:g} s"
-    yield Row(f"{name}, found and walked; {mib:.0f} MiB", took, 0, bar, at_most=limit_seconds, value=took)
-    label = f"{name}, its pause / that of a copy (`explain --fork`)"
-    yield Row(label, pause, copied, "at most 100 ms", at_most=0.1, value=pause)
 
 
-def _pause(words: Sequence[str]) -> float:
-    """Return the median of the seconds for which *words*, a command with --json, stops its process."""
-    done = [subprocess.run((*words, "--json"), capture_output=True, check=True) for _ in range(ROUNDS)]
-    return statistics.median(float(json.loads(one.stdout)["pause_seconds"]) for one in done)
-
-
-def _logs(here: Path) -> Iterator[Row]:
+def _logs(here: Path) -> Iterator[Ratio]:
     text = _LOG.read_text()
     many = here / "many.log"
     many.write_text(text * (LOG_BYTES // len(text)))
     one = here / "one.log"
     one.write_text(_one_dump(text))
     for path, name in ((many, f"{LOG_BYTES // len(text):,} dumps"), (one, "one dump")):
-        seconds = _seconds((*GDBMEM, str(path)))
-        mib = peak_mib((*GDBMEM, str(path)))
+        found = ratios(
+            lambda: cpu_of((*GDBMEM, path)),  # noqa: B023
+            lambda: cpu_of((sys.executable, "-c", _LINES, path)),  # noqa: B023
+            rounds=ROUNDS,
+            warmups=0,
+        )
         size = f"{path.stat().st_size / 1e6:.0f} MB"
-        label = f"a log of {size}, {name}; {mib:.0f} MiB"
-        yield Row(label, seconds, 0, "at most 5 s", at_most=5, value=seconds)
+        yield Ratio(f"a log of {size}, {name} / a Python that splits its lines into words", found, 1)
 
 
 def _one_dump(text: str) -> str:
@@ -111,16 +100,14 @@ def _one_dump(text: str) -> str:
     return "".join([*lines[:at], *region, *lines[at:]])
 
 
-def _snapshots(here: Path) -> Iterator[Row]:
+def _snapshots(here: Path) -> Iterator[Ratio]:
     path = here / "snapshot.pickle"
     with path.open("wb") as stream:
         pickle.dump(_snapshot(), stream, protocol=4)
-    seconds, mib = _seconds((*GDBMEM, str(path)), rounds=1), peak_mib((*GDBMEM, str(path)))
-    theirs = (sys.executable, "-c", _UNPICKLED, str(path))
-    peer, peer_mib = _seconds(theirs, rounds=1), peak_mib(theirs)
+    ours, peer = (*GDBMEM, path), (sys.executable, "-c", _UNPICKLED, path)
     label = f"a snapshot of {path.stat().st_size / 1e6:.0f} MB / `pickle.load`"
-    yield Row(label, seconds, peer, "at most 60 s", at_most=60, value=seconds)
-    yield Row(f"{label}: memory", mib, peer_mib, "at most 1 GiB", at_most=1024, value=mib, unit="MiB")
+    yield Ratio(label, ratios(lambda: cpu_of(ours), lambda: cpu_of(peer), rounds=ROUNDS, warmups=0), 4)
+    yield Ratio(f"{label}: memory", [peak_mib(ours) / peak_mib(peer)], 0.35)
 
 
 def _snapshot() -> dict[str, Any]:
@@ -165,16 +152,3 @@ def _snapshot() -> dict[str, Any]:
         "device_traces": [entries],
         "allocator_settings": {"PYTORCH_CUDA_ALLOC_CONF": "", "max_split_size": -1},
     }
-
-
-def _seconds(command: Sequence[str], rounds: int = ROUNDS) -> float:
-    """Return the median of the CPU seconds of *command*."""
-    seconds = []
-    for _ in range(rounds):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            raise subprocess.CalledProcessError(process.returncode, command)
-        seconds.append(used.ru_utime + used.ru_stime)
-    return statistics.median(seconds)

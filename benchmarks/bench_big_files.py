@@ -1,96 +1,76 @@
-"""CPU time of whole processes on large and small files: limits, and ratios to other readers of the same file."""
+"""CPU time of whole processes on large and small files, beside other readers of the same file."""
 
 from __future__ import annotations
 
 import gzip
-import os
 import shutil
-import statistics
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Optional
 
-from benchmarks.bench_formats import peak_mib
-from benchmarks.racing import Row
+from benchmarks.racing import Ratio, cpu_of, peak_mib, ratios
 
 TITLE = "Large and small files, CPU time"
-SITES, SNAPSHOTS, TRACES = 300_000, 200_000, 50_000
-_MOST_MB = 200
-_LARGE_BYTES, _TIMES = (
-    5_000_000,
-    20,
-)  # a file from that size on takes at most so many times its size of memory
+SITES, SNAPSHOTS, TRACES = 300_000, 50_000, 50_000
+_TIMES = 20  # a large file takes at most so many times its size of memory
 ROUNDS = 3
 SMALL = Path(__file__).parents[1] / "tests" / "captures" / "massif" / "shop.massif.gz"
 GDBMEM = (sys.executable, "-m", "gdbmem.cli.main")
+_LINES = (
+    sys.executable,
+    "-c",
+    "import sys; print(sum(int(line.split()[1]) for line in open(sys.argv[1])))",
+)
+_PASS = (sys.executable, "-c", "pass")
 _HEAD = (
     "#-----------\nsnapshot={0}\n#-----------\ntime={0}\nmem_heap_B={1}\nmem_heap_extra_B=0\nmem_stacks_B=0\n"
 )
 _BEGIN = "desc: x\ncmd: p\ntime_unit: i\n"
 
 
-def race() -> Sequence[Row]:
+def race() -> Sequence[Ratio]:
     with tempfile.TemporaryDirectory() as name:
         here = Path(name)
-        sites, folded, many, chain = _sites(here), _folded(here), _snapshots(here), _chain(here)
         small = _write(here / "small", [gzip.decompress(SMALL.read_bytes()).decode()])
-        page = ("report", "--force", "-o", str(here / "page.html"))
-        kinds = [
-            (f"massif, {SITES:,} sites", sites, 3, "ms_print --threshold=0", _MOST_MB),
-            (f"folded, {SITES:,} stacks", folded, 3, "", _MOST_MB),
-            (f"massif, {SNAPSHOTS:,} snapshots", many, 3, "ms_print", None),
-            (f"heaptrack, {TRACES:,} chained traces", chain, 2, "heaptrack_print", None),
-            ("massif, 65 kB", small, 0.1, "ms_print", None),
+        kinds = [  # the most of the CPU time for which a peer reads the same file; the most memory of its size
+            (f"massif, {SITES:,} sites", _sites(here), ("ms_print", "--threshold=0"), 3.1, _TIMES),
+            (f"folded, {SITES:,} stacks", _folded(here), _LINES, 1, _TIMES),
+            (f"massif, {SNAPSHOTS:,} snapshots", _snapshots(here), ("ms_print",), 0.37, _TIMES),
+            (f"heaptrack, {TRACES:,} chained traces", _chain(here), ("heaptrack_print",), 19, None),
+            ("massif, 65 kB", small, _PASS, 10, None),
         ]
-        rows: list[Row] = []
-        for what, file, limit_seconds, peer, most_mb in kinds:
-            for word, command, other in (
-                ("show", ("show", file), (*peer.split(), file) if peer else ()),
-                ("report", (*page, file), ()),
-            ):
-                limit_mib = _memory_limit(file, most_mb)
-                rows += _rows(f"{what}, {word}", command, limit_seconds, limit_mib, other)
-        return rows
-
-
-def _memory_limit(file: str, most_mb: Optional[float]) -> Optional[float]:
-    """Return the most memory in MiB that reading *file* may take: *most_mb*, and a multiple of a large file."""
-    size = Path(file).stat().st_size
-    limits = [most_mb * 1e6] if most_mb is not None else []
-    limits += [_TIMES * size] if size >= _LARGE_BYTES else []
-    return min(limits) / 2**20 if limits else None
+        page = ("report", "--force", "-o", here / "page.html")
+        return [
+            row
+            for what, file, peer, at_most, most_memory in kinds
+            for word, command in (("show", ("show", file)), ("report", (*page, file)))
+            for row in _rows(f"{what}, {word}", command, (*peer, file), at_most, most_memory)
+        ]
 
 
 def _rows(
-    name: str, words: Sequence[str], limit_seconds: float, limit_mib: Optional[float], peer: Sequence[str]
-) -> Iterator[Row]:
-    """Yield the cost of `gdbmem WORDS`: CPU time (for a small file without the start of Python) and memory."""
-    ours, ours_mib = _cost((*GDBMEM, *words))
-    is_small = limit_seconds < 1
-    begin = _cost((sys.executable, "-c", "pass"))[0] if is_small else 0.0
-    theirs, theirs_mib = _cost(peer) if peer and shutil.which(peer[0]) else (0.0, 0.0)
-    label = f"{name} / `{peer[0]}`" if theirs else name
-    bar = f"at most {limit_seconds:g} s{' beyond `python -c pass`' if is_small else ''}"
-    yield Row(label, ours, theirs, bar, at_most=limit_seconds, value=ours - begin)
-    bar = "" if limit_mib is None else f"at most {limit_mib:.0f} MiB"
-    yield Row(f"{label}: memory", ours_mib, theirs_mib, bar, at_most=limit_mib, value=ours_mib, unit="MiB")
-
-
-def _cost(command: Sequence[str]) -> tuple[float, float]:
-    """Return the median of the CPU seconds of *command*, and the most memory that it held, in MiB."""
-    seconds = []
-    for _ in range(ROUNDS):
-        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            raise subprocess.CalledProcessError(process.returncode, command)
-        seconds.append(used.ru_utime + used.ru_stime)
-    # Not ru_maxrss, which begins with the size of the process that started this one.
-    return statistics.median(seconds), peak_mib(command)
+    name: str, words: Sequence[object], peer: Sequence[object], at_most: float, most_memory: Optional[float]
+) -> Iterator[Ratio]:
+    """Yield the cost of `gdbmem WORDS`: CPU time beside *peer*, and memory beside the size of its file."""
+    ours = (*GDBMEM, *words)
+    known: dict[tuple[object, ...], str] = {
+        _LINES: "a Python that adds its lines up",
+        _PASS: "`python -c pass`",
+    }
+    said = known.get(tuple(peer[:-1]), f"`{peer[0]}`")
+    if shutil.which(str(peer[0])) is None:
+        print(f"bench: {peer[0]} is missing", file=sys.stderr)
+        return
+    yield Ratio(
+        f"{name} / {said}",
+        ratios(lambda: cpu_of(ours), lambda: cpu_of(peer), rounds=ROUNDS, warmups=0),
+        at_most,
+    )
+    if most_memory is not None:
+        size = Path(str(peer[-1])).stat().st_size
+        yield Ratio(f"{name}: its memory / the file's size", [peak_mib(ours) * 2**20 / size], most_memory)
 
 
 def _write(path: Path, parts: Sequence[str]) -> str:

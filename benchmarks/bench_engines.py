@@ -1,4 +1,4 @@
-"""Cost of each engine: a program's processor time under it, and without it. No gdb, no snapshots.
+"""Cost of each engine: a program's processor time under it / without it. No gdb, no snapshots.
 
 The start of the engine (half a second under valgrind) is measured on a program that does nothing, and subtracted
 from the others. Processor time, because wall time would count other work of the machine. Programs that
@@ -7,7 +7,7 @@ compute on several processors wait longer under valgrind than shown: it runs one
 
 from __future__ import annotations
 
-import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
 
-from benchmarks.racing import Pair, Row
+from benchmarks.racing import Ratio, cpu_of, pairs
 from gdbmem.engines.engine import NativeOptions, native_engine, options_of, table, valgrind_engine
 from gdbmem.errors import MissingToolError
 from gdbmem.launch.native import find_library
 from gdbmem.launch.valgrind.valgrind import history_pattern
 
-TITLE = "Cost of an engine: a program's processor time under it, and without it"
+TITLE = "Cost of an engine: a program's processor time under it / without it"
 ROOT = Path(__file__).parents[1]
 ROUNDS = 3
 ENGINES = ("massif", "memcheck", "dhat", "gperftools", "jemalloc", "heaptrack")
@@ -33,7 +33,7 @@ ALLOCATES = """
 static void *slots[1024];
 int main(void) {
   unsigned state = 1;
-  for (int i = 0; i < 1000000; i++) {
+  for (int i = 0; i < 300000; i++) {
     state = state * 1664525u + 1013904223u;
     void **slot = &slots[state >> 22];
     free(*slot);
@@ -49,7 +49,7 @@ int main(void) {
   enum { N = 220 };
   double *a = calloc(N * N, sizeof *a), *b = calloc(N * N, sizeof *b), *c = calloc(N * N, sizeof *c);
   for (int i = 0; i < N * N; i++) a[i] = i % 7, b[i] = i % 5;
-  for (int round = 0; round < 30; round++)
+  for (int round = 0; round < 10; round++)
     for (int i = 0; i < N; i++)
       for (int j = 0; j < N; j++) {
         double sum = 0;
@@ -71,7 +71,7 @@ int main(void) {
   float *restrict a = calloc(N * N, sizeof *a), *restrict b = calloc(N * N, sizeof *b);
   float *restrict c = calloc(N * N, sizeof *c);
   for (int i = 0; i < N * N; i++) a[i] = i % 7, b[i] = i % 5;
-  for (int round = 0; round < 20; round++)
+  for (int round = 0; round < 7; round++)
     for (int i = 0; i < N; i++)
       for (int k = 0; k < N; k++)
         for (int j = 0; j < N; j++) c[i * N + j] += a[i * N + k] * b[k * N + j];
@@ -90,25 +90,25 @@ class Way:
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
-def race() -> Sequence[Row]:
+def race() -> Sequence[Ratio]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         programs = _programs(folder)
         return [row for engine in (*ENGINES, SAMPLED) for row in _rows(engine, programs, folder)]
 
 
-def _rows(engine: str, programs: Mapping[str, Sequence[str]], folder: Path) -> Sequence[Row]:
+def _rows(engine: str, programs: Mapping[str, Sequence[str]], folder: Path) -> Sequence[Ratio]:
     way = _way(engine, folder)
     if way is None:
         print(f"bench: {engine} is not installed: left out", file=sys.stderr)
         return []
-    start = _race(programs["does nothing"], way, folder)
-    rows = [Row(f"{engine}: starts", start.ours_median, start.peer_median)]
+    starts = _race(programs["does nothing"], way, folder)
+    start, bare = (statistics.median(column) for column in zip(*starts))
+    rows = [Ratio(f"{engine}: starts", [a / b for a, b in starts])]
     for what, argv in programs.items():
         if what != "does nothing":
-            pair = _race(argv, way, folder)
-            seconds = (pair.ours_median - start.ours_median, pair.peer_median - start.peer_median)
-            rows.append(Row(f"{engine}: {what}", *seconds))
+            found = [(a - start) / (b - bare) for a, b in _race(argv, way, folder)]
+            rows.append(Ratio(f"{engine}: {what}", found))
     return rows
 
 
@@ -143,24 +143,13 @@ def _way(engine: str, folder: Path) -> Optional[Way]:
     return Way(environment={**variables, "LD_PRELOAD": library})
 
 
-def _race(argv: Sequence[str], way: Way, folder: Path) -> Pair:
+def _race(argv: Sequence[str], way: Way, folder: Path) -> list[tuple[float, float]]:
     (folder / "snapshots").mkdir(exist_ok=True)
-    ours, peer = [], []
-    for _ in range(ROUNDS):
-        ours.append(_seconds([*way.words, *argv], way.environment))
-        peer.append(_seconds(argv, {}))
+
+    def under() -> float:
+        taken = cpu_of([*way.words, *argv], more=way.environment)
         for raw in folder.glob("heaptrack.*.raw"):
             raw.unlink()
-    return Pair(ours, peer)
+        return taken
 
-
-def _seconds(argv: Sequence[str], environment: Mapping[str, str]) -> float:
-    """Return the processor time of *argv*, its children's included."""
-    child = subprocess.Popen(
-        argv, env={**os.environ, **environment}, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    _, status, usage = os.wait4(child.pid, 0)
-    child.returncode = os.waitstatus_to_exitcode(status)
-    if child.returncode:
-        raise subprocess.CalledProcessError(child.returncode, argv)
-    return usage.ru_utime + usage.ru_stime
+    return pairs(under, lambda: cpu_of(argv), rounds=ROUNDS, warmups=0)

@@ -7,19 +7,20 @@ import functools
 import json
 import os
 import re
-import resource
-import statistics
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Callable
 
 import numpy as np
 
-from benchmarks.racing import Pair, Row, race_pair, seconds_of
+from benchmarks.processes import bare_gdb, cpu_and_stop, reading
+from benchmarks.racing import Ratio, cpu_of, pairs, ratios
 from gdbmem.allocators.glibc.heap import Walker
 from gdbmem.allocators.glibc.walking import lockstep, walk
 from gdbmem.allocators.glibc.walking.heap_tally import ENDED, Cached, HeapTally
@@ -91,7 +92,8 @@ READ_AT_ONCE = 1 << 20
 GEF = "https://raw.githubusercontent.com/hugsy/gef/90cced847b57a627aa4b38568f001e88259ba44b/gef.py"
 GEF_CHUNKS = 20_000
 LARGE_BYTES = 14 << 30  # of memory that must be available for 10^8 blocks
-PAUSES = 9
+FREED = 10**7
+ROUNDS, PAUSES, GEF_ROUNDS = 4, 7, 3
 SERVER_MB = 1024
 
 
@@ -120,7 +122,7 @@ class Region:
             self.memory.read_into(address, buffer[: min(READ_AT_ONCE, self.limit - address)])
 
 
-def race() -> Sequence[Row]:
+def race() -> Sequence[Ratio]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "hold.c").write_text(HOLD)
@@ -129,6 +131,7 @@ def race() -> Sequence[Row]:
         return [
             *(against_reading(folder, *heap) for heap in HEAPS),
             *whole_commands(folder),
+            *fastbins(folder),
             many_threads(folder),
             *against_gef(folder),
             pause(folder),
@@ -163,50 +166,83 @@ def region_of(pid: int) -> Region:
     return Region(ProcMemory(pid), *max(found, key=lambda piece: piece[2] - piece[0]))
 
 
-def against_reading(folder: Path, name: str, count: int, size: int, kind: str) -> Row:
+def against_reading(folder: Path, name: str, count: int, size: int, kind: str) -> Ratio:
     with running(folder / "hold", count, size, kind) as process:
         region = region_of(process.pid)
-        pair = race_pair(region.walk, region.read, rounds=9)
-    what = f"walking {name} / reading their bytes"
-    return row(what, pair, "at most 4×", at_most=4)
+        found = ratios(lambda: cpu_in(region.walk), lambda: cpu_in(region.read), rounds=15)
+    return Ratio(f"walking {name} / reading their bytes", found, 4)
 
 
-def row(name: str, pair: Pair, bar: str, *, at_most: float) -> Row:
-    return Row(name, pair.ours_median, pair.peer_median, bar, at_most=at_most, value=pair.median_ratio)
+def cpu_in(action: Callable[[], object]) -> float:
+    """Return the CPU seconds of one call of *action* here."""
+    start = time.process_time()
+    action()
+    return time.process_time() - start
 
 
 # -- the whole command ------------------------------------------------------------------------------------
 
 
-def whole_commands(folder: Path) -> Iterator[Row]:
-    each: dict[int, float] = {}
-    for exponent in (6, 7, 8):
-        count = 10**exponent
-        if exponent == 8 and available_bytes() < LARGE_BYTES:
+def whole_commands(folder: Path) -> Iterator[Ratio]:
+    """Yield the cost of whole commands on 10^6, 10^7 and 10^8 blocks, beside a bare gdb and one another."""
+    with (
+        running(folder / "hold", 10**6, 88, "equal") as small,
+        running(folder / "hold", 10**7, 88, "equal") as large,
+    ):
+
+        def of_small() -> float:
+            return explain(small.pid, 10**6, folder).cpu_seconds
+
+        def of_large() -> float:
+            return explain(large.pid, 10**7, folder).cpu_seconds
+
+        name = "`gdbmem explain`, whole, 10^6 blocks of 88 bytes / `gdb -batch -p`"
+        yield Ratio(name, ratios(of_small, lambda: cpu_of(bare_gdb(small.pid)), rounds=ROUNDS), 3)
+        yield Ratio("the same, 10^7 blocks / 10^6 blocks", ratios(of_large, of_small, rounds=ROUNDS), 10)
+        if available_bytes() < LARGE_BYTES:
             print("bench: no race over 10^8 blocks: 14 GiB of free memory are needed", file=sys.stderr)
             return
-        with running(folder / "hold", count, 88, "equal") as process:
-            runs = [explain(process.pid, count, folder) for _ in range(5 if exponent == 6 else 1)]
-        seconds, mib = statistics.median(run.seconds for run in runs), max(run.mib for run in runs)
-        each[exponent] = seconds / count
-        name = f"`gdbmem explain`, whole, 10^{exponent} blocks of 88 bytes, with {mib:.0f} MiB"
-        if exponent == 6:
-            yield Row(name, seconds, 0, "at most 1.5 s", at_most=1.5, value=seconds)
-        elif exponent == 7:
-            yield Row(name, seconds, 0, "at most 10 times as long", at_most=1, value=each[7] / each[6])
-        else:
-            yield Row(name, seconds, 0, "below 1.5 GiB", at_most=1536, value=mib)
-            linear = each[8] / each[7]
-            yield Row(
-                "the same, against ten of 10^7", seconds, each[7] * count, "1.2", at_most=1.2, value=linear
-            )
+        with running(folder / "hold", 10**8, 88, "equal") as huge:
+            mib: list[float] = []
+
+            def of_huge() -> float:
+                run = explain(huge.pid, 10**8, folder)
+                mib.append(run.mib)
+                return run.cpu_seconds
+
+            found = ratios(of_huge, of_large, rounds=2, warmups=0)
+            heap = resident_bytes(huge.pid) / 2**20
+        yield Ratio("the same, 10^8 blocks / 10^7 blocks", found, 12)
+        yield Ratio("its memory / the heap of 10^8 blocks", [max(mib) / heap], 0.14)
+
+
+def fastbins(folder: Path) -> Iterator[Ratio]:
+    """Yield the cost of 10^7 free blocks in fastbins, freed in random order: the worst order to follow them in."""
+    with running(folder / "hold", 2 * FREED, 40, "scattered") as process:  # every second one is freed
+        pid, heap = process.pid, resident_bytes(process.pid) / 2**20
+        runs: list[Whole] = []
+
+        def run() -> tuple[float, float]:
+            runs.append(explain(pid, FREED, folder))
+            return runs[-1].cpu_seconds, runs[-1].pause_seconds
+
+        found = pairs(run, lambda: cpu_and_stop(pid, bare_gdb(pid)), rounds=ROUNDS, warmups=0)
+        reads = [one.cpu_seconds / cpu_of(reading(pid)) for one in runs]
+    what = "10^7 free blocks in fastbins, in random order"
+    yield Ratio(f"{what} / a Python that reads the process's memory once", reads, 10)
+    stops = [a[1] / b[1] for a, b in found]
+    yield Ratio(f"{what}: wall time for which the process stands still / `gdb -batch -p`", stops, 1)
+    yield Ratio(f"{what}: memory / the heap", [max(one.mib for one in runs) / heap], 0.27)
+
+
+def resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass(frozen=True)
 class Whole:
     """One run of `gdbmem explain`."""
 
-    seconds: float
     cpu_seconds: float
     mib: float  # its peak of memory
     pause_seconds: float  # of the process
@@ -216,30 +252,25 @@ def explain(pid: int, count: int, folder: Path) -> Whole:
     """Return the cost of one `gdbmem explain`, whose count of live blocks must be right."""
     output = folder / "ledger.json"
     command = [str(Path(sys.executable).with_name("gdbmem")), "explain", str(pid), "--json", "--force"]
-    usage: list[resource.struct_rusage] = []
-
-    def run() -> None:
-        child = subprocess.Popen([*command, "-o", str(output)])
-        _, status, used = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-        usage.append(used)
-
-    seconds = seconds_of(run)
+    child = subprocess.Popen([*command, "-o", str(output)])
+    _, status, used = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
     ledger = json.loads(output.read_text())
     live = sum(arena["live_chunks"] for arena in ledger["heap"]["arenas"])
     if not ledger["heap"]["is_exact"] or not count <= live <= count + 10:
         raise RuntimeError(f"{live:,} live blocks were found, of {count:,}")
-    (used,) = usage
-    return Whole(seconds, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, ledger["pause_seconds"])
+    return Whole(used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, ledger["pause_seconds"])
 
 
-def many_threads(folder: Path) -> Row:
+def many_threads(folder: Path) -> Ratio:
     """500 threads, each of which has to be stopped."""
     with running(folder / "hold", 500, 100, "threads") as process:
-        paused = statistics.median(explain_process(process.pid).pause_seconds or 0 for _ in range(PAUSES))
-    return Row(
-        "pause of `gdbmem explain`, 500 threads", paused, 0, "at most 50 ms", at_most=0.05, value=paused
-    )
+        found = ratios(
+            lambda: explain_process(process.pid).pause_seconds or 0.0,
+            lambda: cpu_and_stop(process.pid, bare_gdb(process.pid))[1],
+            rounds=PAUSES,
+        )
+    return Ratio("`gdbmem explain`: wall time for which 500 threads stand still / `gdb -batch -p`", found, 1)
 
 
 def available_bytes() -> int:
@@ -250,19 +281,22 @@ def available_bytes() -> int:
 # -- gef --------------------------------------------------------------------------------------------------
 
 
-def against_gef(folder: Path) -> Iterator[Row]:
+def against_gef(folder: Path) -> Iterator[Ratio]:
     script = gef()
     if script is None:
         print("bench: no race against gef: it is not in .cache/gef, and can't be fetched", file=sys.stderr)
         return
     with running(folder / "hold", GEF_CHUNKS, 88, "equal") as process:
-        theirs = gef_seconds(script, process.pid, folder)
         region = region_of(process.pid)
         for name, walker, times in (("numpy", lockstep.walk, 500), ("plain Python", walk.walk, 50)):
-            ours = statistics.median(seconds_of(functools.partial(region.walk, walker)) for _ in range(7))
+            walking = functools.partial(region.walk, walker)
+            found = ratios(
+                functools.partial(cpu_in, walking),
+                lambda: gef_seconds(script, process.pid, folder),
+                rounds=GEF_ROUNDS, warmups=0,
+            )  # fmt: skip
             what = f"walking {GEF_CHUNKS:,} chunks with {name} / gef's `heap chunks --summary`"
-            bar = f"{times} times as fast ({theirs / ours:,.0f})"
-            yield Row(what, ours, theirs, bar, at_least=times, value=theirs / ours)
+            yield Ratio(what, found, 1 / times)
 
 
 def gef() -> Path | None:
@@ -283,9 +317,9 @@ def gef_seconds(script: Path, pid: int, folder: Path) -> float:
     timed = folder / "timed.py"
     timed.write_text(
         "import gdb, time\n"
-        "start = time.perf_counter()\n"
+        "start = time.process_time()\n"
         "text = gdb.execute('heap chunks --summary', to_string=True)\n"
-        "print('SECONDS', time.perf_counter() - start, len(text))\n"
+        "print('SECONDS', time.process_time() - start, len(text))\n"
     )
     done = subprocess.run(
         ["gdb", "-nx", "-q", "-batch", "-p", str(pid), "-x", str(script), "-x", str(timed)],
@@ -300,22 +334,24 @@ def gef_seconds(script: Path, pid: int, folder: Path) -> float:
 # -- the pause --------------------------------------------------------------------------------------------
 
 
-def pause(folder: Path) -> Row:
+def pause(folder: Path) -> Ratio:
     """The longest time that a thread of a server did not run, as it noticed itself."""
     with running(folder / "server", SERVER_MB) as process:
-        explain_process(process.pid, fork=True)
-        pauses, calm = [], []
-        for _ in range(PAUSES):
+
+        def forked() -> float:
             longest_wait(process)
             explain_process(process.pid, fork=True)
-            pauses.append(longest_wait(process))
-            subprocess.run(["sleep", "0.3"], check=True)
-            calm.append(longest_wait(process))
-        resident = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    bar = 0.04 * resident / 1e9 + 0.01
-    name = f"pause of `gdbmem explain --fork` at {resident / 1e9:.1f} GB / longest wait without it"
-    ours = statistics.median(pauses)
-    return Row(name, ours, statistics.median(calm), f"at most {bar * 1000:.0f} ms", at_most=bar, value=ours)
+            return longest_wait(process)
+
+        def attached() -> float:
+            longest_wait(process)
+            cpu_of(bare_gdb(process.pid))
+            return longest_wait(process)
+
+        found = ratios(forked, attached, rounds=PAUSES)
+        resident = resident_bytes(process.pid) / 1e9
+    name = f"the longest wait of a server of {resident:.1f} GB, `gdbmem explain --fork` / `gdb -batch -p`"
+    return Ratio(name, found, 1)
 
 
 def longest_wait(process: subprocess.Popen[str]) -> float:

@@ -16,7 +16,7 @@ from typing import IO, Any, Optional
 
 import psutil
 
-from benchmarks.racing import Row
+from benchmarks.racing import Ratio
 from tests.live.python_programs import pythons, version
 
 TITLE = "grow: twenty programs of many kinds"
@@ -26,9 +26,6 @@ _HERE = Path(__file__).parent / "grows"
 _C = Path(__file__).parent.parent / "tests" / "programs" / "makes_resident.c"
 _SECONDS = 120
 _PACKAGES = "site-packages"
-_MIB = 1 << 20
-_FIRST_OF = 18  # of all programs the planted line has to be the first
-_SEEN_OF = 12
 
 
 @dataclass(frozen=True)
@@ -113,20 +110,18 @@ class _Outcome:
         return sums
 
 
-def race() -> Sequence[Row]:
+def race() -> Sequence[Ratio]:
     with tempfile.TemporaryDirectory() as folder:
         python = _build(Path(folder))
         outcomes = [(kind, _outcome(kind, folder, python)) for kind in _KINDS]
     rows = [_row(kind, outcome) for kind, outcome in outcomes]
-    firsts = sum(outcome.is_first for _, outcome in outcomes)
     exact = sum(kind.is_seen and row.met is True for (kind, _), row in zip(outcomes, rows))
-    rows.append(_count("programs whose planted line is the first", firsts, _FIRST_OF))
-    rows.append(_count("programs all of whose growth is seen, within 3 %", exact, _SEEN_OF))
-    return rows
-
-
-def _count(what: str, found: int, least: int) -> Row:
-    return Row(what, found, len(_KINDS), f"at least {least}", at_least=least, value=found, unit="of them")
+    firsts = sum(outcome.is_first for _, outcome in outcomes) / len(rows)
+    total = [
+        Ratio("programs whose planted line is the first / all", [firsts], at_least=0.9),
+        Ratio("programs all of whose growth is seen, within 3 % / all", [exact / len(rows)], at_least=0.6),
+    ]
+    return [*rows, *total]
 
 
 def _build(folder: Path) -> str:
@@ -240,15 +235,14 @@ def _rss(pid: int) -> int:
     return next(int(line.split()[1]) << 10 for line in text.splitlines() if line.startswith("Rss:"))
 
 
-def _row(kind: _Kind, found: _Outcome) -> Row:
+def _row(kind: _Kind, found: _Outcome) -> Ratio:
     place = f"{found.first} is first" if found.is_first else f"**{found.first}** is first"
+    name = f"{kind.name}: {place}; seen / growth by the kernel"
     seen, delta = found.seen_bytes, found.delta_bytes
-    name, sizes = f"{kind.name}: {place}; seen / growth by the kernel", (seen / _MIB, delta / _MIB)
     if kind.is_seen:
-        return Row(name, *sizes, "within 3 %", at_least=0.97, at_most=1.03, unit="MiB")
-    parts = ", ".join(
-        f"{word} {size / _MIB:.1f}" for word, size in found.unseen.items() if word != "rest" and size
+        return Ratio(name, [seen / delta], 1.03, 0.97)
+    unseen = {word: size for word, size in found.unseen.items() if word != "rest" and size}
+    parts = ", ".join(f"{word} {size / delta:.2g}" for word, size in unseen.items())
+    return Ratio(
+        name, [(seen + sum(unseen.values())) / delta], 1.05, 0.95, note=f"of it unseen: {parts or 'none'}"
     )
-    explained = seen + sum(size for word, size in found.unseen.items() if word != "rest")
-    bar = f"with the unseen within 5 % (unseen MiB: {parts or 'none'})"
-    return Row(name, *sizes, bar, at_least=0.95, at_most=1.05, value=explained / delta, unit="MiB")

@@ -1,4 +1,4 @@
-"""Time to the prompt after Ctrl-C, in each command that runs the program, for each kind of target."""
+"""Ctrl-C in each command that runs the program, beside Ctrl-C in gdb's own `next`, for several kinds of target."""
 
 from __future__ import annotations
 
@@ -7,30 +7,36 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.racing import Row
-from tests.live.pressing import KINDS, LAUNCHES, Kind, press_in_each
+from benchmarks.racing import Ratio, ratios
+from tests.live.pressing import ATTACHED, LAUNCHED, Kind, press_in_each
 
-TITLE = "Ctrl-C: from the key to the prompt (the longest of three times in each command)"
+TITLE = "Ctrl-C: from the key to the prompt, wall time; the longest of gdbmem's commands"
 SOURCE = Path(__file__).parents[1] / "tests" / "programs" / "takes_sigint.c"
-ROUNDS = 3
+ROUNDS = 4
+OWN = Kind(ATTACHED, "default")
+KINDS = (OWN, *(Kind(ATTACHED, way) for way in ("blocked", "sigwait")), Kind(f"{LAUNCHED} none", "blocked"))
 
 
-def race() -> Sequence[Row]:
+def race() -> Sequence[Ratio]:
     with tempfile.TemporaryDirectory(prefix="gdbmem-") as name:
         folder = Path(name)
         program = folder / SOURCE.stem
         subprocess.run(["gcc", "-g", "-O0", "-pthread", "-o", program, SOURCE], check=True)
-        return [longest(kind, program, folder) for kind in (*KINDS, *LAUNCHES)]
+        return [against_next(kind, program, folder) for kind in KINDS]
 
 
-def longest(kind: Kind, program: Path, folder: Path) -> Row:
+def against_next(kind: Kind, program: Path, folder: Path) -> Ratio:
     """Return the row of *kind*; raises where the program was changed or killed, or took a signal of ours."""
-    rounds = [press_in_each(kind, program, folder) for _ in range(ROUNDS)]
-    for pressed in rounds:
-        if pressed.changes or (pressed.signals_taken and kind in KINDS):
+
+    def ours() -> float:
+        pressed = press_in_each(kind, program, folder)
+        if pressed.changes or (pressed.signals_taken and kind.host == ATTACHED):
             raise RuntimeError(f"{kind}: {pressed.signals_taken} signals taken; {pressed.changes}")
-    each = [(seconds, command) for pressed in rounds for command, seconds in pressed.seconds.items()]
-    seconds, command = max(each)
-    most = 2.0 if kind.host.endswith("massif") else 1.0
-    name = f"{kind}: {len(kind.commands)} commands, the longest in `{command}`"
-    return Row(name, seconds, 0, f"at most {most:.0f} s", at_most=most, value=seconds)
+        return max(pressed.seconds.values())
+
+    def peer() -> float:
+        pressed = press_in_each(OWN, program, folder, commands=["next 1000000"])
+        return max(pressed.seconds.values())
+
+    found = ratios(ours, peer, rounds=ROUNDS, warmups=0)
+    return Ratio(f"{kind}: the longest of {len(kind.commands)} commands / gdb's own `next`", found, 10)

@@ -3,62 +3,45 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import resource
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Callable
 
-from benchmarks.racing import Row
+from benchmarks.peers import peer
+from benchmarks.racing import Ratio, cpu_so_far, ratios
 from gdbmem.linux.monitoring.tree import Tree
-from gdbmem.linux.process.processes import descendants, parents, pids
+from gdbmem.linux.process.processes import pids
 from gdbmem.model.series.series import SeriesFacts
 from gdbmem.series.store import Recording, SeriesWriter
 
 TITLE = "Cost of monitoring"
-_ROUNDS = 3
-_START_SECONDS, _RACE_SECONDS = 2.0, 6.0
+_ROUNDS, _SWEEPS = 4, 11
+_START_SECONDS, _RACE_SECONDS = 2.0, 4.0
 _INTERVAL = 0.1  # seconds: mprof's default
 
 
-def race() -> Sequence[Row]:
+def race() -> Sequence[Ratio]:
     rows = [*_against_peers()]
     with _children(20) as children:
-        share = _cpu_per_second(children)
-        rows.append(
-            Row(
-                "20 processes at 10 Hz, PSS too, CPU / a second",
-                share,
-                1.0,
-                f"at most 2 % ({share:.2%})",
-                at_most=0.02,
-            )
+        found = ratios(
+            lambda: _cpu_per_second(children), lambda: _least(children, _INTERVAL), rounds=_ROUNDS, warmups=0
         )
-        before, after = _memory_over_a_million(children)
+        rows.append(Ratio(f"20 processes at 10 Hz, with PSS / {_LEAST_NAME} of them", found, 15))
         rows.append(
-            Row(
-                "10^6 samples, growth of the monitor",
-                0.0, 0.0, f"at most 2 MiB ({after - before:+.1f} MiB)", at_most=2.0, value=after - before,
-            )
-        )  # fmt: skip
-    with _children(1000) as children:
-        seconds = _sweep(children)
-        rows.append(
-            Row(
-                "1,000 processes, one sweep with PSS",
-                seconds,
-                0.5,
-                "at most 0.5 s",
-                at_most=0.5,
-                value=seconds,
-            )
+            Ratio("resident memory after 10^6 samples / after 10^5", [_memory_over_a_million(children)], 1.06)
         )
+    with _children(1000) as children, _look_at(children) as sweep:
+        found = ratios(sweep, lambda: _reading_all(children), rounds=_SWEEPS)
+        rows.append(Ratio("1,000 processes, one sweep with PSS / reading their smaps_rollup", found, 6))
     return rows
 
 
@@ -81,34 +64,23 @@ def _facts() -> SeriesFacts:
 
 
 def _cpu_per_second(pids: set[int]) -> float:
-    """Return the CPU seconds a second of a monitor of *pids* as it comes, its start left out; the median of three."""
-    words = ["--interval", f"{_INTERVAL}s", *map(str, sorted(pids))]
-    found = []
-    for _ in range(_ROUNDS):
-        with tempfile.TemporaryDirectory() as folder:
-            command = [
-                sys.executable,
-                "-m",
-                "gdbmem.cli.main",
-                "monitor",
-                "-q",
-                "--run",
-                f"{folder}/run",
-                *words,
-            ]
-            child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            found.append(_cpu_while(child, _RACE_SECONDS))
-            child.kill()
-            child.wait()
-    return statistics.median(found)
+    """Return the CPU seconds a second of a monitor of *pids* as it comes, its start left out."""
+    words = ["monitor", "-q", "--interval", f"{_INTERVAL}s", *map(str, sorted(pids))]
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, "-m", "gdbmem.cli.main", *words, "--run", f"{folder}/run"]
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        found = _cpu_while(child, _RACE_SECONDS)
+        child.kill()
+        child.wait()
+    return found
 
 
 def _cpu_while(child: subprocess.Popen[bytes], seconds: float) -> float:
     """Return the CPU seconds a second of *child* and its descendants over *seconds*, once it has started."""
     time.sleep(_START_SECONDS)
-    cpu, begin = _cpu_of(child.pid), time.monotonic()
+    cpu, begin = cpu_so_far(child.pid, family=True), time.monotonic()
     time.sleep(seconds)
-    return (_cpu_of(child.pid) - cpu) / (time.monotonic() - begin)
+    return (cpu_so_far(child.pid, family=True) - cpu) / (time.monotonic() - begin)
 
 
 def _look(writer: SeriesWriter, tree: Tree, t: float) -> None:
@@ -116,115 +88,106 @@ def _look(writer: SeriesWriter, tree: Tree, t: float) -> None:
     writer.append(t, look.readings, look.changed_lines)
 
 
-def _memory_over_a_million(children: set[int]) -> tuple[float, float]:
-    """Return this process's resident MiB before and after a million samples, the first tenth left out."""
+def _memory_over_a_million(children: set[int]) -> float:
+    """Return this process's resident memory after a million samples ÷ after the first tenth."""
     with tempfile.TemporaryDirectory() as folder:
         tree = Tree(lambda: children, events=None)
         writer = SeriesWriter(Path(folder), _facts())
         looks = 1_000_000 // len(children)
-        before = 0.0
+        before = 1
         for number in range(looks):
             if number == looks // 10:
-                before = _resident_mib()
+                before = _resident_pages()
             _look(writer, tree, number * 0.1)
             if number % 600 == 0:
                 writer.thin(number * 0.1)
-        after = _resident_mib()
+        after = _resident_pages()
         writer.close()
         tree.close()
-        return before, after
+        return after / before
 
 
-def _resident_mib() -> float:
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / (1 << 20)
+def _resident_pages() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1])
 
 
-def _sweep(children: set[int]) -> float:
-    """Return the seconds of one sample of all of them, including PSS; the best of five."""
+@contextlib.contextmanager
+def _look_at(children: set[int]) -> Iterator[Callable[[], float]]:
+    """Yield what takes one sample of all of them, including PSS, and returns its CPU seconds."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536), hard))
     tree = Tree(lambda: children, events=None)
     tree.look(0.0, sweep=True)
-    taken = []
-    for number in range(1, 6):
-        begin = time.perf_counter()
-        look = tree.look(number * 2.0, sweep=True)
-        taken.append(time.perf_counter() - begin)
+    times = itertools.count(2.0, 2.0)
+
+    def sweep() -> float:
+        begin = time.process_time()
+        look = tree.look(next(times), sweep=True)
         assert look.alive == len(children) <= len(pids())
+        return time.process_time() - begin
+
+    yield sweep
     tree.close()
-    return min(taken)
+
+
+def _reading_all(children: set[int]) -> float:
+    begin = time.process_time()
+    for pid in children:
+        Path(f"/proc/{pid}/smaps_rollup").read_bytes()
+    return time.process_time() - begin
 
 
 # -- peers ----------------------------------------------------------------------------------------------------
 
 
-def _against_peers() -> Iterator[Row]:
-    """Race for RSS, the only metric that peers read, at mprof's default interval and faster; the tools take turns."""
+def _against_peers() -> Iterator[Ratio]:
+    """Race for RSS, the only metric that peers read, at mprof's default interval; the tools take turns."""
+    tools = {"gdbmem": Path(sys.executable), **{name: found for name in _PEERS if (found := peer(name))}}
     for size in (1, 21):
+        what = f"{'one process' if size == 1 else f'a family of {size}'} at {1 / _INTERVAL:.0f} Hz"
+        costs: dict[str, list[float]] = {name: [] for name in [*tools, _LEAST_NAME]}
         with _family(size) as pid:
-            names = ["gdbmem", *_present()]
-            for interval in (_INTERVAL, _INTERVAL / 5):
-                costs: dict[str, list[float]] = {name: [] for name in names}
-                least = []
-                for _ in range(_ROUNDS):
-                    for name in names:
-                        costs[name].append(_cpu_per_sample(name, pid, interval))
-                    least.append(_least(pid, interval))
-                if size == 1:
-                    what = "the least Python that wakes up and reads statm"
-                    yield Row(
-                        f"CPU per sample of {what}, {1 / interval:.0f} Hz", statistics.median(least), 0.0
-                    )
-                what = "one process" if size == 1 else f"a family of {size}"
-                for name in names[1:]:
-                    yield Row(
-                        f"CPU per sample of {what} at {1 / interval:.0f} Hz, gdbmem / {name}",
-                        statistics.median(costs["gdbmem"]),
-                        statistics.median(costs[name]),
-                        "at least 10 times less",
-                        at_most=0.1,
-                        value=statistics.median(a / b for a, b in zip(costs["gdbmem"], costs[name])),
-                    )
+            for _ in range(_ROUNDS):
+                for name, tool in tools.items():
+                    costs[name].append(_cpu_per_sample(name, tool, pid))
+                costs[_LEAST_NAME].append(_least({pid}, _INTERVAL) * _INTERVAL)
+        ours = costs.pop("gdbmem")
+        for name, theirs in costs.items():
+            at_most = None if name == _LEAST_NAME else 0.1
+            yield Ratio(f"a sample of {what} / {name}", [a / b for a, b in zip(ours, theirs)], at_most)
 
 
-def _present() -> Iterator[str]:
-    for name, package in _PACKAGES.items():
-        if shutil.which(name, path=str(_BIN)) is None:
-            print(f"bench: {name} is missing: pip install {package}", file=sys.stderr)
-        else:
-            yield name
-
-
-_BIN = Path(sys.executable).parent
-_PACKAGES = {"psrecord": "psrecord", "mprof": "memory_profiler"}
+_PEERS = ("psrecord", "mprof")
 _OURS = ["-m", "gdbmem.cli.main", "monitor", "-q", "--pss-budget", "0"]
+_LEAST_NAME = "the least Python that wakes up and reads statm"
 # The remainder without the sample itself: this machine's cost of waking up.
 _LEAST = """\
 import os, sys, time
-statm = os.open(f"/proc/{sys.argv[1]}/statm", os.O_RDONLY)
+each = [os.open(f"/proc/{pid}/statm", os.O_RDONLY) for pid in sys.argv[2:]]
 while True:
-    time.sleep(float(sys.argv[2]))
-    os.pread(statm, 128, 0)
+    time.sleep(float(sys.argv[1]))
+    for statm in each:
+        os.pread(statm, 128, 0)
 """
 
 
-def _least(pid: int, interval: float) -> float:
-    """Return the CPU seconds per sample of a loop that reads the statm of *pid* and discards it."""
-    child = subprocess.Popen([sys.executable, "-c", _LEAST, str(pid), str(interval)])
-    seconds = _cpu_while(child, _RACE_SECONDS) * interval
+def _least(pids: set[int], interval: float) -> float:
+    """Return the CPU seconds a second of a loop that reads the statm of *pids* and discards it."""
+    child = subprocess.Popen([sys.executable, "-c", _LEAST, str(interval), *map(str, pids)])
+    seconds = _cpu_while(child, _RACE_SECONDS)
     child.kill()
     child.wait()
     return seconds
 
 
-def _command(name: str, interval: float) -> list[str]:
+def _command(name: str, tool: Path) -> list[str]:
     """Return the words of the tool *name* before the file that it writes and the pid."""
     commands = {
-        "gdbmem": [*_OURS, "--interval", f"{interval}s", "--run"],
-        "psrecord": [str(_BIN / "psrecord"), "--include-children", "--interval", str(interval), "--log"],
-        "mprof": [str(_BIN / "mprof"), "attach", "-C", "--interval", str(interval), "--output"],
+        "gdbmem": [*_OURS, "--interval", f"{_INTERVAL}s", "--run"],
+        "psrecord": ["--include-children", "--interval", str(_INTERVAL), "--log"],
+        "mprof": ["attach", "-C", "--interval", str(_INTERVAL), "--output"],
     }
-    return [sys.executable, *commands[name]]
+    return [str(tool), *commands[name]]
 
 
 @contextlib.contextmanager
@@ -240,12 +203,12 @@ def _family(size: int) -> Iterator[int]:
         parent.wait()
 
 
-def _cpu_per_sample(name: str, pid: int, interval: float) -> float:
+def _cpu_per_sample(name: str, tool: Path, pid: int) -> float:
     """Return the CPU seconds per sample of the tool *name*, its children included, its start left out."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
         child = subprocess.Popen(
-            [*_command(name, interval), str(out), str(pid)],
+            [*_command(name, tool), str(out), str(pid)],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=folder,
@@ -257,15 +220,6 @@ def _cpu_per_sample(name: str, pid: int, interval: float) -> float:
         times = _times_of_samples(name, out)
     rate = (len(times) - 1) / (times[-1] - times[0])
     return cpu / rate
-
-
-def _cpu_of(pid: int) -> float:
-    """Return the CPU seconds of *pid* and its descendants, to the nanosecond."""
-    spent = 0
-    for each in (pid, *descendants({pid}, parents())):
-        for schedule in Path(f"/proc/{each}/task").glob("*/schedstat"):
-            spent += int(schedule.read_text().split()[0])
-    return spent / 1e9
 
 
 def _times_of_samples(name: str, out: Path) -> list[float]:

@@ -5,30 +5,29 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import os
 import shutil
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from benchmarks.bench_page_peers import SPEEDSCOPE, opening_speedscope, speedscope_page
 from benchmarks.massif_files import write_wide
-from benchmarks.racing import Row, seconds_of
+from benchmarks.racing import Ratio, cpu_of, ratios, seconds_of
 from gdbmem.report.page.explorer import Explored
 from gdbmem.report.page.page import Page as Report
 from gdbmem.report.page.page import render
 
-TITLE = "A report's page in Chromium: opening it, and the longest task of a zoom (the median of five)"
-SIZES = ((50_000, 1.0), (1_000_000, 6.0))  # calls, and the seconds in which they are to be there
-ZOOM_SECONDS = 0.016
-ROUNDS = 5
+TITLE = "A report's page in Chromium, wall time: opening it, and the longest task of a zoom"
+SIZES = ((50_000, 2.5, 0.9), (1_000_000, 1.9, 0.07))  # calls, and the bars beside d3-flame-graph: open, zoom
+ROUNDS, ZOOMS = 3, 5
+_BEST_KNOWN = "d3-flame-graph"
 _CACHE = Path(__file__).parents[1] / ".cache" / "bench-npm"
 _TREES = Path(__file__).with_name("page_trees.js")
 _PACKAGES = {"d3": "7.9.2", "d3-flame-graph": "5.0.0", "flame-chart-js": "3.3.0"}
@@ -51,7 +50,7 @@ _PEERS = {
 }
 
 
-def race() -> Sequence[Row]:
+def race() -> Sequence[Ratio]:
     if shutil.which("chromium") is None or shutil.which("node") is None:
         print("bench: chromium or node is missing", file=sys.stderr)
         return []
@@ -61,64 +60,45 @@ def race() -> Sequence[Row]:
             args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"],
         )
         rows = _writing(Path(name))
-        rows += [row for size, limit in SIZES for row in _rows(browser, Path(name), size, limit)]
+        rows += [row for size in SIZES for row in _rows(browser, Path(name), *size)]
         browser.close()
         return rows
 
 
-def _rows(browser: Browser, here: Path, size: int, limit_seconds: float) -> list[Row]:
+def _rows(browser: Browser, here: Path, size: int, most_open: float, most_zoom: float) -> Iterator[Ratio]:
     page = here / f"{size}.html"
     page.write_text(_page(size))
-    megabytes = page.stat().st_size / 1e6
-    open_seconds, zoom_seconds = _ours(browser, page)
-    rows = []
+    times = [
+        (_ours(browser, page), {peer: _theirs(browser, here, peer, size) for peer in _PEERS})
+        for _ in range(ROUNDS)
+    ]
     for peer in _PEERS:
-        theirs = _theirs(browser, here, peer, size)
-        opened, zoomed = theirs or (0.0, 0.0)
-        label = f"{size:,} calls, open; {megabytes:.2f} MB / {peer}"
-        bar = f"at most {limit_seconds:g} s"
-        rows.append(Row(label, open_seconds, opened, bar, at_most=limit_seconds, value=open_seconds))
-        bar = f"at most {ZOOM_SECONDS * 1000:.0f} ms"
-        label = f"{size:,} calls, zoom / {peer}"
-        rows.append(Row(label, zoom_seconds, zoomed, bar, at_most=ZOOM_SECONDS, value=zoom_seconds))
+        found = [(ours, theirs[peer]) for ours, theirs in times]
+        for number, what, most in ((0, "open", most_open), (1, "zoom", most_zoom)):
+            bar = most if peer == _BEST_KNOWN else None
+            yield Ratio(f"{size:,} calls, {what} / {peer}", [a[number] / b[number] for a, b in found], bar)
     if SPEEDSCOPE.is_dir():
-        label = f"{size:,} calls, open; {megabytes:.2f} MB / speedscope"
-        rows.append(Row(label, open_seconds, _speedscope_opens(browser, here, size)))
-    return rows
+        opened = [ours[0] / _speedscope_opens(browser, here, size) for ours, _ in times]
+        yield Ratio(f"{size:,} calls, open / speedscope", opened)
 
 
 def _speedscope_opens(browser: Browser, here: Path, size: int) -> float:
     stacks = here / f"{size}.speedscope.json"
     stacks.write_bytes(_tree(size, "asSpeedscope"))
     shutil.rmtree(here / "speedscope", ignore_errors=True)
-    open_it = opening_speedscope(browser, *speedscope_page(stacks, here))
-    return statistics.median(seconds_of(open_it) for _ in range(ROUNDS))
+    return seconds_of(opening_speedscope(browser, *speedscope_page(stacks, here)))
 
 
-def _writing(here: Path) -> list[Row]:
-    """Return the CPU seconds in which the pages of two files are made."""
-    massif, stacks = here / "wide.massif", here / "stacks.folded"
+def _writing(here: Path) -> list[Ratio]:
+    """Return what it takes to make the page of a file."""
+    massif, page = here / "wide.massif", here / "wide.html"
     nodes = write_wide(massif, trees=1, nodes=SIZES[0][0])
-    stacks.write_bytes(_tree(SIZES[0][0], "asFolded"))
-    seconds, megabytes = _written(massif)
-    label = f"massif file of {nodes:,} nodes, read and written, CPU; {megabytes:.2f} MB"
-    rows = [Row(label, seconds, 0.0, "at most 1 s", at_most=1.0, value=seconds)]
-    seconds, megabytes = _written(stacks)
-    label = f"the tree of {SIZES[0][0]:,} calls as folded stacks, read and written, CPU; {megabytes:.2f} MB"
-    return [*rows, Row(label, seconds, 0.0)]
-
-
-def _written(file: Path) -> tuple[float, float]:
-    """Return the CPU seconds in which the page of *file* is made, and its megabytes."""
-    page = file.with_suffix(".html")
-    words = [sys.executable, "-m", "gdbmem.cli.main", "report", str(file), "-o", str(page), "--force"]
-    taken = []
-    for _ in range(ROUNDS):
-        before = os.times()
-        subprocess.run(words, check=True, capture_output=True)
-        after = os.times()
-        taken.append(sum(after[2:4]) - sum(before[2:4]))
-    return statistics.median(taken), page.stat().st_size / 1e6
+    words = [sys.executable, "-m", "gdbmem.cli.main", "report", massif, "-o", page, "--force"]
+    found = ratios(
+        lambda: cpu_of(words), lambda: cpu_of(["ms_print", "--threshold=0", massif]), rounds=ROUNDS
+    )
+    name = f"massif file of {nodes:,} nodes, read and written, processor time / `ms_print`"
+    return [Ratio(name, found, 5)]
 
 
 def _tree(size: int, form: str) -> bytes:
@@ -133,33 +113,27 @@ def _page(size: int) -> str:
 
 
 def _ours(browser: Browser, path: Path) -> tuple[float, float]:
-    opened = []
-    for _ in range(ROUNDS):
-        page = browser.new_page(viewport={"width": 1280, "height": 1000})
-        begin = time.monotonic()
-        page.goto(path.as_uri(), wait_until="commit")
-        page.locator("#exploring").wait_for(state="visible", timeout=120_000)
-        opened.append(time.monotonic() - begin)
-        if len(opened) < ROUNDS:
-            page.close()
+    """Return the seconds in which the page opens, and the longest task of a zoom, the median of some."""
+    page = browser.new_page(viewport={"width": 1280, "height": 1000})
+    begin = time.monotonic()
+    page.goto(path.as_uri(), wait_until="commit")
+    page.locator("#exploring").wait_for(state="visible", timeout=120_000)
+    opened = time.monotonic() - begin
     box = page.locator("#graph canvas").bounding_box()
     assert box is not None
     longest = []
-    for turn in range(ROUNDS):
+    for turn in range(ZOOMS):
         at = (box["x"] + 100 + 150 * turn, box["y"] + 18 * (3 + turn) + 5)
         longest.append(_longest_task(browser, page, lambda at=at: page.mouse.click(*at)))
         page.keyboard.press("Home")
         page.wait_for_timeout(100)
     page.close()
-    return statistics.median(opened), statistics.median(longest)
+    return opened, statistics.median(longest)
 
 
-def _theirs(browser: Browser, here: Path, peer: str, size: int) -> Optional[tuple[float, float]]:
+def _theirs(browser: Browser, here: Path, peer: str, size: int) -> tuple[float, float]:
     files, begin, zoom = _PEERS[peer]
-    scripts = [_npm(file) for file in files]
-    if None in scripts:
-        return None
-    parts = "".join(f"<script>{text}</script>" for text in [*scripts, _TREES.read_text()])
+    parts = "".join(f"<script>{text}</script>" for text in [*map(_npm, files), _TREES.read_text()])
     begin = begin.replace("asNested(N,", f"asNested({size},")
     path = here / f"{peer}-{size}.html"
     path.write_text(
@@ -174,7 +148,7 @@ def _theirs(browser: Browser, here: Path, peer: str, size: int) -> Optional[tupl
         " requestAnimationFrame(() => requestAnimationFrame(() => done((performance.now() - t) / 1000))); })"
     )
     longest = [
-        _longest_task(browser, page, lambda turn=turn: page.evaluate(zoom, turn)) for turn in range(ROUNDS)
+        _longest_task(browser, page, lambda turn=turn: page.evaluate(zoom, turn)) for turn in range(ZOOMS)
     ]
     page.close()
     return opened, statistics.median(longest)
@@ -193,29 +167,16 @@ def _longest_task(browser: Browser, page: Page, act: Any) -> float:
         for one in events
         if one["name"] == "thread_name" and one["args"]["name"] == "CrRendererMain"
     }
-    return (
-        float(
-            max(
-                one["dur"]
-                for one in events
-                if one["name"].endswith("RunTask") and one["tid"] in main and "dur" in one
-            )
-        )
-        / 1e6
-    )
+    tasks = [one for one in events if one["name"].endswith("RunTask") and one["tid"] in main]
+    return float(max(one.get("dur", 0) for one in tasks)) / 1e6
 
 
-def _npm(file: str) -> Optional[str]:
+def _npm(file: str) -> str:
     name = file.partition("/")[0]
     folder = _CACHE / name
     if not (folder / "package").is_dir():
         folder.mkdir(parents=True, exist_ok=True)
-        packed = f"{name}@{_PACKAGES[name]}"
-        done = subprocess.run(
-            ["npm", "pack", "--silent", packed], cwd=folder, capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            print(f"bench: {packed} can't be fetched", file=sys.stderr)
-            return None
+        words = ["npm", "pack", "--silent", f"{name}@{_PACKAGES[name]}"]
+        done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True)
         subprocess.run(["tar", "-xzf", done.stdout.split()[-1]], cwd=folder, check=True)
     return (folder / "package" / file.partition("/")[2]).read_text()

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import os
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -16,10 +14,10 @@ from typing import Callable, Optional
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
-from benchmarks.racing import Row, seconds_of
+from benchmarks.racing import Ratio, cpu_of, ratios, seconds_of
 
 TITLE = "A report's page beside memray's and speedscope's, of one memray recording"
-STACKS = 3000  # of 31 calls
+STACKS = 500  # of 31 calls
 ROUNDS = 3
 MEMRAY = "1.20.0"
 _ROOT = Path(__file__).parents[1]
@@ -29,12 +27,11 @@ _PROGRAM = Path(__file__).with_name("page_program.py")
 _DRAWN = "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
-def race() -> Sequence[Row]:
+def race() -> Sequence[Ratio]:
     packages = _memray()
     if packages is None or shutil.which("chromium") is None:
         print("bench: memray or chromium is missing", file=sys.stderr)
         return []
-    load = f"load average {os.getloadavg()[0]:.1f}"
     with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"),
@@ -42,58 +39,51 @@ def race() -> Sequence[Row]:
         )
         rows = _race(browser, Path(name), packages)
         browser.close()
-    return [Row(f"{row.name} ({load})", row.ours_seconds, row.peer_seconds, unit=row.unit) for row in rows]
+    return rows
 
 
-def _race(browser: Browser, here: Path, packages: Path) -> list[Row]:
+def _race(browser: Browser, here: Path, packages: Path) -> list[Ratio]:
     recording, ours, theirs, stacks = (
         here / name for name in ("a.bin", "ours.html", "memray.html", "a.json")
     )
     memray, gdbmem = [str(_MEMRAY / "bin/memray")], [sys.executable, "-m", "gdbmem.cli.main"]
     # gdbmem reads the file by memray's package, as memray does.
-    environment = {**os.environ, "PYTHONPATH": f"{_ROOT}:{packages}"}
+    environment = {"PYTHONPATH": f"{_ROOT}:{packages}"}
 
-    def run(*words: str) -> None:
-        subprocess.run(words, env=environment, check=True, capture_output=True)
+    def run(*words: object) -> float:
+        return cpu_of(words, more=environment)
 
-    run(*memray, "run", "-q", "-o", str(recording), str(_PROGRAM), str(STACKS))
+    run(*memray, "run", "-q", "-o", recording, _PROGRAM, STACKS)
     # --no-web: otherwise its page needs fetched scripts, and shows nothing offline.
-    writing = _medians(
-        lambda: run(*gdbmem, "report", str(recording), "-o", str(ours), "--force"),
-        lambda: run(*memray, "flamegraph", "--no-web", "-f", "-o", str(theirs), str(recording)),
-    )
-    rows = [
-        Row("page, size / memray flamegraph --no-web", _megabytes(ours), _megabytes(theirs), unit="MB"),
-        Row("page, written / memray flamegraph --no-web", *writing),
-    ]
+    writing = ratios(
+        lambda: run(*gdbmem, "report", recording, "-o", ours, "--force"),
+        lambda: run(*memray, "flamegraph", "--no-web", "-f", "-o", theirs, recording),
+        rounds=ROUNDS, warmups=0,
+    )  # fmt: skip
+    name = "memray flamegraph --no-web"
     open_ours = _opening(browser, ours, lambda page: page.locator("#exploring").wait_for(state="visible"))
     # memray's page draws each call as an element.
     open_theirs = _opening(
         browser, theirs, lambda page: page.locator("g.frame").first.wait_for(state="attached")
     )
-    rows.append(Row("page, opened / memray flamegraph --no-web", *_medians(open_ours, open_theirs)))
+    opening = ratios(lambda: seconds_of(open_ours), lambda: seconds_of(open_theirs), rounds=ROUNDS)
+    rows = [
+        Ratio(f"page, size in bytes / {name}", [ours.stat().st_size / theirs.stat().st_size], 0.1),
+        Ratio(f"page, written / {name}", writing),
+        Ratio(f"page, opened, wall time / {name}", opening),
+    ]
     if SPEEDSCOPE.is_dir():
-        run(*gdbmem, "export", str(recording), "--to", "speedscope", "-o", str(stacks))
-        page, stacks_code = speedscope_page(stacks, here)
-        size = (
-            sum(
-                file.stat().st_size
-                for file in page.parent.iterdir()
-                if file.suffix in (".html", ".js", ".css")
-            )
-            / 1e6
+        run(*gdbmem, "export", recording, "--to", "speedscope", "-o", stacks)
+        page, code = speedscope_page(stacks, here)
+        parts = (
+            one.stat().st_size for one in page.parent.iterdir() if one.suffix in (".html", ".js", ".css")
         )
-        open_it = opening_speedscope(browser, page, stacks_code)
-        rows.append(Row("page, size / speedscope with the file in it", _megabytes(ours), size, unit="MB"))
-        rows.append(Row("page, opened / speedscope with the file in it", *_medians(open_ours, open_it)))
+        name = "speedscope with the file in it"
+        rows.append(Ratio(f"page, size in bytes / {name}", [ours.stat().st_size / sum(parts)], 0.1))
+        open_it = opening_speedscope(browser, page, code)
+        opening = ratios(lambda: seconds_of(open_ours), lambda: seconds_of(open_it), rounds=ROUNDS)
+        rows.append(Ratio(f"page, opened, wall time / {name}", opening))
     return rows
-
-
-def _medians(ours: Callable[[], object], peer: Callable[[], object]) -> tuple[float, float]:
-    """Return the median seconds of *ours* and *peer*, which take turns."""
-    pairs = [(seconds_of(ours), seconds_of(peer)) for _ in range(ROUNDS)]
-    first, second = zip(*pairs)
-    return statistics.median(first), statistics.median(second)
 
 
 def opening_speedscope(browser: Browser, page: Path, code: Path) -> Callable[[], None]:
@@ -125,10 +115,6 @@ def speedscope_page(stacks: Path, here: Path) -> tuple[Path, Path]:
     code = folder / "stacks.js"
     code.write_text(f"speedscope.loadFileFromBase64('a.json', '{text}')")
     return folder / "index.html", code
-
-
-def _megabytes(file: Path) -> float:
-    return file.stat().st_size / 1e6
 
 
 def _memray() -> Optional[Path]:

@@ -6,20 +6,18 @@ import contextlib
 import os
 import re
 import resource
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.peers import peer_python
-from benchmarks.racing import Row
+from benchmarks.racing import Ratio, cpu_of, pairs
 
 TITLE = "Python processes"
-_ROUNDS = 5
+_ROUNDS = 4
 _GDBMEM = [sys.executable, "-m", "gdbmem.cli.main", "python"]
 _GROWING_SECONDS = 0.5
 
@@ -38,13 +36,13 @@ while "busy" in sys.argv:
     kept.append(bytes(10_000))
     time.sleep(0.001)
 for line in sys.stdin:
-    before, began, count = resident(), time.perf_counter(), 0
+    before, began, wall, count = resident(), time.process_time(), time.perf_counter(), 0
     if line == "heap\\n":
         from guppy import hpy
         count = sum(row.count for row in hpy().heap().bytype.partition.get_rows() if row.name == "float")
     else:
         tracemalloc.take_snapshot().statistics("lineno")
-    print(time.perf_counter() - began, resident() - before, count, flush=True)
+    print(time.process_time() - began, time.perf_counter() - wall, resident() - before, count, flush=True)
 """
 # The first example of memory_profiler's README, and a loop.
 _EXAMPLE = """
@@ -71,19 +69,13 @@ if __name__ == '__main__':
 """
 
 
-def race() -> Sequence[Row]:
-    python = peer_python("memray==1.20.0", "guppy3==3.1.7", "memory_profiler==0.61.0", "scalene==2.4.0")
+def race() -> Sequence[Ratio]:
+    python = peer_python()
     if python is None:
         return []
-    load = f"load average {os.getloadavg()[0]:.1f}"
     with tempfile.TemporaryDirectory() as name:
-        rows = [
-            *_objects(python),
-            *_snapshots(python),
-            *_tracing(python, Path(name)),
-            *_lines(python, Path(name)),
-        ]
-    return [replace(row, name=f"{row.name} ({load})") for row in rows]
+        folder = Path(name)
+        return [*_objects(python), *_snapshots(python), *_tracing(python, folder), *_lines(python, folder)]
 
 
 class _Target:
@@ -100,7 +92,7 @@ class _Target:
         return self.process.stdout.readline()
 
     def ask(self, word: str) -> list[float]:
-        """Return its seconds, its growth, and its count."""
+        """Return its CPU seconds, its wall seconds, its growth, and its count."""
         assert self.process.stdin is not None
         self.process.stdin.write(word + "\n")
         self.process.stdin.flush()
@@ -122,20 +114,20 @@ def _target(python: Path, *words: str) -> Iterator[_Target]:
 
 
 def _cpu(words: Sequence[str], folder: Path) -> float:
-    """Return the CPU seconds of a command, with what it starts and waits for."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(words, check=True, cwd=folder, capture_output=True, env=_environment())
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return cpu_of(words, folder=folder, more=_environment())
 
 
 def _environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    return {"PYTHONPATH": str(Path(__file__).parents[1])}
 
 
-def _output(*words: str) -> str:
-    done = subprocess.run(words, check=True, capture_output=True, text=True, env=_environment())
-    return done.stdout + done.stderr
+def _output(*words: str) -> tuple[float, str]:
+    """Run *words*; return its CPU seconds and its output."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = {**os.environ, **_environment()}
+    done = subprocess.run(words, check=True, capture_output=True, text=True, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, done.stdout + done.stderr
 
 
 def _pause(text: str) -> float:
@@ -145,66 +137,61 @@ def _pause(text: str) -> float:
     return float(found[1].replace(",", "")) / (1000 if found[2] == "ms" else 1)
 
 
-def _objects(python: Path) -> Iterator[Row]:
-    """Yield the pause of the program, the time to the answer, and the growth of the program."""
-    ours, pauses, grown, theirs, their_growth = [], [], [], [], []
+def _objects(python: Path) -> Iterator[Ratio]:
+    """Yield the pause of the program, the cost of the answer, and the growth of the program."""
+    pauses, took, grown = [], [], []
     for _ in range(_ROUNDS):
         with _target(python) as target:
-            before, began = target.resident(), time.perf_counter()
-            text = _output(*_GDBMEM, "objects", str(target.process.pid))
-            ours.append(time.perf_counter() - began)
-            grown.append(target.resident() - before)
-            pauses.append(_pause(text))
-            seconds, growth, count = target.ask("heap")
+            before = target.resident()
+            ours, text = _output(*_GDBMEM, "objects", str(target.process.pid))
+            mine = target.resident() - before
+            theirs, wall, growth, count = target.ask("heap")
             assert count >= 200_000, "guppy3 has not counted the same objects"
-            theirs.append(seconds)
-            their_growth.append(growth)
+            pauses.append(_pause(text) / wall)
+            took.append(ours / theirs)
+            grown.append(mine / growth)
     what = "objects by type of a program with 600,000"
-    yield Row(f"{what}: the program stands still / guppy3", *_medians(pauses, theirs))
-    yield Row(f"{what}: until the answer / guppy3", *_medians(ours, theirs))
-    mine, their_mib = (size / 2**20 for size in _medians(grown, their_growth))
-    yield Row(f"{what}: the program grows / guppy3", mine, their_mib, unit="MiB")
+    yield Ratio(f"{what}: wall time for which the program stands still / guppy3", pauses)
+    yield Ratio(f"{what} / guppy3", took)
+    yield Ratio(f"{what}: memory that the program grows by / guppy3", grown)
 
 
-def _snapshots(python: Path) -> Iterator[Row]:
+def _snapshots(python: Path) -> Iterator[Ratio]:
     """Yield the cost of a snapshot of tracemalloc, from outside and by tracemalloc itself."""
-    ours, theirs, growth = [], [], []
+    took = []
     for _ in range(_ROUNDS):
         with _target(python, "traced") as target:
-            began = time.perf_counter()
-            _output(*_GDBMEM, "traces", str(target.process.pid))
-            ours.append(time.perf_counter() - began)
-            seconds, grown, _ = target.ask("snapshot")
-            theirs.append(seconds)
-            growth.append(grown)
-    grown_mib = statistics.median(growth) / 2**20
-    peer = f"tracemalloc's take_snapshot, which grows the program by {grown_mib:.0f} MiB"
-    yield Row(f"600,000 traces by line: until the answer / {peer}", *_medians(ours, theirs))
+            ours, _ = _output(*_GDBMEM, "traces", str(target.process.pid))
+            took.append(ours / target.ask("snapshot")[0])
+    yield Ratio("600,000 traces by line / tracemalloc's take_snapshot", took)
 
 
-def _tracing(python: Path, folder: Path) -> Iterator[Row]:
+def _tracing(python: Path, folder: Path) -> Iterator[Ratio]:
     """Yield the cost of tracing a running program, and of listing the lines that grew meanwhile."""
     memray, file = str(python.with_name("memray")), folder / "attached.bin"
-    starts, lists, attaches, summaries = [], [], [], []
-    for _ in range(_ROUNDS):
+
+    def ours() -> tuple[float, float]:
         with _target(python, "busy") as target:
             pid = str(target.process.pid)
-            starts.append(_cpu([*_GDBMEM, "start", pid], folder))
+            start = _cpu([*_GDBMEM, "start", pid], folder)
             time.sleep(_GROWING_SECONDS)
-            lists.append(_cpu([*_GDBMEM, "traces", pid], folder))
+            return start, _cpu([*_GDBMEM, "traces", pid], folder)
+
+    def peer() -> tuple[float, float]:
         with _target(python, "busy") as target:
             pid = str(target.process.pid)
-            attaches.append(_cpu([memray, "attach", "-f", "-o", str(file), "--method", "gdb", pid], folder))
+            start = _cpu([memray, "attach", "-f", "-o", str(file), "--method", "gdb", pid], folder)
             time.sleep(_GROWING_SECONDS)
             subprocess.run([memray, "detach", pid], check=True, capture_output=True)
-            summaries.append(_cpu([memray, "summary", str(file)], folder))
-    attached = "`memray attach`, by gdb"
-    yield Row(f"tracing a running program, CPU time / {attached}", *_medians(starts, attaches))
-    yield Row("listing the lines that grew, CPU time / `memray summary`", *_medians(lists, summaries))
+            return start, _cpu([memray, "summary", str(file)], folder)
+
+    found = pairs(ours, peer, rounds=_ROUNDS, warmups=0)
+    yield Ratio("tracing a running program / `memray attach`, by gdb", [a[0] / b[0] for a, b in found])
+    yield Ratio("listing the lines that grew / `memray summary`", [a[1] / b[1] for a, b in found])
 
 
-def _lines(python: Path, folder: Path) -> Iterator[Row]:
-    """Yield the CPU time of scripts with a table of memory by line."""
+def _lines(python: Path, folder: Path) -> Iterator[Ratio]:
+    """Yield the cost of scripts with a table of memory by line."""
     # Both in the same environment, whose site-packages take part in each start.
     ours = [*_GDBMEM, "lines", "--python", str(python)]
     for name, source in (("its README's example", _EXAMPLE), ("a loop of 20,000 turns", _LOOP)):
@@ -212,14 +199,8 @@ def _lines(python: Path, folder: Path) -> Iterator[Row]:
         recorded.write_text(source)
         plain.write_text(source.replace("@profile", ""))
         words = [*ours, str(recorded)]
-        theirs = [str(python), "-m", "memory_profiler", str(recorded)]
+        profiler = [str(python), "-m", "memory_profiler", str(recorded)]
         scalene = [str(python.with_name("scalene")), "run", "-o", str(folder / "scalene.json"), str(plain)]
-        took = [(_cpu(words, folder), _cpu(theirs, folder), _cpu(scalene, folder)) for _ in range(_ROUNDS)]
-        mine, theirs_cpu, scalenes = (statistics.median(column) for column in zip(*took))
-        bar = "no slower"
-        yield Row(f"memory by line of {name}, CPU time / memory_profiler", mine, theirs_cpu, bar, 1.0)
-        yield Row(f"memory by line of {name}, CPU time / scalene", mine, scalenes)
-
-
-def _medians(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
-    return statistics.median(ours), statistics.median(theirs)
+        took = [(_cpu(words, folder), _cpu(profiler, folder), _cpu(scalene, folder)) for _ in range(_ROUNDS)]
+        yield Ratio(f"memory by line of {name} / memory_profiler", [a / b for a, b, _ in took], 1)
+        yield Ratio(f"memory by line of {name} / scalene", [a / c for a, _, c in took])

@@ -11,14 +11,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.racing import Row
+from benchmarks.racing import Ratio
 
-TITLE = (
-    "compare --remedies: what a remedy gave back (median of 5 runs, left) and what explain predicts (right)"
-)
+TITLE = "compare --remedies: the memory that a remedy gave back (median of 5 runs) / what explain predicts"
 ROOT = Path(__file__).parents[1]
 RUNS = 5
-MIB = 1 << 20
 FST = r"""
 #include <fst/fstlib.h>
 #include <unistd.h>
@@ -43,7 +40,7 @@ int main() {  // ten graphs, every second of which is freed
 """
 
 
-def race() -> Sequence[Row]:
+def race() -> Sequence[Ratio]:
     with tempfile.TemporaryDirectory() as name:
         return [row for what, *words in programs(Path(name)) for row in measured(what, words)]
 
@@ -73,24 +70,16 @@ def build(*words: object) -> None:
     subprocess.run([str(word) for word in words], check=True)
 
 
-def measured(what: str, words: Sequence[str]) -> Iterator[Row]:
-    """Yield a row for each remedy with a prediction; one row for the fact if no remedy has an effect."""
-    found = compare(words)
-    rows = [row for row in found["remedies"] if row["measured_bytes"] is not None]
-    for number, row in enumerate(rows):
-        gained, predicted = row["measured_bytes"], row["predicted_bytes"]
-        name = f"{what}: {row['setting'].removeprefix('glibc.malloc.')}"
-        if predicted is None:
-            yield Row(name, gained / MIB, 0, "only measuring tells", unit="MiB")
+def measured(what: str, words: Sequence[str]) -> Iterator[Ratio]:
+    """Yield a row for each remedy with a prediction that was measured."""
+    for row in compare(words)["remedies"]:
+        predicted, gained = row["predicted_bytes"], row["measured_bytes"]
+        if gained is None or not predicted:
             continue
         low, high = row["low_bytes"], row["high_bytes"]
-        bar = f"within 10 % or in {low / MIB:.1f} to {high / MIB:.1f} MiB" + (
-            ", the best" if not number else ""
-        )
-        good = row["is_as_predicted"] and high - low <= predicted / 2
-        yield Row(name, gained / MIB, predicted / MIB, bar, at_least=1, value=float(good), unit="MiB")
-    if not rows:
-        yield Row(f"{what}: {found['answer'].rpartition('; ')[2]}", found["rss_bytes"] / MIB, 0, unit="MiB")
+        name = f"{what}: {row['setting'].removeprefix('glibc.malloc.')}"
+        low, high = (min(low / predicted, 0.9), max(high / predicted, 1.1))
+        yield Ratio(name, [gained / predicted], round(min(high, 1.25), 2), round(max(low, 0.75), 2))
 
 
 def compare(words: Sequence[str]) -> dict[str, Any]:

@@ -6,35 +6,22 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.racing import Row, race_pair
+from benchmarks.racing import Ratio, cpu_of, ratios
 
 TITLE = "Loading the extension"
 LOADER = Path(__file__).parents[1] / "gdbinit" / "gdbmem"
 BARE = ("gdb", "-nx", "-batch")
 
 
-def race() -> Sequence[Row]:
+def race() -> Sequence[Ratio]:
     # A loader that gives up would be the fastest: check once that the commands exist.
     if not run(*BARE, "-ex", f"source {LOADER}", "-ex", "help massif-snap"):
         raise RuntimeError("massif-snap is not there after source gdbmem")
 
-    def loaded() -> None:
-        run(*BARE, "-ex", f"source {LOADER}")
-
-    def bare() -> None:
-        run(*BARE)
-
-    pair = race_pair(loaded, bare, rounds=25, warmups=2)
-    return [
-        Row(
-            "`source gdbmem` and leave / bare gdb",
-            pair.ours_median,
-            pair.peer_median,
-            "adds at most half of a bare start",
-            at_most=1.5,
-            value=pair.median_ratio,
-        )
-    ]
+    found = ratios(
+        lambda: cpu_of((*BARE, "-ex", f"source {LOADER}")), lambda: cpu_of(BARE), rounds=25, warmups=2
+    )
+    return [Ratio("`source gdbmem` and leave / bare gdb", found, 1.5)]
 
 
 def run(*command: str) -> str:

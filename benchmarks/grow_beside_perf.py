@@ -5,57 +5,36 @@ from __future__ import annotations
 import json
 import resource
 import shutil
-import statistics
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.racing import Row
+from benchmarks.racing import Ratio
 
 _PAIRS = 10
 
 
-def beside_perf(storm: Path, folder: Path) -> Iterator[Row]:
+def beside_perf(storm: Path, folder: Path) -> Iterator[Ratio]:
     """Yield the ratios of the CPU times of a storm of allocations: the program's own, and those of the tools."""
     words = [str(storm), "allocate", "60"]
     has_perf = shutil.which("perf") is not None
-    runs = [_run(words, folder, has_perf=has_perf, turn=turn) for turn in range(_PAIRS)]
-    lost = statistics.median(one["lost"] for one in runs)
-    yield _ratio(
-        "CPU time of a started storm, under `gdbmem grow` / alone",
-        runs,
-        "recorded",
-        "alone",
-        1.10,
-        "at most 1.10",
+    runs = [_run(words, folder, has_perf=has_perf, turn=turn) for turn in range(-1, _PAIRS)][1:]
+
+    def of(ours: str, peer: str) -> list[float]:
+        return [one[ours] / one[peer] for one in runs]
+
+    yield Ratio(
+        "the program's own: a storm of `allocate 60`, under `grow --` / bare", of("recorded", "alone"), 1.10
     )
-    name = f"samples of it that were lost ({runs[0]['faults']:,.0f} faults)"
-    yield Row(name, lost, 0.0, f"at most 10 % ({lost:.1%})", 0.10, value=lost)
+    yield Ratio("samples of it that `grow` lost / all", [one["lost"] for one in runs], 0.10)
     if not has_perf:
         print("bench: perf is missing", file=sys.stderr)
         return
-    yield _ratio(
-        "CPU time of it, under `perf record` of every fault / alone", runs, "beside", "alone", None, ""
+    yield Ratio("the same under `perf record -e page-faults -c 1 -g` / bare", of("beside", "alone"))
+    yield Ratio(
+        "`grow` itself / `perf record -e page-faults -c 1 -g` and `perf script`", of("ours", "peer"), 0.5
     )
-    yield _ratio(
-        "CPU time of `gdbmem grow` / `perf record -c 1 -g` and `perf script`",
-        runs,
-        "ours",
-        "peer",
-        0.5,
-        "at most 0.5",
-    )
-
-
-def _ratio(
-    name: str, runs: Sequence[Mapping[str, float]], ours: str, peer: str, at_most: float | None, bar: str
-) -> Row:
-    ratios = [one[ours] / one[peer] for one in runs]
-    middle = statistics.median(ratios)
-    spread = f"{bar} ({min(ratios):.2f} to {max(ratios):.2f}, {len(runs)} pairs)"
-    first, second = (statistics.median(one[key] for one in runs) for key in (ours, peer))
-    return Row(name, first, second, spread, at_most, value=middle)
 
 
 def _run(words: Sequence[str], folder: Path, *, has_perf: bool, turn: int) -> Mapping[str, float]:
@@ -76,7 +55,6 @@ def _run(words: Sequence[str], folder: Path, *, has_perf: bool, turn: int) -> Ma
         ]
         found["recorded"], found["ours"] = _cpu([*ours, *words], folder)
         totals = json.loads((folder / "grown.json").read_text())["totals"]
-        found["faults"] = totals["faults"]
         found["lost"] = totals["lost_samples"] / (totals["lost_samples"] + totals["samples"])
 
     def perf() -> None:
@@ -84,10 +62,12 @@ def _run(words: Sequence[str], folder: Path, *, has_perf: bool, turn: int) -> Ma
         found["beside"], recording = _cpu([*record, *words], folder)
         found["peer"] = recording + _cpu(["perf", "script", "-i", "perf.data"], folder)[1]
 
-    actions = [grow, perf] if has_perf else [grow]
+    def alone() -> None:
+        found["alone"] = _cpu(words, folder)[0]
+
+    actions = [grow, alone, perf] if has_perf else [grow, alone]
     for action in actions if turn % 2 else reversed(actions):
         action()
-    found["alone"] = _cpu(words, folder)[0]
     return found
 
 

@@ -1,11 +1,10 @@
-"""The same leak in C and in Python, by `gdbmem grow` and by heap profilers: the time until each names the line."""
+"""The same leak in C and in Python, by `gdbmem grow` and by heap profilers: the CPU time until each has its answer."""
 
 from __future__ import annotations
 
 import re
 import resource
 import shutil
-import statistics
 import subprocess
 import sys
 import time
@@ -13,11 +12,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.racing import Row
+from benchmarks.peers import peer_python
+from benchmarks.racing import Ratio, pairs
 
 _GROW = [sys.executable, "-m", "gdbmem.cli.main", "grow"]
 _LINE = "keep"  # the function whose line makes the program bigger
-_RUNS = 3
+_RUNS = 6
+_PYTHON_LINE = rf"leak\.py:\d+ (?:in )?\(?{_LINE}|{_LINE}[^\n]*leak\.py"
 LEAK_C = r"""
 #include <stdlib.h>
 #include <string.h>
@@ -59,50 +60,47 @@ class _Tool:
     name: str
     commands: Sequence[Sequence[str]]
     answer: str  # a pattern that the output of one that names the line matches
-    needs: str = ""  # a command, if not the first word
 
 
 @dataclass(frozen=True)
-class _Answer:
-    cpu_seconds: float  # of all processes
-    first_seconds: float  # CPU, of the command in which the program runs
-    wall_seconds: float
+class _Run:
+    cpu_seconds: float
     text: str
 
 
-def answers(leak: Path, folder: Path) -> Iterator[Row]:
-    """Yield, for each tool, the CPU time from the start of a program that leaks until its line is named."""
-    yield from _race("a leak of 400,000 blocks", [str(leak)], _tools(leak), folder)
-    script = folder / "leak.py"
-    script.write_text(_LEAK_PYTHON)
-    words = [sys.executable, str(script), "0", "100000"]
-    yield from _race("a leak of 100,000 str in Python", words, _python_tools(words), folder)
-    yield from _attached(script, folder)
+def answers(leak: Path, folder: Path) -> Iterator[Ratio]:
+    """Yield what `grow` takes from the start of a program that leaks until the answer, beside each heap profiler."""
+    yield from _race("a leak of 400,000 blocks", _tools(leak), folder)
+    python = peer_python()
+    if python is not None:
+        script = folder / "leak.py"
+        script.write_text(_LEAK_PYTHON)
+        yield from _race("a leak of 100,000 str in Python", _python_tools(python, script), folder)
+        yield from _attached(python, script, folder)
 
 
-def _race(what: str, alone: Sequence[str], tools: Iterator[_Tool], folder: Path) -> Iterator[Row]:
-    bare = statistics.median(_run([alone], folder).cpu_seconds for _ in range(_RUNS))
+def _race(what: str, tools: Iterator[_Tool], folder: Path) -> Iterator[Ratio]:
+    grow = next(tools)
     for tool in tools:
-        if shutil.which(tool.needs or tool.commands[0][0]) is None:
+        if shutil.which(tool.commands[0][0]) is None:
             print(f"bench: {tool.name} is missing", file=sys.stderr)
             continue
         try:
-            runs = [_run(tool.commands, folder) for _ in range(_RUNS)]
+            found = pairs(lambda: _run(grow, folder), lambda: _run(tool, folder), rounds=_RUNS, warmups=0)  # noqa: B023
         except subprocess.CalledProcessError as error:
             last = (error.stderr or "").strip().rpartition("\n")[2]
             print(f"bench: {tool.name} does not run here: {last}", file=sys.stderr)
             continue
-        named = all(re.search(tool.answer, one.text, re.S) for one in runs)
-        wall, first = (
-            statistics.median(values)
-            for values in zip(*((one.wall_seconds, one.first_seconds) for one in runs))
-        )
-        yield Row(
-            f"{what} with {tool.name}, which {'names' if named else 'does not name'} the line / the program alone",
-            statistics.median(one.cpu_seconds for one in runs),
-            bare,
-            f"{wall:.2f} s to the answer; the run itself {first / bare:.1f} times the program's CPU time",
-        )
+        yield _row(what, grow, tool, found)
+
+
+def _row(what: str, grow: _Tool, tool: _Tool, found: Sequence[tuple[_Run, _Run]]) -> Ratio:
+    said = []
+    for one, runs in zip((grow, tool), zip(*found)):
+        named = all(re.search(one.answer, run.text, re.S) for run in runs)
+        said.append(f"{one.name}, which {'names' if named else 'does not name'} the line")
+    name = f"{what}, until the answer: {' / '.join(said)}"
+    return Ratio(name, [a.cpu_seconds / b.cpu_seconds for a, b in found])
 
 
 def _tools(leak: Path) -> Iterator[_Tool]:
@@ -115,62 +113,49 @@ def _tools(leak: Path) -> Iterator[_Tool]:
     )
     massif = ["valgrind", "-q", "--tool=massif", "--massif-out-file=leak.massif", str(leak)]
     yield _Tool("massif", [massif, ["ms_print", "leak.massif"]], rf"->9\d\.\d+% [^\n]*{_LINE}")
-    memleak = ["memleak-bpfcc", "--combined-only", "-c", str(leak), "1", "2"]
-    yield _Tool("bcc's memleak", [memleak], _LINE)
 
 
-def _python_tools(words: Sequence[str]) -> Iterator[_Tool]:
-    answer = rf"leak\.py:\d+ (?:in )?\(?{_LINE}|{_LINE}[^\n]*leak\.py"
-    yield _Tool("`gdbmem grow`", [[*_GROW, "--", *words]], answer)
-    run = ["memray", "run", "-q", "-f", "-o", "leak.bin", *words[1:]]
-    stats = ["memray", "stats", "leak.bin"]
-    yield _Tool("memray", [run, stats], answer)
+def _python_tools(python: Path, script: Path) -> Iterator[_Tool]:
+    words = [str(script), "0", "100000"]
+    yield _Tool("`gdbmem grow`", [[*_GROW, "--", str(python), *words]], _PYTHON_LINE)
+    memray = str(python.with_name("memray"))
+    run = [memray, "run", "-q", "-f", "-o", "leak.bin", *words]
+    yield _Tool("memray", [run, [memray, "stats", "leak.bin"]], _PYTHON_LINE)
 
 
-def _attached(script: Path, folder: Path) -> Iterator[Row]:
-    """Yield the time to the answer of tools that are attached for two seconds to a Python process that leaks."""
-    answer = rf"leak\.py:\d+ (?:in )?\(?{_LINE}|{_LINE}[^\n]*leak\.py"
-    grow = _Tool("`gdbmem grow`", [[*_GROW, "--for", "2s", "{pid}"]], answer)
-    attach = ["memray", "attach", "-f", "-o", "attached.bin", "--duration", "2", "{pid}"]
-    wait = ["sh", "-c", "sleep 2.5; memray stats attached.bin"]
-    for tool in (grow, _Tool("memray attach", [attach, wait], answer)):
-        if shutil.which(tool.commands[0][0]) is None:
-            print(f"bench: {tool.name} is missing", file=sys.stderr)
-            continue
-        words = [_python_of(tool), str(script), "60", "1000"]
-        with subprocess.Popen(words) as program:
+def _attached(python: Path, script: Path, folder: Path) -> Iterator[Ratio]:
+    """Yield what `grow` takes of a Python process that leaks, attached for two seconds, beside memray."""
+    grow = _Tool("`gdbmem grow`", [[*_GROW, "--for", "2s", "{pid}"]], _PYTHON_LINE)
+    memray = str(python.with_name("memray"))
+    attach = [memray, "attach", "-f", "-o", "attached.bin", "--duration", "2", "{pid}"]
+    stats = ["sh", "-c", f"sleep 2.5; {memray} stats attached.bin"]
+    peer = _Tool("memray attach", [attach, stats], _PYTHON_LINE)
+
+    def attached(tool: _Tool) -> _Run:
+        with subprocess.Popen([python, script, "60", "1000"]) as program:
             time.sleep(1)
-            commands = [[word.format(pid=program.pid) for word in one] for one in tool.commands]
             try:
-                found = _run(commands, folder)
-            except subprocess.CalledProcessError as error:
-                print(f"bench: {tool.name}: {(error.stderr or error.stdout).strip()[-300:]}", file=sys.stderr)
-                continue
+                return _run(tool, folder, pid=program.pid)
             finally:
                 program.kill()
-        named = "names" if re.search(answer, found.text, re.S) else "does not name"
-        name = f"CPU time of two seconds attached to a Python process that leaks, {tool.name}, which {named} the line"
-        yield Row(name, found.cpu_seconds, 0.0, f"{found.wall_seconds:.2f} s to the answer")
+
+    try:
+        found = pairs(lambda: attached(grow), lambda: attached(peer), rounds=_RUNS, warmups=0)
+    except subprocess.CalledProcessError as error:
+        print(f"bench: attaching: {(error.stderr or error.stdout).strip()[-300:]}", file=sys.stderr)
+        return
+    yield _row("two seconds attached to a Python process that leaks", grow, peer, found)
 
 
-def _python_of(tool: _Tool) -> str:
-    """Return the interpreter that the program runs in: memray attaches only where it is installed, too."""
-    memray = Path(shutil.which(tool.commands[0][0]) or "").resolve()
-    beside = memray.with_name("python3")
-    return str(beside) if memray.name == "memray" and beside.exists() else sys.executable
-
-
-def _run(commands: Sequence[Sequence[str]], folder: Path) -> _Answer:
-    """Run *commands*; return the CPU seconds of all their processes together, and the last one's output."""
-    began, begun = _cpu_of_children(), time.monotonic()
-    text, first = "", 0.0
-    for number, words in enumerate(commands):
+def _run(tool: _Tool, folder: Path, pid: int = 0) -> _Run:
+    """Run the commands of *tool*; return the CPU seconds of all their processes together, and the last one's output."""
+    began, text = _cpu_of_children(), ""
+    for words in tool.commands:
         text = subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, cwd=folder
-        ).stdout
-        if not number:
-            first = _cpu_of_children() - began
-    return _Answer(_cpu_of_children() - began, first, time.monotonic() - begun, text)
+            [word.format(pid=pid) for word in words],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, cwd=folder,
+        ).stdout  # fmt: skip
+    return _Run(_cpu_of_children() - began, text)
 
 
 def _cpu_of_children() -> float:

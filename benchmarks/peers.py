@@ -9,6 +9,7 @@ from typing import Optional
 
 _FOLDER = Path(__file__).parents[1] / ".cache" / "bench-peers"
 _PACKAGES = {"mprof": "memory_profiler==0.61.0", "psrecord": "psrecord==1.4"}
+_OF_PYTHON = ("memray==1.20.0", "guppy3==3.1.7", "memory_profiler==0.61.0", "scalene==2.4.0")
 
 
 def peer(name: str) -> Optional[Path]:
@@ -25,12 +26,12 @@ def peer(name: str) -> Optional[Path]:
     return command
 
 
-def peer_python(*packages: str) -> Optional[Path]:
-    """Return a Python with *packages*, in a separate folder; None, with a message, if they can't be installed."""
+def peer_python() -> Optional[Path]:
+    """Return a Python with profilers for it, in a separate folder; None, with a message, if that fails."""
     python = _FOLDER.with_name("bench-python-peers") / "bin" / "python"
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", python.parents[1]], check=True)
-    if subprocess.run([python, "-m", "pip", "install", "-q", *packages], check=False).returncode:
-        print(f"bench: {', '.join(packages)} can't be installed", file=sys.stderr)
+    if subprocess.run([python, "-m", "pip", "install", "-q", *_OF_PYTHON], check=False).returncode:
+        print(f"bench: {', '.join(_OF_PYTHON)} can't be installed", file=sys.stderr)
         return None
     return python

@@ -11,7 +11,7 @@ import math
 import re
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -87,16 +87,22 @@ class Pressed(NamedTuple):
 
 
 def press_in_each(
-    kind: Kind, program: Path, folder: Path, *, late_seconds: float = math.inf, tries: int = 1
+    kind: Kind,
+    program: Path,
+    folder: Path,
+    *,
+    late_seconds: float = math.inf,
+    tries: int = 1,
+    commands: Sequence[str] = (),
 ) -> Pressed:
-    """Press Ctrl-C in each command; raises where no prompt comes or the program has gone.
+    """Press Ctrl-C in each command, of *kind* if none are given; raises where no prompt comes or the program has gone.
 
     Where it came after more than *late_seconds*, up to *tries* times: the fastest one counts.
     """
     with _stopped(kind, program, folder) as (user, pid):
         before = _signals(pid, kind)
         seconds = {}
-        for command in kind.commands:
+        for command in commands or kind.commands:
             seconds[command] = _press(user, command, pid)
             for _ in range(tries - 1):
                 if seconds[command] > late_seconds:
