@@ -447,10 +447,11 @@ class _Reader:
         """Tell the calls of an unrolled loop apart where they follow each other: each begins on the first line."""
         inside = sorted(self._members[key])
         lines = {spot.line for at in inside if (spot := self._code.spot(at)) is not None and spot.line}
-        entry = next((at for at in inside if self._is_entry(at, key) and self._begins(at)), None)
-        if entry is None:
+        entries = [at for at in inside if self._is_entry(at, key) and self._line(at) is not None]
+        if not entries:
             return
-        opening, first = self._begins(entry), self._first_call(entry, key)
+        entry = next((at for at in entries if self._begins(at)), entries[0])
+        opening, first = self._opening(entry, key), self._first_call(entry, key)
         if first is None:
             return
         if len(lines) == 1:
@@ -458,10 +459,11 @@ class _Reader:
             if len(repeated) > 1 and not any(self._is_on_cycle(at, key) for at in repeated):
                 self._unclear.add(self._lines[key])
             return
+        own = set(self._up_to_call(entry, key))
         copies = [
             at
             for at in inside
-            if at != entry
+            if at not in own
             and self._begins(at) == opening
             and self._chains[at] == self._chains[entry]
             and self._first_call(at, key) == first
@@ -473,6 +475,12 @@ class _Reader:
             self._lines[copy] = self._lines[key]
             for one in self._reach_within(at, key, others=set(copies) - {at}):
                 self._set_calls(one, tuple(copy if known == key else known for known in self._calls[one]))
+
+    def _opening(self, entry: int, key: BlockKey) -> Optional[SourceLine]:
+        """Return the line on which the call begins; the beginning of its statement may have been moved ahead of it."""
+        begins = self._begins(entry)
+        lines = [line for at in self._up_to_call(entry, key) if (line := self._line(at)) is not None]
+        return begins or min(lines, key=lambda line: line.number, default=None)
 
     def _goes_on_with(self, line: Optional[SourceLine], at: int) -> bool:
         """Return whether the instructions that lead to *at*, up to a call or a branch, belong to *line* already."""
@@ -501,14 +509,18 @@ class _Reader:
 
     def _first_call(self, at: int, key: BlockKey) -> Optional[tuple[str, Optional[SourceLine]]]:
         """Return the first call that is made from *at* on, and its line."""
+        return next((call for one in self._up_to_call(at, key) if (call := self._call_at(one))), None)
+
+    def _up_to_call(self, at: int, key: BlockKey) -> Iterator[int]:
+        """Yield the instructions of the inlined call from *at* on, up to the first one that calls a function."""
         seen: set[int] = set()
         while at in self._instructions and at not in seen and self._is_in(at, key):
             seen.add(at)
-            call, one = self._call_at(at), self._instructions[at]
-            if call is not None:
-                return call
+            yield at
+            one = self._instructions[at]
+            if one.is_call:
+                return
             at = one.behind if one.goes_on or one.target is None else one.target
-        return None
 
     def _is_on_cycle(self, at: int, key: BlockKey) -> bool:
         return any(at in self._reach_within(one, key) for one in self._successors[at])

@@ -163,6 +163,21 @@ def test_a_point_is_hit_though_gdb_disables_it_when_a_library_is_unloaded(
     assert len(snapshots(played.run)) == 1
 
 
+@pytest.mark.parametrize(
+    "engine", cover(["gperftools", "jemalloc", "faults"], lambda engine: engine == "faults")
+)
+def test_a_native_engine_counts_what_is_inlined_in_a_library_that_is_loaded_later(
+    program: Program, scratch: Path, engine: str
+) -> None:
+    library = json.dumps(str(program("inlined_library")))
+    point = "points:\n  - {at: work, name: begun}\n  - {at: work, name: done, after: true}\n"
+    played = play(
+        f"engine: {engine}\n{point}", scratch, program=program("loads_inlined"), arguments=f"[{library}]"
+    )
+    (counted,) = re.findall(r"^work (\d+) (\d+)$", played.out, re.M)
+    assert [str(point["hits"]) for point in played.facts["points"]] == list(counted)
+
+
 def test_an_indirect_function_is_refused_before_the_run(program: Program, scratch: Path) -> None:
     played = play("points: [{at: chosen}]\n", scratch, program=program("indirect_function"))
     assert played.status == 125
