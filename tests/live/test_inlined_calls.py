@@ -178,6 +178,23 @@ def test_a_native_engine_counts_what_is_inlined_in_a_library_that_is_loaded_late
     assert [str(point["hits"]) for point in played.facts["points"]] == list(counted)
 
 
+def test_native_points_at_one_place_are_all_recorded_also_where_one_of_them_is_at_its_last_hit(
+    program: Program, scratch: Path
+) -> None:
+    points = """
+  - {at: "Engine::reset", name: last, hits: {only: [2]}}
+  - {at: "Engine::reset", name: each}
+  - {at: "Engine::reset", name: first, hits: {first: 1}}
+  - {at: "Engine::load", name: load, hits: {only: [3]}}
+  - {at: "Engine::load", name: loads}
+"""
+    played = play(f"engine: gperftools\npoints:{points}", scratch, program=program("inlined_reset", "-O2"))
+    assert played.status == 0, played.err
+    taken = Counter(record["base_name"] for record in snapshots(played.run) if record["base_name"] != "own")
+    assert taken == {"last": 1, "each": 4, "first": 1, "load": 1, "loads": 4}
+    assert not played.facts.get("warnings")
+
+
 def test_an_indirect_function_is_refused_before_the_run(program: Program, scratch: Path) -> None:
     played = play("points: [{at: chosen}]\n", scratch, program=program("indirect_function"))
     assert played.status == 125

@@ -186,10 +186,18 @@ def under_way() -> bool:
 
 
 def _stops_anyway() -> bool:
-    """Return whether there is another breakpoint here: the user must not be shown our instructions."""
+    """Return whether another breakpoint here may stop or act: the user must not be shown our instructions.
+
+    Several breakpoints of ours can belong to one point: they have the same *owner*.
+    """
     counter = gdb.newest_frame().pc()
-    points = [point for point in gdb.breakpoints() if point.enabled and point.number > 0]
-    return sum(counter in addresses_of(point) for point in points) > 1
+    points = [point for point in gdb.breakpoints() if point.enabled]
+    owners = {
+        id(getattr(point, "owner", point))
+        for point in points
+        if (point.number > 0 or hasattr(point, "owner")) and counter in addresses_of(point)
+    }
+    return len(owners) > 1
 
 
 def addresses_of(point: gdb.Breakpoint) -> set[int]:

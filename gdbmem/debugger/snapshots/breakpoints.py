@@ -62,7 +62,7 @@ def _act(action: HitAction, hit: int) -> bool:
     """
     if session.native is None:
         return action(hit)
-    if action.in_passing(hit):
+    if not _waiting and action.in_passing(hit):  # otherwise another point stops the program here
         return False
     _waiting.append(lambda: action(hit))
     return True
@@ -152,10 +152,13 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
             return False
         if self.inlined.covers(address) or not self._count():
             return False
-        if self._returns is not None:
-            self._returns.arm(self.hits)
-            return False
-        return _act(self._action, self.hits)
+        try:
+            if self._returns is not None:
+                self._returns.arm(self.hits)
+                return False
+            return _act(self._action, self.hits)
+        finally:
+            self._rest()
 
     def _count(self, call: Optional[BlockKey] = None) -> bool:
         """Count a call, if its condition is true; return whether it is wanted. *call*: an inlined one."""
@@ -178,10 +181,16 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
             return False
         last = self._wanted.last_wanted
         if last is not None and self.hits >= last:
-            # Deleting a breakpoint inside its own stop method can crash gdb; a disabled one costs nothing.
             self._spent = True
-            self.enabled = False
         return True
+
+    def _rest(self) -> None:
+        """Disable the breakpoint if it has done all: only now, as others here must know that it acts.
+
+        Deleting it inside its own stop method can crash gdb; a disabled one costs nothing.
+        """
+        if self._spent:
+            self.enabled = False
 
     # -- as the listener of inlined calls -----------------------------------------------------------------
 
@@ -195,6 +204,9 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
             return None, _act(self._action, self.hits)
         except (GdbmemError, gdb.error) as error:
             return None, self._fail(str(error))
+        finally:
+            if self.is_valid():
+                self._rest()
 
     def end_call(self, hit: int) -> bool:
         """Act at the end of an inlined call."""

@@ -62,7 +62,7 @@ class InlinedCalls:
 
     def __init__(self, location: str, listener: Listener, *, commands: Optional[str]) -> None:
         self._location = location
-        self._listener = listener
+        self.listener = listener  # owns its breakpoints
         self._commands = commands
         self._name = named_function(location)
         self._codes: dict[BlockKey, InlinedCode] = {}
@@ -119,7 +119,7 @@ class InlinedCalls:
         if not other or other[-1].strip("_").endswith(name.parts[-1].strip("_")) or function in self._others:
             return
         self._others.add(function)
-        self._listener.note(
+        self.listener.note(
             f"'{self._location}' has the code of {function} in this program (an alias, folded by the linker, or chosen"
             " when the program is loaded), so calls of either are counted"
         )
@@ -136,7 +136,7 @@ class InlinedCalls:
             )
         except LargeFunctionError:
             self._too_large.add(key)
-            self._listener.note(
+            self.listener.note(
                 f"'{self._location}' is inlined into {block.function.print_name}, which is too large for its inlined"
                 " calls to be found, so those are counted where gdb's own breakpoint stops, which may be too few or too"
                 f" many; put a point at a line of {block.function.print_name}, or compile with -fno-inline"
@@ -146,7 +146,7 @@ class InlinedCalls:
             return
         self._codes[key] = code
         for file, line in code.unclear:
-            self._listener.note(_unclear(self._location, PurePath(file).name, line))
+            self.listener.note(_unclear(self._location, PurePath(file).name, line))
         for address, passage in code.passages.items():
             self._points.append(_PassageBreakpoint(address, passage, self, self._commands))
 
@@ -243,7 +243,7 @@ class InlinedCalls:
         stops = self._pass(here, passage)
         if not here.calls:
             frames.remove(here)
-        if self._listener.is_spent and not self.under_way:
+        if self.listener.is_spent and not self.under_way:
             self._enable(False)
         return stops
 
@@ -267,7 +267,7 @@ class InlinedCalls:
             return False
         stops = self._end(here, shared)
         for key in calls[shared:]:
-            hit, stop = self._listener.begin_call(key)
+            hit, stop = self.listener.begin_call(key)
             here.calls.append(_Call(key, hit))
             stops = stops or stop
         return stops
@@ -277,20 +277,20 @@ class InlinedCalls:
         while len(here.calls) > shared:
             call = here.calls.pop()
             if call.hit is not None:
-                stops = self._listener.end_call(call.hit) or stops
+                stops = self.listener.end_call(call.hit) or stops
         return stops
 
     def _jump_out(self, here: _Frame) -> bool:
         for call in here.calls:
             if call.hit is not None:
-                self._listener.follow_call(call.hit)
+                self.listener.follow_call(call.hit)
         here.calls.clear()
         return False
 
     def _leave(self, calls: list[_Call]) -> None:
         number = sum(call.hit is not None for call in calls)
         if number:
-            self._listener.leave_calls(number)
+            self.listener.leave_calls(number)
 
 
 class _Call:
@@ -318,6 +318,7 @@ class _PassageBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module 
             self.commands = commands
         self._passage = passage
         self._calls = calls
+        self.owner = calls.listener
 
     def stop(self) -> bool:
         try:

@@ -100,7 +100,7 @@ class _ReturnBreakpoint(gdb.Breakpoint):  # type: ignore[misc]
         if commands is not None:
             self.commands = commands
         self._address = address
-        self._returns = returns
+        self._returns = self.owner = returns
 
     def stop(self) -> bool:
         try:
