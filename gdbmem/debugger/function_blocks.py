@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import Optional
@@ -68,10 +69,15 @@ def inlined_entries(address: int) -> Mapping[BlockKey, int]:
 
     From then on gdb takes this from the debug information. It need not be where the function's code begins.
     """
-    try:
-        said = gdb.execute(f"maintenance info blocks {address:#x}", to_string=True)
-    except gdb.error:  # no such command
+    if not _has_entries():
         return {}
+    said = gdb.execute(f"maintenance info blocks {address:#x}", to_string=True)
     return {
         (int(one[1], 16), int(one[2], 16), one[4]): int(one[3], 16) for one in _INLINED.finditer(str(said))
     }
+
+
+@functools.cache
+def _has_entries() -> bool:
+    """Return whether gdb has the command. One that fails, in an event or as a breakpoint is hit, loses the program."""
+    return bool(str(gdb.execute("complete maintenance info blocks", to_string=True)).strip())

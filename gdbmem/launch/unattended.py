@@ -365,4 +365,7 @@ def _why_nowhere(place: str) -> str:
             "gdb knows places in C and C++; a C function that the script calls can mark one in Python,"
             " as os.getppid() does for 'at: getppid'"
         )
-    return "is it built with -g?"
+    return (
+        "is it built with -g? A compiler can also inline a function without a trace: then put the point at a line of"
+        " its caller"
+    )

@@ -195,6 +195,23 @@ def test_native_points_at_one_place_are_all_recorded_also_where_one_of_them_is_a
     assert not played.facts.get("warnings")
 
 
+@pytest.mark.parametrize("linker", ["gold", "lld"])
+def test_a_folded_function_is_said_to_count_for_both_and_an_alias_is_not(
+    program: Program, scratch: Path, linker: str
+) -> None:
+    if not shutil.which(f"ld.{linker}"):
+        pytest.skip(f"no ld.{linker}")
+    target = program("folded", f"-fuse-ld={linker}", "-Wl,--icf=all", "-ffunction-sections")
+    points = "points: [{at: first}, {at: second}, {at: alone}, {at: fourth}, {at: mmap}]\n"
+    played = play(points, scratch, program=target)
+    said = [one["message"] for one in played.facts["warnings"] if one["slug"] == "inlined-unclear"]
+    assert "'first' has the code of second" in said[0]
+    assert "'second' has the code of first" in said[1]
+    assert [point["hits"] for point in played.facts["points"]][:3] == [5, 5, 2]
+    assert "'fourth' has the code of third" in said[2]
+    assert len(said) == 3
+
+
 def test_an_indirect_function_is_refused_before_the_run(program: Program, scratch: Path) -> None:
     played = play("points: [{at: chosen}]\n", scratch, program=program("indirect_function"))
     assert played.status == 125

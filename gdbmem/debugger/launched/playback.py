@@ -48,7 +48,6 @@ from gdbmem.records import replace
 from gdbmem.report.containers.containers import answer_survey
 from gdbmem.runs.run import SnapshotRecord
 from gdbmem.runs.saved_results import CONTAINERS, LEDGER
-from gdbmem.symbols.function_names import named_function
 
 # Signals that end a program that does not handle them: the location is reported.
 _FATAL = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS")
@@ -94,7 +93,6 @@ def _play() -> None:
     session.ask(Ready(), Done)
     session.judged = bool(recipe.expectations)
     points = [_PlayedPoint(index, point) for index, point in enumerate(recipe.points)]
-    libraries = _Libraries(points)
     session.tell(RecipeStarted())
     forks = 0
     while program_runs():
@@ -112,31 +110,10 @@ def _play() -> None:
             if program_runs() and _regain(points):
                 continue
             if program_runs() and (not act_now() or any(point.waiting for point in points)):
-                _report_stop(points, libraries.take())
+                _report_stop(points)
     for point in points:
         point.report()
     session.tell(Finished(session.fate(), forks))
-
-
-class _Libraries:
-    """Stops a native program where it has loaded a library, before that one's code runs: points may be inlined there.
-
-    gdb 13.1 can't look for them without a stop.
-    """
-
-    def __init__(self, points: list[_PlayedPoint]) -> None:
-        self._are_loaded = False
-        if session.native is not None and any(point.may_be_inlined for point in points):
-            gdb.events.new_objfile.connect(self._note)
-            gdb.execute("catch load", to_string=True)
-
-    def _note(self, event: object) -> None:
-        self._are_loaded = True
-
-    def take(self) -> bool:
-        """Return whether the program has stopped because it loaded a library."""
-        loaded, self._are_loaded = self._are_loaded, False
-        return loaded and signal_here() in (None, "SIGTRAP")
 
 
 def _regain(points: list[_PlayedPoint]) -> bool:
@@ -155,9 +132,9 @@ def _regain(points: list[_PlayedPoint]) -> bool:
     return bool(stops) and not any(stops)
 
 
-def _report_stop(points: list[_PlayedPoint], is_load: bool) -> None:
-    """Handle a stop: a point has a gdb command to run, or has failed, a library is loaded, or a signal arrived."""
-    explained = is_load
+def _report_stop(points: list[_PlayedPoint]) -> None:
+    """Handle a stop: a point has a gdb command to run, or has failed, or a signal arrived."""
+    explained = False
     for point in points:
         if point.waiting:
             point.catch_up()
@@ -228,11 +205,6 @@ class _PlayedPoint:
 
     def _note(self, sentence: str) -> None:
         session.tell(CallsUnclear(self.index, sentence))
-
-    @property
-    def may_be_inlined(self) -> bool:
-        """True if the point is on a function, not on a line or an address."""
-        return named_function(self._point.at) is not None
 
     @property
     def waiting(self) -> bool:

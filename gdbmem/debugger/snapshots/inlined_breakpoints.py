@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Optional, Protocol
 
 import gdb
@@ -23,9 +25,13 @@ from gdbmem.debugger.inlined_code import (
 from gdbmem.debugger.snapshots.return_breakpoints import outermost_inlined
 from gdbmem.debugger.stopping.ctrlc import ctrl_c
 from gdbmem.errors import GdbmemError, internal_error, sentence_of
-from gdbmem.symbols.function_names import FunctionName, is_named, named_function, split_function
+from gdbmem.linux.elf.folding import folded_with, plain_name
+from gdbmem.symbols.function_names import FunctionName, is_named, named_function
+from gdbmem.text import plural
 
 Thread = tuple[int, int, int]
+
+_NAMED_LINES = 5  # in a message
 
 
 class Listener(Protocol):
@@ -72,11 +78,9 @@ class InlinedCalls:
         self._threads: dict[Thread, list[_Frame]] = {}
         self._covered: dict[int, bool] = {}
         self._parts: set[int] = set()  # addresses in functions that were split off
-        self._is_stale = False  # code was loaded since they were found
         if self._name is not None:
             self.resolve()
             gdb.events.new_objfile.connect(self._code_loaded)
-            gdb.events.stop.connect(self.refresh)
             executions.tell(self._leave_program)
 
     @property
@@ -100,29 +104,40 @@ class InlinedCalls:
     def resolve(self) -> None:
         """Find the inlined calls in the code that is loaded now."""
         assert self._name is not None
-        name = self._name
+        name, known = self._name, set(self._codes)
         with suppress(gdb.error):  # no such function yet
             for place in gdb.decode_line(self._location)[1] or ():
                 blocks = function_blocks(place.pc) if place.pc is not None else []
                 if len(blocks) == 1 and blocks[0].start == _symbol_address(self._location):
-                    self._note_other(str(blocks[0].function), name)  # another name of the same code
+                    self._note_others(blocks[0])  # it may have another name
                     continue
                 if blocks and (len(blocks) > 1 or not is_named(name, str(blocks[0].function))):
                     self._add(blocks[-1], name)
                 if blocks and block_key(blocks[-1]) not in (self._codes.keys() | self._too_large):
-                    self._note_other(str(blocks[-1].function), name)
+                    self._note_others(blocks[-1])
         self._covered.clear()
+        unclear = {one for key, code in self._codes.items() if key not in known for one in code.unclear}
+        if unclear:
+            self.listener.note(_unclear(self._location, sorted(unclear)))
 
-    def _note_other(self, function: str, name: FunctionName) -> None:
-        """Say that the linker, or an alias, has given the code of another function to the one that is named."""
-        other = split_function(function).parts
-        if not other or other[-1].strip("_").endswith(name.parts[-1].strip("_")) or function in self._others:
-            return
-        self._others.add(function)
-        self.listener.note(
-            f"'{self._location}' has the code of {function} in this program (an alias, folded by the linker, or chosen"
-            " when the program is loaded), so calls of either are counted"
-        )
+    def _note_others(self, block: gdb.Block) -> None:
+        """Say that calls of other functions count, too: their code is that of *block*, folded by the linker or chosen.
+
+        An alias has another name, but there is no other function.
+        """
+        assert self._name is not None
+        others = _folded_with(block)
+        function = str(block.function)
+        if not is_named(self._name, function) and _is_indirect(self._location):
+            others.add(function)
+        others = {one for one in others if not is_named(self._name, one)} - self._others
+        self._others |= others
+        if others:
+            named = ", ".join(sorted(others)[:_NAMED_LINES])
+            self.listener.note(
+                f"'{self._location}' has the code of {named} in this program (folded by the linker, or chosen when the"
+                " program is loaded), so calls of either are counted"
+            )
 
     def _add(self, block: gdb.Block, name: FunctionName) -> None:
         key = block_key(block)
@@ -145,26 +160,11 @@ class InlinedCalls:
         if code is None:
             return
         self._codes[key] = code
-        for file, line in code.unclear:
-            self.listener.note(_unclear(self._location, PurePath(file).name, line))
         for address, passage in code.passages.items():
             self._points.append(_PassageBreakpoint(address, passage, self, self._commands))
 
-    def refresh(self, event: object = None) -> None:
-        """Find the inlined calls in the code that was loaded since, at a stop."""
-        if self._is_stale:
-            self._is_stale = False
-            self._find_loaded()
-
     def _code_loaded(self, event: object) -> None:
-        # gdb 13.1 takes a program that it started for stopped when a command is executed here, or at a breakpoint
-        # that doesn't stop: until a real stop its own breakpoint counts what is inlined in libraries.
-        if _is_remote():
-            self._find_loaded()
-        else:
-            self._is_stale = True
-
-    def _find_loaded(self) -> None:
+        # No command may fail here: gdb would take the program for stopped.
         try:
             self.resolve()
         except KeyboardInterrupt:
@@ -192,7 +192,6 @@ class InlinedCalls:
         self._leave_program()
         with suppress(ValueError):
             gdb.events.new_objfile.disconnect(self._code_loaded)
-            gdb.events.stop.disconnect(self.refresh)
 
     def forget(self) -> None:
         """Forget the calls in progress, and watch for all that follow."""
@@ -340,17 +339,40 @@ def _shared(here: _Frame, calls: Calls) -> int:
     return number
 
 
-def _unclear(location: str, file: str, line: int) -> str:
+def _unclear(location: str, places: Sequence[tuple[str, int]]) -> str:
+    named = ", ".join(f"{PurePath(file).name}:{line}" for file, line in places[:_NAMED_LINES])
+    more = f" and {plural(len(places) - _NAMED_LINES, 'more line')}" if len(places) > _NAMED_LINES else ""
     return (
-        f"'{location}' is inlined at {file}:{line} so that its calls can't be told apart or their end be seen;"
-        f" put a point at the line of {file} that is executed after each of them, or compile with -fno-inline"
+        f"'{location}' is inlined at {plural(len(places), 'line')} ({named}{more}) so that its calls can't be told"
+        " apart or their end be seen; put a point at the line that is executed after each of them, or compile with"
+        " -fno-inline"
     )
 
 
-def _is_remote() -> bool:
-    """Return whether the program runs under a stub (valgrind's, gdbserver), not directly under gdb."""
-    connection = getattr(gdb.selected_inferior(), "connection", None)  # gdb 11's
-    return connection is not None and connection.type != "native"
+def _folded_with(block: gdb.Block) -> set[str]:
+    """Return the names of all functions with the code of *block*, if the linker may have folded some."""
+    symtab = block.function.symtab
+    try:
+        names = folded_with(Path(symtab.objfile.filename), str(block.function.linkage_name))
+    except (OSError, ValueError, struct.error, AttributeError):
+        return set()
+    if names is None:
+        return set()
+    # Some linkers leave out the symbols of folded functions that are static, but not what describes them.
+    address = int(block.function.value().address)
+    described = [
+        one for part in (symtab.static_block(), symtab.global_block()) for one in part if one.is_function
+    ]
+    here = {str(one.linkage_name) for one in described if int(one.value().address) == address}
+    found = {plain_name(name) for name in (str(block.function.linkage_name), *names, *here)}
+    return found if len(found) > 1 else set()
+
+
+def _is_indirect(location: str) -> bool:
+    try:
+        return "gnu-indirect-function" in str(gdb.parse_and_eval(f"&{location}").type)
+    except gdb.error:
+        return False
 
 
 def _symbol_address(location: str) -> Optional[int]:
