@@ -29,12 +29,12 @@ def piped_text(command: str) -> str:
         return answer.read_bytes().decode("utf-8", "surrogateescape")
 
 
-def symbol_at(address: int, *, demangled: bool = False) -> str:
+def symbol_at(address: int, *, demangled: Optional[bool] = None) -> str:
     """Return gdb's name of *address*, with the offset in the symbol: ``table + 16``; "" if it has none.
 
-    *demangled*: whatever the user's `set print demangle` is.
+    *demangled*: or not, whatever the user's `set print demangle` is.
     """
-    setting = "with print demangle on -- " if demangled else ""
+    setting = "" if demangled is None else f"with print demangle {'on' if demangled else 'off'} -- "
     try:
         name, found, _ = gdb_text(f"{setting}info symbol {address:#x}").partition(" in section ")
     except gdb.error:

@@ -212,10 +212,27 @@ def test_a_folded_function_is_said_to_count_for_both_and_an_alias_is_not(
     assert len(said) == 3
 
 
-def test_an_indirect_function_is_refused_before_the_run(program: Program, scratch: Path) -> None:
-    played = play("points: [{at: chosen}]\n", scratch, program=program("indirect_function"))
-    assert played.status == 125
-    assert "'chosen' is an indirect function (IFUNC)" in played.err
+@pytest.mark.parametrize("engine", ["massif", "faults"])
+def test_an_indirect_function_is_recorded_in_the_code_that_the_program_chooses(
+    program: Program, scratch: Path, engine: str
+) -> None:
+    points = "points: [{at: chosen, name: begun}, {at: chosen, name: done, after: true, when: size == 3}]\n"
+    played = play(f"engine: {engine}\n{points}", scratch, program=program("indirect_function"))
+    assert played.status == 0, played.err
+    assert [point["hits"] for point in played.facts["points"]] == [5, 1]
+    assert len(snapshots(played.run)) >= 6
+
+
+def test_an_indirect_function_is_refused_at_the_prompt_until_it_is_chosen(
+    program: Program, scratch: Path
+) -> None:
+    with launched(program("indirect_function"), folder=scratch) as user:
+        assert "'chosen' is an indirect function (IFUNC)" in user.type("massif-break chosen")
+        user.type("break main")
+        user.type("continue")
+        user.type("massif-break --name c chosen")
+        assert "snapshot c#5" in user.type("continue")
+        user.quit()
 
 
 COUNTING = """

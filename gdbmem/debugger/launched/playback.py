@@ -5,8 +5,9 @@ The launcher's record of these messages decides about the run: gdb's exit status
 
 from __future__ import annotations
 
+import re
 import signal
-from typing import Optional
+from typing import Callable, ClassVar, Optional
 
 import gdb
 
@@ -20,7 +21,7 @@ from gdbmem.debugger.location import current_thread, program_runs, real_pid, use
 from gdbmem.debugger.native.calls_in_passing import addresses_of
 from gdbmem.debugger.python.call_paths import place_and_python
 from gdbmem.debugger.session import session
-from gdbmem.debugger.snapshots.breakpoints import ActionBreakpoint, act_now
+from gdbmem.debugger.snapshots.breakpoints import ActionBreakpoint, NotChosenError, act_now
 from gdbmem.debugger.snapshots.snapshots import blind_spot, little_room, take_in_passing, take_snapshot
 from gdbmem.debugger.stops import signal_here
 from gdbmem.errors import GdbmemError, internal_error
@@ -58,6 +59,7 @@ _NEED_A_STOP = (
 )  # gdb can't carry them out while it decides whether to stop
 # gdb's message on a child that runs the program's code; one of vfork() executes another program.
 _FORKED = lazy_pattern(r"Detaching after fork from child")
+_ENTRY = lazy_pattern(r"^9 +AT_ENTRY .*?(0x[0-9a-f]+)", re.MULTILINE)
 _SETTINGS = (
     "set pagination off",
     "set confirm off",
@@ -187,6 +189,30 @@ def _continue() -> int:
         return 0
 
 
+class _EntryBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
+    """Acts at the program's entry: the dynamic linker has chosen the code of indirect functions, and none has run."""
+
+    waiting: ClassVar[list[Callable[[], None]]] = []
+
+    @classmethod
+    def watch(cls, act: Callable[[], None]) -> bool:
+        """Let *act* be called there; return False if the entry is unknown."""
+        match = _ENTRY.search(gdb_text("info auxv"))
+        if match is None:
+            return False
+        if not cls.waiting:
+            cls(f"*{match[1]}", internal=True)
+        cls.waiting.append(act)
+        return True
+
+    def stop(self) -> bool:
+        for act in self.waiting:
+            act()
+        self.waiting.clear()
+        self.enabled = False
+        return False
+
+
 class _PlayedPoint:
     """One point of the recipe as a breakpoint."""
 
@@ -197,11 +223,25 @@ class _PlayedPoint:
         self._waiting: list[int] = []  # hits whose actions are pending until gdb has stopped
         self.breakpoint: Optional[ActionBreakpoint] = None
         try:
-            self.breakpoint = ActionBreakpoint(
-                point.at, self, wanted=point.hits, condition=point.when, after=point.after, note=self._note
-            )
+            self._set()
+        except NotChosenError as error:
+            if not _EntryBreakpoint.watch(self.set_later):
+                session.tell(Unresolved(index, str(error)))
         except (GdbmemError, gdb.error, RuntimeError) as error:
             session.tell(Unresolved(index, str(error)))
+
+    def _set(self) -> None:
+        point = self._point
+        self.breakpoint = ActionBreakpoint(
+            point.at, self, wanted=point.hits, condition=point.when, after=point.after, note=self._note
+        )
+
+    def set_later(self) -> None:
+        """Set the breakpoint of an indirect function, whose code is chosen now."""
+        try:
+            self._set()
+        except (GdbmemError, gdb.error, RuntimeError) as error:
+            session.tell(Unresolved(self.index, str(error)))
 
     def _note(self, sentence: str) -> None:
         session.tell(CallsUnclear(self.index, sentence))

@@ -10,7 +10,9 @@ import gdb
 
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.function_blocks import BlockKey
+from gdbmem.debugger.gdb_text import symbol_at
 from gdbmem.debugger.inlined_scope import check_inlined, holds_inlined
+from gdbmem.debugger.location import real_pid
 from gdbmem.debugger.native.inferior import program
 from gdbmem.debugger.native.snapshot import ready
 from gdbmem.debugger.session import require_snapshots, session
@@ -19,7 +21,11 @@ from gdbmem.debugger.snapshots.return_breakpoints import Returns
 from gdbmem.debugger.snapshots.snapshots import blind_spot, take_in_passing, take_snapshot
 from gdbmem.debugger.stopping.ctrlc import ctrl_c
 from gdbmem.debugger.stopping.repeated_hits import RepeatedHits
+from gdbmem.debugger.target import GdbMemory
 from gdbmem.errors import GdbmemError, UsageError, internal_error
+from gdbmem.linux.elf.elf_symbols import chosen_code
+from gdbmem.linux.elf.headers import images
+from gdbmem.linux.memory.maps import mappings_of
 from gdbmem.patterns import lazy_pattern
 from gdbmem.recipes.recipe import HitFilter
 from gdbmem.runs.named_records import check_name
@@ -111,8 +117,8 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
 
         *note* gets a sentence about calls that can't be counted.
         """
-        _check_indirect(location)
-        super().__init__(location)
+        place = _chosen(location)
+        super().__init__(place)
         self._at_prompt = at_prompt and session.native is not None
         if self._at_prompt:
             self.commands = _STAY
@@ -128,8 +134,14 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
         self._spent = False  # has done all requested actions, and is disabled
         self._note = note or (lambda sentence: warn(sentence, slug="inlined-unclear"))
         try:
-            self.inlined = InlinedCalls(location, self, commands=commands)
-            _check_condition(location, condition, self.inlined.places)
+            if place != location:
+                chosen = symbol_at(int(place[1:], 16))
+                self._note(
+                    f"'{location}' is an indirect function (IFUNC): the program has chosen {chosen}, of which calls by"
+                    " its own name are counted, too"
+                )
+            self.inlined = InlinedCalls(place, self, commands=commands)
+            _check_condition(place, condition, self.inlined.places)
         except BaseException:  # Ctrl-C, too: the inlined calls would be missing
             self.delete()
             raise
@@ -305,18 +317,43 @@ def _probe(location: str, condition: str) -> None:
         probe.delete()
 
 
-def _check_indirect(location: str) -> None:
-    """Raise UsageError for an indirect function (IFUNC) that is not resolved: gdb would stop in its resolver."""
+def _chosen(location: str) -> str:
+    """Return where the breakpoint goes: *location*, or the code that was chosen if it is an indirect function (IFUNC).
+
+    Raises NotChosenError if the program has not chosen it: gdb would stop in the function that does.
+    """
     try:
         function = gdb.parse_and_eval(f"&{location}")
-        places = gdb.decode_line(location)[1] or ()
+        places = {place.pc for place in gdb.decode_line(location)[1] or ()}
     except (gdb.error, ValueError):
-        return
-    if "gnu-indirect-function" in str(function.type) and int(function) in {place.pc for place in places}:
-        raise UsageError(
+        return location
+    resolver = int(function)
+    if "gnu-indirect-function" not in str(function.type) or resolver not in places:
+        return location
+    code = _code_of(resolver)
+    name = symbol_at(code) if code is not None else ""
+    if not name or " + " in name or "@plt" in name:
+        raise NotChosenError(
             f"'{location}' is an indirect function (IFUNC): the program chooses its code when it is loaded",
-            hint="put the point on the function that is chosen",
+            hint="type 'break main' and 'continue' first, or put the point on the function that is chosen",
         )
+    return f"*{code:#x}"
+
+
+class NotChosenError(UsageError):
+    """An indirect function has no code yet."""
+
+
+def _code_of(resolver: int) -> Optional[int]:
+    pid = real_pid()
+    if pid is None:
+        return None
+    memory, mappings = GdbMemory(), mappings_of(pid)
+    mapped = next((one for one in mappings if one.start <= resolver < one.end), None)
+    for image in images(memory, mappings) if mapped is not None else ():
+        if mapped is not None and image.name == mapped.name:
+            return chosen_code(memory, image.start, image.bias, resolver)
+    return None
 
 
 class _Pace:

@@ -26,7 +26,7 @@ from gdbmem.debugger.snapshots.return_breakpoints import outermost_inlined
 from gdbmem.debugger.stopping.ctrlc import ctrl_c
 from gdbmem.errors import GdbmemError, internal_error, sentence_of
 from gdbmem.linux.elf.folding import folded_with, plain_name
-from gdbmem.symbols.function_names import FunctionName, is_named, named_function
+from gdbmem.symbols.function_names import FunctionName, is_named, named_function, split_function
 from gdbmem.text import plural
 
 Thread = tuple[int, int, int]
@@ -351,20 +351,20 @@ def _unclear(location: str, places: Sequence[tuple[str, int]]) -> str:
 
 def _folded_with(block: gdb.Block) -> set[str]:
     """Return the names of all functions with the code of *block*, if the linker may have folded some."""
-    symtab = block.function.symtab
+    symtab, address = block.function.symtab, int(block.function.value().address)
+    symbol = symbol_at(address, demangled=False)
     try:
-        names = folded_with(Path(symtab.objfile.filename), str(block.function.linkage_name))
+        names = folded_with(Path(symtab.objfile.filename), symbol)
     except (OSError, ValueError, struct.error, AttributeError):
         return set()
     if names is None:
         return set()
     # Some linkers leave out the symbols of folded functions that are static, but not what describes them.
-    address = int(block.function.value().address)
     described = [
         one for part in (symtab.static_block(), symtab.global_block()) for one in part if one.is_function
     ]
-    here = {str(one.linkage_name) for one in described if int(one.value().address) == address}
-    found = {plain_name(name) for name in (str(block.function.linkage_name), *names, *here)}
+    here = {str(one) for one in described if int(one.value().address) == address}
+    found = {"::".join(split_function(name).parts) for name in (*map(plain_name, [symbol, *names]), *here)}
     return found if len(found) > 1 else set()
 
 

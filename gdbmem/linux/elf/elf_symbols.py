@@ -12,6 +12,9 @@ from gdbmem.model.memory import Memory, MemoryUnreadable, words_at
 _PT_DYNAMIC = 2
 _DT_STRTAB, _DT_SYMTAB, _DT_GNU_HASH = 5, 6, 0x6FFFFEF5
 _MOST_ENTRIES = 512
+_RELOCATIONS = ((7, 8), (23, 2))  # DT_RELA, DT_RELASZ; DT_JMPREL, DT_PLTRELSZ
+_INDIRECT = (37, 1032)  # R_X86_64_IRELATIVE, R_AARCH64_IRELATIVE
+_MOST_RELOCATIONS = 64 << 20  # bytes
 _MOST_IN_BUCKET = 4096
 
 
@@ -26,6 +29,25 @@ def exported(memory: Memory, start: int, bias: int, names: Iterable[str]) -> dic
     except (MemoryUnreadable, KeyError):
         return {}
     return {name: bias + value for name, value in found.items() if value is not None}
+
+
+def chosen_code(memory: Memory, start: int, bias: int, resolver: int) -> Optional[int]:
+    """Return the code that the indirect function (IFUNC) with this *resolver* has, in the object at *start*.
+
+    It is where a relocation has put it: before the dynamic linker has done that, another address is there. None if no
+    relocation is known.
+    """
+    try:
+        dynamic = dict(_dynamic(memory, start, bias))
+        for table, size in _RELOCATIONS:
+            at = dynamic.get(table, 0)
+            rows = memory.read(at if at >= bias else at + bias, min(dynamic.get(size, 0), _MOST_RELOCATIONS))
+            for offset, info, addend in struct.iter_unpack("<QQq", rows[: len(rows) // 24 * 24]):
+                if info & 0xFFFFFFFF in _INDIRECT and bias + addend == resolver:
+                    return int.from_bytes(memory.read(bias + offset, 8), "little")
+    except MemoryUnreadable:
+        pass
+    return None
 
 
 def _dynamic(memory: Memory, start: int, bias: int) -> Iterator[tuple[int, int]]:
