@@ -16,6 +16,32 @@ from gdbmem.setup.gdb_python import loader_file
 
 TITLE = "memwatch: stepping with accounts, functions, growth"
 PROGRAMS = Path(__file__).parents[1] / "tests" / "programs"
+STORM = """
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/time.h>
+#include <unistd.h>
+static volatile long ticks;
+static void on(int number) { ticks += number; }
+static char *kept[100000000];
+static int n;
+static void turn(void) {
+    for (int i = 0; i < 100; i++) memset(kept[n++] = malloc(1000), 1, 1000);
+}
+int main(int count, char **words) {
+    struct sigaction action = {.sa_handler = on, .sa_flags = SA_RESTART};
+    sigaction(SIGALRM, &action, 0);
+    int every = count > 2 ? atoi(words[2]) : 1000;
+    struct itimerval timer = {{0, every}, {0, every}};
+    setitimer(ITIMER_REAL, &timer, 0);
+    for (int i = 0; i < atoi(words[1]); i++) {
+        turn();
+        usleep(20000);
+    }
+    return 0;
+}
+"""
 WALK = """
 #include <stdlib.h>
 #include <string.h>
@@ -43,8 +69,9 @@ def race() -> Sequence[Row]:
     ensure_private_folder()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        (folder / "walk.c").write_text(WALK)
-        subprocess.run(["gcc", "-g", "-O0", "-o", "walk", "walk.c"], cwd=folder, check=True)
+        for program, text in (("walk", WALK), ("storm", STORM)):
+            (folder / f"{program}.c").write_text(text)
+            subprocess.run(["gcc", "-g", "-O0", "-o", program, f"{program}.c"], cwd=folder, check=True)
         for program in ("function_lines", "asks_kernel"):
             source = str(PROGRAMS / f"{program}.cpp")
             subprocess.run(["g++", "-g", "-O0", "-pthread", "-o", program, source], cwd=folder, check=True)
@@ -109,9 +136,18 @@ def growing(folder: Path) -> list[Row]:
     name = "growth, a recorded event, against a silent breakpoint that continues"
     return [
         Row(name, ours, bare, "at most 1.5×", at_most=1.5, value=ratio),
+        *(storming(folder, microseconds) for microseconds in (1000, 500)),
         running_on(folder, "reads", "growth of a program of a million read()s"),
         running_on(folder, "seldom", "growth of a program that asks the kernel some 250 times a second"),
     ]
+
+
+def storming(folder: Path, microseconds: int) -> Row:
+    times = in_gdb(folder, f"storm_{microseconds}", "storm")
+    ratio = statistics.median(ours / bare for ours, bare in zip(times["memwatch"], times["bare"]))
+    ours, bare = (statistics.median(1 / pace for pace in times[name]) for name in ("memwatch", "bare"))
+    name = f"growth with a signal every {microseconds} µs, a block of the program; its progress / silent `break brk`"
+    return Row(name, ours, bare, "at least 0.5", at_least=0.5, value=ratio)
 
 
 def running_on(folder: Path, race_name: str, name: str) -> Row:

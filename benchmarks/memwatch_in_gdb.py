@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import json
 import os
+import signal
 import sys
+import threading
 import time
 from typing import Callable
 
@@ -116,6 +118,41 @@ def growth() -> dict[str, list[float]]:
         for point in points:
             point.delete()
     return {name: found[1:] for name, found in times.items()}  # the first time it is imported
+
+
+def storm(microseconds: str, seconds: float = 4) -> dict[str, list[float]]:
+    """Count how far a program of many signals gets in a second: with memwatch, and with a silent breakpoint."""
+    progress: dict[str, list[float]] = {"memwatch": [], "bare": []}
+    for command in ("handle SIGALRM nostop noprint pass", "break turn"):
+        quiet(command)
+    for number in range(-1, 5):  # the first time it is imported
+        for name in ("memwatch", "bare"):
+            quiet(f"run 1000000 {microseconds}")
+            before = int(gdb.parse_and_eval("n"))
+            quiet("disable 1")
+            if name == "bare":
+                point = gdb.Breakpoint("brk")
+                point.commands = "silent\ncontinue"
+                pid = gdb.selected_inferior().pid
+                threading.Timer(seconds, os.kill, (pid, signal.SIGINT)).start()
+                taken = seconds_of(functools.partial(quiet, "continue"))
+                point.delete()
+            else:
+                command = f"memwatch growth --json --force -o /dev/null --for {seconds}s"
+                taken = seconds_of(functools.partial(quiet, command))
+            if number >= 0:
+                progress[name].append((int(gdb.parse_and_eval("n")) - before) / taken)
+            quiet("kill")
+            quiet("enable 1")
+    return progress
+
+
+def storm_1000() -> dict[str, list[float]]:
+    return storm("1000")
+
+
+def storm_500() -> dict[str, list[float]]:
+    return storm("500")
 
 
 def reads(argument: str = "read") -> dict[str, list[float]]:

@@ -9,7 +9,7 @@ calls `stop` methods again.
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional
 
 import gdb
 
@@ -53,7 +53,10 @@ class _Pending(NamedTuple):
 class RepeatedHits:
     """Recognises the repeated hits of one breakpoint, or of some that are told apart by the state given."""
 
-    def __init__(self) -> None:
+    def __init__(self, handles_signals: Callable[[], bool] = lambda: True) -> None:
+        """*handles_signals* returns whether the program has signal handlers; they may pass the breakpoint, too."""
+        self._handles_signals = handles_signals
+        self._last: dict[tuple[int, int, int], _Pending] = {}  # by thread
         self._pending: dict[tuple[int, int, int], list[_Pending]] = {}  # by thread, the newest last
         self._repeated: Optional[tuple[_Pending, str]] = None  # one, and gdb's list at it
 
@@ -64,7 +67,8 @@ class RepeatedHits:
         """
         hit = _Pending(int(gdb.parse_and_eval("$sp")) if stack is None else stack, state)
         thread = gdb.selected_thread().ptid
-        is_first = thread not in self._pending
+        before, self._last[thread] = self._last.get(thread), hit
+        is_first = before is None
         pending = self._pending.setdefault(thread, [])
         # Only a signal handler, on this stack or its own, can come here before an earlier hit is passed.
         while pending and pending[-1].stack < hit.stack < pending[-1].stack + _DEEPEST_BYTES:
@@ -75,6 +79,8 @@ class RepeatedHits:
             pending[:] = [*[one for one in pending if one.stack != hit.stack][-_MOST_HANDLERS:], hit]
             if not is_first:
                 return False
+        if before not in (None, hit) and not self._handles_signals():
+            return False  # it has gone on since
         listed = str(gdb.execute("maint info breakpoints 0", to_string=True))
         if self._repeated == (hit, listed):  # in a storm of signals the program gets on only if this is quick
             return True

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from typing import NamedTuple, Optional
 
 from gdbmem.linux.memory.maps import Mapping, parse_smaps
 from gdbmem.linux.memory.rollup import parse_rss
 from gdbmem.linux.process.living import memory_folder
+from gdbmem.patterns import lazy_pattern
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _STATM_LIMIT = 256
+_FIRST_MAPS = (1024, 4096)  # bytes: the heap follows the program directly
+_HEAP = lazy_pattern(rb"^[0-9a-f]+-([0-9a-f]+) .*\[heap\]$", re.MULTILINE)
 _PAGEMAP_CHUNK = 1 << 16  # pages per read
 PARTS = ("heap", "mmap", "stack", "file", "other")
 
@@ -128,9 +132,10 @@ class ProcessMemory:
         self._statm = _MemoryFile(pid, "statm")
         self._rollup = _MemoryFile(pid, "smaps_rollup")
         self._smaps = _MemoryFile(pid, "smaps")
+        self._maps = _MemoryFile(pid, "maps")
 
     def close(self) -> None:
-        for kept in (self._statm, self._rollup, self._smaps):
+        for kept in (self._statm, self._rollup, self._smaps, self._maps):
             kept.close()
 
     def statm(self) -> Optional[Statm]:
@@ -152,6 +157,14 @@ class ProcessMemory:
         """Return the exact resident bytes of heap, mmap, stack, file, other; None when it can't be read."""
         data = self._smaps.read_all()
         return parse_parts(data) if data else None
+
+    def end_of_heap(self) -> Optional[int]:
+        """Return the address where the heap ends that brk() moves; None if there is none, or it can't be read."""
+        for limit in _FIRST_MAPS:  # the time grows with what is read
+            match = _HEAP.search(self._maps.read(limit) or b"")
+            if match is not None:
+                return int(match[1], 16)
+        return None
 
     def present_bytes(self) -> Optional[int]:
         """Return the bytes of pages that are present in pagemap, including the shared zero page."""

@@ -33,6 +33,7 @@ from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError
 from gdbmem.linux.memory.resident import ProcessMemory
 from gdbmem.linux.memory.sharing import Sharing
+from gdbmem.linux.process.signal_handlers import SignalHandlers
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.model.steps.growth import GrowthPath, KernelRequests
 from gdbmem.report.steps.growth import growth_json, print_growth
@@ -70,14 +71,15 @@ class RequestLog:
     def __init__(self, memory: ProcessMemory, *, above_bytes: int) -> None:
         self.events = self.left_out = self.unsettled = 0
         self.mapped_bytes = self.unseen_bytes = 0
-        self.pid = memory.pid
-        self._memory = memory
+        self.memory = memory
         self._above = above_bytes
         self._sums: dict[Key, _CallSums] = {}
         self._frames: dict[tuple[object, ...], list[Frame]] = {}
         self._python = PythonPaths(memory.pid)
         self._requests = Requests()
-        self._repeated = RepeatedHits()
+        self._handlers = SignalHandlers(memory.pid)
+        self._repeated = RepeatedHits(self._handlers.exist)
+        self._are_postponed = False
         self.resident_bytes = 0
         self._begin()
 
@@ -85,23 +87,29 @@ class RequestLog:
         """Start measuring at the next event."""
         self._size: Optional[int] = None  # of the address space at the last event
         self._resident: Optional[int] = None  # at the last event
-        self._sharing = Sharing(self._memory.resident_bytes, self._memory.pid, is_alone)
+        self._sharing = Sharing(self.memory.resident_bytes, self.memory.pid, is_alone)
         self._sharing.sees_releases = True
         self._latest: dict[int, Key] = {}  # tid → its last request
 
-    def passing(self, call: MemoryCall) -> None:
-        """The selected thread is at the beginning of the C library's function for *call*."""
-        if not self._repeated.is_repeated(call.stack, (call.call, call.arguments)):
-            self.event(call)
+    def passing(self, call: MemoryCall) -> bool:
+        """The selected thread is at the beginning of the C library's function for *call*.
+
+        Return whether signals have postponed steps, so that gdb should stop: it tells repeated hits faster.
+        """
+        if self._repeated.is_repeated(call.stack, (call.call, call.arguments)):
+            self._are_postponed = True
+            return False
+        self.event(call)
+        return self._are_postponed
 
     def event(self, call: MemoryCall) -> None:
         """The selected thread is about to make *call*."""
-        now = self._memory.statm()
+        now = self.memory.statm()
         if now is None:
             return
         thread = gdb.selected_thread()
         number, (pid, tid, _) = thread.num, thread.ptid
-        if pid != self._memory.pid:  # a child that gdb also debugs
+        if pid != self.memory.pid:  # a child that gdb also debugs
             return
         self.events += 1
         unseen = self._settle(now.size_bytes, number)
@@ -116,11 +124,11 @@ class RequestLog:
         self._latest[tid] = key
         span = call.released_span()
         if span is not None:
-            self._sharing.released(tid, self._memory.present_in(*span))
+            self._sharing.released(tid, self.memory.present_in(*span))
 
     def end(self) -> None:
         """Account for the last requests."""
-        now = self._memory.statm()
+        now = self.memory.statm()
         if now is None:
             self._give_up()
             return
@@ -138,6 +146,7 @@ class RequestLog:
     def close(self) -> None:
         """Close the files opened to read the process."""
         self._python.close()
+        self._handlers.close()
 
     def _give_up(self) -> None:
         """Discard the last requests: their effect can't be determined any more."""
@@ -225,25 +234,46 @@ class _Request(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no typ
         self._log = log
 
     def stop(self) -> bool:
-        self._log.passing(MemoryCall(self._call, gdb.newest_frame(), self._log.pid))
-        return False
+        return self._log.passing(MemoryCall(self._call, gdb.newest_frame(), self._log.memory))
 
 
-class _Until(gdb.Breakpoint):  # type: ignore[misc]
+@contextlib.contextmanager
+def _always_inserted() -> Iterator[None]:
+    """Leave the breakpoints in the program's code at each stop, until the `with` ends."""
+    before = gdb.parameter("breakpoint always-inserted")
+    gdb.execute("set breakpoint always-inserted on")
+    try:
+        yield
+    finally:
+        gdb.execute(f"set breakpoint always-inserted {'on' if before else 'off'}")
+
+
+class _Place(gdb.Breakpoint):  # type: ignore[misc]
+    """A breakpoint that stops the program."""
+
     def __init__(self, location: str) -> None:
         super().__init__(location, internal=True)
         self.silent = True
 
 
-@contextlib.contextmanager
-def _breakpoints(log: RequestLog, until: Optional[str], *, libc: bool) -> Iterator[set[int]]:
-    made: list[gdb.Breakpoint] = []
-    try:
+class _Passing:
+    """Breakpoints on the C library's functions, deleted at the end of the `with`.
+
+    They don't stop the program until signal handlers postpone steps over them.
+    """
+
+    def __init__(self, log: RequestLog) -> None:
+        self._log = log
+        self._until: list[gdb.Breakpoint] = []
+        self._requests: dict[str, gdb.Breakpoint] = {}
+
+    def watch(self, until: Optional[str], *, libc: bool) -> None:
+        """Set the breakpoints; *until* is where recording ends."""
         for call in CALLS if libc else ():
             with contextlib.suppress(gdb.error):
                 gdb.decode_line(call)  # raises if the C library has no such symbol
-                made.append(_Request(call, log))
-        if libc and not made:
+                self._requests[call] = _Request(call, self._log)
+        if libc and not self._requests:
             raise TargetError(
                 "the C library's brk, mmap and munmap were not found",
                 slug="no-libc-symbols",
@@ -251,12 +281,50 @@ def _breakpoints(log: RequestLog, until: Optional[str], *, libc: bool) -> Iterat
             )
         if until is not None:
             gdb.decode_line(until)
-            made.append(_Until(until))
-        yield {one.number for one in made}
-    finally:
-        for one in made:
+            self._until.append(_Place(until))
+
+    def __enter__(self) -> _Passing:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for one in [*self._requests.values(), *self._until]:
             if one.is_valid():
                 one.delete()
+
+    @property
+    def numbers(self) -> set[int]:
+        """The numbers of the breakpoints."""
+        return {one.number for one in [*self._requests.values(), *self._until]}
+
+    def run(self, alarm: Alarm) -> None:
+        """Let the program run until something else stops it."""
+        recorder.arm()
+        gdb.execute("continue")
+        if self._goes_on(alarm):
+            self._stop_at_each(alarm)
+
+    def _goes_on(self, alarm: Alarm) -> bool:
+        # Ctrl-C while gdb handles a request interrupts nothing.
+        return recorder.stopped_at({one.number for one in self._requests.values()}) and not alarm.by_user
+
+    def _stop_at_each(self, alarm: Alarm) -> None:
+        """Stop the program at each request: gdb itself doesn't stop for one that it has reported already."""
+        for call, request in self._requests.items():
+            request.delete()
+            self._requests[call] = _Place(call)
+        calls = {one.number: call for call, one in self._requests.items()}
+        alarm.captured = True
+        with Capture() as capture, _always_inserted():
+            while True:
+                capture.forget()
+                recorder.arm()
+                gdb.execute("continue")
+                for number in recorder.hit() & calls.keys():
+                    self._log.event(MemoryCall(calls[number], gdb.newest_frame(), self._log.memory))
+                if not self._goes_on(alarm):
+                    break
+            capture.finish()
+        gdb.write(without_announcement(capture.final_text))
 
 
 class _Catch:
@@ -277,7 +345,7 @@ class _Catch:
                     recorder.arm()
                     gdb.execute("continue")
                     # Ctrl-C while gdb handles a request interrupts nothing.
-                    if not recorder.stopped_at(number) or self._alarm.by_user:
+                    if not recorder.stopped_at({number}) or self._alarm.by_user:
                         break
                     self._note()
                 capture.finish()
@@ -291,7 +359,7 @@ class _Catch:
             self._inside.remove(thread)  # the return from it
             return
         self._inside.add(thread)
-        self._log.event(MemoryCall(_call_name(), gdb.newest_frame(), self._log.pid, raw=True))
+        self._log.event(MemoryCall(_call_name(), gdb.newest_frame(), self._log.memory, raw=True))
 
 
 def _call_name() -> str:
@@ -360,7 +428,8 @@ class GrowthCommand(Driving):
             stack.callback(memory.close)
             stack.callback(log.close)
             # The catchpoint also catches the C library's requests.
-            ours = stack.enter_context(_breakpoints(log, args.until, libc=not args.raw))
+            passing = stack.enter_context(_Passing(log))
+            passing.watch(args.until, libc=not args.raw)
             stack.enter_context(recorder.recording(lambda: None))
             stack.enter_context(_executions(log))
             end = began + (math.inf if duration is None else duration)
@@ -371,13 +440,12 @@ class GrowthCommand(Driving):
                 if args.raw:
                     _Catch(log, alarm).run()
                 else:
-                    recorder.arm()
-                    gdb.execute("continue")
+                    passing.run(alarm)
             finally:
                 log.end()
                 growth = log.growth(seconds=time.monotonic() - began, cost_seconds=time.process_time() - cost)
                 _show(growth, args, stream)
-            stop = recorder.stop(wait=None, ours=ours, thread=None)
+            stop = recorder.stop(wait=None, ours=passing.numbers, thread=None)
         ended = stop.ended
         if alarm.by_user:
             ended = "interrupted (Ctrl-C)"

@@ -8,14 +8,12 @@ from typing import NamedTuple, Optional
 
 import gdb
 
-from gdbmem.linux.memory.resident import PAGE_BYTES
-from gdbmem.linux.process.living import memory_folder
+from gdbmem.linux.memory.resident import PAGE_BYTES, ProcessMemory
 
 Key = tuple[str, int, tuple[object, ...]]  # call, thread, addresses of the path and Python's frames in it
 
 _FIXED = 0x10  # MAP_FIXED: may replace a mapping
 _DISCARDING = (4, 9, 24)  # MADV_DONTNEED, MADV_REMOVE, MADV_DONTNEED_LOCKED
-_FIRST_MAPS = 4096  # bytes: the heap follows the program directly
 _MOST_TOGETHER = 10  # number of threads up to which every combination is tried
 _ARGUMENTS = {
     "x86": ("rdi", "rsi", "rdx", "rcx"),
@@ -41,11 +39,12 @@ class PendingCall(NamedTuple):
 class MemoryCall:
     """A system call that the selected thread is about to make, by its registers."""
 
-    def __init__(self, call: str, frame: gdb.Frame, pid: int, *, raw: bool = False) -> None:
+    def __init__(self, call: str, frame: gdb.Frame, memory: ProcessMemory, *, raw: bool = False) -> None:
         self.call = call
         self.stack = int(frame.read_register("sp")) & (1 << 64) - 1
         self.arguments = _arguments(frame, raw=raw)
-        self._heap_end = _end_of_heap(pid) if call == "brk" and self.arguments and self.arguments[0] else None
+        moves_heap = call == "brk" and self.arguments is not None and self.arguments[0] != 0
+        self._heap_end = memory.end_of_heap() if moves_heap else None
 
     def expected_bytes(self) -> Optional[int]:
         """Return the change of the address space if the call succeeds; None: unknown."""
@@ -88,16 +87,6 @@ def _arguments(frame: gdb.Frame, *, raw: bool) -> Optional[tuple[int, int, int, 
     except (ValueError, gdb.error):
         return None
     return first, second, third, fourth
-
-
-def _end_of_heap(pid: int) -> Optional[int]:
-    try:
-        with open(f"{memory_folder(pid)}/maps", "rb") as maps:  # noqa: PTH123
-            head = maps.read(_FIRST_MAPS)
-    except OSError:
-        return None
-    line = next((line for line in head.splitlines() if line.endswith(b"[heap]")), None)
-    return int(line.split(b"-")[1].split()[0], 16) if line is not None else None
 
 
 def _pages(size_bytes: int) -> int:

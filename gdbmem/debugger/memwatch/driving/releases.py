@@ -27,7 +27,7 @@ class _Release(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no typ
 
     def stop(self) -> bool:
         with contextlib.suppress(gdb.error):
-            call = MemoryCall(self._call, gdb.newest_frame(), self._memory.pid)
+            call = MemoryCall(self._call, gdb.newest_frame(), self._memory)
             span = call.released_span()
             if span is not None and not self._repeated.is_repeated(call.stack, call.arguments):
                 # The resident part can be read only before the call.

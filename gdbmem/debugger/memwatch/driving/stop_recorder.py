@@ -107,13 +107,17 @@ class StopRecorder:
             ended = self._moved_on(thread)
         return Stop(self.reading, ended, None, announced or bool(ended))
 
-    def stopped_at(self, number: int) -> bool:
-        """Return whether the stop since `arm` was only at catchpoint *number*."""
+    def stopped_at(self, numbers: AbstractSet[int]) -> bool:
+        """Return whether the stop since `arm` was only at breakpoints or catchpoints with these *numbers*."""
         event = self._event
         if event is None or self._exited is not None or getattr(event, "stop_signal", None) is not None:
             return False
-        # gdb before 11 does not name the catchpoint; a temporary one of the user is deleted by now.
-        return all(one.is_valid() and one.number == number for one in getattr(event, "breakpoints", ()))
+        # gdb before 11 does not name a catchpoint; a temporary one of the user is deleted by now.
+        return all(one.is_valid() and one.number in numbers for one in getattr(event, "breakpoints", ()))
+
+    def hit(self) -> set[int]:
+        """Return the numbers of the breakpoints at which the program has stopped since `arm`."""
+        return {one.number for one in getattr(self._event, "breakpoints", ()) if one.is_valid()}
 
     def _in_words(self, event: gdb.Event, ours: AbstractSet[int]) -> tuple[str, bool]:
         if self._stops > 1:

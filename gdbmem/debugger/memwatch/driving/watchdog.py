@@ -24,14 +24,18 @@ class Alarm:
         self, pid: int, is_due: Callable[[], bool], *, every_seconds: float, captured: bool = False
     ) -> None:
         """*captured*: a Capture holds back gdb's output about the stop."""
+        self.captured = captured
         self._capture = None if captured else Capture()  # of gdb's output about our own stop
-        hold = self._capture.hold if self._capture is not None else lambda: None
-        self._interrupter = Interrupter(pid, at_first=hold)
+        self._interrupter = Interrupter(pid, at_first=self._hold)
         self._is_due = is_due
         self._every = every_seconds
         self._over = threading.Event()
         self._thread: Optional[threading.Thread] = None
         self._stack = contextlib.ExitStack()
+
+    def _hold(self) -> None:
+        if self._capture is not None and not self.captured:
+            self._capture.hold()
 
     @property
     def stopped(self) -> bool:

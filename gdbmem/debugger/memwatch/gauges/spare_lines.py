@@ -7,14 +7,10 @@ from typing import Optional
 import gdb
 
 from gdbmem.debugger.memwatch.gauges.line_tally import LineTally
-from gdbmem.linux.memory.resident import KeptFile
 from gdbmem.linux.memory.settled_pages import SettledPages
-from gdbmem.patterns import lazy_pattern
+from gdbmem.linux.process.signal_handlers import SignalHandlers
 
 _MOST_TIMES = 4  # that all lines are watched for a while; then they are until the end
-_STATUS_BYTES = 4096
-_CAUGHT = lazy_pattern(rb"^SigCgt:\s*([0-9a-f]+)", 8)  # re.MULTILINE
-_C_LIBRARY = 1 << 31 | 1 << 32  # its own signals, 32 and 33
 
 
 class SpareLines:
@@ -27,7 +23,7 @@ class SpareLines:
         self._tally = tally
         self._breakpoints: list[gdb.Breakpoint] = []
         self._pages = SettledPages(pid or 0)
-        self._status = KeptFile(f"/proc/{pid}/status")
+        self._handlers = SignalHandlers(pid or 0)
         self._unsettled: set[int] = set()  # threads
         self._all = self._for_good = False  # watched
         self._times = 0
@@ -40,7 +36,7 @@ class SpareLines:
 
     def begin_call(self) -> None:
         """A call begins in the selected thread."""
-        if self._breakpoints and not self._for_good and self._handles_signals():
+        if self._breakpoints and not self._for_good and self._handlers.exist():
             self.give_up()
 
     def attend(self) -> None:
@@ -68,13 +64,9 @@ class SpareLines:
             for one in self._breakpoints:
                 one.enabled = wanted
 
-    def _handles_signals(self) -> bool:
-        match = _CAUGHT.search(self._status.read(_STATUS_BYTES) or b"")
-        return match is None or bool(int(match[1], 16) & ~_C_LIBRARY)
-
     def close(self) -> None:
         self._pages.close()
-        self._status.close()
+        self._handlers.close()
 
 
 def count_unfinished(tally: LineTally) -> None:
