@@ -61,24 +61,30 @@ def snapshots(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "snapshots.jsonl").read_text().splitlines()]
 
 
+def at_resets(folder: Path, program: Path) -> list[tuple[str, int]]:
+    """Return the point and the heap of each snapshot of RESET."""
+    played = play(RESET, folder, program=program)
+    assert played.status == 0, played.err
+    assert [point["hits"] for point in played.facts["points"]] == [4, 4]
+    assert not played.facts.get("warnings")
+    return [(record["base_name"], record["heap_bytes"]) for record in snapshots(played.run)]
+
+
+@pytest.fixture(scope="module")
+def plain(program: Program, tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, int]]:
+    """Return the snapshots of the program in which nothing is inlined."""
+    found = at_resets(tmp_path_factory.mktemp("plain"), program("inlined_reset", "-O0"))
+    assert len(found) == 8
+    return found
+
+
 @pytest.mark.parametrize(
     ("compiler", "level"), cover(BUILDS, lambda compiler, level: (compiler, level) in USUAL)
 )
 def test_an_inlined_function_is_recorded_at_each_call_and_when_it_is_over(
-    program: Program, scratch: Path, compiler: str, level: tuple[str, ...]
+    program: Program, scratch: Path, plain: list[tuple[str, int]], compiler: str, level: tuple[str, ...]
 ) -> None:
-    found: list[list[tuple[str, int]]] = []
-    for one in (("g++", ("-O0",)), (compiler, level)):
-        folder = scratch / str(len(found))
-        folder.mkdir()
-        played = play(RESET, folder, program=built(program, "inlined_reset", *one))
-        assert played.status == 0, played.err
-        assert [point["hits"] for point in played.facts["points"]] == [4, 4]
-        assert not played.facts.get("warnings")
-        found.append([(record["base_name"], record["heap_bytes"]) for record in snapshots(played.run)])
-    plain, optimised = found
-    assert optimised == plain
-    assert len(plain) == 8
+    assert at_resets(scratch, built(program, "inlined_reset", compiler, level)) == plain
 
 
 def test_a_native_engine_records_both_ends_of_an_inlined_call(program: Program, scratch: Path) -> None:
