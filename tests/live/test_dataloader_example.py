@@ -103,6 +103,8 @@ for _ in range(2):
 """
 
 
+# Torch starts twelve times; the workers of the test above copy, too, and tests/live/test_python_cow.py counts copies.
+@pytest.mark.thorough
 @pytest.mark.skipif(not TORCH, reason="torch isn't installed: scripts/setup python")
 def test_workers_of_a_torch_data_loader_copy_what_they_count_themselves(scratch: Path) -> None:
     words = ["-q", "--interval", "50ms", "--pss-budget", "50", "--json", "--"]

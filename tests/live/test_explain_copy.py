@@ -121,7 +121,7 @@ def test_no_copy_is_left_when_gdbmem_is_ended(number: signal.Signals, program: P
         "from gdbmem.inspection import live_process\n"
         "def wait(*words, **options):\n"
         "    print('copied', flush=True)\n"
-        "    time.sleep(60)\n"
+        "    for _ in range(600): time.sleep(0.1)\n"  # a signal just before a sleep is seen after it
         "live_process.fill_reading = wait\n"
         "from gdbmem.cli.main import main\n"
         "sys.exit(main(['explain', '--fork', sys.argv[1]]))\n"

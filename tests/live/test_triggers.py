@@ -16,13 +16,19 @@ from tests.live.test_monitor import monitor
 
 pytestmark = pytest.mark.usefixtures("no_process_left")
 
+# Between two bundles it waits for the monitor to have looked, however busy the machine is.
 SWINGS = """
-import mmap, os, time
+import glob, mmap, os, time
+def written():
+    return [os.stat(name).st_mtime_ns for name in sorted(glob.glob("run/series.*"))]
 for bundle in ("0001", "0002"):
     kept = mmap.mmap(-1, 100 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x8000)
     while not os.path.exists(f"run/triggers/{bundle}/series.csv"): time.sleep(0.05)
     kept.close()
-    time.sleep(0.5)
+    looks, last = 0, written()
+    while looks < 5:
+        time.sleep(0.02)
+        looks, last = looks + (written() != last), written()
 """
 
 
