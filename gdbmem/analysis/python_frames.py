@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from pathlib import PurePath
 
 from gdbmem.model.profiles.calltree import Frame
 from gdbmem.model.python import PythonCall
@@ -66,7 +65,7 @@ def is_loop(frame: Frame) -> bool:
 
 def is_interpreters(frame: Frame) -> bool:
     """Return whether *frame* is in the file of the interpreter itself."""
-    name = PurePath(frame.object or "").name
+    name = (frame.object or "").rpartition("/")[2]
     return name.startswith(("libpython", "python")) and not name.endswith(".py")
 
 

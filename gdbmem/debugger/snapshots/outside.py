@@ -9,7 +9,7 @@ from typing import Any, Optional
 import gdb
 
 from gdbmem.debugger.execution import executions
-from gdbmem.debugger.launched.valgrind_monitor import monitor_text
+from gdbmem.debugger.launched.valgrind_monitor import monitor
 from gdbmem.debugger.location import real_pid
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.summary import unseen_malloc
@@ -67,7 +67,7 @@ def outside_facts(
     unmapped = unmapped_bytes(pid, mappings)
     if session.native is None:
         outside, executable = under_valgrind(mappings)
-        blocks = client_arena_bytes(monitor_text(MEMORY_COMMAND))
+        blocks = client_arena_bytes(monitor(MEMORY_COMMAND))
         # Where valgrind doesn't tell, executable memory of the program's own is not known.
         return {**facts, "outside_bytes": unmapped + outside + (0 if blocks is None else executable - blocks)}
     # Blocks that were never written make it negative.

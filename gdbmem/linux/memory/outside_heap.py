@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -31,9 +32,9 @@ def unmapped_bytes(pid: int, mappings: Sequence[Mapping]) -> int:
     mapped = {m.inode for m in mappings if m.inode}
     files: dict[int, int] = {}
     with contextlib.suppress(OSError):
-        for entry in Path(f"{memory_folder(pid)}/fd").iterdir():
+        for entry in os.scandir(f"{memory_folder(pid)}/fd"):
             with contextlib.suppress(OSError):
-                if str(entry.readlink()).startswith(("/memfd:", "/dev/shm/")):
+                if os.readlink(entry.path).startswith(("/memfd:", "/dev/shm/")):  # noqa: PTH115  (hot path)
                     facts = entry.stat()
                     files[facts.st_ino] = facts.st_blocks * 512
     return sum(size for inode, size in files.items() if inode not in mapped) + _detached_bytes(pid)
