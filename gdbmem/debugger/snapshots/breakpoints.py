@@ -327,8 +327,10 @@ def _chosen(location: str) -> str:
         places = {place.pc for place in gdb.decode_line(location)[1] or ()}
     except (gdb.error, ValueError):
         return location
+    if "gnu-indirect-function" not in str(function.type):
+        return location
     resolver = int(function)
-    if "gnu-indirect-function" not in str(function.type) or resolver not in places:
+    if resolver not in places:
         return location
     code = _code_of(resolver)
     name = symbol_at(code) if code is not None else ""
