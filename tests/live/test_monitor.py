@@ -487,6 +487,7 @@ open('finished', 'w').close()
     watching = starts(*words, stdout=subprocess.PIPE)
     assert watching.stdout is not None
     assert watching.stdout.readline() == b"epoch 0\n"
+    wait_until(lambda: samples_in(scratch / "run") > 0)  # before, SIGHUP ends it as any command: 129
     watching.send_signal(number)
     output = watching.stdout.read()
     assert [line for line in output.splitlines() if line.startswith(b"epoch")] == [

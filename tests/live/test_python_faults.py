@@ -23,6 +23,7 @@ from gdbmem.linux.holding.copying import make_copy
 from gdbmem.linux.holding.ptrace import Freeze, ptrace
 from gdbmem.linux.holding.returning_thread import find_call_sites
 from gdbmem.linux.memory.process_memory import ProcMemory
+from tests.cover import cover
 from tests.live.explaining import Running, gdbmem, running
 from tests.live.python_programs import FORKED, every_third, pythons, version
 from tests.live.user import GDBMEM
@@ -236,7 +237,9 @@ def test_a_process_that_may_not_be_traced_is_refused_in_a_sentence_and_runs_on(a
     is_refused(done, str(target.pid))
 
 
-@pytest.mark.parametrize("action", [*ACTIONS, "cow"])
+@pytest.mark.parametrize(
+    "action", cover([*ACTIONS, "cow"], lambda action: action in ("objects", "stack", "cow"))
+)
 def test_ctrl_c_leaves_the_process_as_it_was(action: str) -> None:
     # From before it is looked at until after the answer.
     for delay in (0.1, 0.4, 0.7, 1.0):
