@@ -12,9 +12,8 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Union
 
-from benchmarks.racing import Ratio, Row
+from benchmarks.racing import Ratio
 
 FOLDER = Path(__file__).parent
 RESULTS = FOLDER / "RESULTS.md"
@@ -53,7 +52,7 @@ def run(name: str) -> Sequence[str]:
     module = importlib.import_module(f"benchmarks.bench_{name}")
     print(f"bench: {name}: {module.TITLE} …", file=sys.stderr, flush=True)
     start, load = time.monotonic(), os.getloadavg()[0]
-    rows: list[Union[Ratio, Row]] = []
+    rows: list[Ratio] = []
     for row in module.race():
         print(row.line(), file=sys.stderr, flush=True)
         rows.append(row)
@@ -65,7 +64,7 @@ def run(name: str) -> Sequence[str]:
     return [row.name for row in rows if row.met is False]
 
 
-def table(title: str, rows: Sequence[Union[Ratio, Row]]) -> str:
+def table(title: str, rows: Sequence[Ratio]) -> str:
     lines = [f"## {title}", "", "| race | ratio (interval) | bar | met |", "|---|---:|---|---|"]
     return "\n".join([*lines, *(row.line() for row in rows)]) + "\n"
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import statistics
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.racing import Row
+from benchmarks.racing import Ratio
 from gdbmem.setup.gdb_packages import ensure_private_folder
 from gdbmem.setup.gdb_python import loader_file
 
-TITLE = "memwatch: stepping with accounts, functions, growth"
+TITLE = "memwatch: stepping with accounts, functions, growth; wall time"
 PROGRAMS = Path(__file__).parents[1] / "tests" / "programs"
 STORM = """
 #include <signal.h>
@@ -65,7 +64,7 @@ int main(int count, char **words) {
 """
 
 
-def race() -> Sequence[Row]:
+def race() -> Iterator[Ratio]:
     ensure_private_folder()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -79,9 +78,11 @@ def race() -> Sequence[Row]:
             ["gcc", "-g", "-O0", "-pthread", "-o", "rendezvous", str(PROGRAMS / "rendezvous.c")],
             cwd=folder, check=True,
         )  # fmt: skip
-        return [
-            *stepping(folder), looping(folder), waiting(folder), function(folder), *growing(folder)
-        ]  # fmt: skip
+        yield from stepping(folder)
+        yield looping(folder)
+        yield waiting(folder)
+        yield function(folder)
+        yield from growing(folder)
 
 
 def in_gdb(folder: Path, race_name: str, program: str) -> dict[str, list[float]]:
@@ -96,62 +97,52 @@ def in_gdb(folder: Path, race_name: str, program: str) -> dict[str, list[float]]
     return times
 
 
-def stepping(folder: Path) -> list[Row]:
+def divided(times: dict[str, list[float]], peer: str) -> list[float]:
+    """Return memwatch's figures ÷ those of *peer*, pair by pair."""
+    return [ours / theirs for ours, theirs in zip(times["memwatch"], times[peer])]
+
+
+def stepping(folder: Path) -> list[Ratio]:
     times = in_gdb(folder, "stepping", "walk")
-    rate = statistics.median(bare / ours for bare, ours in zip(times["bare"], times["memwatch"]))
-    faster = statistics.median(shell / ours for shell, ours in zip(times["shell"], times["memwatch"]))
-    ours, bare, shell = (statistics.median(times[name]) for name in ("memwatch", "bare", "shell"))
     return [
-        Row("1,500 steps, against bare `step`", ours, bare, "rate at least 0.95", at_least=0.95, value=rate),
-        Row(
-            "1,500 steps, against `shell cat statm`", ours, shell, "5 times faster", at_least=5, value=faster
+        Ratio("1,500 steps / bare `step`", divided(times, "bare"), 1.05),
+        Ratio("1,500 steps / `step` and `shell cat statm`", divided(times, "shell"), 0.2),
+    ]
+
+
+def looping(folder: Path) -> Ratio:
+    times = in_gdb(folder, "loops", "walk")
+    return Ratio("`next` over a line that loops 1,000 times / bare `next`", divided(times, "bare"), 0.1)
+
+
+def waiting(folder: Path) -> Ratio:
+    times = in_gdb(folder, "waits", "rendezvous")
+    return Ratio("100 lines of a consumer, half of which wait / bare `next`", divided(times, "bare"), 2.5)
+
+
+def function(folder: Path) -> Ratio:
+    times = in_gdb(folder, "function", "function_lines")
+    name = "a function of 20 lines, 1,000 calls / breakpoints on its lines that do nothing"
+    return Ratio(name, divided(times, "bare"), 1)
+
+
+def growing(folder: Path) -> list[Ratio]:
+    times = in_gdb(folder, "growth", "asks_kernel")
+    return [
+        Ratio("growth, all events / a silent breakpoint that continues", divided(times, "bare"), 1.5),
+        *(storming(folder, microseconds) for microseconds in (1000, 500)),
+        running_on(folder, "reads", "growth of a program of a million read()s / bare"),
+        running_on(
+            folder, "seldom", "growth of a program that asks the kernel some 250 times a second / bare"
         ),
     ]
 
 
-def looping(folder: Path) -> Row:
-    times = in_gdb(folder, "loops", "walk")
-    ours, bare = (statistics.median(times[name]) for name in ("memwatch", "bare"))
-    return Row("`next` over a line that loops 1,000 times", ours, bare, "10 times faster", at_most=0.1)
-
-
-def waiting(folder: Path) -> Row:
-    ours = in_gdb(folder, "waits", "rendezvous")["memwatch"][0]
-    name = "1,000 lines of a consumer, 500 of which wait for the producer"
-    return Row(name, ours, 0, "at most 100 s", at_most=100, value=ours)
-
-
-def function(folder: Path) -> Row:
-    times = in_gdb(folder, "function", "function_lines")
-    ours, bare = (times[name][0] for name in ("memwatch", "bare"))
-    name = "a function of 20 lines, 1,000 calls, against breakpoints on its lines that do nothing"
-    return Row(name, ours, bare, "at most 1×", at_most=1)
-
-
-def growing(folder: Path) -> list[Row]:
-    times = in_gdb(folder, "growth", "asks_kernel")
-    events = json.loads((folder / "growth.json").read_text())["events"]
-    ratio = statistics.median(ours / bare for ours, bare in zip(times["memwatch"], times["bare"]))
-    ours, bare = (statistics.median(times[name]) / events for name in ("memwatch", "bare"))
-    name = "growth, a recorded event, against a silent breakpoint that continues"
-    return [
-        Row(name, ours, bare, "at most 1.5×", at_most=1.5, value=ratio),
-        *(storming(folder, microseconds) for microseconds in (1000, 500)),
-        running_on(folder, "reads", "growth of a program of a million read()s"),
-        running_on(folder, "seldom", "growth of a program that asks the kernel some 250 times a second"),
-    ]
-
-
-def storming(folder: Path, microseconds: int) -> Row:
+def storming(folder: Path, microseconds: int) -> Ratio:
     times = in_gdb(folder, f"storm_{microseconds}", "storm")
-    ratio = statistics.median(ours / bare for ours, bare in zip(times["memwatch"], times["bare"]))
-    ours, bare = (statistics.median(1 / pace for pace in times[name]) for name in ("memwatch", "bare"))
-    name = f"growth with a signal every {microseconds} µs, a block of the program; its progress / silent `break brk`"
-    return Row(name, ours, bare, "at least 0.5", at_least=0.5, value=ratio)
+    name = f"growth with a signal every {microseconds} µs: the program's progress / silent `break brk`"
+    return Ratio(name, divided(times, "bare"), at_least=0.5)
 
 
-def running_on(folder: Path, race_name: str, name: str) -> Row:
-    times = in_gdb(folder, race_name, "asks_kernel")
-    ratio = statistics.median(ours / bare for ours, bare in zip(times["memwatch"], times["bare"]))
-    ours, bare = (statistics.median(times[one]) for one in ("memwatch", "bare"))
-    return Row(name, ours, bare, "1.2 times", at_most=1.2, value=ratio)
+def running_on(folder: Path, race_name: str, name: str) -> Ratio:
+    return Ratio(name, divided(in_gdb(folder, race_name, "asks_kernel"), "bare"), 1.2)

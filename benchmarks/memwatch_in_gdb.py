@@ -63,12 +63,21 @@ def loops() -> dict[str, list[float]]:
     return times
 
 
+def hundred_nexts() -> None:
+    for _ in range(100):
+        quiet("next")
+
+
 def waits() -> dict[str, list[float]]:
     quiet("break take")
     quiet("run")
     quiet("delete")
     quiet("finish")
-    return {"memwatch": [seconds_of(lambda: quiet("memwatch next 1000"))]}
+    times: dict[str, list[float]] = {"memwatch": [], "bare": []}
+    for _ in range(4):
+        times["memwatch"].append(seconds_of(lambda: quiet("memwatch next 100")))
+        times["bare"].append(seconds_of(hundred_nexts))
+    return times
 
 
 class Passed(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
