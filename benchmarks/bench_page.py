@@ -77,7 +77,7 @@ def _rows(browser: Browser, here: Path, size: int, most_open: float, most_zoom: 
         for number, what, most in ((0, "open", most_open), (1, "zoom", most_zoom)):
             bar = most if peer == _BEST_KNOWN else None
             yield Ratio(f"{size:,} calls, {what} / {peer}", [a[number] / b[number] for a, b in found], bar)
-    if SPEEDSCOPE.is_dir():
+    if SPEEDSCOPE.is_dir() and size == SIZES[0][0]:  # it takes long for a large one
         opened = [ours[0] / _speedscope_opens(browser, here, size) for ours, _ in times]
         yield Ratio(f"{size:,} calls, open / speedscope", opened)
 
