@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cover import cover
+from tests.live.memwatching import line_of, run_gdb
 from tests.live.test_recipes_live import Program, play
 from tests.live.user import launched
 from tests.unit.sources import ROOT
@@ -239,6 +240,35 @@ def test_an_indirect_function_is_refused_at_the_prompt_until_it_is_chosen(
         user.type("massif-break --name c chosen")
         assert "snapshot c#5" in user.type("continue")
         user.quit()
+
+
+@pytest.mark.parametrize("level", cover(["-O0", "-O1", "-O2", "-O3"], lambda level: level in ("-O0", "-O1")))
+def test_finish_of_an_inlined_call_measures_all_of_it(program: Program, scratch: Path, level: str) -> None:
+    said = run_gdb(
+        program("inlined_reset", level), ["break Engine::reset", "run", "memwatch finish"], folder=scratch
+    )
+    assert "0 B resident" in said.output
+    assert "(malloc -164.3 KiB)" in said.output
+
+
+def test_a_point_on_a_line_of_inlined_code_says_where_gdb_puts_it_and_names_the_function(
+    program: Program, scratch: Path
+) -> None:
+    moved, kept = (
+        line_of("inlined_reset.cpp", "all.reset()"),
+        line_of("inlined_conditions.cpp", "works = works"),
+    )
+    said = []
+    for name, line in (("inlined_reset", moved), ("inlined_conditions", kept)):
+        folder = scratch / name
+        folder.mkdir()
+        played = play(f"points: [{{at: '{name}.cpp:{line}'}}]\n", folder, program=program(name, "-O2"))
+        said += [one["message"] for one in played.facts["warnings"] if one["slug"] == "inlined-unclear"]
+    assert f"line {moved} of 'inlined_reset.cpp:{moved}' begins no statement in this program" in said[0]
+    assert "gdb puts the point elsewhere in main" in said[0]
+    assert f"'inlined_conditions.cpp:{kept}' is code that is inlined into round" in said[1]
+    assert "a point on work counts its calls" in said[1]
+    assert len(said) == 2
 
 
 COUNTING = """

@@ -26,11 +26,13 @@ from gdbmem.debugger.snapshots.return_breakpoints import outermost_inlined
 from gdbmem.debugger.stopping.ctrlc import ctrl_c
 from gdbmem.errors import GdbmemError, internal_error, sentence_of
 from gdbmem.linux.elf.folding import folded_with, plain_name
+from gdbmem.patterns import lazy_pattern
 from gdbmem.symbols.function_names import FunctionName, is_named, named_function, split_function
 from gdbmem.text import plural
 
 Thread = tuple[int, int, int]
 
+_LINE = lazy_pattern(r"(?:^|:)\s*(\d+)\s*$")
 _NAMED_LINES = 5  # in a message
 
 
@@ -78,7 +80,9 @@ class InlinedCalls:
         self._threads: dict[Thread, list[_Frame]] = {}
         self._covered: dict[int, bool] = {}
         self._parts: set[int] = set()  # addresses in functions that were split off
-        if self._name is not None:
+        if self._name is None:
+            self._note_line()
+        else:
             self.resolve()
             gdb.events.new_objfile.connect(self._code_loaded)
             executions.tell(self._leave_program)
@@ -119,6 +123,32 @@ class InlinedCalls:
         unclear = {one for key, code in self._codes.items() if key not in known for one in code.unclear}
         if unclear:
             self.listener.note(_unclear(self._location, sorted(unclear)))
+
+    def _note_line(self) -> None:
+        """Say that gdb decides how often a line of inlined code is reached, or that it has taken another line."""
+        wanted = _LINE.search(self._location)
+        if wanted is None:
+            return
+        with suppress(gdb.error):
+            places = [one.pc for one in gdb.decode_line(self._location)[1] or () if one.pc is not None]
+            lines = {gdb.find_pc_line(at).line for at in places}
+            found = [blocks for at in places if len(blocks := function_blocks(at)) > 1]
+            if places and int(wanted[1]) not in lines:
+                into = function_blocks(places[0])
+                where = f" in {into[-1].function.print_name}" if into else ""
+                self.listener.note(
+                    f"line {wanted[1]} of '{self._location}' begins no statement in this program, so gdb puts the point"
+                    f" elsewhere{where}; if it is code that is inlined elsewhere, put the point on its"
+                    " function"
+                )
+            elif found:
+                callers = sorted({str(blocks[-1].function.print_name) for blocks in found})[:_NAMED_LINES]
+                inner = "::".join(split_function(str(found[0][0].function)).parts)
+                self.listener.note(
+                    f"'{self._location}' is code that is inlined into {', '.join(callers)}: a hit is where gdb takes a"
+                    " statement of this line to begin, which may be more or less often than it is executed; a point on"
+                    f" {inner} counts its calls"
+                )
 
     def _note_others(self, block: gdb.Block) -> None:
         """Say that calls of other functions count, too: their code is that of *block*, folded by the linker or chosen.

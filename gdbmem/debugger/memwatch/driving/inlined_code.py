@@ -12,8 +12,9 @@ import gdb
 
 from gdbmem.debugger.function_blocks import BlockKey, block_key, function_blocks
 from gdbmem.debugger.gdb_text import source_file
+from gdbmem.debugger.inlined_code import Kind, LargeFunctionError, read_inlined_code
 from gdbmem.debugger.memwatch.driving.function_code import FunctionCode
-from gdbmem.debugger.memwatch.driving.loop_lines import Ends
+from gdbmem.debugger.memwatch.driving.loop_lines import Ends, own_frame
 
 Line = tuple[Optional[str], Optional[int]]  # file, number
 
@@ -57,6 +58,28 @@ def inlined_ends(frame: gdb.Frame, line: Line) -> Optional[Ends]:
             else:
                 exits.add(address)
     return _ends(code, exits, calls=calls)
+
+
+def finish_ends(frame: gdb.Frame) -> Optional[Ends]:
+    """Return where the inlined call that *frame* shows is left; None if it shows none, or that can't be seen.
+
+    gdb's own `finish` stops where another piece of its code begins, too.
+    """
+    key = _function_of(frame) if frame.type() == gdb.INLINE_FRAME else None
+    is_newest = own_frame(frame) == own_frame(gdb.newest_frame())
+    blocks = function_blocks(
+        frame.pc() if is_newest else frame.pc() - 1
+    )  # the call is in front of where it returns
+    if key is None or key not in map(block_key, blocks[:-1]):
+        return None
+    try:
+        code = read_inlined_code(frame.architecture(), blocks[-1], lambda block: block_key(block) == key)
+    except LargeFunctionError:
+        return None
+    if code is None or code.unclear:
+        return None
+    exits = [at for at, one in code.passages.items() if one.kind is Kind.ARRIVES and not one.is_middle]
+    return Ends(sorted(exits), int(blocks[-1].function.value().address))
 
 
 def _goes_on(code: FunctionCode, address: int, key: BlockKey, line: Line) -> bool:

@@ -14,7 +14,7 @@ from gdbmem.debugger.gdb_text import source_file
 from gdbmem.debugger.location import real_pid
 from gdbmem.debugger.memwatch.driving.capture import Capture
 from gdbmem.debugger.memwatch.driving.fast_steps import Odd, Place, StopPlaces, Strides
-from gdbmem.debugger.memwatch.driving.inlined_code import inlined_ends, return_ends
+from gdbmem.debugger.memwatch.driving.inlined_code import finish_ends, inlined_ends, return_ends
 from gdbmem.debugger.memwatch.driving.locking import Wait, Watcher, describe_wait
 from gdbmem.debugger.memwatch.driving.loop_lines import Barrier, Ends, loop_lines
 from gdbmem.debugger.memwatch.driving.releases import Releases, is_alone
@@ -100,6 +100,7 @@ class Stepper:
         self._before: Optional[int] = None  # the reading at the last stop
         self._strider: Optional[tuple[gdb.InferiorThread, int]] = None  # the number outlives the thread
         self._places = StopPlaces()
+        self._finish_ends: Optional[Ends] = None
         self._typed_in: Optional[gdb.Frame] = gdb.selected_frame() if selected_thread() is not None else None
         self._under_valgrind = target_kind() == VALGRIND
         self._lock = self._mode()
@@ -129,7 +130,8 @@ class Stepper:
 
     def run(self) -> None:
         """Step as often as requested, or until something other than a step's end stops the program."""
-        # Details first: reading libc's data can itself make a page of it resident.
+        # These first: reading code, or libc's data, can itself make a page of it resident.
+        self._finish_ends = self._ends_of_finish()
         gauge = self.account.gauge
         gauge.expect(self.orders.count + 1)
         detail = gauge.detail() if self.orders.count == 1 else Detail()
@@ -286,6 +288,8 @@ class Stepper:
             ends = find(frame) if frame == start.frame else None
             if ends is not None:
                 return self._run_to(ends, start, watched=watched)
+        if self._finish_ends is not None:
+            return self._run_to(self._finish_ends, start, frame=self._typed_in, watched=watched)
         self._select_typed_frame()
         return self._execute(f"{self.orders.command} {self.orders.argument}".strip(), start, watched=watched)
 
@@ -297,9 +301,24 @@ class Stepper:
                 return self._run_to(ends, start, watched=watched)
         return self._first_try(start, watched=watched)
 
-    def _run_to(self, ends: Ends, start: Here, *, watched: bool) -> Stop:
-        start.frame.select()
-        with Barrier(start.frame, ends, start.thread.global_num) as barrier:
+    def _ends_of_finish(self) -> Optional[Ends]:
+        """Return where `finish` ends that was typed in an inlined call; None: where gdb says."""
+        typed = self._typed_in
+        if self.orders.command != "finish" or typed is None or typed.type() != gdb.INLINE_FRAME:
+            return None
+        ends = finish_ends(typed)
+        if ends is None:
+            warn(
+                "the end of this inlined call can't be told from its code: gdb's 'finish' may stop before it;"
+                " 'memwatch advance' to the line that is executed after it does not",
+                slug="inlined-unclear",
+            )
+        return ends
+
+    def _run_to(self, ends: Ends, start: Here, *, watched: bool, frame: Optional[gdb.Frame] = None) -> Stop:
+        frame = frame or start.frame
+        frame.select()
+        with Barrier(frame, ends, start.thread.global_num) as barrier:
             return self._execute(barrier.command, start, watched=watched, ours=barrier.numbers)
 
     def _execute(

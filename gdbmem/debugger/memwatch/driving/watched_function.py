@@ -70,7 +70,7 @@ def find_place(location: str) -> WatchedPlace:
         )
     chosen = [_named(blocks, location) for blocks in candidates]
     real = [block for block, blocks in zip(chosen, candidates) if block is blocks[-1]]
-    inlined_into = {blocks[-1].function.print_name for blocks in candidates if blocks[-1] not in real}
+    inlined_into = sorted({_call_place(blocks) for blocks in candidates if blocks[-1] not in real})
     if not real:
         raise _inlined_everywhere(chosen[0], candidates)
     body = next((one for one in real if _is_coroutine_body(one)), None)
@@ -88,9 +88,9 @@ def find_place(location: str) -> WatchedPlace:
             slug="several-functions",
         )
     if inlined_into:
-        names = ", ".join(sorted(inlined_into))
         warn(
-            f"calls of {printable(location)} that are inlined are not counted: those in {printable(names)}",
+            f"calls of {printable(location)} that are inlined are not counted: those at {_named_places(inlined_into)};"
+            f" 'memwatch function {inlined_into[0].caller}' counts them for that line",
             slug="inlined-calls",
         )
     return _read(block)
@@ -115,15 +115,19 @@ def _inlined_everywhere(block: gdb.Block, calls: Sequence[Sequence[gdb.Block]]) 
     """Return the error of a function that has only inlined copies; *calls* are the blocks around each of them."""
     name = printable(block.function.name)
     places = sorted({_call_place(blocks) for blocks in calls})
-    named = [f"{file}:{line} ({caller})" for file, line, caller in places[:_NAMED_CALLS]]
-    if len(places) > _NAMED_CALLS:
-        named.append(plural(len(places) - _NAMED_CALLS, "more line"))
     return TargetError(
-        f"{name} has no separate code: it is inlined into {', '.join(named)}",
+        f"{name} has no separate code: it is inlined into {_named_places(places)}",
         slug="inlined-everywhere",
         hint=f"'memwatch function {places[0].caller}' counts it for the line that it is inlined into; or compile with"
         " -fno-inline",
     )
+
+
+def _named_places(places: Sequence[_CallPlace]) -> str:
+    named = [f"{file}:{line} ({caller})" for file, line, caller in places[:_NAMED_CALLS]]
+    if len(places) > _NAMED_CALLS:
+        named.append(plural(len(places) - _NAMED_CALLS, "more line"))
+    return ", ".join(named)
 
 
 def _call_place(blocks: Sequence[gdb.Block]) -> _CallPlace:
