@@ -45,7 +45,7 @@ def stepping() -> dict[str, list[float]]:
     times: dict[str, list[float]] = {"memwatch": [], "bare": [], "shell": []}
     bare_steps()
     quiet(f"memwatch step {STEPS}")
-    for _ in range(7):
+    for _ in range(10):
         times["bare"].append(seconds_of(bare_steps))
         times["memwatch"].append(seconds_of(lambda: quiet(f"memwatch step {STEPS}")))
         times["shell"].append(10 * seconds_of(steps_with_shell))

@@ -225,7 +225,8 @@ class CtrlC:
             if self._insists:
                 self._running.note(time.monotonic(), gdb_has_heard=False)
         self._running.over = False
-        self._runs.set()
+        if not self._runs.is_set():
+            self._runs.set()
 
     def on_call(self, presses: Optional[int]) -> None:
         """gdb makes the program do a call, at a stop or while it evaluates a breakpoint's condition."""
@@ -289,7 +290,8 @@ class CtrlC:
         self._rest()
 
     def _rest(self) -> None:
-        self._runs.clear()
+        if not self._commands:  # between two steps of a command the thread may look on: that costs less
+            self._runs.clear()
         if self._running is not None:
             self._was_pressed = self._was_pressed or self._running.is_pressed
             self._running.rest()
