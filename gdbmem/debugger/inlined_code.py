@@ -9,8 +9,10 @@ to one inside, and ends where it goes out again.
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import AbstractSet, Callable, NamedTuple, Optional
 
 import gdb
@@ -38,6 +40,8 @@ _NEAR = 16  # instructions before a jump, among which the one that reads its tab
 _LONGEST_TABLE = 4096  # entries
 _MOST_INSTRUCTIONS = 75_000  # of a function: about 5 s of CPU
 _MOST_STEPS = 5_000_000  # from one instruction to the next, in code with very many branches: about 3 s
+_CALLEE = lazy_pattern(r"<(?:[^<>@+(]*[: ])?(\w+)(?:\([^<>]*\))?(?:@[^>]*)?>$")
+_LOOPS = lazy_pattern(r"\b(?:for|while|do|goto)\b")
 _LONGEST_GAP = 1024  # instructions that the compiler has moved into an inlined call
 _STOPS = lazy_pattern(r"^(?:hlt|ud2|udf|brk|int3)\b")
 _PIECE = lazy_pattern(r"^.* \+ (\d+)$")
@@ -446,20 +450,20 @@ class _Reader:
     def _split_copies(self, key: BlockKey) -> None:
         """Tell the calls of an unrolled loop apart where they follow each other: each begins on the first line."""
         inside = sorted(self._members[key])
-        lines = {spot.line for at in inside if (spot := self._code.spot(at)) is not None and spot.line}
-        entries = [at for at in inside if self._is_entry(at, key) and self._line(at) is not None]
+        starts = self._root_set - self._pads
+        entries = [
+            at for at in inside if (self._is_entry(at, key) or at in starts) and self._line(at) is not None
+        ]
         if not entries:
             return
         entry = next((at for at in entries if self._begins(at)), entries[0])
         opening, first = self._opening(entry, key), self._first_call(entry, key)
         if first is None:
             return
-        if len(lines) == 1:
-            repeated = [at for at in inside if self._call_at(at) == first]
-            if len(repeated) > 1 and not any(self._is_on_cycle(at, key) for at in repeated):
-                self._unclear.add(self._lines[key])
-            return
         own = set(self._up_to_call(entry, key))
+        if {line for at in inside if at not in own and (line := self._line(at))} <= {first[1]}:
+            self._split_one_line(key, first)
+            return
         copies = [
             at
             for at in inside
@@ -470,11 +474,38 @@ class _Reader:
             and not self._is_on_cycle(at, key)
             and not self._goes_on_with(opening, at)
         ]
+        self._name_copies(key, copies)
+
+    def _name_copies(self, key: BlockKey, copies: Sequence[int]) -> None:
+        """Give each of the *copies* of the call, by where it begins, a key of its own."""
         for at in copies:
             copy = (at, key[1], key[2])
             self._lines[copy] = self._lines[key]
             for one in self._reach_within(at, key, others=set(copies) - {at}):
                 self._set_calls(one, tuple(copy if known == key else known for known in self._calls[one]))
+
+    def _split_one_line(self, key: BlockKey, first: tuple[str, Optional[SourceLine]]) -> None:
+        """Tell copies of a body of one line apart, by the one call that it makes according to its source."""
+        repeated = [at for at in sorted(self._members[key]) if self._call_at(at) == first]
+        if len(repeated) < 2 or any(self._is_on_cycle(at, key) for at in repeated):
+            return
+        starts = [self._after_last_call(one, after, key) for one, after in zip(repeated, repeated[1:])]
+        copies = [at for at in starts if at is not None]
+        if len(copies) < len(starts) or not _is_called_once(self._block, *first):
+            self._unclear.add(self._lines[key])
+        else:
+            self._name_copies(key, copies)
+
+    def _after_last_call(self, call: int, following: int, key: BlockKey) -> Optional[int]:
+        """Return the address behind the last call before *following*, straight on from *call*; None for branches."""
+        at, start = call, None
+        while at != following:
+            one = self._instructions[at]
+            if self._successors[at] != [one.behind] or not self._is_in(one.behind, key):
+                return None
+            start = one.behind if one.is_call else start
+            at = one.behind
+        return start
 
     def _opening(self, entry: int, key: BlockKey) -> Optional[SourceLine]:
         """Return the line on which the call begins; the beginning of its statement may have been moved ahead of it."""
@@ -592,6 +623,25 @@ def landing_pads(address: int) -> frozenset[int]:
         with suppress(Exception):  # whatever a damaged file makes of it, no pad is known then
             return find_landing_pads(_read_memory, int(where.split()[0], 16), address) or frozenset()
     return frozenset()
+
+
+def _is_called_once(block: gdb.Block, call: str, line: Optional[SourceLine]) -> bool:
+    """Return whether the source *line* makes this *call* (as disassembled) once, and has no loop.
+
+    False without the source, or if it is newer than the program.
+    """
+    callee = _CALLEE.search(call)
+    symtab = block.function.symtab
+    if callee is None or line is None or file_name(symtab) != line.file:
+        return False
+    try:
+        source = Path(symtab.fullname())
+        if source.stat().st_mtime > Path(symtab.objfile.filename).stat().st_mtime:
+            return False
+        text = source.read_text(errors="replace").splitlines()[line.number - 1]
+    except (OSError, ValueError, IndexError):
+        return False
+    return len(re.findall(rf"\b{re.escape(callee[1])}\b", text)) == 1 and not _LOOPS.search(text)
 
 
 def _read_memory(address: int, size: int) -> bytes:
