@@ -117,7 +117,7 @@ def looping(folder: Path) -> Ratio:
 
 def waiting(folder: Path) -> Ratio:
     times = in_gdb(folder, "waits", "rendezvous")
-    return Ratio("100 lines of a consumer, half of which wait / bare `next`", divided(times, "bare"), 2.5)
+    return Ratio("100 lines of a consumer, half of which wait / bare `next`", divided(times, "bare"))
 
 
 def function(folder: Path) -> Ratio:
