@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import random
@@ -12,12 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.processes import beside_gdb
+from benchmarks.processes import reading
 from benchmarks.racing import Ratio, cpu_of, peak_mib, ratios
 
 TITLE = "BFC pools: processes, logs, PyTorch's snapshots, CPU time"
 CHUNKS, LOG_BYTES, ENTRIES = 1_000_000, 50_000_000, 1_000_000
 ROUNDS = 3
+EXPLAIN = (sys.executable, "-m", "gdbmem.cli.main", "explain")
 GDBMEM = (sys.executable, "-m", "gdbmem.cli.main", "bfc")
 TESTS = Path(__file__).parents[1] / "tests"
 _LOG = TESTS / "captures/bfc/tensorflow-2.21.log"
@@ -37,18 +39,18 @@ def _processes(here: Path) -> Iterator[Ratio]:
     program = here / "pool"
     source = TESTS / "programs/bfc_pool.cpp"
     subprocess.run(("g++", "-O1", "-g", "-DLAYOUT=2024", source, "-o", program, "-pthread"), check=True)
-    yield from _walked([str(program)], f"many {CHUNKS}", f"a pool of {CHUNKS:,} chunks", (20, 1), {})
+    yield from _walked([str(program)], f"many {CHUNKS}", f"a pool of {CHUNKS:,} chunks", (100, 19), {})
     if not (_TENSORFLOW / "ready").exists():
         print("bench: no TensorFlow; type: scripts/setup bfc", file=sys.stderr)
         return
     words = [str(_TENSORFLOW / "bin/python"), str(TESTS / "programs/bfc/tensorflow_server.py")]
-    yield from _walked(words, "grow 40", "stock TensorFlow", (1, 1), {"CUDA_VISIBLE_DEVICES": ""})
+    yield from _walked(words, "grow 40", "stock TensorFlow", (30, 5.5), {"CUDA_VISIBLE_DEVICES": ""})
 
 
 def _walked(
     command: Sequence[str], order: str, name: str, at_most: tuple[float, float], more: Mapping[str, str]
 ) -> Iterator[Ratio]:
-    """Yield the CPU time to the answer about the process that *command* starts, and its pause, beside gdb's own."""
+    """Yield the CPU time to the answer about the process that *command* starts, and its pause."""
     with subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -63,11 +65,20 @@ def _walked(
             process.stdin.write(order + "\n")
             process.stdin.flush()
             process.stdout.readline()
-            yield from beside_gdb(
-                f"{name}, found and walked", process.pid, (*GDBMEM, str(process.pid)), *at_most, ROUNDS
-            )
+            words = (*GDBMEM, str(process.pid))
+            took = ratios(lambda: cpu_of(words), lambda: cpu_of(reading(process.pid)), rounds=ROUNDS)
+            copy = (*EXPLAIN, str(process.pid), "--fork")
+            pauses = ratios(lambda: _pause(words), lambda: _pause(copy), rounds=ROUNDS, warmups=0)
         finally:
             process.kill()
+    yield Ratio(f"{name}, found and walked / a Python that reads the process's memory once", took, at_most[0])
+    yield Ratio(f"{name}: wall time for which it stands still / `explain --fork`", pauses, at_most[1])
+
+
+def _pause(words: Sequence[str]) -> float:
+    """Return the seconds for which *words*, a command with --json, stops its process."""
+    done = subprocess.run((*words, "--json"), capture_output=True, check=True)
+    return float(json.loads(done.stdout)["pause_seconds"])
 
 
 def _logs(here: Path) -> Iterator[Ratio]:

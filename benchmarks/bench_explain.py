@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable
@@ -122,20 +122,19 @@ class Region:
             self.memory.read_into(address, buffer[: min(READ_AT_ONCE, self.limit - address)])
 
 
-def race() -> Sequence[Ratio]:
+def race() -> Iterator[Ratio]:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "hold.c").write_text(HOLD)
         build(folder / "hold.c", folder / "hold")
         build(PROGRAMS / "steady_server.c", folder / "server")
-        return [
-            *(against_reading(folder, *heap) for heap in HEAPS),
-            *whole_commands(folder),
-            *fastbins(folder),
-            many_threads(folder),
-            *against_gef(folder),
-            pause(folder),
-        ]
+        for heap in HEAPS:
+            yield against_reading(folder, *heap)
+        yield from whole_commands(folder)
+        yield from fastbins(folder)
+        yield many_threads(folder)
+        yield pause(folder)
+        yield from against_gef(folder)
 
 
 def build(source: Path, program: Path) -> None:
@@ -169,7 +168,7 @@ def region_of(pid: int) -> Region:
 def against_reading(folder: Path, name: str, count: int, size: int, kind: str) -> Ratio:
     with running(folder / "hold", count, size, kind) as process:
         region = region_of(process.pid)
-        found = ratios(lambda: cpu_in(region.walk), lambda: cpu_in(region.read), rounds=15)
+        found = ratios(lambda: cpu_in(region.walk), lambda: cpu_in(region.read), rounds=7)
     return Ratio(f"walking {name} / reading their bytes", found, 4)
 
 

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import time
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -84,7 +85,9 @@ def _counted(text: str) -> int:
 
 def _pages(pid: int) -> list[int]:
     """Return a checksum of each page that the process may write to, without the unused part of its stack."""
-    pointer = int(Path(f"/proc/{pid}/syscall").read_text().split()[-2], 16)
+    while len(where := Path(f"/proc/{pid}/syscall").read_text().split()) < 3:  # it is not yet in its read()
+        time.sleep(0.01)
+    pointer = int(where[-2], 16)
     found = []
     with Path(f"/proc/{pid}/mem").open("rb", buffering=0) as memory:
         for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
