@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Optional
 
@@ -25,12 +25,12 @@ GDBMEM = (sys.executable, "-m", "gdbmem.cli.main")
 MSPARSER = "import msparser, sys; data = msparser.parse_file(sys.argv[1]); print(len(data['snapshots']))"
 
 
-def race() -> Sequence[Ratio]:
+def race() -> Iterator[Ratio]:
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
         os.environ["XDG_CACHE_HOME"] = folder
-        rows = [*_gperftools(here), *_jemalloc(here), *_heaptrack(here), *_callgrind(here), *_massif(here)]
-    return [row for row in rows if row is not None]
+        for rows in (_gperftools, _jemalloc, _callgrind, _massif, _heaptrack):
+            yield from (row for row in rows(here) if row is not None)
 
 
 def _gperftools(here: Path) -> Sequence[Optional[Ratio]]:
