@@ -183,7 +183,9 @@ def loading_problem(gdb: str, gdbinit: Optional[Path] = None, *, auto_load: bool
     """
     command = [gdb, "-batch", *(() if gdbinit is None else ("-nx", "-x", str(gdbinit.resolve())))]
     command += [] if auto_load else ["-ex", "source gdbmem"]
-    code = "import sys, gdbmem, pygments; print('gdbmem-works' if 'gdbmem.debugger' in sys.modules else '')"
+    # Nothing is imported where nothing was loaded: gdb has said why, and its last complaint counts.
+    works = "'gdbmem.debugger' in sys.modules and __import__('pygments')"
+    code = f"import sys; print('gdbmem-works' if {works} else '')"
     with tempfile.TemporaryDirectory(
         prefix="gdbmem-"
     ) as elsewhere:  # the current folder may hold a file of that name
