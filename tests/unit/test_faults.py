@@ -393,6 +393,17 @@ def test_pages_in_places_without_a_fault_were_moved_there_if_as_many_have_left_e
     assert one.delta_bytes == round(one.grown_bytes) + sum(part.bytes for part in one.unseen)
 
 
+@pytest.mark.parametrize(("in_kernel", "moved"), [(0, 1100), (1, 588), (3, 0), (None, 0)])
+def test_an_ordinary_user_is_told_of_moved_pages_that_no_fault_in_kernel_mode_can_have_brought(
+    in_kernel: Optional[int], moved: int
+) -> None:
+    span = Span(reading(range(10)), reading([*range(10), *range(5000, 6100)]))
+    faults = [fault(n, n - 999) for n in range(1000, 2100)]
+    rows = list(zip(faults, grown_bytes(faults, {1: span}, {})))
+    one = account("x", 1, rows, span, Evidence(in_kernel, sees_kernel_mode=False))
+    assert unseen(one).get("moved", 0) == moved
+
+
 def unseen(one: FaultAccount) -> dict[str, int]:
     assert one.delta_bytes is not None
     assert one.delta_bytes + one.hugetlb_bytes == round(one.grown_bytes) + sum(

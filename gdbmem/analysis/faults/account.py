@@ -31,6 +31,7 @@ from gdbmem.records import dataclass
 _TOGETHER_BYTES = (
     512 * PAGE
 )  # an area of a file that one fault may map: 16 pages, or a large folio (Linux 6.18)
+_MOST_A_FAULT = 512 * PAGE  # pages of anonymous memory that one fault brings, of whatever size they are
 _COUNTERPART = 0.9  # of the pages without a fault must have left elsewhere to be moved ones
 
 _Row = tuple[WeighedFault, float]  # a sample, and how many of its bytes stayed resident
@@ -60,8 +61,8 @@ class _Places(NamedTuple):
 def account(name: str, pid: int, mine: Sequence[_Row], span: Span, evidence: Evidence) -> FaultAccount:
     """Return the resident set of process *pid* compared with its faults.
 
-    *mine* are its samples and the bytes of each that stayed resident. Without faults in kernel mode, pages without a
-    fault are indistinguishable from theirs, and from those of faults whose samples were lost.
+    *mine* are its samples and the bytes of each that stayed resident. Where faults in kernel mode have no samples, the
+    kernel's count of them tells which pages had no fault at all.
     """
     seen = sum(one.bytes for one, _ in mine)
     stays = sum(stay for _, stay in mine)
@@ -105,12 +106,17 @@ def _causes(
     there = min(after.rss_bytes, after.anonymous.size_bytes + after.files.size_bytes)
     found.append((PEAK, round(span.most_bytes - there - came_later)))
     found += [(KERNEL_MODE, (evidence.kernel_faults or 0) * PAGE), (LOST, evidence.lost_faults * PAGE)]
-    if not evidence.sees_kernel_mode or places.small + places.huge <= evidence.missed_faults * PAGE:
+    if places.small + places.huge <= evidence.missed_faults * PAGE:
         return [*found, (JOINED, round(places.joined))]
-    populated = evidence.populated_faults or 0
-    small = min(populated * PAGE, places.small)
-    huge = places.huge if populated else 0.0
-    moved = places.small - small
+    if evidence.sees_kernel_mode:
+        populated = evidence.populated_faults or 0
+        small = min(populated * PAGE, places.small)
+        huge = places.huge if populated else 0.0
+        moved = places.small - small
+    else:
+        small = huge = moved = 0.0
+        if evidence.kernel_faults is not None:
+            moved = max(places.small - evidence.kernel_faults * _MOST_A_FAULT, 0.0)
     if _left(mine, before, after) < _COUNTERPART * moved:
         moved = 0.0
     return [*found, (JOINED, round(places.joined)), (POPULATED, round(small + huge)), (MOVED, round(moved))]
