@@ -470,7 +470,11 @@ def test_droppable_memory_is_told_apart_from_that_of_unknown_use(fork: bool) -> 
     with running([sys.executable, "-c", DROPPABLE]) as target:
         if "mapped 1" not in target.output:
             pytest.skip("this kernel has no MAP_DROPPABLE")
-        assert explain(target.pid, fork=fork).total("anonymous.droppable") == 8 << 20
+        smaps = Path(f"/proc/{target.pid}/smaps").read_text()
+        told = explain(target.pid, fork=fork).total("anonymous.droppable")
+    # A page more where the C library keeps the state of getrandom() in such memory (glibc 2.41).
+    kernel = re.findall(r"^Rss:\s+(\d+) kB(?=(?:\n(?!VmFlags).*)*\nVmFlags:.* dp\b)", smaps, re.M)
+    assert told == sum(map(int, kernel)) << 10 >= 8 << 20
 
 
 @pytest.mark.parametrize("count", cover([10_000, 100_000], lambda count: count == 10_000))

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
+from array import array
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -132,6 +135,23 @@ def test_a_view_is_reported_as_what_keeps_the_array_alive() -> None:
     assert largest["beyond_bytes"] >= 20_000_000
 
 
+def floats_that_stand_nowhere(pid: int, values: Sequence[float]) -> int:
+    """Return how many of the floats in process *pid* with *values* have their address in no word that it may write."""
+    wanted = set(array("Q", array("d", values).tobytes()))
+    found, words = set[int](), set[int]()
+    with Path(f"/proc/{pid}/mem").open("rb", 0) as memory:
+        for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+            place, rights, *_ = line.split()
+            start, end = (int(address, 16) for address in place.split("-"))
+            if rights.startswith("rw"):
+                memory.seek(start)
+                read = array("Q", memory.read(end - start))
+                words.update(read)
+                found |= {start + 8 * number - 16 for number, word in enumerate(read) if word in wanted}
+    assert len(found) == len(values)
+    return len(found - words)
+
+
 def test_objects_whose_count_an_extension_never_gave_back_come_first() -> None:
     code = (
         "import ctypes, os\nkeep = ctypes.pythonapi.Py_IncRef\nkeep.argtypes = [ctypes.py_object]\n"
@@ -139,10 +159,13 @@ def test_objects_whose_count_an_extension_never_gave_back_come_first() -> None:
         "leak()\nheld = [float(i) for i in range(100)]\nos.write(1, b'ready\\n'); os.read(0, 1)\n"
     )
     with running([sys.executable, "-c", code]) as target:
+        nowhere = floats_that_stand_nowhere(target.pid, [10**9 + i + 0.5 for i in range(5000)])
         found = holders("float", target.pid)
         text = gdbmem("python", "objects", "--holders", "float", target.pid).stdout
-    assert found["unreferred"]["count"] == pytest.approx(5000, abs=2)
-    assert "nothing that was found refers to 5,00" in text or "refers to 4,99" in text
+    # Some addresses stand in places that nothing has overwritten since; those in freed blocks don't count.
+    count = found["unreferred"]["count"]
+    assert 4980 < nowhere <= count <= 5000
+    assert f"nothing that was found refers to {count:,}" in text
     assert text.index("nothing that was found") < text.index(
         "100 of them are reached through __main__.held: list"
     )
