@@ -123,6 +123,7 @@ class _Reader:
         self._ends_gaps: set[int] = set()  # instructions that no gap has
         self._targets: dict[int, set[int]] = {}  # of each jump through a table
         self._members: dict[BlockKey, set[int]] = {}  # the instructions of each inlined call
+        self._copies: set[BlockKey] = set()  # calls of an unrolled loop but the first, by where each begins
         self._landing: dict[int, frozenset[int]] = {}  # landing pads by the beginning of their piece
         self._steps = 0
         self._entered: dict[tuple[BlockKey, int], _Starts] = {}
@@ -480,6 +481,7 @@ class _Reader:
         """Give each of the *copies* of the call, by where it begins, a key of its own."""
         for at in copies:
             copy = (at, key[1], key[2])
+            self._copies.add(copy)
             self._lines[copy] = self._lines[key]
             for one in self._reach_within(at, key, others=set(copies) - {at}):
                 self._set_calls(one, tuple(copy if known == key else known for known in self._calls[one]))
@@ -595,6 +597,7 @@ class _Reader:
                 if self._calls[at][depth - 1 : depth] == (key,)
                 and (
                     at in self._root_set
+                    or (at == key[0] and key in self._copies)
                     or any(len(self._calls[one]) < depth for one in self._predecessors[at])
                 )
             }
