@@ -53,8 +53,8 @@ class Ratio:
 
     @property
     def bar(self) -> str:
-        words = [f"at least {self.at_least:g}"] if self.at_least is not None else []
-        words += [f"at most {self.at_most:g}"] if self.at_most is not None else []
+        words = [f"at least {self.at_least:.3g}"] if self.at_least is not None else []
+        words += [f"at most {self.at_most:.3g}"] if self.at_most is not None else []
         return ", ".join(words)
 
     def line(self) -> str:
