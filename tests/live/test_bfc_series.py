@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -26,6 +27,11 @@ def rows_of(text: str) -> list[str]:
     ]
 
 
+def unexpected(errors: str) -> str:
+    """Return the complaints but those of a busy machine, on which a stopped process may wait for long."""
+    return re.sub(r"^gdbmem: process \d+ .* is stopped for about .* are read\n", "", errors, flags=re.M)
+
+
 def test_each_walk_is_a_row_and_the_end_states_what_grew(program: Program, scratch: Path) -> None:
     with pool_program(program, 2024) as one:
         before, _ = made(one, 1 << 26, 1, 0, PLAIN, 30, 3)
@@ -38,7 +44,7 @@ def test_each_walk_is_a_row_and_the_end_states_what_grew(program: Program, scrat
         rest, errors = following.communicate(timeout=60)
     text = "".join(read) + rest
     words = " ".join(text.split())
-    assert following.returncode == 0 and not errors
+    assert following.returncode == 0 and not unexpected(errors)
     assert (
         "the_pool_of_a_test: " in words
         and "grew most: chunks of" in words
@@ -80,6 +86,6 @@ def test_the_end_of_the_process_or_of_its_pool_ends_the_series_with_all_that_was
                 one.process.kill()
                 one.process.wait()
             text, errors = following.communicate(timeout=60)
-        assert following.returncode == 0 and not errors
+        assert following.returncode == 0 and not unexpected(errors)
         assert "fragmentation" in text
         assert ("bfc-none" in text) == (verb == "destroy")
