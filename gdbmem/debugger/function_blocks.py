@@ -36,6 +36,8 @@ def function_blocks(address: int, names: Optional[dict[int, str]] = None) -> lis
         block = block.superblock
     while found and not found[-1].start <= address < found[-1].end:
         found.pop()
+    ended = [at for at, one in enumerate(found) if not one.start <= address < one.end]
+    found = found[ended[-1] + 1 if ended else 0 :]
     return found[: _out_of_line(found, {} if names is None else names)] if len(found) > 1 else found
 
 
