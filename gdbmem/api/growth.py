@@ -180,7 +180,8 @@ def _sums(
     lost: Mapping[int, int] = {}
     if recording.sees_kernel_mode:
         counted = {**_counted_of_ended(recording, rows), **counted}
-        lost = unsampled(rows, counted, max(used))
+        # Where the kernel has counted no event, none was lost: it filled in the pages without one.
+        lost = unsampled(rows, counted, max(used)) if recording.faults else {}
         rows = shared_out(rows, counted, lost)
     else:
         if len(counted) == len(recording.watched):
