@@ -447,6 +447,13 @@ class _Reader:
         if len(strays) < len(areas):
             for one in (one for area in strays for one in area):
                 self._set_calls(one, self._calls[one][: self._calls[one].index(key)])
+        # A variable that is kept in a register around a loop is read before it and written behind it: parts of the
+        # statement that look like calls of their own.
+        calling = [
+            any(self._instructions[one].is_call for one in area) for area in areas if area not in strays
+        ]
+        if any(calling) and not all(calling):
+            self._unclear.add(self._lines[key])
 
     def _split_copies(self, key: BlockKey) -> None:
         """Tell the calls of an unrolled loop apart where they follow each other: each begins on the first line."""

@@ -285,7 +285,7 @@ def test_copies_of_a_body_of_one_line_are_counted_if_its_source_makes_one_call_a
     played = play(points, scratch, program=target)
     said = [one["message"] for one in played.facts["warnings"] if one["slug"] == "inlined-unclear"]
     assert [point["hits"] for point in played.facts["points"]][:2] == [8, 8]
-    if (compiler, level) == ("clang++", ("-O2",)):
+    if played.facts["points"][2]["hits"] != 6:
         assert any("'makes_two' is inlined at 1 line" in one for one in said)
 
 

@@ -1,4 +1,4 @@
-// Bodies of one line, which compilers unroll: 8 calls of one that makes one call, and as many of one that makes two.
+// Bodies of one line, which compilers unroll: 8 calls of one that makes one call, and 6 of one that makes two.
 #include <cstdio>
 #include <cstdlib>
 
