@@ -141,11 +141,9 @@ def _came(block: int, before: Reading, after: Reading) -> int:
 
 def _places(mine: Sequence[_Row], before: Reading, after: Reading) -> _Places:
     """Return the growth in places where faults explain less; a difference within the sampling error is none."""
-    if not mine:
-        return _Places(0.0, 0.0, 0.0)
     ordered = sorted(mine, key=lambda row: row[0].address)
     addresses = [one.address for one, _ in ordered]
-    least = SURELY_SAMPLED * PAGE * max(one.weight for one, _ in mine)
+    least = SURELY_SAMPLED * PAGE * max((one.weight for one, _ in mine), default=1.0)
     small = huge = joined = 0.0
     for start, end in after.anonymous.items:
         there = ordered[bisect_left(addresses, start) : bisect_left(addresses, end)]
