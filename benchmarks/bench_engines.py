@@ -20,7 +20,7 @@ from benchmarks.racing import Ratio, cpu_of, pairs
 from gdbmem.engines.engine import NativeOptions, native_engine, options_of, table, valgrind_engine
 from gdbmem.errors import MissingToolError
 from gdbmem.launch.native import find_library
-from gdbmem.launch.valgrind.valgrind import history_pattern
+from gdbmem.launch.valgrind import history_pattern
 
 TITLE = "Cost of an engine: a program's processor time under it / without it"
 ROOT = Path(__file__).parents[1]

@@ -21,9 +21,9 @@ import numpy as np
 
 from benchmarks.processes import bare_gdb, cpu_and_stop, reading
 from benchmarks.racing import Ratio, cpu_of, pairs, ratios
+from gdbmem.allocators.glibc import lockstep, walk
 from gdbmem.allocators.glibc.heap import Walker
-from gdbmem.allocators.glibc.walking import lockstep, walk
-from gdbmem.allocators.glibc.walking.heap_tally import ENDED, Cached, HeapTally
+from gdbmem.allocators.glibc.tallies import ENDED, Cached, HeapTally
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.linux.memory.process_memory import ProcMemory
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.grow_under_load import PAIRS, SERVER, coming_and_going, redis
 from benchmarks.racing import Ratio, cpu_of, ratios
-from gdbmem.monitoring.fault_recording import FaultRecorder
+from gdbmem.recording.faults import FaultRecorder
 
 TITLE = "grow: attached to a program that runs"
 _RECORDINGS, _SECONDS = 7, 3.0

@@ -20,7 +20,7 @@ from benchmarks.peers import peer
 from benchmarks.racing import Ratio, cpu_so_far, ratios
 from gdbmem.linux.monitoring.tree import Tree
 from gdbmem.linux.process.processes import pids
-from gdbmem.model.series.series import SeriesFacts
+from gdbmem.model.series import SeriesFacts
 from gdbmem.series.store import Recording, SeriesWriter
 
 TITLE = "Cost of monitoring"

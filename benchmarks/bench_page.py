@@ -20,9 +20,9 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from benchmarks.bench_page_peers import SPEEDSCOPE, opening_speedscope, speedscope_page
 from benchmarks.massif_files import write_wide
 from benchmarks.racing import Ratio, cpu_of, ratios, seconds_of
-from gdbmem.report.page.explorer import Explored
-from gdbmem.report.page.page import Page as Report
-from gdbmem.report.page.page import render
+from gdbmem.page.explorer import Explored
+from gdbmem.page.page import Page as Report
+from gdbmem.page.page import render
 
 TITLE = "A report's page in Chromium, wall time: opening it, and the longest task of a zoom"
 SIZES = ((50_000, 2.5, 0.9), (1_000_000, 1.9, 0.07))  # calls, and the bars beside d3-flame-graph: open, zoom

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from gdbmem.records import dataclass
@@ -93,3 +94,22 @@ class Notice:
     def sentence(self) -> str:
         """The message and, in brackets, the slug for `gdbmem help`."""
         return f"{self.message} [{self.slug}]"
+
+
+# The exit statuses of the `gdbmem` command: docs/reference/exit-status.md.
+
+
+class ExitStatus(IntEnum):
+    """A status that gdbmem itself returns; a program that it runs may end with any other."""
+
+    DONE = 0
+    ERROR = 1  # of a report
+    USAGE = 2
+    MISSING_TOOL = 3  # of a report
+    NOT_MET = 4  # an expectation, or --fail-on
+    TIMED_OUT = 124
+    NOT_JUDGED = 125  # an expectation, or --fail-on
+    FAILED = 125  # gdbmem or a tool failed; other statuses are the program's
+    NOT_EXECUTABLE = 126
+    NOT_FOUND = 127
+    INTERRUPTED = 130

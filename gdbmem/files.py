@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Callable, Union
 
 from gdbmem.errors import InputError
-from gdbmem.units import format_size
+from gdbmem.text import format_size
 
 # Python puts the current folder in front of its modules, and others may write to that folder: start it here.
 NEUTRAL_FOLDER = "/"

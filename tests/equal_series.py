@@ -7,9 +7,9 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from gdbmem.analysis.series.comparison import Figures, compare, levels_of
-from gdbmem.analysis.series.verdict import judge
-from gdbmem.model.series.verdict import Verdict
+from gdbmem.model.series import Verdict
+from gdbmem.series.comparison import Figures, compare, levels_of
+from gdbmem.series.verdict import judge
 from tests.series_set import MIB
 
 SECONDS = 60.0

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gdbmem.model.profiles.calltree import PRUNED, ROOT, CallTree, Frame
-from gdbmem.model.profiles.snapshot import Profile
+from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame
+from gdbmem.model.snapshot import Profile
 
 _ROW = re.compile(r" *(\d+) +([\d,.]+) +([\d,]+) +([\d,]+) +([\d,]+) +([\d,]+)")
 _NODE = re.compile(r"((?:\| |  )*)(->)?\d+\.\d+% \(([\d,]+)B\) ?(.*)")

@@ -10,8 +10,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gdbmem.analysis.profiles.query import Query
-    from gdbmem.analysis.profiles.ranking import Amount, Ranking, Row
     from gdbmem.api.ledgers import explain, explain_core, read_ledger
     from gdbmem.api.profiles import (
         Loaded,
@@ -34,35 +32,31 @@ if TYPE_CHECKING:
         ToolError,
         UsageError,
     )
-    from gdbmem.model.ledger.ledger import Entry, Ledger
-    from gdbmem.model.profiles.calltree import CallTree, Frame
-    from gdbmem.model.profiles.diff import Diff, Side
-    from gdbmem.model.profiles.snapshot import Profile, Snapshot, Totals
-    from gdbmem.model.series.comparison import Comparison, Difference
-    from gdbmem.model.series.series_summary import LineSummary, SeriesSummary
-    from gdbmem.model.series.verdict import Regime, Slope, Verdict
+    from gdbmem.model.calltree import CallTree, Frame
+    from gdbmem.model.diff import Diff, Side
+    from gdbmem.model.ledger import Entry, Ledger
+    from gdbmem.model.series import Comparison, Difference, LineSummary, Regime, SeriesSummary, Slope, Verdict
+    from gdbmem.model.snapshot import Profile, Snapshot, Totals
+    from gdbmem.profiles.query import Query
+    from gdbmem.profiles.ranking import Amount, Ranking, Row
 
 # Where each name is defined. A name is imported when it is first used: a program that only reads a massif file does
 # not import the code that reads processes (importing all takes 300 ms more).
 _HOMES = {
-    "analysis.profiles.query": ("Query",),
-    "analysis.profiles.ranking": ("Amount", "Ranking", "Row"),
     "api.ledgers": ("explain", "explain_core", "read_ledger"),
     "api.profiles": (
         "Loaded", "ReadOptions", "diff", "export", "open_profile", "rank", "read_snapshot", "read_snapshots",
     ),
     "api.recipes": ("ExpectationVerdict", "Recipe", "RecipeResult", "load_recipe", "run_recipe"),
     "api.series": ("compare", "summarize"),
-    "errors": (
-        "GdbmemError", "InputError", "MissingToolError", "Notice", "TargetError", "ToolError", "UsageError",
-    ),
-    "model.profiles.calltree": ("CallTree", "Frame"),
-    "model.series.comparison": ("Comparison", "Difference"),
-    "model.profiles.diff": ("Diff", "Side"),
-    "model.ledger.ledger": ("Entry", "Ledger"),
-    "model.series.series_summary": ("LineSummary", "SeriesSummary"),
-    "model.profiles.snapshot": ("Profile", "Snapshot", "Totals"),
-    "model.series.verdict": ("Regime", "Slope", "Verdict"),
+    "errors": ("GdbmemError", "InputError", "MissingToolError", "Notice", "TargetError", "ToolError", "UsageError"),
+    "model.calltree": ("CallTree", "Frame"),
+    "model.diff": ("Diff", "Side"),
+    "model.ledger": ("Entry", "Ledger"),
+    "model.series": ("Comparison", "Difference", "LineSummary", "Regime", "SeriesSummary", "Slope", "Verdict"),
+    "model.snapshot": ("Profile", "Snapshot", "Totals"),
+    "profiles.query": ("Query",),
+    "profiles.ranking": ("Amount", "Ranking", "Row"),
 }  # fmt: skip
 
 __all__ = [

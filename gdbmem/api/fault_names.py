@@ -6,17 +6,15 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
-from gdbmem.analysis.faults.growth import WeighedFault
 from gdbmem.errors import Notice
+from gdbmem.faults.growth import WeighedFault
 from gdbmem.formats.addresses import Binary, Symbols
 from gdbmem.linux.files.target_files import TargetFiles, may_be_opened
+from gdbmem.model.calltree import Frame
 from gdbmem.model.faults import FaultStack, FaultTotals
-from gdbmem.model.profiles.calltree import Frame
 from gdbmem.records import asdict
-from gdbmem.symbols.unwinding.call_paths import Place, Samples
-from gdbmem.symbols.unwinding.cfi import UnwindTable, can_unwind
-from gdbmem.symbols.unwinding.jit_maps import jit_names
-from gdbmem.symbols.unwinding.naming import name_places
+from gdbmem.symbols.call_paths import Place, Samples, jit_names, name_places
+from gdbmem.symbols.cfi import UnwindTable, can_unwind
 from gdbmem.text import printable
 
 

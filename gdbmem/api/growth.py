@@ -8,8 +8,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
-from gdbmem.analysis.faults.account import Evidence, account
-from gdbmem.analysis.faults.growth import (
+from gdbmem.api.fault_names import Binaries, document_of, names_of, rows_of, without_libdw
+from gdbmem.errors import Notice
+from gdbmem.faults.account import Evidence, account
+from gdbmem.faults.growth import (
     Span,
     WeighedFault,
     by_process,
@@ -22,17 +24,15 @@ from gdbmem.analysis.faults.growth import (
     within_counts,
     without_zero_pages,
 )
-from gdbmem.analysis.faults.interpreters import unnamed_interpreters
-from gdbmem.api.fault_names import Binaries, document_of, names_of, rows_of, without_libdw
-from gdbmem.errors import Notice
+from gdbmem.faults.resident_by_path import unnamed_interpreters
 from gdbmem.formats.faults import encode_faults, faults_profile
 from gdbmem.formats.stacks import StackProfile
 from gdbmem.linux.faults.readings import Reading
 from gdbmem.model.faults import FaultTotals, SiteHoldings
-from gdbmem.monitoring.fault_recording import FaultRecorder, FaultRecording, Watched
+from gdbmem.recording.faults import FaultRecorder, FaultRecording, Watched
 from gdbmem.records import dataclass, replace
 from gdbmem.symbols.address_names import GdbSymbols
-from gdbmem.symbols.unwinding.call_paths import CallPaths, Samples
+from gdbmem.symbols.call_paths import CallPaths, Samples
 
 if TYPE_CHECKING:
     from gdbmem.api.growth_contents import Images

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Callable
 
-from gdbmem.analysis.faults.growth import WeighedFault
-from gdbmem.analysis.faults.held import GrownPage, held_now, together
-from gdbmem.analysis.ledger.ledger import ProcessImage
-from gdbmem.analysis.profiles.own_code import own_frame
 from gdbmem.errors import Notice, TargetError
+from gdbmem.faults.growth import WeighedFault
+from gdbmem.faults.held import GrownPage, held_now, together
 from gdbmem.inspection.live_process import explain_process
+from gdbmem.ledger.ledger import ProcessImage
 from gdbmem.linux.memory.pages import PAGE
+from gdbmem.model.calltree import Frame
 from gdbmem.model.faults import SiteHoldings
 from gdbmem.model.memory import Memory
-from gdbmem.model.profiles.calltree import Frame
-from gdbmem.symbols.unwinding.call_paths import Samples
+from gdbmem.profiles.own_code import own_frame
+from gdbmem.symbols.call_paths import Samples
 from gdbmem.text import plural
 
 _MOST_IMAGES = 8  # processes that are inspected at the end

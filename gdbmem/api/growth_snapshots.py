@@ -5,26 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gdbmem.analysis.faults.account import Evidence, account
-from gdbmem.analysis.faults.growth import (
-    Span,
-    WeighedFault,
-    grown_bytes,
-    scaled,
-    with_huge_pages,
-    without_zero_pages,
-)
-from gdbmem.analysis.faults.standing import StandingMemory
 from gdbmem.api.fault_names import Binaries, document_of, names_of, rows_of, without_libdw
 from gdbmem.errors import Notice
+from gdbmem.faults.account import Evidence, account
+from gdbmem.faults.growth import Span, WeighedFault, grown_bytes, scaled, with_huge_pages, without_zero_pages
+from gdbmem.faults.resident_by_path import StandingMemory
 from gdbmem.linux.faults.readings import Reading
 from gdbmem.linux.memory.pages import PAGE
+from gdbmem.model.calltree import Frame
 from gdbmem.model.faults import FaultAccount, FaultTotals
-from gdbmem.model.profiles.calltree import Frame
-from gdbmem.monitoring.fault_intervals import Interval, IntervalRecorder
+from gdbmem.recording.faults import Interval, IntervalRecorder
 from gdbmem.records import asdict, replace
 from gdbmem.symbols.address_names import GdbSymbols
-from gdbmem.symbols.unwinding.call_paths import CallPaths, Samples
+from gdbmem.symbols.call_paths import CallPaths, Samples
 
 __all__ = ["GrowthSnapshots"]
 

@@ -16,8 +16,8 @@ import sys
 from gdbmem.api.growth_snapshots import GrowthSnapshots
 from gdbmem.errors import GdbmemError
 from gdbmem.formats.faults import encode_faults
-from gdbmem.monitoring.fault_intervals import IntervalRecorder
-from gdbmem.report.output import open_output
+from gdbmem.recording.faults import IntervalRecorder
+from gdbmem.terminal.console import open_output
 
 _STDIN = 0
 

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
+import sysconfig
 from pathlib import Path
-from typing import Callable, Optional, Union
+from typing import Callable, NamedTuple, Optional, Union
 
-from gdbmem.analysis.ledger.pinners import PinnerPaths
 from gdbmem.errors import TargetError
+from gdbmem.inspection.block_queries import Looks
+from gdbmem.inspection.holdings import (
+    load_heap_map,
+    load_ledger,
+    paths_of_pinners,
+    place_to_save,
+    save_ledger,
+)
 from gdbmem.inspection.idle import read_idle
 from gdbmem.inspection.live_process import explain_process
-from gdbmem.inspection.looks import Looks
-from gdbmem.inspection.pinner_paths import paths_of_pinners
 from gdbmem.inspection.read_process import explain_core as explain_core_file
-from gdbmem.inspection.saved_ledgers import load_heap_map, load_ledger, place_to_save, save_ledger
 from gdbmem.launch.measured import MeasuredRun, trim_by_gdb
 from gdbmem.launch.program import find_program
-from gdbmem.model.ledger.heap_map import HeapMap
-from gdbmem.model.ledger.idle import IdleMemory
-from gdbmem.model.ledger.ledger import Ledger
+from gdbmem.ledger.pinners import PinnerPaths
+from gdbmem.model.heap_blocks import HeapMap
+from gdbmem.model.ledger import IdleMemory, Ledger
 from gdbmem.symbols.address_names import GdbSymbols
-from gdbmem.symbols.demangling import class_names
+from gdbmem.symbols.batch_gdb import class_names
 
 __all__ = [
     "Looks",
@@ -103,3 +110,140 @@ def saved_heap_map(operand: Operand) -> Optional[HeapMap]:
 def pinner_paths(operand: str, ledger: Ledger) -> PinnerPaths:
     """Return the call paths that allocate blocks of the sizes that pin pages in *ledger*, by snapshot *operand*."""
     return paths_of_pinners(operand, ledger, GdbSymbols())
+
+
+# The bytes that the malloc of this process has handed out, by its own count.
+#
+# A block that fits into memory which malloc had kept free makes the process no bigger: only malloc knows of it.
+
+
+_PROBE_BYTES = 50_000  # more than a thread caches, less than what malloc maps by itself
+_LARGEST_PYTHON_BLOCK = 512  # of CPython's own allocator; larger ones are malloc's
+
+
+class MallocCount(NamedTuple):
+    """The counts of a malloc, bytes; blocks that it maps by themselves are left out, as they always make RSS grow."""
+
+    in_use: int
+    free: int  # what it keeps
+
+
+Count = Callable[[], MallocCount]
+
+
+_NAMES_OF_MALLINFO = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks",
+                      "keepcost")  # fmt: skip
+
+
+class _Mallinfo(ctypes.Structure):
+    """Source: malloc.h, struct mallinfo: before glibc 2.33 numbers that wrap at 4 GiB."""
+
+    _fields_ = [(name, ctypes.c_uint) for name in _NAMES_OF_MALLINFO]
+
+
+class _Mallinfo2(ctypes.Structure):
+    """Source: malloc.h, struct mallinfo2."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in _NAMES_OF_MALLINFO]
+
+
+def malloc_count() -> Optional[Count]:
+    """Return a function that reads the count; None if the malloc of this process keeps none that is known."""
+    process = ctypes.CDLL(None)
+    for name, make in _MAKERS.items():
+        if hasattr(process, name) and _sees_a_block(count := make(process), process):
+            return count
+    return None
+
+
+def _sees_a_block(count: Count, process: ctypes.CDLL) -> bool:
+    """Return whether *count* is that of malloc: another library may have replaced the one that keeps it."""
+    take, give_back = process.malloc, process.free
+    take.restype, take.argtypes, give_back.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
+    before = count()
+    block = take(_PROBE_BYTES)
+    after = count()
+    give_back(block)
+    return after.in_use - before.in_use >= _PROBE_BYTES
+
+
+def _of_tcmalloc(process: ctypes.CDLL) -> Count:
+    """Source: gperftools, malloc_extension_c.h."""
+    read = process.MallocExtension_GetNumericProperty
+    value = ctypes.c_size_t()
+
+    def property_of(name: bytes) -> int:
+        read(name, ctypes.byref(value))
+        return value.value
+
+    def count() -> MallocCount:
+        in_use = property_of(b"generic.current_allocated_bytes")
+        return MallocCount(in_use, property_of(b"generic.heap_size") - in_use)
+
+    return count
+
+
+def _of_jemalloc(process: ctypes.CDLL) -> Count:
+    """Source: jemalloc(3), mallctl(): statistics are those of the last epoch."""
+    control = process.mallctl
+    epoch, value, size = ctypes.c_uint64(1), ctypes.c_size_t(), ctypes.c_size_t()
+
+    def number(name: bytes) -> int:
+        size.value = ctypes.sizeof(value)
+        failed = control(name, ctypes.byref(value), ctypes.byref(size), None, ctypes.c_size_t(0))
+        return 0 if failed else value.value
+
+    def count() -> MallocCount:
+        control(b"epoch", None, None, ctypes.byref(epoch), ctypes.c_size_t(ctypes.sizeof(epoch)))
+        in_use = number(b"stats.allocated")
+        return MallocCount(in_use, number(b"stats.resident") - in_use)
+
+    return count
+
+
+def _of_mallinfo2(process: ctypes.CDLL) -> Count:
+    read = process.mallinfo2
+    read.restype = _Mallinfo2
+
+    def count() -> MallocCount:
+        found = read()
+        return MallocCount(found.uordblks, found.fordblks)
+
+    return count
+
+
+def _of_mallinfo(process: ctypes.CDLL) -> Count:
+    read = process.mallinfo
+    read.restype = _Mallinfo
+    first = read()
+
+    def count() -> MallocCount:
+        found = read()
+        # Only differences matter: those since the first one are right up to 2 GiB.
+        return MallocCount(_signed(found.uordblks - first.uordblks), _signed(found.fordblks - first.fordblks))
+
+    return count
+
+
+def _signed(difference: int) -> int:
+    """Return a *difference* of two numbers of 32 bits, of which either may have wrapped."""
+    return (difference + (1 << 31)) % (1 << 32) - (1 << 31)
+
+
+# The allocator's own function first: some also have the one of glibc.
+_MAKERS: dict[str, Callable[[ctypes.CDLL], Count]] = {
+    "MallocExtension_GetNumericProperty": _of_tcmalloc,
+    "mallctl": _of_jemalloc,
+    "mallinfo2": _of_mallinfo2,
+    "mallinfo": _of_mallinfo,
+}
+
+
+def python_blocks() -> int:
+    """Return the number of blocks that Python's own allocator has handed out."""
+    return sys.getallocatedblocks()
+
+
+def largest_python_block() -> Optional[int]:
+    """Return the size of the largest block that Python's own allocator hands out; None if they have any size."""
+    return None if sysconfig.get_config_var("Py_GIL_DISABLED") else _LARGEST_PYTHON_BLOCK

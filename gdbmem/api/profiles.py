@@ -7,19 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Callable, Optional, Union
 
-from gdbmem.analysis.profiles import ranking
-from gdbmem.analysis.profiles.diff import as_difference, as_growth, diff_series
-from gdbmem.analysis.profiles.query import BLOCKS, Query, counts_blocks
-from gdbmem.analysis.profiles.ranking import Amount, Ranking, Row
-from gdbmem.analysis.profiles.same_program import stranger_notices
-from gdbmem.analysis.profiles.scaling import normalized, scaling_notices
-from gdbmem.analysis.profiles.timeline import outline
 from gdbmem.files import is_there
 from gdbmem.formats import opening
 from gdbmem.formats.opening import FORMATS, OpenOptions
 from gdbmem.formats.series import series_tool
-from gdbmem.model.profiles.diff import Diff
-from gdbmem.model.profiles.snapshot import PEAK, Profile, Snapshot
+from gdbmem.model.diff import Diff
+from gdbmem.model.snapshot import PEAK, Profile, Snapshot
+from gdbmem.profiles import ranking
+from gdbmem.profiles.amounts import normalized, scaling_notices, stranger_notices
+from gdbmem.profiles.diff import as_difference, as_growth, diff_series
+from gdbmem.profiles.query import BLOCKS, Query, counts_blocks
+from gdbmem.profiles.ranking import Amount, Ranking, Row
+from gdbmem.profiles.timeline import outline
 from gdbmem.records import dataclass, replace
 from gdbmem.runs import operand as operands
 from gdbmem.runs.operand import (
@@ -35,12 +34,12 @@ from gdbmem.runs.operand import (
 )
 from gdbmem.runs.ordering import order_of, repetition_notices
 from gdbmem.runs.run import Run, SnapshotRecord, asked_for, current_folder, has_series, recipe_diffs
-from gdbmem.symbols.candidates import candidates
+from gdbmem.symbols.identity import candidates
 
 if TYPE_CHECKING:
     from gdbmem.errors import Notice
     from gdbmem.formats.addresses import Binary
-    from gdbmem.model.profiles.calltree import Frame
+    from gdbmem.model.calltree import Frame
     from gdbmem.symbols.address_names import GdbSymbols
 
 __all__ = [
@@ -300,7 +299,7 @@ def export(what: Union[Diff, Snapshot, Loaded], to: str) -> bytes:
 
     Raises InputError for an unknown format.
     """
-    from gdbmem.report.profiles.export import encode  # the writers of pprof take long to import
+    from gdbmem.profiles.export import encode  # the writers of pprof take long to import
 
     if isinstance(what, Loaded):
         what = what.snapshot

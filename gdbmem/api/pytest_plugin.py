@@ -11,8 +11,7 @@ import pytest
 from gdbmem.api.repeated_calls import judge_calls
 from gdbmem.errors import GdbmemError
 from gdbmem.line_recorder import BACKENDS, RSS
-from gdbmem.text import printable
-from gdbmem.units import parse_size
+from gdbmem.text import parse_size, printable
 
 _MARK = "gdbmem"
 _REPEAT = 5

@@ -5,37 +5,65 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Callable, Optional, Union
+from typing import Callable, Optional, TextIO, TypeVar, Union
 
-from gdbmem.allocators.glibc.thread_pointers import ThreadPointers
-from gdbmem.analysis.profiles.diff import as_growth
+from gdbmem.allocators.glibc.locate import ThreadPointers
+from gdbmem.api.profiles import load_from_profile
 from gdbmem.errors import Notice, UsageError
+from gdbmem.formats.json_profiles import encode_traces, tracemalloc_profile
 from gdbmem.formats.stacks import StackProfile
-from gdbmem.formats.tracemalloc import encode_traces, tracemalloc_profile
 from gdbmem.inspection.live_process import explain_process
-from gdbmem.inspection.python.python_holders import FindHolders
-from gdbmem.inspection.python.python_questions import CountObjects, DescribeArenas, check_python
-from gdbmem.inspection.python.python_stacks import stacks_of_core, stacks_of_process
-from gdbmem.inspection.python.python_traces import (
+from gdbmem.inspection.python_holders import FindHolders
+from gdbmem.inspection.python_queries import CountObjects, DescribeArenas, check_python
+from gdbmem.inspection.python_stacks import stacks_of_core, stacks_of_process
+from gdbmem.inspection.python_traces import (
     TracedProcess,
     traces_of_core,
     traces_of_process,
     traces_of_stopped,
 )
-from gdbmem.inspection.python.python_workers import copied_by_workers
+from gdbmem.inspection.python_workers import copied_by_workers
 from gdbmem.inspection.read_process import explain_core, explain_stopped
+from gdbmem.launch.python_code import CodeResult, run_in_python
 from gdbmem.linux.process.process import process_facts
-from gdbmem.model.ledger.ledger import Ledger
+from gdbmem.model.ledger import Ledger
 from gdbmem.model.memory import Memory
-from gdbmem.model.profiles.snapshot import Snapshot
-from gdbmem.model.python import ArenaUse, PythonCopies, PythonHolders, PythonObjects, PythonStacks
+from gdbmem.model.python import (
+    ArenaUse,
+    PythonCopies,
+    PythonHolders,
+    PythonObjects,
+    PythonStacks,
+    TracingChange,
+)
+from gdbmem.model.snapshot import Snapshot
+from gdbmem.profiles.diff import as_growth
+from gdbmem.profiles.documents import profile_json
+from gdbmem.profiles.export import encode
+from gdbmem.profiles.query import Query
+from gdbmem.profiles.text import print_sites
+from gdbmem.python.copies import print_copies
+from gdbmem.python.document import (
+    arenas_json,
+    copies_json,
+    growth_json,
+    holders_json,
+    objects_json,
+    read_objects,
+    stacks_json,
+)
+from gdbmem.python.holders import print_holders
+from gdbmem.python.objects import print_arenas, print_growth, print_objects
+from gdbmem.python.stacks import print_stacks
 from gdbmem.records import dataclass
-from gdbmem.report.profiles.export import encode
-from gdbmem.units import format_size
+from gdbmem.terminal.console import Console, open_named, open_output, print_notices
+from gdbmem.text import format_size
 
 __all__ = [
+    "LONGEST_TRACEBACK",
     "HeldProcess",
     "Target",
+    "TracingChange",
     "encoded_traces",
     "kept_traces",
     "python_arenas",
@@ -44,6 +72,8 @@ __all__ = [
     "python_objects",
     "python_stacks",
     "python_traces",
+    "start_tracing",
+    "stop_tracing",
     "traces_profile",
 ]
 
@@ -201,3 +231,151 @@ def _untraced(traced: TracedProcess) -> list[Notice]:
         " code, memory allocated before tracemalloc was started, and memory that libraries take from malloc or mmap"
     )
     return [Notice("python-untraced", text)]
+
+
+# The reports on a Python process, as the command and gdb write them.
+
+
+Found = TypeVar("Found")
+KEEP_TRACES = "keep-traces"
+
+
+@dataclass(frozen=True)
+class ReportWords:
+    """Options of a report."""
+
+    json: bool = False
+    top: int = 20
+    since: Optional[str] = None  # a file with earlier objects
+    profile: Optional[str] = None  # a file for the traces
+    force: bool = False  # overwrite it
+    holders: Optional[str] = None  # of a type
+
+
+Writer = Callable[[Target, ReportWords, TextIO, Console], None]
+
+
+def write_objects(target: Target, wanted: ReportWords, stream: TextIO, console: Console) -> None:
+    """Write the objects of *target* by type, the change since *wanted.since*, or the holders of those of a type."""
+    if wanted.holders is not None:
+        _write_holders(python_holders(target, wanted.holders), wanted, stream, console)
+        return
+    if wanted.since is None:
+        _OBJECTS(target, wanted, stream, console)
+        return
+    before = read_objects(Path(wanted.since))
+    objects = python_objects(target)
+    if wanted.json:
+        stream.write(growth_json(before, objects, wanted.since))
+    else:
+        print_growth(before, objects, console, top=wanted.top, name=wanted.since)
+
+
+def _write_holders(holders: PythonHolders, wanted: ReportWords, stream: TextIO, console: Console) -> None:
+    if wanted.json:
+        stream.write(holders_json(holders))
+    else:
+        print_holders(holders, console, top=wanted.top)
+
+
+def write_traces(target: Target, wanted: ReportWords, stream: TextIO, console: Console) -> None:
+    """Write the traces of tracemalloc in *target*, also to the file *wanted.profile*."""
+    with open_named(wanted.profile, force=wanted.force) as file:
+        profile = traces_profile(python_traces(target))
+        snapshot = load_from_profile(profile, None).snapshot
+        if file is not None:
+            file.flush()
+            file.buffer.write(encoded_traces(snapshot))
+    query = Query(top=wanted.top)
+    if wanted.json:
+        stream.write(profile_json(profile, query, snapshot=snapshot))
+        return
+    print_sites(snapshot, query, console, moment=profile.source)
+    print_notices(profile.notices, console)
+
+
+def keep_traces(target: Target, wanted: ReportWords, stream: TextIO, console: Console) -> None:
+    """Write the traces of tracemalloc in *target* to the file *wanted.profile*, which `diff` and `show` read."""
+    with open_output(wanted.profile, force=wanted.force) as file:
+        file.flush()
+        file.buffer.write(kept_traces(python_traces(target)))
+
+
+def _writer(
+    read: Callable[[Target], Found],
+    to_json: Callable[[Found], str],
+    show: Callable[[Found, Console, ReportWords], None],
+) -> Writer:
+    def write(target: Target, wanted: ReportWords, stream: TextIO, console: Console) -> None:
+        found = read(target)
+        if wanted.json:
+            stream.write(to_json(found))
+        else:
+            show(found, console, wanted)
+
+    return write
+
+
+_OBJECTS = _writer(
+    python_objects,
+    objects_json,
+    lambda objects, console, wanted: print_objects(objects, console, top=wanted.top),
+)
+WRITERS: dict[str, Writer] = {
+    "objects": write_objects,
+    "arenas": _writer(
+        python_arenas, arenas_json, lambda use, console, wanted: print_arenas(use, console, top=wanted.top)
+    ),
+    "traces": write_traces,
+    KEEP_TRACES: keep_traces,
+    "stack": _writer(
+        python_stacks, stacks_json, lambda stacks, console, wanted: print_stacks(stacks, console)
+    ),
+    "cow": _writer(
+        python_copies,
+        copies_json,
+        lambda copies, console, wanted: print_copies(copies, console, top=wanted.top),
+    ),
+}
+
+
+# Switching tracemalloc on and off in a running Python process: the only functions that run code in it.
+
+
+LONGEST_TRACEBACK = 65535  # frames, by tracemalloc's own limit
+_WAIT_SECONDS = 10.0
+_LOOK = """\
+import _tracemalloc
+was = _tracemalloc.is_tracing()
+traced, overhead = _tracemalloc.get_traced_memory()[0], _tracemalloc.get_tracemalloc_memory()
+"""
+_ANSWER = """\
+answer = (
+    ("was_tracing", was), ("tracing", _tracemalloc.is_tracing()), ("frames", _tracemalloc.get_traceback_limit()),
+    ("traced", traced), ("overhead", overhead),
+)
+"""
+
+
+def start_tracing(pid: int, *, frames: int = 1, wait_seconds: float = _WAIT_SECONDS) -> TracingChange:
+    """Start tracemalloc in process *pid* with *frames* of each traceback; if it is on already, nothing changes.
+
+    Raises TargetError if no code can be run there, or if it has not run within *wait_seconds*.
+    """
+    start = f"if not was:\n    _tracemalloc.start({frames:d})\n"
+    return _change(pid, run_in_python(pid, _LOOK + start + _ANSWER, wait_seconds=wait_seconds))
+
+
+def stop_tracing(pid: int, *, wait_seconds: float = _WAIT_SECONDS) -> TracingChange:
+    """Stop tracemalloc in process *pid* and discard its traces. Raises TargetError as `start_tracing` does."""
+    return _change(
+        pid, run_in_python(pid, _LOOK + "_tracemalloc.stop()\n" + _ANSWER, wait_seconds=wait_seconds)
+    )
+
+
+def _change(pid: int, result: CodeResult) -> TracingChange:
+    said = result.numbers
+    return TracingChange(
+        pid, bool(said.get("was_tracing")), bool(said.get("tracing")), said.get("frames", 0),
+        said.get("traced", 0), said.get("overhead", 0), result.way, result.waited_seconds, result.pause_seconds,
+    )  # fmt: skip

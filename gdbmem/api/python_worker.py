@@ -9,15 +9,14 @@ import io
 import json
 import sys
 
-from gdbmem.allocators.glibc.thread_pointers import ThreadPointers
-from gdbmem.api.python import HeldProcess, Target
-from gdbmem.api.python_reports import WRITERS, ReportWords
+from gdbmem.allocators.glibc.locate import ThreadPointers
+from gdbmem.api.python import WRITERS, HeldProcess, ReportWords, Target
 from gdbmem.arrays import import_numpy
 from gdbmem.errors import GdbmemError
 from gdbmem.files import JsonObject
 from gdbmem.inspection.worker_requests import refuse
 from gdbmem.linux.memory.process_memory import ProcMemory
-from gdbmem.report.console import make_console
+from gdbmem.terminal.console import make_console
 
 
 def main() -> int:

@@ -12,13 +12,12 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Callable, Optional
 
-from gdbmem.api.own_allocators import Count, largest_python_block, malloc_count, python_blocks
+from gdbmem.api.ledgers import Count, largest_python_block, malloc_count, python_blocks
 from gdbmem.line_recorder import TRACEMALLOC, Meter
 from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone
 from gdbmem.model.judgement import MET, NOT_JUDGED, Judgement, Unseen
 from gdbmem.records import dataclass, replace
-from gdbmem.text import plural, printable
-from gdbmem.units import format_delta, format_size
+from gdbmem.text import format_delta, format_size, plural, printable
 
 _FRAMES, _PATHS = 8, 3
 _MORE = 4

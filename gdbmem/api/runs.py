@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from gdbmem.errors import InputError, UsageError
-from gdbmem.model.judgement import Unseen
-from gdbmem.runs.named_records import split_name
+from gdbmem.model.calltree import PRUNED
+from gdbmem.model.diff import Diff
+from gdbmem.model.judgement import Judgement, Unseen
+from gdbmem.model.snapshot import TRACING, UNTRACED
+from gdbmem.profiles.amounts import (
+    nameless_growth,
+    of_one_process,
+    samples_off,
+    sampling_error,
+    unseen_in_diff,
+)
+from gdbmem.profiles.query import Query, matches
+from gdbmem.profiles.ranking import rank
+from gdbmem.records import replace
+from gdbmem.runs.distrust import split_name
 from gdbmem.runs.operand import find_operand
 from gdbmem.runs.run import Run, asked_for
-from gdbmem.runs.saved_results import (
-    CONTAINERS,
-    LEDGER,
-    kept_records,
-)
+from gdbmem.runs.saved_results import CONTAINERS, LEDGER, kept_records
 from gdbmem.runs.unseen import SNAP, check_order, end_of, unseen_in_run
-from gdbmem.text import printable
+from gdbmem.text import format_delta, format_size, printable
+
+if TYPE_CHECKING:
+    from gdbmem.containers.containers import ContainerGrowth
+    from gdbmem.model.containers import Holding, Survey
+
 
 # Ledgers and containers are imported where they are read, for every `show` and `diff` of a profile imports this:
 # a sixth of its start.
-if TYPE_CHECKING:
-    from gdbmem.analysis.containers.growth import ContainerGrowth
-    from gdbmem.analysis.profiles.query import Query
-    from gdbmem.model.containers import Survey
-    from gdbmem.model.holding import Holding
-    from gdbmem.model.profiles.diff import Diff
 
 __all__ = [
     "CONTAINERS",
@@ -36,6 +44,7 @@ __all__ = [
     "containers_holding",
     "growth",
     "is_of_one_run",
+    "judge_growth",
     "kept_records",
     "kind_of",
     "load_kept",
@@ -57,9 +66,9 @@ def load_kept(place: Union[Path, Run], kind: str, name: Optional[str]) -> Any:
 
     Raises InputError if there is none.
     """
-    from gdbmem.inspection.saved_ledgers import kept_document  # 7 ms, with the next two
-    from gdbmem.report.containers.containers import read_survey  # 3 ms
-    from gdbmem.report.ledger.ledger_json import read_ledger  # 3 ms
+    from gdbmem.containers.containers import read_survey  # 3 ms
+    from gdbmem.inspection.holdings import kept_document  # 7 ms, with the next two
+    from gdbmem.ledger.document import read_ledger  # 3 ms
 
     read = read_ledger if kind == LEDGER else read_survey
     return read(*kept_document(place, kind, name))
@@ -87,7 +96,7 @@ def load_kept_pair(kind: str, operands: Sequence[str]) -> tuple[tuple[Any, Any],
 
 def growth(before: Survey, after: Survey) -> Sequence[ContainerGrowth]:
     """Return the containers whose size or bytes changed, the largest change first."""
-    from gdbmem.analysis.containers import growth as containers  # 3 ms
+    from gdbmem.containers import containers  # 3 ms
 
     return containers.growth(before, after)
 
@@ -165,3 +174,70 @@ def containers_holding(operands: Sequence[str], diff: Diff, query: Query) -> Seq
         return holdings(run, asked_for(run.snapshots)[-2:], diff, query)
     chosen = [run.record(name) if name is not None else asked_for(run.snapshots)[-1] for _, name in places]
     return holdings(run, chosen, diff, query)
+
+
+# Verdicts on whether a difference exceeds a limit, including the uncertainty of the data.
+
+
+def judge_growth(
+    diff: Diff, query: Query, limit_bytes: int, *, one_process: bool = False, unseen: Sequence[Unseen] = ()
+) -> Judgement:
+    """Judge whether *diff*, without the paths that *query* excludes or knows, grew by at most *limit_bytes*.
+
+    *one_process*: both sides are of the same process, so that equal samples of a path are the same blocks. *unseen* are
+    the reasons why memory may be missing from the sides.
+    """
+    if one_process:
+        diff = of_one_process(diff)
+    ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0))
+    grown, rows = ranking.delta_matched_bytes, ranking.rows
+    # The total is exact; the part that remains without known or unmatched paths may be larger than it appears.
+    divided = bool(query.known or query.filters)
+    hidden = rows.together().hidden_bytes if divided else 0
+    if divided:
+        before, after = _unlisted(diff)
+        # The growth of these paths is anything from -before to +after.
+        grown -= (after - before) // 2
+        hidden += (after + before) // 2
+    sampling = sampling_error(
+        sum(amount.error_bytes**2 for amount in rows.amounts()) if divided else sum(diff.variance or ())
+    )
+    # Untraced resident memory also changes with the program's code.
+    judged = [one for one in diff.outside if one.name not in (TRACING, UNTRACED)]
+    outside = 0 if query.filters else sum(one.delta_bytes for one in judged)
+    grown += outside
+    return Judgement(
+        "growth",
+        _seen(grown, outside, hidden, sampling),
+        limit=limit_bytes,
+        measured=grown,
+        low=grown - hidden - sampling,
+        high=grown + hidden + sampling,
+        unseen=(*unseen, *unseen_in_diff(diff), *_unselected(diff, query)),
+    )
+
+
+def _seen(grown: int, outside: int, hidden: int, sampling: int) -> str:
+    text = f"it grew by {format_size(grown)}" if grown > 0 else f"it changed by {format_delta(grown)}"
+    text += f", {format_delta(outside)} of it in no call tree" if outside else ""
+    text += f", give or take {format_size(hidden)}" if hidden else ""
+    return f"{text}, and {samples_off(sampling)}" if sampling else text
+
+
+def _unselected(diff: Diff, query: Query) -> Iterator[Unseen]:
+    """Yield a reason if the filters of *query* select no path of *diff*, as with a misspelt name, or may miss some."""
+    if not query.filters:
+        return
+    ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0, unchanged=True))
+    if not any(True for _ in ranking.rows.amounts()):
+        yield Unseen(
+            "nothing-selected", "no path matches the filters; see the names with  gdbmem show FILE --by path"
+        )
+    if query.focus is not None:
+        yield from nameless_growth(diff, [matches(query.focus, frame) for frame in diff.frames])
+
+
+def _unlisted(diff: Diff) -> tuple[int, int]:
+    """Return the bytes that each side counts without naming their paths: all of them may be known, or none."""
+    places = [number for number, frame in enumerate(diff.frame) if frame == PRUNED] if diff.is_cut else []
+    return sum(diff.before[place] for place in places), sum(diff.after[place] for place in places)

@@ -7,19 +7,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Union
 
-from gdbmem.analysis.series import comparison
-from gdbmem.analysis.series.comparison import Figures, difference_of, levels_of
-from gdbmem.analysis.series.statistics import thinned
 from gdbmem.errors import InputError, Notice
 from gdbmem.linux.process.processes import stat_of
-from gdbmem.model.series.comparison import Comparison
-from gdbmem.model.series.series import TREE, SeriesLine
-from gdbmem.model.series.series_summary import SeriesSummary
-from gdbmem.monitoring.triggers import trigger_text, triggers_of
+from gdbmem.model.series import TREE, Comparison, SeriesLine, SeriesSummary
+from gdbmem.recording.triggers import trigger_text, triggers_of
 from gdbmem.runs.ordering import SeriesMoment, SeriesOrder, order_of
 from gdbmem.runs.run import open_run
+from gdbmem.series import comparison
+from gdbmem.series.comparison import Figures, difference_of, levels_of
 from gdbmem.series.gate import judge_recordings
 from gdbmem.series.imported import is_series_file, recorded
+from gdbmem.series.statistics import thinned
 from gdbmem.series.store import Recording
 from gdbmem.series.summary import judged_points
 from gdbmem.series.summary import summarize as summary_of

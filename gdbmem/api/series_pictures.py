@@ -10,17 +10,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gdbmem.analysis.series.statistics import thinned
-from gdbmem.linux.monitoring.clock import boot_id
-from gdbmem.model.series.series import TREE, Mark
-from gdbmem.model.series.series_summary import LineSummary, SeriesSummary
-from gdbmem.monitoring.triggers import trigger_text, triggers_of
+from gdbmem.linux.monitoring.quick_sample import boot_id
+from gdbmem.model.series import TREE, LineSummary, Mark, SeriesSummary
+from gdbmem.recording.triggers import trigger_text, triggers_of
 from gdbmem.records import replace
-from gdbmem.report.series.series_plot import Curve, Panel, Picture
-from gdbmem.report.series.series_text import METRIC_NAMES, headline
 from gdbmem.runs.run import is_run, open_run
+from gdbmem.series.charts import Curve, Panel, Picture
+from gdbmem.series.statistics import thinned
 from gdbmem.series.store import Recording
 from gdbmem.series.summary import judged_points
+from gdbmem.series.text import METRIC_NAMES, headline
 
 _MOST_CURVES = 7
 _MOST_ABOVE = 3

@@ -16,8 +16,15 @@ from typing import Optional, Protocol, TextIO
 from gdbmem import __version__
 from gdbmem.arguments import ArgumentParser, ParserExit
 from gdbmem.cli.interrupts import forget_interrupts, raise_between_steps
-from gdbmem.errors import GdbmemError, InputError, Interrupted, MissingToolError, UsageError, internal_error
-from gdbmem.exit_status import ExitStatus
+from gdbmem.errors import (
+    ExitStatus,
+    GdbmemError,
+    InputError,
+    Interrupted,
+    MissingToolError,
+    UsageError,
+    internal_error,
+)
 from gdbmem.text import printable
 
 # name → one line of help. The module of the same name in cli/commands/ has add_arguments() and run(); Help is here.
@@ -215,7 +222,7 @@ class Help:
 
     def run(self, argv: Sequence[str], parser: ArgumentParser) -> int:
         """Print the paragraph or the command's help."""
-        from gdbmem.report.messages import explain_message  # 2 ms
+        from gdbmem.terminal.console import explain_message  # 2 ms
 
         name = parser.parse_args(argv).name
         sys.stdout.write(parser_of(name).format_help() if name in SUBCOMMANDS else explain_message(name))

@@ -18,7 +18,7 @@ def install() -> None:
     from gdbmem.debugger.memwatch.commands.layout import register_layout  # 1 ms
     from gdbmem.debugger.memwatch.commands.settings import register_settings  # 1 ms
     from gdbmem.debugger.registry import COMMANDS, register  # 1 ms
-    from gdbmem.debugger.stops import note_stop  # 1 ms
+    from gdbmem.debugger.stopping.stops import note_stop  # 1 ms
 
     register(COMMANDS)
     register_settings()

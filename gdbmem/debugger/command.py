@@ -111,7 +111,7 @@ class GdbCommand(gdb.Command):  # type: ignore[misc]  # gdb's module has no type
 
     def _complete(self, text: str, word: str | None) -> list[str] | int:
         try:
-            from gdbmem.debugger.completion import completions  # not needed at gdb's start
+            from gdbmem.debugger.overview import completions  # not needed at gdb's start
 
             return completions(self._declared.load()(self._name), text, word, self._declared.completer)
         except Exception:  # noqa: BLE001  (a host: Tab must not print a traceback)

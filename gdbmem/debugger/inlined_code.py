@@ -17,10 +17,10 @@ from typing import AbstractSet, Callable, NamedTuple, Optional
 
 import gdb
 
-from gdbmem.debugger.function_blocks import BlockKey, block_key
-from gdbmem.debugger.gdb_text import file_name, gdb_text, library_at, symbol_at
+from gdbmem.debugger.location import BlockKey, block_key
 from gdbmem.debugger.memwatch.driving.function_code import FunctionCode, Instruction, SourceLine
-from gdbmem.debugger.stopping.interruptible import interruptible
+from gdbmem.debugger.stopping.signals import interruptible
+from gdbmem.debugger.terminal import file_name, gdb_text, library_at, symbol_at
 from gdbmem.linux.elf.landing_pads import find_landing_pads
 from gdbmem.patterns import lazy_pattern
 

@@ -10,10 +10,10 @@ from typing import Optional
 
 import gdb
 
-from gdbmem.debugger.function_blocks import BlockKey, block_key, function_blocks
-from gdbmem.debugger.gdb_text import file_name
+from gdbmem.debugger.location import BlockKey, block_key, function_blocks
+from gdbmem.debugger.terminal import file_name
 from gdbmem.errors import UsageError
-from gdbmem.symbols.expression_names import names_in, replace_names
+from gdbmem.symbols.function_names import names_in, replace_names
 
 _PREFIX = "gdbmem_"  # of the convenience variables that stand for variables of the call
 

@@ -161,7 +161,7 @@ Example:
 
 TRIM = Declared(
     names=("memtrim",),
-    implementation="ledger.trim:TrimCommand",
+    implementation="ledger.malloc_calls:TrimCommand",
     category=gdb.COMMAND_RUNNING,
     completer=gdb.COMPLETE_NONE,
     text="""\
@@ -206,7 +206,7 @@ Example:
 
 POOLS = Declared(
     names=("membfc",),
-    implementation="bfc.pools:PoolsCommand",
+    implementation="pools:PoolsCommand",
     category=gdb.COMMAND_DATA,
     completer=gdb.COMPLETE_EXPRESSION,
     text="""\
@@ -322,7 +322,7 @@ memsnap, memdiff, memlist and membreak also work with other engines:  gdbmem lau
 
 RUN = Declared(
     names=("run",),
-    implementation="launched.running:RunCommand",
+    implementation="launched.launched:RunCommand",
     category=gdb.COMMAND_RUNNING,
     completer=gdb.COMPLETE_FILENAME,
     text="""\
@@ -335,7 +335,7 @@ Without ARGUMENTS the program gets the previous ones.
 
 START = Declared(
     names=("start",),
-    implementation="launched.running:StartCommand",
+    implementation="launched.launched:StartCommand",
     category=gdb.COMMAND_RUNNING,
     completer=gdb.COMPLETE_FILENAME,
     text="""\

@@ -6,25 +6,28 @@ import atexit
 import os
 import shlex
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import gdb
 
 from gdbmem.debugger.command import say
-from gdbmem.debugger.execution import executions
-from gdbmem.debugger.hooks import execute_despite_hooks
-from gdbmem.debugger.launched.shown_arguments import ShownArguments, one_line
 from gdbmem.debugger.location import program_file, program_runs, real_pid
-from gdbmem.debugger.native.native_program import NativeProgram
 from gdbmem.debugger.native.program_faults import program_faults
-from gdbmem.debugger.target import valgrind_tool
+from gdbmem.debugger.program import execute_despite_hooks, executions, valgrind_tool
+from gdbmem.debugger.terminal import piped_text
 from gdbmem.engines import faults
 from gdbmem.engines.engine import no_snapshots, table
 from gdbmem.errors import TargetError, ToolError
-from gdbmem.launch.conversation.messages import (
+from gdbmem.launch.child import runtime_folder
+from gdbmem.launch.messages import (
+    ENVIRONMENT,
+    NEWLINE,
+    Answer,
     AskFate,
     AskInterrupts,
+    AttachedPlan,
     Done,
     Fate,
     GiveKeyboard,
@@ -33,10 +36,79 @@ from gdbmem.launch.conversation.messages import (
     NativePlan,
     Restart,
     ValgrindTarget,
+    Wire,
 )
-from gdbmem.launch.conversation.protocol import ENVIRONMENT, Answer, Wire
-from gdbmem.launch.runtime_folder import runtime_folder
+from gdbmem.records import dataclass, field
 from gdbmem.runs.run import Run, current_folder, open_run
+
+# Converting the program's arguments to and from gdb's `show args`.
+
+
+class ShownArguments:
+    """The program's arguments in the form that `run` and `show args` share."""
+
+    def __init__(self) -> None:
+        self._text = ""  # of gdb, for what follows
+        self._arguments: list[str] = []
+
+    def show(self, arguments: Sequence[str]) -> None:
+        """Make `show args` print *arguments*."""
+        # gdb takes text: an invalid byte is shown by its number.
+        text = one_line(shlex.join(arguments)).encode("utf-8", "backslashreplace").decode()
+        gdb.execute(f"set args {text}", to_string=True)
+        self._text, self._arguments = str(gdb.parameter("args") or ""), list(arguments)
+
+    def show_again(self) -> None:
+        """Restore `show args`: gdb 18 takes the arguments, without quotes, from the target that it connects to."""
+        if self._text:
+            gdb.execute(f"set args {self._text}", to_string=True)
+
+    def read(self, text: str) -> list[str]:
+        """Parse *text*, typed after `run` or set as gdb's ``args``, into arguments.
+
+        Raises ValueError for a quotation that isn't closed.
+        """
+        if text == self._text:
+            return self._arguments
+        return [word.replace(f"${NEWLINE}", "\n") for word in shlex.split(text)]
+
+
+def one_line(words: str) -> str:
+    """Return a shell's quoted *words* without newlines, after which gdb would read the rest as its next command."""
+    return words.replace("\n", f"'\"${NEWLINE}\"'")
+
+
+# A program that is not under valgrind, and the profiler in it.
+
+
+@dataclass
+class AttachedProcess:
+    """The state of an attached process.
+
+    *function*: the profiler's function by which it was recognised, or "". *notes*: the notices for its snapshots.
+    """
+
+    plan: AttachedPlan
+    function: str
+    is_on: bool = False
+    notes: list[str] = field(default_factory=list)
+    other_way: str = "'memexplain'"  # to read its memory if it has no profiler
+
+
+@dataclass
+class NativeProgram:
+    """A native program and its profiler.
+
+    *library*: what holds the profiler, or "". *prefix*: how the names of the profiler's own dumps begin. *began*:
+    seconds since 1970, where this gdb's launcher knows it. *attached*: set where the process ran already.
+    """
+
+    engine: str
+    library: str
+    prefix: str
+    began: Optional[float] = None
+    attached: Optional[AttachedProcess] = None
+
 
 _LOOK_SECONDS = 0.1  # at most, between Ctrl-C and its effect
 _ASKED_UNDER_VALGRIND = ("massif", "memcheck")
@@ -328,3 +400,33 @@ def not_under_massif() -> TargetError:
         slug="not-under-massif",
         hint=_NEEDS_MASSIF,
     )
+
+
+# Monitor commands for the program's valgrind.
+
+
+def monitor(command: str) -> str:
+    """Run *command* in valgrind's gdbserver and return its output, "" on success.
+
+    Raises TargetError, with what to type instead, if there is no valgrind.
+    """
+    return _monitored(lambda: str(gdb.execute(f"monitor {command}", to_string=True)))
+
+
+def monitor_text(command: str) -> str:
+    """Return the same as monitor(), also if names in it are not UTF-8."""
+    return _monitored(lambda: piped_text(f"monitor {command}"))
+
+
+def _monitored(ask: Callable[[], str]) -> str:
+    require_program()
+    try:
+        return ask().strip()
+    except gdb.error as error:
+        if not program_runs():
+            raise TargetError(
+                f"the program ended during this command ({error})",
+                slug="connection-lost",
+                hint="earlier snapshots are in the run folder",
+            ) from None
+        raise not_under_massif() from None

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, TextIO
+import tempfile
+from pathlib import Path
+from typing import Any, Optional, TextIO
 
 import gdb
 
-from gdbmem.report.console import Console, make_console
+from gdbmem.terminal.console import Console, make_console
 
 
 def console_on(stream: TextIO) -> Console:
@@ -28,3 +30,64 @@ def _parameter(name: str) -> Any:
         return gdb.parameter(name)
     except RuntimeError:  # this gdb doesn't have it
         return None
+
+
+# gdb's output and the names that it knows, also where they hold bytes that are not UTF-8.
+#
+# Some gdbs can't hand such a name to Python: they raise UnicodeDecodeError. Files are the user's, so any name may
+# come.
+
+
+def gdb_text(command: str) -> str:
+    """Return the output of gdb's *command*, which must have no effect; it may be executed twice."""
+    try:
+        return str(gdb.execute(command, to_string=True))
+    except UnicodeDecodeError:
+        return piped_text(command)
+
+
+def piped_text(command: str) -> str:
+    """Return the output of gdb's *command* by way of gdb's `pipe`; bytes that are not UTF-8 are lone surrogates."""
+    # The name goes through a shell: TMPDIR may hold anything.
+    with tempfile.TemporaryDirectory(prefix="gdbmem-", dir="/tmp") as folder:
+        answer = Path(folder) / "answer"
+        gdb.execute(f"pipe {command} | cat >{answer}", to_string=True)
+        return answer.read_bytes().decode("utf-8", "surrogateescape")
+
+
+def symbol_at(address: int, *, demangled: Optional[bool] = None) -> str:
+    """Return gdb's name of *address*, with the offset in the symbol: ``table + 16``; "" if it has none.
+
+    *demangled*: or not, whatever the user's `set print demangle` is.
+    """
+    setting = "" if demangled is None else f"with print demangle {'on' if demangled else 'off'} -- "
+    try:
+        name, found, _ = gdb_text(f"{setting}info symbol {address:#x}").partition(" in section ")
+    except gdb.error:
+        return ""
+    return name if found else ""
+
+
+def source_file(symtab: Optional[gdb.Symtab]) -> Optional[str]:
+    """Return the full name of the file of *symtab*; None without one, or if Python can't have it."""
+    try:
+        return None if symtab is None else str(symtab.fullname())
+    except UnicodeDecodeError:
+        return None
+
+
+def file_name(symtab: gdb.Symtab) -> str:
+    """Return the name of the file of *symtab* as the compiler recorded it; "?" if Python can't have it."""
+    try:
+        return str(symtab.filename)
+    except UnicodeDecodeError:
+        return "?"
+
+
+def library_at(address: int) -> Optional[str]:
+    """Return the library with the code at *address*; None if it is the program's, "?" if Python can't have its name."""
+    try:
+        name: Optional[str] = gdb.solib_name(address)
+    except UnicodeDecodeError:
+        return "?"
+    return name

@@ -23,8 +23,8 @@ from gdbmem.formats.stacks import (
     total_of,
 )
 from gdbmem.json_values import MISFITS
+from gdbmem.model.calltree import Frame
 from gdbmem.model.faults import FaultAccount, FaultTotals, Unseen
-from gdbmem.model.profiles.calltree import Frame
 from gdbmem.text import printable
 
 VERSION = 1

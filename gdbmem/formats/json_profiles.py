@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Callable
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable, Optional
 
-from gdbmem.errors import InputError
+from gdbmem.errors import InputError, Notice
 from gdbmem.files import JsonObject
 from gdbmem.formats.spooling import Data
-from gdbmem.formats.stacks import StackProfile
+from gdbmem.formats.stacks import (
+    IN_USE,
+    Content,
+    Singles,
+    Stack,
+    StackProfile,
+    check_count,
+    check_depth,
+    choose_metric,
+    total_of,
+)
 from gdbmem.json_values import MISFITS
-from gdbmem.text import printable
+from gdbmem.model.calltree import Frame
+from gdbmem.model.snapshot import TRACING, UNTRACED
+from gdbmem.text import plural, printable
 
 
 def read_json_profile(
@@ -36,3 +50,106 @@ def read_json_profile(
             slug="json-damaged",
             hint="was the file edited?",
         ) from None
+
+
+# Traces of tracemalloc, as the engine of that name keeps them: JSON, with file and line of each frame.
+
+
+VERSION = 1
+CUT = "python-traces-cut"
+_START = '{"gdbmem_tracemalloc":'
+
+
+def encode_traces(document: Mapping[str, Any]) -> bytes:
+    """Return *document* (frames, stacks, command, …) in the form of the file."""
+    text = json.dumps({"version": VERSION, **document}, ensure_ascii=True, separators=(",", ":"))
+    return f"{_START}{text}}}\n".encode("ascii")
+
+
+def read_tracemalloc(data: Data, source: str, metric: Optional[str]) -> StackProfile:
+    """Read *data*; raises InputError if it is damaged."""
+    try:
+        document = json.loads(bytes(data))["gdbmem_tracemalloc"]
+        if document["version"] != VERSION:
+            raise InputError(
+                f"{printable(source)} is of version {printable(str(document['version']))}, not {VERSION}",
+                slug="tracemalloc-version",
+                hint="read it with the gdbmem that wrote it",
+            )
+        return tracemalloc_profile(document, source, metric, deeper="--frames N keeps more")
+    except MISFITS:
+        raise InputError(
+            f"{printable(source)} is damaged: it is not a snapshot of tracemalloc's tables, or was truncated",
+            slug="tracemalloc-damaged",
+            hint="take it again, with 'memsnap' under 'gdbmem launch --engine tracemalloc'",
+        ) from None
+
+
+def tracemalloc_profile(
+    document: Mapping[str, Any],
+    source: str,
+    metric: Optional[str] = None,
+    *,
+    deeper: str = "tracemalloc.start(N) and PYTHONTRACEMALLOC=N set the depth",
+) -> StackProfile:
+    """Return *document*, as encode_traces() takes it, as a profile; *deeper* is how to have more frames."""
+    chosen = choose_metric(metric, (IN_USE,), source)
+    frames = [_frame(*row) for row in document["frames"]]
+    stacks = [_stack(size, blocks, path, len(frames), source) for size, blocks, path in document["stacks"]]
+    total = total_of(stacks)
+    return StackProfile(
+        source=source,
+        source_format="tracemalloc",
+        metric=chosen,
+        metrics=(IN_USE,),
+        total_bytes=total,
+        load=lambda profile: Content(stacks, Singles(frames)),
+        notices=_notices(document, len(stacks), deeper),
+        command=str(document["command"]),
+        beside=_beside(document, total, source),
+    )
+
+
+def untraced_bytes(rss: Optional[int], traced: int, own: int) -> Optional[int]:
+    """Return what is resident (*rss*) and neither *traced* nor tracemalloc's *own*; None if that is not known.
+
+    Traced blocks that are not resident (swapped out, never touched) may be more than all that is.
+    """
+    untraced = -1 if rss is None else rss - traced - own
+    return untraced if untraced >= 0 else None
+
+
+def _beside(document: Mapping[str, Any], traced: int, source: str) -> dict[str, int]:
+    own, rss = check_count(int(document["own_bytes"]), source), document["rss_bytes"]
+    untraced = untraced_bytes(None if rss is None else check_count(int(rss), source), traced, own)
+    return {TRACING: own, **({} if untraced is None else {UNTRACED: untraced})}
+
+
+def _frame(file: Optional[str], line: Optional[int]) -> Frame:
+    if file is not None and not isinstance(file, str):
+        raise TypeError
+    return Frame(None, file, None if line is None else int(line))
+
+
+def _stack(size: int, blocks: int, path: Sequence[Any], frames: int, source: str) -> Stack:
+    numbers = [int(number) for number in path]
+    check_depth(len(numbers), source)
+    if any(not 0 <= number < frames for number in numbers):
+        raise IndexError
+    return Stack(numbers, check_count(int(size), source), check_count(int(blocks), source))
+
+
+def _notices(document: Mapping[str, Any], tracebacks: int, deeper: str) -> list[Notice]:
+    notices = []
+    cut, unread = int(document["cut_tracebacks"]), int(document["unread_blocks"])
+    if cut:
+        which = f"{cut:,} of {plural(tracebacks, 'traceback')} {'is' if cut == 1 else 'are'}"
+        text = f"{which} cut at {plural(int(document['deepest']), 'frame')} ({deeper})"
+        notices.append(Notice(CUT, text))
+    if unread:
+        text = (
+            f"{plural(unread, 'traced block')} could not be read, perhaps because an allocation was in progress:"
+            " they are not counted"
+        )
+        notices.append(Notice("python-changing", text))
+    return notices

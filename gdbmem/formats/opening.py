@@ -13,13 +13,12 @@ from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.formats.sizes import no_block_sizes
 from gdbmem.formats.spooling import Data, location
+from gdbmem.formats.stacks import no_block_sizes
 from gdbmem.formats.valgrind.massif import read_massif
-from gdbmem.model.profiles.snapshot import Profile
+from gdbmem.model.snapshot import Profile
 from gdbmem.records import dataclass
-from gdbmem.text import printable
-from gdbmem.units import format_size
+from gdbmem.text import format_size, printable
 
 if TYPE_CHECKING:
     from gdbmem.formats.addresses import Symbols
@@ -88,7 +87,7 @@ FORMATS = {
         has_addresses=True,
     ),
     "pprof-raw": _Format(
-        rb"--- symbol\r?\n(?:[^\n]*\n){1,1000000}?--- profile\n", "heap_profilers.pprof_raw:read_pprof_raw"
+        rb"--- symbol\r?\n(?:[^\n]*\n){1,1000000}?--- profile\n", "heap_profilers.pprof_text:read_pprof_raw"
     ),
     # In a frame of lz4 whose first bytes are not packed.
     "memray": _Format(rb"\x04\x22\x4d\x18.{4,32}?memray|memray\0", "heap_profilers.memray_file:read_memray"),
@@ -103,17 +102,17 @@ FORMATS = {
         rb"\s*(?:<\?xml[^>]{0,200}\?>)?\s*<valgrindoutput>", "valgrind.memcheck_xml:read_memcheck_xml"
     ),
     "pprof-callgrind": _Format(
-        rb"positions: instr line\r?\nevents: [^\n]*\(", "heap_profilers.pprof_callgrind:read_pprof_callgrind"
+        rb"positions: instr line\r?\nevents: [^\n]*\(", "heap_profilers.pprof_text:read_pprof_callgrind"
     ),
     "callgrind": _Format(
         rb"# callgrind format|(?:version|creator|positions|events): ", "valgrind.callgrind:read_callgrind"
     ),
-    "xtree": _Format(rb"desc: xtree\.produce_report\r?\n", "valgrind.massif_xtree:read_xtree"),
+    "xtree": _Format(rb"desc: xtree\.produce_report\r?\n", "valgrind.callgrind:read_xtree"),
     "faults": _Format(rb'\{"gdbmem_faults":', "faults:read_faults"),
-    "tracemalloc": _Format(rb'\{"gdbmem_tracemalloc":', "tracemalloc:read_tracemalloc"),
+    "tracemalloc": _Format(rb'\{"gdbmem_tracemalloc":', "json_profiles:read_tracemalloc"),
     "speedscope": _Format(
         rb'\s*\{.{0,400}?"\$schema"\s*:\s*"https?://(?:www\.)?speedscope\.app/file-format-schema\.json"',
-        "speedscope:read_speedscope",
+        "flame_graphs:read_speedscope",
     ),
     "dhat": _Format(rb"\s*\{.{0,200}\"dhatFileVersion\"", "valgrind.dhat:read_dhat"),
     "heaptrack": _Format(rb"v [0-9a-f]{1,8} [0-9a-f]{1,8}\n", "heap_profilers.heaptrack:read_heaptrack"),
@@ -131,7 +130,7 @@ FORMATS = {
         # Lines of a single function may precede the first with several.
         rb"(?:[^\s;{\[\x00-\x1f][^\n;\x00]* [0-9]{1,25}\r?\n){0,9}"
         rb"[^\s;{\[\x00-\x1f][^\n;\x00]*(?:;[^\n;\x00]+)+ [0-9]{1,25}\r?(?:\n|\Z)",
-        "folded:read_folded",
+        "flame_graphs:read_folded",
     ),
 }
 

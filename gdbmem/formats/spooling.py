@@ -10,8 +10,7 @@ from typing import IO, Union
 
 from gdbmem.errors import InputError
 from gdbmem.patterns import lazy_pattern
-from gdbmem.text import printable
-from gdbmem.units import format_size
+from gdbmem.text import format_size, printable
 
 Data = Union[bytes, mmap.mmap]  # the bytes of a file, held or mapped
 

@@ -10,12 +10,10 @@ from operator import eq
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union, overload
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.formats.addresses import Binary, Symbols
-from gdbmem.formats.sizes import AVERAGED, no_block_sizes, size_class
-from gdbmem.formats.valgrind.valgrind_addresses import with_names
-from gdbmem.model.leak_kinds import LOST, WITH_INDIRECT
-from gdbmem.model.profiles.calltree import PRUNED, ROOT, CallTree, Frame, Frames, lines_of
-from gdbmem.model.profiles.snapshot import (
+from gdbmem.formats.addresses import Binary, Symbols, with_names
+from gdbmem.model.calltree import PRUNED, ROOT, SIZE_CLASS, CallTree, Frame, Frames, lines_of
+from gdbmem.model.leaks import LOST, WITH_INDIRECT
+from gdbmem.model.snapshot import (
     ALLOCATED_BYTES,
     FAULTED_BYTES,
     FREED_BYTES,
@@ -28,10 +26,34 @@ from gdbmem.model.profiles.snapshot import (
 )
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass, field, replace
-from gdbmem.text import printable
+from gdbmem.text import format_size, printable
 
 if TYPE_CHECKING:
     from gdbmem.model.faults import FaultTotals
+
+
+# Blocks by their size: a frame for each class of sizes, in front of the allocation site.
+
+
+AVERAGED = "block-sizes-averaged"
+_SMALLEST = 16
+
+
+def size_class(block_bytes: int) -> Frame:
+    """Return the frame for blocks of *block_bytes*: classes end at the powers of two from 16."""
+    most = max(_SMALLEST, 1 << max(block_bytes - 1, 0).bit_length())
+    over = f"over {format_size(most // 2)}, " if most > _SMALLEST else ""
+    return Frame(f"blocks {over}up to {format_size(most)}", line=most, object=SIZE_CLASS)
+
+
+def no_block_sizes(source: str) -> InputError:
+    """Return the error for a file without the sizes of blocks."""
+    return InputError(
+        f"{printable(source)} has no block sizes",
+        slug="no-block-sizes",
+        hint="heaptrack, gperftools, jemalloc, DHAT, execution trees and pprof do; leave --by size out",
+    )
+
 
 IN_USE, ALLOCATED = "in-use", "allocated"
 FREED, OWN_PEAK = "freed", "own-peak"

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from typing import Callable, Optional
+from typing import Callable, Optional, Protocol, TypeVar
 
 from gdbmem.allocators.glibc.heap import Walker, choose_walker
-from gdbmem.analysis.ledger.division import areas_to_scan
-from gdbmem.analysis.ledger.ledger import ProcessImage, build_ledger
-from gdbmem.inspection.process_maps import read_smaps
+from gdbmem.errors import TargetError
+from gdbmem.inspection.ledger_parts import WHEN_STILL, WHILE_HELD
+from gdbmem.inspection.pause import (
+    SILENT_SECONDS,
+    Announce,
+    CopyKeeper,
+    HeldTooLong,
+    TimedMemory,
+    expected_copy,
+    expected_hold,
+    is_long,
+    parse_maps,
+    read_maps_text,
+    read_smaps,
+    wait_text,
+)
 from gdbmem.inspection.read_process import (
     Look,
     Malloc,
@@ -18,16 +32,248 @@ from gdbmem.inspection.read_process import (
     named_threads,
     read_process,
 )
-from gdbmem.inspection.still_process import Moment, Say, Subject, ask_process
-from gdbmem.inspection.vector_slack import WHEN_STILL, WHILE_HELD
+from gdbmem.ledger.division import areas_to_scan
+from gdbmem.ledger.ledger import ProcessImage, build_ledger
 from gdbmem.linux.files.target_files import TargetFiles
-from gdbmem.linux.holding.ptrace import HeldThread
+from gdbmem.linux.holding.copying import Copy, copy_obstacle, make_copy, refused
+from gdbmem.linux.holding.injected_calls import is_taking_signals
+from gdbmem.linux.holding.ptrace import Freeze, HeldThread, held_threads
+from gdbmem.linux.holding.returning_thread import CallSites, find_call_sites
 from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.memory.pages import Ranges, resident_ranges
-from gdbmem.linux.process.forks import forked_from
-from gdbmem.model.ledger.ledger import Ledger
+from gdbmem.linux.memory.pages import Ranges, resident_ranges, scan_resident
+from gdbmem.linux.memory.process_memory import ProcMemory
+from gdbmem.linux.process.process import (
+    ProcessFacts,
+    check_analysable,
+    ended,
+    has_ended,
+    process_facts,
+    thread_ids,
+    tracer_is_gdbmem,
+)
+from gdbmem.linux.process.processes import forked_from
+from gdbmem.model.ledger import Ledger
 from gdbmem.model.memory import Memory
 from gdbmem.records import dataclass, replace
+from gdbmem.text import format_duration, format_size, printable
+
+# Reading a process with the shortest possible stop: a copy of it is read, or the process itself if it can't be
+# copied.
+#
+# A noticeable stop is announced before.
+
+
+_TRIES, _BREATH_SECONDS = 10, 0.005  # if each thread is about to handle a signal
+_PATIENCE_SECONDS, _PAUSE_SECONDS = 10.0, 0.02  # for another gdbmem that inspects the same process
+Say = Callable[[str], None]
+Answer = TypeVar("Answer")
+Told = TypeVar("Told", covariant=True)
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A process before it is stopped."""
+
+    facts: ProcessFacts
+    memory: ProcMemory
+    mappings: Sequence[Mapping]
+    say: Say
+
+    @property
+    def pid(self) -> int:
+        return self.facts.pid
+
+    @property
+    def name(self) -> str:
+        return f"process {self.pid} ({printable(self.facts.name)})"
+
+
+@dataclass(frozen=True)
+class Moment:
+    """The copy, and the data read from the process itself while the copy was made."""
+
+    copy: Copy
+    threads: Sequence[HeldThread]
+    mappings: Sequence[Mapping]
+    uncopied: Sequence[tuple[int, int]]
+    present: Optional[Ranges]  # pages of those; None if this kernel doesn't report them
+    page_table_bytes: int
+    pause_seconds: float
+
+
+class Question(Protocol[Told]):
+    """A query to a stopped process."""
+
+    def of_process(self, memory: Memory, threads: Sequence[HeldThread]) -> Told:
+        """Answer from the process itself, which is stopped meanwhile; *memory* may raise HeldTooLong."""
+
+    def of_copy(self, moment: Moment, memory: Memory) -> Told:
+        """Answer from its copy, while the process continues."""
+
+
+def ask_process(
+    pid: int,
+    prepare: Callable[[Subject], Question[Answer]],
+    *,
+    fork: Optional[bool],
+    brief: bool = False,
+    say: Say = lambda _: None,
+) -> tuple[Answer, float]:
+    """Return the answer of live process *pid*, and the seconds for which it was stopped.
+
+    *prepare* gets the process before it is stopped. With *fork* a motionless copy of it is read, with False the process
+    itself while it is stopped; by default a copy if possible. A *brief* query, which reads a few pages, is
+    answered by the process itself by default. *say* is called before a longer stop.
+    Raises TargetError with the reason if the process can't be read.
+    """
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            return _ask(pid, prepare, fork, brief, say)
+        except TargetError as error:
+            held = error.slug in ("process-traced", "ptrace-refused") and tracer_is_gdbmem(pid)
+            if held and time.monotonic() < deadline:
+                time.sleep(_PAUSE_SECONDS)  # concurrent inspections take turns
+                continue
+            if error.slug not in ("no-such-process", "process-zombie") and has_ended(pid):
+                raise ended(pid) from error
+            raise
+
+
+def _ask(
+    pid: int, prepare: Callable[[Subject], Question[Answer]], fork: Optional[bool], brief: bool, say: Say
+) -> tuple[Answer, float]:
+    facts = check_analysable(pid)
+    with ProcMemory(pid) as memory:
+        subject = Subject(facts, memory, read_smaps(pid), say)
+        question = prepare(subject)
+        obstacle = copy_obstacle(facts, subject.mappings)
+        if fork:
+            if obstacle is not None:
+                raise refused(pid, obstacle)
+            return _ask_copy(subject, question)
+        if brief:
+            return _ask_briefly(subject, question)
+        return _ask_shortest(subject, question, "--hold was given" if fork is False else obstacle)
+
+
+def _ask_shortest(
+    subject: Subject, question: Question[Answer], obstacle: Optional[str]
+) -> tuple[Answer, float]:
+    """Copy the process, which is the shortest stop; hold it if there is an obstacle to a copy."""
+    if obstacle is None:
+        try:
+            return _ask_copy(subject, question)
+        except TargetError as error:
+            if error.slug not in ("copy-refused", "copy-unsupported"):
+                raise
+            obstacle = error.message
+    if has_ended(subject.pid):  # this also looks like an obstacle
+        raise ended(subject.pid)
+    expected = expected_hold(subject.facts, subject.mappings, len(thread_ids(subject.pid)))
+    how_long = f"for {wait_text(expected)}"
+    if expected < SILENT_SECONDS:
+        try:
+            return _ask_held(subject, question, TimedMemory)
+        except HeldTooLong:
+            how_long = f"for more than {format_duration(SILENT_SECONDS)}"
+    subject.say(f"{subject.name} is stopped {how_long} while it is read: {obstacle}")
+    return _ask_held(subject, question)
+
+
+def _ask_briefly(subject: Subject, question: Question[Answer]) -> tuple[Answer, float]:
+    try:
+        return _ask_held(subject, question, TimedMemory)
+    except HeldTooLong:
+        subject.say(
+            f"{subject.name} is stopped for more than {format_duration(SILENT_SECONDS)} while it is read"
+        )
+    return _ask_held(subject, question)
+
+
+def _ask_held(
+    subject: Subject, question: Question[Answer], limited: Optional[Callable[[Memory], Memory]] = None
+) -> tuple[Answer, float]:
+    with Freeze(subject.pid) as freeze:
+        # Its time begins when the process has been stopped.
+        memory = limited(subject.memory) if limited is not None else subject.memory
+        answer = question.of_process(memory, list(held_threads(freeze)))
+    return answer, freeze.pause_seconds
+
+
+def _ask_copy(subject: Subject, question: Question[Answer]) -> tuple[Answer, float]:
+    """Make a copy of the process, and query the copy while the process continues."""
+    expected = expected_copy(subject.facts, subject.mappings, len(thread_ids(subject.pid)))
+    if is_long(expected):
+        size = format_size(subject.facts.anonymous_bytes)
+        subject.say(f"{subject.name} is stopped for {wait_text(expected)} while its {size} are copied")
+    with CopyKeeper(
+        subject.pid, subject.memory.descriptor, lambda announce: _copy(subject, announce)
+    ) as keeper:
+        moment = keeper.made
+        try:
+            with keeper.memory() as still:
+                return question.of_copy(moment, still), moment.pause_seconds
+        except TargetError as error:
+            if has_ended(moment.copy.pid):
+                raise refused(
+                    subject.pid, "it was killed before it was read, perhaps for lack of memory"
+                ) from error
+            raise
+
+
+def _copy(subject: Subject, announce: Announce) -> Moment:
+    earlier = read_maps_text(subject.pid)
+    sites = find_call_sites(subject.pid, subject.memory, parse_maps(earlier))
+    for _ in range(_TRIES - 1):
+        with Freeze(subject.pid) as freeze:
+            if not is_taking_signals(freeze):
+                return _copied(subject, freeze, earlier, sites, announce)
+        time.sleep(_BREATH_SECONDS)  # a thread that is about to handle a signal makes no call before that
+    with Freeze(subject.pid) as freeze:
+        return _copied(subject, freeze, earlier, sites, announce)
+
+
+def _copied(
+    subject: Subject, freeze: Freeze, earlier: bytes, sites: Optional[CallSites], announce: Announce
+) -> Moment:
+    """Return a copy of the process that *freeze* holds; *earlier* is the text of its mappings a moment before."""
+    pid, mappings = subject.pid, parse_maps(earlier)
+    uncopied = uncopied_areas(subject.mappings, mappings)
+    copy = make_copy(freeze, mappings, sites, announce)
+    try:
+        threads = list(held_threads(freeze))
+        now = read_maps_text(pid)
+        if now != earlier:  # rare: nothing is assumed
+            mappings = parse_maps(now)
+            uncopied = [(mappings[0].start, mappings[-1].end)] if mappings else []
+        present = scan_resident(pid, uncopied)
+        tables = process_facts(pid).page_table_bytes
+        freeze.release()  # here, because a failure later would leave the copy behind
+    except BaseException:
+        copy.kill()
+        raise
+    return Moment(copy, threads, mappings, uncopied, present, tables, freeze.pause_seconds)
+
+
+def uncopied_areas(known: Sequence[Mapping], mappings: Sequence[Mapping]) -> list[tuple[int, int]]:
+    """Return the areas whose pages the kernel does not copy: files, shared memory, and madvise exceptions.
+
+    Adjacent areas are joined. *known* are the mappings with their figures, *mappings* those of a moment later.
+    """
+    figures = {(m.start, m.end): m for m in known}
+    areas: list[tuple[int, int]] = []
+    joined = False
+    for mapping in mappings:
+        one = figures.get((mapping.start, mapping.end), mapping)
+        is_private = one.permissions[3] == "p" and not {"dc", "wf"}.intersection(one.flags.split())
+        if is_private and (one.is_anonymous or one.anonymous_bytes):
+            joined = False
+        else:
+            start = areas.pop()[0] if joined else mapping.start
+            areas.append((start, mapping.end))
+            joined = True
+    return areas
 
 
 @dataclass(frozen=True)

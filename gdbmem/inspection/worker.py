@@ -8,14 +8,14 @@ from __future__ import annotations
 import json
 import sys
 
-from gdbmem.allocators.glibc.thread_pointers import ThreadPointers
+from gdbmem.allocators.glibc.locate import ThreadPointers
 from gdbmem.arrays import import_numpy
 from gdbmem.errors import GdbmemError
-from gdbmem.inspection.looks import Looks
+from gdbmem.inspection.block_queries import Looks
 from gdbmem.inspection.read_process import explain_stopped
 from gdbmem.inspection.worker_requests import refuse
+from gdbmem.ledger.document import ledger_json
 from gdbmem.linux.memory.process_memory import ProcMemory
-from gdbmem.report.ledger.ledger_json import ledger_json
 
 
 def main() -> int:

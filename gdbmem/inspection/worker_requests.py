@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Optional
 from gdbmem.errors import GdbmemError, InputError, TargetError, ToolError
 from gdbmem.files import NEUTRAL_FOLDER
 from gdbmem.inspection.interpreters import interpreters, module_words, own_environment
+from gdbmem.ledger.document import read_ledger
 from gdbmem.records import asdict
-from gdbmem.report.ledger.ledger_json import read_ledger
 
 if TYPE_CHECKING:
-    from gdbmem.allocators.glibc.thread_pointers import ThreadPointers
-    from gdbmem.inspection.looks import Looks
-    from gdbmem.model.ledger.ledger import Ledger
+    from gdbmem.allocators.glibc.locate import ThreadPointers
+    from gdbmem.inspection.block_queries import Looks
+    from gdbmem.model.ledger import Ledger
 
 _SECONDS = 3600.0
 _REFUSED = 3  # its status with a message; 1 is that of an uncaught exception, such as a missing numpy

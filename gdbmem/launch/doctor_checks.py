@@ -13,14 +13,13 @@ from typing import Optional
 from gdbmem import __version__
 from gdbmem.engines.engine import EngineTable, tables
 from gdbmem.errors import GdbmemError
+from gdbmem.launch.child import runtime_folder
 from gdbmem.launch.native import find_library
-from gdbmem.launch.runtime_folder import runtime_folder
-from gdbmem.launch.valgrind.valgrind import own_settings
+from gdbmem.launch.valgrind import own_settings
 from gdbmem.linux.faults.watch import FaultWatch
 from gdbmem.linux.process.rights import NOBODY, asker
 from gdbmem.records import dataclass
 from gdbmem.setup import gdbinit
-from gdbmem.setup.distribution import how_to_install
 from gdbmem.setup.gdb_packages import import_problem
 from gdbmem.setup.gdb_python import (
     GdbPython,
@@ -31,8 +30,8 @@ from gdbmem.setup.gdb_python import (
     quiet_gdb,
     run_python_in_gdb,
 )
-from gdbmem.setup.requirements import REQUIREMENTS, pip_install, problems
-from gdbmem.symbols.unwinding.cfi import can_unwind
+from gdbmem.setup.requirements import REQUIREMENTS, how_to_install, pip_install, problems
+from gdbmem.symbols.cfi import can_unwind
 
 _SECONDS = 60.0
 _WITHOUT_GDB = "no launch, attach or snap, and addresses stay without names"

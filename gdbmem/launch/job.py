@@ -15,9 +15,11 @@ from gdbmem import __version__
 from gdbmem.engines import massif
 from gdbmem.engines.engine import NATIVE_NAMES, EngineOptions, table, valgrind_engine
 from gdbmem.errors import InputError, Notice, ToolError
-from gdbmem.launch.conversation.messages import AskNative, AskPlan, Message, RecipePlan
-from gdbmem.launch.conversation.protocol import ENVIRONMENT, NEWLINE
+from gdbmem.launch import valgrind
+from gdbmem.launch.child import runtime_folder
+from gdbmem.launch.messages import ENVIRONMENT, NEWLINE, AskNative, AskPlan, Message, RecipePlan
 from gdbmem.launch.native import (
+    collect_own_dumps,
     find_library,
     native_arguments,
     native_environment,
@@ -26,12 +28,9 @@ from gdbmem.launch.native import (
     refuse_unsuitable,
 )
 from gdbmem.launch.program import Program
-from gdbmem.launch.runtime_folder import runtime_folder
 from gdbmem.launch.sentinel import Sentinel
-from gdbmem.launch.spontaneous_dumps import collect_own_dumps
 from gdbmem.launch.supervisor import Supervisor
 from gdbmem.launch.terminal import OwnTerminal
-from gdbmem.launch.valgrind import valgrind
 from gdbmem.records import dataclass, field, replace
 from gdbmem.runs.run import Run, current_folder, timestamp
 from gdbmem.setup.gdb_python import refuse_little_room

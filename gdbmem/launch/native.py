@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import shlex
 import stat
 import time
@@ -14,15 +15,17 @@ from typing import TYPE_CHECKING, Optional
 
 from gdbmem.engines import faults, heaptrack
 from gdbmem.engines.engine import EngineTable, NativeOptions, native_engine
-from gdbmem.errors import InputError, MissingToolError
-from gdbmem.launch.conversation.messages import NativePlan
-from gdbmem.launch.conversation.protocol import ENVIRONMENT, NATIVE, NEWLINE
-from gdbmem.runs.run import Run
-from gdbmem.setup.distribution import how_to_install
+from gdbmem.errors import GdbmemError, InputError, MissingToolError, Notice
+from gdbmem.formats.opening import OpenOptions, open_profile
+from gdbmem.launch.messages import ENVIRONMENT, NATIVE, NEWLINE, NativePlan
+from gdbmem.patterns import lazy_pattern
+from gdbmem.runs.run import OWN, Run
+from gdbmem.setup.requirements import how_to_install
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
     from gdbmem.launch.job import Job
+
 
 PREFIX = "own"  # the engine's own dumps: snapshots/own.0001.heap
 
@@ -160,3 +163,50 @@ def native_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def now() -> float:
     """Return the time in seconds since 1970."""
     return time.time()
+
+
+# Dumps that a profiler took by itself during a run: recorded at its end, each with its process.
+
+
+# own.PROCESS.NUMBER.i0.heap is jemalloc's; own_PROCESS.0001.heap gperftools' of a program that was executed.
+_OF_PROCESS = lazy_pattern(rf"{PREFIX}(?:\.(\d+)\.\d+\.\w+|_(\d+)\.\d+)\.heap")
+
+
+def collect_own_dumps(run: Run, engine: str, began: float) -> Sequence[Notice]:
+    """Record the dumps that the engine took by itself in *run*; return notices on them.
+
+    *began* is seconds since 1970.
+    """
+    known = {record.file for record in run.snapshots if not record.base_name.startswith("unnamed-")}
+    unsigned: list[int] = []  # bytes allocated until each dump without a process id
+    for path in sorted((run.folder / "snapshots").glob(f"{PREFIX}*.heap"), key=_order):
+        file = f"snapshots/{path.name}"
+        if file in known or not path.stat().st_size:
+            continue
+        process = _process(path)
+        seconds = round(max(0.0, path.stat().st_mtime - began), 3)
+        total = _total(path, None)
+        run.append(OWN, file=file, engine=engine, seconds=seconds, heap_bytes=total, process=process)
+        allocated = _total(path, "allocated") if process is None else None
+        unsigned += [] if allocated is None else [allocated]
+    if all(earlier <= later for earlier, later in zip(unsigned, unsigned[1:])):
+        return []
+    # The total of allocated bytes of a process never shrinks.
+    text = f"a forked child has dumped too, under its parent's file names: the origin of those called {OWN} is unknown"
+    return [Notice("mixed-dumps", text)]
+
+
+def _process(path: Path) -> Optional[int]:
+    found = _OF_PROCESS.fullmatch(path.name)
+    return int(found[1] or found[2]) if found is not None else None
+
+
+def _total(path: Path, metric: Optional[str]) -> Optional[int]:
+    with contextlib.suppress(GdbmemError):
+        return open_profile(path, OpenOptions(metric=metric)).snapshots[0].total_bytes
+    return None
+
+
+def _order(path: Path) -> tuple[int, list[int]]:
+    # Files that are written in the same few milliseconds get the same time.
+    return path.stat().st_mtime_ns, [int(number) for number in re.findall(r"\d+", path.name)]

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Optional
 
+from gdbmem.launch import left_vgdb
 from gdbmem.launch.child import Child
-from gdbmem.launch.valgrind import left_vgdb
 
 # A valgrind to which no gdb has connected yet blocks SIGTERM and waits forever; a program may ignore it.
 # Each line read is "GROUP SIGNAL", the process group to end and the first signal, or "folder" and the path to remove.

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from gdbmem.engines.engine import valgrind_engine
 from gdbmem.errors import GdbmemError, Interrupted, ToolError
-from gdbmem.launch.attached import call_lock
+from gdbmem.launch import guard, valgrind
 from gdbmem.launch.child import Child
-from gdbmem.launch.conversation.messages import (
+from gdbmem.launch.messages import (
     AskFate,
     AskInterrupts,
     AskTarget,
@@ -34,14 +34,12 @@ from gdbmem.launch.conversation.messages import (
     Refused,
     Restart,
     ValgrindTarget,
+    Wire,
 )
-from gdbmem.launch.conversation.protocol import Wire
-from gdbmem.launch.interrupt_listener import Ear
 from gdbmem.launch.program import examine
 from gdbmem.launch.sentinel import Sentinel
-from gdbmem.launch.terminal import OwnTerminal
-from gdbmem.launch.valgrind import valgrind
-from gdbmem.linux.process.living import living_thread
+from gdbmem.launch.terminal import Ear, OwnTerminal
+from gdbmem.linux.process.process import living_thread
 from gdbmem.linux.process.terminal_modes import TerminalModes
 from gdbmem.text import printable
 
@@ -82,7 +80,7 @@ class Supervisor:
         self.past: list[valgrind.Process] = []  # that have ended, oldest first
         self.gdb: Optional[Child] = None
         self.socket_path = runtime / "session"
-        self.calls = runtime / call_lock.NAME
+        self.calls = runtime / guard.LOCK_NAME
         self._runtime, self._sentinel = runtime, sentinel
         self._start_valgrind = start_valgrind
         self._hear = hear
@@ -338,7 +336,7 @@ class Supervisor:
             wire.hang_up()  # a gdb that waits for an answer does not react to signals
         if self.gdb is not None and self.gdb.alive:
             with self.calls.open("rb") as lock:
-                call_lock.hold_calls(lock.fileno(), CALL_SECONDS)
+                guard.hold_calls(lock.fileno(), CALL_SECONDS)
                 self.gdb.stop(_GDB_SIGNALS[-1:] if self._gdb_loads else _GDB_SIGNALS)
         self.end_valgrind()
 

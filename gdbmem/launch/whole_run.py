@@ -7,21 +7,20 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional, TextIO
 
-from gdbmem.analysis.profiles.query import Query
 from gdbmem.engines import heaptrack
 from gdbmem.engines.engine import table
 from gdbmem.errors import GdbmemError, Notice
 from gdbmem.formats.opening import OpenOptions, open_profile
-from gdbmem.report.console import make_console, print_sentence
-from gdbmem.report.profiles.profile_text import print_sites
+from gdbmem.profiles.query import Query
+from gdbmem.profiles.text import print_sites
 from gdbmem.runs.operand import load_from_profile
 from gdbmem.runs.run import Run
-from gdbmem.text import printable
-from gdbmem.units import format_size
+from gdbmem.terminal.console import make_console, print_sentence
+from gdbmem.text import format_size, printable
 
 if TYPE_CHECKING:
     from gdbmem.launch.supervisor import Supervisor
-    from gdbmem.model.profiles.snapshot import Profile
+    from gdbmem.model.snapshot import Profile
 
 NAME = "whole-run"
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Optional
 
 from gdbmem.errors import Notice
+from gdbmem.model.calltree import Frame
 from gdbmem.records import dataclass
 
 
@@ -56,3 +57,20 @@ class Survey:
             raise ValueError("a container has more slack than it holds")
         if len({(c.path, c.type_name) for c in self.containers}) != len(self.containers):
             raise ValueError("a path stands twice")
+
+
+# The program's containers, and the bytes that each holds of what a call path allocated.
+
+
+@dataclass(frozen=True)
+class Holding:
+    """Bytes that a line allocated between two moments, found again in a container, to the byte."""
+
+    site: Frame  # the user's own line
+    delta_bytes: int
+    container: str  # the path of the container, from a variable
+    type_name: str
+    before_size: int  # elements
+    after_size: int
+    surveys: int  # that were taken from the one moment to the other, both included
+    never_shrank: bool  # no survey found fewer elements than the one before

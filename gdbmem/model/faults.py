@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Optional
 
-from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.calltree import Frame
 from gdbmem.records import dataclass, field
 
 

@@ -6,9 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import Notice
-from gdbmem.model.leak_kinds import LOST
-from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.calltree import Frame
 from gdbmem.records import dataclass
+
+# The kinds of blocks that a leak search distinguishes.
+
+
+DEFINITELY, INDIRECTLY, POSSIBLY = "definitely-lost", "indirectly-lost", "possibly-lost"
+REACHABLE, SUPPRESSED = "reachable", "suppressed"
+LOST = (DEFINITELY, INDIRECTLY, POSSIBLY)
+WITH_INDIRECT = "lost"  # the metric: definitely lost, with what only these blocks point to
+KINDS = (*LOST, REACHABLE, SUPPRESSED)
 
 
 class LeakRecord(NamedTuple):

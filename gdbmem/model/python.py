@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Optional
 
 from gdbmem.errors import Notice
-from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.calltree import Frame
 from gdbmem.records import dataclass, field
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gdbmem.errors import InputError
-from gdbmem.model.profiles.expectation import BLOCKS, LEDGER_METRICS, UNTRACED, Position
+from gdbmem.model.diff import BLOCKS, LEDGER_METRICS, UNTRACED, Position
 from gdbmem.recipes.recipe import Pair, Point, Recipe
 from gdbmem.recipes.yaml_text import Reader, located
-from gdbmem.runs.named_records import split_name
+from gdbmem.runs.distrust import split_name
 from gdbmem.text import printable
 
 UNDER_VALGRIND = ("massif", "memcheck", "dhat")

@@ -13,13 +13,12 @@ from typing import Optional, Union
 import yaml
 
 from gdbmem.errors import InputError
-from gdbmem.model.profiles.expectation import BLOCKS, OF_PROCESS, UNTRACED, Expectation
+from gdbmem.model.diff import BLOCKS, OF_PROCESS, UNTRACED, Expectation
 from gdbmem.recipes.abilities import check_pair, refusals
 from gdbmem.recipes.recipe import Action, HitFilter, Pair, Point, Recipe
 from gdbmem.recipes.yaml_text import Reader, RecipeError, compose, position_of, read_text, suggest
-from gdbmem.runs.named_records import check_name, split_name
-from gdbmem.text import printable
-from gdbmem.units import parse_duration, parse_size
+from gdbmem.runs.distrust import check_name, split_name
+from gdbmem.text import parse_duration, parse_size, printable
 
 KEYS = (
     "program", "args", "env", "stdin", "engine", "options", "timeout", "ends", "points", "diff", "expect",

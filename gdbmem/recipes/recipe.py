@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from gdbmem.model.profiles.expectation import Expectation, Position
+from gdbmem.model.diff import Expectation, Position
 from gdbmem.records import dataclass, field
 from gdbmem.text import printable
 

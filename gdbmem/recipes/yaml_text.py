@@ -11,7 +11,7 @@ import yaml
 
 from gdbmem.errors import InputError
 from gdbmem.files import read_small
-from gdbmem.model.profiles.expectation import Position
+from gdbmem.model.diff import Position
 from gdbmem.records import dataclass
 from gdbmem.text import plural, printable
 

@@ -14,14 +14,13 @@ from gdbmem.formats.addresses import Binary
 from gdbmem.formats.opening import DEFAULT, OpenOptions, is_heaptrack, open_profile
 from gdbmem.formats.spooling import STANDARD_INPUT, is_fifo, location, spool_fifo, spool_standard_input
 from gdbmem.formats.valgrind.massif import MassifProfile
-from gdbmem.model.leak_kinds import LOST, WITH_INDIRECT
-from gdbmem.model.profiles.snapshot import HEAP_BYTES, LATER, Profile, Snapshot
+from gdbmem.model.leaks import LOST, WITH_INDIRECT
+from gdbmem.model.snapshot import HEAP_BYTES, LATER, Profile, Snapshot
 from gdbmem.records import dataclass, replace
 from gdbmem.runs.distrust import DamagedError, read_regular
 from gdbmem.runs.ordering import SeriesMoment, process_notices
 from gdbmem.runs.run import BINARIES, LOADED, Run, SnapshotRecord, asked_for, is_run, open_run
-from gdbmem.text import plural, printable
-from gdbmem.units import format_size
+from gdbmem.text import format_size, plural, printable
 
 if TYPE_CHECKING:
     from gdbmem.formats.stacks import StackProfile

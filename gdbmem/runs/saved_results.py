@@ -14,8 +14,16 @@ from typing import Any, Optional
 from gdbmem.errors import InputError
 from gdbmem.files import replace_file
 from gdbmem.records import dataclass, field
-from gdbmem.runs.distrust import DamagedError, read_log, read_regular
-from gdbmem.runs.named_records import NamedRecord, append_record, check_name, find_record, with_names
+from gdbmem.runs.distrust import (
+    DamagedError,
+    NamedRecord,
+    append_record,
+    check_name,
+    find_record,
+    read_log,
+    read_regular,
+    with_names,
+)
 from gdbmem.runs.run import Run
 from gdbmem.text import printable
 

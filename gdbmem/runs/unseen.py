@@ -7,15 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional, Union
 
 from gdbmem.errors import InputError
-from gdbmem.model.judgement import Unseen
-from gdbmem.model.profiles.snapshot import GROWN_BYTES, HEAP_BYTES
-from gdbmem.model.program_end import name_status, unseen_end
+from gdbmem.model.judgement import Unseen, name_status, unseen_end
+from gdbmem.model.snapshot import GROWN_BYTES, HEAP_BYTES
 from gdbmem.records import asdict, dataclass, fields
-from gdbmem.runs.named_records import split_name
+from gdbmem.runs.distrust import split_name
 from gdbmem.runs.run import Run, SnapshotRecord
 from gdbmem.runs.saved_results import LEDGER, Kept, find_kept, kept_records
-from gdbmem.text import plural, printable
-from gdbmem.units import format_size
+from gdbmem.text import format_size, plural, printable
 
 SNAP = "snap"
 Record = Union[SnapshotRecord, Kept]

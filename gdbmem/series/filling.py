@@ -15,7 +15,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple, Optional
 
-from gdbmem.model.series.series import TREE
+from gdbmem.model.series import TREE
 from gdbmem.series.store import Recording
 
 FAMILY = "family_bytes"

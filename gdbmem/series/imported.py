@@ -10,7 +10,7 @@ from statistics import median
 
 from gdbmem.formats.series import RecordedSeries, read_series, series_tool
 from gdbmem.formats.spooling import location
-from gdbmem.model.series.series import TREE, SeriesFacts, SeriesLine
+from gdbmem.model.series import TREE, SeriesFacts, SeriesLine
 from gdbmem.runs.run import Run, is_run
 from gdbmem.series.store import SeriesWriter
 

@@ -22,20 +22,11 @@ from urllib.parse import quote
 from gdbmem.errors import InputError
 from gdbmem.files import HeldFolder, JsonObject
 from gdbmem.linux.monitoring.quick_sample import PAGE_BYTES, Glance, sizes_of
-from gdbmem.model.series.series import (
-    READING_FIELDS,
-    TREE,
-    Mark,
-    ProcessSample,
-    Sample,
-    SeriesFacts,
-    SeriesLine,
-)
+from gdbmem.model.series import READING_FIELDS, TREE, Mark, ProcessSample, Sample, SeriesFacts, SeriesLine
 from gdbmem.records import asdict, fields, replace
 from gdbmem.runs.distrust import DamagedError, typed_facts
 from gdbmem.runs.run import DATABASE, has_series
-from gdbmem.series.journal import Journal, forget_journal, read_journal
-from gdbmem.series.thinning import thin
+from gdbmem.series.journal import Journal, forget_journal, read_journal, thin
 from gdbmem.text import printable
 
 _LOCK = "series.lock"

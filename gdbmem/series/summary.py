@@ -5,21 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Optional
 
-from gdbmem.analysis.series.managed_heap import beside_heap, heap_bytes
-from gdbmem.analysis.series.statistics import thinned
-from gdbmem.analysis.series.teardown import without_teardown
-from gdbmem.analysis.series.thread_leftover import left_by_each
-from gdbmem.analysis.series.verdict import judge
 from gdbmem.errors import Notice
-from gdbmem.model.series.series import TREE, Mark
-from gdbmem.model.series.series_summary import CgroupSummary, Component, LineSummary, SeriesSummary, Spike
-from gdbmem.model.series.verdict import Verdict
+from gdbmem.model.series import (
+    TREE,
+    CgroupSummary,
+    Component,
+    LineSummary,
+    Mark,
+    SeriesSummary,
+    Spike,
+    Verdict,
+)
 from gdbmem.records import replace
 from gdbmem.series.filling import FAMILY, Filled, judged_metric, total_points, with_beside, without_others
-from gdbmem.series.outside import outside_of
+from gdbmem.series.gaps import without_teardown
+from gdbmem.series.gate import outside_of
+from gdbmem.series.levelling import beside_heap, heap_bytes, left_by_each
+from gdbmem.series.statistics import thinned
 from gdbmem.series.store import Recording
-from gdbmem.text import plural
-from gdbmem.units import format_delta, format_duration
+from gdbmem.series.verdict import judge
+from gdbmem.text import format_delta, format_duration, plural
 
 _COMPONENTS = {
     "anonymous": "anonymous_bytes",

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError, MissingToolError, ToolError
-from gdbmem.setup.distribution import how_to_install
 from gdbmem.setup.gdb_folder import data_folder_path, private_folder_path
-from gdbmem.text import printable
-from gdbmem.units import format_size
+from gdbmem.setup.requirements import how_to_install
+from gdbmem.text import format_size, printable
 
 OLDEST_PYTHON = (3, 9)
 _LEAST_ROOM_BYTES = 128 << 20  # gdb with its libraries and Python is not mapped in 64 MiB
@@ -198,3 +197,14 @@ def _telling(complaints: list[str]) -> str:
     others = ("Error while executing Python code", 'No symbol "debuginfod"')
     telling = [line.strip() for line in complaints if not line.startswith(others)]
     return telling[-1] if telling else ""
+
+
+# The gdb command by which gdbmem calls its own code inside gdb.
+
+
+def gdb_call(module: str, call: str) -> str:
+    """Return the command for *call* in the module gdbmem.debugger.*module*.
+
+    It binds no name in gdb's Python, where the user's own live and where such commands run inside each other.
+    """
+    return f"python __import__('importlib').import_module('gdbmem.debugger.{module}').{call}"

@@ -7,13 +7,12 @@ import json
 import os
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Union
 
 from gdbmem.errors import GdbmemError, Notice
-from gdbmem.setup.gdb_call import gdb_call
-from gdbmem.setup.gdb_python import find_gdb, loader_file, quiet_environment, quiet_gdb
+from gdbmem.setup.gdb_python import find_gdb, gdb_call, loader_file, quiet_environment, quiet_gdb
 from gdbmem.text import printable
 
 GDB_SECONDS = 600.0  # a browser's debug information takes minutes
@@ -88,3 +87,38 @@ class _RunningGdb:
 
     def wait(self) -> None:
         self._process.wait()
+
+
+# Names of classes as people write them, through a gdb that is started for it.
+
+
+_SECONDS = 60.0
+_ANSWER_DEMANGLED = gdb_call("batch.demangle", "answer()")
+
+
+def class_names(mangled: Iterable[str]) -> dict[str, str]:
+    """Return mangled → demangled for those that gdb can demangle; nothing if there is no gdb."""
+    names = sorted(set(mangled))
+    try:
+        gdb = find_gdb() if names else ""
+    except GdbmemError:
+        return {}
+    if not gdb:
+        return {}
+    with tempfile.TemporaryDirectory(prefix="gdbmem-") as folder:
+        question, answer = Path(folder) / "mangled", Path(folder) / "names"
+        question.write_text(json.dumps(names), encoding="ascii")
+        try:
+            subprocess.run(
+                [*quiet_gdb(gdb), "-x", str(loader_file()), "-ex", _ANSWER_DEMANGLED],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=quiet_environment(GDBMEM_MANGLED=str(question), GDBMEM_NAMES=str(answer)),
+                timeout=_SECONDS,
+                check=False,
+            )
+            found = json.loads(answer.read_bytes())
+        except (OSError, ValueError, subprocess.SubprocessError):
+            return {}
+    return {str(name): str(text) for name, text in found.items()}

@@ -15,16 +15,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Optional
 
-from gdbmem.analysis.profiles.library import is_library
 from gdbmem.errors import TargetError
-from gdbmem.linux.elf.headers import Image, images
-from gdbmem.linux.elf.link_map import loaded_by
+from gdbmem.linux.elf.objects import Image, images, loaded_by
 from gdbmem.linux.files.target_files import may_be_opened
 from gdbmem.linux.files.target_side import TargetSide
 from gdbmem.linux.memory.maps import Mapping, mappings_of
 from gdbmem.linux.memory.process_memory import ProcMemory
-from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.calltree import Frame
 from gdbmem.patterns import lazy_pattern
+from gdbmem.profiles.own_code import is_library
 from gdbmem.records import dataclass
 from gdbmem.symbols.elf_files import elf_in, read_elf
 from gdbmem.text import printable

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.cli.main import main
-from gdbmem.units import format_size
+from gdbmem.text import format_size
 from tests.unit.massif_texts import massif, path
 
 pytest.importorskip("playwright", reason="playwright, which drives the browser, is not installed")

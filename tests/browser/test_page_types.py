@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-WEB = Path(__file__).parents[2] / "gdbmem/report/page/web"
+WEB = Path(__file__).parents[2] / "gdbmem/page/web"
 NODE_TESTS = sorted((Path(__file__).parent / "web").glob("*.test.mjs"))
 TSC = Path(__file__).parents[2] / ".cache/typescript/package/bin/tsc"
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.model.ledger.heap_map import HeapMap, MapRegion
-from gdbmem.model.series.series import Mark
-from gdbmem.report.ledger.heap_map import render_html
-from gdbmem.report.page.page import Page, course_section, render
-from gdbmem.report.series.series_plot import Curve, Picture
+from gdbmem.ledger.heap_map import render_html
+from gdbmem.model.heap_blocks import HeapMap, MapRegion
+from gdbmem.model.series import Mark
+from gdbmem.page.page import Page, course_section, render
+from gdbmem.series.charts import Curve, Picture
 
 pytest.importorskip("playwright", reason="playwright, which drives the browser, is not installed")
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.analysis.profiles.query import Query
 from gdbmem.api.profiles import ReadOptions, diff, open_profile
 from gdbmem.cli.main import main
-from gdbmem.model.profiles.diff import Diff
-from gdbmem.report.page.profile_data import profile_data
+from gdbmem.model.diff import Diff
+from gdbmem.page.explorer import profile_data
+from gdbmem.profiles.query import Query
 from tests.browser.explorer import CAPTURES, massif_capture
 from tests.unit.stack_files import capture
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from gdbmem.allocators.cpython.traces import Traces, read_traces
 from gdbmem.errors import TargetError
-from gdbmem.inspection.bfc.pools import ProcessPools, read_pool_at
+from gdbmem.inspection.pools import ProcessPools, read_pool_at
 from gdbmem.linux.faults.records import (
     Record,
     SampleLayout,
@@ -23,9 +23,9 @@ from gdbmem.linux.faults.records import (
 )
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.process_memory import ProcMemory
-from gdbmem.model.bfc.pools import Allocator
+from gdbmem.model.bfc import Allocator
 from gdbmem.model.memory import Buffer, BytesMemory, MemoryUnreadable
-from gdbmem.symbols.unwinding.cfi import UnwindTable, can_unwind, evaluate
+from gdbmem.symbols.cfi import UnwindTable, can_unwind, evaluate
 from tests.conftest import _compile
 
 # -- pools of a BFC allocator ----------------------------------------------------------------------------------

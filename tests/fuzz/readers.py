@@ -21,42 +21,41 @@ from gdbmem.allocators.cpython.arenas import find_arenas
 from gdbmem.allocators.cpython.blocks import Unsure, live_blocks
 from gdbmem.allocators.cpython.frames import FrameReader, find_frames
 from gdbmem.allocators.cpython.objects import ObjectCounter
-from gdbmem.allocators.glibc.walking import lockstep, walk
-from gdbmem.allocators.glibc.walking.heap_tally import HeapTally
+from gdbmem.allocators.glibc import lockstep, walk
+from gdbmem.allocators.glibc.tallies import HeapTally
 from gdbmem.api.pools import answer_failed
+from gdbmem.containers.containers import read_survey
 from gdbmem.errors import InputError
 from gdbmem.formats.addresses import parse_maps
 from gdbmem.formats.malloc_info import parse_malloc_info
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.formats.series import read_series
-from gdbmem.formats.valgrind.memcheck_answers import read_blocks, read_place, read_pointers
-from gdbmem.inspection.bfc.pool_files import read_pool_file
-from gdbmem.inspection.process_maps import read_maps
+from gdbmem.formats.valgrind.memcheck_xml import read_blocks, read_place, read_pointers
+from gdbmem.inspection.pause import read_maps
+from gdbmem.inspection.pool_files import read_pool_file
 from gdbmem.inspection.read_process import explain_core
-from gdbmem.linux.elf.headers import read_image
-from gdbmem.linux.memory.maps import Mapping, parse_smaps
+from gdbmem.ledger.document import read_ledger
+from gdbmem.linux.elf.objects import read_image
+from gdbmem.linux.memory.maps import Mapping, parse_rss, parse_smaps
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.linux.memory.resident import parse_parts, parse_statm
-from gdbmem.linux.memory.rollup import parse_rss
 from gdbmem.linux.monitoring.sampling import parse_stat
 from gdbmem.linux.process.threads import parse_syscall
 from gdbmem.model.memory import BytesMemory, MemoryUnreadable
-from gdbmem.model.series.series import TREE, ProcessSample, SeriesFacts, SeriesLine
+from gdbmem.model.series import TREE, ProcessSample, SeriesFacts, SeriesLine
+from gdbmem.pools.document import pools_json
+from gdbmem.pools.map import render_pools
+from gdbmem.python.document import read_objects
+from gdbmem.python.lines import print_lines, read_lines
 from gdbmem.recipes.reader import parse_recipe
-from gdbmem.report.bfc.bfc_json import pools_json
-from gdbmem.report.bfc.pool_map import render_pools
-from gdbmem.report.containers.containers import read_survey
-from gdbmem.report.ledger.ledger_json import read_ledger
-from gdbmem.report.python.lines_text import print_lines, read_lines
-from gdbmem.report.python.python_json import read_objects
-from gdbmem.report.series.comparison import read_comparison
-from gdbmem.report.steps.saved_steps import read_steps
-from gdbmem.report.steps.step_changes import read_recording
 from gdbmem.runs.run import DATABASE, Run
 from gdbmem.runs.saved_results import kept_records
+from gdbmem.series.comparison import read_comparison
 from gdbmem.series.journal import read_journal
 from gdbmem.series.store import Recording, SeriesWriter
 from gdbmem.series.summary import summarize
+from gdbmem.steps.changes import read_recording
+from gdbmem.steps.steps import read_steps
 from gdbmem.symbols.elf_files import needed_libraries, read_elf
 from tests.fuzz import memory_readers
 from tests.fuzz.mutate import LARGEST_BYTES
@@ -401,7 +400,7 @@ def _answers(text: str) -> None:
 
 
 def _ledgers() -> Sequence[bytes]:
-    from gdbmem.report.ledger.ledger_json import ledger_json
+    from gdbmem.ledger.document import ledger_json
 
     return [ledger_json(explain_core(_file("core", _cores()[0]))).encode()]
 

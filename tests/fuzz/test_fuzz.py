@@ -9,21 +9,21 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.analysis.series.statistics import bins
 from gdbmem.api.profiles import ReadOptions
+from gdbmem.containers.containers import read_survey
 from gdbmem.errors import InputError
 from gdbmem.formats.opening import open_profile
 from gdbmem.formats.series import read_series
 from gdbmem.formats.valgrind.massif_tree import read_node_text
-from gdbmem.model.profiles.calltree import NO_LINE, Frames
-from gdbmem.report.containers.containers import read_survey
-from gdbmem.report.ledger.ledger_json import read_ledger
-from gdbmem.report.python.lines_text import read_lines
-from gdbmem.report.series.comparison import read_comparison
-from gdbmem.report.steps.step_changes import read_recording
+from gdbmem.ledger.document import read_ledger
+from gdbmem.model.calltree import NO_LINE, Frames
+from gdbmem.python.lines import read_lines
 from gdbmem.runs.distrust import file_beneath
 from gdbmem.runs.run import DATABASE
+from gdbmem.series.comparison import read_comparison
+from gdbmem.series.statistics import bins
 from gdbmem.series.store import Recording
+from gdbmem.steps.changes import read_recording
 from tests.fuzz import memory_readers
 from tests.fuzz.readers import READERS, Reader
 from tests.fuzz.running import run

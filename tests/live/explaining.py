@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import IO, Optional
 
 from gdbmem.inspection.live_process import explain_process
-from gdbmem.model.ledger.ledger import Heap, Ledger
+from gdbmem.model.ledger import Heap, Ledger
 from tests.live.user import GDBMEM
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.errors import TargetError
-from gdbmem.launch.attached.attached import find_target
+from gdbmem.launch.attached import find_target
 from tests.conftest import Program
 from tests.libraries import needs_library, skip_without_library
 from tests.live.test_attach import PRELOADS, served, snap

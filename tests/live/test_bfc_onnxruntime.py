@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.analysis.bfc.decision import Request, decide
-from gdbmem.inspection.bfc.pools import ProcessPools
-from gdbmem.model.bfc.pools import EXTENDS, Allocator
+from gdbmem.inspection.pools import ProcessPools
+from gdbmem.model.bfc import EXTENDS, Allocator
+from gdbmem.pools.decision import Request, decide
 from tests.live.pools import NEWEST, server
 
 

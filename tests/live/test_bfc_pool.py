@@ -12,20 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.analysis.bfc.decision import Request, decide
 from gdbmem.errors import TargetError
-from gdbmem.inspection.bfc.pools import ProcessPools, read_pools
-from gdbmem.model.bfc.pools import (
-    EXTENDS,
-    FAILS,
-    FITS,
-    IN_USE,
-    LOWER,
-    ONNXRUNTIME,
-    TENSORFLOW,
-    UPPER,
-    Allocator,
-)
+from gdbmem.inspection.pools import ProcessPools, read_pools
+from gdbmem.model.bfc import EXTENDS, FAILS, FITS, IN_USE, LOWER, ONNXRUNTIME, TENSORFLOW, UPPER, Allocator
+from gdbmem.pools.decision import Request, decide
 from tests.conftest import Program
 from tests.cover import cover
 from tests.live.pools import Server

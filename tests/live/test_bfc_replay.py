@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from gdbmem.analysis.bfc.decision import Request, decide
-from gdbmem.analysis.bfc.replay import WhatIf, replay
 from gdbmem.errors import InputError
-from gdbmem.inspection.bfc.pools import ProcessPools, read_pools
-from gdbmem.model.bfc.pools import EXTENDS, FITS, IN_USE, Allocator
+from gdbmem.inspection.pools import ProcessPools, read_pools
+from gdbmem.model.bfc import EXTENDS, FITS, IN_USE, Allocator
+from gdbmem.pools.decision import Request, decide
+from gdbmem.pools.replay import WhatIf, replay
 from tests.conftest import Program
 from tests.live.pools import NEWEST, server
 from tests.live.test_bfc_pool import PLAIN, made, pool_program, printed

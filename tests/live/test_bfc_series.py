@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from gdbmem.units import format_size
+from gdbmem.text import format_size
 from tests.conftest import Program
 from tests.live.pools import Server
 from tests.live.test_bfc_pool import PLAIN, made, pool_program

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from gdbmem.analysis.bfc.decision import Request, decide
-from gdbmem.inspection.bfc.pools import ProcessPools
-from gdbmem.model.bfc.pools import EXTENDS, FAILS, FITS, IN_USE, Allocator
+from gdbmem.inspection.pools import ProcessPools
+from gdbmem.model.bfc import EXTENDS, FAILS, FITS, IN_USE, Allocator
+from gdbmem.pools.decision import Request, decide
 from tests.cover import cover
 from tests.live.pools import NEWEST, OLDER, Server, server
 from tests.live.user import GDBMEM

@@ -16,7 +16,7 @@ from gdbmem.launch.child import Child
 from gdbmem.launch.program import find_program
 from gdbmem.launch.sentinel import Sentinel
 from gdbmem.launch.supervisor import _terminate
-from gdbmem.launch.valgrind.valgrind import Order, Process, Valgrind, replacement
+from gdbmem.launch.valgrind import Order, Process, Valgrind, replacement
 
 pytestmark = pytest.mark.usefixtures("no_process_left")
 

@@ -86,7 +86,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(words: list[str]) -> None:
 )
 def test_a_small_file_imports_what_it_needs_only(words: list[str], unneeded: str, tmp_path: Path) -> None:
     (tmp_path / "a.ms").write_text(wide(3))
-    slow = ["jinja2", "pygments", "numpy", "yaml", "gdbmem.symbols.address_names", "gdbmem.report.page.page"]
+    slow = ["jinja2", "pygments", "numpy", "yaml", "gdbmem.symbols.address_names", "gdbmem.page.page"]
     slow += [
         "google.protobuf",
         "subprocess",
@@ -126,7 +126,7 @@ def test_a_monitor_and_its_verdict_import_nothing_that_takes_a_tenth_of_a_second
     ]
     ended = subprocess.run([*words, "sleep", "9"], cwd=tmp_path, capture_output=True, text=True)
     imported = {line.rsplit("|", 1)[-1].strip() for line in ended.stderr.splitlines() if "|" in line}
-    assert "gdbmem.analysis.series.verdict" in imported and "plateau" in ended.stdout, ended.stderr[-500:]
+    assert "gdbmem.series.verdict" in imported and "plateau" in ended.stdout, ended.stderr[-500:]
     assert not {name for name in imported if name.split(".")[0] in slow}
 
 

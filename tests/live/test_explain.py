@@ -18,10 +18,10 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.allocators.glibc.walking import walk
-from gdbmem.analysis.ledger.answer import answer_ledger
+from gdbmem.allocators.glibc import walk
 from gdbmem.errors import TargetError
-from gdbmem.model.ledger.ledger import Heap, Ledger
+from gdbmem.ledger.answer import answer_ledger
+from gdbmem.model.ledger import Heap, Ledger
 from tests.conftest import Program
 from tests.cover import cover, diagonals
 from tests.libraries import skip_without_library

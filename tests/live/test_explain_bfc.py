@@ -10,13 +10,13 @@ from typing import IO
 
 import pytest
 
-from gdbmem.inspection.bfc.pools import read_pools
 from gdbmem.inspection.live_process import explain_process
-from gdbmem.inspection.process_maps import read_smaps
+from gdbmem.inspection.pause import read_smaps
+from gdbmem.inspection.pools import read_pools
 from gdbmem.inspection.read_process import explain_core
 from gdbmem.linux.memory.maps import Mapping
-from gdbmem.model.bfc.pools import Allocator
-from gdbmem.model.ledger.ledger import BFC, FREE_CHUNKS, HEAP_LIVE, HEAP_MMAPPED, INTERNAL_WASTE, LIVE, Ledger
+from gdbmem.model.bfc import Allocator
+from gdbmem.model.ledger import BFC, FREE_CHUNKS, HEAP_LIVE, HEAP_MMAPPED, INTERNAL_WASTE, LIVE, Ledger
 from tests.conftest import Program
 from tests.cover import diagonals
 from tests.live.pools import NEWEST, server

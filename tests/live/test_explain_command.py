@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.allocators.glibc.walking import walk
+from gdbmem.allocators.glibc import walk
 from gdbmem.errors import TargetError
 from gdbmem.inspection.live_process import explain_process
 from tests.conftest import Program

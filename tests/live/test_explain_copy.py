@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.inspection.live_process import explain_process
-from gdbmem.inspection.process_maps import read_smaps
+from gdbmem.inspection.pause import read_smaps
 from gdbmem.linux.holding.ptrace import Freeze
 from gdbmem.linux.memory.pages import scan_resident
 from tests.conftest import Program

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.allocators.glibc.walking import lockstep, walk
-from gdbmem.analysis.ledger.answer import answer_ledger
+from gdbmem.allocators.glibc import lockstep, walk
+from gdbmem.ledger.answer import answer_ledger
 from tests.conftest import Program
 from tests.live.explaining import Running, explain, running, slugs
 

@@ -17,12 +17,13 @@ import pytest
 
 from gdbmem.allocators.others import Recognised, recognise
 from gdbmem.errors import TargetError
-from gdbmem.inspection import live_process, still_process
+from gdbmem.inspection import live_process
+from gdbmem.inspection import live_process as inspection_live_process
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.inspection.pause import SILENT_SECONDS, is_long, wait_text
 from gdbmem.linux.holding.ptrace import Freeze
 from gdbmem.linux.memory.maps import Mapping
-from gdbmem.model.ledger.ledger import Ledger
+from gdbmem.model.ledger import Ledger
 from gdbmem.model.memory import Memory
 from tests.conftest import Program
 from tests.cover import cover
@@ -169,7 +170,7 @@ def test_a_process_that_waits_long_does_so_after_that_was_announced(
         time.sleep(0.06)
         return recognise(memory, mappings, *more)
 
-    monkeypatch.setattr(still_process, "Freeze", Held)
+    monkeypatch.setattr(inspection_live_process, "Freeze", Held)
     monkeypatch.setattr("gdbmem.inspection.read_process.recognise", slowly)
 
     with running([program("heap_known"), "none"]) as target:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.linux.process.status import own_tid
+from gdbmem.linux.process.process import own_tid
 from gdbmem.linux.process.threads import activities, faults_by_thread, is_ending
 from gdbmem.series.store import Recording
 from tests.live.user import GDBMEM
@@ -186,7 +186,7 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from gdbmem.launch import attached, job
-from gdbmem.launch.runtime_folder import runtime_folder
+from gdbmem.launch.child import runtime_folder
 from gdbmem.launch.sentinel import Sentinel
 
 with Sentinel() as sentinel, runtime_folder(Path("/"), tell=sentinel.remove) as folder:

@@ -294,7 +294,7 @@ import os, signal, sys
 sys.path.insert(0, {root!r})
 import gdb
 from gdbmem.debugger import inlined_code
-from gdbmem.debugger.function_blocks import function_blocks
+from gdbmem.debugger.location import function_blocks
 from gdbmem.debugger.snapshots.inlined_breakpoints import InlinedCalls
 
 class Listener:

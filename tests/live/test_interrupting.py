@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.linux.holding.pending_signals import pending_signals
+from gdbmem.linux.holding.ptrace import pending_signals
 from tests.cover import cover, diagonals
 from tests.libraries import needs_library
 from tests.live.memwatching import line_of, run_gdb
@@ -163,8 +163,8 @@ LATE = """python
 import ctypes, time
 from gdbmem.debugger.stopping import interrupting
 from gdbmem.debugger.stopping.interrupting import Interrupter
-from gdbmem.debugger.stopping.stop_signal import stop_signal
-from gdbmem.linux.holding.pending_signals import pending_signals
+from gdbmem.debugger.stopping.signals import stop_signal
+from gdbmem.linux.holding.ptrace import pending_signals
 pid = gdb.selected_inferior().pid
 def places():
     chosen, found = gdb.selected_thread(), []
@@ -289,7 +289,7 @@ def test_what_a_command_states_is_the_same_though_its_own_interrupt_came_late(
         "memwatch growth --until use_memory",
         f"memwatch advance {turn}",
         "memwatch limit +9GiB",
-        "python print('hits', gdbmem.debugger.stops.hits_here())",
+        "python print('hits', gdbmem.debugger.stopping.stops.hits_here())",
     ]
     said = []
     for more in ([], [AT_EVERY_END]):
@@ -299,7 +299,7 @@ def test_what_a_command_states_is_the_same_though_its_own_interrupt_came_late(
                 "set confirm off",
                 f"tbreak {turn}",
                 "run",
-                "python import gdbmem.debugger.stops",
+                "python import gdbmem.debugger.stopping.stops",
                 *more,
                 *commands[:5],
                 f"break {turn}",
@@ -370,7 +370,7 @@ def test_an_interrupt_that_comes_after_the_command_has_ended_is_none(program: Pr
             "run",
             """python
 from gdbmem.debugger.stopping.interrupting import Interrupter
-from gdbmem.linux.holding.pending_signals import pending_signals
+from gdbmem.linux.holding.ptrace import pending_signals
 pid = gdb.selected_inferior().pid
 with Interrupter(pid).ready() as interrupter:
     pass

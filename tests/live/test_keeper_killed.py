@@ -16,13 +16,13 @@ from typing import Callable
 import pytest
 
 from gdbmem.errors import TargetError
-from gdbmem.inspection.still_process import Moment, ask_process
-from gdbmem.launch.python import python_code
-from gdbmem.launch.python.python_code import run_in_python
+from gdbmem.inspection.live_process import Moment, ask_process
+from gdbmem.launch import python_code
+from gdbmem.launch.python_code import run_in_python
 from gdbmem.linux.holding import ptrace as tracing
 from gdbmem.linux.holding import seccomp
 from gdbmem.linux.holding.ptrace import HeldThread
-from gdbmem.linux.process.status import status_fields
+from gdbmem.linux.process.process import status_fields
 from gdbmem.model.memory import Memory
 from tests.conftest import Program
 from tests.live.explaining import Running, explain, running

@@ -23,7 +23,7 @@ import pytest
 
 from gdbmem.linux.monitoring.process_events import listen
 from gdbmem.linux.process.process import has_ended
-from gdbmem.model.series.series import TREE
+from gdbmem.model.series import TREE
 from gdbmem.runs.run import DATABASE
 from gdbmem.series.store import Recording
 from tests.conftest import Program

@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 from gdbmem.linux.monitoring.process_events import listen
-from gdbmem.model.series.series import TREE
+from gdbmem.model.series import TREE
 from gdbmem.runs.run import DATABASE
 from gdbmem.series.filling import total_points
 from gdbmem.series.store import Recording

@@ -16,7 +16,7 @@ from typing import Callable
 import psutil
 import pytest
 
-from gdbmem.launch.attached.doorkeeper import Doorkeeper
+from gdbmem.launch.doorkeeper import Doorkeeper
 from tests.conftest import Program
 from tests.cover import diagonals
 from tests.live.test_attach import snap

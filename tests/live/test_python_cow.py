@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gdbmem.inspection import still_process  # noqa: F401  (loads what the API needs before frames are hidden)
+from gdbmem.inspection import live_process  # noqa: F401  (loads what the API needs before frames are hidden)
 from gdbmem.linux.memory import page_sharing
 from tests.cover import cover
 from tests.live.explaining import Running, gdbmem, running

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from gdbmem.errors import TargetError
-from gdbmem.inspection.process_maps import read_smaps
+from gdbmem.inspection.pause import read_smaps
 from gdbmem.linux.holding import returning_thread
 from gdbmem.linux.holding.copying import make_copy
 from gdbmem.linux.holding.ptrace import Freeze, ptrace

@@ -16,8 +16,8 @@ import pytest
 
 from gdbmem.api.python import Target, python_arenas, python_objects
 from gdbmem.errors import TargetError
-from gdbmem.inspection import still_process
-from gdbmem.units import format_delta
+from gdbmem.inspection import live_process
+from gdbmem.text import format_delta
 from tests.cover import cover
 from tests.live.explaining import Running, gdbmem, running
 from tests.live.python_programs import (
@@ -338,7 +338,7 @@ def test_a_process_without_workers_is_told_so() -> None:
 
 @pytest.mark.parametrize("ask", [python_objects, python_arenas])
 def test_a_process_without_python_is_not_made_to_wait(ask: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(still_process, "Freeze", None)  # with which every wait begins
+    monkeypatch.setattr(live_process, "Freeze", None)  # with which every wait begins
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as other:
         with pytest.raises(TargetError, match="no Python is loaded"):
             ask(Target(other.pid))

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from gdbmem.allocators.cpython.line_tables import LineTable, line_of
+from gdbmem.allocators.cpython.code_objects import LineTable, line_of
 from tests.live.explaining import Running, gdbmem, running
 from tests.live.python_programs import every_third
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
+from gdbmem.linux.memory.maps import parse_rollup
 from gdbmem.linux.memory.resident import ProcessMemory
-from gdbmem.linux.memory.rollup import parse_rollup
 from gdbmem.linux.monitoring.quick_sample import PAGE_BYTES, Glance
 from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone
 from gdbmem.linux.monitoring.tree import Tree
 from gdbmem.linux.process import processes
 from gdbmem.linux.process.process import has_ended, process_facts, thread_ids
 from gdbmem.linux.process.threads import thread_count
-from gdbmem.model.series.series import TREE, ProcessSample
+from gdbmem.model.series import TREE, ProcessSample
 from tests.processes import await_no_main_thread, without_main_thread
 
 

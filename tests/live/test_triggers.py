@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gdbmem.errors import InputError
-from gdbmem.monitoring.bundle import main, steps
-from gdbmem.monitoring.triggers import FiredTrigger, parse_condition, trigger_text
+from gdbmem.recording.bundle import main, steps
+from gdbmem.recording.triggers import FiredTrigger, parse_condition, trigger_text
 from tests.live.test_monitor import monitor
 
 pytestmark = pytest.mark.usefixtures("no_process_left")

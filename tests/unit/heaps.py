@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gdbmem.allocators.glibc.walking.heap_tally import Cached
+from gdbmem.allocators.glibc.tallies import Cached
 from gdbmem.model.memory import BytesMemory
 
 PAGE = 4096

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from gdbmem.model.bfc.pools import TENSORFLOW, Allocator, Chunks, Region
+from gdbmem.model.bfc import TENSORFLOW, Allocator, Chunks, Region
 
 
 def pool(*chunks: tuple[int, int, int]) -> Allocator:

@@ -12,12 +12,12 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from gdbmem.analysis.profiles.diff import diff_snapshots
-from gdbmem.analysis.profiles.query import Query
-from gdbmem.analysis.profiles.ranking import Row, rank
-from gdbmem.analysis.profiles.trend import APPEARED, VANISHED
 from gdbmem.formats.valgrind.massif import MassifProfile, read_massif
-from gdbmem.model.profiles.snapshot import Snapshot
+from gdbmem.model.snapshot import Snapshot
+from gdbmem.profiles.diff import diff_snapshots
+from gdbmem.profiles.query import Query
+from gdbmem.profiles.ranking import Row, rank
+from gdbmem.profiles.timeline import APPEARED, VANISHED
 
 _NODE = re.compile(rb"( *)n(\d+): (\d+) (.*)")
 

@@ -8,7 +8,7 @@ from typing import Optional
 
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.formats.stacks import StackProfile
-from gdbmem.model.profiles.calltree import CallTree
+from gdbmem.model.calltree import CallTree
 
 CAPTURES = Path(__file__).parents[1] / "captures" / "stacks"
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from gdbmem.analysis.profiles.diff import as_growth, diff_snapshots
-from gdbmem.analysis.profiles.query import Query
-from gdbmem.analysis.profiles.sites import describe_site
 from gdbmem.errors import InputError
-from gdbmem.model.profiles.calltree import CallTree, Frame
-from gdbmem.model.profiles.snapshot import PAGE_BYTES
-from gdbmem.report.profiles.headline import answer_diff, answer_snapshot
+from gdbmem.model.calltree import CallTree, Frame
+from gdbmem.model.snapshot import PAGE_BYTES
+from gdbmem.profiles.diff import as_growth, diff_snapshots
+from gdbmem.profiles.headline import answer_diff, answer_snapshot
+from gdbmem.profiles.query import Query
+from gdbmem.profiles.sites import describe_site
 from tests.unit.trees import PRUNED_NODE, at, snapshot, tree
 
 LEAK = at("Decoder::remember(long)", "/src/decoder.cpp:120")

@@ -6,7 +6,7 @@ import pytest
 
 from gdbmem.arguments import ArgumentParser, ParserExit, add_output_options, split_program, value
 from gdbmem.errors import UsageError
-from gdbmem.units import parse_size
+from gdbmem.text import parse_size
 
 
 def make_parser() -> ArgumentParser:

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from gdbmem.analysis.profiles.diff import as_growth, diff_snapshots
-from gdbmem.analysis.profiles.query import GROUPINGS, Query, read_known
-from gdbmem.analysis.profiles.ranking import rank
-from gdbmem.analysis.profiles.scaling import normalized
 from gdbmem.cli.main import main
 from gdbmem.errors import InputError
 from gdbmem.formats.opening import OpenOptions, open_profile
-from gdbmem.formats.sizes import size_class
+from gdbmem.formats.stacks import size_class
+from gdbmem.profiles.amounts import normalized
+from gdbmem.profiles.diff import as_growth, diff_snapshots
+from gdbmem.profiles.query import GROUPINGS, Query, read_known
+from gdbmem.profiles.ranking import rank
 from gdbmem.runs.operand import load_from_profile, load_operand
-from gdbmem.units import format_size
+from gdbmem.text import format_size
 from tests.unit.massif_texts import massif, path
 from tests.unit.stack_files import CAPTURES
 from tests.unit.trees import at, snapshot, tree

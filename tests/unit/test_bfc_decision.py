@@ -8,9 +8,7 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.analysis.bfc.decision import Request, decide
-from gdbmem.analysis.bfc.explanation import headline, with_advice
-from gdbmem.model.bfc.pools import (
+from gdbmem.model.bfc import (
     ALIGNMENT,
     DEVICE,
     EXTENDS,
@@ -36,6 +34,8 @@ from gdbmem.model.bfc.pools import (
     Options,
     Region,
 )
+from gdbmem.pools.decision import Request, decide
+from gdbmem.pools.explanation import headline, with_advice
 from tests.unit.pools import pool
 
 MIB = 1 << 20

@@ -6,15 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gdbmem.model.bfc.pools import (
-    FREE,
-    IN_USE,
-    PENDING,
-    UNKNOWN,
-    Counters,
-    Region,
-    bin_of,
-)
+from gdbmem.model.bfc import FREE, IN_USE, PENDING, UNKNOWN, Counters, Region, bin_of
 from tests.unit.pools import pool
 
 

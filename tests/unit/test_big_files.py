@@ -8,10 +8,10 @@ from typing import Callable
 
 import pytest
 
-from gdbmem.analysis.profiles import grouping
 from gdbmem.cli.main import main
 from gdbmem.formats.opening import open_profile
-from gdbmem.model.profiles.calltree import Frame, Frames
+from gdbmem.model.calltree import Frame, Frames
+from gdbmem.profiles import ranking
 from tests.unit.massif_texts import massif, path
 
 GENEROUS = 12  # times as long for four times as much: half of what its square would take
@@ -71,13 +71,13 @@ def test_rows_are_made_for_what_is_shown_only(
     monkeypatch.chdir(tmp_path)
     Path("wide.ms").write_text(wide(2_000))
     made: list[int] = []
-    make = grouping.GroupedPaths.row
+    make = ranking.GroupedPaths.row
 
-    def counted(self: grouping.GroupedPaths, group: int) -> object:
+    def counted(self: ranking.GroupedPaths, group: int) -> object:
         made.append(group)
         return make(self, group)
 
-    monkeypatch.setattr(grouping.GroupedPaths, "row", counted)
+    monkeypatch.setattr(ranking.GroupedPaths, "row", counted)
     assert main([*words, "wide.ms"]) == 0
     assert len(made) < 400
 
@@ -99,13 +99,13 @@ def test_frames_are_made_for_what_is_shown_only(tmp_path: Path, monkeypatch: pyt
 def test_one_grouping_serves_the_answer_and_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "wide.ms").write_text(wide(10))
     times: list[str] = []
-    begin = grouping.GroupedPaths.__init__
+    begin = ranking.GroupedPaths.__init__
 
-    def counted(self: grouping.GroupedPaths, *words: object) -> None:
+    def counted(self: ranking.GroupedPaths, *words: object) -> None:
         times.append("once")
         begin(self, *words)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(grouping.GroupedPaths, "__init__", counted)
+    monkeypatch.setattr(ranking.GroupedPaths, "__init__", counted)
     assert main(["show", str(tmp_path / "wide.ms")]) == 0
     assert times == ["once"]
 

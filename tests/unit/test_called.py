@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gdbmem.launch.attached.attached import called
+from gdbmem.launch.attached import called
 
 
 def test_a_link_beside_the_program_gives_it_its_name(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from gdbmem.report.charting import (
+from gdbmem.terminal.charting import (
     Plot,
     Swatch,
     box,

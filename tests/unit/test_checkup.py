@@ -11,7 +11,7 @@ from gdbmem.engines.engine import tables
 from gdbmem.launch import doctor_checks
 from gdbmem.launch.doctor_checks import Check
 from gdbmem.linux.process.rights import Asker
-from gdbmem.setup import distribution
+from gdbmem.setup import requirements
 
 DEBIAN, UNKNOWN = "ID=debian\n", "ID=plan9\n"
 
@@ -20,7 +20,7 @@ def test_an_engine_whose_library_is_missing_states_what_cannot_be_done_and_what_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ctypes.util, "find_library", lambda name: None)
-    monkeypatch.setattr(distribution, "_read", lambda: DEBIAN)
+    monkeypatch.setattr(requirements, "_read", lambda: DEBIAN)
     monkeypatch.setattr("os.geteuid", lambda: 1000)
     found = {check.name: check for check in map(doctor_checks._engine, tables()) if not check.ok}
     line = _line(found["engine gperftools"])
@@ -34,9 +34,9 @@ def test_an_engine_whose_library_is_missing_states_what_cannot_be_done_and_what_
 def test_only_root_is_told_to_install_without_sudo(
     uid: int, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(distribution, "_read", lambda: DEBIAN)
+    monkeypatch.setattr(requirements, "_read", lambda: DEBIAN)
     monkeypatch.setattr("os.geteuid", lambda: uid)
-    assert distribution.how_to_install("gdb") == f"type: {command}"
+    assert requirements.how_to_install("gdb") == f"type: {command}"
 
 
 @pytest.mark.parametrize(
@@ -45,8 +45,8 @@ def test_only_root_is_told_to_install_without_sudo(
 def test_an_unknown_distribution_gets_the_packages_own_name(
     what: str, package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(distribution, "_read", lambda: UNKNOWN)
-    assert package in distribution.how_to_install(what)
+    monkeypatch.setattr(requirements, "_read", lambda: UNKNOWN)
+    assert package in requirements.how_to_install(what)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from gdbmem.analysis.series.comparison import Figures, compare
-from gdbmem.analysis.series.student import chance_of, critical
-from gdbmem.model.series.verdict import Slope
+from gdbmem.model.series import Slope
+from gdbmem.series.comparison import Figures, compare
+from gdbmem.series.statistics import chance_of, critical
 from tests.equal_series import KINDS, compare_pairs
 from tests.series_set import KIB, MIB
 

@@ -9,7 +9,7 @@ import pytest
 
 from gdbmem.linux.monitoring.copied import CopiedPages
 from gdbmem.linux.monitoring.sampling import Counts, ProcessFiles, Stat, StatmSample
-from gdbmem.model.series.series import ProcessSample
+from gdbmem.model.series import ProcessSample
 
 MIB = 1 << 20
 PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.analysis.ledger.answer import answer_ledger
 from gdbmem.errors import InputError
 from gdbmem.inspection.read_process import explain_core
+from gdbmem.ledger.answer import answer_ledger
 from gdbmem.linux.elf.corefile import CoreFile
 from gdbmem.model.memory import MemoryUnreadable
 

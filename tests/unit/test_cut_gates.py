@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.analysis.profiles.query import Query
-from gdbmem.api.limits import judge_growth
 from gdbmem.api.profiles import diff, read_snapshot
+from gdbmem.api.runs import judge_growth
 from gdbmem.cli.main import main
 from gdbmem.errors import GdbmemError
 from gdbmem.model.judgement import NOT_JUDGED
+from gdbmem.profiles.query import Query
 from tests.unit.stack_files import capture
 
 CUTS = 12  # of each file

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from gdbmem.analysis.profiles.diff import as_growth, diff_snapshots
-from gdbmem.analysis.profiles.sites import growing_site
-from gdbmem.model.profiles.calltree import PRUNED, ROOT, CallTree, Frame
-from gdbmem.model.profiles.diff import Diff
+from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame
+from gdbmem.model.diff import Diff
+from gdbmem.profiles.diff import as_growth, diff_snapshots
+from gdbmem.profiles.sites import growing_site
 from tests.unit.test_big_files import grows_with_its_size
 from tests.unit.trees import PRUNED_NODE, at, snapshot, tree
 

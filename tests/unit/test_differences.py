@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from gdbmem.analysis.profiles.profile_course import course_of
 from gdbmem.cli.main import main
-from gdbmem.model.profiles.snapshot import Totals
-from gdbmem.report.sparkline import thinned
+from gdbmem.model.snapshot import Totals
+from gdbmem.profiles.course import course_of
+from gdbmem.terminal.drawing import thinned
 from tests.unit.massif_texts import massif, path
 
 CAPTURES = Path(__file__).parents[1] / "captures" / "stacks"

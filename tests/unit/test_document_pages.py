@@ -13,14 +13,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gdbmem.analysis.bfc.explanation import headline
-from gdbmem.analysis.profiles.query import Query
 from gdbmem.api.pools import answer_failed, read_pools
 from gdbmem.cli.main import main
-from gdbmem.cli.page.documents import PAGES
+from gdbmem.cli.page_documents import PAGES
 from gdbmem.errors import GdbmemError
-from gdbmem.report.page.exact import exact_pieces
-from gdbmem.report.page.page import Section, render
+from gdbmem.page.page import Section, exact_pieces, render
+from gdbmem.pools.explanation import headline
+from gdbmem.profiles.query import Query
 from gdbmem.text import printable
 
 CAPTURES = Path(__file__).parents[1] / "captures" / "documents"

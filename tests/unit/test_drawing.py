@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from gdbmem.report.console import Console
-from gdbmem.report.drawing import Table, Text, cells_of, new_table
+from gdbmem.terminal.console import Console
+from gdbmem.terminal.drawing import Table, Text, cells_of, new_table
 
 
 def lines(made: Table, width: int) -> list[str]:

@@ -10,14 +10,13 @@ from typing import Any, Optional
 
 import pytest
 
-from gdbmem.analysis.profiles.diff import diff_snapshots
-from gdbmem.analysis.profiles.expectations import judge, unjudged
-from gdbmem.analysis.profiles.query import Query, parse_known
-from gdbmem.analysis.profiles.ranking import rank
+from gdbmem.model.diff import Diff, Expectation, ExpectationVerdict, Position
 from gdbmem.model.judgement import Unseen
-from gdbmem.model.profiles.diff import Diff
-from gdbmem.model.profiles.expectation import Expectation, ExpectationVerdict, Position
-from gdbmem.model.profiles.snapshot import PAGE_BYTES
+from gdbmem.model.snapshot import PAGE_BYTES
+from gdbmem.profiles.diff import diff_snapshots
+from gdbmem.profiles.query import Query, parse_known
+from gdbmem.profiles.ranking import rank
+from gdbmem.recipes.expectations import judge, unjudged
 from tests.unit.trees import PRUNED_NODE, at, snapshot, tree
 
 KIB = 1024

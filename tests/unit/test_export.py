@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.analysis.profiles.diff import as_growth, diff_snapshots
 from gdbmem.cli.main import main
 from gdbmem.errors import InputError
 from gdbmem.formats.opening import OpenOptions
 from gdbmem.formats.stacks import Content, Stack, build_tree
-from gdbmem.model.profiles.calltree import Frame
-from gdbmem.model.profiles.diff import Diff
-from gdbmem.model.profiles.snapshot import Snapshot, Totals
-from gdbmem.report.profiles.export import encode
+from gdbmem.model.calltree import Frame
+from gdbmem.model.diff import Diff
+from gdbmem.model.snapshot import Snapshot, Totals
+from gdbmem.profiles.diff import as_growth, diff_snapshots
+from gdbmem.profiles.export import encode
 from gdbmem.runs.operand import load_operand
 from tests.unit.stack_files import CAPTURES, flat, read, tree
 

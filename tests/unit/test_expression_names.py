@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gdbmem.symbols.expression_names import names_in, replace_names
+from gdbmem.symbols.function_names import names_in, replace_names
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.linux.monitoring.family_cgroup import divisible
+from gdbmem.linux.monitoring.cgroup import divisible
 
 
 @pytest.fixture

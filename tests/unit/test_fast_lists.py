@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from gdbmem.allocators.glibc.free_lists import fast_lists
-from gdbmem.allocators.glibc.free_lists.fast_lists import FastLists, read_fast_lists
-from gdbmem.allocators.glibc.places.arenas import ArenaState, HeapRegion
+from gdbmem.allocators.glibc import fast_lists
+from gdbmem.allocators.glibc.arenas import ArenaState, HeapRegion
+from gdbmem.allocators.glibc.fast_lists import FastLists, read_fast_lists
 from gdbmem.model.memory import BytesMemory
 
 START, SIZE, COUNT = 0x555555559000, 48, 40_000

@@ -11,8 +11,10 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.analysis.faults.account import Evidence, account
-from gdbmem.analysis.faults.growth import (
+from gdbmem.api.fault_names import rows_of
+from gdbmem.errors import InputError, TargetError
+from gdbmem.faults.account import Evidence, account
+from gdbmem.faults.growth import (
     Span,
     WeighedFault,
     grown_bytes,
@@ -23,8 +25,6 @@ from gdbmem.analysis.faults.growth import (
     within_counts,
     without_zero_pages,
 )
-from gdbmem.api.fault_names import rows_of
-from gdbmem.errors import InputError, TargetError
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.linux.faults.readings import Reading
 from gdbmem.linux.faults.records import (
@@ -38,10 +38,8 @@ from gdbmem.linux.faults.records import (
 )
 from gdbmem.linux.memory.pages import PAGE, Ranges
 from gdbmem.model.faults import FaultAccount
-from gdbmem.symbols.unwinding.address_spaces import AddressSpace, code_in, code_region
-from gdbmem.symbols.unwinding.call_paths import CallPaths
-from gdbmem.symbols.unwinding.jit_maps import _named
-from gdbmem.symbols.unwinding.unwinder import MACHINES, Unwinder
+from gdbmem.symbols.call_paths import CallPaths, _named
+from gdbmem.symbols.unwinder import MACHINES, AddressSpace, Unwinder, code_in, code_region
 
 CAPTURE = Path(__file__).parents[1] / "captures/faults/touch.faults"
 LAYOUT = SampleLayout(17, True)

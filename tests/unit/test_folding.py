@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.linux.elf.folding import folded_with, plain_name
+from gdbmem.linux.elf.objects import folded_with, plain_name
 
 
 def elf(section: str, content: bytes) -> bytes:

@@ -8,16 +8,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from gdbmem.allocators.glibc.blocks.block_types import sort_blocks
-from gdbmem.allocators.glibc.blocks.chunks import ChunkTable, chunk_table
-from gdbmem.allocators.glibc.blocks.vectors import find_vectors
-from gdbmem.allocators.glibc.places.mmapped import MmappedChunk, distant_header, find_mmapped
-from gdbmem.allocators.glibc.walking import walk
-from gdbmem.allocators.glibc.walking.heap_tally import FREE, LIVE, TCACHE, HeapTally
-from gdbmem.analysis.ledger.vectors import sum_vectors
+from gdbmem.allocators.glibc import walk
+from gdbmem.allocators.glibc.blocks import ChunkTable, chunk_table, sort_blocks
+from gdbmem.allocators.glibc.mmapped import MmappedChunk, distant_header, find_mmapped
+from gdbmem.allocators.glibc.tallies import FREE, LIVE, TCACHE, HeapTally
+from gdbmem.allocators.glibc.vectors import find_vectors
+from gdbmem.ledger.blocks import sum_vectors
 from gdbmem.linux.memory.pages import Ranges
-from gdbmem.model.ledger.block_types import CLASS, VECTOR
-from gdbmem.model.ledger.vectors import DATA, HEAP, FoundVector
+from gdbmem.model.heap_blocks import CLASS, DATA, HEAP, VECTOR, FoundVector
 from gdbmem.model.memory import BytesMemory
 from tests.unit.heaps import MadeHeap, make_heap
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.setup.distribution import install_command
 from gdbmem.setup.gdb_folder import private_folder_path
 from gdbmem.setup.gdb_packages import exchange_folders, required, satisfies
+from gdbmem.setup.requirements import install_command
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.linux.monitoring.quick_sample import FRAME, PAGE_BYTES, Glance, unpack_glances
-from gdbmem.model.series.series import TREE, ProcessSample, SeriesFacts
+from gdbmem.model.series import TREE, ProcessSample, SeriesFacts
 from gdbmem.series.store import Recording, SeriesWriter, set_aside
 
 ONE = b"2000 100 50 10 0 80 0\n"

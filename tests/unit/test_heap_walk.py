@@ -8,11 +8,10 @@ from typing import Callable
 
 import pytest
 
-from gdbmem.allocators.glibc.free_lists.damage import find_end
+from gdbmem.allocators.glibc import lockstep, tallies, walk
+from gdbmem.allocators.glibc.damage import find_end
 from gdbmem.allocators.glibc.heap import Walker
-from gdbmem.allocators.glibc.walking import heap_tally as tallies
-from gdbmem.allocators.glibc.walking import lockstep, walk
-from gdbmem.allocators.glibc.walking.heap_tally import (
+from gdbmem.allocators.glibc.tallies import (
     CORRUPT,
     ENDED,
     FASTBIN,
@@ -25,7 +24,7 @@ from gdbmem.allocators.glibc.walking.heap_tally import (
     HeapTally,
     trim_range,
 )
-from gdbmem.allocators.glibc.walking.trails import Trail
+from gdbmem.allocators.glibc.trails import Trail
 from gdbmem.linux.memory import pages
 from gdbmem.model.memory import BytesMemory
 from tests.unit.heaps import MadeHeap, make_heap
@@ -171,7 +170,7 @@ def test_a_cached_block_that_is_none_is_named_as_a_stray(walker: Walker) -> None
 def sort(heap: MadeHeap) -> object:
     from array import array
 
-    from gdbmem.allocators.glibc.walking.heap_tally import Cached
+    from gdbmem.allocators.glibc.tallies import Cached
 
     return Cached(array("Q", heap.cached.tcache), array("Q", sorted(heap.cached.fastbins)))
 

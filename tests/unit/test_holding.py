@@ -6,13 +6,12 @@ from typing import Any
 
 import pytest
 
-from gdbmem.analysis.profiles.diff import diff_snapshots
-from gdbmem.analysis.profiles.holding import find_holdings
-from gdbmem.analysis.profiles.own_code import OWN, WRAPPER, own_rank
-from gdbmem.analysis.profiles.query import Query
 from gdbmem.model.containers import Container, Survey
-from gdbmem.model.profiles.diff import Diff
-from gdbmem.report.profiles.holdings import holding_sentence
+from gdbmem.model.diff import Diff
+from gdbmem.profiles.diff import diff_snapshots
+from gdbmem.profiles.holding import find_holdings, holding_sentence
+from gdbmem.profiles.own_code import OWN, WRAPPER, own_rank
+from gdbmem.profiles.query import Query
 from tests.unit.trees import at, snapshot, tree
 
 MAP = "std::map<int, Hypothesis, std::less<int>, std::allocator<std::pair<int const, Hypothesis> > >"

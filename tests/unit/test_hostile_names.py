@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.analysis.profiles.diff import as_growth
-from gdbmem.analysis.profiles.query import GROUPINGS, Query
 from gdbmem.errors import GdbmemError
 from gdbmem.formats.opening import OpenOptions, open_profile
-from gdbmem.model.profiles.diff import Diff
-from gdbmem.report.console import make_console
-from gdbmem.report.profiles.diff_json import diff_json
-from gdbmem.report.profiles.diff_text import print_diff
-from gdbmem.report.profiles.export import encode
+from gdbmem.model.diff import Diff
+from gdbmem.profiles.diff import as_growth
+from gdbmem.profiles.documents import diff_json
+from gdbmem.profiles.export import encode
+from gdbmem.profiles.query import GROUPINGS, Query
+from gdbmem.profiles.text import print_diff
 from gdbmem.runs.operand import load_from_profile
+from gdbmem.terminal.console import make_console
 from tests.unit.stack_files import capture
 
 EVIL = [

@@ -5,15 +5,13 @@ from __future__ import annotations
 import io
 from array import array
 
-from gdbmem.allocators.glibc.blocks.chunks import ChunkTable
-from gdbmem.analysis.ledger.idle import idle_memory, idle_sizes, idle_types
-from gdbmem.inspection.idle_blocks import live_sizes
-from gdbmem.linux.memory.accessed import Accessed, parse_accessed
-from gdbmem.model.ledger.block_types import CLASS, UNKNOWN
-from gdbmem.model.ledger.idle import BlockGroup, BlockSum
-from gdbmem.model.ledger.ledger import HEAP_LIVE, HEAP_PINNED, OTHER, Ledger, Share
-from gdbmem.report.console import make_console
-from gdbmem.report.ledger.idle import print_idle
+from gdbmem.allocators.glibc.blocks import ChunkTable
+from gdbmem.inspection.idle import live_sizes
+from gdbmem.ledger.idle import idle_memory, idle_sizes, idle_types, print_idle
+from gdbmem.linux.memory.pages import Accessed, parse_accessed
+from gdbmem.model.heap_blocks import CLASS, UNKNOWN
+from gdbmem.model.ledger import HEAP_LIVE, HEAP_PINNED, OTHER, BlockGroup, BlockSum, Ledger, Share
+from gdbmem.terminal.console import make_console
 
 SMAPS = b"""\
 1000-3000 rw-p 00000000 00:00 0                          [heap]

@@ -7,9 +7,9 @@ from typing import cast
 
 import pytest
 
-from gdbmem.allocators.glibc.free_lists import inside
-from gdbmem.allocators.glibc.thread_pointers import ThreadPointers
-from gdbmem.linux.elf.headers import Image
+from gdbmem.allocators.glibc import bins
+from gdbmem.allocators.glibc.locate import ThreadPointers
+from gdbmem.linux.elf.objects import Image
 from gdbmem.model.memory import Memory, MemoryUnreadable
 
 MALLOC, WAITS, SIGRETURN, STACK = 0x100000, 0x200000, 0x300000, 0x400000
@@ -30,7 +30,7 @@ class Pieces:
 
 
 def inside_malloc(monkeypatch: pytest.MonkeyPatch, *words: int, call: int, counter: int = WAITS + 2) -> int:
-    monkeypatch.setattr(inside, "exported", lambda *_: {"malloc": MALLOC, "free": MALLOC + 0x500})
+    monkeypatch.setattr(bins, "exported", lambda *_: {"malloc": MALLOC, "free": MALLOC + 0x500})
     stack = struct.pack("<512Q", *words, *[0] * (512 - len(words)))
     memory = Pieces(
         {
@@ -40,7 +40,7 @@ def inside_malloc(monkeypatch: pytest.MonkeyPatch, *words: int, call: int, count
         }
     )
     thread = ThreadPointers(1, 0, STACK, "", counter, call)
-    return inside.threads_inside(
+    return bins.threads_inside(
         cast(Memory, memory), cast(Image, type("One", (), {"start": 0, "bias": 0})), [thread]
     )
 
@@ -74,7 +74,7 @@ def test_a_signed_return_address_leads_where_it_does_without_its_signature(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     signed = 0x00B5 << 48 | MALLOC + 254
-    monkeypatch.setattr(inside, "_ADDRESS", (1 << 64) - 1)
+    monkeypatch.setattr(bins, "_ADDRESS", (1 << 64) - 1)
     assert inside_malloc(monkeypatch, signed, call=BRK) == 0, "no address on x86-64"
-    monkeypatch.setattr(inside, "_ADDRESS", (1 << 48) - 1)
+    monkeypatch.setattr(bins, "_ADDRESS", (1 << 48) - 1)
     assert inside_malloc(monkeypatch, signed, call=BRK) == 1

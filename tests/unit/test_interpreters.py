@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gdbmem.analysis.faults.interpreters import unnamed_interpreters
+from gdbmem.faults.resident_by_path import unnamed_interpreters
+from gdbmem.model.calltree import Frame
 from gdbmem.model.faults import FaultStack
-from gdbmem.model.profiles.calltree import Frame
 
 LOOP = Frame("_PyEval_EvalFrameDefault", "ceval.c", 4000)
 OTHER = Frame("fill", "fill.c", 3)

@@ -6,17 +6,9 @@ import json
 
 import pytest
 
-from gdbmem.model.judgement import (
-    AT_LEAST,
-    MET,
-    NOT_JUDGED,
-    NOT_MET,
-    Judgement,
-    Unseen,
-    exit_status,
-)
+from gdbmem.model.judgement import AT_LEAST, MET, NOT_JUDGED, NOT_MET, Judgement, Unseen, exit_status
 from gdbmem.records import replace
-from gdbmem.report.judgement import judgement_line, judgement_object, read_judgement
+from gdbmem.terminal.document import judgement_line, judgement_object, read_judgement
 
 KIB = 1024
 STATIC = Unseen("static-binary", "massif counts nothing of a static program: use engine: none, metric: rss")

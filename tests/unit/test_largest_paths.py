@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.analysis.profiles.diff import as_growth, diff_snapshots
-from gdbmem.analysis.profiles.largest import large_paths
-from gdbmem.analysis.profiles.query import Query
-from gdbmem.analysis.profiles.ranking import Row, rank
 from gdbmem.cli.main import main
 from gdbmem.formats.valgrind.massif import read_massif
-from gdbmem.model.profiles.diff import Diff
-from gdbmem.model.profiles.snapshot import Snapshot
-from gdbmem.report.page import explorer
-from gdbmem.report.page.profile_data import profile_data
+from gdbmem.model.diff import Diff
+from gdbmem.model.snapshot import Snapshot
+from gdbmem.page import explorer
+from gdbmem.page.explorer import profile_data
+from gdbmem.profiles.diff import as_growth, diff_snapshots
+from gdbmem.profiles.query import Query
+from gdbmem.profiles.ranking import Row, rank
+from gdbmem.profiles.tree_from_main import large_paths
 from gdbmem.runs.operand import load_from_profile
 from tests.unit.massif_texts import Line, massif, path
 

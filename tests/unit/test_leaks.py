@@ -9,21 +9,38 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.analysis.leaks import lost_bytes, ranked, with_changes
-from gdbmem.analysis.profiles.diff import diff_snapshots
 from gdbmem.cli.main import main
 from gdbmem.errors import GdbmemError, InputError
 from gdbmem.formats.opening import OpenOptions, open_profile
-from gdbmem.formats.valgrind.memcheck_answers import read_blocks, read_place, read_pointers
 from gdbmem.formats.valgrind.memcheck_log import read_leak_search
-from gdbmem.model.leak_kinds import DEFINITELY, INDIRECTLY, POSSIBLY, REACHABLE
-from gdbmem.model.leaks import Block, BlockHolders, Holder, LeakRecord
-from gdbmem.model.profiles.calltree import Frame
-from gdbmem.model.profiles.snapshot import memory_noun
-from gdbmem.report.console import make_console
-from gdbmem.report.leaks.holders import holding_json, print_holding
-from gdbmem.report.leaks.leaks import blocks_json, leak_answer, leaks_json, print_blocks, print_leaks
+from gdbmem.formats.valgrind.memcheck_xml import read_blocks, read_place, read_pointers
+from gdbmem.leaks.leaks import (
+    blocks_json,
+    holding_json,
+    leak_answer,
+    leaks_json,
+    lost_bytes,
+    print_blocks,
+    print_holding,
+    print_leaks,
+    ranked,
+    with_changes,
+)
+from gdbmem.model.calltree import Frame
+from gdbmem.model.leaks import (
+    DEFINITELY,
+    INDIRECTLY,
+    POSSIBLY,
+    REACHABLE,
+    Block,
+    BlockHolders,
+    Holder,
+    LeakRecord,
+)
+from gdbmem.model.snapshot import memory_noun
+from gdbmem.profiles.diff import diff_snapshots
 from gdbmem.runs.operand import load_from_profile
+from gdbmem.terminal.console import make_console
 from tests.unit.stack_files import read, tree
 
 CAPTURES = Path(__file__).parents[1] / "captures" / "memcheck"

@@ -8,19 +8,29 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.allocators.glibc.places.layout import PARAMETERS, STATES, parse_ptype
-from gdbmem.analysis.ledger.answer import answer_ledger
-from gdbmem.analysis.ledger.division import Division
-from gdbmem.analysis.ledger.pinners import join_paths
+from gdbmem.allocators.glibc.layout import PARAMETERS, STATES, parse_ptype
 from gdbmem.errors import InputError
+from gdbmem.ledger.answer import answer_ledger
+from gdbmem.ledger.division import Division
+from gdbmem.ledger.document import ledger_json, read_ledger, returned_bytes
+from gdbmem.ledger.pinners import join_paths
+from gdbmem.ledger.text import LedgerOptions, beside, print_growth, print_ledger
 from gdbmem.linux.memory.maps import Mapping, parse_smaps
 from gdbmem.linux.memory.pages import Ranges
-from gdbmem.model.ledger import ledger as names
-from gdbmem.model.ledger.ledger import Arena, Entry, Heap, Ledger, Share, SizeClass
-from gdbmem.model.ledger.remedies import TRIM, Remedy, best_remedy, in_order
-from gdbmem.report.console import make_console
-from gdbmem.report.ledger.ledger_json import ledger_json, read_ledger, returned_bytes
-from gdbmem.report.ledger.ledger_text import LedgerOptions, beside, print_growth, print_ledger
+from gdbmem.model import ledger as names
+from gdbmem.model.ledger import (
+    TRIM,
+    Arena,
+    Entry,
+    Heap,
+    Ledger,
+    Remedy,
+    Share,
+    SizeClass,
+    best_remedy,
+    in_order,
+)
+from gdbmem.terminal.console import make_console
 from tests.unit.test_pinners import snapshot
 
 MIB = 1 << 20

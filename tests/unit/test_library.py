@@ -4,10 +4,9 @@ import re
 
 import pytest
 
-from gdbmem.analysis.profiles.library import is_library, qualified_name
-from gdbmem.analysis.profiles.own_code import own_frame
-from gdbmem.analysis.profiles.query import matches
-from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.calltree import Frame
+from gdbmem.profiles.own_code import is_library, own_frame, qualified_name
+from gdbmem.profiles.query import matches
 from tests.unit.trees import at
 
 HEADERS = "/usr/include/c++/12/bits"

@@ -9,9 +9,9 @@ from typing import Optional
 import pytest
 
 from gdbmem.allocators.others import Recognised, linked_in, owner_of, recognise
-from gdbmem.analysis.ledger.ledger import ProcessImage
 from gdbmem.inspection.linked_allocators import find_linked_in
-from gdbmem.linux.elf.headers import Image
+from gdbmem.ledger.ledger import ProcessImage
+from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.memory import BytesMemory

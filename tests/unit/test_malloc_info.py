@@ -8,8 +8,8 @@ import pytest
 
 from gdbmem.errors import InputError
 from gdbmem.formats.malloc_info import MallocInfo, MallocInfoSums, parse_malloc_info
-from gdbmem.model.ledger.ledger import Arena, Heap, Ledger
-from gdbmem.report.ledger.malloc_info import explained
+from gdbmem.ledger.malloc_info import explained
+from gdbmem.model.ledger import Arena, Heap, Ledger
 
 # gdb's Debian 12, glibc 2.36: `call (int)malloc_info(0, stdout)` in a program with two arenas.
 WRITTEN = """<malloc version="1">

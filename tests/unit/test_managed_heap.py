@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.analysis.series.managed_heap import beside_heap, heap_bytes
-from gdbmem.analysis.series.verdict import judge
-from gdbmem.model.series.series import TREE, ProcessSample, SeriesFacts, SeriesLine
-from gdbmem.monitoring.recording import verdict_so_far
+from gdbmem.model.series import TREE, ProcessSample, SeriesFacts, SeriesLine
+from gdbmem.recording.recording import verdict_so_far
+from gdbmem.series.levelling import beside_heap, heap_bytes
 from gdbmem.series.store import SeriesWriter
+from gdbmem.series.verdict import judge
 from tests.series_set import MIB
 
 TIMES = [0.2 * n for n in range(300)]

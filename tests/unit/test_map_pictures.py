@@ -9,18 +9,17 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gdbmem.allocators.glibc.free_lists.caches import Caches
+from gdbmem.allocators.glibc import walk
+from gdbmem.allocators.glibc.arenas import ArenaState
+from gdbmem.allocators.glibc.caches import Caches
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
-from gdbmem.allocators.glibc.places.arenas import ArenaState
-from gdbmem.allocators.glibc.places.mmapped import MmappedChunk
-from gdbmem.allocators.glibc.walking import walk
-from gdbmem.allocators.glibc.walking.heap_tally import FASTBIN, FREE, LIVE, TCACHE, HeapTally, trim_range
-from gdbmem.analysis.ledger.heap_map import map_heap
+from gdbmem.allocators.glibc.mmapped import MmappedChunk
+from gdbmem.allocators.glibc.tallies import FASTBIN, FREE, LIVE, TCACHE, HeapTally, trim_range
 from gdbmem.errors import UsageError
+from gdbmem.ledger.heap_map import map_heap, render_html, render_map, render_svg
 from gdbmem.linux.memory.pages import Ranges
-from gdbmem.model.ledger.heap_map import PARTS, HeapMap, MapRegion
-from gdbmem.report.ledger.heap_map import render_html, render_map, render_svg
-from gdbmem.report.output import picture_kind
+from gdbmem.model.heap_blocks import PARTS, HeapMap, MapRegion
+from gdbmem.terminal.console import picture_kind
 from tests.unit.heaps import make_heap
 
 EVIL = "</title><script>alert(1)</script><svg onload='x'>&\x1b[31m"

@@ -10,7 +10,7 @@ import pytest
 from gdbmem.errors import InputError
 from gdbmem.formats.opening import open_profile
 from gdbmem.formats.valgrind.massif import read_massif
-from gdbmem.model.profiles.calltree import CallTree, Frame
+from gdbmem.model.calltree import CallTree, Frame
 from tests.ms_print_output import assert_same
 from tests.unit.massif_files import CAPTURES, NAMES, capture
 

@@ -10,7 +10,7 @@ import pytest
 from gdbmem.engines.massif import MassifOptions, history_command, snapshot_command, valgrind_arguments
 from gdbmem.errors import UsageError
 from gdbmem.launch.program import Program
-from gdbmem.launch.valgrind.valgrind import Order, Valgrind, history_pattern
+from gdbmem.launch.valgrind import Order, Valgrind, history_pattern
 
 
 def test_the_defaults_hide_nothing_and_keep_threads_honest() -> None:

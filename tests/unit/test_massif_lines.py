@@ -6,7 +6,7 @@ import pytest
 
 from gdbmem.errors import InputError
 from gdbmem.formats.valgrind.massif_tree import read_node_text, threshold_bytes
-from gdbmem.model.profiles.calltree import PRUNED, CallTree, Frame
+from gdbmem.model.calltree import PRUNED, CallTree, Frame
 from tests.unit.massif_files import HEADER, TREE, read, read_tree_of, snapshot
 
 

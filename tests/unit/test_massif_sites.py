@@ -6,15 +6,15 @@ from collections import Counter
 
 import pytest
 
-from gdbmem.analysis.profiles.diff import as_growth
-from gdbmem.analysis.profiles.own_code import OTHER, OWN, is_wrapper_name, own_frame, own_rank
-from gdbmem.analysis.profiles.query import Query
-from gdbmem.analysis.profiles.ranking import rank
-from gdbmem.analysis.profiles.wrappers import find_wrappers
 from gdbmem.errors import InputError
 from gdbmem.formats.valgrind.massif import UNKNOWN_SITE, FrameKey, read_massif, read_sites, read_totals
-from gdbmem.model.profiles.calltree import PRUNED, CallTree, Frame
-from gdbmem.model.profiles.snapshot import Snapshot
+from gdbmem.model.calltree import PRUNED, CallTree, Frame
+from gdbmem.model.snapshot import Snapshot
+from gdbmem.profiles.diff import as_growth
+from gdbmem.profiles.own_code import OTHER, OWN, is_wrapper_name, own_frame, own_rank
+from gdbmem.profiles.query import Query
+from gdbmem.profiles.ranking import rank
+from gdbmem.profiles.wrappers import find_wrappers
 from tests.unit.massif_files import HEADER, NAMES, TREE, capture, snapshot
 
 

@@ -12,7 +12,7 @@ from gdbmem.cli.main import main
 from gdbmem.errors import InputError
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.formats.stacks import StackProfile
-from gdbmem.model.leak_kinds import DEFINITELY, KINDS, POSSIBLY, REACHABLE, SUPPRESSED, WITH_INDIRECT
+from gdbmem.model.leaks import DEFINITELY, KINDS, POSSIBLY, REACHABLE, SUPPRESSED, WITH_INDIRECT
 
 CAPTURES = Path(__file__).parent.parent / "captures"
 XML = CAPTURES / "memcheck" / "lost.xml"

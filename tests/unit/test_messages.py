@@ -14,9 +14,7 @@ import pytest
 
 from gdbmem.cli.main import main
 from gdbmem.errors import Notice
-from gdbmem.report.console import make_console
-from gdbmem.report.messages import explain_message
-from gdbmem.report.notices import print_notices
+from gdbmem.terminal.console import explain_message, make_console, print_notices
 from tests.unit.sources import PACKAGE, nodes, trees
 from tests.unit.test_docs import DOCS, called, page_name, read
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.errors import InputError
-from gdbmem.report.output import open_output
+from gdbmem.terminal.console import open_output
 
 
 @pytest.mark.parametrize("path", [None, "-"])
@@ -137,7 +137,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("gdbmem.report.output._settle", lambda *_, **__: full())
+    monkeypatch.setattr("gdbmem.terminal.console._settle", lambda *_, **__: full())
     with (
         pytest.raises(InputError, match="No space left on device"),
         open_output(str(tmp_path / "x")) as stream,

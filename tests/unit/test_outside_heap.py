@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gdbmem.engines.valgrind import client_arena_bytes
 from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.memory.outside_heap import own_bytes, under_valgrind
+from gdbmem.linux.memory.resident import own_bytes, under_valgrind
 
 KIB, MIB = 1 << 10, 1 << 20
 

@@ -10,8 +10,10 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.analysis.profiles.diff import as_growth
-from gdbmem.analysis.profiles.own_code import (
+from gdbmem.cli.main import main
+from gdbmem.model.calltree import Frame, Frames
+from gdbmem.profiles.diff import as_growth
+from gdbmem.profiles.own_code import (
     INSTALLED,
     INSTALLED_RULES,
     NAMELESS,
@@ -22,11 +24,9 @@ from gdbmem.analysis.profiles.own_code import (
     own_rank,
     own_ranks,
 )
-from gdbmem.analysis.profiles.query import Query
-from gdbmem.analysis.profiles.ranking import rank
-from gdbmem.analysis.profiles.wrappers import MANY_CALLERS, find_wrappers
-from gdbmem.cli.main import main
-from gdbmem.model.profiles.calltree import Frame, Frames
+from gdbmem.profiles.query import Query
+from gdbmem.profiles.ranking import rank
+from gdbmem.profiles.wrappers import MANY_CALLERS, find_wrappers
 from tests.unit.trees import at, snapshot, tree
 
 CAPTURES = Path(__file__).parent.parent / "captures"

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from gdbmem.report.page.explorer import script, timeline_script
+from gdbmem.page.explorer import script, timeline_script
 
 SCRIPTS = pytest.mark.parametrize("text", [script(), timeline_script()], ids=["graph", "timeline"])
 

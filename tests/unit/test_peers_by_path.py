@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.errors import InputError
-from gdbmem.model.profiles.calltree import CallTree
+from gdbmem.model.calltree import CallTree
 from tests.unit.stack_files import CAPTURES, capture, read, tree
 
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from gdbmem.analysis.ledger.pinners import chunk_bytes, join_paths
 from gdbmem.errors import InputError
-from gdbmem.model.ledger.ledger import Heap, Ledger, SizeClass
-from gdbmem.model.profiles.calltree import CallTree, Frame
-from gdbmem.model.profiles.snapshot import Snapshot, Totals
+from gdbmem.ledger.pinners import chunk_bytes, join_paths
+from gdbmem.model.calltree import CallTree, Frame
+from gdbmem.model.ledger import Heap, Ledger, SizeClass
+from gdbmem.model.snapshot import Snapshot, Totals
 
 
 def ledger(*sizes: SizeClass) -> Ledger:

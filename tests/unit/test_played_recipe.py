@@ -7,9 +7,9 @@ from typing import Any, Optional
 
 import pytest
 
-from gdbmem.launch.conversation.messages import ActionResult, Hit, PointReport
-from gdbmem.launch.unattended import Outcome, PlayedPoint, _Player
-from gdbmem.model.profiles.expectation import Position
+from gdbmem.launch.interactive import Outcome, PlayedPoint, _Player
+from gdbmem.launch.messages import ActionResult, Hit, PointReport
+from gdbmem.model.diff import Position
 from gdbmem.recipes.recipe import HitFilter, Point
 from gdbmem.runs.run import Run
 

@@ -10,8 +10,8 @@ import pytest
 
 from gdbmem.api.pools import answer_failed, read_pools
 from gdbmem.cli.main import main
-from gdbmem.model.bfc.pools import Allocator
-from gdbmem.report.bfc.pool_map import render_pools
+from gdbmem.model.bfc import Allocator
+from gdbmem.pools.map import render_pools
 
 CAPTURES = Path(__file__).parents[1] / "captures" / "bfc"
 _RECT, _TITLE = "{http://www.w3.org/2000/svg}rect", "{http://www.w3.org/2000/svg}title"

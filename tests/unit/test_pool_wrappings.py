@@ -12,7 +12,7 @@ from typing import Callable
 import pytest
 
 from gdbmem.api.pools import read_pools
-from gdbmem.model.bfc.pools import Allocator
+from gdbmem.model.bfc import Allocator
 from tests.unit.pool_logs import (
     MIB,
     POOL,

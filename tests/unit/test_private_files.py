@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.analysis.profiles.diff import diff_snapshots
-from gdbmem.model.profiles.calltree import Frame
-from gdbmem.report.profiles.export import encode
+from gdbmem.model.calltree import Frame
+from gdbmem.profiles.diff import diff_snapshots
+from gdbmem.profiles.export import encode
 from gdbmem.runs.run import Run
 from tests.unit.trees import snapshot, tree
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gdbmem.linux.process.names import program_name
+from gdbmem.linux.process.process import program_name
 
 
 @pytest.mark.parametrize(

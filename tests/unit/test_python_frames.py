@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gdbmem.analysis.python_frames import INTERPRETER, fold_interpreter
-from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.calltree import Frame
+from gdbmem.python.frames import INTERPRETER, fold_interpreter
 
 OWN = Frame("keep", "core.cpp", 46)
 LOOP = [

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gdbmem.allocators.cpython.line_tables import LineTable, line_of
+from gdbmem.allocators.cpython.code_objects import LineTable, line_of
 
 
 def test_before_the_first_instruction_it_is_the_line_of_the_definition() -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from gdbmem.allocators.cpython import traces
-from gdbmem.allocators.cpython.debug_offsets import find_debug_offsets, published_version
+from gdbmem.allocators.cpython.interpreters import find_debug_offsets, published_version
 from gdbmem.errors import TargetError
-from gdbmem.inspection.python.python_questions import refuse_newer
+from gdbmem.inspection.python_queries import refuse_newer
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.model.memory import BytesMemory
 

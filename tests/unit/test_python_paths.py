@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from gdbmem.allocators.cpython.nodes import NO_OBJECT, Nodes
-from gdbmem.allocators.cpython.reach import Reach
-from gdbmem.allocators.cpython.references import References
-from gdbmem.analysis.python_paths import Kinds, Paths, direct_holders, merge_alike, sum_paths
+from gdbmem.allocators.cpython.references import Reach, References
 from gdbmem.model.python import ROOT_MODULE, HolderPath, HolderStep
+from gdbmem.python.holders import Kinds, Paths, direct_holders, merge_alike, sum_paths
 
 np = pytest.importorskip("numpy")
 

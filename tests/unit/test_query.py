@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.analysis.profiles.query import Query, add_query_options, frame_text, parse_known, query_from
 from gdbmem.arguments import ArgumentParser
 from gdbmem.errors import InputError, UsageError
-from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.calltree import Frame
+from gdbmem.profiles.query import Query, add_query_options, frame_text, parse_known, query_from
 from tests.unit.trees import at
 
 

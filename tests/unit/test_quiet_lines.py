@@ -10,9 +10,9 @@ from typing import NamedTuple, Optional
 
 import pytest
 
-from gdbmem.analysis.quiet_lines import CALLING, RETURNED, QuietLines, quiet_lines
+from gdbmem.linux.memory.pages import SettledPages
 from gdbmem.linux.memory.resident import PAGE_BYTES
-from gdbmem.linux.memory.settled_pages import SettledPages
+from gdbmem.steps.quiet_lines import CALLING, RETURNED, QuietLines, quiet_lines
 
 
 class Code(NamedTuple):

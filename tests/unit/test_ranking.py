@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from gdbmem.analysis.profiles.diff import diff_snapshots
-from gdbmem.analysis.profiles.query import GROUPINGS, Query
-from gdbmem.analysis.profiles.ranking import Ranking, rank
-from gdbmem.model.profiles.calltree import CallTree
-from gdbmem.model.profiles.diff import Diff
-from gdbmem.report.profiles.diff_json import diff_document
+from gdbmem.model.calltree import CallTree
+from gdbmem.model.diff import Diff
+from gdbmem.profiles.diff import diff_snapshots
+from gdbmem.profiles.documents import diff_document
+from gdbmem.profiles.query import GROUPINGS, Query
+from gdbmem.profiles.ranking import Ranking, rank
 from tests.unit.trees import PRUNED_NODE, at, snapshot, tree
 
 ALLOCATE = at("allocate", "/usr/include/c++/12/bits/new_allocator.h:137")

@@ -9,11 +9,10 @@ from xml.etree import ElementTree
 import pytest
 
 from gdbmem.errors import Notice
+from gdbmem.model.diff import Expectation, ExpectationVerdict, Position
 from gdbmem.model.judgement import MET, NOT_JUDGED, NOT_MET, Judgement, exit_status
-from gdbmem.model.profiles.expectation import Expectation, ExpectationVerdict, Position
-from gdbmem.report.judgement import judgement_line
-from gdbmem.report.recipes.junit import junit_error, junit_xml
-from gdbmem.report.recipes.recipe import PointOutcome, recipe_object
+from gdbmem.recipes.verdicts import PointOutcome, junit_error, junit_xml, recipe_object
+from gdbmem.terminal.document import judgement_line
 
 NASTY = "\x00\x1b[31m<&\"'>]]>\ud800\udcff\ufffe\U0001f600\r\n\u2028"
 

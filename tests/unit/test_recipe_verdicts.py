@@ -9,18 +9,18 @@ from typing import Any, Optional
 
 import pytest
 
-from gdbmem.api.recipe_verdicts import Diffs, KeptPairs, verdict_of
+from gdbmem.api.recipes import Diffs, KeptPairs, verdict_of
 from gdbmem.arguments import ArgumentParser
+from gdbmem.cli import recipe_play
 from gdbmem.cli.commands import launch
 from gdbmem.cli.main import main
-from gdbmem.cli.recipes import play
 from gdbmem.errors import Notice
-from gdbmem.launch.unattended import Outcome, PlayedPoint
-from gdbmem.model.profiles.expectation import Expectation, ExpectationVerdict, Position
-from gdbmem.report.judgement import judgement_line
-from gdbmem.report.recipes.junit import junit_xml
+from gdbmem.launch.interactive import Outcome, PlayedPoint
+from gdbmem.model.diff import Expectation, ExpectationVerdict, Position
+from gdbmem.recipes.verdicts import junit_xml
 from gdbmem.runs.run import Run
 from gdbmem.runs.unseen import end_facts
+from gdbmem.terminal.document import judgement_line
 from tests.unit.massif_files import HEADER, snapshot
 
 NEVER = Notice("point-never-hit", "leak.yaml:4:5: 'main.c:7' was hit 30 times, never as required by 'hits'")
@@ -110,10 +110,10 @@ def test_ctrl_c_while_the_answer_is_printed_states_where_the_run_is(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(play, "play_recipe", lambda *_, **__: played(tmp_path, "a", "m"))
-    monkeypatch.setattr(play, "_print", interrupt)
+    monkeypatch.setattr(recipe_play, "play_recipe", lambda *_, **__: played(tmp_path, "a", "m"))
+    monkeypatch.setattr(recipe_play, "_print", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        play.run_recipe(args, None, [], command=[])
+        recipe_play.run_recipe(args, None, [], command=[])
     folder = tmp_path / "gdbmem.prog.1"
     assert capsys.readouterr().err.endswith(
         f"the run is kept in {folder}/; see more with  gdbmem show {folder}\n"

@@ -11,7 +11,7 @@ from gdbmem.cli.main import parser_of
 from gdbmem.errors import TargetError, UsageError
 from gdbmem.linux.process.process import ProcessFacts, process_facts
 from gdbmem.linux.process.rights import Asker, asker, forbidden, has_ptrace_capability, ptrace_scope
-from gdbmem.runs.process_runs import run_for_process
+from gdbmem.runs.run import run_for_process
 
 ROOT, SOMEBODY = Asker(0, may_trace_all=True, scope=0), Asker(1000, may_trace_all=False, scope=0)
 

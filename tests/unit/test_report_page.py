@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from gdbmem.cli.main import main
-from gdbmem.model.profiles.calltree import Frame, Frames
-from gdbmem.report.page.page import MarginLine, Page, Section, render
-from gdbmem.report.page.profile_data import _frames
+from gdbmem.model.calltree import Frame, Frames
+from gdbmem.page.explorer import _frames
+from gdbmem.page.page import MarginLine, Page, Section, render
 from gdbmem.runs.run import Run
 from tests.unit.massif_files import capture
 from tests.unit.massif_texts import massif, path
@@ -119,7 +119,7 @@ def test_a_run_of_a_recipe_opens_on_the_pair_that_its_first_sentence_compares(
         opened.append(shown)
         return ""
 
-    monkeypatch.setattr("gdbmem.report.page.explorer.packed", packed)
+    monkeypatch.setattr("gdbmem.page.explorer.packed", packed)
     text = page("run").text
     assert "heap grew by 4.9 KiB from reset#1 to reset#3" in text
     assert opened == [(1, 3)], "the snapshots are loaded, reset#1, reset#2, reset#3"

@@ -12,18 +12,17 @@ from typing import Any, Optional
 
 import pytest
 
-from gdbmem.analysis.profiles.diff import diff_snapshots
-from gdbmem.analysis.profiles.query import Query
-from gdbmem.analysis.profiles.timeline import columns_of
 from gdbmem.errors import Notice
-from gdbmem.model.profiles.calltree import CallTree
-from gdbmem.model.profiles.snapshot import Totals, peak_index, peak_tree_index
-from gdbmem.report.console import make_console
-from gdbmem.report.profiles.course_text import peak_sentence
-from gdbmem.report.profiles.diff_text import print_diff
-from gdbmem.report.profiles.profile_text import print_sites, print_timeline
-from gdbmem.report.profiles.run_text import print_snapshots
-from gdbmem.report.source import SourceLines
+from gdbmem.model.calltree import CallTree
+from gdbmem.model.snapshot import Totals, peak_index, peak_tree_index
+from gdbmem.profiles.course import peak_sentence
+from gdbmem.profiles.diff import diff_snapshots
+from gdbmem.profiles.query import Query
+from gdbmem.profiles.run_text import print_snapshots
+from gdbmem.profiles.text import print_diff, print_sites, print_timeline
+from gdbmem.profiles.timeline import columns_of
+from gdbmem.terminal.console import make_console
+from gdbmem.terminal.source import SourceLines
 from tests.unit.trees import PRUNED_NODE, at, snapshot, tree
 
 ALLOCATE = at("allocate", "/usr/include/c++/12/bits/new_allocator.h:137")

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
+from gdbmem.linux.memory.maps import parse_rss
 from gdbmem.linux.memory.resident import PAGE_BYTES, ProcessMemory, Statm, parse_parts, parse_statm
-from gdbmem.linux.memory.rollup import parse_rss
 from gdbmem.linux.memory.statm_accuracy import Exactness, error_pages, fresh_pages
 from gdbmem.linux.process.threads import Activity, parse_syscall, ran_between
 

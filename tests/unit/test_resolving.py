@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from gdbmem.analysis.series.resolution import seconds_to_resolve
-from gdbmem.analysis.series.verdict import judge
+from gdbmem.series.fitted import seconds_to_resolve
+from gdbmem.series.verdict import judge
 from tests.series_set import KIB, MIB
 
 SLOPE = 50 * KIB / 60  # bytes per second

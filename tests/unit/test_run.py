@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.errors import InputError
-from gdbmem.runs.named_records import check_name
+from gdbmem.runs.distrust import check_name
 from gdbmem.runs.ordering import process_notices
 from gdbmem.runs.run import Run, is_run, open_run
 

@@ -9,20 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.linux.memory.rollup import parse_rollup
+from gdbmem.linux.memory.maps import parse_rollup
 from gdbmem.linux.monitoring import cgroup
-from gdbmem.linux.monitoring.clock import clock_of, series_clock
-from gdbmem.linux.monitoring.exited_usage import ExitedUsage
+from gdbmem.linux.monitoring.exited_usage import ExitedUsage, StoppedTime
 from gdbmem.linux.monitoring.process_events import Started
-from gdbmem.linux.monitoring.rounds import matters
+from gdbmem.linux.monitoring.quick_sample import clock_of, matters, series_clock
 from gdbmem.linux.monitoring.sampling import Counts, ProcessFiles, Stat, StatmSample, parse_stat
-from gdbmem.linux.monitoring.stopped_time import StoppedTime
 from gdbmem.linux.monitoring.tree import Tree
 from gdbmem.linux.process import processes
-from gdbmem.model.series.series import TREE, ProcessSample, SeriesFacts
-from gdbmem.monitoring.recorder import SamplingPlan, SeriesRecorder
-from gdbmem.report.series.plain_view import PlainView
+from gdbmem.model.series import TREE, ProcessSample, SeriesFacts
+from gdbmem.recording.recorder import SamplingPlan, SeriesRecorder
 from gdbmem.series.store import Recording, SeriesWriter
+from gdbmem.series.watching import PlainView
 
 MIB = 1 << 20
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from gdbmem.linux.holding.seccomp_programs import is_harmless
+from gdbmem.linux.holding.seccomp import is_harmless
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64", reason="the numbers of calls are those of x86-64"

@@ -8,7 +8,7 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.model.series.series import TREE, ProcessSample, SeriesFacts, SeriesLine
+from gdbmem.model.series import TREE, ProcessSample, SeriesFacts, SeriesLine
 from gdbmem.series.filling import total_points
 from gdbmem.series.store import Recording, SeriesWriter
 from gdbmem.series.summary import summarize

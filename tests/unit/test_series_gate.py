@@ -13,7 +13,7 @@ from typing import Any, Callable, Optional
 import pytest
 
 from gdbmem.cli.main import main
-from gdbmem.model.series.series import TREE, ProcessSample, SeriesFacts, SeriesLine
+from gdbmem.model.series import TREE, ProcessSample, SeriesFacts, SeriesLine
 from gdbmem.series.store import SeriesWriter
 
 MIB = 1 << 20

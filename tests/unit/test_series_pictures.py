@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from gdbmem.cli.main import main
-from gdbmem.model.series.series import TREE, ProcessSample, SeriesFacts, SeriesLine
-from gdbmem.report.series.series_plot import Curve, Panel, Picture, svg
-from gdbmem.report.series.series_text import draw_course, round_ticks
+from gdbmem.model.series import TREE, ProcessSample, SeriesFacts, SeriesLine
+from gdbmem.series.charts import Curve, Panel, Picture, svg
 from gdbmem.series.store import SeriesWriter
+from gdbmem.series.text import draw_course, round_ticks
 from tests.series_set import MIB
 
 

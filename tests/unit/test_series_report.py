@@ -14,32 +14,37 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.analysis.series.comparison import Figures, compare, levels_of
-from gdbmem.analysis.series.verdict import judge
 from gdbmem.api.series import compare as compare_runs
 from gdbmem.api.series_pictures import _MOST_CURVES, picture_of
 from gdbmem.cli.main import main, parser_of
-from gdbmem.cli.series.options import parse_fail_on
-from gdbmem.cli.series.reporting import next_commands
+from gdbmem.cli.series_options import parse_fail_on
+from gdbmem.cli.series_reporting import next_commands
 from gdbmem.errors import InputError
 from gdbmem.linux.monitoring.tree import Look
 from gdbmem.linux.process.processes import stat_of
 from gdbmem.model.judgement import exit_status
-from gdbmem.model.series.comparison import Comparison
-from gdbmem.model.series.series import TREE, Mark, ProcessSample, SeriesFacts, SeriesLine
-from gdbmem.model.series.series_summary import Component
-from gdbmem.model.series.verdict import Slope, Verdict
-from gdbmem.report.console import columns_that_fit, make_console
-from gdbmem.report.page.page import Page, course_section, render
-from gdbmem.report.series.comparison import conclusion, leftover
-from gdbmem.report.series.keyboard import Keyboard
-from gdbmem.report.series.live import LiveView
-from gdbmem.report.series.series_json import write_series_csv, write_series_json
-from gdbmem.report.series.series_plot import Curve, Picture, svg
-from gdbmem.report.series.series_text import details, draw_course, print_summary, slope_text
+from gdbmem.model.series import (
+    TREE,
+    Comparison,
+    Component,
+    Mark,
+    ProcessSample,
+    SeriesFacts,
+    SeriesLine,
+    Slope,
+    Verdict,
+)
+from gdbmem.page.page import Page, course_section, render
+from gdbmem.series.charts import Curve, Picture, svg
+from gdbmem.series.comparison import Figures, compare, conclusion, leftover, levels_of
+from gdbmem.series.document import write_series_csv, write_series_json
 from gdbmem.series.gate import judge_verdict
+from gdbmem.series.live import Keyboard, LiveView
 from gdbmem.series.store import Recording, SeriesWriter
 from gdbmem.series.summary import summarize
+from gdbmem.series.text import details, draw_course, print_summary, slope_text
+from gdbmem.series.verdict import judge
+from gdbmem.terminal.console import columns_that_fit, make_console
 from gdbmem.text import printable
 
 MIB = 1 << 20
@@ -432,7 +437,7 @@ def test_the_chart_states_what_the_verdict_is_so_far_and_sorts_as_asked(
     verdict = judge(range(120), [(100.0 + t) * MIB for t in range(120)])
     view = LiveView(make_console(stream, color=False), "a_server", lambda: verdict)
     monkeypatch.setattr(Keyboard, "read", lambda _: "s")
-    monkeypatch.setattr("gdbmem.report.series.live.in_foreground", lambda: True)
+    monkeypatch.setattr("gdbmem.series.live.in_foreground", lambda: True)
     lines = [SeriesLine(n, 100 + n, 7, name, "", 0, 0.0) for n, name in enumerate(("small", "large"), 1)]
     for t in range(120):
         total = ProcessSample(pss_bytes=(100 + t) * MIB)

@@ -12,18 +12,11 @@ from pathlib import Path
 import pytest
 
 from gdbmem.errors import InputError
-from gdbmem.model.series.series import READING_FIELDS, TREE, Mark, ProcessSample, SeriesFacts, SeriesLine
+from gdbmem.model.series import READING_FIELDS, TREE, Mark, ProcessSample, SeriesFacts, SeriesLine
 from gdbmem.records import replace
 from gdbmem.runs.run import DATABASE
 from gdbmem.series import store
-from gdbmem.series.store import (
-    Damaged,
-    Recording,
-    SeriesWriter,
-    add_mark,
-    is_being_written,
-    set_aside,
-)
+from gdbmem.series.store import Damaged, Recording, SeriesWriter, add_mark, is_being_written, set_aside
 from gdbmem.series.summary import counted, summarize
 
 MIB = 1 << 20

@@ -8,10 +8,10 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.model.series.series import TREE, ProcessSample, SeriesFacts, SeriesLine
-from gdbmem.report.series.series_text import details
+from gdbmem.model.series import TREE, ProcessSample, SeriesFacts, SeriesLine
 from gdbmem.series.store import Recording, SeriesWriter
 from gdbmem.series.summary import summarize
+from gdbmem.series.text import details
 
 MIB = 1 << 20
 Sizes = Sequence[ProcessSample]

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.analysis.profiles.query import Query
 from gdbmem.api.profiles import ReadOptions
+from gdbmem.cli import server as server_module
 from gdbmem.cli.commands.serve import _served_by
 from gdbmem.cli.main import main
-from gdbmem.cli.profiles import server as server_module
-from gdbmem.cli.profiles.pages import make_page
-from gdbmem.cli.profiles.server import Served, Server, stamp_of
+from gdbmem.cli.pages import make_page
+from gdbmem.cli.server import Served, Server, stamp_of
 from gdbmem.errors import InputError
-from gdbmem.report.page.page import Page
+from gdbmem.page.page import Page
+from gdbmem.profiles.query import Query
 from gdbmem.runs.run import Run
 from tests.unit.massif_texts import massif, path
 

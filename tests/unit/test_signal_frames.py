@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import struct
 
-from gdbmem.linux.holding.signal_frames import ORIG_RAX, RAX, RIP, RSP, frame_below, resumable, state_in_frame
+from gdbmem.linux.holding.returning_thread import (
+    ORIG_RAX,
+    RAX,
+    RIP,
+    RSP,
+    frame_below,
+    resumable,
+    state_in_frame,
+)
 
 TILES = 1 << 18
 

@@ -9,27 +9,27 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.allocators.glibc.free_lists.caches import Caches
+from gdbmem.allocators.glibc.arenas import ArenaState
+from gdbmem.allocators.glibc.caches import Caches
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
-from gdbmem.allocators.glibc.places.arenas import ArenaState
-from gdbmem.allocators.glibc.places.layout import PARAMETERS, STATES, MallocLayout
-from gdbmem.allocators.glibc.places.locate import Found, Parameters
-from gdbmem.allocators.glibc.walking.heap_tally import FASTBIN, FREE, LIVE, PAGE, TCACHE, HeapTally
-from gdbmem.analysis.ledger.remedies import simulate_remedies
+from gdbmem.allocators.glibc.layout import PARAMETERS, STATES, MallocLayout
+from gdbmem.allocators.glibc.locate import Found, Parameters
+from gdbmem.allocators.glibc.tallies import FASTBIN, FREE, LIVE, PAGE, TCACHE, HeapTally
+from gdbmem.ledger.document import ledger_json, read_ledger
+from gdbmem.ledger.remedies import conclusion, measured_json, print_remedies, remedies_json, simulate_remedies
 from gdbmem.linux.memory.pages import Ranges
-from gdbmem.model.ledger.ledger import Entry, Ledger
-from gdbmem.model.ledger.remedies import (
+from gdbmem.model.ledger import (
     AT_REST,
     TRIM,
+    Entry,
+    Ledger,
     MeasuredRemedies,
     MeasuredRemedy,
     Remedy,
     best_first,
     best_remedy,
 )
-from gdbmem.report.console import make_console
-from gdbmem.report.ledger.ledger_json import ledger_json, read_ledger
-from gdbmem.report.ledger.remedies import conclusion, measured_json, print_remedies, remedies_json
+from gdbmem.terminal.console import make_console
 
 KIB, MIB = 1 << 10, 1 << 20
 START = 0x7F0000000000

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gdbmem.analysis.profiles.diff import as_growth
 from gdbmem.cli.main import main
 from gdbmem.errors import InputError
 from gdbmem.formats.opening import OpenOptions, open_profile
-from gdbmem.report.profiles.export import encode
+from gdbmem.profiles.diff import as_growth
+from gdbmem.profiles.export import encode
 from gdbmem.runs.operand import load_from_profile
 from tests.unit.stack_files import CAPTURES, flat, read, tree
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.analysis.profiles.diff import as_growth, diff_snapshots
-from gdbmem.analysis.profiles.query import Query
-from gdbmem.analysis.profiles.ranking import rank
 from gdbmem.cli.main import main
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.addresses import Binary
 from gdbmem.formats.opening import OpenOptions, open_profile
-from gdbmem.model.profiles.calltree import PRUNED, Frame
+from gdbmem.model.calltree import PRUNED, Frame
+from gdbmem.profiles.diff import as_growth, diff_snapshots
+from gdbmem.profiles.query import Query
+from gdbmem.profiles.ranking import rank
 from gdbmem.runs.operand import load_from_profile
 from tests.unit.stack_files import CAPTURES, capture, flat, read, tree
 

@@ -17,9 +17,9 @@ from gdbmem.cli.main import main
 from gdbmem.errors import GdbmemError
 from gdbmem.formats import stacks
 from gdbmem.formats.faults import encode_faults
+from gdbmem.formats.json_profiles import encode_traces
 from gdbmem.formats.opening import FORMATS, OpenOptions, open_profile
 from gdbmem.formats.stacks import StackProfile
-from gdbmem.formats.tracemalloc import encode_traces
 from tests.unit.stack_files import capture, read, tree
 
 CUT = [
@@ -147,7 +147,7 @@ def test_indices_outside_their_tables_are_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("what", ["location", "function", "name", "file", "unit", "values", "mapping"])
 def test_what_a_protobuf_does_not_hold_is_refused(tmp_path: Path, what: str) -> None:
-    from gdbmem.formats.heap_profilers.pprof_schema import profile_message
+    from gdbmem.formats.protobuf_schema import profile_message
 
     profile = profile_message()()
     profile.string_table.extend([b"", b"space", b"bytes", b"f"])
@@ -382,7 +382,7 @@ def test_a_stack_that_is_too_deep_is_refused(
 
 @pytest.mark.slow
 def test_ten_thousand_frames_and_a_name_of_a_megabyte_are_read_from_a_protobuf(tmp_path: Path) -> None:
-    from gdbmem.formats.heap_profilers.pprof_schema import profile_message
+    from gdbmem.formats.protobuf_schema import profile_message
 
     profile = profile_message()()
     profile.sample_type.add(type=1, unit=2)
@@ -488,7 +488,7 @@ def test_what_does_not_fit_into_memory_is_a_sentence(
         raise MemoryError
 
     (tmp_path / "stacks").write_text("main;allocate 2\n")
-    monkeypatch.setattr("gdbmem.formats.folded.read_folded", full)
+    monkeypatch.setattr("gdbmem.formats.flame_graphs.read_folded", full)
     assert main(["show", str(tmp_path / "stacks")]) == 1
     assert capsys.readouterr().err.startswith("gdbmem: not enough memory")
 

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.analysis.profiles.diff import as_growth, diff_snapshots
-from gdbmem.analysis.profiles.query import Query
-from gdbmem.analysis.profiles.ranking import rank
 from gdbmem.formats.heap_profilers.jemalloc import read_jemalloc
 from gdbmem.formats.stacks import Content, Hidden, PackedStacks, Singles, Stack, build_tree, pack_path
-from gdbmem.model.profiles.calltree import CallTree, Frame, Frames
-from gdbmem.model.profiles.snapshot import Snapshot, Totals
+from gdbmem.model.calltree import CallTree, Frame, Frames
+from gdbmem.model.snapshot import Snapshot, Totals
+from gdbmem.profiles.diff import as_growth, diff_snapshots
+from gdbmem.profiles.query import Query
+from gdbmem.profiles.ranking import rank
 
 CAPTURES = Path(__file__).parents[1] / "captures" / "stacks"
 FUNCTIONS = 5

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from gdbmem.analysis.faults.growth import WeighedFault
-from gdbmem.analysis.faults.standing import StandingMemory
-from gdbmem.analysis.profiles.diff import diff_snapshots
+from gdbmem.faults.growth import WeighedFault
+from gdbmem.faults.resident_by_path import StandingMemory
 from gdbmem.formats.faults import faults_profile
 from gdbmem.linux.faults.readings import Reading
 from gdbmem.linux.memory.pages import PAGE, Ranges
-from gdbmem.model.profiles.snapshot import Snapshot
+from gdbmem.model.snapshot import Snapshot
+from gdbmem.profiles.diff import diff_snapshots
 from gdbmem.records import replace
 
 PID = 7

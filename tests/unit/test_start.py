@@ -7,31 +7,20 @@ import functools
 import pytest
 
 from gdbmem import line_recorder
-from gdbmem.cli.python import lines
+from gdbmem.cli.commands import python
 from tests.unit.sources import imports, names, sources
 
-_STARTS_PROCESSES = ["gdbmem.launch.job", "gdbmem.launch.attached.attached", "subprocess", "tempfile"]
-_READS_PROCESSES = ["gdbmem.inspection.read_process", "gdbmem.inspection.block_questions"]
-_READS_PROFILES = ["gdbmem.formats.opening", "gdbmem.analysis.profiles.ranking"]
-_OF_OTHER_PAGES = [
-    "gdbmem.model.series.series",
-    "gdbmem.model.leaks",
-    "gdbmem.report.page.faults_page",
-    "datetime",
-]
-_DRAWS = ["gdbmem.debugger.pages", "gdbmem.report.steps.steps_plot", "gdbmem.report.page.page", "jinja2"]
+_STARTS_PROCESSES = ["gdbmem.launch.job", "gdbmem.launch.attached", "subprocess", "tempfile"]
+_READS_PROCESSES = ["gdbmem.inspection.read_process", "gdbmem.inspection.block_answers"]
+_READS_PROFILES = ["gdbmem.formats.opening", "gdbmem.profiles.ranking"]
+_DRAWS = ["gdbmem.debugger.pages", "gdbmem.steps.charts", "gdbmem.page.page", "jinja2"]
 
 # By the module with a command: what it may not import while it is itself imported.
 _NOT_AT_START = {
     "cli.commands.launch": [*_STARTS_PROCESSES, *_READS_PROFILES],
     "cli.commands.attach": [*_STARTS_PROCESSES, *_READS_PROFILES],
     "cli.commands.monitor": [*_STARTS_PROCESSES, *_READS_PROFILES, "gdbmem.series.store"],
-    "cli.commands.report": [
-        *_STARTS_PROCESSES,
-        *_OF_OTHER_PAGES,
-        "gdbmem.report.profiles.ranking_table",
-        "jinja2",
-    ],
+    "cli.commands.report": ["jinja2"],
     "cli.commands.doctor": [*_STARTS_PROCESSES, "gdbmem.setup.gdb_packages"],
     "cli.commands.python": [*_STARTS_PROCESSES, *_READS_PROCESSES, *_READS_PROFILES, "gdbmem.line_recorder"],
     "debugger.memwatch.commands.command": [*_READS_PROCESSES, *_READS_PROFILES, *_DRAWS],
@@ -77,5 +66,5 @@ def test_no_module_imports_at_its_top_what_is_slow_to_import() -> None:
 
 
 def test_the_backends_that_help_lists_are_the_recorder_s() -> None:
-    assert lines.BACKENDS == line_recorder.BACKENDS
-    assert line_recorder.__file__ == str(lines._RECORDER)
+    assert python.BACKENDS == line_recorder.BACKENDS
+    assert line_recorder.__file__ == str(python._RECORDER)

@@ -8,13 +8,19 @@ from typing import Any
 
 import pytest
 
-from gdbmem.analysis.step_changes import GROUPINGS, compare_steps, known_bytes
-from gdbmem.analysis.steps import sum_steps
 from gdbmem.errors import InputError
-from gdbmem.report.console import make_console
-from gdbmem.report.source import SourceLines
-from gdbmem.report.steps.step_changes import answer_changes, changes_json, print_changes, read_recording
-from gdbmem.report.steps.steps import steps_json
+from gdbmem.steps.changes import (
+    GROUPINGS,
+    answer_changes,
+    changes_json,
+    compare_steps,
+    known_bytes,
+    print_changes,
+    read_recording,
+)
+from gdbmem.steps.steps import steps_json, sum_steps
+from gdbmem.terminal.console import make_console
+from gdbmem.terminal.source import SourceLines
 from tests.unit.test_steps import STEPS, step
 
 LATER = [

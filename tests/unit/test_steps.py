@@ -8,15 +8,22 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from gdbmem.analysis.profiles.query import Query
-from gdbmem.analysis.steps import GROUPINGS, sum_steps, total_bytes
-from gdbmem.model.steps.step import LOCKED, SHARED, Step
-from gdbmem.report.charting import count_ticks, size_ticks
-from gdbmem.report.page.page import render
-from gdbmem.report.page.steps_page import steps_page
-from gdbmem.report.sparkline import sparkline, thinned
-from gdbmem.report.steps.steps import reservations, step_line, steps_json, total_sentence
-from gdbmem.report.steps.steps_plot import steps_svg
+from gdbmem.model.steps import LOCKED, SHARED, Step
+from gdbmem.page.page import render
+from gdbmem.page.steps_page import steps_page
+from gdbmem.profiles.query import Query
+from gdbmem.steps.charts import steps_svg
+from gdbmem.steps.steps import (
+    GROUPINGS,
+    reservations,
+    step_line,
+    steps_json,
+    sum_steps,
+    total_bytes,
+    total_sentence,
+)
+from gdbmem.terminal.charting import count_ticks, size_ticks
+from gdbmem.terminal.drawing import sparkline, thinned
 
 
 def step(

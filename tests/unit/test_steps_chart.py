@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import io
 
-from gdbmem.model.steps.step import Step
-from gdbmem.report.console import Console
-from gdbmem.report.steps.steps_chart import print_chart
+from gdbmem.model.steps import Step
+from gdbmem.steps.charts import print_chart
+from gdbmem.terminal.console import Console
 
 KIB = 1024
 

@@ -14,11 +14,10 @@ import pytest
 
 from gdbmem.cli.main import main
 from gdbmem.errors import InputError
-from gdbmem.model.series.series import Mark, SeriesFacts
+from gdbmem.model.series import Mark, SeriesFacts
 from gdbmem.runs import distrust
 from gdbmem.runs.distrust import check_own
-from gdbmem.runs.process_runs import run_for_process
-from gdbmem.runs.run import Run, open_run
+from gdbmem.runs.run import Run, open_run, run_for_process
 from gdbmem.runs.saved_results import CONTAINERS, LEDGER, keep, kept_records, kept_text
 from gdbmem.series.store import Damaged, Recording, SeriesWriter
 

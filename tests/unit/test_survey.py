@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from gdbmem.analysis.containers.plans import Resolved, TypePlan
-from gdbmem.analysis.containers.survey import Surveyor
+from gdbmem.containers.library_types import Resolved, TypePlan
+from gdbmem.containers.survey import Surveyor
 from gdbmem.model.memory import BytesMemory
 
 LOW, HIGH, SIZE = 0x555555560000, 0x7FFFF7D00000, 1 << 16

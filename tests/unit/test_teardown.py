@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gdbmem.analysis.series.teardown import without_teardown
-from gdbmem.analysis.series.verdict import judge
+from gdbmem.series.gaps import without_teardown
+from gdbmem.series.verdict import judge
 from tests.series_set import MIB
 
 LEVEL = [(0.2 * number, 50.0 * MIB) for number in range(60)]

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gdbmem.analysis.series.thread_leftover import left_by_each
+from gdbmem.series.levelling import left_by_each
 from tests.series_set import KIB, MIB
 
 Points = list[tuple[float, float]]

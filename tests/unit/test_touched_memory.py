@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gdbmem.allocators.cpython.arenas import find_arenas
-from gdbmem.allocators.glibc.places.mmapped import find_mmapped
+from gdbmem.allocators.glibc.mmapped import find_mmapped
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.memory import BytesMemory

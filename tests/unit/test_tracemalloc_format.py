@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from gdbmem.analysis.profiles.diff import as_growth
-from gdbmem.analysis.profiles.query import Query
-from gdbmem.analysis.profiles.ranking import rank
-from gdbmem.api.limits import judge_growth
 from gdbmem.api.profiles import diff
+from gdbmem.api.runs import judge_growth
 from gdbmem.errors import InputError
+from gdbmem.formats.json_profiles import encode_traces, untraced_bytes
 from gdbmem.formats.opening import open_profile
-from gdbmem.formats.tracemalloc import encode_traces, untraced_bytes
 from gdbmem.model.judgement import MET, NOT_JUDGED
-from gdbmem.model.profiles.snapshot import TRACING, UNTRACED
-from gdbmem.report.page.profile_data import profile_data
-from gdbmem.report.profiles.export import encode
-from gdbmem.report.profiles.headline import site_name
+from gdbmem.model.snapshot import TRACING, UNTRACED
+from gdbmem.page.explorer import profile_data
+from gdbmem.profiles.diff import as_growth
+from gdbmem.profiles.export import encode
+from gdbmem.profiles.headline import site_name
+from gdbmem.profiles.query import Query
+from gdbmem.profiles.ranking import rank
 from gdbmem.runs.operand import load_operand
 
 CAPTURES = Path(__file__).parents[1] / "captures" / "tracemalloc"

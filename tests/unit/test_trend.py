@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from gdbmem.analysis.profiles.diff import diff_series, diff_snapshots
-from gdbmem.analysis.profiles.query import Query
-from gdbmem.analysis.profiles.ranking import rank
-from gdbmem.analysis.profiles.trend import TRENDS, change_of, judge
 from gdbmem.cli.main import main
-from gdbmem.model.profiles.diff import Diff
-from gdbmem.report.profiles.headline import answer_diff
+from gdbmem.model.diff import Diff
+from gdbmem.profiles.diff import diff_series, diff_snapshots
+from gdbmem.profiles.headline import answer_diff
+from gdbmem.profiles.query import Query
+from gdbmem.profiles.ranking import rank
+from gdbmem.profiles.timeline import TRENDS, change_of, judge
 from gdbmem.runs.run import Run
-from gdbmem.units import format_delta, format_size
+from gdbmem.text import format_delta, format_size
 from tests.unit.massif_texts import massif, path
 from tests.unit.stack_files import CAPTURES
 from tests.unit.trees import PRUNED_NODE, at, snapshot, tree

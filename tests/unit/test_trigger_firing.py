@@ -9,8 +9,8 @@ from typing import Optional
 import pytest
 
 from gdbmem.linux.monitoring.tree import Look
-from gdbmem.model.series.series import Mark, ProcessSample, SeriesLine
-from gdbmem.monitoring.triggers import Triggers, parse_condition
+from gdbmem.model.series import Mark, ProcessSample, SeriesLine
+from gdbmem.recording.triggers import Triggers, parse_condition
 from gdbmem.runs.run import Run
 
 MIB = 1 << 20

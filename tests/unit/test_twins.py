@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gdbmem.inspection.python import worker_pages
-from gdbmem.linux.memory.maps import Mapping
+from gdbmem.inspection import python_workers
+from gdbmem.linux.memory.maps import Mapping, Twin, are_twins, find_twins
 from gdbmem.linux.memory.page_sharing import Pages, same_pages
-from gdbmem.linux.memory.twins import Twin, are_twins, find_twins
 
 np = pytest.importorskip("numpy")
 PRESENT, SWAPPED, FILE, ALONE = 1 << 63, 1 << 62, 1 << 61, 1 << 56
@@ -62,10 +61,10 @@ def test_a_page_that_the_parent_rewrote_is_one_copy_however_many_share_the_old_o
     found = {}
     for pid, own in ((11, 21), (12, 22)):
         theirs = pages(PRESENT | 31, PRESENT | 32, PRESENT | ALONE | own, PRESENT | 4)
-        found[pid] = worker_pages._Copies()
+        found[pid] = python_workers._Copies()
         found[pid].add_piece(pid, WHOLE, 100, ours, theirs)
-    family = worker_pages.Family(1, [])
-    worker_pages._add_up(family, found)
+    family = python_workers.Family(1, [])
+    python_workers._add_up(family, found)
     assert family.pages.tolist() == [100, 101, 102]
     assert family.copies.tolist() == [1, 1, 2]
     assert family.copied_in(101 << 12, 103 << 12) == 3 << 12
@@ -84,7 +83,7 @@ def test_what_both_may_have_allocated_since_the_fork_is_not_told_as_copied_for_c
     ours = pages(alone | 1, alone | 2, PRESENT | 3, alone | 4, PRESENT | 5)
     theirs = pages(alone | 6, alone | 7, PRESENT | 3, alone | 8, PRESENT | 5)
     for below, unsure in ((90, 2), (100, 0)):  # else both have grown by as much, or neither
-        copies = worker_pages._Copies()
+        copies = python_workers._Copies()
         twin = Twin(100 << 12, 105 << 12, mapping(below, 105), mapping(100, 105))
         copies.add_piece(9, twin, 100, ours, theirs)
         assert copies.of(9).copied_bytes == 3 << 12

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gdbmem.linux.memory.maps import parse_smaps
-from gdbmem.linux.memory.under_valgrind import mapped_bytes
+from gdbmem.linux.memory.resident import mapped_bytes
 
 
 def mapping(start: int, size_kib: int, permissions: str, resident_kib: int, name: str = "") -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gdbmem.errors import InputError
-from gdbmem.units import format_delta, format_duration, format_size, parse_duration, parse_size
+from gdbmem.text import format_delta, format_duration, format_size, parse_duration, parse_size
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Optional
 import pytest
 
 from gdbmem.launch.program import Program
-from gdbmem.launch.valgrind.valgrind import Order, Process, Valgrind, explain, fate, last_line
+from gdbmem.launch.valgrind import Order, Process, Valgrind, explain, fate, last_line
 
 AVX512 = b"""==7== Massif, a heap profiler
 vex amd64->IR: unhandled instruction bytes: 0x62 0xF1 0x7C 0x48 0x10 0x4 0x24 0x62 0xF1 0x7C

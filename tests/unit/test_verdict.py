@@ -12,12 +12,11 @@ from statistics import median
 
 import pytest
 
-from gdbmem.analysis.series.pauses import find_pauses
-from gdbmem.analysis.series.statistics import thinned
-from gdbmem.analysis.series.verdict import judge
-from gdbmem.model.series.series import Mark
-from gdbmem.model.series.verdict import Verdict
-from gdbmem.units import format_duration
+from gdbmem.model.series import Mark, Verdict
+from gdbmem.series.fitted import find_pauses
+from gdbmem.series.statistics import thinned
+from gdbmem.series.verdict import judge
+from gdbmem.text import format_duration
 from tests.bar_series import make_bar
 from tests.series_set import KIB, MIB, Course, Labelled, make_set
 

@@ -10,10 +10,10 @@ import re
 
 import pytest
 
-from gdbmem.analysis.series.verdict import judge
-from gdbmem.model.series.verdict import KINDS, Regime, Slope, Verdict
-from gdbmem.report.console import Console
-from gdbmem.report.series.series_text import print_verdict
+from gdbmem.model.series import KINDS, Regime, Slope, Verdict
+from gdbmem.series.text import print_verdict
+from gdbmem.series.verdict import judge
+from gdbmem.terminal.console import Console
 from tests.cover import cover
 from tests.series_set import KIB, MIB
 

@@ -8,11 +8,10 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.analysis.ledger.block_types import class_of, name_types
-from gdbmem.model.ledger.block_types import BlockType, BlockTypes
+from gdbmem.ledger.blocks import class_of, name_types, print_types, types_headline
+from gdbmem.model.heap_blocks import BlockType, BlockTypes
 from gdbmem.model.memory import BytesMemory
-from gdbmem.report.console import make_console
-from gdbmem.report.ledger.block_types import print_types, types_headline
+from gdbmem.terminal.console import make_console
 
 FILE = 0x7F0000000000  # where the file's constants are
 VTABLE, INFO, NAME, KIND = FILE + 0x100, FILE + 0x200, FILE + 0x300, FILE + 0x400

@@ -12,7 +12,7 @@ from typing import Any, Optional
 import pytest
 
 from gdbmem.errors import ToolError
-from gdbmem.launch.conversation.messages import (
+from gdbmem.launch.messages import (
     ActionResult,
     AskInterrupts,
     AskPlan,
@@ -21,15 +21,16 @@ from gdbmem.launch.conversation.messages import (
     Finished,
     Hit,
     Message,
+    Received,
     RecipePlan,
     RecipeStarted,
     Refused,
     Unresolved,
     ValgrindTarget,
+    Wire,
     decode,
     encode,
 )
-from gdbmem.launch.conversation.protocol import Received, Wire
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Optional
 
 from gdbmem.errors import TargetError
-from gdbmem.model.bfc.pools import BINS, ONNXRUNTIME, SMALLEST, TENSORFLOW, bin_floor
+from gdbmem.model.bfc import BINS, ONNXRUNTIME, SMALLEST, TENSORFLOW, bin_floor
 from gdbmem.model.memory import Memory, MemoryUnreadable
 from gdbmem.records import dataclass, replace
 

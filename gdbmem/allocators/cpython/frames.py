@@ -11,10 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Optional
 
 from gdbmem.allocators.cpython.code_objects import CodeReader, PythonCode, frame_places, local_names, words
-from gdbmem.allocators.cpython.debug_offsets import DebugOffsets
-from gdbmem.allocators.cpython.interpreters import Interpreters, ThreadState, find_interpreters
-from gdbmem.allocators.cpython.recursion import CallDepth, call_depth
-from gdbmem.allocators.cpython.types import Types
+from gdbmem.allocators.cpython.collector import CallDepth, call_depth
+from gdbmem.allocators.cpython.interpreters import DebugOffsets, Interpreters, ThreadState, find_interpreters
+from gdbmem.allocators.cpython.objects import Types
 from gdbmem.linux.memory.maps import Mapping as MemoryMapping
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
 from gdbmem.model.python import PythonCall, PythonThread

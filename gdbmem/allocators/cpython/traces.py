@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Optional
 
 from gdbmem.allocators.cpython.arenas import data_mappings
-from gdbmem.allocators.cpython.debug_offsets import published_version
-from gdbmem.allocators.cpython.strings import read_str
+from gdbmem.allocators.cpython.interpreters import published_version
+from gdbmem.allocators.cpython.objects import read_str
 from gdbmem.allocators.gather import gather, gather_words
 from gdbmem.arrays import import_numpy
 from gdbmem.linux.memory.maps import Mapping

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Callable, Optional
 
-from gdbmem.allocators.glibc.free_lists.caches import Caches, read_caches
-from gdbmem.allocators.glibc.free_lists.damage import (
+from gdbmem.allocators.glibc import lockstep, walk
+from gdbmem.allocators.glibc.arenas import ArenaState, HeapRegion, read_arenas, resume
+from gdbmem.allocators.glibc.caches import Caches, read_caches
+from gdbmem.allocators.glibc.damage import (
     Break,
     Damage,
     check_fastbins,
@@ -15,22 +17,17 @@ from gdbmem.allocators.glibc.free_lists.damage import (
     find_end,
     is_fencepost,
 )
-from gdbmem.allocators.glibc.places.arenas import ArenaState, HeapRegion, read_arenas, resume
-from gdbmem.allocators.glibc.places.layout import TCACHE_CHUNKS, LibcFacts
-from gdbmem.allocators.glibc.places.locate import Found, Parameters, locate, read_parameters
-from gdbmem.allocators.glibc.places.mmapped import MmappedChunk, are_whole, find_mmapped
-from gdbmem.allocators.glibc.places.pieces import writable_areas
-from gdbmem.allocators.glibc.thread_pointers import ThreadPointers
-from gdbmem.allocators.glibc.walking import lockstep, walk
-from gdbmem.allocators.glibc.walking.heap_tally import CORRUPT, FENCEPOST, LIVE, Cached, HeapTally, trim_range
+from gdbmem.allocators.glibc.layout import TCACHE_CHUNKS, LibcFacts
+from gdbmem.allocators.glibc.locate import Found, Parameters, ThreadPointers, locate, read_parameters
+from gdbmem.allocators.glibc.mmapped import MmappedChunk, are_whole, find_mmapped, writable_areas
+from gdbmem.allocators.glibc.tallies import CORRUPT, FENCEPOST, LIVE, Cached, HeapTally, trim_range
 from gdbmem.errors import Notice
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.pages import PAGE as KERNEL_PAGE
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.memory import Memory, word_at
 from gdbmem.records import dataclass, field
-from gdbmem.text import plural
-from gdbmem.units import format_size
+from gdbmem.text import format_size, plural
 
 Walker = Callable[[Memory, HeapTally, int, Cached], None]
 _MOST_CHANGES = 4  # inconsistencies that one thread in malloc may cause temporarily

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Optional
 
-from gdbmem.allocators.glibc.thread_pointers import ThreadPointers
+from gdbmem.allocators.glibc.locate import ThreadPointers
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory, words_at
 from gdbmem.records import dataclass

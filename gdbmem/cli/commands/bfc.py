@@ -6,23 +6,163 @@ a core, a log with a dump, or a file of TF_BFC_MEMORY_DUMP or torch.cuda.memory.
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Optional
 
-from gdbmem.api.pool_questions import add_pool_options, answered, asked, view
-from gdbmem.api.pools import read_pools
-from gdbmem.arguments import ArgumentParser, add_output_options, value
-from gdbmem.cli.bfc.diff import run_diff
-from gdbmem.cli.bfc.series import run_series
-from gdbmem.cli.progress import say
-from gdbmem.errors import UsageError
-from gdbmem.report.bfc.bfc_json import pools_json
-from gdbmem.report.bfc.bfc_text import print_pools
-from gdbmem.report.bfc.pool_map import render_pools
-from gdbmem.report.console import make_console
-from gdbmem.report.notices import print_notices
-from gdbmem.report.output import open_named, open_output, picture_kind
-from gdbmem.units import parse_duration
+from gdbmem.api.pools import (
+    Pools,
+    add_pool_options,
+    answered,
+    asked,
+    chosen,
+    compare_pools,
+    follow_pools,
+    read_pools,
+    view,
+)
+from gdbmem.arguments import ArgumentParser, add_output_options, check_alone, value
+from gdbmem.cli.process_operand import is_process
+from gdbmem.errors import Notice, UsageError
+from gdbmem.model.bfc import PoolSample, PoolSeries, sample_of
+from gdbmem.pools.changes import (
+    pool_diffs_json,
+    print_pool_diffs,
+    print_sample,
+    print_series_end,
+    print_series_head,
+    series_json,
+)
+from gdbmem.pools.document import pools_json
+from gdbmem.pools.map import render_pools
+from gdbmem.pools.text import print_pools
+from gdbmem.records import dataclass, field
+from gdbmem.terminal.console import (
+    Console,
+    make_console,
+    open_named,
+    open_output,
+    picture_kind,
+    print_notices,
+    say,
+)
+from gdbmem.text import parse_duration
+
+# Compares pools of memory at two moments: `gdbmem bfc diff A B`.
+
+
+_OTHERS = (
+    "allocator", "request", "align", "what_if", "device_memory", "chunks", "state", "min", "owner", "map", "every",
+    "duration",
+)  # fmt: skip
+
+
+def run_diff(args: argparse.Namespace) -> int:
+    """Compare the pools of two operands and print the changed sizes and owners."""
+    if len(args.operands) != 2:
+        raise UsageError("diff compares two moments", hint="as in 'gdbmem bfc diff before.json 4711'")
+    given = [name for name in _OTHERS if getattr(args, name) not in (None, False)]
+    if given:
+        raise UsageError(
+            f"diff takes no --{given[0].replace('_', '-')}", hint="--top, --json and -o go with it"
+        )
+    with open_output(args.output, force=args.force) as stream:
+        before, after = (read_pools(side) for side in args.operands)
+        found = compare_pools(before.allocators, after.allocators, same=args.operands[0] == args.operands[1])
+        notices = [*before.notices, *after.notices]
+        if args.json:
+            stream.write(pool_diffs_json(found, notices))
+        else:
+            print_pool_diffs(found, notices, make_console(stream), top=20 if args.top is None else args.top)
+    return 0
+
+
+# Pools of a live process over time: `gdbmem bfc PID --every TIME`.
+
+
+_SHORTEST_SECONDS = 0.01  # between two samples, for each of which the process is stopped
+_OTHER_OPTIONS = ("map", "chunks", "state", "min", "owner", "what_if")
+
+
+def run_series(args: argparse.Namespace) -> int:
+    """Sample the pools of a process until the time is up, it ends, or Ctrl-C; print their history."""
+    pid = int(args.target) if is_process(args.target) else None
+    check_alone(args, "every", _OTHER_OPTIONS)
+    if pid is None or args.operands:
+        raise UsageError("--every needs a single process", hint="gdbmem bfc PID --every 2s")
+    if args.every < _SHORTEST_SECONDS:
+        raise UsageError(
+            "--every must be at least 10 ms, because each read stops the process", hint="--every 2s"
+        )
+    request = asked(args)
+    with open_output(args.output, force=args.force) as stream:
+        console = None if args.json else make_console(stream)
+        series = _followed(args, pid, console)
+        if console is None:
+            stream.write(series_json(series, request.bytes if request else None))
+        else:
+            print_series_end(series, console, top=20 if args.top is None else args.top)
+    return 0
+
+
+@dataclass
+class _FollowedPools:
+    """The pools sampled so far."""
+
+    args: argparse.Namespace
+    console: Optional[Console]  # None if nothing is printed before the end
+    walks: list[Pools] = field(default_factory=list)  # the first, and the last
+    samples: list[PoolSample] = field(default_factory=list)
+    count: int = 0
+    longest_pause_seconds: float = 0.0
+    notices: Sequence[Notice] = ()
+
+    def add(self, seconds: float, pools: Pools) -> None:
+        """Add one sample, and print its rows; one without pools has notices only."""
+        if not pools.allocators:
+            self.notices = pools.notices
+            return
+        allocators, decisions = answered(pools.allocators, self.args)
+        rows = [sample_of(one, seconds, decision) for one, decision in zip(allocators, decisions)]
+        if self.console is not None:
+            if not self.walks:
+                print_series_head(self.console)
+            for row in rows:
+                print_sample(row, self.console, named=len(rows) > 1)
+            self.console.file.flush()
+        self.samples += rows
+        self.walks[1:] = [pools]
+        self.count += 1
+        self.longest_pause_seconds = max(self.longest_pause_seconds, pools.pause_seconds or 0.0)
+
+    def series(self) -> PoolSeries:
+        """Return the whole series; raises KeyboardInterrupt if there is no sample."""
+        if not self.walks:
+            raise KeyboardInterrupt
+        first, last = self.walks[0], self.walks[-1]
+        before, after = chosen(first.allocators, self.args), chosen(last.allocators, self.args)
+        notices = [*_notices(first, last), *self.notices]
+        diffs = compare_pools(before, after)
+        return PoolSeries(
+            after[0].source, self.samples, diffs, self.count, self.longest_pause_seconds, notices
+        )
+
+
+def _followed(args: argparse.Namespace, pid: int, console: Optional[Console]) -> PoolSeries:
+    course = _FollowedPools(args, console)
+    with contextlib.suppress(KeyboardInterrupt):  # the usual way to end it
+        for seconds, pools in follow_pools(pid, args.every, args.duration, say):
+            course.add(seconds, pools)
+    return course.series()
+
+
+def _notices(first: Pools, last: Pools) -> Sequence[Notice]:
+    every = [*first.notices, *last.notices]
+    for pools in (first, last):
+        every += [notice for one in pools.allocators for notice in one.notices]
+    return list(dict.fromkeys(every))
 
 
 def add_arguments(parser: ArgumentParser) -> None:

@@ -22,19 +22,16 @@ from gdbmem.api.series import Recording, compare_recordings, in_order, judge_rec
 from gdbmem.api.series_pictures import picture_of
 from gdbmem.arguments import ArgumentParser, add_color_option, add_output_options, split_program, value
 from gdbmem.cli.main import parser_of
-from gdbmem.cli.series.fail_on import judged_status
-from gdbmem.cli.series.options import parse_fail_on
-from gdbmem.cli.series.outputs import Outputs, prepare_outputs
-from gdbmem.cli.series.page import compared_page
-from gdbmem.cli.series.recording import record_by
+from gdbmem.cli.series_options import Outputs, parse_fail_on, prepare_outputs
+from gdbmem.cli.series_page import compared_page
+from gdbmem.cli.series_recording import record_by
+from gdbmem.cli.series_reporting import judged_status
 from gdbmem.errors import UsageError
-from gdbmem.report.console import make_console
-from gdbmem.report.output import picture_kind
-from gdbmem.report.page.page import render
-from gdbmem.report.series.comparison import comparison_json, print_comparison
-from gdbmem.report.series.series_plot import svg
-from gdbmem.text import printable
-from gdbmem.units import parse_duration
+from gdbmem.page.page import render
+from gdbmem.series.charts import svg
+from gdbmem.series.comparison import comparison_json, print_comparison
+from gdbmem.terminal.console import make_console, picture_kind
+from gdbmem.text import parse_duration, printable
 
 if TYPE_CHECKING:
     import argparse
@@ -98,7 +95,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     if args.runs < 1:
         raise UsageError("--runs has to be at least 1")
     if args.remedies:
-        from gdbmem.cli.series.compare_remedies import run_remedies  # 40 ms
+        from gdbmem.cli.compare_remedies import run_remedies  # 40 ms
 
         return run_remedies(args, commands)
     if args.plot:

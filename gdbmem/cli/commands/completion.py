@@ -19,7 +19,7 @@ from gdbmem.cli.main import SUBCOMMANDS, parser_of
 from gdbmem.engines.engine import NAMES
 from gdbmem.errors import GdbmemError
 from gdbmem.launch.engine_choice import AUTO
-from gdbmem.report.messages import message_names
+from gdbmem.terminal.console import message_names
 
 # Options whose values are validated after parsing, with a specific message.
 _NAMED_ELSEWHERE = {"--engine": (*NAMES, AUTO)}

@@ -18,28 +18,24 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.analysis.profiles.query import Query, add_query_options, query_from
-from gdbmem.api.limits import judge_growth
 from gdbmem.api.profiles import DiffSide, Run, find_operand, read_last_two, read_series, spool_operands
 from gdbmem.api.profiles import diff as diff_of
-from gdbmem.api.runs import containers_holding, is_of_one_run, unseen_between
+from gdbmem.api.runs import containers_holding, is_of_one_run, judge_growth, unseen_between
 from gdbmem.arguments import ArgumentParser, add_color_option, add_output_options, value
-from gdbmem.cli.profiles.kinds import add_kind_options, kept_kind
-from gdbmem.cli.profiles.reading import add_reading_options, collector_paused, read_options_from, source_roots
-from gdbmem.errors import GdbmemError, UsageError
-from gdbmem.exit_status import ExitStatus
+from gdbmem.cli.reading import add_reading_options, collector_paused, read_options_from, source_roots
+from gdbmem.cli.result_kinds import add_kind_options, kept_kind
+from gdbmem.errors import ExitStatus, GdbmemError, UsageError
+from gdbmem.model.diff import Diff
 from gdbmem.model.judgement import MET, NOT_MET, Judgement, exit_status
-from gdbmem.model.profiles.diff import Diff
+from gdbmem.profiles.documents import diff_json
+from gdbmem.profiles.query import Query, add_query_options, query_from
+from gdbmem.profiles.text import print_diff
 from gdbmem.records import replace
-from gdbmem.report.console import make_console
-from gdbmem.report.output import open_output
-from gdbmem.report.profiles.diff_json import diff_json
-from gdbmem.report.profiles.diff_text import print_diff
-from gdbmem.text import printable
-from gdbmem.units import format_size, parse_size
+from gdbmem.terminal.console import make_console, open_output
+from gdbmem.text import format_size, parse_size, printable
 
 if TYPE_CHECKING:
-    from gdbmem.model.holding import Holding
+    from gdbmem.model.containers import Holding
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -104,7 +100,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 
 def _compare_kept(kind: str, arguments: argparse.Namespace) -> int:
-    from gdbmem.cli.profiles.kept import diff_kept  # 5 ms
+    from gdbmem.cli.saved_results import diff_kept  # 5 ms
 
     with open_output(arguments.output, force=arguments.force) as stream:
         console = make_console(stream, color=arguments.color)

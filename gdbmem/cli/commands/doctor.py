@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gdbmem.arguments import ArgumentParser, add_output_options
-from gdbmem.exit_status import ExitStatus
-from gdbmem.report.output import open_output
+from gdbmem.errors import ExitStatus
+from gdbmem.terminal.console import open_output
 from gdbmem.text import printable
 
 if TYPE_CHECKING:

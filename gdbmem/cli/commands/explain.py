@@ -30,22 +30,19 @@ from gdbmem.arguments import (
     value,
 )
 from gdbmem.cli.process_operand import add_ways_to_read, checked_pid, unwind_when_ended
-from gdbmem.cli.progress import say
 from gdbmem.errors import UsageError
-from gdbmem.report.console import make_console
-from gdbmem.report.ledger.heap_map import render_map
-from gdbmem.report.ledger.idle import idle_json, mangled_names, print_idle
-from gdbmem.report.ledger.ledger_text import LedgerOptions
-from gdbmem.report.ledger.ledger_view import beside, print_all, write_growth, write_json, write_remedies
-from gdbmem.report.output import open_named, open_output, picture_kind
-from gdbmem.text import printable
-from gdbmem.units import parse_duration
+from gdbmem.ledger.document import beside, print_all, write_growth, write_json, write_remedies
+from gdbmem.ledger.heap_map import render_map
+from gdbmem.ledger.idle import idle_json, mangled_names, print_idle
+from gdbmem.ledger.text import LedgerOptions
+from gdbmem.terminal.console import make_console, open_named, open_output, picture_kind, say
+from gdbmem.text import parse_duration, printable
 
 if TYPE_CHECKING:
     import argparse
 
     from gdbmem.api.profiles import Run
-    from gdbmem.model.ledger.ledger import Ledger
+    from gdbmem.model.ledger import Ledger
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -152,8 +149,8 @@ def _run_idle(args: argparse.Namespace, pid: Optional[int]) -> int:
 
 
 def _write_page(ledger: Ledger, looks: Optional[Looks], stream: TextIO) -> None:
-    from gdbmem.report.page.ledger_page import ledger_page  # 30 ms, for --html alone
-    from gdbmem.report.page.page import render  # with it
+    from gdbmem.page.ledger_page import ledger_page  # 30 ms, for --html alone
+    from gdbmem.page.page import render  # with it
 
     stream.write(render(ledger_page(ledger, looks.map if looks is not None else None)))
 

@@ -13,16 +13,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gdbmem.analysis.profiles.query import counts_blocks
 from gdbmem.api.profiles import as_growth, diff, has_series, read_shown, spool_operands
 from gdbmem.api.series import Recording, summary_of
 from gdbmem.arguments import ArgumentParser
-from gdbmem.cli.profiles.reading import add_reading_options, read_options_from
+from gdbmem.cli.reading import add_reading_options, read_options_from
 from gdbmem.errors import Notice, UsageError
-from gdbmem.model.profiles.diff import Diff
-from gdbmem.report.output import open_output
-from gdbmem.report.profiles.export import BINARY, NAMES, encode
-from gdbmem.report.series.series_json import write_series_csv, write_series_json
+from gdbmem.model.diff import Diff
+from gdbmem.profiles.export import BINARY, NAMES, encode
+from gdbmem.profiles.query import counts_blocks
+from gdbmem.series.document import write_series_csv, write_series_json
+from gdbmem.terminal.console import open_output
 from gdbmem.text import printable
 
 

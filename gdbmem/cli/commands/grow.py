@@ -12,24 +12,19 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.analysis.profiles.query import Query, add_query_options, query_from
 from gdbmem.api.growth import RecordedGrowth, record_growth, record_program_growth
 from gdbmem.api.profiles import load_from_profile
 from gdbmem.arguments import ArgumentParser, add_output_options, split_program, value
-from gdbmem.cli.profiles.reading import source_roots
-from gdbmem.cli.progress import say
+from gdbmem.cli.reading import source_roots
 from gdbmem.errors import GdbmemError, InputError, UsageError
+from gdbmem.faults.account import grow_json, print_account
+from gdbmem.faults.held_text import held_document, print_held
 from gdbmem.formats.stacks import GROWN
+from gdbmem.profiles.query import Query, add_query_options, query_from
+from gdbmem.profiles.text import print_sites
 from gdbmem.records import replace
-from gdbmem.report.console import make_console
-from gdbmem.report.faults.account_text import print_account
-from gdbmem.report.faults.grow_json import grow_json
-from gdbmem.report.faults.held import held_document, print_held
-from gdbmem.report.notices import print_notices
-from gdbmem.report.output import open_output
-from gdbmem.report.profiles.profile_text import print_sites
-from gdbmem.text import printable
-from gdbmem.units import format_duration, parse_duration
+from gdbmem.terminal.console import make_console, open_output, print_notices, say
+from gdbmem.text import format_duration, parse_duration, printable
 
 if TYPE_CHECKING:
     import argparse

@@ -22,8 +22,7 @@ from gdbmem.arguments import (
 )
 from gdbmem.engines.engine import NAMES, options_of
 from gdbmem.engines.massif import TIME_UNITS
-from gdbmem.errors import GdbmemError, UsageError
-from gdbmem.exit_status import ExitStatus
+from gdbmem.errors import ExitStatus, GdbmemError, UsageError
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -152,8 +151,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     try:
         if args.report is None:
             return _run(args, program_arguments, [], command=command)
-        from gdbmem.analysis.profiles.query import Query, read_known  # 4 ms
-        from gdbmem.cli.page.at_end import page_at_end  # 40 ms
+        from gdbmem.cli.launch_job import page_at_end  # 40 ms
+        from gdbmem.profiles.query import Query, read_known  # 4 ms
 
         query = Query(known=tuple(read_known(args.known)) if args.known else ())
         with page_at_end(args.report, query, force=args.force) as awaited:
@@ -173,7 +172,7 @@ def _run(
 ) -> int:
     """Launch according to *args*; the recorded run is added to *runs*."""
     if args.recipe is not None:
-        from gdbmem.cli.recipes.play import run_recipe  # 25 ms
+        from gdbmem.cli.recipe_play import run_recipe  # 25 ms
 
         return run_recipe(args, program_arguments, runs, command=command)
     return _run_interactive(args, program_arguments or [], runs, command=command)
@@ -195,11 +194,7 @@ def _parse(own: list[str], parser: ArgumentParser) -> argparse.Namespace:
 def _run_interactive(
     args: argparse.Namespace, program_arguments: list[str], runs: list[Run], *, command: list[str]
 ) -> int:
-    from gdbmem.cli.launch_job import (  # 40 ms, not needed for --help
-        engine_options,
-        make_job,
-        resolve_engine,
-    )
+    from gdbmem.cli.launch_job import engine_options, make_job, resolve_engine
     from gdbmem.launch.interactive import run_interactive  # 40 ms
     from gdbmem.launch.program import find_program  # with it
 

@@ -16,7 +16,7 @@ from typing import Optional
 
 from gdbmem.arguments import ArgumentParser
 from gdbmem.errors import InputError, UsageError
-from gdbmem.linux.monitoring.clock import clock_of
+from gdbmem.linux.monitoring.quick_sample import clock_of
 from gdbmem.runs.distrust import check_own
 from gdbmem.runs.run import current_folder, has_series
 from gdbmem.series.store import Recording, add_mark, is_being_written

@@ -25,16 +25,15 @@ from gdbmem.arguments import (
     split_program,
     value,
 )
-from gdbmem.cli.series.options import parse_fail_on, parse_slope
+from gdbmem.cli.series_options import parse_fail_on, parse_slope
 from gdbmem.errors import GdbmemError, InputError, UsageError
-from gdbmem.report.output import picture_kind
-from gdbmem.text import printable
-from gdbmem.units import parse_duration
+from gdbmem.terminal.console import picture_kind
+from gdbmem.text import parse_duration, printable
 
 if TYPE_CHECKING:
     import argparse
 
-    from gdbmem.monitoring.triggers import Condition
+    from gdbmem.recording.triggers import Condition
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -180,7 +179,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             return _judge_again(args, runs, program)
         _check(args, program)
 
-        from gdbmem.cli.series.recording import record  # 60 ms, not needed for --help
+        from gdbmem.cli.series_recording import record  # 60 ms, not needed for --help
 
         return record(args, program)
     except UsageError:
@@ -209,7 +208,7 @@ def _judge_again(args: argparse.Namespace, runs: Sequence[str], program: Optiona
     if len(runs) > 1 and args.plot is None:
         raise UsageError("several runs are overlaid with --plot", hint="to compare them: gdbmem compare")
     with recorded([Path(operand) for operand in runs]) as folders:
-        from gdbmem.cli.series.reporting import report  # 20 ms
+        from gdbmem.cli.series_reporting import report  # 20 ms
 
         return report(folders, args)
 
@@ -251,7 +250,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def _condition(text: str) -> Condition:
-    from gdbmem.monitoring.triggers import parse_condition  # 15 ms
+    from gdbmem.recording.triggers import parse_condition  # 15 ms
 
     return parse_condition(text)
 

@@ -18,10 +18,10 @@ from gdbmem.engines.massif import NAME as MASSIF
 from gdbmem.errors import GdbmemError, InputError
 from gdbmem.launch.engine_choice import AUTO
 from gdbmem.launch.program import find_program
-from gdbmem.model.profiles.expectation import BLOCKS, HEAP
+from gdbmem.model.diff import BLOCKS, HEAP
 from gdbmem.recipes.reader import load_recipe
 from gdbmem.recipes.yaml_text import RecipeError
-from gdbmem.report.output import open_output
+from gdbmem.terminal.console import open_output
 from gdbmem.text import plural, printable
 
 if TYPE_CHECKING:

@@ -12,15 +12,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gdbmem.analysis.profiles.query import Query, add_mine_option, compile_regex
 from gdbmem.api.profiles import ReadOptions, Run, current_folder, find_operand
 from gdbmem.arguments import ArgumentParser, value
-from gdbmem.cli.page.browser import open_browser
-from gdbmem.cli.page.choosing import page_of
-from gdbmem.cli.profiles.reading import add_reading_options, read_options_from, source_roots
-from gdbmem.cli.profiles.server import Served, Server
+from gdbmem.cli.page_choice import open_browser, page_of
+from gdbmem.cli.reading import add_reading_options, read_options_from, source_roots
+from gdbmem.cli.server import Served, Server
 from gdbmem.errors import InputError
-from gdbmem.report.page.page import Page
+from gdbmem.page.page import Page
+from gdbmem.profiles.query import Query, add_mine_option, compile_regex
 from gdbmem.runs.run import is_run
 from gdbmem.text import printable
 

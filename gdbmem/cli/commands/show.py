@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional, TextIO, Union
 
-from gdbmem.analysis.profiles.query import Query, add_query_options, query_from
 from gdbmem.api.profiles import (
     PEAK,
     Run,
@@ -27,19 +26,18 @@ from gdbmem.api.profiles import (
     spool_operands,
 )
 from gdbmem.arguments import ArgumentParser, add_color_option, add_output_options
-from gdbmem.cli.profiles.kinds import add_kind_options
-from gdbmem.cli.profiles.reading import add_reading_options, collector_paused, read_options_from, source_roots
+from gdbmem.cli.reading import add_reading_options, collector_paused, read_options_from, source_roots
+from gdbmem.cli.result_kinds import add_kind_options
 from gdbmem.errors import UsageError
+from gdbmem.profiles.query import Query, add_query_options, query_from
+from gdbmem.profiles.text import print_sites, print_timeline
 from gdbmem.records import replace
-from gdbmem.report.console import make_console
-from gdbmem.report.notices import print_notices
-from gdbmem.report.output import open_output
-from gdbmem.report.profiles.profile_text import print_sites, print_timeline
+from gdbmem.terminal.console import make_console, open_output, print_notices
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
-    from gdbmem.model.profiles.diff import Diff
-    from gdbmem.model.profiles.snapshot import Profile
+    from gdbmem.model.diff import Diff
+    from gdbmem.model.snapshot import Profile
 
 
 def add_arguments(parser: ArgumentParser) -> None:
@@ -80,7 +78,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         if _shows_series(place, wanted, arguments, stream):
             return 0
         if isinstance(place, Run):
-            from gdbmem.cli.profiles.showing_runs import show_run  # 4 ms, for runs only
+            from gdbmem.cli.showing_runs import show_run  # 4 ms, for runs only
 
             show_run(place, wanted, query, options, arguments, stream)
         else:
@@ -108,7 +106,7 @@ def _shows_series(
             return False
 
     from gdbmem.api.series import recorded  # 10 ms, as the next: for series only
-    from gdbmem.cli.series.reporting import show_series  # 20 ms
+    from gdbmem.cli.series_reporting import show_series  # 20 ms
 
     with recorded([place]) as (folder,):
         show_series(folder, arguments, stream)
@@ -116,8 +114,8 @@ def _shows_series(
 
 
 def _write_difference(diff: Diff, query: Query, arguments: argparse.Namespace, stream: TextIO) -> None:
-    from gdbmem.report.profiles.diff_json import diff_json  # 1 ms
-    from gdbmem.report.profiles.diff_text import print_diff  # 2 ms
+    from gdbmem.profiles.documents import diff_json  # 1 ms
+    from gdbmem.profiles.text import print_diff  # 2 ms
 
     if arguments.json:
         stream.write(diff_json(diff, query))
@@ -132,7 +130,7 @@ def _show_profile(
     if wanted is not None or profile.peak_tree_index is not None:
         snapshot = load_from_profile(profile, wanted or "peak").snapshot
     if arguments.json:
-        from gdbmem.report.profiles.profile_json import profile_json  # 4 ms, with json
+        from gdbmem.profiles.documents import profile_json  # 4 ms, with json
 
         stream.write(profile_json(profile, query, snapshot=snapshot))
         return

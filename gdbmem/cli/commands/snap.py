@@ -19,18 +19,16 @@ from typing import TYPE_CHECKING
 
 from gdbmem.arguments import ArgumentParser, add_output_options
 from gdbmem.cli.commands.attach import add_process_arguments, check_pid
-from gdbmem.cli.progress import say
-from gdbmem.launch.attached.attached import find_target, take_one
+from gdbmem.launch.attached import find_target, take_one
 from gdbmem.launch.interactive import shown
-from gdbmem.report.output import open_output
-from gdbmem.report.profiles.run_json import snap_json
-from gdbmem.runs.named_records import check_name
+from gdbmem.profiles.documents import snap_json
+from gdbmem.runs.distrust import check_name
 from gdbmem.setup.gdb_python import find_gdb
-from gdbmem.text import printable
-from gdbmem.units import format_delta, format_size
+from gdbmem.terminal.console import open_output, say
+from gdbmem.text import format_delta, format_size, printable
 
 if TYPE_CHECKING:
-    from gdbmem.launch.attached.attached import TakenSnapshot
+    from gdbmem.launch.attached import TakenSnapshot
 
 
 def add_arguments(parser: ArgumentParser) -> None:

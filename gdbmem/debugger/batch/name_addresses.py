@@ -8,8 +8,8 @@ from typing import Optional
 
 import gdb
 
-from gdbmem.debugger.function_blocks import function_blocks
-from gdbmem.debugger.gdb_text import file_name, source_file, symbol_at
+from gdbmem.debugger.location import function_blocks
+from gdbmem.debugger.terminal import file_name, source_file, symbol_at
 from gdbmem.patterns import lazy_pattern
 
 _OFFSET = lazy_pattern(r" \+ \d+$")

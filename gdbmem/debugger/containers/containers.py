@@ -8,36 +8,100 @@ from typing import TYPE_CHECKING, Callable, Optional
 
 import gdb
 
-from gdbmem.analysis.containers.growth import growth
-from gdbmem.analysis.containers.survey import Surveyor
-from gdbmem.analysis.profiles.library import qualified_name
 from gdbmem.arguments import add_output_options
+from gdbmem.containers.containers import containers_json, growth, print_container_growth, print_containers
+from gdbmem.containers.survey import Surveyor
 from gdbmem.debugger.command import Command, say, warn
-from gdbmem.debugger.containers.heap_vectors import show_everywhere
 from gdbmem.debugger.containers.type_plans import Planner
-from gdbmem.debugger.gdb_text import file_name, gdb_text
-from gdbmem.debugger.language import speaking
+from gdbmem.debugger.ledger.explain import read_ledger_here
 from gdbmem.debugger.ledger.saved import keep_survey, kept_survey, saved_names
-from gdbmem.debugger.location import program_runs, real_pid
+from gdbmem.debugger.location import program_runs, real_pid, speaking
 from gdbmem.debugger.memwatch.gauges.heap import HeapReader
-from gdbmem.debugger.selection import selection_kept
-from gdbmem.debugger.target import GdbMemory
-from gdbmem.debugger.terminal import console_on
-from gdbmem.errors import GdbmemError, Notice, TargetError
+from gdbmem.debugger.program import GdbMemory, selection_kept
+from gdbmem.debugger.terminal import console_on, file_name, gdb_text, symbol_at
+from gdbmem.errors import GdbmemError, Notice, TargetError, UsageError
+from gdbmem.inspection.block_queries import VECTORS, Looks
+from gdbmem.ledger.blocks import print_vectors, vectors_json
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.linux.process.process import process_facts
+from gdbmem.model.heap_blocks import DATA, STACK, FoundVector
 from gdbmem.model.memory import Memory
 from gdbmem.patterns import lazy_pattern
+from gdbmem.profiles.own_code import qualified_name
 from gdbmem.records import dataclass, replace
-from gdbmem.report.containers.containers import containers_json, print_container_growth, print_containers
-from gdbmem.report.output import open_output
 from gdbmem.runs.saved_results import CONTAINERS
+from gdbmem.terminal.console import open_output
 
 if TYPE_CHECKING:
     import argparse
 
     from gdbmem.arguments import ArgumentParser
     from gdbmem.model.containers import Survey
+
+
+# memcontainers --everywhere: the vectors of the heap, found by their pointers, named by their holders.
+
+
+_MOST_OUTER_FRAMES = 1000
+
+
+def show_everywhere(args: argparse.Namespace) -> None:
+    """Find the vectors of the stopped process or core, and print or write them."""
+    if args.expression or args.save is not None or args.since is not None:
+        raise UsageError(
+            "--everywhere finds vectors without names, which can't be compared or picked out",
+            hint="leave out --save, --since and EXPR",
+        )
+    with open_output(args.output, force=args.force) as stream:
+        looks = Looks(frozenset([VECTORS]))
+        read_ledger_here(looks)
+        found = looks.vectors
+        assert found is not None
+        owners = {vector.owner: _owner(vector) for vector in found.largest[: args.top]}
+        if args.json:
+            stream.write(vectors_json(found, owners))
+            return
+
+        print_vectors(found, owners, console_on(stream), args.top)
+
+
+def _owner(vector: FoundVector) -> str:
+    """Return the variable that contains a vector's pointers, if gdb knows one."""
+    if vector.place == STACK:
+        return _in_frame(vector.owner)
+    return symbol_at(vector.owner) if vector.place == DATA else ""
+
+
+def _in_frame(address: int) -> str:
+    """Return the function whose frame contains *address*, on the stack of any thread."""
+    with selection_kept():
+        pointers = []
+        for thread in gdb.selected_inferior().threads():
+            thread.switch()
+            pointer = _stack_pointer(gdb.newest_frame())
+            if 0 < pointer <= address:
+                pointers.append((pointer, thread))
+        if not pointers:
+            return ""
+        max(pointers, key=lambda found: found[0])[1].switch()
+        frame, name = gdb.newest_frame(), ""
+        for _ in range(_MOST_OUTER_FRAMES):
+            if frame is None or not 0 < _stack_pointer(frame) <= address:
+                break
+            name = frame.name() or ""
+            try:
+                frame = frame.older()
+            except gdb.error:
+                break
+        return f"{name.partition('(')[0]}()" if name else ""
+
+
+def _stack_pointer(frame: gdb.Frame) -> int:
+    try:
+        return int(frame.read_register("sp"))
+    except (gdb.error, ValueError):
+        return 0
+
 
 _MOST_FRAMES = 100  # of each thread
 _MOST_NAMED = 3

@@ -14,7 +14,7 @@ from typing import Optional
 
 import gdb
 
-from gdbmem.debugger.gdb_text import symbol_at
+from gdbmem.debugger.terminal import symbol_at
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
 from gdbmem.patterns import lazy_pattern
 

@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 import gdb
 
-from gdbmem.analysis.containers.plans import Resolve, Resolved, TypePlan
+from gdbmem.containers.library_types import Resolve, Resolved, TypePlan
 from gdbmem.debugger.containers.dynamic_classes import (
     Classes,
     fields_of,

@@ -8,20 +8,99 @@ import signal
 
 import gdb
 
-from gdbmem.debugger.command import say, warn
-from gdbmem.debugger.launched.connecting import connect_program, notice_end
-from gdbmem.debugger.launched.loaded_files import list_loaded_files
-from gdbmem.debugger.location import program_runs, real_pid
+from gdbmem.debugger.command import Command, say, warn
+from gdbmem.debugger.location import entry, program_runs, real_pid
 from gdbmem.debugger.registry import LAUNCHED_COMMANDS, register
 from gdbmem.debugger.session import session
+from gdbmem.debugger.snapshots.breakpoints import rearm_all
 from gdbmem.debugger.snapshots.snapshots import little_room, save_history
 from gdbmem.debugger.stopping.ctrlc import ctrl_c
-from gdbmem.debugger.stopping.quiet_stops import noticed
+from gdbmem.debugger.stopping.stops import noticed
 from gdbmem.engines.engine import table
-from gdbmem.errors import GdbmemError, sentence_of
-from gdbmem.launch.conversation.messages import Done, Ready
-from gdbmem.launch.conversation.protocol import ATTACHED, NATIVE
-from gdbmem.setup.gdb_call import gdb_call
+from gdbmem.errors import GdbmemError, TargetError, ToolError, UsageError, sentence_of
+from gdbmem.launch.messages import (
+    ATTACHED,
+    NATIVE,
+    AskAttached,
+    AskNative,
+    AskTarget,
+    AttachedPlan,
+    Done,
+    NativePlan,
+    Ready,
+    ValgrindTarget,
+)
+from gdbmem.linux.memory.maps import maps_text
+from gdbmem.runs.run import LOADED
+from gdbmem.setup.gdb_python import gdb_call
+
+# Connecting this gdb to the launcher's program, and to the program that replaces it.
+
+
+def connect_program() -> None:
+    """Connect gdb to the launcher's waiting valgrind, attach to a process, or start the program natively."""
+    if ATTACHED in os.environ:
+        from gdbmem.debugger.native.attached import attach  # 10 ms
+
+        attach(session.ask(AskAttached(), AttachedPlan))
+    elif NATIVE in os.environ:
+        session.start(session.ask(AskNative(), NativePlan))
+    else:
+        session.join(session.ask(AskTarget(), ValgrindTarget))
+
+
+def follow(program: str) -> None:
+    """Connect to the program that replaced this one; *program* is a plain path to it."""
+    gdb.execute(f"file {program}", to_string=True)
+    connect_program()
+
+
+def notice_end() -> None:
+    """Before each prompt, report how the program ended if it has ended since the last one."""
+    if not session.has_lost_program():
+        return
+    if session.farewell:
+        say(session.farewell)
+        return
+    try:
+        fate = session.fate()
+        if fate.next:
+            follow(fate.next)
+            say("The program has executed another one, which is stopped before its first instruction.")
+            return
+    except (ToolError, gdb.error) as error:
+        warn(sentence_of(error))
+        return
+    if fate.sentence:
+        warn(fate.sentence)
+    elif fate.status is not None:
+        say(f"The program ended with status {fate.status}; 'run' starts it again.")
+
+
+# The code that the program loads, listed in the run: a plugin may be unloaded before a snapshot is taken.
+
+
+_listed: set[bytes] = set()
+
+
+def list_loaded_files() -> None:
+    """Append the executable mappings of each library to the run when gdb sees that it is loaded."""
+    gdb.events.new_objfile.connect(_loaded)
+
+
+def _loaded(event: gdb.NewObjFileEvent) -> None:
+    # Without a list a snapshot has fewer names; the program goes on.
+    with contextlib.suppress(OSError, GdbmemError, gdb.error):
+        pid, name = real_pid(), os.fsencode(os.path.realpath(event.new_objfile.filename or ""))
+        if pid is None:
+            return
+        lines = [line for line in maps_text(pid).splitlines() if line.endswith(b" " + name)]
+        new = [line for line in lines if b"x" in line.split(None, 2)[1] and line not in _listed]
+        if new:
+            _listed.update(new)
+            with (session.run.place / LOADED).open("ab") as stream:
+                stream.write(b"\n".join([*new, b""]))
+
 
 _WHAT_NEXT = {
     "": "Set breakpoints, 'continue', 'memsnap NAME', 'memdiff'; 'help gdbmem' lists more.",
@@ -161,3 +240,51 @@ def _greet() -> None:
         what = "The profile goes" if table(engine).whole_run else "Snapshots go"
         say(f"{what} to {session.run.folder}/")
     say(_WHAT_NEXT.get(engine, _WHAT_NEXT[""]))
+
+
+# `run` and `start` in a gdb that 'gdbmem launch' has started: each starts a fresh valgrind.
+
+
+class _Restarting(Command):
+    def carry_out(self, argument: str) -> None:
+        arguments = _arguments(argument.strip() or gdb.parameter("args") or "")
+        session.restart(arguments)
+        session.arguments.show(arguments)
+        rearm_all()
+        say(f"A new valgrind runs the program (process {session.ask(AskTarget(), ValgrindTarget).pid}).")
+
+
+class RunCommand(_Restarting):
+    """`run`: a fresh valgrind, from the beginning."""
+
+    def carry_out(self, argument: str) -> None:
+        super().carry_out(argument)
+        gdb.execute("continue")
+
+
+class StartCommand(_Restarting):
+    """`start`: the same, stopped at main."""
+
+    def carry_out(self, argument: str) -> None:
+        if entry() != "main":
+            raise TargetError(
+                "the program has no symbol 'main': it is stripped",
+                slug="no-main",
+                hint=f"'break {entry()}' and 'run' stop where libc is about to call it",
+            )
+        super().carry_out(argument)
+        gdb.execute("tbreak main")
+        gdb.execute("continue")
+
+
+def _arguments(text: str) -> list[str]:
+    try:
+        words = session.arguments.read(text)
+    except ValueError as error:
+        raise UsageError(f"these arguments can't be read: {error}", hint="close the quotation") from None
+    if any(word[0] in "<>|&" for word in words if word):
+        raise UsageError(
+            "input and output can't be redirected here",
+            hint="quit gdb and launch with --stdin FILE or --stdout FILE",
+        )
+    return words

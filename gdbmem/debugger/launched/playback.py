@@ -11,11 +11,10 @@ from typing import Callable, ClassVar, Optional
 
 import gdb
 
-from gdbmem.analysis.ledger.answer import answer_ledger
+from gdbmem.containers.containers import answer_survey
 from gdbmem.debugger.containers.containers import survey_here
-from gdbmem.debugger.gdb_text import gdb_text
-from gdbmem.debugger.launched.connecting import connect_program, follow
-from gdbmem.debugger.ledger.here import read_ledger_here
+from gdbmem.debugger.launched.launched import connect_program, follow
+from gdbmem.debugger.ledger.explain import read_ledger_here
 from gdbmem.debugger.ledger.saved import keep_ledger, keep_survey
 from gdbmem.debugger.location import current_thread, program_runs, real_pid, users_place
 from gdbmem.debugger.native.calls_in_passing import addresses_of
@@ -23,9 +22,10 @@ from gdbmem.debugger.python.call_paths import place_and_python
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.breakpoints import ActionBreakpoint, NotChosenError, act_now
 from gdbmem.debugger.snapshots.snapshots import blind_spot, little_room, take_in_passing, take_snapshot
-from gdbmem.debugger.stops import signal_here
+from gdbmem.debugger.stopping.stops import signal_here
+from gdbmem.debugger.terminal import gdb_text
 from gdbmem.errors import GdbmemError, internal_error
-from gdbmem.launch.conversation.messages import (
+from gdbmem.launch.messages import (
     ActionResult,
     AskPlan,
     CallsUnclear,
@@ -42,11 +42,11 @@ from gdbmem.launch.conversation.messages import (
     Stopped,
     Unresolved,
 )
+from gdbmem.ledger.answer import answer_ledger
 from gdbmem.linux.process.process import has_ended
 from gdbmem.patterns import lazy_pattern
 from gdbmem.recipes.recipe import Action, Point, recipe_from_plan
 from gdbmem.records import replace
-from gdbmem.report.containers.containers import answer_survey
 from gdbmem.runs.run import SnapshotRecord
 from gdbmem.runs.saved_results import CONTAINERS, LEDGER
 

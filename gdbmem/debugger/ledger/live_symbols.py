@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gdbmem.debugger.batch.name_addresses import Namer
 from gdbmem.formats.addresses import Binary, MemoryMap, parse_maps
 from gdbmem.linux.memory.maps import maps_text
-from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.calltree import Frame
 
 if TYPE_CHECKING:
     from gdbmem.errors import Notice

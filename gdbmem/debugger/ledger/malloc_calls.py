@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Optional, TextIO
 
 import gdb
 
-from gdbmem.analysis.ledger.answer import DAMAGES, doubt_of
+from gdbmem.arguments import add_output_options
+from gdbmem.debugger.command import Command
+from gdbmem.debugger.ledger.explain import core_path, local_pid, read_ledger_here
 from gdbmem.debugger.native.inferior import program, signed
-from gdbmem.debugger.stopping.scheduler import scheduler_locking
+from gdbmem.debugger.program import scheduler_locking, selection_kept
+from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError
+from gdbmem.formats.malloc_info import parse_malloc_info
+from gdbmem.ledger.answer import DAMAGES, doubt_of
+from gdbmem.ledger.document import returned_bytes, trim_json
+from gdbmem.ledger.malloc_info import malloc_info_json, print_malloc_info
+from gdbmem.ledger.text import print_growth
+from gdbmem.model.memory import MemoryUnreadable
+from gdbmem.patterns import lazy_pattern
+from gdbmem.terminal.console import open_output
+from gdbmem.text import format_size
 
 if TYPE_CHECKING:
-    from gdbmem.model.ledger.ledger import Ledger
+    import argparse
+
+    from gdbmem.arguments import ArgumentParser
+    from gdbmem.model.ledger import Ledger
+
 
 # A thread inside one of these may hold a lock that the call needs, or have changed a list in part.
 _IN_MALLOC = frozenset(
@@ -168,3 +185,146 @@ def mallinfo_of(ledger: Ledger) -> dict[str, int]:
         "fordblks": free,
         "keepcost": heap.arenas[0].top_bytes,
     }
+
+
+# memexplain --malloc-info: malloc_info called in the stopped process, beside the ledger of the same moment.
+#
+# It writes to a FILE, which libc allocates in the heap that is measured. The stream gets a file in memory and a
+# buffer in a page that gdbmem maps, so it takes only one block; the ledger is read while that block is allocated.
+
+
+_FULLY_BUFFERED = 0  # _IOFBF
+_CLOSE_ON_EXEC = 1  # MFD_CLOEXEC
+_BUFFER_BYTES = 8192
+_MOST_BYTES = 1 << 26
+# A thread inside one of these may hold the lock of libc's list of streams, or have changed it in part.
+_WITH_STREAMS = lazy_pattern(
+    r"_IO_(?:new_)?(?:link_in|un_link|flush_all\w*|cleanup|unbuffer_all|list_\w+|fclose|fopen\w*|fdopen)"
+    r"|(?:__)?(?:fopen|fdopen|fclose|fflush|fcloseall|popen|pclose|freopen|exit|fork|vfork)(?:64)?|__run_exit_handlers"
+    r"|__libc_fork|open_memstream|fmemopen|fopencookie|tmpfile"
+)
+_MOST_CALLERS = 32
+
+
+def write_malloc_info(stream: TextIO, *, as_json: bool) -> None:
+    """Write the output of malloc_info, called in the process, beside the ledger."""
+    if core_path() is not None:
+        raise TargetError(
+            "a core can't run malloc_info",
+            slug="trim-refused",
+            hint="use 'memexplain' for the contents of the heap",
+        )
+    check_callable(read_ledger_here(), "malloc_info")
+    _check_streams()
+    with _stream() as (file, descriptor):
+        ledger = read_ledger_here()
+        call_malloc("malloc_info", [0, file])
+        call_malloc("fflush", [file])
+        text = _written(descriptor)
+        size = _block_bytes(file)
+    theirs = parse_malloc_info(text)
+    if as_json:
+        stream.write(malloc_info_json(theirs, ledger, size))
+    else:
+        print_malloc_info(theirs, ledger, size, console_on(stream))
+
+
+@contextmanager
+def _stream() -> Iterator[tuple[int, int]]:
+    """Open a FILE over memory in the process; yield its address and descriptor; close both."""
+
+    def placed(data: bytes) -> int:
+        with alone():
+            return program.place(data)
+
+    descriptor = call_malloc("memfd_create", [placed(b"malloc_info\0"), _CLOSE_ON_EXEC])
+    if descriptor < 0:
+        raise refused("the process can't create a file in memory for malloc_info to write to")
+    file = 0
+    try:
+        file = call_for_address("fdopen", [descriptor, placed(b"w\0")])
+        if not file:
+            raise refused("the process could not open a stream for malloc_info to write to")
+        call_malloc("setvbuf", [file, placed(bytes(_BUFFER_BYTES)), _FULLY_BUFFERED, _BUFFER_BYTES])
+        yield file, descriptor
+    finally:
+        if file:
+            call_malloc("fclose", [file])
+        else:
+            call_malloc("close", [descriptor])
+
+
+def _written(descriptor: int) -> str:
+    pid = local_pid()
+    with suppress(OSError), open(f"/proc/{pid}/fd/{descriptor}", "rb") as file:  # noqa: PTH123
+        return os.pread(file.fileno(), _MOST_BYTES, 0).decode("ascii", "replace")
+    raise TargetError(
+        "the output of malloc_info can't be read",
+        slug="trim-refused",
+        hint="run gdb as the process's user, or as root",
+    )
+
+
+def _block_bytes(address: int) -> int:
+    """Return the size of the block at *address*, from its header."""
+    with suppress(MemoryUnreadable, gdb.error):
+        head = bytes(gdb.selected_inferior().read_memory(address - 8, 8))
+        return (int.from_bytes(head, "little") & ~7) - 8
+    return 0
+
+
+def _check_streams() -> None:
+    """Raise TargetError if a thread may hold a lock that opening a stream needs."""
+    with selection_kept():
+        for thread in gdb.selected_inferior().threads():
+            thread.switch()
+            name = _with_streams(gdb.newest_frame())
+            if name:
+                raise refused(f"thread {thread.num} is in {name}, where opening a stream could deadlock")
+
+
+def _with_streams(frame: Optional[gdb.Frame]) -> str:
+    for _ in range(_MOST_CALLERS):
+        if frame is None:
+            break
+        name = frame.name() or ""
+        if _WITH_STREAMS.fullmatch(name):
+            return name
+        try:
+            frame = frame.older()
+        except gdb.error:
+            break
+    return ""
+
+
+# memtrim: malloc_trim(0) in the stopped process; the bytes returned beside the prediction.
+
+
+class TrimCommand(Command):
+    """Predict, call, measure."""
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        add_output_options(parser)
+
+    def run(self, args: argparse.Namespace) -> None:
+        if core_path() is not None:
+            raise TargetError(
+                "a core can't run malloc_trim",
+                slug="trim-refused",
+                hint="use 'memexplain' for what it would have returned",
+            )
+        with open_output(args.output, force=args.force) as stream:
+            before = read_ledger_here()
+            check_callable(before, "malloc_trim")
+            call_malloc("malloc_trim", [0])
+            after = read_ledger_here()
+            if args.json:
+                stream.write(trim_json(before, after))
+                return
+
+            stream.write(
+                f"malloc_trim(0) returned {format_size(returned_bytes(before, after))};"
+                f" {format_size(before.releasable_bytes or 0)} were predicted\n"
+            )
+            stream.flush()
+            print_growth(before, after, console_on(stream), ("before", "after"))

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Optional
 
+from gdbmem.containers.containers import read_survey
 from gdbmem.debugger.location import current_thread
 from gdbmem.debugger.python.call_paths import place_and_python
 from gdbmem.debugger.session import session
-from gdbmem.debugger.snapshots.outside import beside_resident_facts
-from gdbmem.debugger.stops import hits_here
+from gdbmem.debugger.snapshots.snapshots import beside_resident_facts
+from gdbmem.debugger.stopping.stops import hits_here
 from gdbmem.errors import InputError
-from gdbmem.inspection.saved_ledgers import kept_document, save_ledger, save_survey
-from gdbmem.report.containers.containers import read_survey
-from gdbmem.report.ledger.ledger_json import read_ledger
+from gdbmem.inspection.holdings import kept_document, save_ledger, save_survey
+from gdbmem.ledger.document import read_ledger
 from gdbmem.runs.operand import find_operand
 from gdbmem.runs.saved_results import CONTAINERS, LEDGER, find_kept, kept_records, kept_text
 
 if TYPE_CHECKING:
     from gdbmem.model.containers import Survey
-    from gdbmem.model.ledger.ledger import Ledger
+    from gdbmem.model.ledger import Ledger
     from gdbmem.runs.saved_results import Kept
 
 

@@ -11,9 +11,6 @@ from pathlib import Path
 import gdb
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.gdb_text import library_at
-from gdbmem.debugger.hooks import execute_despite_hooks
-from gdbmem.debugger.loaded_functions import address_of
 from gdbmem.debugger.location import loaded_files, program_runs
 from gdbmem.debugger.native.inferior import (
     get_register,
@@ -21,15 +18,16 @@ from gdbmem.debugger.native.inferior import (
     outside_allocator,
     program,
 )
-from gdbmem.debugger.native.native_program import AttachedProcess, NativeProgram
-from gdbmem.debugger.session import session
+from gdbmem.debugger.program import address_of, execute_despite_hooks
+from gdbmem.debugger.session import AttachedProcess, NativeProgram, session
+from gdbmem.debugger.terminal import library_at
 from gdbmem.engines.engine import Call, nothing_written, profilers
 from gdbmem.engines.gperftools import is_dump
 from gdbmem.engines.gperftools_table import complete
 from gdbmem.errors import GdbmemError, TargetError
-from gdbmem.launch.conversation.messages import AttachedPlan, Collect, Done
+from gdbmem.launch.messages import AttachedPlan, Collect, Done
 from gdbmem.linux.process.process import ended, process_facts
-from gdbmem.linux.process.thread_lock import ThreadLock
+from gdbmem.linux.process.rights import ThreadLock
 from gdbmem.text import printable
 
 _DELETED = " (deleted)"

@@ -12,8 +12,6 @@ from typing import Callable, Optional
 import gdb
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.execution import executions
-from gdbmem.debugger.loaded_functions import address_of
 from gdbmem.debugger.native.inferior import (
     general_registers,
     get_register,
@@ -21,6 +19,7 @@ from gdbmem.debugger.native.inferior import (
     program,
     set_registers,
 )
+from gdbmem.debugger.program import address_of, executions
 from gdbmem.engines.call_stubs import CallMachine
 from gdbmem.engines.engine import Call
 from gdbmem.errors import GdbmemError, TargetError, internal_error, sentence_of

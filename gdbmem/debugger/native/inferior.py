@@ -15,20 +15,17 @@ from typing import Optional
 import gdb
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.execution import executions
-from gdbmem.debugger.gdb_text import library_at
-from gdbmem.debugger.language import speaking
-from gdbmem.debugger.loaded_functions import address_of
-from gdbmem.debugger.location import real_pid
-from gdbmem.debugger.selection import selection_kept
+from gdbmem.debugger.location import real_pid, speaking
+from gdbmem.debugger.program import address_of, executions, selection_kept
+from gdbmem.debugger.terminal import library_at
 from gdbmem.engines.call_stubs import SAVED, CallMachine, machine_of
 from gdbmem.engines.engine import inside_hint
 from gdbmem.errors import TargetError
-from gdbmem.launch.attached.call_lock import calling
+from gdbmem.launch.guard import calling
 from gdbmem.linux.holding.seccomp import filter_count, may_end_for_a_call
 from gdbmem.linux.memory.maps import mappings_of
 from gdbmem.patterns import lazy_pattern
-from gdbmem.units import format_size
+from gdbmem.text import format_size
 
 _TEXT_START, _TEXT_END = 512, 1 << 14  # of the strings passed to calls; the instructions precede them
 _STATE_BYTES = 1 << 14  # for saved registers: more than any processor's

@@ -17,7 +17,7 @@ from gdbmem.debugger.native.inferior import (
 from gdbmem.debugger.native.snapshot import PendingSnapshot
 from gdbmem.debugger.session import session
 from gdbmem.errors import GdbmemError, internal_error
-from gdbmem.launch.conversation.messages import AskAttached, AttachedPlan, Failed, SnapTaken
+from gdbmem.launch.messages import AskAttached, AttachedPlan, Failed, SnapTaken
 from gdbmem.text import printable
 
 _TRIES = 200  # stops on the way out of the allocator

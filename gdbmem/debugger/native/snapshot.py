@@ -5,29 +5,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from gdbmem.analysis.profiles.sites import stack_sites
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.execution import executions
 from gdbmem.debugger.ledger.live_symbols import LiveSymbols
 from gdbmem.debugger.location import current_thread
 from gdbmem.debugger.native.attached import prepare, request
 from gdbmem.debugger.native.calls_in_passing import detour, under_way
 from gdbmem.debugger.native.inferior import outside_allocator, program, refuse_inside
-from gdbmem.debugger.native.native_program import NativeProgram
 from gdbmem.debugger.native.program_faults import program_faults
+from gdbmem.debugger.program import executions
 from gdbmem.debugger.python.call_paths import place_and_python
-from gdbmem.debugger.session import session
-from gdbmem.debugger.snapshots.outside import beside_resident_facts, outside_facts
-from gdbmem.debugger.snapshots.summary import summary_line
-from gdbmem.debugger.stops import hits_here
+from gdbmem.debugger.session import NativeProgram, session
+from gdbmem.debugger.snapshots.snapshots import beside_resident_facts, outside_facts, summary_line
+from gdbmem.debugger.stopping.stops import hits_here
 from gdbmem.engines import faults
 from gdbmem.engines.engine import Call, native_engine, table
 from gdbmem.errors import GdbmemError, TargetError
+from gdbmem.formats.json_profiles import CUT
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.formats.stacks import StackProfile
-from gdbmem.formats.tracemalloc import CUT
 from gdbmem.model.faults import FILES, INHERITED, LATER
-from gdbmem.model.profiles.snapshot import UNTRACED
+from gdbmem.model.snapshot import UNTRACED
+from gdbmem.profiles.sites import stack_sites
 from gdbmem.runs.run import SnapshotRecord
 from gdbmem.text import printable
 
@@ -82,7 +80,7 @@ class PendingSnapshot:
             if self._native.engine == faults.NAME:
                 program_faults.keep(path)
             else:
-                from gdbmem.debugger.python.asking import keep_traces_here  # 40 ms
+                from gdbmem.debugger.python.commands import keep_traces_here  # 40 ms
 
                 keep_traces_here(path)
             return

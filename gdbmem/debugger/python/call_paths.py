@@ -8,20 +8,18 @@ from typing import TYPE_CHECKING, Optional
 
 import gdb
 
-from gdbmem.analysis.profiles.own_code import own_frame
-from gdbmem.analysis.python_frames import as_frame, interleave, is_interpreters
-from gdbmem.debugger.gdb_text import library_at
 from gdbmem.debugger.location import current_place, loaded_files, program_file, real_pid
-from gdbmem.debugger.selection import thread_pointer
+from gdbmem.debugger.program import NATIVE, VALGRIND, target_kind, thread_pointer
 from gdbmem.debugger.session import session
-from gdbmem.debugger.target import NATIVE, VALGRIND, target_kind
+from gdbmem.debugger.terminal import library_at
 from gdbmem.errors import GdbmemError
-from gdbmem.inspection.process_maps import read_smaps
-from gdbmem.linux.memory.process_memory import ProcMemory, careful_memory
-from gdbmem.linux.process.auxv import random_bytes
+from gdbmem.inspection.pause import read_smaps
+from gdbmem.linux.memory.process_memory import ProcMemory, careful_memory, random_bytes
+from gdbmem.model.calltree import Frame
 from gdbmem.model.memory import MemoryUnreadable
-from gdbmem.model.profiles.calltree import Frame
 from gdbmem.model.python import PythonCall
+from gdbmem.profiles.own_code import own_frame
+from gdbmem.python.frames import as_frame, interleave, is_interpreters
 
 if TYPE_CHECKING:
     from gdbmem.allocators.cpython.frames import FrameReader
@@ -81,7 +79,7 @@ class PythonPaths:
         if self._tried < self._wanted:
             return None
         self._wanted *= 2
-        from gdbmem.inspection.python.python_stacks import frame_reader  # 20 ms
+        from gdbmem.inspection.python_stacks import frame_reader  # 20 ms
 
         try:
             self._memory = self._memory or ProcMemory(self._pid)

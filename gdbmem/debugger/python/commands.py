@@ -2,25 +2,178 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.api.python_reports import ReportWords
+import gdb
+
+from gdbmem.allocators.cpython.frames import FrameReader
+from gdbmem.api.python import KEEP_TRACES, ReportWords
 from gdbmem.arguments import add_output_options
 from gdbmem.debugger.command import Command
-from gdbmem.debugger.python.asking import ask_worker
-from gdbmem.debugger.python.stacks import stacks_here
-from gdbmem.debugger.terminal import console_on
-from gdbmem.errors import UsageError
-from gdbmem.report.output import open_output
-from gdbmem.report.python.mixed_stacks import mixed_json, print_mixed
+from gdbmem.debugger.ledger.explain import core_path, local_pid, threads_here
+from gdbmem.debugger.location import program_file
+from gdbmem.debugger.program import selection_kept, thread_pointer
+from gdbmem.debugger.terminal import console_on, library_at, source_file
+from gdbmem.errors import TargetError, ToolError, UsageError
+from gdbmem.inspection.pause import read_smaps
+from gdbmem.inspection.python_stacks import frame_reader
+from gdbmem.inspection.worker_requests import answers_of_workers, stopped_request
+from gdbmem.linux.elf.corefile import CoreFile
+from gdbmem.linux.memory.process_memory import ProcMemory, careful_memory
+from gdbmem.linux.process.process import check_analysable
+from gdbmem.model.calltree import Frame
+from gdbmem.model.memory import Memory
+from gdbmem.model.python import MixedStack, PythonThread
+from gdbmem.python.frames import interleave
+from gdbmem.python.stacks import mixed_json, print_mixed
+from gdbmem.records import asdict
+from gdbmem.terminal.console import open_output
 
 if TYPE_CHECKING:
     import argparse
     from typing import TextIO
 
     from gdbmem.arguments import ArgumentParser
-    from gdbmem.report.console import Console
+    from gdbmem.terminal.console import Console
+
+
+# Reading the Python process or core in gdb with the `gdbmem` command's own Python, which has numpy.
+
+
+_NO_TRACES = "python-no-traces"
+_WORKER = "gdbmem.api.python_worker"
+
+
+def ask_worker(
+    action: str, wanted: ReportWords, *, width: int = 80, color: bool = False, swapped: bool = False
+) -> str:
+    """Return the report *action* on the process or core, with the options *wanted*.
+
+    Raises TargetError if it can't be read, ToolError if there is no worker.
+    """
+    request: dict[str, object] = {
+        "action": action, "wanted": asdict(wanted), "width": width, "color": color, "swapped": swapped, "core": None,
+    }  # fmt: skip
+    core = core_path()
+    if core is not None:
+        request.update(core=str(core.absolute()), program=_program())
+        return _answer(request, None)
+    pid = local_pid()
+    name = check_analysable(pid, may_be_traced=True).name
+    with ProcMemory(pid) as memory:
+        request.update(stopped_request(pid, name, memory.descriptor, threads_here()))
+        return _answer(request, memory.descriptor)
+
+
+def keep_traces_here(path: Path) -> None:
+    """Write the traces of tracemalloc in the stopped process to the new file *path*; errors as for ask_worker()."""
+    try:
+        ask_worker(KEEP_TRACES, ReportWords(profile=str(path)))
+    except TargetError as error:
+        if error.slug != _NO_TRACES:
+            raise
+        raise TargetError(
+            "tracemalloc is not tracing at this point",
+            slug=error.slug,
+            hint="the interpreter has not started or has ended, stopped tracemalloc or ignores its environment"
+            " (-E, -I), or its version is not supported (CPython 3.9 and later are)",
+        ) from error
+
+
+def _program() -> Optional[str]:
+    return gdb.current_progspace().filename and str(Path(program_file()).absolute())
+
+
+def _answer(request: dict[str, object], descriptor: Optional[int]) -> str:
+    for answer in answers_of_workers(request, descriptor, _WORKER):
+        return str(json.loads(answer)["text"])
+    raise ToolError(
+        "this needs the Python of the gdbmem command, with numpy, and none was found",
+        slug="python-worker-missing",
+        hint="install gdbmem with pip, or name its Python with the environment variable GDBMEM_PYTHON",
+    )
+
+
+# The frames of the threads in gdb, with Python's in place of the interpreter's loop.
+
+
+_MOST_FRAMES = 10_000
+
+
+def stacks_here(*, every: bool, fold: bool, swapped: bool) -> list[MixedStack]:
+    """Return the frames of the selected thread, or of *every* one. Raises TargetError without Python."""
+    core = core_path()
+    if core is not None:
+        read = CoreFile(core)
+        return _stacks(read, frame_reader(read, read.mappings()), every=every, fold=fold)
+    pid = local_pid()
+    with ProcMemory(pid) as memory:
+        mappings = read_smaps(pid)
+        careful = careful_memory(pid, memory, mappings, swapped=swapped)
+        return _stacks(careful, frame_reader(careful, mappings, pid), every=every, fold=fold)
+
+
+def _stacks(memory: Memory, reader: FrameReader, *, every: bool, fold: bool) -> list[MixedStack]:
+    native, pthreads = {}, {}
+    with selection_kept():
+        for thread in _threads(every=every):
+            thread.switch()
+            tid = int(thread.ptid[1])
+            native[tid] = _native_frames()
+            pthreads[thread_pointer()] = tid
+    known = {one.tid: one for one in reader.threads(memory, pthreads) if one.tid is not None}
+    return [_mixed(tid, frames, known, fold=fold) for tid, frames in native.items()]
+
+
+def _threads(*, every: bool) -> Sequence[gdb.InferiorThread]:
+    selected = gdb.selected_thread()
+    if selected is None:
+        raise TargetError("no thread is selected", slug="not-running", hint="type 'info threads'")
+    return sorted(gdb.selected_inferior().threads(), key=lambda one: int(one.num)) if every else [selected]
+
+
+def _native_frames() -> tuple[list[Frame], list[int]]:
+    """Return the selected thread's frames, innermost first, with library or program, and their stack pointers."""
+    frames: list[Frame] = []
+    stack_pointers: list[int] = []
+    word = gdb.lookup_type("unsigned long")
+    try:
+        frame: Optional[gdb.Frame] = gdb.newest_frame()
+        while frame is not None and len(frames) < _MOST_FRAMES:
+            position = frame.find_sal()
+            file = source_file(position.symtab)
+            frames.append(
+                Frame(
+                    frame.name(),
+                    file,
+                    position.line if file else None,
+                    library_at(frame.pc()) or program_file(),
+                    frame.type() == gdb.INLINE_FRAME,
+                )
+            )
+            stack_pointers.append(int(frame.read_register("sp").cast(word)) & (1 << 64) - 1)
+            frame = frame.older()
+    except gdb.error:
+        pass  # the rest can't be unwound
+    return frames, stack_pointers
+
+
+def _mixed(
+    tid: int,
+    native: tuple[Sequence[Frame], Sequence[int]],
+    known: Mapping[int, PythonThread],
+    *,
+    fold: bool,
+) -> MixedStack:
+    thread = known.get(tid)
+    if thread is None:
+        return MixedStack(tid, native[0], 0)
+    frames = interleave(native[0], thread.frames, native[1], fold=fold)
+    return MixedStack(tid, frames, len(thread.frames), thread.is_whole)
+
 
 _STACK, _OBJECTS, _TRACES = "stack", "objects", "traces"
 _ACTIONS = (_STACK, _OBJECTS, "arenas", _TRACES)

@@ -9,30 +9,27 @@ from typing import TYPE_CHECKING, Callable, Optional, Protocol
 import gdb
 
 from gdbmem.debugger.command import Command, say, warn
-from gdbmem.debugger.function_blocks import BlockKey
-from gdbmem.debugger.gdb_text import symbol_at
 from gdbmem.debugger.inlined_scope import check_inlined, holds_inlined
-from gdbmem.debugger.location import real_pid
+from gdbmem.debugger.location import BlockKey, real_pid
 from gdbmem.debugger.native.inferior import program
 from gdbmem.debugger.native.snapshot import ready
+from gdbmem.debugger.program import GdbMemory
 from gdbmem.debugger.session import require_snapshots, session
 from gdbmem.debugger.snapshots.inlined_breakpoints import InlinedCalls
 from gdbmem.debugger.snapshots.return_breakpoints import Returns
 from gdbmem.debugger.snapshots.snapshots import blind_spot, take_in_passing, take_snapshot
 from gdbmem.debugger.stopping.ctrlc import ctrl_c
 from gdbmem.debugger.stopping.repeated_hits import RepeatedHits
-from gdbmem.debugger.target import GdbMemory
+from gdbmem.debugger.terminal import symbol_at
 from gdbmem.errors import GdbmemError, UsageError, internal_error
-from gdbmem.linux.elf.elf_symbols import chosen_code
-from gdbmem.linux.elf.headers import images
+from gdbmem.linux.elf.objects import chosen_code, images
 from gdbmem.linux.memory.maps import mappings_of
 from gdbmem.patterns import lazy_pattern
 from gdbmem.recipes.recipe import HitFilter
-from gdbmem.runs.named_records import check_name
+from gdbmem.runs.distrust import check_name
 from gdbmem.runs.run import SnapshotRecord
-from gdbmem.setup.gdb_call import gdb_call
-from gdbmem.text import printable
-from gdbmem.units import format_duration
+from gdbmem.setup.gdb_python import gdb_call
+from gdbmem.text import format_duration, printable
 
 if TYPE_CHECKING:
     import argparse

@@ -11,9 +11,6 @@ from typing import Optional, Protocol
 import gdb
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.execution import executions
-from gdbmem.debugger.function_blocks import BlockKey, block_key, function_blocks
-from gdbmem.debugger.gdb_text import symbol_at
 from gdbmem.debugger.inlined_code import (
     Calls,
     InlinedCode,
@@ -22,10 +19,13 @@ from gdbmem.debugger.inlined_code import (
     Passage,
     read_inlined_code,
 )
+from gdbmem.debugger.location import BlockKey, block_key, function_blocks
+from gdbmem.debugger.program import executions
 from gdbmem.debugger.snapshots.return_breakpoints import outermost_inlined
 from gdbmem.debugger.stopping.ctrlc import ctrl_c
+from gdbmem.debugger.terminal import symbol_at
 from gdbmem.errors import GdbmemError, internal_error, sentence_of
-from gdbmem.linux.elf.folding import folded_with, plain_name
+from gdbmem.linux.elf.objects import folded_with, plain_name
 from gdbmem.patterns import lazy_pattern
 from gdbmem.symbols.function_names import FunctionName, is_named, named_function, split_function
 from gdbmem.text import plural

@@ -2,27 +2,203 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Optional
 
-from gdbmem.analysis.leaks import with_changes
+import gdb
+
 from gdbmem.arguments import add_output_options
 from gdbmem.debugger.command import Command, warn
-from gdbmem.debugger.launched.valgrind_monitor import monitor_text
-from gdbmem.debugger.session import require_program, session
-from gdbmem.debugger.snapshots.block_holders import show_holders
-from gdbmem.debugger.terminal import console_on
+from gdbmem.debugger.program import selection_kept
+from gdbmem.debugger.session import monitor, monitor_text, require_program, session
+from gdbmem.debugger.terminal import console_on, symbol_at
 from gdbmem.engines import memcheck
-from gdbmem.errors import TargetError, UsageError
-from gdbmem.formats.valgrind.memcheck_answers import read_blocks
+from gdbmem.errors import InputError, TargetError, UsageError, sentence_of
+from gdbmem.formats.opening import open_profile
 from gdbmem.formats.valgrind.memcheck_log import read_leak_search
-from gdbmem.model.leaks import LeakSearch
-from gdbmem.report.leaks.leaks import blocks_json, leaks_json, print_blocks, print_leaks
-from gdbmem.report.output import open_output
+from gdbmem.formats.valgrind.memcheck_xml import (
+    AddressOwner,
+    MemcheckPointer,
+    read_blocks,
+    read_place,
+    read_pointers,
+)
+from gdbmem.leaks.leaks import (
+    blocks_json,
+    holding_json,
+    leaks_json,
+    print_blocks,
+    print_holding,
+    print_leaks,
+    with_changes,
+)
+from gdbmem.model.leaks import DEFINITELY, INDIRECTLY, Block, BlockHolders, Holder, LeakSearch
+from gdbmem.model.snapshot import HEAP_BYTES
+from gdbmem.profiles.sites import stack_sites
+from gdbmem.records import dataclass, field
+from gdbmem.runs.operand import leaks_file
+from gdbmem.terminal.console import open_output
+from gdbmem.text import format_delta, format_size, printable
 
 if TYPE_CHECKING:
     import argparse
 
     from gdbmem.arguments import ArgumentParser
+
+
+# Pointers that keep a block alive, found by memcheck, named by gdb, followed to a place outside the heap.
+
+
+_LAST_FRAME_BYTES = 1 << 20
+_LOOKED_AT = 200  # blocks at most: each is a search through all memory
+
+
+def show_holders(args: argparse.Namespace) -> None:
+    """Print the holders of the block at the address in *args*."""
+    with open_output(args.output, force=args.force) as stream:
+        found = find_holding(_address(args.holder))
+        if args.json:
+            stream.write(holding_json(found))
+        else:
+            print_holding(found, console_on(stream))
+
+
+def _address(text: str) -> int:
+    value = gdb.parse_and_eval(text)
+    try:
+        return int(value)
+    except (gdb.error, TypeError, ValueError):
+        raise TargetError(
+            f"'{printable(text)}' is not an address",
+            slug="no-address",
+            hint="give a pointer of the program's, or a number: memleaks --holder 'node->next'",
+        ) from None
+
+
+def find_holding(address: int) -> BlockHolders:
+    """Return the holders of the block that contains *address*; raises TargetError if there is none."""
+    place = read_place(monitor_text(memcheck.location_command(address)))
+    if place is None or place.block is None:
+        said = f": it {place.text}" if place is not None else ""
+        raise TargetError(
+            f"{address:#x} is in no live block of the heap{printable(said)}",
+            slug="no-live-block",
+            hint="'memleaks --blocks N' lists the addresses of lost blocks",
+        )
+    direct: list[Holder] = []
+    came: dict[int, Optional[tuple[Holder, int]]] = {place.block.address: None}
+    queue = [place.block]
+    while queue and len(came) <= _LOOKED_AT:
+        block = queue.pop(0)
+        for holder in _holders(block):
+            if block is place.block:
+                direct.append(holder)
+            if holder.block is None:
+                return BlockHolders(
+                    place.block, place.frames, direct or [holder], _chain(holder, block.address, came)
+                )
+            if holder.block.address not in came:
+                came[holder.block.address] = holder, block.address
+                queue.append(holder.block)
+    return BlockHolders(place.block, place.frames, direct, (), is_whole=not queue)
+
+
+def _chain(root: Holder, at: int, came: dict[int, Optional[tuple[Holder, int]]]) -> list[Holder]:
+    """Return the holders from the queried block to *root*, which points into the block *at*."""
+    chain = [root]
+    while (step := came[at]) is not None:
+        holder, at = step
+        chain.append(holder)
+    chain.reverse()
+    return chain
+
+
+def _holders(block: Block) -> list[Holder]:
+    """Return the places that point into *block*, those outside the heap first."""
+    pointers = read_pointers(monitor_text(memcheck.pointers_command(block.address, max(block.bytes, 1))))
+    found = [_named(pointer) for pointer in pointers]
+    return sorted(found, key=lambda holder: (holder.block is not None, holder.inside_bytes))
+
+
+def _named(pointer: MemcheckPointer) -> Holder:
+    place = pointer.place
+    if place is None:
+        text = f"register {pointer.register.lower()} of thread {pointer.thread}"
+        return Holder("register", None, pointer.inside_bytes, text, pointer.thread)
+    if place.block is not None:
+        return Holder(
+            "block", place.address, pointer.inside_bytes, place.text, block=place.block, frames=place.frames
+        )
+    local = _local(place.address)
+    if local is not None:
+        text, thread = local
+        return Holder("local", place.address, pointer.inside_bytes, text, thread)
+    name = symbol_at(place.address)
+    if name:
+        return Holder("global", place.address, pointer.inside_bytes, name)
+    return Holder("other", place.address, pointer.inside_bytes, _plain(place))
+
+
+def _plain(place: AddressOwner) -> str:
+    return f"memory that {place.text}" if place.text else "memory unknown to memcheck"
+
+
+def _local(address: int) -> Optional[tuple[str, int]]:
+    """Return the variable at *address*, with its frame and thread; None if there is none."""
+    with selection_kept():
+        for thread in gdb.selected_inferior().threads():
+            thread.switch()
+            holding = _frame_around(address)
+            if holding is not None:
+                level, holder = holding
+                name = _variable(holder, address)
+                what = f"'{name}'" if name else "a place on the stack"
+                return f"{what} in frame #{level}, {holder.name() or '???'}", thread.num
+    return None
+
+
+def _frame_around(address: int) -> Optional[tuple[int, gdb.Frame]]:
+    level, frame = 0, gdb.newest_frame()
+    try:
+        if address < int(frame.read_register("sp")):
+            return None
+        while (older := frame.older()) is not None:
+            # An inlined function shares the frame of its caller, which is searched for the variables of both.
+            if frame.type() != gdb.INLINE_FRAME and address < int(older.read_register("sp")):
+                break
+            level, frame = level + 1, older
+    except gdb.error:
+        return None
+    # gdb's unwinding ends at main, and at a thread's start: beyond that is another thread, or the kernel's data.
+    return (level, frame) if address < int(frame.read_register("sp")) + _LAST_FRAME_BYTES else None
+
+
+def _variable(frame: gdb.Frame, address: int) -> str:
+    for symbol, block in _variables(frame):
+        try:
+            value = frame.read_var(symbol, block)
+            at = int(value.address) if value.address is not None else None
+        except (gdb.error, RuntimeError):
+            continue
+        if at is not None and at <= address < at + int(value.type.sizeof):
+            return str(symbol.name)
+    return ""
+
+
+def _variables(frame: gdb.Frame) -> Iterator[tuple[Any, Any]]:
+    try:
+        block = frame.block()
+    except RuntimeError:  # no debug information
+        return
+    while block is not None and not block.is_static and not block.is_global:
+        for symbol in block:
+            if symbol.is_variable or symbol.is_argument:
+                yield symbol, block
+        if block.function is not None:
+            return
+        block = block.superblock
+
 
 _BLOCKS = 1000  # at most, unless --limit is given
 
@@ -114,3 +290,64 @@ def _blocks(args: argparse.Namespace) -> None:
             stream.write(blocks_json(args.blocks, blocks, is_whole=len(blocks) < args.limit))
         else:
             print_blocks(args.blocks, blocks, console_on(stream), is_whole=len(blocks) < args.limit)
+
+
+# A snapshot under memcheck: the heap by path, and a leak search for its unreachable part.
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A raw file in the run folder, and its totals."""
+
+    file: str  # relative to the run folder
+    heap_bytes: Optional[int]  # None: it can't be read
+    sites: Mapping[Any, int] = field(default_factory=dict)  # bytes by allocation site
+    remark: str = ""  # for the snapshot's line
+    unit: str = HEAP_BYTES
+
+
+def capture_leaks() -> Captured:
+    """Make memcheck write the heap by path and search for leaks; return the new files in the run folder."""
+    run = session.run
+    file = run.next_file(memcheck.NAME)
+    path, written = run.folder / file, run.folder / "xtmemory.ms"
+    said = monitor(memcheck.heap_command(f"{session.link}/{written.name}"))
+    try:
+        written.replace(path)
+    except FileNotFoundError:
+        raise TargetError(
+            f"memcheck wrote no snapshot: {said.splitlines()[-1] if said else 'it reported no reason'}",
+            slug="no-snapshot-file",
+            hint="is the disk full?",
+        ) from None
+    remark = _search_leaks(run.folder / leaks_file(file))
+    try:
+        return _read(file, path, remark)
+    except InputError as error:
+        warn(f"{error}; the incomplete file is kept [{error.slug}]")
+        return Captured(file, None)
+
+
+def _search_leaks(path: Path) -> str:
+    """Make memcheck search for leaks, save its output in *path*, and return the lost bytes for the snapshot's line."""
+    answer = monitor_text(memcheck.leaks_command(changed=False)) + "\n"
+    session.last_leak_search = "the last snapshot"
+    try:
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(answer.encode("utf-8", "surrogateescape"))
+        sums = read_leak_search(path.read_bytes()).sums
+        lost = sums[DEFINITELY].bytes + sums[INDIRECTLY].bytes
+    except (OSError, InputError, KeyError) as error:
+        warn(f"the leaked bytes are unknown: {sentence_of(error)}")
+        return ""
+    before, session.last_leaked_bytes = session.last_leaked_bytes, lost
+    changed = f" ({format_delta(lost - before)})" if before is not None and before != lost else ""
+    return f"; leaked {format_size(lost)}{changed}" if lost or changed else "; nothing leaked"
+
+
+def _read(file: str, path: Path, remark: str) -> Captured:
+    profile: Any = open_profile(path)
+    for notice in profile.notices:
+        warn(notice.sentence)
+    content = profile.load(profile)
+    return Captured(file, profile.total_bytes, stack_sites(content.stacks, content.chains), remark)

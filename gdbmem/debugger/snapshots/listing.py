@@ -5,35 +5,28 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gdbmem.analysis.profiles.diff import diff_series
-from gdbmem.analysis.profiles.query import add_query_options, query_from
 from gdbmem.arguments import add_output_options
 from gdbmem.debugger.command import Command, warn
 from gdbmem.debugger.location import program_runs
 from gdbmem.debugger.pages import check_page, write_page
-from gdbmem.debugger.session import (
-    not_running,
-    require_snapshots,
-    session,
-)
+from gdbmem.debugger.session import not_running, require_snapshots, session
 from gdbmem.debugger.snapshots.snapshots import save_history
 from gdbmem.debugger.terminal import console_on
 from gdbmem.engines import massif
 from gdbmem.errors import InputError, TargetError
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.inspection.holdings import holdings
-from gdbmem.report.output import open_output
-from gdbmem.report.profiles.diff_json import diff_json
-from gdbmem.report.profiles.diff_text import print_diff
-from gdbmem.report.profiles.profile_json import profile_json
-from gdbmem.report.profiles.profile_text import print_timeline
-from gdbmem.report.profiles.run_json import list_json
-from gdbmem.report.profiles.run_text import print_kept, print_snapshots
+from gdbmem.profiles.diff import diff_series
+from gdbmem.profiles.documents import diff_json, list_json, profile_json
+from gdbmem.profiles.query import add_query_options, query_from
+from gdbmem.profiles.run_text import print_kept, print_snapshots
+from gdbmem.profiles.text import print_diff, print_timeline
 from gdbmem.runs.operand import load_record, unit_of
 from gdbmem.runs.ordering import process_notices
 from gdbmem.runs.run import SnapshotRecord
 from gdbmem.runs.saved_results import kept_records
 from gdbmem.symbols.address_names import GdbSymbols
+from gdbmem.terminal.console import open_output
 from gdbmem.text import printable
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Callable, Optional
 import gdb
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.execution import executions
+from gdbmem.debugger.program import executions
 from gdbmem.debugger.stopping.ctrlc import ctrl_c
 from gdbmem.errors import GdbmemError, UsageError, internal_error, sentence_of
 

@@ -2,39 +2,165 @@
 
 from __future__ import annotations
 
+import functools
+import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
-from gdbmem.analysis.profiles.own_code import OWN, own_rank
+import gdb
+
+from gdbmem.allocators.others import linked_in
 from gdbmem.debugger.command import Command, say, warn
-from gdbmem.debugger.launched.valgrind_monitor import monitor
-from gdbmem.debugger.location import current_thread, entry, real_pid
+from gdbmem.debugger.location import current_thread, entry, loaded_files, real_pid
+from gdbmem.debugger.program import executions
 from gdbmem.debugger.python.call_paths import place_and_python
-from gdbmem.debugger.session import (
-    not_under_massif,
-    require_program,
-    require_snapshots,
-    session,
-)
-from gdbmem.debugger.snapshots.memcheck_snapshot import Captured, capture_leaks
-from gdbmem.debugger.snapshots.outside import outside_facts
-from gdbmem.debugger.snapshots.summary import summary_line, unseen_malloc
-from gdbmem.debugger.stops import hits_here
+from gdbmem.debugger.session import monitor, not_under_massif, require_program, require_snapshots, session
+from gdbmem.debugger.snapshots.leaks import Captured, capture_leaks
+from gdbmem.debugger.stopping.stops import hits_here
 from gdbmem.engines import massif, memcheck
 from gdbmem.engines.engine import no_snapshots, valgrind_engine
+from gdbmem.engines.valgrind import MEMORY_COMMAND, client_arena_bytes
 from gdbmem.errors import GdbmemError, InputError, TargetError
+from gdbmem.files import open_regular
 from gdbmem.formats.valgrind.massif import read_sites, read_totals, read_unit
-from gdbmem.linux.memory.address_space import no_room
-from gdbmem.linux.memory.under_valgrind import anonymous_bytes, program_mapped_bytes
-from gdbmem.runs.named_records import check_name
+from gdbmem.linux.memory.maps import mappings_of
+from gdbmem.linux.memory.process_memory import random_bytes
+from gdbmem.linux.memory.resident import (
+    anonymous_bytes,
+    no_room,
+    own_bytes,
+    program_mapped_bytes,
+    under_valgrind,
+    unmapped_bytes,
+)
+from gdbmem.model.snapshot import HEAP_BYTES, memory_noun
+from gdbmem.profiles.own_code import OWN, own_rank
+from gdbmem.profiles.sites import describe_site, growing_site
+from gdbmem.runs.distrust import check_name
 from gdbmem.runs.run import SnapshotRecord
-from gdbmem.units import format_size
+from gdbmem.text import format_delta, format_size
 
 if TYPE_CHECKING:
     import argparse
 
     from gdbmem.arguments import ArgumentParser
     from gdbmem.debugger.native.snapshot import Taken
+
+
+# The summary line of a snapshot: its size, and the largest growth since the last one.
+
+
+def summary_line(
+    record: SnapshotRecord,
+    sites: dict[Any, int],
+    *,
+    unit: str,
+    remark: str = "",
+    beside: Optional[int] = None,
+) -> str:
+    """Return the line for *record*, whose *unit* by site are *sites*; the next one is compared with them.
+
+    *beside*: resident bytes that the engine doesn't trace, if known.
+    """
+    size_bytes = record.heap_bytes or 0
+    text = f"snapshot {record.label}: {memory_noun(unit)} {format_size(size_bytes)}"
+    if session.last_heap_bytes is not None:
+        text += f", {format_delta(size_bytes - session.last_heap_bytes)} since {session.last_label}"
+    unseen = "" if size_bytes else unseen_malloc()
+    text += f": {session.engine} does not see {unseen}" if unseen else remark
+    grown = growing_site(session.last_sites, sites)
+    if grown is not None:
+        site, delta = grown
+        verb = "most at" if session.last_heap_bytes is None else "grew most at"
+        text += f"; {verb} {describe_site(site)} ({format_delta(delta)})"
+    if beside is not None and session.last_beside is not None:
+        text += f"; untraced resident memory {format_delta(beside - session.last_beside)}"
+    session.last_beside = beside
+    session.last_sites, session.last_heap_bytes, session.last_label = sites, record.heap_bytes, record.label
+    return text
+
+
+def unseen_malloc() -> str:
+    """Describe the malloc of the program that the engine can't replace; "" if there is none."""
+    if any(entry.get("slug") == "static-binary" for entry in session.run.facts.get("warnings", [])):
+        return "the malloc that is linked into the program"
+    # valgrind looks for malloc in libc.so*; musl's is in its dynamic linker.
+    is_musl = any("/ld-musl-" in name for name in loaded_files())
+    if session.native is None:
+        return "musl's malloc" if is_musl else ""
+    allocator = _linked_allocator() if session.native.attached is None else None
+    return f"the {allocator} that is linked into the program" if allocator else ""
+
+
+def _linked_allocator() -> Optional[str]:
+    """Return the known allocator in the program's own file, which a preloaded one can't replace."""
+    name = gdb.current_progspace().filename
+    try:
+        with open_regular(name) as program:
+            return linked_in(program)
+    except (OSError, TypeError, UnicodeDecodeError):  # no file, or it has gone, or its name can't be read
+        return None
+
+
+# Figures beside a snapshot of a recipe, by which a gate knows what the engine could not see.
+
+
+def execution_here() -> Optional[str]:
+    """Return what names the program that the process executes, as the runs of recipes have it; None elsewhere."""
+    pid = real_pid() if session.judged else None
+    if pid is None:
+        return None
+    random = executions.here()[1] if session.native is not None else random_bytes(pid)
+    return f"{pid}.{zlib.crc32(random):08x}"
+
+
+def beside_resident_facts() -> dict[str, Any]:
+    """Return the fields of a record on memory that is not in the resident set: swapped, unmapped, in huge pages."""
+    pid = real_pid() if session.judged else None
+    if pid is None:
+        return {}
+    try:
+        mappings = mappings_of(pid, "smaps")
+    except OSError:
+        return {"execution": execution_here()}
+    apart = sum(mapping.swap_bytes + mapping.hugetlb_bytes for mapping in mappings)
+    return {"execution": execution_here(), "outside_bytes": apart + unmapped_bytes(pid, mappings)}
+
+
+@functools.lru_cache(maxsize=1)
+def _unseen_malloc(execution: Optional[str]) -> str:
+    """Return unseen_malloc() of one *execution*: it may read the whole program."""
+    return unseen_malloc()
+
+
+def outside_facts(
+    heap_bytes: Optional[int], unit: str, allocator_bytes: Optional[int] = None
+) -> dict[str, Any]:
+    """Return the fields of a snapshot's record on memory that the engine does not count; {} if nothing is judged.
+
+    *allocator_bytes* are the resident bytes of the allocator that the engine has preloaded.
+    """
+    pid = real_pid() if session.judged else None
+    if pid is None or heap_bytes is None or unit != HEAP_BYTES:
+        return {}
+    execution = execution_here()
+    facts: dict[str, Any] = {"execution": execution, "unseen_malloc": _unseen_malloc(execution)}
+    try:
+        mappings = mappings_of(pid, "smaps")
+    except OSError:
+        return facts
+    unmapped = unmapped_bytes(pid, mappings)
+    if session.native is None:
+        outside, executable = under_valgrind(mappings)
+        blocks = client_arena_bytes(monitor(MEMORY_COMMAND))
+        # Where valgrind doesn't tell, executable memory of the program's own is not known.
+        return {**facts, "outside_bytes": unmapped + outside + (0 if blocks is None else executable - blocks)}
+    # Blocks that were never written make it negative.
+    own = own_bytes(mappings)
+    outside = own - (heap_bytes if allocator_bytes is None else allocator_bytes)
+    threads = len(gdb.selected_inferior().threads())
+    return {**facts, "outside_bytes": unmapped + outside, "own_bytes": own, "threads": threads}
+
 
 # massif reports 0 while the process grows by this much: the memory doesn't come from malloc.
 _BLIND_BYTES = 100 << 20

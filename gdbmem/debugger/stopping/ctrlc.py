@@ -29,23 +29,23 @@ import gdb
 
 from gdbmem.debugger.command import say, warn
 from gdbmem.debugger.location import current_place
+from gdbmem.debugger.program import NATIVE, VGDB_PID, start_thread, target_kind
 from gdbmem.debugger.session import session
 from gdbmem.debugger.stopping.interrupting import Interrupter
-from gdbmem.debugger.stopping.quiet_stops import noticed
-from gdbmem.debugger.stopping.signal_handling import stops_at
-from gdbmem.debugger.target import NATIVE, VGDB_PID, target_kind
-from gdbmem.debugger.threads import start_thread
+from gdbmem.debugger.stopping.signals import stops_at
+from gdbmem.debugger.stopping.stops import noticed
 from gdbmem.errors import ToolError
-from gdbmem.launch.conversation.messages import (
+from gdbmem.launch.messages import (
+    ENVIRONMENT,
     AskInterrupts,
     AskTarget,
     Done,
     Hear,
     Interrupts,
     ValgrindTarget,
+    Wire,
 )
-from gdbmem.launch.conversation.protocol import ENVIRONMENT, Wire
-from gdbmem.linux.holding.pending_signals import pending_signals, reaches
+from gdbmem.linux.holding.ptrace import pending_signals, reaches
 
 _KEY = (signal.SIGINT,)
 _LOOK_SECONDS = 0.1

@@ -26,20 +26,11 @@ from typing import Callable, Optional
 import gdb
 
 from gdbmem.debugger.memwatch.driving.capture import Capture
-from gdbmem.debugger.stopping.quiet_stops import is_quiet, quietly
-from gdbmem.debugger.stopping.scheduler import scheduler_locking
-from gdbmem.debugger.stopping.signal_handling import stopping_at
-from gdbmem.debugger.stopping.stop_signal import stop_signal
-from gdbmem.debugger.threads import start_thread
-from gdbmem.linux.holding.pending_signals import (
-    blocks,
-    pending_signals,
-    send_marked,
-    stop_mark,
-    waits_for_process,
-)
-from gdbmem.linux.process.process import thread_ids
-from gdbmem.linux.process.status import parse_status
+from gdbmem.debugger.program import scheduler_locking, start_thread
+from gdbmem.debugger.stopping.signals import stop_signal, stopping_at
+from gdbmem.debugger.stopping.stops import is_quiet, quietly
+from gdbmem.linux.holding.ptrace import blocks, pending_signals, send_marked, stop_mark, waits_for_process
+from gdbmem.linux.process.process import parse_status, thread_ids
 from gdbmem.patterns import lazy_pattern
 
 _MOST_TRIES = 5

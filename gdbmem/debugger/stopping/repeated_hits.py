@@ -13,7 +13,7 @@ from typing import Callable, NamedTuple, Optional
 
 import gdb
 
-from gdbmem.debugger.gdb_text import gdb_text
+from gdbmem.debugger.terminal import gdb_text
 from gdbmem.patterns import lazy_pattern
 
 # gdb numbers its own temporary breakpoints 0, and their locations 0.1. Before gdb 13 both are in one row.

@@ -12,7 +12,7 @@ from typing import Any
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.protobuf_schema import message_class
 from gdbmem.formats.spooling import Data
-from gdbmem.model.bfc.pools import FREE, IN_USE, TENSORFLOW, UNKNOWN, Allocator, Chunks, Counters, Region
+from gdbmem.model.bfc import FREE, IN_USE, TENSORFLOW, UNKNOWN, Allocator, Chunks, Counters, Region
 from gdbmem.text import printable
 
 _MESSAGES = {

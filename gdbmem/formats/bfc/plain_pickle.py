@@ -13,8 +13,7 @@ from typing import Callable, Union
 
 from gdbmem.errors import InputError
 from gdbmem.formats.spooling import Data
-from gdbmem.text import printable
-from gdbmem.units import format_size
+from gdbmem.text import format_size, printable
 
 DEEPEST = 64  # containers in containers
 _STEP = 1 << 15  # opcodes between two checks of the memory in use

@@ -13,8 +13,8 @@ from gdbmem.formats.bfc.plain_pickle import MISSING, PickleMachine, PlainDict, P
 from gdbmem.formats.bfc.row_patterns import FRAME, MEMO, RowPattern, RowPatterns, atom, list_memo, text_of
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import DEEPEST
-from gdbmem.model.bfc.pools import FREE, IN_USE, PENDING
-from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.bfc import FREE, IN_USE, PENDING
+from gdbmem.model.calltree import Frame
 from gdbmem.records import dataclass, field
 from gdbmem.text import printable
 

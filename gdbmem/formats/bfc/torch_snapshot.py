@@ -13,8 +13,10 @@ from gdbmem.formats.bfc.torch_rows import NO_STACK, BlockSpan, NeedsHistory, Sna
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import IN_USE as IN_USE_METRIC
 from gdbmem.formats.stacks import Content, Singles, Stack, StackProfile, choose_metric
-from gdbmem.model.bfc.pools import IN_USE, PYTORCH, Allocator, Chunks, Counters, Options, Region
-from gdbmem.model.bfc.torch_memory import (
+from gdbmem.model.bfc import IN_USE, PYTORCH, Allocator, Chunks, Counters, Options, Region
+from gdbmem.model.calltree import Frame
+from gdbmem.model.snapshot import BYTES_MISSING
+from gdbmem.model.torch_memory import (
     EXPANDABLE,
     LARGE,
     PRIVATE,
@@ -23,12 +25,9 @@ from gdbmem.model.bfc.torch_memory import (
     TorchSegment,
     TorchSnapshot,
 )
-from gdbmem.model.profiles.calltree import Frame
-from gdbmem.model.profiles.snapshot import BYTES_MISSING
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass
-from gdbmem.text import plural, printable
-from gdbmem.units import format_size
+from gdbmem.text import format_size, plural, printable
 
 CLASS_NAME = "c10::cuda::CUDACachingAllocator"
 _NO_STACK = Frame("(no stack was recorded)")

@@ -6,13 +6,13 @@ start; the process's memory map is last. gperftools 2.10 silently cuts the file 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Container, Iterable, Sequence
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.addresses import MemoryMap, Symbols, frames_of, parse_maps, wanted_of
-from gdbmem.formats.heap_profilers.sampling import unsample
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
     ALLOCATED,
@@ -30,12 +30,41 @@ from gdbmem.formats.stacks import (
     several_dumps,
     total_of,
 )
-from gdbmem.model.profiles.calltree import Frame
-from gdbmem.model.profiles.snapshot import BYTES_MISSING
+from gdbmem.model.calltree import Frame
+from gdbmem.model.snapshot import BYTES_MISSING
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass, field
-from gdbmem.text import printable
-from gdbmem.units import format_size
+from gdbmem.text import format_size, printable
+
+# Counts of a sampled heap profile, scaled to what the program holds, with their standard errors.
+
+
+class Estimate(NamedTuple):
+    """The estimate that a number of sampled blocks stands for."""
+
+    bytes: int
+    blocks: int
+    variance: float  # bytes²; its root is the standard error
+
+
+def unsample(blocks: int, size_bytes: int, rate_bytes: int) -> Estimate:
+    """Return what *blocks* sampled blocks of *size_bytes* together stand for.
+
+    *rate_bytes* is the mean distance between two samples (a Poisson process); at 1 or below nothing was
+    left out. A block of s bytes is sampled with the probability p = 1 - exp(-s / rate), so each stands for 1 / p
+    blocks; the estimate's variance is the sum of (s / p)² (1 - p).
+    """
+    if rate_bytes <= 1 or blocks <= 0 or size_bytes <= 0:
+        return Estimate(size_bytes, blocks, 0.0)
+    average = size_bytes / blocks
+    share = -math.expm1(-average / rate_bytes)
+    estimated = average / share
+    # Cut, not rounded, as pprof and jeprof do: the totals of the three are equal.
+    scale = 1.0 / share
+    return Estimate(
+        int(size_bytes * scale), int(blocks * scale), blocks * estimated * estimated * (1.0 - share)
+    )
+
 
 _NUMBERS = rb"\s*(-?[0-9]{1,25}): *(-?[0-9]{1,25}) *\[ *(-?[0-9]{1,25}): *(-?[0-9]{1,25}) *\] *@"
 _HEADER = lazy_pattern(

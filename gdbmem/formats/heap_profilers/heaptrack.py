@@ -38,11 +38,10 @@ from gdbmem.formats.stacks import (
     count_too_big,
     several_dumps,
 )
-from gdbmem.model.profiles.calltree import Frame
-from gdbmem.model.profiles.snapshot import BYTES_MISSING, PEAK
+from gdbmem.model.calltree import Frame
+from gdbmem.model.snapshot import BYTES_MISSING, PEAK
 from gdbmem.records import dataclass, field
-from gdbmem.text import printable
-from gdbmem.units import format_size
+from gdbmem.text import format_size, printable
 
 METRICS = (IN_USE, PEAK, ALLOCATED)
 _VERSIONS = (1, 2, 3)

@@ -9,7 +9,7 @@ import re
 from typing import Optional
 
 from gdbmem.errors import Notice
-from gdbmem.formats.heap_profilers.sampling import unsample
+from gdbmem.formats.heap_profilers.gperftools import unsample
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
     IN_USE,
@@ -23,8 +23,8 @@ from gdbmem.formats.stacks import (
     choose_metric,
     total_of,
 )
-from gdbmem.model.profiles.calltree import Frame
-from gdbmem.model.profiles.snapshot import BYTES_MISSING
+from gdbmem.model.calltree import Frame
+from gdbmem.model.snapshot import BYTES_MISSING
 from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 

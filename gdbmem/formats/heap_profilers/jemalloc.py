@@ -7,7 +7,7 @@ from typing import Optional
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.addresses import Binary, Symbols, frames_of, parse_maps, wanted_of
-from gdbmem.formats.heap_profilers.sampling import unsample
+from gdbmem.formats.heap_profilers.gperftools import unsample
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
     ALLOCATED,
@@ -25,8 +25,8 @@ from gdbmem.formats.stacks import (
     several_dumps,
     total_of,
 )
-from gdbmem.model.profiles.calltree import Frame
-from gdbmem.model.profiles.snapshot import BYTES_MISSING
+from gdbmem.model.calltree import Frame
+from gdbmem.model.snapshot import BYTES_MISSING
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import replace
 from gdbmem.text import printable

@@ -18,8 +18,8 @@ from gdbmem.formats.stacks import (
     choose_metric,
     total_of,
 )
-from gdbmem.model.profiles.calltree import Frame
-from gdbmem.model.profiles.snapshot import PEAK
+from gdbmem.model.calltree import Frame
+from gdbmem.model.snapshot import PEAK
 from gdbmem.text import printable
 
 _RECORDS = {IN_USE: "get_leaked_allocation_records", PEAK: "get_high_watermark_allocation_records"}

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Optional
 
 from gdbmem.errors import InputError
 from gdbmem.formats.addresses import Binary, MappedRegion, MemoryMap, Symbols, frames_of
-from gdbmem.formats.heap_profilers.pprof_schema import DIFFERENCE, profile_message
+from gdbmem.formats.protobuf_schema import DIFFERENCE, profile_message
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
     ALLOCATED,
@@ -23,7 +23,7 @@ from gdbmem.formats.stacks import (
     choose_metric,
     total_of,
 )
-from gdbmem.model.profiles.calltree import Frame
+from gdbmem.model.calltree import Frame
 from gdbmem.records import replace
 from gdbmem.text import printable
 

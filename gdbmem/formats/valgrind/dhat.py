@@ -25,8 +25,8 @@ from gdbmem.formats.stacks import (
     choose_metric,
     total_of,
 )
-from gdbmem.model.profiles.calltree import Frame
-from gdbmem.model.profiles.snapshot import PEAK
+from gdbmem.model.calltree import Frame
+from gdbmem.model.snapshot import PEAK
 from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 

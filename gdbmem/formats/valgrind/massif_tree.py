@@ -12,7 +12,7 @@ from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError
 from gdbmem.formats.spooling import Data
-from gdbmem.model.profiles.calltree import NO_LINE, PRUNED, ROOT, CallTree, Frame, Frames, line_column
+from gdbmem.model.calltree import NO_LINE, PRUNED, ROOT, CallTree, Frame, Frames, line_column
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass
 from gdbmem.text import printable

@@ -20,7 +20,8 @@ from gdbmem.formats.stacks import (
     total_of,
 )
 from gdbmem.formats.valgrind.massif_tree import UnknownTextError, read_node_text
-from gdbmem.model.leak_kinds import (
+from gdbmem.model.calltree import Frame
+from gdbmem.model.leaks import (
     DEFINITELY,
     INDIRECTLY,
     KINDS,
@@ -29,10 +30,11 @@ from gdbmem.model.leak_kinds import (
     REACHABLE,
     SUPPRESSED,
     WITH_INDIRECT,
+    LeakRecord,
+    LeakSearch,
+    Sum,
 )
-from gdbmem.model.leaks import LeakRecord, LeakSearch, Sum
-from gdbmem.model.profiles.calltree import Frame
-from gdbmem.model.profiles.snapshot import BYTES_MISSING
+from gdbmem.model.snapshot import BYTES_MISSING
 from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Optional
 
 from gdbmem.errors import InputError
-from gdbmem.linux.elf.headers import read_image
+from gdbmem.linux.elf.objects import read_image
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.pages import PAGE, Ranges
 from gdbmem.model.memory import Buffer, BytesMemory, MemoryUnreadable

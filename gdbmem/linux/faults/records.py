@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Union
 
 from gdbmem.errors import TargetError
-from gdbmem.linux.faults.ring import HEADER
+from gdbmem.linux.faults.event import HEADER
 
 MMAP2, COMM, FORK, SAMPLE, LOST, EXIT = 10, 3, 7, 9, 2, 4
 _BY_EXEC = 1 << 13  # PERF_RECORD_MISC_COMM_EXEC

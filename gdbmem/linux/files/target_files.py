@@ -16,7 +16,7 @@ from gdbmem.errors import TargetError
 from gdbmem.files import open_regular
 from gdbmem.linux.files.target_side import TargetSide, rights_of
 from gdbmem.linux.files.target_side_helper import Rights
-from gdbmem.linux.process.living import memory_folder
+from gdbmem.linux.process.process import memory_folder
 
 _PIECE = 1 << 16
 _MOST_LINKS = 40  # symbolic links in a path, the kernel's limit

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, Optional
 
 from gdbmem.errors import TargetError
 from gdbmem.linux.files.target_side_helper import DATA, END, FAILED, PIECE, Rights, serve
-from gdbmem.linux.process.living import memory_folder
+from gdbmem.linux.process.process import memory_folder
 from gdbmem.text import printable
 
 LARGEST_BYTES = 1 << 30  # of a file to copy: heap profiles take some MiB

@@ -21,7 +21,7 @@ from typing import Any, Callable, NoReturn, Optional
 from gdbmem.files import close_all_but
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass
-from gdbmem.units import format_size
+from gdbmem.text import format_size
 
 FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")  # folders in which one of these users may write
 PIECE = 1 << 16

@@ -26,6 +26,7 @@ from gdbmem.linux.holding.ptrace import (
 )
 from gdbmem.linux.holding.returning_thread import (
     BLOCKED,
+    RED_ZONE,
     RESTORER,
     CallSites,
     ReturningThread,
@@ -35,11 +36,9 @@ from gdbmem.linux.holding.returning_thread import (
     signal_mask,
 )
 from gdbmem.linux.holding.seccomp import SUSPEND, has_shadow_stack, may_end_for_a_call
-from gdbmem.linux.holding.signal_frames import RED_ZONE
 from gdbmem.linux.memory.maps import Mapping, mappings_of
 from gdbmem.linux.memory.process_memory import WritableMemory
-from gdbmem.linux.process.process import ended
-from gdbmem.linux.process.status import soft_limit
+from gdbmem.linux.process.process import ended, soft_limit
 from gdbmem.model.memory import Memory, MemoryUnreadable
 
 _SETOPTIONS, _SINGLESTEP = 0x4200, 9

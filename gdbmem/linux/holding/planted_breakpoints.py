@@ -16,7 +16,7 @@ from gdbmem.linux.files.target_side import TargetSide
 from gdbmem.linux.holding.ptrace import X86_64, Freeze, get_registers, machine, set_registers
 from gdbmem.linux.memory.maps import Mapping as Mapped
 from gdbmem.linux.memory.maps import mappings_of
-from gdbmem.linux.process.living import memory_folder
+from gdbmem.linux.process.process import memory_folder
 
 _TRAPS = {"x86_64": b"\xcc", "aarch64": b"\x00\x00\x20\xd4"}
 # Instructions of x86-64 of one byte: push, pop, nop and exchanges, string instructions, ret, leave, flags.

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import struct
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Optional
 
 from gdbmem.errors import TargetError
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.pages import Ranges, resident_ranges, swapped_ranges
-from gdbmem.linux.process.living import memory_folder
+from gdbmem.linux.process.process import memory_folder
 from gdbmem.model.memory import Buffer, Memory, MemoryUnreadable
 
 _libc: Optional[ctypes.CDLL] = None
@@ -185,3 +187,28 @@ class WritableMemory(ProcMemory):
             raise MemoryUnreadable(address, getattr(error, "strerror", "") or "") from None
         if written != len(data):
             raise MemoryUnreadable(address + written)
+
+
+# The auxiliary vector, which the kernel passes to a program at its start.
+
+
+_AT_RANDOM = 25
+_RANDOM_BYTES = 16
+
+
+def random_bytes(pid: int) -> bytes:
+    """Return the random bytes that the program of *pid* got at its start; b"" if they can't be read.
+
+    Each exec() gets new ones, also of the same program at the same addresses.
+    Source: getauxval(3), AT_RANDOM.
+    """
+    try:
+        with ProcMemory(pid) as memory:
+            return memory.read(auxiliary_vector(pid)[_AT_RANDOM], _RANDOM_BYTES)
+    except (OSError, struct.error, KeyError, TargetError, MemoryUnreadable):
+        return b""
+
+
+def auxiliary_vector(pid: int) -> dict[int, int]:
+    """Return the values of the auxiliary vector of *pid* by their kinds. Raises OSError and struct.error."""
+    return dict(struct.iter_unpack("<QQ", Path(f"{memory_folder(pid)}/auxv").read_bytes()))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple, Optional
 
-from gdbmem.linux.memory.maps import Mapping, parse_smaps
-from gdbmem.linux.memory.rollup import parse_rss
-from gdbmem.linux.process.living import memory_folder
+from gdbmem.linux.memory.maps import Mapping, mappings_of, parse_rss, parse_smaps
+from gdbmem.linux.process.process import memory_folder, soft_limit
 from gdbmem.patterns import lazy_pattern
+from gdbmem.text import format_size
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _STATM_LIMIT = 256
@@ -204,3 +206,167 @@ def _present(descriptor: int, first: int, last: int) -> int:
         count += sum(byte >> 7 for byte in data[7::8].replace(b"\0", b""))
         first += pages
     return count
+
+
+# A process's limit of address space (RLIMIT_AS), which a profiler also has to fit in.
+
+
+_LEAST_ROOM_BYTES = 1 << 20
+
+
+def no_room(pid: int, engine: str) -> Optional[str]:
+    """Return the warning that *pid*, under *engine*, can map almost nothing more; None if it can."""
+    memory = ProcessMemory(pid)
+    try:
+        limit, statm = soft_limit(pid, "Max address space"), memory.statm()
+    except OSError:
+        return None
+    finally:
+        memory.close()
+    if limit is None or statm is None or statm.size_bytes + _LEAST_ROOM_BYTES <= limit:
+        return None
+    return (
+        f"process {pid} may map no more than {format_size(limit)} (RLIMIT_AS), and has {format_size(statm.size_bytes)}"
+        f" mapped, with what {engine} needs: its own calls for memory fail now, as they might not without {engine};"
+        f" 'shell prlimit --as=unlimited --pid {pid}', as root, lifts the limit"
+    )
+
+
+# The memory of a process beside the heap that a heap profiler counts, as the kernel has it.
+
+
+# valgrind maps its own memory above, a program's below, from low addresses on.
+# Source: valgrind 3.16 to 3.24, coregrind/m_aspacemgr/aspacemgr-linux.c, VG_(am_startup).
+_VALGRINDS_OWN = 1 << 36
+
+
+def own_bytes(mappings: Sequence[Mapping]) -> int:
+    """Return the resident and swapped bytes of *mappings* that can hold what a program allocates.
+
+    Its code, its constants and the main thread's stack are left out.
+    """
+    with_code = {(m.device, m.inode) for m in mappings if "x" in m.permissions and m.inode}
+    return sum(_held(mapping, with_code) for mapping in mappings)
+
+
+def unmapped_bytes(pid: int, mappings: Sequence[Mapping]) -> int:
+    """Return the bytes that process *pid* holds without a mapping: in files in memory, and in detached segments.
+
+    Source: memfd_create(2); proc(5), sysvipc/shm.
+    """
+    mapped = {m.inode for m in mappings if m.inode}
+    files: dict[int, int] = {}
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(f"{memory_folder(pid)}/fd"):
+            with contextlib.suppress(OSError):
+                if os.readlink(entry.path).startswith(("/memfd:", "/dev/shm/")):  # noqa: PTH115  (hot path)
+                    facts = entry.stat()
+                    files[facts.st_ino] = facts.st_blocks * 512
+    return sum(size for inode, size in files.items() if inode not in mapped) + _detached_bytes(pid)
+
+
+def _detached_bytes(pid: int) -> int:
+    """Return the resident bytes of the segments of System V that process *pid* created and nobody has attached."""
+    total = 0
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        head, *rows = Path("/proc/sysvipc/shm").read_text().splitlines()
+        creator, attached, resident = (head.split().index(word) for word in ("cpid", "nattch", "rss"))
+        for row in map(str.split, rows):
+            if int(row[creator]) == pid and int(row[attached]) == 0:
+                total += int(row[resident])
+    return total
+
+
+def under_valgrind(mappings: Sequence[Mapping]) -> tuple[int, int]:
+    """Return the bytes of a program under valgrind that it allocated itself: resident ones, and mapped ones.
+
+    The second number is of executable mappings, where valgrind has the program's malloc blocks, so they are in it.
+    """
+    own = [m for m in mappings if m.start < _VALGRINDS_OWN]
+    blocks = [m for m in own if m.is_anonymous and "x" in m.permissions]
+    breaks = list(_breaks(own))
+    tool = list(_after_tool(own))
+    apart = [m for m in own if m not in blocks and m not in tool]
+    return own_bytes(apart) + sum(m.anonymous_bytes + m.swap_bytes for m in breaks), sum(
+        m.size_bytes for m in blocks if m not in breaks
+    )
+
+
+def _held(mapping: Mapping, with_code: set[tuple[str, int]]) -> int:
+    if mapping.name.startswith("[stack"):
+        return 0
+    if mapping.is_anonymous:
+        return mapping.anonymous_bytes + mapping.swap_bytes + mapping.hugetlb_bytes
+    if mapping.is_shared_memory:
+        return mapping.rss_bytes + mapping.swap_bytes + mapping.hugetlb_bytes
+    is_data = mapping.is_file and (mapping.device, mapping.inode) not in with_code
+    return mapping.anonymous_bytes + mapping.swap_bytes if is_data else 0
+
+
+def _breaks(mappings: Sequence[Mapping]) -> Iterator[Mapping]:
+    """Yield the break segment, which valgrind maps executable, directly above the program or the dynamic loader."""
+    lowest = next((m.name for m in mappings if m.is_file), "")
+    above = ""
+    for before, mapping in zip(mappings, mappings[1:]):
+        if before.is_file:
+            above = before.name
+        if mapping.start != before.end:
+            above = ""
+        if (
+            above
+            and (above == lowest or "/ld-" in above)
+            and mapping.is_anonymous
+            and "x" in mapping.permissions
+        ):
+            yield mapping
+
+
+def _after_tool(mappings: Sequence[Mapping]) -> Iterator[Mapping]:
+    """Yield the variables of valgrind's tool, directly above its file."""
+    for before, mapping in zip(mappings, mappings[1:]):
+        if mapping.start == before.end and "valgrind/" in before.name and mapping.is_anonymous:
+            yield mapping
+
+
+# A program's own memory in its valgrind process.
+
+
+_STACK_BYTES = 8 << 20  # of a thread, by default
+
+
+def program_mapped_bytes(pid: int) -> int:
+    """Return the resident bytes of *pid*, under massif, that the program has mapped itself; 0 if unreadable.
+
+    valgrind's own memory, its stacks for the program's threads and its malloc blocks are mapped executable; mappings
+    of a program mostly aren't. Right above a guard page, where thread stacks begin, the maximum size of a stack is
+    excluded.
+    """
+    try:
+        mappings = mappings_of(pid, "smaps")
+    except OSError:
+        return 0
+    return mapped_bytes(mappings)
+
+
+def anonymous_bytes(pid: int) -> int:
+    """Return all resident bytes of *pid* that are not of files or shared memory, by statm; 0 if unreadable.
+
+    statm may lag behind by some pages of each processor.
+    """
+    try:
+        statm = parse_statm(Path(f"/proc/{pid}/statm").read_bytes())
+    except OSError:
+        return 0
+    return 0 if statm is None else statm.resident_bytes - statm.shared_bytes
+
+
+def mapped_bytes(mappings: Sequence[Mapping]) -> int:
+    """Return the same of *mappings*, lowest first."""
+    total, guard_end = 0, -1
+    for mapping in mappings:
+        if mapping.permissions.startswith("---"):
+            guard_end = mapping.end
+        elif mapping.is_anonymous and mapping.permissions == "rw-p" and not mapping.name:
+            stack = _STACK_BYTES if mapping.start == guard_end else 0
+            total += max(mapping.anonymous_bytes - stack, 0)
+    return total

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
 
 from gdbmem.files import NEUTRAL_FOLDER, cache_folder, replace_file
 from gdbmem.linux.memory.resident import PAGE_BYTES, ProcessMemory
-from gdbmem.linux.monitoring.clock import boot_id
+from gdbmem.linux.monitoring.quick_sample import boot_id
 
 if TYPE_CHECKING:
     import mmap

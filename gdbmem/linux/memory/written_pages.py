@@ -26,7 +26,7 @@ from gdbmem.linux.memory.pages import (
     open_pagemap,
     scan_pages,
 )
-from gdbmem.model.steps.written import WrittenRange
+from gdbmem.model.steps import WrittenRange
 
 # linux/userfaultfd.h
 _API, _REGISTER = 0xC018AA3F, 0xC020AA00

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from pathlib import Path
 from typing import Optional
 
-from gdbmem.linux.process.living import text_of
+from gdbmem.linux.process.process import text_of
+from gdbmem.linux.process.processes import stat_of
+from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass
 
 _ROOT = Path("/sys/fs/cgroup")
@@ -144,3 +148,159 @@ def _events(folder: Path) -> dict[str, int]:
     if failures is not None:
         found["max"] = failures
     return found
+
+
+# A separate memory cgroup for a program that gdbmem starts: the memory of all its processes is then one cheap
+# number.
+#
+# It is created only below a cgroup that we may divide: in cgroup v1 our own one, in cgroup v2 a delegated one that
+# enables the memory controller for its children. Limits still apply: the new one is below them, or there are none. A
+# running program is never moved.
+
+
+_NAME = "gdbmem."
+_DELEGATED = ("user.delegate", "trusted.delegate")  # set by systemd, the second one by root's
+_LIMITS = ("memory.max", "memory.high", "memory.swap.max", "cpu.max", "pids.max")  # "max" if there is none
+_HELD = {
+    1: lazy_pattern(rb"^total_(?:rss|shmem) (\d+)$", re.M),
+    2: lazy_pattern(rb"^(?:anon|shmem) (\d+)$", re.M),
+}
+_KERNEL, _RECLAIMABLE = (
+    lazy_pattern(rb"^kernel (\d+)$", re.M),
+    lazy_pattern(rb"^slab_reclaimable (\d+)$", re.M),
+)
+
+
+class Family:
+    """The cgroup of a program and its descendants."""
+
+    def __init__(self, folder: Path) -> None:
+        """Use the new cgroup *folder* for it; raises OSError."""
+        self.folder = folder
+        self._above = folder.parent
+        version = 1 if (folder / "memory.usage_in_bytes").exists() else 2
+        self._pattern = _HELD[version]
+        self._counts_above = version == 2  # events also count in the cgroups above
+        self._stat = os.open(folder / "memory.stat", os.O_RDONLY | os.O_CLOEXEC)
+        self._entry: Optional[int] = None
+        try:
+            self._entry = os.open(folder / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+            self._keep_limit(version)
+        except OSError:
+            self.close()
+            raise
+
+    def _keep_limit(self, version: int) -> None:
+        # A runtime that sizes itself by its own cgroup's limit finds the effective one.
+        limit = tightest_over(self._above)
+        if limit.whose == "the cgroup":
+            name = "memory.limit_in_bytes" if version == 1 else "memory.max"
+            (self.folder / name).write_text(str(limit.size_bytes))
+
+    def enter(self) -> None:
+        """Move this process, a child that has not executed the program yet, into it."""
+        if self._entry is not None:
+            with contextlib.suppress(OSError):  # starting the program is more important than measuring it
+                os.write(self._entry, b"0")
+
+    def held_bytes(self) -> Optional[int]:
+        """Return its anonymous and shared memory; None if unavailable."""
+        try:
+            found = self._pattern.findall(os.pread(self._stat, 4096, 0))
+        except OSError:
+            return None
+        return sum(map(int, found)) if found else None
+
+    def kernel_bytes(self) -> Optional[int]:
+        """Return its kernel memory (pipes, sockets, page tables) that stays; None if the kernel doesn't count it."""
+        try:
+            if not self._counts_above:  # cgroup v1
+                return int((self.folder / "memory.kmem.usage_in_bytes").read_bytes())
+            data = os.pread(self._stat, 4096, 0)
+        except (OSError, ValueError):
+            return None
+        kernel, reclaimable = _KERNEL.search(data), _RECLAIMABLE.search(data)
+        return int(kernel[1]) - (int(reclaimable[1]) if reclaimable else 0) if kernel else None
+
+    def with_events(self, found: dict[str, Optional[int]], folder: Path) -> dict[str, Optional[int]]:
+        """Return the values *found* in *folder*, a cgroup above, with the events of this one."""
+        if self._counts_above and folder in self.folder.parents:
+            return found
+        own = cgroup_reading(self.folder)
+        names = ("cgroup_limit_hits", "cgroup_kills")
+        return {**found, **{name: (found.get(name) or 0) + (own.get(name) or 0) for name in names}}
+
+    def close(self) -> None:
+        """Remove it; processes still in it are moved to our own cgroup."""
+        os.close(self._stat)
+        if self._entry is not None:
+            os.close(self._entry)
+        with contextlib.suppress(OSError):
+            for pid in (self.folder / "cgroup.procs").read_text().split():
+                with contextlib.suppress(OSError):
+                    (self._above / "cgroup.procs").write_text(pid)
+        with contextlib.suppress(OSError):
+            self.folder.rmdir()
+
+
+def make_family() -> Optional[Family]:
+    """Return a new cgroup for a program to start; None if none can or may be created."""
+    own = cgroup_of(os.getpid())
+    above = None if own is None else divisible(own)
+    if above is None:
+        return None
+    _remove_old(above)
+    folder = above / f"{_NAME}{os.getpid()}"
+    try:
+        folder.mkdir()
+    except OSError:
+        return None
+    try:
+        return Family(folder)
+    except OSError:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        return None
+
+
+def divisible(own: Path) -> Optional[Path]:
+    """Return the cgroup below which one may be created for children of a process in *own*; None if there is none."""
+    if (own / "memory.usage_in_bytes").exists() or _hands_memory_down(own):
+        return own
+    # In cgroup v2 only a cgroup without processes passes controllers to its children: so the new one is beside ours.
+    if _hands_memory_down(own.parent) and _is_delegated(own.parent) and not _has_limits(own):
+        return own.parent
+    return None
+
+
+def _hands_memory_down(folder: Path) -> bool:
+    try:
+        return "memory" in (folder / "cgroup.subtree_control").read_text().split()
+    except OSError:
+        return False
+
+
+def _is_delegated(folder: Path) -> bool:
+    for above in (folder, *folder.parents):
+        for name in _DELEGATED:
+            with contextlib.suppress(OSError):
+                if os.getxattr(above, name) == b"1":
+                    return True
+    return False
+
+
+def _has_limits(folder: Path) -> bool:
+    for name in _LIMITS:
+        with contextlib.suppress(OSError):
+            if not (folder / name).read_text().startswith("max"):
+                return True
+    return False
+
+
+def _remove_old(above: Path) -> None:
+    """Remove cgroups left by killed monitors; those with processes can't be removed."""
+    for folder in above.glob(f"{_NAME}*"):
+        pid = folder.name[len(_NAME) :]
+        if pid.isdigit() and stat_of(int(pid)) is None:
+            with contextlib.suppress(OSError):
+                folder.rmdir()

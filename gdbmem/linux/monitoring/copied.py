@@ -12,7 +12,7 @@ from collections import deque
 from typing import Optional
 
 from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone, Stat
-from gdbmem.model.series.series import ProcessSample
+from gdbmem.model.series import ProcessSample
 from gdbmem.records import dataclass, field
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")

@@ -5,24 +5,109 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Callable, Optional
 
-from gdbmem.linux.monitoring.cgroup import Limit
+from gdbmem.linux.monitoring.cgroup import Family, Limit
 from gdbmem.linux.monitoring.copied import CopiedPages
-from gdbmem.linux.monitoring.exited_usage import ExitedUsage
-from gdbmem.linux.monitoring.family_cgroup import Family
+from gdbmem.linux.monitoring.exited_usage import ExitedUsage, StoppedTime
 from gdbmem.linux.monitoring.process_events import ProcessEvents
-from gdbmem.linux.monitoring.quick_sample import Glances, faults_reader, statm_reader
-from gdbmem.linux.monitoring.rounds import Copies, RoundEnding, has_ended, matters
-from gdbmem.linux.monitoring.sample_totals import Shares, quick_reading, total_of, with_pss, with_sizes
-from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone, Stat
-from gdbmem.linux.monitoring.series_lines import SeriesLines
-from gdbmem.linux.monitoring.stopped_time import StoppedTime
+from gdbmem.linux.monitoring.quick_sample import (
+    Copies,
+    Glances,
+    RoundEnding,
+    faults_reader,
+    has_ended,
+    matters,
+    statm_reader,
+)
+from gdbmem.linux.monitoring.sampling import (
+    ProcessFiles,
+    ProcessGone,
+    Shares,
+    Stat,
+    quick_reading,
+    total_of,
+    with_pss,
+    with_sizes,
+)
 from gdbmem.linux.monitoring.surroundings import Surroundings
+from gdbmem.linux.process.process import program_name
 from gdbmem.linux.process.processes import descendants, parents, stat_of
-from gdbmem.model.series.series import TREE, ProcessSample, SeriesLine
-from gdbmem.records import dataclass
+from gdbmem.model.series import TREE, ProcessSample, SeriesLine
+from gdbmem.records import dataclass, replace
+
+# Assigns processes to the lines of a series: a respawned worker gets the line of one with its name.
+
+
+class SeriesLines:
+    """The lines of a tree."""
+
+    def __init__(self, lines: Iterable[SeriesLine]) -> None:
+        """Continue with *lines*."""
+        self._lines = {line.number: line for line in lines}
+        self._by_process = {(line.pid, line.start_ticks): line.number for line in self._lines.values()}
+        self._orphaned: dict[
+            tuple[str, int], list[int]
+        ] = {}  # (name, parent's line) → lines of ended processes
+        for line in reversed(list(self._lines.values())):
+            self._orphaned.setdefault((line.name, line.parent), []).append(line.number)
+        self._changed: dict[int, SeriesLine] = {}
+
+    @property
+    def count(self) -> int:
+        """The number of lines."""
+        return len(self._lines)
+
+    def take(
+        self, pid: int, stat: Stat, command: str, above: int, t: float, alive: Container[int]
+    ) -> SeriesLine:
+        """Return the line of *pid*, whose parent has the line *above*; the processes *alive* keep theirs."""
+        name = program_name(stat.name, command.split(" "))
+        number = self._by_process.get((pid, stat.start_ticks))  # after --resume: the same process still
+        line = self._heir(name, above, alive) if number is None else self._lines[number]
+        if line is None:
+            line = SeriesLine(len(self._lines) + 1, pid, stat.start_ticks, name, command, above, t)
+        else:
+            again = (line.pid, line.start_ticks) != (pid, stat.start_ticks)
+            line = replace(
+                line, pid=pid, start_ticks=stat.start_ticks, name=name, command=command, gone=None,
+                respawns=line.respawns + again,
+            )  # fmt: skip
+        self._note(line)
+        return line
+
+    def _heir(self, name: str, above: int, alive: Container[int]) -> Optional[SeriesLine]:
+        numbers = self._orphaned.get((name, above), [])
+        while numbers:
+            line = self._lines[numbers.pop()]
+            if line.pid not in alive:
+                return line
+        return None
+
+    def rename(self, line: SeriesLine, name: str, command: str, *, was_read: bool) -> SeriesLine:
+        """Return *line* for a process that has executed another program, or *was_read* as an earlier one."""
+        name = program_name(name, command.split(" "))
+        line = replace(line, name=name, command=command, earlier=line.names if was_read else line.earlier)
+        self._note(line)
+        return line
+
+    def bury(self, line: SeriesLine, t: float) -> None:
+        """Release *line*, whose process had ended at time *t*, for reuse."""
+        self._by_process.pop((line.pid, line.start_ticks), None)
+        self._note(replace(line, gone=t))
+        self._orphaned.setdefault((line.name, line.parent), []).append(line.number)
+
+    def take_changed(self) -> list[SeriesLine]:
+        """Return the lines that have changed since the last call."""
+        changed, self._changed = list(self._changed.values()), {}
+        return changed
+
+    def _note(self, line: SeriesLine) -> None:
+        self._lines[line.number] = line
+        self._by_process[line.pid, line.start_ticks] = line.number
+        self._changed[line.number] = line
+
 
 _FIND_EVERY_SECONDS = 1.0  # interval of searches for processes by name, user or cgroup
 _MAPPINGS_EVERY = 4  # one sweep in this many also reads all mappings, which costs several times as much

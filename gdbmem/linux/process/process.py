@@ -3,16 +3,124 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Optional
+from typing import Optional, Union
 
 from gdbmem.errors import TargetError
-from gdbmem.linux.process.living import living_thread, memory_folder
-from gdbmem.linux.process.names import program_name, words_of
 from gdbmem.linux.process.rights import AS_ROOT, asker, forbidden
-from gdbmem.linux.process.status import status_fields
 from gdbmem.records import dataclass
 from gdbmem.text import printable
+
+# The thread through which a process's memory is read, because the main thread may end while others still run.
+#
+# The kernel's files of a process are those of its main thread: once that has ended, maps is empty and statm is 0.
+# Those of every other thread show the same memory. Source: Linux, fs/proc/base.c, fs/proc/task_mmu.c.
+
+
+_ENDED_STATES = b"ZX"
+
+
+def living_thread(pid: int) -> Optional[int]:
+    """Return a thread of *pid* that has not ended, the main one if it lives; None if none does."""
+    if _lives(f"/proc/{pid}/stat"):
+        return pid
+    try:
+        tids = sorted(map(int, os.listdir(f"/proc/{pid}/task")))  # noqa: PTH208  (hot path)
+    except OSError:
+        return None
+    return next((tid for tid in tids if thread_lives(pid, tid)), None)
+
+
+def thread_lives(pid: int, tid: int) -> bool:
+    """Return whether thread *tid* of *pid* exists and has not ended."""
+    return _lives(f"/proc/{pid}/task/{tid}/stat")
+
+
+def memory_folder(pid: int) -> str:
+    """Return the folder of /proc that shows the memory of *pid*: a living thread's if the main one has ended."""
+    tid = living_thread(pid)
+    return f"/proc/{pid}" if tid in (None, pid) else f"/proc/{pid}/task/{tid}"
+
+
+def text_of(path: str) -> str:
+    """Return the text of a file in /proc; bytes of a process's name that are not UTF-8 are surrogates."""
+    return Path(path).read_bytes().decode(errors="surrogateescape")
+
+
+def _lives(path: str) -> bool:
+    try:
+        with open(path, "rb", buffering=0) as stream:  # noqa: PTH123  (hot path)
+            state = stream.read(4096).rpartition(b")")[2][1:2]
+    except OSError:
+        return False
+    return bool(state) and state not in _ENDED_STATES
+
+
+# The name of the program that a process runs, which is not that of the valgrind around it.
+
+
+_VALGRINDS = ("valgrind", "valgrind.bin")  # the second is what Debian's script executes
+
+
+def program_name(name: str, words: Sequence[str]) -> str:
+    """Return the name of the program of a process that the kernel calls *name*, with *words* as its command line.
+
+    Valgrind's tools are programs called TOOL-PROCESSOR-linux ("massif-amd64-li" to the kernel) that load the program.
+    """
+    if "-" not in name or not words or words[0].rpartition("/")[2] not in _VALGRINDS:
+        return name
+    program = next((word for word in words[1:] if not word.startswith("-")), "")
+    return program.rpartition("/")[2] or name
+
+
+def words_of(pid: int) -> list[str]:
+    """Return the command line of process *pid*; [] if it has ended."""
+    try:
+        return os.fsdecode(Path(f"{memory_folder(pid)}/cmdline").read_bytes()).split("\0")[:-1]
+    except OSError:
+        return []
+
+
+# Fields of /proc/PID/status, and the limits of a process.
+#
+# Source: proc(5); Linux, Documentation/filesystems/proc.rst.
+
+
+def status_fields(process: Union[int, str], tid: Optional[int] = None) -> dict[str, str]:
+    """Return the fields of a *process* ("self": of this one) or of its thread *tid*; none if it has ended."""
+    try:
+        return parse_status(text_of(f"/proc/{process}{'' if tid is None else f'/task/{tid}'}/status"))
+    except OSError:
+        return {}
+
+
+def parse_status(text: str) -> dict[str, str]:
+    """Return the fields in the *text* of a status."""
+    rows = (line.partition(":") for line in text.split("\n"))
+    return {name: value.strip() for name, colon, value in rows if colon}
+
+
+def signals_in(fields: Mapping[str, str], *names: str) -> int:
+    """Return the signals in the masks *names* together, as a mask; 0 if there are none."""
+    mask = 0
+    for name in names:
+        mask |= int(fields.get(name, "0"), 16)
+    return mask
+
+
+def own_tid(pid: int, tid: Optional[int] = None) -> int:
+    """Return the number that *pid*, or its thread *tid*, has in its own PID namespace."""
+    numbers = status_fields(pid, tid).get("NSpid", "").split()
+    return int(numbers[-1]) if numbers else (pid if tid is None else tid)
+
+
+def soft_limit(pid: int, name: str) -> Optional[int]:
+    """Return the soft limit *name*, as in /proc, of *pid*; None if there is none. Raises OSError."""
+    found = re.search(rf"^{name}\s+(\d+)\s", Path(f"/proc/{pid}/limits").read_text(), re.M)
+    return int(found[1]) if found is not None else None
+
 
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD
 _ENDED = "ZX"  # states
@@ -210,3 +318,19 @@ def _bits(pid: int) -> Optional[int]:
     except OSError:
         return None
     return {1: 32, 2: 64}.get(ident[4]) if ident[:4] == b"\x7fELF" else None
+
+
+# The environment that a process was started with.
+
+
+def initial_environment(pid: int) -> dict[str, str]:
+    """Return the variables that *pid* got at its start; none if they can't be read.
+
+    The program may have changed them since.
+    """
+    try:
+        data = Path(f"{memory_folder(pid)}/environ").read_bytes()
+    except OSError:
+        return {}
+    pairs = (one.decode(errors="replace").partition("=") for one in data.split(b"\0") if b"=" in one)
+    return {name: value for name, _, value in pairs}

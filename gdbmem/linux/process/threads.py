@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 from gdbmem.linux.memory.resident import KeptFile
-from gdbmem.linux.process.living import text_of
-from gdbmem.linux.process.process import thread_ids
+from gdbmem.linux.process.process import text_of, thread_ids
 from gdbmem.patterns import lazy_pattern
 
 _SLEEPS = {
@@ -218,3 +217,50 @@ def page_faults(pid: int, tid: Optional[int] = None) -> Optional[int]:
     None if it has ended.
     """
     return FaultCount(pid, tid).read()
+
+
+# Names of system calls in which threads wait.
+
+
+_X86_64 = {
+    0: "read", 1: "write", 7: "poll", 9: "mmap", 11: "munmap", 12: "brk", 16: "ioctl", 17: "pread64", 18: "pwrite64",
+    19: "readv", 20: "writev", 23: "select", 25: "mremap", 28: "madvise", 34: "pause", 35: "nanosleep", 42: "connect",
+    43: "accept", 44: "sendto", 45: "recvfrom", 46: "sendmsg", 47: "recvmsg", 61: "wait4", 65: "semop", 73: "flock",
+    74: "fsync", 75: "fdatasync", 128: "rt_sigtimedwait", 130: "rt_sigsuspend", 202: "futex", 219: "restart_syscall",
+    230: "clock_nanosleep", 232: "epoll_wait", 247: "waitid", 257: "openat", 270: "pselect6", 271: "ppoll",
+    281: "epoll_pwait", 288: "accept4", 426: "io_uring_enter",
+}  # fmt: skip
+_AARCH64 = {
+    22: "epoll_pwait", 25: "fcntl", 29: "ioctl", 63: "read", 64: "write", 72: "pselect6", 73: "ppoll", 82: "fsync",
+    95: "waitid", 98: "futex", 101: "nanosleep", 115: "clock_nanosleep", 202: "accept", 203: "connect",
+    206: "sendto", 207: "recvfrom", 211: "sendmsg", 212: "recvmsg", 242: "accept4", 260: "wait4",
+}  # fmt: skip
+_NAMES = {"x86_64": _X86_64, "aarch64": _AARCH64}
+
+
+def call_name(number: int) -> str:
+    """Return the name of system call *number* on this machine, or its number in words."""
+    return _NAMES.get(platform.machine(), {}).get(number) or f"system call {number}"
+
+
+# Whether a process handles signals, read repeatedly.
+
+
+_STATUS_BYTES = 4096
+_CAUGHT = lazy_pattern(rb"\nSigCgt:\s*([0-9a-f]+)")
+_C_LIBRARY = 1 << 31 | 1 << 32  # its own signals, 32 and 33
+
+
+class SignalHandlers:
+    """The signal handlers of one process."""
+
+    def __init__(self, pid: int) -> None:
+        self._status = KeptFile(f"/proc/{pid}/status")
+
+    def exist(self) -> bool:
+        """Return whether there is a handler that the program has set; True if that can't be read."""
+        match = _CAUGHT.search(self._status.read(_STATUS_BYTES) or b"")
+        return match is None or bool(int(match[1], 16) & ~_C_LIBRARY)
+
+    def close(self) -> None:
+        self._status.close()

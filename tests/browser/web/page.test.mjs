@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 import { gzipSync } from "node:zlib";
 
-const web = new URL("../../../gdbmem/report/page/web/", import.meta.url);
+const web = new URL("../../../gdbmem/page/web/", import.meta.url);
 const { columnsOf, readProfile, framesOf, boundOf, placeOf } = await import(new URL("profile.js", web));
 const { makeCalls, searchCalls, pathsThrough } = await import(new URL("calls.js", web));
 const { rowsOf, neighboursOf, csvOf } = await import(new URL("table.js", web));

@@ -1,7 +1,7 @@
 // Prints, as JSON, what the table of a page has for each pair of snapshots: node pairs.mjs PROFILE, which is JSON as a page holds it.
 import { readFileSync } from "node:fs";
 
-const web = new URL("../../../gdbmem/report/page/web/", import.meta.url);
+const web = new URL("../../../gdbmem/page/web/", import.meta.url);
 const { columnsOf } = await import(new URL("profile.js", web));
 const { makeCalls } = await import(new URL("calls.js", web));
 const { rowsOf } = await import(new URL("table.js", web));

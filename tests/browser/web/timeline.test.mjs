@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 
-const web = new URL("../../../gdbmem/report/page/web/", import.meta.url);
+const web = new URL("../../../gdbmem/page/web/", import.meta.url);
 const scales = await import(new URL("scales.js", web));
 const { valueNear } = await import(new URL("timeline.js", web));
 const { movedRange, zoomedRange, rangeThrough, nearestTo, linePath, areaPath, levelOf, logRange, sizeTicks, timeTicks, formatTime } = scales;

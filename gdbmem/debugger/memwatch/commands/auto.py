@@ -8,18 +8,17 @@ from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
 import gdb
 
 from gdbmem.debugger.command import Command, say, warn
-from gdbmem.debugger.gdb_text import source_file
 from gdbmem.debugger.location import real_pid
 from gdbmem.debugger.memwatch.commands.showing import print_step
 from gdbmem.debugger.memwatch.driving.stop_recorder import has_commands, recorder, selected_thread
 from gdbmem.debugger.memwatch.gauges.account import accounts
-from gdbmem.debugger.stopping.quiet_stops import noticed
-from gdbmem.debugger.stopping.scheduler import locking
-from gdbmem.debugger.target import NATIVE, target_kind
+from gdbmem.debugger.program import NATIVE, locking, target_kind
+from gdbmem.debugger.stopping.stops import noticed
+from gdbmem.debugger.terminal import source_file
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.linux.memory.sharing import Part, divide
 from gdbmem.linux.process.threads import Activity, activities, page_faults, ran_between
-from gdbmem.model.steps.step import FREE, LOCKED, SHARED, Step
+from gdbmem.model.steps import FREE, LOCKED, SHARED, Step
 
 if TYPE_CHECKING:
     import argparse

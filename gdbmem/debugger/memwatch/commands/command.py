@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Optional, TextIO
 
 import gdb
 
-from gdbmem.analysis.steps import GROUPINGS, sum_steps
 from gdbmem.arguments import add_output_options
 from gdbmem.debugger.command import Command, say
 from gdbmem.debugger.memwatch.commands.auto import auto
@@ -21,8 +20,8 @@ from gdbmem.debugger.memwatch.registry import MEMWATCH_COMMANDS
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError, UsageError
 from gdbmem.patterns import lazy_pattern
-from gdbmem.report.output import open_output
-from gdbmem.report.steps.steps import print_sums, steps_json
+from gdbmem.steps.steps import GROUPINGS, print_sums, steps_json, sum_steps
+from gdbmem.terminal.console import open_output
 
 if TYPE_CHECKING:
     import argparse

@@ -33,7 +33,7 @@ class HeapFunction(gdb.Function):  # type: ignore[misc]
 
 
 def _reading(source: str, *, heap: bool) -> int:
-    from gdbmem.debugger.memwatch.gauges.saved_gauges import gauge_for  # gdb starts 20 ms sooner
+    from gdbmem.debugger.memwatch.gauges.gauge import gauge_for  # gdb starts 20 ms sooner
     from gdbmem.errors import GdbmemError  # gdb starts 4 ms sooner
 
     try:

@@ -14,31 +14,23 @@ from gdbmem.debugger.command import warn
 from gdbmem.debugger.location import real_pid
 from gdbmem.debugger.memwatch.commands.command import Driving
 from gdbmem.debugger.memwatch.commands.showing import source_lines
-from gdbmem.debugger.memwatch.driving.call_path import described, newest_frames
 from gdbmem.debugger.memwatch.driving.capture import Capture
-from gdbmem.debugger.memwatch.driving.memory_syscalls import (
-    Key,
-    MemoryCall,
-    PendingCall,
-    Requests,
-)
-from gdbmem.debugger.memwatch.driving.releases import is_alone
-from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
+from gdbmem.debugger.memwatch.driving.memory_syscalls import Key, MemoryCall, PendingCall, Requests, is_alone
+from gdbmem.debugger.memwatch.driving.stop_recorder import described, newest_frames, recorder
 from gdbmem.debugger.memwatch.driving.watchdog import Alarm
+from gdbmem.debugger.program import CORE, NATIVE, NOTHING, REMOTE, VALGRIND, target_kind
 from gdbmem.debugger.python.call_paths import PythonPaths, with_python
 from gdbmem.debugger.stopping.interrupting import without_announcement
 from gdbmem.debugger.stopping.repeated_hits import RepeatedHits
-from gdbmem.debugger.target import CORE, NATIVE, NOTHING, REMOTE, VALGRIND, target_kind
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError
 from gdbmem.linux.memory.resident import ProcessMemory
 from gdbmem.linux.memory.sharing import Sharing
-from gdbmem.linux.process.signal_handlers import SignalHandlers
-from gdbmem.model.profiles.calltree import Frame
-from gdbmem.model.steps.growth import GrowthPath, KernelRequests
-from gdbmem.report.steps.growth import growth_json, print_growth
-from gdbmem.text import printable
-from gdbmem.units import parse_duration, parse_size
+from gdbmem.linux.process.threads import SignalHandlers
+from gdbmem.model.calltree import Frame
+from gdbmem.model.steps import GrowthPath, KernelRequests
+from gdbmem.steps.growth import growth_json, print_growth
+from gdbmem.text import parse_duration, parse_size, printable
 
 if TYPE_CHECKING:
     import argparse

@@ -9,15 +9,13 @@ import gdb
 from gdbmem.debugger.command import say
 from gdbmem.debugger.memwatch.commands.command import Driving
 from gdbmem.debugger.memwatch.commands.growth import native_pid
-from gdbmem.debugger.memwatch.driving.call_path import own_place
-from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
+from gdbmem.debugger.memwatch.driving.stop_recorder import own_place, recorder
 from gdbmem.debugger.memwatch.driving.watchdog import Alarm
 from gdbmem.debugger.memwatch.gauges.account import accounts
 from gdbmem.debugger.memwatch.gauges.gauge import make_gauge
 from gdbmem.errors import UsageError
 from gdbmem.linux.process.threads import faults_by_thread, page_faults
-from gdbmem.text import printable
-from gdbmem.units import format_size, parse_size
+from gdbmem.text import format_size, parse_size, printable
 
 if TYPE_CHECKING:
     import argparse

@@ -23,8 +23,7 @@ from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
 from gdbmem.debugger.memwatch.driving.watchdog import Alarm
 from gdbmem.debugger.own_python import own_python
 from gdbmem.errors import ToolError, UsageError
-from gdbmem.text import printable
-from gdbmem.units import parse_duration
+from gdbmem.text import parse_duration, printable
 
 if TYPE_CHECKING:
     import argparse

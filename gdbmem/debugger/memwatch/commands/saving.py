@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gdbmem.analysis.step_changes import GROUPINGS, compare_steps
-from gdbmem.analysis.steps import sum_steps
 from gdbmem.debugger.command import Command, say
 from gdbmem.debugger.location import program_file
 from gdbmem.debugger.memwatch.commands.showing import source_lines
@@ -17,13 +15,19 @@ from gdbmem.debugger.pages import check_page, write_document_page
 from gdbmem.debugger.session import session
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import UsageError
-from gdbmem.report.output import open_output, picture_kind
-from gdbmem.report.steps.step_changes import answer_changes, changes_json, print_changes, read_recording
-from gdbmem.report.steps.steps import noun, steps_json
-from gdbmem.report.steps.steps_chart import print_chart
-from gdbmem.report.steps.steps_plot import steps_svg
-from gdbmem.runs.named_records import check_name
+from gdbmem.runs.distrust import check_name
 from gdbmem.runs.saved_results import file_text
+from gdbmem.steps.changes import (
+    GROUPINGS,
+    answer_changes,
+    changes_json,
+    compare_steps,
+    print_changes,
+    read_recording,
+)
+from gdbmem.steps.charts import print_chart, steps_svg
+from gdbmem.steps.steps import noun, steps_json, sum_steps
+from gdbmem.terminal.console import open_output, picture_kind
 from gdbmem.text import plural, printable
 
 if TYPE_CHECKING:
@@ -31,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from gdbmem.arguments import ArgumentParser
-    from gdbmem.model.steps.step import Step
+    from gdbmem.model.steps import Step
 
 _FOLDER = "steps"
 

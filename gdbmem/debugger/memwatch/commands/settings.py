@@ -62,7 +62,7 @@ class TimeoutSetting(gdb.Parameter):  # type: ignore[misc]
 
     def get_set_string(self) -> str:
         from gdbmem.errors import InputError  # gdb starts 4 ms sooner
-        from gdbmem.units import parse_duration  # gdb starts 4 ms sooner
+        from gdbmem.text import parse_duration  # gdb starts 4 ms sooner
 
         try:
             if parse_duration(self.value) <= 0:
@@ -74,7 +74,7 @@ class TimeoutSetting(gdb.Parameter):  # type: ignore[misc]
         return ""
 
     def get_show_string(self, text: str) -> str:
-        from gdbmem.units import format_duration, parse_duration  # gdb starts 4 ms sooner
+        from gdbmem.text import format_duration, parse_duration  # gdb starts 4 ms sooner
 
         return f"A memwatch step runs alone for {format_duration(parse_duration(text))}."
 
@@ -117,6 +117,6 @@ def setting(name: str) -> str:
 
 def patience(text: Optional[str]) -> float:
     """Return the seconds of --timeout, or of the setting."""
-    from gdbmem.units import parse_duration  # gdb starts 4 ms sooner
+    from gdbmem.text import parse_duration  # gdb starts 4 ms sooner
 
     return parse_duration(text or setting("timeout"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gdbmem.debugger.memwatch.gauges.account import accounts
-from gdbmem.debugger.target import NATIVE, NOTHING, VALGRIND, target_kind
+from gdbmem.debugger.program import NATIVE, NOTHING, VALGRIND, target_kind
 from gdbmem.errors import GdbmemError
 from gdbmem.linux.memory.statm_accuracy import known_exactness
 from gdbmem.text import plural

@@ -6,16 +6,14 @@ from typing import Any, Optional
 
 import gdb
 
-from gdbmem.analysis.steps import sum_steps
 from gdbmem.debugger.memwatch.commands.auto import auto
 from gdbmem.debugger.memwatch.gauges.account import accounts
 from gdbmem.errors import GdbmemError
-from gdbmem.model.steps.step import Step
-from gdbmem.report.sparkline import sparkline
-from gdbmem.report.steps.steps import noun, place
-from gdbmem.report.steps.steps_plot import totals
-from gdbmem.text import printable
-from gdbmem.units import format_delta, format_size
+from gdbmem.model.steps import Step
+from gdbmem.steps.charts import totals
+from gdbmem.steps.steps import noun, place, sum_steps
+from gdbmem.terminal.drawing import sparkline
+from gdbmem.text import format_delta, format_size, printable
 
 _RED, _GREEN, _DIM, _BOLD, _PLAIN = "\033[31m", "\033[32m", "\033[2m", "\033[1m", "\033[0m"
 # gdb 10 writes into a window byte by byte, which garbles all but ASCII. Only its version reveals this.

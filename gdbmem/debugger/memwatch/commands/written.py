@@ -9,23 +9,21 @@ from typing import TYPE_CHECKING, TextIO
 import gdb
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.execution import executions
-from gdbmem.debugger.gdb_text import source_file, symbol_at
 from gdbmem.debugger.memwatch.commands.command import Driving, check_top
 from gdbmem.debugger.memwatch.commands.growth import native_pid
 from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
 from gdbmem.debugger.memwatch.driving.watchdog import Alarm
 from gdbmem.debugger.native.inferior import program
-from gdbmem.debugger.selection import selection_kept, thread_pointer
-from gdbmem.debugger.stopping.quiet_stops import quietly
-from gdbmem.debugger.terminal import console_on
+from gdbmem.debugger.program import executions, selection_kept, thread_pointer
+from gdbmem.debugger.stopping.stops import quietly
+from gdbmem.debugger.terminal import console_on, source_file, symbol_at
 from gdbmem.errors import UsageError
 from gdbmem.linux.memory.maps import Mapping, mappings_of
 from gdbmem.linux.memory.pages import PAGE
 from gdbmem.linux.memory.written_pages import FLAGS, WrittenPages, refused_in_program, take_descriptor
-from gdbmem.model.steps.written import WrittenMemory, WrittenRange
+from gdbmem.model.steps import WrittenMemory, WrittenRange
 from gdbmem.patterns import lazy_pattern
-from gdbmem.report.steps.written import print_written, written_json
+from gdbmem.steps.growth import print_written, written_json
 from gdbmem.text import printable
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple, Optional
 
 import gdb
 
-from gdbmem.debugger.gdb_text import gdb_text, source_file
 from gdbmem.debugger.memwatch.driving.loop_lines import loop_lines
 from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
+from gdbmem.debugger.terminal import gdb_text, source_file
 
 if TYPE_CHECKING:
     from gdbmem.debugger.memwatch.driving.capture import Capture

@@ -7,8 +7,8 @@ from typing import NamedTuple, Optional
 
 import gdb
 
-from gdbmem.debugger.function_blocks import BlockKey, block_key, function_blocks, inlined_entries
-from gdbmem.debugger.gdb_text import file_name
+from gdbmem.debugger.location import BlockKey, block_key, function_blocks, inlined_entries
+from gdbmem.debugger.terminal import file_name
 from gdbmem.patterns import lazy_pattern
 
 # x86: jumps and loop; ARM: branches. The address is that of a direct one. Calls are stepped over at full speed by gdb.

@@ -10,11 +10,10 @@ from typing import NamedTuple, Optional
 
 import gdb
 
-from gdbmem.debugger.gdb_text import library_at, symbol_at
+from gdbmem.debugger.program import NATIVE, start_soon, target_kind
 from gdbmem.debugger.stopping.interrupting import Interrupter
-from gdbmem.debugger.target import NATIVE, target_kind
-from gdbmem.debugger.threads import start_soon
-from gdbmem.linux.process.status import own_tid
+from gdbmem.debugger.terminal import library_at, symbol_at
+from gdbmem.linux.process.process import own_tid
 from gdbmem.linux.process.threads import Blocked, ThreadEye, can_see_calls, thread_count
 from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable

@@ -10,25 +10,30 @@ from typing import AbstractSet, NamedTuple, Optional
 import gdb
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.gdb_text import source_file
 from gdbmem.debugger.location import real_pid
 from gdbmem.debugger.memwatch.driving.capture import Capture
 from gdbmem.debugger.memwatch.driving.fast_steps import Odd, Place, StopPlaces, Strides
-from gdbmem.debugger.memwatch.driving.inlined_code import finish_ends, inlined_ends, return_ends
 from gdbmem.debugger.memwatch.driving.locking import Wait, Watcher, describe_wait
-from gdbmem.debugger.memwatch.driving.loop_lines import Barrier, Ends, loop_lines
-from gdbmem.debugger.memwatch.driving.releases import Releases, is_alone
+from gdbmem.debugger.memwatch.driving.loop_lines import (
+    Barrier,
+    Ends,
+    finish_ends,
+    inlined_ends,
+    loop_lines,
+    return_ends,
+)
+from gdbmem.debugger.memwatch.driving.memory_syscalls import Releases, is_alone
 from gdbmem.debugger.memwatch.driving.stop_recorder import Stop, recorder, selected_thread
 from gdbmem.debugger.memwatch.gauges.account import Account, accounts
 from gdbmem.debugger.memwatch.gauges.gauge import Detail
+from gdbmem.debugger.program import NATIVE, REMOTE, VALGRIND, scheduler_locking, set_locking, target_kind
 from gdbmem.debugger.stopping.ctrlc import interruptible
 from gdbmem.debugger.stopping.interrupting import Interrupter, remote_blocks_interrupts, without_pages
-from gdbmem.debugger.stopping.scheduler import scheduler_locking, set_locking
-from gdbmem.debugger.target import NATIVE, REMOTE, VALGRIND, target_kind
+from gdbmem.debugger.terminal import source_file
 from gdbmem.errors import TargetError
 from gdbmem.linux.memory.sharing import Part, Sharing
 from gdbmem.linux.process.threads import activities, has_run, is_ending, ran_between
-from gdbmem.model.steps.step import FREE, LOCKED, SHARED, Step
+from gdbmem.model.steps import FREE, LOCKED, SHARED, Step
 from gdbmem.records import dataclass
 
 LINE_COMMANDS = ("step", "next", "stepi", "nexti")

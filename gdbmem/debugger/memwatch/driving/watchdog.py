@@ -9,9 +9,9 @@ from typing import Callable, Optional
 import gdb
 
 from gdbmem.debugger.memwatch.driving.capture import Capture
+from gdbmem.debugger.program import start_thread
 from gdbmem.debugger.stopping.ctrlc import interruptible
 from gdbmem.debugger.stopping.interrupting import Interrupter, without_announcement
-from gdbmem.debugger.threads import start_thread
 
 
 class Alarm:

@@ -8,13 +8,13 @@ from typing import NamedTuple, Optional
 
 import gdb
 
-from gdbmem.analysis.quiet_lines import QuietLines, quiet_lines
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.function_blocks import function_blocks
-from gdbmem.debugger.gdb_text import file_name, source_file, symbol_at
+from gdbmem.debugger.location import function_blocks
 from gdbmem.debugger.memwatch.driving.function_code import FunctionCode, Spot
+from gdbmem.debugger.terminal import file_name, source_file, symbol_at
 from gdbmem.errors import TargetError
 from gdbmem.patterns import lazy_pattern
+from gdbmem.steps.quiet_lines import QuietLines, quiet_lines
 from gdbmem.text import plural, printable
 
 _NAMED_CALLS = 3  # in a message

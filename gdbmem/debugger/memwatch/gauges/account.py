@@ -9,7 +9,7 @@ import gdb
 from gdbmem.debugger.memwatch.commands.settings import setting
 from gdbmem.debugger.memwatch.gauges.gauge import Gauge, make_gauge
 from gdbmem.errors import TargetError
-from gdbmem.model.steps.step import Step
+from gdbmem.model.steps import Step
 
 
 class Account:

@@ -12,10 +12,10 @@ import gdb
 from gdbmem.allocators.glibc.in_use import MOST_CHUNKS, InUse
 from gdbmem.debugger.location import real_pid
 from gdbmem.debugger.memwatch.gauges.heap import PATIENT_CHUNKS, HeapReader
-from gdbmem.debugger.target import CORE, NOTHING, REMOTE, VALGRIND, target_kind, valgrind_tool
+from gdbmem.debugger.program import CORE, NOTHING, REMOTE, VALGRIND, target_kind, valgrind_tool
 from gdbmem.errors import TargetError, UsageError
+from gdbmem.linux.memory.maps import parse_rss
 from gdbmem.linux.memory.resident import PAGE_BYTES, ProcessMemory, Statm, parse_statm
-from gdbmem.linux.memory.rollup import parse_rss
 from gdbmem.linux.memory.statm_accuracy import known_exactness
 from gdbmem.patterns import lazy_pattern
 
@@ -296,3 +296,37 @@ def _valgrind_gauge(wanted: str) -> Gauge:
         slug="valgrind-without-count",
         hint="quit gdb and type: gdbmem launch --massif PROGRAM",
     )
+
+
+# Gauges that are kept from one reading to the next, per process and kind.
+
+
+_kept: dict[tuple[int, str], tuple[int, Gauge]] = {}  # (inferior, source) → (pid, gauge)
+
+
+def gauge_for(source: str, *, heap: bool) -> int:
+    """Return the current reading of *source* for the selected inferior, in bytes.
+
+    Raises TargetError if there is none; also if the heap is meant and the source counts something else,
+    or the other way round.
+    """
+    inferior = gdb.selected_inferior()
+    pid, gauge = _kept.get((inferior.num, source), (0, None))
+    if gauge is None or pid != inferior.pid or not inferior.pid:
+        if gauge is not None:
+            gauge.close()
+            del _kept[(inferior.num, source)]
+        gauge = make_gauge(source)
+        _kept[(inferior.num, source)] = (inferior.pid, gauge)
+    if gauge.measures_heap != heap:
+        raise TargetError(
+            "under valgrind the resident memory is valgrind's own", slug="valgrind-rss", hint="use $heap()"
+        )
+    size_bytes = gauge.now()
+    if size_bytes is None:
+        raise TargetError(
+            getattr(getattr(gauge, "heap", None), "problem", "") or "the process can't be read",
+            slug="not-readable",
+            hint="see 'memwatch sources'",
+        )
+    return size_bytes

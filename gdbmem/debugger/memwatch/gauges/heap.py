@@ -8,11 +8,10 @@ from typing import NamedTuple, Optional, Union
 import gdb
 
 from gdbmem.allocators.glibc.in_use import GlibcHeap, InUse, tcache_offset
-from gdbmem.allocators.glibc.places.layout import LibcFacts, Struct
-from gdbmem.allocators.glibc.places.locate import locate
+from gdbmem.allocators.glibc.layout import LibcFacts, Struct
+from gdbmem.allocators.glibc.locate import locate
 from gdbmem.allocators.others import replacement_among
-from gdbmem.debugger.selection import selection_kept, thread_pointer
-from gdbmem.debugger.target import GdbMemory
+from gdbmem.debugger.program import GdbMemory, selection_kept, thread_pointer
 from gdbmem.errors import TargetError
 from gdbmem.linux.memory.maps import Mapping, mappings_of
 from gdbmem.linux.memory.process_memory import ProcMemory

@@ -7,11 +7,11 @@ from typing import Optional
 
 import gdb
 
-from gdbmem.analysis.quiet_lines import CALLING, RETURNED
 from gdbmem.debugger.memwatch.driving.watched_function import LineStart, WatchedPlace
 from gdbmem.debugger.stopping.repeated_hits import is_step_postponed
 from gdbmem.linux.memory.sharing import Part, Sharing
-from gdbmem.model.steps.function_profile import FunctionProfile, LineProfile
+from gdbmem.model.steps import FunctionProfile, LineProfile
+from gdbmem.steps.quiet_lines import CALLING, RETURNED
 
 _MOST_FRAMES = 1000  # frames searched for calls in progress
 

@@ -7,8 +7,8 @@ from typing import Optional
 import gdb
 
 from gdbmem.debugger.memwatch.gauges.line_tally import LineTally
-from gdbmem.linux.memory.settled_pages import SettledPages
-from gdbmem.linux.process.signal_handlers import SignalHandlers
+from gdbmem.linux.memory.pages import SettledPages
+from gdbmem.linux.process.threads import SignalHandlers
 
 _MOST_TIMES = 4  # that all lines are watched for a while; then they are until the end
 

@@ -1,1 +1,0 @@
-"""Queries about single blocks of a heap."""

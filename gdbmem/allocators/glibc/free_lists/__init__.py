@@ -1,1 +1,0 @@
-"""Malloc's lists of free chunks, and contradictions in them."""

@@ -1,1 +1,0 @@
-"""Finding malloc's data in a process: arenas, regions, layouts."""

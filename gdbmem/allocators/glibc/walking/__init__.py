@@ -1,1 +1,0 @@
-"""Walking the chunks of a heap, and the sums computed on the way."""

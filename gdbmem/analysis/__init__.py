@@ -1,1 +1,0 @@
-"""Analysis of readings: diffs, folding, pruning, verdicts."""

@@ -1,1 +1,0 @@
-"""Pools of best-fit allocators: the outcome of a request, and its reasons."""

@@ -1,1 +1,0 @@
-"""Following C++ containers through raw memory."""

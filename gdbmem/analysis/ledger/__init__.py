@@ -1,1 +1,0 @@
-"""Dividing resident memory into entries, and simulating remedies."""

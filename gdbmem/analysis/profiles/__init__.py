@@ -1,1 +1,0 @@
-"""Call trees: differences, grouping, ranking, and whose code a frame is."""

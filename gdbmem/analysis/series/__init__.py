@@ -1,1 +1,0 @@
-"""Verdicts on memory over time: change points, trends, sawtooth, comparisons."""

@@ -1,1 +1,0 @@
-"""The pages of `gdbmem report` and `gdbmem serve`, chosen by the kind of the operands."""

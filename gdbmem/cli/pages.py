@@ -1,0 +1,314 @@
+"""The page of `gdbmem report` and `gdbmem serve` for runs, profiles and their differences."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Optional, Union
+
+from gdbmem.api.profiles import (
+    ReadOptions,
+    Run,
+    SnapshotRecord,
+    as_growth,
+    asked_for,
+    diff,
+    difference_in_file,
+    find_operand,
+    has_series,
+    histories,
+    load_from_profile,
+    load_trees,
+    open_profile,
+    outline,
+    read_record,
+    recipe_diffs,
+    series_tool,
+)
+from gdbmem.api.runs import kept_records
+from gdbmem.cli.measured import facts_of_diff, facts_of_profile, facts_of_run
+from gdbmem.errors import InputError, Notice
+from gdbmem.page.explorer import Explored, explored
+from gdbmem.page.page import Number, Page, Section, course_section, diff_section, known_size, printable_rows
+from gdbmem.page.pictures import COUNT
+from gdbmem.profiles.course import course_sentence, peak_sentence
+from gdbmem.profiles.query import Query
+from gdbmem.series.charts import Curve, Picture
+from gdbmem.text import format_delta, printable
+
+if TYPE_CHECKING:
+    from gdbmem.model.diff import Diff
+    from gdbmem.model.snapshot import Profile
+
+_MOST_DIFFS = 12
+_MOST_POINTS = 4000  # of a curve
+_MOST_EXPLORED = 40  # snapshots of one page
+
+
+def make_page(operands: Sequence[str], query: Query, options: ReadOptions) -> Page:
+    """Return the page of one run, profile or series, or of the difference of two and more profiles.
+
+    Raises InputError if an operand is missing, can't be read, or can't be compared.
+    """
+    if len(operands) > 1:
+        places = [find_operand(one) for one in operands]
+        if all(_is_series(*one) for one in places):
+            from gdbmem.cli.series_page import page_of_comparison  # 30 ms, for series only
+
+            return page_of_comparison(
+                [place.folder if isinstance(place, Run) else place for place, _ in places]
+            )
+        return _page_of_difference(operands, query, options)
+    place, selector = find_operand(operands[0])
+    if _is_series(place, selector):
+        from gdbmem.cli.series_page import page_of_series  # 30 ms, for series only
+
+        return page_of_series(place.folder if isinstance(place, Run) else place)
+    if not isinstance(place, Run):
+        return _page_of_profile(place, selector, query, options)
+    return _page_of_run(place, selector, query, options)
+
+
+def _is_series(place: Union[Path, Run], selector: Optional[str]) -> bool:
+    if isinstance(place, Run):
+        return has_series(place.folder)
+    return selector is None and series_tool(place) is not None
+
+
+def _page_of_difference(operands: Sequence[str], query: Query, options: ReadOptions) -> Page:
+    found = diff(*operands, options=options)
+    names = [found.before_side.name, found.after_side.name]
+    page = Page(title=printable(" → ".join(names)), subtitle=printable("  ".join(operands)))
+    page.facts = facts_of_diff(found)
+    page.sections.append(diff_section(f"from {names[0]} to {names[1]}", found, query))
+    moments = range(1, len(operands) + 1) if len(operands) > 2 else ()
+    page.explored = explored(found, query, times=moments, time_unit=COUNT)
+    _add_notices(page, found.notices)
+    return page
+
+
+def _page_of_profile(path: Path, selector: Optional[str], query: Query, options: ReadOptions) -> Page:
+    profile = open_profile(path, options)
+    page = Page(title=printable(Path(profile.source).name), subtitle=printable(profile.command))
+    page.facts = facts_of_profile(profile, None)
+    difference = difference_in_file(profile)
+    if difference is not None:
+        page.sections.append(diff_section("what came and went", difference, query))
+        page.explored = explored(difference, query)
+        _add_notices(page, difference.notices)
+        return page
+    if len(profile.snapshots) > 1:
+        page.sections.append(course_section(_picture(profile)))
+    elif profile.peak_tree_index is None:
+        page.sections.append(Section("The heap", sentence=peak_sentence(profile)))
+    said, totals = profile.notices, getattr(profile, "faults", None)
+    if selector is not None or profile.peak_tree_index is not None:
+        loaded = load_from_profile(profile, selector or "peak")
+        page.facts = facts_of_profile(profile, loaded.snapshot.tree)
+        growth, name, of_loaded = as_growth(loaded.snapshot), loaded.snapshot.name, loaded.notices
+        whole = profile if selector is None and len(profile.snapshots) > 1 else None
+        del profile, loaded  # 30 MB of a large file
+        page.sections.append(diff_section(name, growth, query, is_change=False))
+        page.explored = _explored_file(whole, growth, query) if whole is not None else None
+        said = [*of_loaded, *(said if whole is None else whole.notices)]
+        page.explored = page.explored or explored(growth, query)
+    if totals is not None:
+        from gdbmem.page.steps_page import account_section  # 1 ms, for page faults only
+
+        page.sections.append(account_section(totals))
+    _add_notices(page, said)
+    return page
+
+
+def _explored_file(profile: Profile, like: Diff, query: Query) -> Optional[Explored]:
+    """Return the snapshots of *profile* that have a whole tree, its peak selected; None if there is only one."""
+    with_tree = [totals for totals in profile.snapshots if totals.has_tree]
+    chosen = [with_tree[at].index for at in outline([t.total_bytes for t in with_tree], _MOST_EXPLORED)]
+    if len(chosen) < 2:
+        return None
+    loaded = load_trees(profile, chosen)
+    if len(loaded) < 2 or profile.peak_tree_index is None:
+        return None
+    chosen = [one.snapshot.totals.index for one in loaded]
+    peak = chosen.index(profile.peak_tree_index)
+    times = [one.snapshot.totals.time for one in loaded]
+    return explored(
+        diff(*loaded), query, times=times, time_unit=profile.time_unit, shown=(-1, peak), like=like
+    )
+
+
+def _explored_run(
+    run: Run,
+    records: Sequence[SnapshotRecord],
+    first: Optional[tuple[tuple[str, str], Diff]],
+    query: Query,
+    options: ReadOptions,
+) -> Optional[Explored]:
+    """Return the snapshots of *run* as one series; None if none can be read, or they count different quantities.
+
+    The two that the page compares *first* are shown.
+    """
+    compared = [run.record(name).name for name in first[0]] if first is not None else []
+    places = outline([r.heap_bytes or 0 for r in records], _MOST_EXPLORED)
+    places = sorted({*places, *(at for at, record in enumerate(records) if record.name in compared)})
+    loaded, times, names = [], [], []
+    for record in (records[at] for at in places):
+        with contextlib.suppress(InputError):  # the sections below report which, and why
+            loaded.append(read_record(run, record, options))
+            times.append(record.seconds)
+            names.append(record.name)
+    if not loaded:
+        return None
+    if len(loaded) == 1:
+        return explored(as_growth(loaded[0].snapshot), query)
+    try:
+        found = diff(*loaded)
+    except InputError:
+        return None
+    moments = [] if None in times else [t for t in times if t is not None]
+    shown = [names.index(name) for name in compared if name in names]
+    if first is None or len(shown) < 2:
+        return explored(found, query, times=moments)
+    return explored(found, query, times=moments, shown=(shown[0], shown[1]), like=first[1])
+
+
+def _picture(profile: Profile) -> Picture:
+    totals = profile.snapshots
+    shown = [totals[index] for index in outline([t.total_bytes for t in totals], _MOST_POINTS)]
+    times = [t.time for t in shown]
+    curves = [Curve("heap", times, [float(t.heap_bytes) for t in shown])]
+    if any(t.total_bytes > t.heap_bytes for t in shown):
+        curves.append(Curve("with overhead and stacks", times, [float(t.total_bytes) for t in shown], True))
+    sentences = list(filter(None, (peak_sentence(profile), course_sentence(profile))))
+    return Picture("", curves, sentences=sentences, time_unit=profile.time_unit)
+
+
+def _page_of_run(run: Run, selector: Optional[str], query: Query, options: ReadOptions) -> Page:
+    facts = run.facts
+    words = [str(facts.get("program", "")), *map(str, facts.get("arguments") or [])]
+    page = Page(title=printable(Path(words[0]).name or run.folder.name), subtitle=printable(" ".join(words)))
+    page.facts = facts_of_run(run)
+    records = list(asked_for(run.snapshots))
+    if selector is not None:
+        records = [run.record(selector)]
+    page.sections += _expectations(run)
+    if len(records) > 1:
+        page.sections += _snapshots(records)
+    said = list(run.notices)
+    diffs: list[Diff] = []
+    compared: list[tuple[str, str]] = []
+    for pair in _pairs(run, records):
+        page.sections.append(_pair_section(run, pair, query, options, said, diffs))
+        compared += [pair] if len(diffs) > len(compared) else []
+    if records and len(records) < 2:
+        page.sections.append(_single_section(run, records[0], query, options, said))
+    if records:
+        first = (compared[0], diffs[0]) if diffs else None
+        page.explored = _explored_run(run, records, first, query, options)
+    page.sections += _kept_sections(run)
+    if not records and histories(run):
+        _add_history(page, histories(run)[-1], query, options)
+    if not page.sections:
+        raise InputError(
+            f"{printable(run.folder.name)} holds nothing to report",
+            slug="no-snapshot",
+            hint="take snapshots: massif-snap or massif-break in gdb, or points in a recipe",
+        )
+    _add_notices(page, said)
+    return page
+
+
+def _add_history(page: Page, file: Path, query: Query, options: ReadOptions) -> None:
+    """Add the profile that the run's tool wrote at its end, if no snapshot was taken."""
+    found = _page_of_profile(file, None, query, options)
+    page.sections += found.sections
+    page.facts += found.facts
+    page.explored = found.explored
+    page.notices = found.notices
+
+
+def _expectations(run: Run) -> list[Section]:
+    rows = [
+        (_judged(found.get("met")), str(found.get("text", "")))
+        for found in run.facts.get("expectations") or []
+    ]
+    return [Section("Expectations", header=("", ""), table=printable_rows(rows))] if rows else []
+
+
+def _judged(met: object) -> str:
+    return "ok" if met is True else "NOT MET" if met is False else "NOT JUDGED"
+
+
+def _snapshots(records: Sequence[SnapshotRecord]) -> list[Section]:
+    rows = []
+    former: Optional[int] = None
+    for record in records:
+        size = record.heap_bytes
+        delta: Union[str, Number] = ""
+        if size is not None and former is not None:
+            delta = Number(format_delta(size - former), size - former)
+        rows.append((record.name, known_size(size), delta, f"{record.seconds:.1f} s" if record.seconds else "",
+                     record.place or ""))  # fmt: skip
+        former = size if size is not None else former
+    sections = [
+        Section("Snapshots", header=("name", "heap", "change", "after", "where"), table=printable_rows(rows))
+    ]
+    points = [
+        (r.seconds, r.heap_bytes, r.name)
+        for r in records
+        if r.seconds is not None and r.heap_bytes is not None
+    ]
+    if len(points) > 1:
+        from gdbmem.model.series import Mark  # 1 ms, for runs only
+
+        curve = Curve("heap at each snapshot", [p[0] for p in points], [float(p[1]) for p in points])
+        marks = [Mark(t, name) for t, _, name in points] if len(points) <= 20 else ()
+        sections.insert(0, course_section(Picture("", [curve], marks)))
+    return sections
+
+
+def _pairs(run: Run, records: Sequence[SnapshotRecord]) -> list[tuple[str, str]]:
+    """Return the pairs of snapshots to compare: the recipe's, else first and last, then each with the next."""
+    asked = recipe_diffs(run)
+    if asked and len(records) > 1:
+        return asked[:_MOST_DIFFS]
+    names = [record.name for record in records]
+    steps = list(zip(names, names[1:]))
+    whole = [(names[0], names[-1])] if len(names) > 2 else []
+    return [*whole, *steps][:_MOST_DIFFS]
+
+
+def _pair_section(
+    run: Run, pair: tuple[str, str], query: Query, options: ReadOptions, said: list[Notice], diffs: list[Diff]
+) -> Section:
+    title = f"from {pair[0]} to {pair[1]}"
+    try:
+        found = diff(*(read_record(run, run.record(name), options) for name in pair))
+    except InputError as error:  # a damaged file does not prevent showing the others
+        return Section(printable(title), sentence=printable(str(error)))
+    said += found.notices
+    diffs.append(found)
+    return diff_section(title, found, query)
+
+
+def _single_section(
+    run: Run, record: SnapshotRecord, query: Query, options: ReadOptions, said: list[Notice]
+) -> Section:
+    loaded = read_record(run, record, options)
+    said += loaded.notices
+    return diff_section(record.name, as_growth(loaded.snapshot), query, is_change=False)
+
+
+def _kept_sections(run: Run) -> list[Section]:
+    if not kept_records(run):
+        return []
+    from gdbmem.cli.kept_sections import kept_sections  # 15 ms, for ledgers and containers only
+
+    return kept_sections(run)
+
+
+def _add_notices(page: Page, said: Sequence[Notice]) -> None:
+    own = [page.explored.notice] if page.explored is not None and page.explored.notice else []
+    found = [*page.notices, *own, *(printable(notice.message) for notice in said)]
+    page.notices = list(dict.fromkeys(found))

@@ -1,1 +1,0 @@
-"""Code shared by `show`, `diff` and `report` of profiles and runs."""

@@ -1,0 +1,62 @@
+"""`gdbmem show` and `gdbmem diff` of the ledgers and container scans saved in a run."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any, Optional
+
+from gdbmem.api.runs import LEDGER, Run, growth, load_kept, load_kept_pair, unseen_between
+from gdbmem.containers import containers
+from gdbmem.ledger import document as ledger_document
+from gdbmem.ledger import text as ledger_text
+from gdbmem.model.judgement import Judgement
+from gdbmem.terminal.console import Console
+from gdbmem.terminal.document import judgement_object, to_json
+from gdbmem.text import format_delta
+
+_MOST_ROWS = 20
+
+
+def show_kept(
+    run: Run, kind: str, name: Optional[str], arguments: argparse.Namespace, console: Console
+) -> None:
+    """Print the ledger or container scan *name* of *run* (None: the last)."""
+    value = load_kept(run, kind, name)
+    if arguments.json:
+        as_json = ledger_document.ledger_json if kind == LEDGER else containers.containers_json
+        console.file.write(as_json(value))
+    elif kind == LEDGER:
+        ledger_text.print_ledger(value, console)
+    else:
+        containers.print_containers(value, console, arguments.top or _MOST_ROWS)
+
+
+def diff_kept(
+    kind: str, operands: Sequence[str], arguments: argparse.Namespace, console: Console
+) -> Optional[Judgement]:
+    """Print the changes between two ledgers or container scans; return the judgement of --fail-on, if it was given."""
+    (before, after), names = load_kept_pair(kind, operands)
+    size = "rss_bytes" if kind == LEDGER else "held_bytes"
+    grown = int(getattr(after, size) - getattr(before, size))
+    judgement = None if arguments.fail_on is None else _judge(kind, grown, operands, arguments.fail_on)
+    if arguments.json:
+        module: Any = ledger_document if kind == LEDGER else containers
+        document = module.growth_document(before, after)
+        if judgement is not None:
+            document["judgement"] = judgement_object(judgement)
+        console.file.write(to_json(document))
+    elif kind == LEDGER:
+        ledger_text.print_growth(before, after, console, names)
+    else:
+        rows = growth(before, after)
+        containers.print_container_growth(rows, console, arguments.top or _MOST_ROWS, names[0])
+    return judgement
+
+
+def _judge(kind: str, grown: int, operands: Sequence[str], limit_bytes: int) -> Judgement:
+    what = "the resident set" if kind == LEDGER else "what the containers hold"
+    size = format_delta(grown)
+    text = f"{what} grew by {size.lstrip('+')}" if grown > 0 else f"{what} changed by {size}"
+    unseen = tuple(unseen_between(operands, kind=kind))
+    return Judgement("growth", text, limit_bytes, grown, grown, grown, unseen)

@@ -1,1 +1,0 @@
-"""The recording and the reporting of `gdbmem monitor` and `compare`."""

@@ -1,0 +1,166 @@
+"""The reporting half of `gdbmem monitor`: text, JSON, plots, the exit status."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Optional, TextIO
+
+from gdbmem.api.series import (
+    Recording,
+    judge_recordings,
+    judged_points,
+    still_runs,
+    summary_of,
+    thinned,
+    trigger_text,
+    triggers_of,
+)
+from gdbmem.api.series_pictures import picture_of
+from gdbmem.cli.series_options import Outputs, prepare_outputs
+from gdbmem.model.judgement import MET, NOT_MET, Judgement, exit_status
+from gdbmem.model.series import SeriesSummary
+from gdbmem.records import replace
+from gdbmem.series import charts
+from gdbmem.series.text import print_course, print_summary
+from gdbmem.terminal.console import make_console, picture_kind, print_sentence
+from gdbmem.terminal.document import judgement_line
+from gdbmem.text import printable
+
+# The exit status of a monitor, from its judgements and the program's own status.
+
+
+def judged_status(judgements: Sequence[Judgement], status: int) -> int:
+    """Return the exit status: of a gate that of *judgements*, with the reason on the standard error; else *status*."""
+    if not judgements:
+        return status
+    for one in judgements:
+        if one.judged != MET:
+            outcome = "not met" if one.judged == NOT_MET else "not judged"
+            print(f"gdbmem: {outcome}: {one.sentence}", file=sys.stderr)
+    return exit_status(judgements)
+
+
+_STEP_WORTH_BYTES = 1 << 20  # to find its cause
+
+
+def report(folders: Sequence[Path], args: argparse.Namespace) -> int:
+    """Judge the runs in *folders* again; return the exit status."""
+    with prepare_outputs(args) as outputs:
+        recordings = [Recording(folder) for folder in folders]
+        return _report(recordings, args, outputs, status=0)
+
+
+def show_series(folder: Path, args: argparse.Namespace, stream: TextIO) -> None:
+    """Print the series in *folder* according to *args*, those of `gdbmem show`."""
+    _report(
+        [Recording(folder)],
+        argparse.Namespace(**{**vars(args), "fail_on": None, "resolve": None}),
+        Outputs(stream, None),
+        status=0,
+    )
+
+
+def report_recorded(
+    folder: Path,
+    args: argparse.Namespace,
+    outputs: Outputs,
+    *,
+    status: int,
+    program: Optional[Sequence[str]],
+) -> int:
+    """Report the recording just made in *folder*; return the exit status."""
+    return _report([Recording(folder)], args, outputs, status=status, program=program)
+
+
+def _report(
+    recordings: Sequence[Recording],
+    args: argparse.Namespace,
+    outputs: Outputs,
+    *,
+    status: int,
+    program: Optional[Sequence[str]] = None,
+) -> int:
+    summaries = [
+        replace(summary_of(recording), resolve_bytes_per_second=args.resolve) for recording in recordings
+    ]
+    if outputs.plot is not None:
+        outputs.plot.write(_drawn(recordings, summaries, picture_kind(args.plot, "--plot")))
+    several = args.json and len(recordings) > 1  # as an array: two consecutive documents are not valid JSON
+    outputs.text.write("[\n" * several)
+    if args.json:
+        from gdbmem.series.document import write_series_json  # 8 ms
+    judgements = judge_recordings(recordings, summaries, args.fail_on, status=status)
+    for number, (recording, summary, own) in enumerate(zip(recordings, summaries, judgements)):
+        commands = next_commands(recording, summary, program)
+        if args.json:
+            outputs.text.write(",\n" * (number > 0))
+            write_series_json(
+                outputs.text,
+                summary,
+                recording.samples(),
+                recording.marks,
+                recording.lines,
+                next_commands=commands,
+                triggers=triggers_of(recording.folder),
+                judgements=own,
+            )
+        else:
+            _print(recording, summary, args, outputs.text, commands, own)
+    outputs.text.write("]\n" * several)
+    return judged_status(list(chain(*judgements)), status)
+
+
+def _drawn(recordings: Sequence[Recording], summaries: Sequence[SeriesSummary], kind: str) -> str:
+    if kind == "svg":
+        return charts.svg(picture_of(recordings, summaries))
+    from gdbmem.cli.series_page import recorded_page  # 30 ms, with the page's own
+    from gdbmem.page.page import render  # with it
+
+    return render(recorded_page(recordings, summaries))
+
+
+def _print(
+    recording: Recording,
+    summary: SeriesSummary,
+    args: argparse.Namespace,
+    stream: TextIO,
+    commands: Sequence[str],
+    judgements: Sequence[Judgement],
+) -> None:
+    console = make_console(stream, color=args.color)
+    times, values = thinned(judged_points(recording)[0], 1000)
+    print_course(times, values, console, marks=recording.marks)
+    print_summary(summary, console, next_commands=commands)
+    for trigger in triggers_of(recording.folder):
+        print_sentence(console, trigger_text(trigger))
+    for judgement in judgements:
+        print_sentence(console, judgement_line(judgement), "bold")
+    print_sentence(console, f"recorded in {printable(recording.folder.name)}", "dim")
+
+
+def next_commands(
+    recording: Recording, summary: SeriesSummary, program: Optional[Sequence[str]] = None
+) -> list[str]:
+    """Return suggested commands: if memory grows, chosen by the component that grew; if troughs were missed, marks."""
+    words = [shlex.quote(word) for word in program or ()]
+    if program and summary.verdict.floor == "unclear" and not recording.marks:
+        return [f"gdbmem monitor --mark REGEX -- {' '.join(words)}"]  # a sample at the end of each tooth
+    stepped_up = (summary.verdict.step_bytes or 0) >= _STEP_WORTH_BYTES
+    if not (summary.verdict.grows or stepped_up):
+        return []
+    lines = [row for row in summary.lines if row.last_bytes is not None and row.first_bytes is not None]
+    if not lines:
+        return []
+    line = max(lines, key=lambda row: (row.last_bytes or 0) - (row.first_bytes or 0)).line
+    if still_runs(line):
+        python = [f"gdbmem python objects {line.pid}"] if line.name.startswith("python") else []
+        return [*python, f"gdbmem explain {line.pid}"]
+    if not program:
+        return []
+    arguments = f" -- {' '.join(words[1:])}" if words[1:] else ""
+    return [f"gdbmem launch --massif {words[0]}{arguments}"]

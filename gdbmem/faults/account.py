@@ -1,0 +1,326 @@
+"""The growth of a process's resident set, by what is known to have caused it: faults, and pages without a fault.
+
+A cause is stated only with its own evidence. What is left has none, and is "not explained".
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
+
+from gdbmem.faults.growth import DOUBT, SURELY_SAMPLED, Span, WeighedFault, standard_error
+from gdbmem.linux.faults.readings import Reading
+from gdbmem.linux.memory.pages import PAGE, Ranges
+from gdbmem.model.faults import (
+    FILES,
+    INHERITED,
+    JOINED,
+    KERNEL_MODE,
+    LATER,
+    LOST,
+    MOVED,
+    PEAK,
+    POPULATED,
+    REST,
+    FaultAccount,
+    FaultTotals,
+    Unseen,
+)
+from gdbmem.model.snapshot import Profile, Snapshot
+from gdbmem.profiles.documents import profile_document
+from gdbmem.profiles.query import Query
+from gdbmem.records import asdict, dataclass
+from gdbmem.terminal.console import Console, print_sentence
+from gdbmem.terminal.document import Document, to_json
+from gdbmem.terminal.drawing import Table
+from gdbmem.text import format_delta, format_duration, format_size, plural, printable
+
+_TOGETHER_BYTES = (
+    512 * PAGE
+)  # an area of a file that one fault may map: 16 pages, or a large folio (Linux 6.18)
+_MOST_A_FAULT = 512 * PAGE  # pages of anonymous memory that one fault brings, of whatever size they are
+_COUNTERPART = 0.9  # of the pages without a fault must have left elsewhere to be moved ones
+
+_Row = tuple[WeighedFault, float]  # a sample, and how many of its bytes stayed resident
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Faults of a process that have no sample, as far as they are known; None: unknown."""
+
+    # In kernel mode, if this user may not sample those.
+    kernel_faults: Optional[int] = None
+    # In the kernel's count of the process, but no events: pages that it filled in without the process touching them.
+    populated_faults: Optional[int] = None
+    lost_faults: int = 0  # of a process all of whose samples were lost
+    missed_faults: float = 0.0  # of any process, whose samples were lost
+    sees_kernel_mode: bool = True
+
+
+class _Places(NamedTuple):
+    """Anonymous bytes that became resident beyond what faults explain in the same place."""
+
+    small: float
+    huge: float  # in huge pages
+    joined: float  # in huge pages that the kernel made of small ones
+
+
+def account(name: str, pid: int, mine: Sequence[_Row], span: Span, evidence: Evidence) -> FaultAccount:
+    """Return the resident set of process *pid* compared with its faults.
+
+    *mine* are its samples and the bytes of each that stayed resident. Where faults in kernel mode have no samples, the
+    kernel's count of them tells which pages had no fault at all.
+    """
+    seen = sum(one.bytes for one, _ in mine)
+    stays = sum(stay for _, stay in mine)
+    before, after = span.before, span.after
+    if after is None:
+        return FaultAccount(pid, name, before.rss_bytes, None, seen, stays)
+    later = 0.0 if span.peak_bytes else sum(stay for one, stay in mine if one.time > after.time)
+    rest = span.room_bytes - stays + later
+    unseen = []
+    for kind, size in _causes(mine, span, before, after, evidence):
+        # None of them can explain more than there is to explain.
+        size = max(min(size, round(rest)), 0)
+        if size:
+            unseen.append(Unseen(kind, size))
+            rest -= size
+    if later:
+        # Which samples came after the reading is known, but not how many faults each represents: all that the faults
+        # explain too much came after it, and no others did.
+        rest -= later
+        unseen.insert(0, Unseen(LATER, min(round(rest), 0)))
+        rest = max(rest, 0.0)
+    unseen.append(Unseen(REST, round(rest)))
+    hugetlb = after.hugetlb_bytes - before.hugetlb_bytes
+    return FaultAccount(
+        pid, name, before.rss_bytes, span.most_bytes, seen, stays, unseen, hugetlb_bytes=hugetlb
+    )
+
+
+def _causes(
+    mine: Sequence[_Row], span: Span, before: Reading, after: Reading, evidence: Evidence
+) -> list[tuple[str, int]]:
+    """Return the bytes that each cause can explain."""
+    if not span.is_root:
+        found = [(INHERITED, after.shared_bytes)]
+        places = _Places(0.0, 0.0, 0.0)
+    else:
+        found = [(FILES, round(_mapped_together(mine, before, after)))]
+        places = _places(mine, before, after)
+    came_later = sum(stays for one, stays in mine if one.ended > after.time)
+    # While a process runs, its pages are read a moment after its size.
+    there = min(after.rss_bytes, after.anonymous.size_bytes + after.files.size_bytes)
+    found.append((PEAK, round(span.most_bytes - there - came_later)))
+    found += [(KERNEL_MODE, (evidence.kernel_faults or 0) * PAGE), (LOST, evidence.lost_faults * PAGE)]
+    if places.small + places.huge <= evidence.missed_faults * PAGE:
+        return [*found, (JOINED, round(places.joined))]
+    if evidence.sees_kernel_mode:
+        populated = evidence.populated_faults or 0
+        small = min(populated * PAGE, places.small)
+        huge = places.huge if populated else 0.0
+        moved = places.small - small
+    else:
+        small = huge = moved = 0.0
+        if evidence.kernel_faults is not None:
+            moved = max(places.small - evidence.kernel_faults * _MOST_A_FAULT, 0.0)
+    if _left(mine, before, after) < _COUNTERPART * moved:
+        moved = 0.0
+    return [*found, (JOINED, round(places.joined)), (POPULATED, round(small + huge)), (MOVED, round(moved))]
+
+
+def _mapped_together(mine: Sequence[_Row], before: Reading, after: Reading) -> float:
+    """Return the bytes of files and shared memory that faults mapped beyond those they were for, at most."""
+    of_files = [(one, stay) for one, stay in mine if one.address in after.files]
+    weights: dict[int, float] = {}
+    for one, _ in of_files:
+        block = one.address // _TOGETHER_BYTES
+        weights[block] = max(one.weight, weights.get(block, 0.0))
+    around = sum(weight * _came(block, before, after) for block, weight in weights.items())
+    beyond = after.file_bytes - before.file_bytes - sum(stay for _, stay in of_files)
+    return min(beyond, around)
+
+
+def _came(block: int, before: Reading, after: Reading) -> int:
+    area = block * _TOGETHER_BYTES, (block + 1) * _TOGETHER_BYTES
+    return after.files.within(*area) - before.files.within(*area)
+
+
+def _places(mine: Sequence[_Row], before: Reading, after: Reading) -> _Places:
+    """Return the growth in places where faults explain less; a difference within the sampling error is none."""
+    ordered = sorted(mine, key=lambda row: row[0].address)
+    addresses = [one.address for one, _ in ordered]
+    least = SURELY_SAMPLED * PAGE * max((one.weight for one, _ in mine), default=1.0)
+    small = huge = joined = 0.0
+    for start, end in after.anonymous.items:
+        there = ordered[bisect_left(addresses, start) : bisect_left(addresses, end)]
+        new = end - start - before.anonymous.within(start, end)
+        excess = new - sum(stays for _, stays in there)
+        doubt = standard_error([one for one, _ in there], range(len(there)), [stays for _, stays in there])
+        if excess <= max(least, DOUBT * doubt):
+            continue
+        in_huge = min(excess, after.huge.within(start, end) - before.huge.within(start, end))
+        in_huge = max(in_huge, 0.0)
+        small += excess - in_huge
+        if _were_small(there, start, end, before, after.huge):
+            joined += in_huge
+        else:
+            huge += in_huge
+    return _Places(small, huge, joined)
+
+
+def _were_small(there: Sequence[_Row], start: int, end: int, before: Reading, huge: Ranges) -> bool:
+    """Return whether small pages were in the huge pages of an area before."""
+    if any(0 < one.page_bytes <= PAGE and one.address in huge for one, _ in there):
+        return True
+    return any(
+        before.anonymous.within(*piece) > before.huge.within(*piece) for piece in huge.overlaps(start, end)
+    )
+
+
+def _left(mine: Sequence[_Row], before: Reading, after: Reading) -> float:
+    """Return the anonymous bytes that were resident and are not any more: what mremap() moves leaves its place."""
+    gone = sum(end - start for area in before.anonymous.items for start, end in after.anonymous.gaps(*area))
+    # A place may have been mapped anew since: what counts is that two faults can't stand for the same page.
+    return gone + sum(one.bytes - stays for one, stays in mine if one.ended <= after.time)
+
+
+# The account of a recording of page faults: the explained and unexplained resident memory, with its accuracy.
+
+
+_LISTED = 10  # processes
+KINDS = {
+    KERNEL_MODE: "faults in kernel mode, which this user may not sample (such as read() into fresh memory, mlock())",
+    FILES: "pages of files and shared memory that faults mapped together with those they were for",
+    INHERITED: "pages that the process shares with others: its parent's, libraries'",
+    LOST: "faults of a process of which all samples were lost, because the kernel's buffers were full",
+    LATER: "of the growth happened between that reading and the end of the process",
+    MOVED: "pages where no fault was, as many as have left other places: mremap() moves them, as in realloc()",
+    POPULATED: "pages that the kernel filled in without a touch (MAP_POPULATE, mlock(), madvise(), direct I/O): it"
+    " counted their faults, but tells no lines",
+    JOINED: "pages that the kernel added when it joined small pages into huge ones (khugepaged, MADV_COLLAPSE)",
+    PEAK: "more at the peak of the process, which has ended, than when its memory was last read",
+    REST: "not explained: no event shows the cause",
+}
+HUGETLB = "in addition, pages of hugetlbfs, which the kernel does not count as resident"
+
+
+def print_account(totals: FaultTotals, console: Console) -> None:
+    """Print the growth of the resident set, the part that the faults explain, and how they were sampled."""
+    console.print()
+    console.print(_table(totals.accounts))
+    for sentence in sentences(totals):
+        print_sentence(console, sentence)
+
+
+def sentences(totals: FaultTotals) -> list[str]:
+    """Return sentences on the origin of the numbers and their accuracy."""
+    accounts = totals.accounts
+    found = [_sampling(totals)]
+    if totals.broken_paths * 10 > totals.samples:
+        text = f"the call paths of {totals.broken_paths:,} of {plural(totals.samples, 'sample')} end early"
+        found.append(f"{text}: their callers are unknown")
+    gone = [one for one in accounts if one.ended_seconds_after is not None]
+    if len(gone) == 1 and len(accounts) == 1:
+        when = format_duration(gone[0].ended_seconds_after or 0.0)
+        found.append(f"the process has ended: its resident memory was last read {when} before that")
+    elif gone:
+        count = plural(len(gone), "process has", "processes have")
+        found.append(f"{count} ended: the resident memory of each was last read when it was largest")
+    unread = [one for one in accounts if one.after_bytes is None]
+    if unread:
+        count = plural(len(unread), "process", "processes")
+        counts = any(one.grown_bytes for one in unread)
+        fate = "all memory made resident counts as growth" if counts else "they count as not grown"
+        found.append(f"the resident memory of {count} could not be read before the end: {fate}")
+    return found
+
+
+def _sampling(totals: FaultTotals) -> str:
+    mode = "" if totals.sees_kernel_mode else " in user mode"
+    text = f"{plural(totals.faults, 'page fault')}{mode} in {format_duration(totals.seconds)}"
+    if totals.longest_period == 1:
+        return f"{text}, each of them sampled"
+    periods = f"one in {totals.longest_period:,}"
+    if totals.shortest_period != totals.longest_period:
+        periods = f"one in {totals.shortest_period:,} to {totals.longest_period:,}"
+    return f"{text}, {periods} sampled: {plural(totals.samples, 'sample')}"
+
+
+def _table(accounts: Sequence[FaultAccount]) -> Table:
+    table = Table(header_style="bold")
+    table.add_numbers("resident")
+    table.add_column("")
+    listed = sorted(accounts, key=lambda one: -(one.delta_bytes or 0))
+    for one in listed[:_LISTED]:
+        _add(table, one, _title(one))
+    if len(listed) > _LISTED:
+        rest = listed[_LISTED:]
+        delta = sum(one.delta_bytes or 0 for one in rest)
+        table.add_row(format_delta(delta), plural(len(rest), "further process", "further processes"))
+    return table
+
+
+def _title(one: FaultAccount) -> str:
+    return f"process {one.pid} ({printable(one.name)})"
+
+
+def _add(table: Table, one: FaultAccount, title: str) -> None:
+    seen, left = format_size(round(one.seen_bytes)), round(one.seen_bytes - one.grown_bytes)
+    if one.after_bytes is None:
+        table.add_row("unknown", f"{title}: made {seen} resident, and ended")
+        return
+    sizes = f"from {format_size(one.before_bytes)} to {format_size(one.after_bytes)}"
+    table.add_row(format_delta(one.delta_bytes or 0), f"{title}, {sizes}")
+    if one.hugetlb_bytes:
+        table.add_row(format_delta(one.hugetlb_bytes), f"  {HUGETLB}")
+    note = (
+        f" (made {seen} resident, {format_size(left)} of it no longer resident or resident before)"
+        if left > 0
+        else ""
+    )
+    table.add_row(format_delta(round(one.grown_bytes)), f"  by the page faults above{note}")
+    if one.zero_bytes:
+        table.add_row("0 B", f"  {only_read(one)}")
+    for part in one.unseen:
+        if part.bytes:
+            table.add_row(format_delta(part.bytes), f"  {cause_of(part)}")
+
+
+def cause_of(part: Unseen) -> str:
+    """Return what caused a part of the growth that no fault explains."""
+    if part.kind == REST and part.bytes < 0:
+        return "less than the faults explain"
+    return KINDS.get(part.kind, part.kind)
+
+
+def only_read(one: FaultAccount) -> str:
+    """Return the sentence on fresh memory that was never written."""
+    return f"{format_size(one.zero_bytes)} of fresh memory was only read: the kernel shows one page of zeros there"
+
+
+# A recording of page faults as JSON: ``kind=profile``, with the account beside it.
+
+
+def grow_json(
+    profile: Profile,
+    snapshot: Snapshot,
+    totals: FaultTotals,
+    stacks: list[dict[str, object]],
+    query: Query,
+    held: Optional[list[Document]],
+) -> str:
+    """Return the recording as text; *held*: the contents of the memory of the lines that grew most."""
+    known = [one.delta_bytes for one in totals.accounts if one.delta_bytes is not None]
+    document: Document = {
+        **profile_document(profile, query, snapshot=snapshot),
+        "delta_rss_bytes": sum(known) if len(known) == len(totals.accounts) else None,
+        "seen_bytes": round(sum(one.seen_bytes for one in totals.accounts)),
+        "grown_bytes": round(sum(one.grown_bytes for one in totals.accounts)),
+        "unseen_bytes": sum(part.bytes for one in totals.accounts for part in one.unseen),
+        "totals": asdict(totals),
+        "paths": stacks,
+        **({} if held is None else {"held": held}),
+    }
+    return to_json(document)

@@ -1,0 +1,106 @@
+"""The present contents of memory that was made resident: pages of samples, divided like a process in a ledger."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from gdbmem.ledger.ledger import ProcessImage, resident_by_entry
+from gdbmem.linux.memory.pages import Ranges
+from gdbmem.model.faults import HeldNow
+from gdbmem.model.ledger import PYMALLOC
+from gdbmem.records import replace
+
+
+class GrownPage(NamedTuple):
+    """A page in a sample, and the bytes that it represents."""
+
+    address: int
+    page_bytes: int
+    bytes: float
+
+
+def held_now(image: ProcessImage, pages: Iterable[GrownPage]) -> list[HeldNow]:
+    """Return the contents of *pages* in the process of *image*, the largest part first.
+
+    They represent further pages, some more than others: those of about the same weight are divided together.
+    """
+    sums: dict[tuple[str, str], float] = defaultdict(float)
+    classes: dict[int, float] = defaultdict(float)
+    for group in _by_weight(pages):
+        touched = Ranges((_start(page), _start(page) + page.page_bytes) for page in group)
+        there = _only(image, touched)
+        parts = resident_by_entry(there)
+        scale = sum(page.bytes for page in group) / touched.size_bytes
+        for key, size in parts.items():
+            sums[key] += size * scale
+        sums["", ""] += max(touched.size_bytes - sum(parts.values()), 0) * scale
+        for block_bytes, size in _of_classes(image, there.resident).items():
+            classes[block_bytes] += size * scale
+    pools = {f"pools of {size}-byte blocks": held for size, held in classes.items()}
+    rows = [HeldNow(*key, size, pools if key[0] == PYMALLOC else {}) for key, size in _joined(sums).items()]
+    return sorted((row for row in rows if round(row.bytes)), key=lambda row: -row.bytes)
+
+
+def together(parts: Iterable[Sequence[HeldNow]]) -> list[HeldNow]:
+    """Return the parts of several processes as one list, the largest first."""
+    found: dict[tuple[str, str], HeldNow] = {}
+    for one in (one for several in parts for one in several):
+        known = found.get((one.category, one.label))
+        if known is None:
+            found[one.category, one.label] = one
+            continue
+        pools = {
+            name: known.pools.get(name, 0.0) + one.pools.get(name, 0.0)
+            for name in {**known.pools, **one.pools}
+        }
+        found[one.category, one.label] = replace(one, bytes=known.bytes + one.bytes, pools=pools)
+    return sorted(found.values(), key=lambda one: -one.bytes)
+
+
+def _joined(sums: Mapping[tuple[str, str], float]) -> Mapping[tuple[str, str], float]:
+    """Return *sums* with all of pymalloc as one entry, because its pools are listed by the sizes of their blocks."""
+    joined: dict[tuple[str, str], float] = defaultdict(float)
+    for (category, label), size in sums.items():
+        joined[category, "" if category == PYMALLOC else label] += size
+    return joined
+
+
+def _start(page: GrownPage) -> int:
+    return page.address // page.page_bytes * page.page_bytes
+
+
+def _by_weight(pages: Iterable[GrownPage]) -> Iterable[Sequence[GrownPage]]:
+    groups: dict[tuple[int, int], list[GrownPage]] = defaultdict(list)
+    for page in pages:
+        if page.bytes > 0:
+            groups[page.page_bytes, round(math.log2(page.bytes))].append(page)
+    return groups.values()
+
+
+def _only(image: ProcessImage, touched: Ranges) -> ProcessImage:
+    """Return *image* as if nothing but *touched* were resident."""
+    pieces = Ranges(piece for start, end in touched.items for piece in image.resident.overlaps(start, end))
+    mappings = []
+    for one in image.mappings:
+        inside = touched.within(one.start, one.end) if one.rss_bytes else 0
+        size = pieces.within(one.start, one.end) if one.is_anonymous else inside
+        private = size if one.anonymous_bytes else 0
+        mappings.append(
+            replace(one, rss_bytes=size, anonymous_bytes=private, lazily_freed_bytes=0, hugetlb_bytes=0)
+        )
+    return replace(image, mappings=mappings, resident=pieces)
+
+
+def _of_classes(image: ProcessImage, resident: Ranges) -> Mapping[int, int]:
+    """Return the bytes of *resident* in pools of Python's small objects, by the size of their blocks."""
+    found: dict[int, int] = defaultdict(int)
+    for arena in image.others.python.arenas:
+        if not resident.within(arena.address, arena.end):
+            continue
+        for pool in arena.pools:
+            if pool.live:
+                found[pool.block_bytes] += resident.within(pool.address, pool.address + arena.pool_bytes)
+    return {size: held for size, held in found.items() if held}

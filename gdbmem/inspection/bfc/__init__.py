@@ -1,1 +1,0 @@
-"""Reading the pools of BFC allocators from processes and files."""

@@ -1,0 +1,193 @@
+"""Answering queries about single blocks: vectors found by their pointers, types, a map of the heap."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Callable, Optional
+
+from gdbmem.allocators.glibc.bins import read_free_lists
+from gdbmem.allocators.glibc.blocks import ChunkTable, chunk_tables, sort_blocks
+from gdbmem.allocators.glibc.heap import HeapReading
+from gdbmem.allocators.glibc.one_block import view_chunk
+from gdbmem.allocators.glibc.vectors import FoundPointer, find_pointers, find_vectors
+from gdbmem.errors import TargetError
+from gdbmem.inspection.block_queries import BINS, MAP, MAP_IF_ANY, TYPES, VECTORS, Looks
+from gdbmem.inspection.ledger_parts import note_unused, resident_bytes, variable_areas
+from gdbmem.ledger.blocks import class_of, name_types, sum_vectors
+from gdbmem.ledger.heap_map import map_heap
+from gdbmem.ledger.ledger import ProcessImage
+from gdbmem.linux.memory.maps import mapping_at
+from gdbmem.linux.memory.pages import Ranges
+from gdbmem.model.heap_blocks import (
+    DATA,
+    HEADER,
+    HEAP,
+    IN_USE,
+    MMAPPED,
+    BlockTypes,
+    Chunk,
+    ChunkView,
+    Pointer,
+)
+from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
+from gdbmem.records import dataclass, replace
+from gdbmem.symbols.elf_files import ObjectSymbols, VtableSymbols
+
+# Naming the class of a chunk and the pointers to it: classes by vtables, variables by symbols, threads by stacks.
+
+
+_MOST_NAMED = 16
+NameOf = Callable[[int], Optional[str]]
+
+
+def namer(reading: ProcessImage, memory: Memory) -> NameOf:
+    """Return a function from the address of a vtable to the mangled name of its class; None for other addresses."""
+    files, symbols = constant_files(reading), VtableSymbols(reading.images, reading.open)
+    in_file = files.__contains__
+    return lambda vtable: class_of(memory, vtable, in_file, symbols.name) if vtable in files else None
+
+
+def constant_files(reading: ProcessImage) -> Ranges:
+    """Return the mapped parts of files that may contain vtables."""
+    # Vtables are constant; lists end at variables in the same files.
+    return Ranges((m.start, m.end) for m in reading.mappings if m.is_file and "w" not in m.permissions)
+
+
+def look_at_chunk(
+    reading: ProcessImage,
+    memory: Memory,
+    heap: HeapReading,
+    tables: Sequence[ChunkTable],
+    address: int,
+    *,
+    pure: bool,
+) -> ChunkView:
+    """Return the chunk that contains *address*. Raises TargetError if malloc has none there."""
+    view = view_chunk(memory, heap, tables, address, pure=pure)
+    if view is None:
+        raise TargetError(
+            f"no block of malloc lies at 0x{address:x}: {_what_lies_at(reading, address)}",
+            slug="no-block-there",
+            hint="'info proc mappings' in gdb shows the process's memory",
+        )
+    names = _Names(reading, memory)
+    chunk = view.chunk
+    found: list[FoundPointer] = []
+    if chunk.state in (IN_USE, MMAPPED) or not chunk.size:
+        target = (chunk.memory, chunk.address + max(chunk.size, HEADER + 8))
+        areas = variable_areas(reading)
+        found = list(find_pointers(memory, tables, heap.mmapped, areas, target, pure=pure))
+    found.sort(key=lambda one: (one.value != chunk.memory, one.place == HEAP, one.address))
+    return replace(
+        view,
+        before=[names.classed(one) for one in view.before],
+        chunk=names.classed(chunk),
+        after=[names.classed(one) for one in view.after],
+        pointers=[names.pointer(one) for one in found[:_MOST_NAMED]],
+        pointer_count=len(found),
+    )
+
+
+def _what_lies_at(reading: ProcessImage, address: int) -> str:
+    mapping = mapping_at(reading.mappings, address)
+    if mapping is None:
+        return "the process has no memory there"
+    return f"it is in {mapping.name}" if mapping.name else "it is in anonymous memory"
+
+
+@dataclass
+class _Names:
+    reading: ProcessImage
+    memory: Memory
+
+    def __post_init__(self) -> None:
+        self._class_of = namer(self.reading, self.memory)
+        self._variables = ObjectSymbols(self.reading.images, self.reading.open)
+
+    def classed(self, chunk: Chunk) -> Chunk:
+        """Return *chunk* with its class, if it is an object of one."""
+        if chunk.state not in (IN_USE, MMAPPED):
+            return chunk
+        return replace(chunk, class_name=self._class_at(chunk.memory))
+
+    def _class_at(self, address: int) -> str:
+        try:
+            return self._class_of(word_at(self.memory, address)) or ""
+        except MemoryUnreadable:
+            return ""
+
+    def pointer(self, found: FoundPointer) -> Pointer:
+        if found.place == HEAP:
+            place = f"the block at 0x{found.owner:x}"
+            return Pointer(found.address, found.value, place, self._class_at(found.owner))
+        place = self._variable(found.address) if found.place == DATA else self._stack(found.address)
+        return Pointer(found.address, found.value, place)
+
+    def _variable(self, address: int) -> str:
+        name, offset = self._variables.place(address)
+        where = next((i for i in self.reading.images for s, e in i.writable if s <= address < e), None)
+        file = Path(where.name).name if where is not None else ""
+        if not name:
+            return f"a variable of {file}" if file else "a variable"
+        return f"{name}{f'+{offset}' if offset else ''} of {file}"
+
+    def _stack(self, address: int) -> str:
+        mapping = mapping_at(self.reading.mappings, address)
+        if mapping is not None:
+            for thread in self.reading.threads:
+                if mapping.start <= thread.stack_pointer <= address:
+                    return f"the stack of thread {thread.tid}"
+        return "a stack"
+
+
+def look(looks: Looks, reading: ProcessImage, memory: Memory) -> None:
+    """Fill *looks* with the answers to its queries. Raises TargetError if malloc's data could not be read."""
+    heap = reading.heap
+    if heap is None or not heap.is_used:
+        if looks.wanted == {MAP_IF_ANY} and looks.chunk_at is None:
+            return
+        why = next((n.message for n in reading.notices), "its malloc could not be read")
+        raise TargetError(
+            f"single blocks can't be examined: {why}",
+            slug="heap-unread",
+            hint="the ledger alone shows the kernel's view",
+        )
+    if looks.wanted & {MAP, MAP_IF_ANY}:
+        looks.map = map_heap(heap, reading.resident)
+    if BINS in looks.wanted:
+        looks.bins = read_free_lists(memory, heap)
+    if not looks.wanted & {VECTORS, TYPES} and looks.chunk_at is None:
+        return
+    tables = chunk_tables(memory, heap, pure=looks.pure)
+    if looks.chunk_at is not None:
+        looks.chunk = look_at_chunk(reading, memory, heap, tables, looks.chunk_at, pure=looks.pure)
+    if looks.wanted & {VECTORS, TYPES}:
+        _find_types(looks, reading, memory, heap, tables)
+
+
+def _find_types(
+    looks: Looks, reading: ProcessImage, memory: Memory, heap: HeapReading, tables: Sequence[ChunkTable]
+) -> None:
+    found = find_vectors(memory, tables, heap.mmapped, variable_areas(reading), pure=looks.pure)
+    pieces = ((vector.end, vector.limit) for vector in found)
+    note_unused(reading, resident_bytes(reading.resident, pieces))
+    if VECTORS in looks.wanted:
+        looks.vectors = sum_vectors(found, heap.notices)
+    if TYPES in looks.wanted:
+        looks.types = _sort(looks, reading, memory, heap, tables, [vector.begin for vector in found])
+
+
+def _sort(
+    looks: Looks,
+    reading: ProcessImage,
+    memory: Memory,
+    heap: HeapReading,
+    tables: Sequence[ChunkTable],
+    vectors: Sequence[int],
+) -> BlockTypes:
+    tallies = {tally.start: tally for tally in heap.tallies}
+    pairs = [(table, tallies[table.start]) for table in tables]
+    sums = sort_blocks(memory, pairs, heap.mmapped, vectors, constant_files(reading), pure=looks.pure)
+    named = name_types(sums.blocks, sums.bytes, sums.pinned, namer(reading, memory))
+    return BlockTypes(named, heap.notices)

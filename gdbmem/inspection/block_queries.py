@@ -1,0 +1,71 @@
+"""Queries about single blocks besides the ledger, and their answers, as gdb and its worker exchange them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Optional
+
+from gdbmem.json_values import from_json
+from gdbmem.model.heap_blocks import BlockTypes, ChunkView, FoundVectors, FreeLists, HeapMap
+from gdbmem.records import asdict, dataclass
+
+if TYPE_CHECKING:
+    from gdbmem.ledger.ledger import ProcessImage
+    from gdbmem.model.memory import Memory
+
+VECTORS, TYPES, MAP, BINS = "vectors", "types", "map", "bins"
+MAP_IF_ANY = "map_if_any"  # the map, if malloc was read; no error otherwise
+
+_ANSWERS: Mapping[str, type] = {
+    "vectors": FoundVectors, "types": BlockTypes, "map": HeapMap, "chunk": ChunkView, "bins": FreeLists,
+}  # fmt: skip
+
+
+@dataclass
+class Looks:
+    """The answers to the queries; called with the data read from the process."""
+
+    wanted: frozenset[str]
+    pure: bool = False  # without numpy
+    vectors: Optional[FoundVectors] = None
+    types: Optional[BlockTypes] = None
+    map: Optional[HeapMap] = None
+    chunk_at: Optional[int] = None  # an address
+    chunk: Optional[ChunkView] = None  # the chunk there
+    bins: Optional[FreeLists] = None
+
+    @classmethod
+    def asked(cls, chunk_at: Optional[int] = None, **wanted: bool) -> Optional[Looks]:
+        """Return the queries whose arguments are true, and that for the chunk at *chunk_at*; None if there are none."""
+        names = frozenset(name for name, asked in wanted.items() if asked)
+        return cls(names, chunk_at=chunk_at) if names or chunk_at is not None else None
+
+    def class_names(self) -> list[str]:
+        """Return the mangled names of the classes found."""
+        names = [one.name for one in self.types.types if one.name] if self.types is not None else []
+        return names + (list(self.chunk.class_names()) if self.chunk is not None else [])
+
+    def order(self) -> dict[str, object]:
+        """Return the queries as JSON values, for `ordered` in another interpreter."""
+        return {"wanted": sorted(self.wanted), "chunk_at": self.chunk_at}
+
+    @classmethod
+    def ordered(cls, order: Mapping[str, Any]) -> Looks:
+        return cls(frozenset(order["wanted"]), chunk_at=order["chunk_at"])
+
+    def document(self) -> dict[str, object]:
+        """Return the answers as JSON values, for `fill`."""
+        found = {name: getattr(self, name) for name in _ANSWERS}
+        return {name: None if answer is None else asdict(answer) for name, answer in found.items()}
+
+    def fill(self, document: Mapping[str, Any]) -> None:
+        """Take the answers from the result of document(). Raises ValueError if they are of another form."""
+        for name, kind in _ANSWERS.items():
+            if document[name] is not None:
+                setattr(self, name, from_json(kind, document[name]))
+
+    def __call__(self, reading: ProcessImage, memory: Memory) -> None:
+        """Read the blocks of the heap. Raises TargetError if malloc could not be read."""
+        from gdbmem.inspection.block_answers import look  # 30 ms: for gdb a worker does it
+
+        look(self, reading, memory)

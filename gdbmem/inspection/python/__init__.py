@@ -1,1 +1,0 @@
-"""Reading Python's memory and stacks in a process or a core."""

@@ -1,1 +1,0 @@
-"""Attaching gdb to a process that runs already, and releasing it."""

@@ -1,1 +1,0 @@
-"""The conversation between gdb and its launcher."""

@@ -1,1 +1,0 @@
-"""Running Python code in a Python process."""

@@ -1,1 +1,0 @@
-"""Valgrind as a child or as a running process."""

@@ -1,0 +1,307 @@
+"""The answer: the ledger in one sentence, with the best remedy."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Optional
+
+from gdbmem.errors import Notice
+from gdbmem.ledger.pinners import PinnerPaths, likely_site
+from gdbmem.model import ledger as names
+from gdbmem.model.ledger import TRIM, Ledger, Remedy, SizeClass, best_remedy
+from gdbmem.text import format_size, plural, printable
+
+# Notices that make every figure of the heap doubtful, and those that make some of them doubtful.
+DAMAGES = ("heap-corrupt",)
+PARTIAL = (
+    "malloc-unknown",
+    "heap-changing",
+    "arena-locked",
+    "tcache-unread",
+    "heap-pieces-missing",
+    "mmapped-chunks-differ",
+)
+_WORTH = 0.1  # fraction of the resident set: no advice for less
+_WORTH_BYTES = 1 << 20
+_FIRST_THRESHOLD = 128 << 10  # of malloc's trim and mmap thresholds
+_LINES = ": 'massif-diff' finds the lines that grow"
+_LIVE_HEAP = {  # the next step, by the runtime
+    "python": ": 'gdbmem python objects' counts Python's objects in it by type",
+    "static": ": 'gdbmem grow' finds the lines that make it bigger; massif sees no malloc that is linked statically",
+    "v8": " outside V8's: buffers and native code, which process.memoryUsage() in the program distinguishes",
+    "jvm": " outside Java's: 'jcmd PID VM.native_memory' shows what it is for, if the JVM tracks it",
+    **{
+        name: f" outside the heap of {name}: 'gdbmem grow' finds the native code that makes it bigger"
+        for name in ("dotnet", "erlang", "luajit", "ruby", "spidermonkey")
+    },
+}
+_LAZY = "freed already (MADV_FREE): the kernel takes it when memory is short, and counts it as resident until then"
+
+
+def answer_ledger(ledger: Ledger, paths: Optional[PinnerPaths] = None) -> str:
+    """Return where the resident set is and what would reduce it; *paths* name the allocators of pinning blocks."""
+    size = format_size(ledger.rss_bytes)
+    noun = "resident" if ledger.pid is not None else "of data in the core"
+    cut = ledger.beside.get("cut_from_core", 0)
+    if cut:
+        noun += f", which is truncated: {format_size(cut)} are missing from its end"
+    outside = ledger.beside.get("hugetlb", 0)
+    if outside and _matters(ledger, outside):
+        noun += f", and {format_size(outside)} of hugetlbfs, which Rss leaves out"
+    damage = doubt_of(ledger, DAMAGES)
+    if damage is not None:
+        return f"{size} {noun}; {damage.message}; the free part and the effect of malloc_trim(0) are unknown"
+    advice = (
+        _inherited(ledger)
+        or _mostly_pinned(ledger, paths)
+        or _remedied(ledger)
+        or _lazily_freed(ledger)
+        or _pinned(ledger, paths)
+        or _in_vectors(ledger)
+        or _unsure(ledger)
+        or _in_python(ledger)
+        or _in_pools(ledger)
+        or _stacks(ledger)
+        or _largest(ledger)
+    )
+    doubt = doubt_of(ledger, PARTIAL)
+    return f"{size} {noun}; {advice}" + (f"; in doubt: {doubt.message}" if doubt is not None else "")
+
+
+def doubt_of(ledger: Ledger, slugs: Sequence[str]) -> Optional[Notice]:
+    """Return the first notice about the heap with one of *slugs*, which are sorted by severity; None: none."""
+    return next((n for slug in slugs for n in ledger.notices if n.slug == slug), None)
+
+
+def freed_bytes(ledger: Ledger) -> int:
+    """Return the resident bytes that the program has freed and glibc has not returned."""
+    return ledger.total("heap.free", "arena.free")
+
+
+def retained_bytes(ledger: Ledger) -> Optional[int]:
+    """Return freed_bytes(); None if malloc could not be read."""
+    unused = any(notice.slug == "malloc-unused" for notice in ledger.notices)
+    return freed_bytes(ledger) if ledger.heap is not None or unused else None
+
+
+def _matters(ledger: Ledger, size: int) -> bool:
+    return size >= _WORTH_BYTES and size >= _WORTH * ledger.rss_bytes
+
+
+def _inherited(ledger: Ledger) -> str:
+    """Return what a forked worker has from its parent; "" if most of the process's memory is its own."""
+    shared = ledger.beside.get(names.SHARED_BY_FORK, 0)
+    if ledger.forked_from is None or not _matters(ledger, shared) or shared * 2 < ledger.rss_bytes:
+        return ""
+    cow = ", 'gdbmem python cow' which objects it copies" if ledger.runtime == "python" else ""
+    return (
+        f"{format_size(shared)} of it is memory that it has had from its parent since the fork and has not written:"
+        f" 'gdbmem explain {ledger.forked_from}' shows what it is{cow}"
+    )
+
+
+def _remedied(ledger: Ledger) -> str:
+    """Return the simulated effect of the best remedy; with "may" if the heap is in doubt."""
+    best = best_remedy(ledger.remedies)
+    releasable = ledger.releasable_bytes or 0
+    text = f"{format_size(freed_bytes(ledger))} of it is freed memory that glibc keeps"
+    if best is None:
+        return (
+            f"{text}: {TRIM} may return up to {format_size(releasable)}"
+            if _matters(ledger, releasable)
+            else ""
+        )
+    if not _matters(ledger, best.predicted_bytes or 0):
+        return ""
+    return f"{text}{_why_kept(ledger)}: {_effect(best)}"
+
+
+def _effect(remedy: Remedy) -> str:
+    gain = format_size(remedy.predicted_bytes or 0)
+    if remedy.is_call:
+        return f"{TRIM} would return {gain} ({remedy.cost})"
+    low, high = format_size(remedy.low_bytes), format_size(remedy.high_bytes)
+    return f"GLIBC_TUNABLES={remedy.setting} would save about {gain} ({low} to {high}; {remedy.cost})"
+
+
+def _why_kept(ledger: Ledger) -> str:
+    """Return why malloc has not trimmed the free end of its heap, if that is most of what it keeps.
+
+    Source: glibc malloc/malloc.c, __libc_free: the thresholds follow the size of freed blocks that were mapped.
+    """
+    heap = ledger.heap
+    if heap is None or not heap.trim_threshold_bytes or not heap.mmap_threshold_bytes or not heap.arenas:
+        return ""
+    end = heap.arenas[0].top_bytes
+    is_raised = _FIRST_THRESHOLD < heap.mmap_threshold_bytes == heap.trim_threshold_bytes / 2
+    if (
+        not is_raised
+        or not _FIRST_THRESHOLD < end < heap.trim_threshold_bytes
+        or end * 2 < freed_bytes(ledger)
+    ):
+        return ""
+    return (
+        f", because it raised its trim threshold to {format_size(heap.trim_threshold_bytes)} when a block of"
+        f" {format_size(heap.mmap_threshold_bytes)} was freed"
+    )
+
+
+def _mostly_pinned(ledger: Ledger, paths: Optional[PinnerPaths]) -> str:
+    """Return what pins most of the freed memory, and what a remedy would return of the rest; "" if less is pinned."""
+    pinned = ledger.total(names.HEAP_PINNED, names.in_arena(names.HEAP_PINNED))
+    best = best_remedy(ledger.remedies)
+    gain = best.predicted_bytes or 0 if best is not None else 0
+    if pinned * 2 <= freed_bytes(ledger) or gain >= pinned:
+        return ""
+    text = _pinned(ledger, paths)
+    return f"{text}; {_effect(best)}" if text and best is not None and _matters(ledger, gain) else text
+
+
+def _lazily_freed(ledger: Ledger) -> str:
+    lazy = ledger.total(names.LAZILY_FREED)
+    return f"{format_size(lazy)} of it is {_LAZY}" if _matters(ledger, lazy) else ""
+
+
+def _pinned(ledger: Ledger, paths: Optional[PinnerPaths]) -> str:
+    pinned = ledger.total(names.HEAP_PINNED, names.in_arena(names.HEAP_PINNED))
+    tops = sum(e.detail.get("top_bytes", 0) for e in ledger.entries)
+    if not _matters(ledger, pinned):
+        return ""
+    culprits = _culprits(ledger, pinned)
+    freed = freed_bytes(ledger)
+    share = f"{100 * pinned / freed:.0f} %" if freed else "part"
+    text = (
+        f"{format_size(freed)} of it is freed memory that glibc keeps, and {share} of that can't be returned"
+    )
+    if culprits:
+        blocks = plural(sum(size.live for size in culprits), "live block")
+        sizes = " and ".join(f"{size.size_bytes - 8:,}" for size in culprits)
+        return f"{text}: {blocks} of {sizes} bytes lie on its pages{_allocated_by(culprits, paths)}"
+    if tops * 2 > pinned and len(ledger.heap.arenas if ledger.heap else ()) > 1:
+        return f"{text}: it is the free end of further arenas, which malloc_trim leaves alone"
+    return f"{text}: live blocks lie on the same pages (see --pinners)"
+
+
+def _allocated_by(culprits: Sequence[SizeClass], paths: Optional[PinnerPaths]) -> str:
+    """Return the paths that allocate blocks of these sizes, from *paths*, or how to find out."""
+    if paths is None:
+        return " (--pinners lists them, --paths RUN:NAME shows the call paths that allocate such blocks)"
+    sites = list(dict.fromkeys(likely_site(paths, size.size_bytes) for size in culprits))
+    if not all(sites):
+        return f"; {printable(paths.source)} names no path that allocates such blocks alone (see below)"
+    return f", likely allocated at {' and '.join(sites)}"
+
+
+def _in_vectors(ledger: Ledger) -> str:
+    unused = ledger.beside.get(names.UNUSED_IN_VECTORS, 0)
+    if not _matters(ledger, unused):
+        return ""
+    return (
+        f"{format_size(unused)} of it is capacity that vectors, or buffers kept like them, hold and don't use:"
+        " 'memcontainers' in gdb names them, with --everywhere all"
+    )
+
+
+def _culprits(ledger: Ledger, pinned: int) -> list[SizeClass]:
+    """Return the one or two block sizes that pin more than half of *pinned*; none if it takes more sizes."""
+    sizes = sorted(ledger.heap.sizes if ledger.heap else (), key=lambda size: -size.pinned_bytes)
+    for count in (1, 2):
+        if sum(size.pinned_bytes for size in sizes[:count]) * 2 > pinned:
+            return sizes[:count]
+    return []
+
+
+def _unsure(ledger: Ledger) -> str:
+    """Return the remedies that might help according to the walk, and how to find out."""
+    open_ones = [r for r in ledger.remedies if r.predicted_bytes is None and _matters(ledger, r.high_bytes)]
+    if not open_ones:
+        return ""
+    settings = " or ".join(remedy.setting for remedy in open_ones)
+    return (
+        f"{format_size(freed_bytes(ledger))} of it is freed memory that glibc keeps;"
+        f" 'gdbmem compare --remedies -- PROGRAM' measures whether {settings} returns it"
+    )
+
+
+def _in_python(ledger: Ledger) -> str:
+    """Return the free memory that Python keeps: an arena is returned when its last block is freed."""
+    kept = ledger.total_of(names.PYMALLOC, names.FREE_IN_POOLS, names.FREE_POOLS)
+    if not _matters(ledger, kept):
+        return ""
+    live = ledger.total_of(names.PYMALLOC, names.LIVE)
+    return (
+        f"{format_size(kept)} of it is memory of objects that Python has freed and keeps in arenas that"
+        f" {format_size(live)} of live ones share: 'gdbmem python arenas' shows which types keep them"
+    )
+
+
+def _in_pools(ledger: Ledger) -> str:
+    """Return the free memory in pools of BFC allocators, which return a region when all of it is free, or never."""
+    kept = ledger.total_of(names.BFC, names.FREE_CHUNKS)
+    if not _matters(ledger, kept):
+        return ""
+    return (
+        f"{format_size(kept)} of it is free chunks of BFC pools, which keep them for later requests:"
+        " 'gdbmem bfc' shows where they are"
+    )
+
+
+def _stacks(ledger: Ledger) -> str:
+    for entry in ledger.entries:
+        if entry.category == names.STACK_UNJOINED and _matters(ledger, entry.resident_bytes):
+            return (
+                f"{format_size(entry.resident_bytes)} of it is stacks of"
+                f" {plural(entry.detail['stacks'], 'thread')} that ended and that no thread has joined:"
+                " pthread_join() returns them, or pthread_detach() if no thread waits for these"
+            )
+    cached = ledger.total(names.STACK_CACHED)
+    if not _matters(ledger, cached):
+        return ""
+    return f"{format_size(cached)} of it is stacks of threads that have ended, which libc keeps for the next ones"
+
+
+def _largest_of(ledger: Ledger, category: str) -> str:
+    """Return the name and the size of the largest file in the entry of *category*."""
+    sizes: Counter[str] = Counter()
+    for entry in ledger.entries:
+        if entry.category == category:
+            sizes.update(
+                {piece["name"]: piece["resident_bytes"] for piece in entry.detail.get("largest", ())}
+            )
+    named = [f"{format_size(size)} of {printable(name)}" for name, size in sizes.most_common(1)]
+    return "".join(named) + (f" and {plural(len(sizes) - 1, 'more')}" if len(sizes) > 1 else "")
+
+
+def _largest(ledger: Ledger) -> str:
+    live = (names.HEAP_LIVE, names.HEAP_METADATA)
+    groups = {
+        f"live heap{_LIVE_HEAP.get(ledger.runtime or '', _LINES)}": (
+            *live,
+            *map(names.in_arena, live),
+            names.HEAP_MMAPPED,
+        ),
+        "freed memory that glibc keeps: --remedies lists how to return it": ("heap.free", "arena.free"),
+        "program and library files": (names.FILE_CODE, names.FILE_DATA),
+        f"mapped files: {_largest_of(ledger, names.FILE_MAPPED)}": (names.FILE_MAPPED,),
+        f"pages of mapped files that it has written, in private: {_largest_of(ledger, names.FILE_COPIED)}": (
+            names.FILE_COPIED,
+        ),
+        "shared memory": ("shared",),
+        "stacks": ("stack",),
+        "device memory": ("device",),
+        _LAZY: (names.LAZILY_FREED,),
+        "memory that the kernel takes when it is short (MAP_DROPPABLE)": (names.DROPPABLE,),
+        "anonymous memory of unknown use: its mappings are listed below": (names.NAMED, names.OTHER),
+    }
+    allocators = {entry.category for entry in ledger.entries if entry.category.startswith("allocator.")}
+    if names.PYMALLOC in allocators:
+        groups["Python's objects: 'gdbmem python objects' counts them by type"] = (names.PYMALLOC,)
+    if names.BFC in allocators:
+        groups["pools of BFC allocators: 'gdbmem bfc' shows their content"] = (names.BFC,)
+    for name in allocators - {names.PYMALLOC, names.BFC}:
+        groups[f"memory of {name[10:]}; how much of it is free is unknown"] = (name,)
+    sums = {text: ledger.total(*categories) for text, categories in groups.items()}
+    text = max(sums, key=lambda name: sums[name])
+    share = 100 * sums[text] / ledger.rss_bytes if ledger.rss_bytes else 0
+    return f"{format_size(sums[text])} of it ({share:.0f} %) is {text}"

@@ -1,0 +1,208 @@
+"""Dividing each mapping's resident bytes among claims, which always add up to its Rss."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Optional
+
+from gdbmem.allocators.glibc.tallies import FASTBIN, FREE, LIVE, TCACHE, HeapTally
+from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.memory.pages import Ranges
+from gdbmem.model.ledger import LAZILY_FREED, Share
+
+Key = tuple[str, str]
+
+
+class Division:
+    """The resident set being divided: mappings, their resident pages, and the claims."""
+
+    def __init__(self, mappings: Sequence[Mapping], resident: Ranges) -> None:
+        self.mappings = sorted(mappings, key=lambda m: m.start)
+        # Pages of hugetlbfs are present, and not part of Rss.
+        self.resident = _without_hugetlb(self.mappings, resident)
+        self.parts: list[dict[Key, int]] = [{} for _ in self.mappings]
+        self._starts = [m.start for m in self.mappings]
+        self._taken: list[tuple[int, int]] = []
+
+    def mappings_in(self, start: int, end: int) -> Iterator[int]:
+        """Yield the numbers of the mappings that overlap ``[start, end)``."""
+        number = max(bisect_left(self._starts, start + 1) - 1, 0)
+        while number < len(self.mappings) and self.mappings[number].start < end:
+            if self.mappings[number].end > start:
+                yield number
+            number += 1
+
+    def free_parts(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Return the unclaimed parts of ``[start, end)``."""
+        number = max(bisect_left(self._taken, (start, start)) - 1, 0)
+        pieces = []
+        while number < len(self._taken) and self._taken[number][0] < end:
+            low, high = self._taken[number]
+            if high > start:
+                if low > start:
+                    pieces.append((start, low))
+                start = high
+            number += 1
+        if start < end:
+            pieces.append((start, end))
+        return pieces
+
+    def claim(self, start: int, end: int, key: Key) -> int:
+        """Assign the unclaimed parts of ``[start, end)`` to *key*; return their resident bytes."""
+        total = 0
+        for low, high in self.free_parts(start, end):
+            for number in self.mappings_in(low, high):
+                mapping = self.mappings[number]
+                size = self.resident.within(max(low, mapping.start), min(high, mapping.end))
+                self._add(number, key, size)
+                total += size
+            insort(self._taken, (low, high))
+        return total
+
+    def claim_divided(self, start: int, end: int, sizes: Sequence[tuple[Key, int]], rest: Key) -> None:
+        """Assign the unclaimed resident bytes of ``[start, end)`` to the keys of *sizes*, to each that many bytes.
+
+        The remainder goes to *rest*; if there are too few bytes, the last keys get less.
+        """
+        whole = end - start
+        for low, high in self.free_parts(start, end):
+            for number in self.mappings_in(low, high):
+                mapping = self.mappings[number]
+                begin, stop = max(low, mapping.start), min(high, mapping.end)
+                left = self.resident.within(begin, stop)
+                for key, size in sizes:
+                    part = min(size * (stop - begin) // whole, left)
+                    self._add(number, key, part)
+                    left -= part
+                self._add(number, rest, left)
+            insort(self._taken, (low, high))
+
+    def claim_pieces(self, start: int, pieces: Iterable[tuple[int, Key]]) -> bool:
+        """Assign the consecutive *pieces* from *start* on, given by their ends, to their keys.
+
+        Returns False, and assigns nothing, if part of it is claimed already.
+        """
+        pieces = list(pieces)
+        end = pieces[-1][0] if pieces else start
+        if start >= end or self.free_parts(start, end) != [(start, end)]:
+            return False
+        self._divide(start, end, pieces, None)
+        insort(self._taken, (start, end))
+        return True
+
+    def move_pieces(self, start: int, pieces: Iterable[tuple[int, Key]], owner: Key) -> None:
+        """Move the consecutive *pieces* from *start* on, given by their ends, from *owner* to their keys."""
+        pieces = list(pieces)
+        if pieces and start < pieces[-1][0]:
+            self._divide(start, pieces[-1][0], pieces, owner)
+
+    def _divide(self, start: int, end: int, pieces: Sequence[tuple[int, Key]], owner: Optional[Key]) -> None:
+        at = 0
+        for number in self.mappings_in(start, end):
+            mapping, low = self.mappings[number], max(start, self.mappings[number].start)
+            while at < len(pieces) and low < mapping.end:
+                stop, key = pieces[at]
+                size = self.resident.within(low, min(stop, mapping.end))
+                if owner is not None:
+                    size = min(size, self.parts[number].get(owner, 0))
+                    self._add(number, owner, -size)
+                self._add(number, key, size)
+                low = min(stop, mapping.end)
+                if stop > mapping.end:
+                    break
+                at += 1
+
+    def claim_tally(
+        self, tally: HeapTally, end: int, releasable: Sequence[tuple[int, int]], keys: dict[str, Key]
+    ) -> dict[str, int]:
+        """Divide a heap region among live, free, … by the bytes on its resident pages.
+
+        *releasable* are the pages of this region that malloc_trim would return. Returns the resident bytes
+        of each part.
+        """
+        totals: dict[str, int] = dict.fromkeys(keys, 0)
+        for number in self.mappings_in(tally.start, end):
+            mapping = self.mappings[number]
+            low, high = max(tally.start, mapping.start), min(end, mapping.end)
+            sums, headers = tally.sums(self.resident.overlaps(low, high))
+            freed, cached = self._releasable(tally, releasable, low, high)
+            parts = {
+                "metadata": headers * 8,
+                "live": sums[LIVE] - headers * 8,
+                "cached": sums[TCACHE] + sums[FASTBIN] - cached,
+                "releasable": freed,
+                "pinned": sums[FREE] - (freed - cached),
+            }
+            for name, size in parts.items():
+                self._add(number, keys[name], size)
+                totals[name] += size
+        insort(self._taken, (tally.start, end))
+        return totals
+
+    def _releasable(
+        self, tally: HeapTally, ranges: Sequence[tuple[int, int]], low: int, high: int
+    ) -> tuple[int, int]:
+        """Return the resident bytes of *ranges* in ``[low, high)``, and those of them in fastbins."""
+        total = cached = 0
+        first = bisect_left(ranges, (low, 0))
+        for start, end in ranges[max(first - 1, 0) :]:
+            if start >= high:
+                break
+            if end <= low:
+                continue
+            pieces = list(self.resident.overlaps(max(start, low), min(end, high)))
+            sums, _ = tally.sums(pieces)
+            total += sum(stop - begin for begin, stop in pieces)
+            cached += sums[FASTBIN]
+        return total, cached
+
+    def _add(self, number: int, key: Key, size: int) -> None:
+        if size:
+            parts = self.parts[number]
+            parts[key] = parts.get(key, 0) + size
+
+    def settle(self, number: int, key: Key) -> int:
+        """Assign the rest of mapping *number* to *key*; return by how much its claims exceeded its Rss.
+
+        Lazily freed pages of the rest have a separate entry. Claims exceed the Rss if the kernel can't distinguish zero
+        pages, or if the process wasn't stopped.
+        """
+        mapping, parts = self.mappings[number], self.parts[number]
+        rest = mapping.rss_bytes - sum(parts.values())
+        if rest >= 0:
+            # The kernel counts these pages, but does not show which ones they are.
+            lazy = min(rest, mapping.lazily_freed_bytes)
+            self._add(number, (LAZILY_FREED, key[0].partition("allocator.")[2]), lazy)
+            self._add(number, key, rest - lazy)
+            return 0
+        # The largest claims are reduced first: the sum is right, and the caller reports the possible error.
+        excess = -rest
+        for owner in sorted(parts, key=lambda k: -parts[k]):
+            cut = min(excess, parts[owner])
+            parts[owner] -= cut
+            excess -= cut
+        return -rest
+
+    def shares(self) -> list[Share]:
+        return [
+            Share(m.start, m.end, m.name, m.rss_bytes, parts) for m, parts in zip(self.mappings, self.parts)
+        ]
+
+
+def _without_hugetlb(mappings: Sequence[Mapping], resident: Ranges) -> Ranges:
+    if not any(mapping.hugetlb_bytes for mapping in mappings):
+        return resident
+    counted = [mapping for mapping in mappings if mapping.rss_bytes]
+    return Ranges(piece for m in counted for piece in resident.overlaps(m.start, m.end))
+
+
+def areas_to_scan(mappings: Sequence[Mapping]) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Return the anonymous areas whose resident pages must be queried, and those that are fully resident."""
+    partial: list[tuple[int, int]] = []
+    whole: list[tuple[int, int]] = []
+    for mapping in mappings:
+        if not mapping.is_anonymous or not mapping.rss_bytes:
+            continue
+        (whole if mapping.rss_bytes == mapping.size_bytes else partial).append((mapping.start, mapping.end))
+    return partial, whole

@@ -1,0 +1,190 @@
+"""Call paths that allocate blocks of the sizes that keep free pages from being returned.
+
+The heap does not record who allocated a block, and a process under a heap profiler has no glibc heap to analyse,
+because profilers replace malloc. So the blocks are joined by size with a snapshot of another run at the same point. A
+snapshot has bytes and blocks of each path: if all of its blocks have one size, that is bytes/blocks. If the quotient
+isn't an integer, the path allocates several sizes, and is not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gdbmem.errors import InputError
+from gdbmem.model.ledger import Ledger, SizeClass
+from gdbmem.model.snapshot import Snapshot
+from gdbmem.profiles.sites import describe_site
+from gdbmem.records import dataclass
+from gdbmem.terminal import drawing
+from gdbmem.terminal.console import Console
+from gdbmem.terminal.document import Document
+from gdbmem.text import format_size, plural, printable
+
+if TYPE_CHECKING:
+    from gdbmem.profiles.ranking import Row
+
+
+MOST_SIZES = 10
+_ROUNDING = ("jemalloc",)  # formats with the allocator's size classes in place of requested sizes
+
+
+@dataclass(frozen=True)
+class SizedPath:
+    """A call path whose blocks are, on average, of one whole size."""
+
+    block_bytes: int  # as requested by the program
+    blocks: int
+    row: Row
+
+
+@dataclass(frozen=True)
+class PinningSize:
+    """Live blocks of one size, and the paths that allocate such blocks, most blocks first."""
+
+    size: SizeClass
+    paths: Sequence[SizedPath]
+
+
+@dataclass(frozen=True)
+class PinnerPaths:
+    """The sizes that pin most, with their paths."""
+
+    source: str  # the snapshot
+    sizes: Sequence[PinningSize]
+    mixed_paths: int  # that allocate several, unknown sizes
+    mixed_blocks: int
+
+
+def join_paths(ledger: Ledger, snapshot: Snapshot, *, source_format: str) -> PinnerPaths:
+    """Return the paths of *snapshot* that allocate blocks of the sizes which pin most in *ledger*.
+
+    Raises InputError if the snapshot has no block counts, or not the requested sizes.
+    """
+    if source_format in _ROUNDING or snapshot.tree.blocks is None:
+        raise InputError(
+            f"{printable(snapshot.source)} lacks the sizes of blocks:"
+            f" {source_format} {'rounds them up to its own' if source_format in _ROUNDING else 'counts bytes only'}",
+            slug="no-block-sizes",
+            hint="take the snapshot with --engine gperftools",
+        )
+    by_chunk: dict[int, list[SizedPath]] = {}
+    mixed = [0, 0]
+    from gdbmem.profiles.diff import as_growth  # 20 ms, with ranking
+    from gdbmem.profiles.query import Query  # with ranking
+    from gdbmem.profiles.ranking import rank  # 20 ms
+
+    for row in rank(as_growth(snapshot), Query(by="path")).rows:
+        size, blocks = row.amount.after_bytes, row.amount.delta_blocks or 0
+        if blocks <= 0:
+            continue
+        if size % blocks or row.is_pruned:
+            mixed = [mixed[0] + 1, mixed[1] + blocks]
+            continue
+        path = SizedPath(size // blocks, blocks, row)
+        by_chunk.setdefault(chunk_bytes(path.block_bytes), []).append(path)
+    heap = ledger.heap
+    pinning = [size for size in (heap.sizes if heap else ()) if size.pinned_bytes >= 1]
+    pinning.sort(key=lambda size: -size.pinned_bytes)
+    sizes = []
+    for pinner in pinning[:MOST_SIZES]:
+        # A remainder of 16 bytes is too small for a chunk: it stays with the block.
+        found = by_chunk.get(pinner.size_bytes) or by_chunk.get(pinner.size_bytes - 16, [])
+        sizes.append(PinningSize(pinner, sorted(found, key=lambda path: -path.blocks)))
+    return PinnerPaths(snapshot.source, sizes, *mixed)
+
+
+def likely_site(joined: PinnerPaths, size_bytes: int) -> str:
+    """Return where most blocks in chunks of *size_bytes* are allocated, according to *joined*.
+
+    "" if no path allocates only that size, or paths that allocate several sizes may have more of them.
+    """
+    sites: dict[str, int] = {}
+    for one in joined.sizes:
+        if one.size.size_bytes == size_bytes:
+            for path in one.paths:
+                if path.row.site is not None:
+                    from gdbmem.profiles.sites import describe_site  # with ranking
+
+                    name = describe_site(path.row.site)
+                    sites[name] = sites.get(name, 0) + path.blocks
+    if not sites:
+        return ""
+    first = max(sites, key=lambda name: sites[name])
+    if sites[first] < joined.mixed_blocks:
+        return ""
+    others = len(sites) - 1
+    return f"{first} and {plural(others, 'other place')}" if others else first
+
+
+def chunk_bytes(request_bytes: int) -> int:
+    """Return the size of the chunk that glibc's malloc makes for a block of *request_bytes*."""
+    return max((request_bytes + 8 + 15) & ~15, 32)
+
+
+# Call paths of the sizes that pin free pages, as text and JSON.
+
+
+_PATHS = 3  # of each size
+
+
+def pinners_document(joined: PinnerPaths) -> Document:
+    """Return *joined* in the form of ``kind=ledger``, ``pinner_paths``."""
+    return {
+        "source": joined.source,
+        "mixed_paths": joined.mixed_paths,
+        "mixed_blocks": joined.mixed_blocks,
+        "sizes": [
+            {
+                "size_bytes": one.size.size_bytes,
+                "live": one.size.live,
+                "pinned_bytes": one.size.pinned_bytes,
+                "paths": [
+                    {
+                        "block_bytes": path.block_bytes,
+                        "blocks": path.blocks,
+                        "frames": [frame._asdict() for frame in path.row.frames],
+                    }
+                    for path in one.paths
+                ],
+            }
+            for one in joined.sizes
+        ],
+    }
+
+
+def print_pinner_paths(joined: PinnerPaths, console: Console) -> None:
+    """Print, for each size that pins free pages, the call paths that allocate blocks of that size."""
+    source = printable(joined.source)
+    if not joined.sizes:
+        console.print("\nNo live block pins free pages.")
+        return
+    numbers = ("pinned", "live here", "of bytes", "allocated there")
+    table = drawing.new_table(*numbers, last="bytes each, allocated by")
+    for one in joined.sizes:
+        first = [format_size(one.size.pinned_bytes), f"{one.size.live:,}", f"≤ {one.size.size_bytes - 8:,}"]
+        for path in one.paths[:_PATHS]:
+            table.add_row(*first, f"{path.blocks:,}", f"{path.block_bytes:,}  {_site(path)}")
+            first = ["", "", ""]
+        if not one.paths:
+            table.add_row(*first, "", "no path allocates only this size")
+        elif len(one.paths) > _PATHS:
+            table.add_row("", "", "", "", f"and {plural(len(one.paths) - _PATHS, 'more path')}")
+    console.print(
+        f"\nCall paths that allocate blocks of the sizes that pin free pages, by {source}", soft_wrap=True
+    )
+    console.print(table)
+    said = (
+        "The two are joined by size, so it is likely but not certain that a block comes from the given path."
+    )
+    if joined.mixed_paths:
+        said += (
+            f" {plural(joined.mixed_paths, 'path')} with {plural(joined.mixed_blocks, 'block')} there"
+            " allocate several sizes, and may have any of these."
+        )
+    console.print(said, soft_wrap=True)
+
+
+def _site(path: SizedPath) -> str:
+    row = path.row
+    return describe_site(row.site) if row.site is not None else "call sites that are not listed"

@@ -1,0 +1,306 @@
+"""The headers of an ELF object in a process's memory: its load address, its data and zeroed data."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Optional
+
+from gdbmem.linux.memory.process_memory import auxiliary_vector
+from gdbmem.model.memory import Memory, MemoryUnreadable, read_text, words_at
+from gdbmem.patterns import lazy_pattern
+from gdbmem.records import dataclass
+
+if TYPE_CHECKING:
+    from gdbmem.linux.memory.maps import Mapping
+
+__all__ = ["exported"]
+
+
+_PT_LOAD, _PT_NOTE, _PT_INTERP, _PT_TLS = 1, 4, 3, 7
+_PF_W = 2
+_NT_GNU_BUILD_ID = 3
+_PAGE = 4096
+_ROW, _MOST_ROWS = 56, 1170  # as the kernel requires: others may be of any size
+
+
+@dataclass(frozen=True)
+class Image:
+    """One loaded object."""
+
+    name: str
+    bias: int  # added to an address of the file
+    start: int
+    writable: Sequence[tuple[int, int]]  # data and zeroed data, whole pages
+    build_id: str  # hexadecimal; "" if there is none
+    has_interpreter: bool
+    thread_local_bytes: int = 0  # of its thread-local variables
+
+
+def images(memory: Memory, mappings: Sequence[Mapping]) -> list[Image]:
+    """Return all loaded ELF objects, in order of address."""
+    found = []
+    seen: set[tuple[str, int]] = set()
+    for mapping in mappings:
+        if not mapping.is_file or mapping.offset or (mapping.name, mapping.inode) in seen:
+            continue
+        image = read_image(memory, mapping.start, mapping.name)
+        if image is not None:
+            seen.add((mapping.name, mapping.inode))
+            found.append(image)
+    return found
+
+
+def read_image(memory: Memory, start: int, name: str) -> Optional[Image]:
+    """Return the object whose ELF header is at *start*; None if there is none."""
+    try:
+        programs = program_headers(memory, start)
+    except MemoryUnreadable:
+        return None
+    loads = [p for p in programs if p[0] == _PT_LOAD]
+    if not loads:
+        return None
+    bias = start - (min(p[3] for p in loads) & -_PAGE)
+    writable = [
+        ((bias + p[3]) & -_PAGE, (bias + p[3] + p[6] + _PAGE - 1) & -_PAGE) for p in loads if p[1] & _PF_W
+    ]
+    notes = (_notes(memory, bias + p[3], p[5]) for p in programs if p[0] == _PT_NOTE)
+    build_id = next(filter(None, map(build_id_in, notes)), "")
+    interpreted = any(p[0] == _PT_INTERP for p in programs)
+    thread_local = next((p[6] for p in programs if p[0] == _PT_TLS), 0)
+    return Image(name, bias, start, writable, build_id, interpreted, thread_local)
+
+
+def program_headers(memory: Memory, start: int) -> list[tuple[int, ...]]:
+    """Return the rows of the program headers of the object whose ELF header is at *start*; [] if there is none.
+
+    Raises MemoryUnreadable.
+    """
+    header = memory.read(start, 64)
+    if header[:5] != b"\x7fELF\x02":
+        return []
+    size, count = struct.unpack_from("<HH", header, 54)
+    if size != _ROW or count > _MOST_ROWS:
+        return []
+    table = memory.read(start + struct.unpack_from("<Q", header, 32)[0], size * count)
+    return list(struct.iter_unpack("<IIQQQQQQ", table))
+
+
+def _notes(memory: Memory, address: int, size: int) -> bytes:
+    try:
+        return memory.read(address, min(size, 4096))
+    except MemoryUnreadable:
+        return b""
+
+
+def build_id_in(notes: bytes) -> str:
+    """Return the build-id in the data of a note segment, hexadecimal; "" if there is none."""
+    at = 0
+    while at + 12 <= len(notes):
+        name_size, size, kind = struct.unpack_from("<III", notes, at)
+        name = at + 12
+        start = name + (name_size + 3 & ~3)
+        if kind == _NT_GNU_BUILD_ID and notes[name : name + name_size] == b"GNU\0":
+            return notes[start : start + size].hex()
+        at = start + (size + 3 & ~3)
+    return ""
+
+
+# Addresses of a loaded object's exported functions, by the hash table in its memory.
+
+
+_PT_DYNAMIC = 2
+_DT_STRTAB, _DT_SYMTAB, _DT_GNU_HASH = 5, 6, 0x6FFFFEF5
+_MOST_ENTRIES = 512
+_RELOCATIONS = ((7, 8), (23, 2))  # DT_RELA, DT_RELASZ; DT_JMPREL, DT_PLTRELSZ
+_INDIRECT = (37, 1032)  # R_X86_64_IRELATIVE, R_AARCH64_IRELATIVE
+_MOST_RELOCATIONS = 64 << 20  # bytes
+_MOST_IN_BUCKET = 4096
+
+
+def exported(memory: Memory, start: int, bias: int, names: Iterable[str]) -> dict[str, int]:
+    """Return the addresses of those functions *names* that the object whose ELF header is at *start* has."""
+    try:
+        dynamic = dict(_dynamic(memory, start, bias))
+        tables = [dynamic[tag] for tag in (_DT_GNU_HASH, _DT_SYMTAB, _DT_STRTAB)]
+        # On most architectures the dynamic linker has added the bias to these.
+        hashes, symbols, strings = (value if value >= bias else value + bias for value in tables)
+        found = {name: _look_up(memory, hashes, symbols, strings, name.encode()) for name in names}
+    except (MemoryUnreadable, KeyError):
+        return {}
+    return {name: bias + value for name, value in found.items() if value is not None}
+
+
+def chosen_code(memory: Memory, start: int, bias: int, resolver: int) -> Optional[int]:
+    """Return the code that the indirect function (IFUNC) with this *resolver* has, in the object at *start*.
+
+    It is where a relocation has put it: before the dynamic linker has done that, another address is there. None if no
+    relocation is known.
+    """
+    try:
+        dynamic = dict(_dynamic(memory, start, bias))
+        for table, size in _RELOCATIONS:
+            at = dynamic.get(table, 0)
+            rows = memory.read(at if at >= bias else at + bias, min(dynamic.get(size, 0), _MOST_RELOCATIONS))
+            for offset, info, addend in struct.iter_unpack("<QQq", rows[: len(rows) // 24 * 24]):
+                if info & 0xFFFFFFFF in _INDIRECT and bias + addend == resolver:
+                    return int.from_bytes(memory.read(bias + offset, 8), "little")
+    except MemoryUnreadable:
+        pass
+    return None
+
+
+def _dynamic(memory: Memory, start: int, bias: int) -> Iterator[tuple[int, int]]:
+    for program in program_headers(memory, start):
+        if program[0] == _PT_DYNAMIC:
+            words = words_at(memory, bias + program[3], min(program[6] // 8, 2 * _MOST_ENTRIES) & -2)
+            yield from zip(words[::2], words[1::2])
+
+
+def _look_up(memory: Memory, hashes: int, symbols: int, strings: int, name: bytes) -> Optional[int]:
+    bucket_count, first, bloom_words, _ = struct.unpack("<4I", memory.read(hashes, 16))
+    wanted = 5381
+    for byte in name:
+        wanted = wanted * 33 + byte & 0xFFFFFFFF
+    buckets = hashes + 16 + 8 * bloom_words
+    (number,) = struct.unpack("<I", memory.read(buckets + 4 * (wanted % bucket_count), 4))
+    if number < first:
+        return None
+    for at in range(number, number + _MOST_IN_BUCKET):
+        (value,) = struct.unpack("<I", memory.read(buckets + 4 * (bucket_count + at - first), 4))
+        if (value ^ wanted) >> 1 == 0:
+            place, _, _, section, address = struct.unpack("<IBBHQ", memory.read(symbols + 24 * at, 16))
+            if section and memory.read(strings + place, len(name) + 1) == name + b"\0":
+                return int(address)
+        if value & 1:
+            break
+    return None
+
+
+# The dynamic linker's list of loaded libraries in a process, whose names a debugger uses to find the files.
+#
+# Source: glibc, elf/link.h (struct r_debug, struct link_map); elf(5).
+
+
+_AT_PHDR, _AT_PHENT, _AT_PHNUM = 3, 4, 5
+_DYNAMIC_SEGMENT, _PT_PHDR, _DT_DEBUG = 2, 6, 21
+_SEGMENT_BYTES = 56  # bytes of a segment's description
+_MOST = 4096  # libraries, and bytes of a name
+
+
+def loaded_by(pid: int, memory: Memory) -> list[tuple[int, bytes]]:
+    """Return the address of the dynamic section, and the name, of each library in the list of *pid*.
+
+    [] if the process has no such list, or not yet. The data is under the control of the process.
+    """
+    try:
+        entries = auxiliary_vector(pid)
+        at = _list(memory, entries[_AT_PHDR], entries[_AT_PHENT], entries[_AT_PHNUM])
+        found: list[tuple[int, bytes]] = []
+        while at and len(found) < _MOST:
+            _, name, dynamic, at = words_at(memory, at, 4)
+            found.append((dynamic, read_text(memory, name, _MOST) or b""))
+    except (OSError, struct.error, KeyError, MemoryUnreadable):
+        return []
+    return found
+
+
+def _list(memory: Memory, table: int, size: int, count: int) -> int:
+    if size != _SEGMENT_BYTES:
+        raise MemoryUnreadable(table, "it is not a table of segments")
+    data = memory.read(table, size * min(count, 512))
+    rows = [struct.unpack_from("<IIQQQQQQ", data, at) for at in range(0, len(data), size)]
+    places = {row[0]: (row[3], row[6]) for row in rows}
+    bias = table - places[_PT_PHDR][0]
+    start, size = places[_DYNAMIC_SEGMENT]
+    words = words_at(memory, bias + start, min(size, 1 << 16) // 16 * 2)
+    debug = dict(zip(words[::2], words[1::2])).get(_DT_DEBUG, 0)
+    return words_at(memory, debug, 2)[1] if debug else 0
+
+
+# Functions with identical code that the linker has folded into one (`--icf`).
+#
+# Source: the ELF specification (sections, symbols), and what lld, gold and mold write into the files they make. GNU
+# ld can't fold.
+
+
+_MARKS = (b"Linker: ", b"LLD ", b"mold ")  # in .comment
+_GOLD = b".note.gnu.gold-version"
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SYMBOL = struct.Struct("<IBBHQQ")
+_MANGLED = lazy_pattern(r"_Z(?:N[rVK]*)?L?")
+_LENGTH = lazy_pattern(r"\d+")
+_FUNCTION = 2  # type of a symbol
+
+
+class _Section(NamedTuple):
+    name: bytes
+    at: int
+    size: int
+
+
+def folded_with(path: Path, symbol: str) -> Optional[list[str]]:
+    """Return the names of other functions at the address of *symbol*; None if the file's linker can't have folded them.
+
+    They are as the file has them, mangled. Raises OSError, ValueError or struct.error for a file that can't be read.
+    """
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        sections = (
+            {section.name: section for section in _sections(data)} if data[:5] == b"\x7fELF\x02" else {}
+        )
+        if not _may_fold(data, sections):
+            return None
+        functions = dict(_functions(data, sections))
+    here = functions.get(symbol)
+    return sorted(name for name, address in functions.items() if address == here and name != symbol)
+
+
+def plain_name(symbol: str) -> str:
+    """Return the name of a function of C++, without its parameters; *symbol* itself if it is not mangled so.
+
+    Source: the Itanium C++ ABI, of which this reads nested names.
+    """
+    head = _MANGLED.match(symbol)
+    if head is None:
+        return symbol
+    parts, at = [], head.end()
+    while size := _LENGTH.match(symbol, at):
+        parts.append(symbol[size.end() : size.end() + int(size[0])])
+        at = size.end() + int(size[0])
+    if symbol[at : at + 1] in ("C", "D") and parts:
+        parts.append(("~" if symbol[at] == "D" else "") + parts[-1])
+    return "::".join(parts) or symbol
+
+
+def _sections(data: mmap.mmap) -> Iterator[_Section]:
+    (table,) = struct.unpack_from("<Q", data, 40)
+    size, count, names = struct.unpack_from("<HHH", data, 58)
+    rows = [_SECTION.unpack_from(data, table + size * number) for number in range(count)]
+    text = data[rows[names][4] : rows[names][4] + rows[names][5]] if names < count else b""
+    for row in rows:
+        yield _Section(_text_at(text, row[0]), row[4], row[5])
+
+
+def _may_fold(data: mmap.mmap, sections: dict[bytes, _Section]) -> bool:
+    comment = sections.get(b".comment", _Section(b"", 0, 0))
+    written = data[comment.at : comment.at + comment.size]
+    return _GOLD in sections or any(mark in written for mark in _MARKS)
+
+
+def _functions(data: mmap.mmap, sections: dict[bytes, _Section]) -> Iterator[tuple[str, int]]:
+    for table, texts in ((b".dynsym", b".dynstr"), (b".symtab", b".strtab")):
+        if table in sections and texts in sections:
+            rows, names = sections[table], sections[texts]
+            text = data[names.at : names.at + names.size]
+            for name, info, _, section, address, _ in _SYMBOL.iter_unpack(
+                data[rows.at : rows.at + rows.size - rows.size % _SYMBOL.size]
+            ):
+                if info & 15 == _FUNCTION and section:
+                    yield _text_at(text, name).decode("utf-8", "surrogateescape"), address
+
+
+def _text_at(texts: bytes, at: int) -> bytes:
+    end = texts.find(b"\0", at)
+    return texts[at : end if end >= 0 else len(texts)]

@@ -1,0 +1,206 @@
+"""Single chunks of a heap, and malloc's lists of free ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from gdbmem.errors import Notice
+from gdbmem.records import dataclass
+
+# States of a chunk.
+IN_USE, FREE, IN_TCACHE, IN_FASTBIN = "in use", "free", "tcache", "fastbin"
+TOP, MMAPPED, BROKEN = "top", "mmapped", "broken"
+HEADER = 16  # from a chunk's address to the memory that the program has of it
+
+# Kinds of lists, as malloc's own source calls them.
+TCACHE, FASTBIN, UNSORTED, SMALL, LARGE = "tcache", "fastbin", "unsorted", "small", "large"
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """One chunk; *size* is in bytes, header included, and 0 if the size word can't be."""
+
+    address: int  # of its header
+    size: int
+    head: int  # the size word as it stands, flags included
+    state: str
+    where: str = ""  # of a free one: the list that it is in; "" if no list leads to it
+    class_name: str = ""  # mangled, of an object with virtual functions
+
+    @property
+    def memory(self) -> int:
+        """The address that the program has of it."""
+        return self.address + HEADER
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A word that points into a chunk."""
+
+    address: int
+    value: int
+    place: str  # a variable, a stack, another chunk
+    class_name: str = ""  # mangled, of the object that the word stands in
+
+
+@dataclass(frozen=True)
+class ChunkView:
+    """The chunk that contains an address, and its neighbours."""
+
+    asked: int
+    home: str  # the arena, as people call it
+    chunk: Chunk
+    before: Sequence[Chunk]  # none or one
+    after: Sequence[Chunk]
+    faults: Sequence[str]  # what of it and its neighbours contradicts the rest of the heap
+    data: str  # the first bytes of the program's memory, hexadecimal
+    pointers: Sequence[Pointer] = ()  # the first ones
+    pointer_count: int = 0
+
+    def class_names(self) -> Iterable[str]:
+        """Yield the mangled names of all classes in it."""
+        for chunk in (*self.before, self.chunk, *self.after):
+            if chunk.class_name:
+                yield chunk.class_name
+        yield from (pointer.class_name for pointer in self.pointers if pointer.class_name)
+
+
+@dataclass(frozen=True)
+class FreeList:
+    """One list of free chunks; sizes are in bytes, header included, and 0 for an empty one."""
+
+    kind: str
+    number: int  # counted as malloc does: from 0 in tcaches and fastbins, from 1 in bins
+    low: int  # the smallest chunk in it
+    high: int
+    count: int
+    bytes: int
+    fault: str = ""  # where it contradicts itself; what was counted stands before that
+
+
+@dataclass(frozen=True)
+class ThreadLists:
+    """The tcache of one thread."""
+
+    tid: int
+    lists: Sequence[FreeList]
+
+
+@dataclass(frozen=True)
+class ArenaLists:
+    """The lists of one arena that aren't empty, and its top."""
+
+    number: int
+    address: int
+    top: int
+    top_bytes: int
+    lists: Sequence[FreeList]
+    faults: Sequence[str] = ()  # contradictions in this arena, of whatever kind
+
+
+@dataclass(frozen=True)
+class FreeLists:
+    """All of malloc's lists."""
+
+    tcaches: Sequence[ThreadLists]
+    arenas: Sequence[ArenaLists]
+
+
+# Live blocks of a heap by their content, as far as the blocks themselves show it.
+
+
+# The feature by which a block was recognised.
+CLASS, VECTOR, TREE, LIST, UNKNOWN = "class", "vector", "tree", "list", "unknown"
+
+
+@dataclass(frozen=True)
+class BlockType:
+    """Live blocks of one kind; sizes are bytes, without malloc's headers."""
+
+    kind: str
+    name: str  # of a class, mangled as the compiler wrote it; "" for the other kinds
+    blocks: int
+    bytes: int
+    pinned_bytes: float  # free bytes on the pages that these blocks share, in equal shares
+
+
+@dataclass(frozen=True)
+class BlockTypes:
+    """All live blocks, the types that hold most first; together they are the live heap."""
+
+    types: Sequence[BlockType]
+    notices: Sequence[Notice] = ()
+
+
+# A heap as a picture: its address space in cells of equal size, each with what lies in it.
+
+
+# States of a cell's bytes, in this order. The last are not in memory: returned, or never touched.
+PARTS = ("live", "cached", "pinned", "releasable", "absent")
+
+
+@dataclass(frozen=True)
+class MapRegion:
+    """One piece of the heap; of each cell the bytes of each of PARTS."""
+
+    name: str
+    start: int
+    end: int
+    cells: Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class HeapMap:
+    """The regions of a heap, in order of address."""
+
+    cell_bytes: int  # the last cell of a region may be smaller
+    regions: Sequence[MapRegion]
+
+    def totals(self) -> list[int]:
+        """Return the bytes of each of PARTS."""
+        return [
+            sum(cell[part] for region in self.regions for cell in region.cells) for part in range(len(PARTS))
+        ]
+
+
+# Vectors that were found by their three pointers, without any type.
+
+
+# Location of the three pointers.
+HEAP, DATA, STACK = "heap", "data", "stack"
+
+
+@dataclass(frozen=True)
+class FoundVector:
+    """One vector; addresses of its memory, which is one live block of the heap."""
+
+    begin: int
+    end: int
+    limit: int
+    owner: int  # the address of the three pointers
+    place: str  # HEAP, DATA or STACK
+
+    @property
+    def used_bytes(self) -> int:
+        return self.end - self.begin
+
+    @property
+    def capacity_bytes(self) -> int:
+        return self.limit - self.begin
+
+    @property
+    def slack_bytes(self) -> int:
+        return self.limit - self.end
+
+
+@dataclass(frozen=True)
+class FoundVectors:
+    """All vectors of a heap, summed up, and the largest."""
+
+    count: int
+    capacity_bytes: int
+    slack_bytes: int
+    empty: int  # with capacity, but without an element
+    empty_bytes: int
+    largest: Sequence[FoundVector]  # by unused capacity
+    notices: Sequence[Notice] = ()

@@ -1,1 +1,0 @@
-"""The ledger of a resident set, and single blocks of a heap."""

@@ -1,1 +1,0 @@
-"""Heap profiles: call trees, snapshots, their differences."""

@@ -1,1 +1,0 @@
-"""Memory over time: readings, verdicts, comparisons."""

@@ -1,1 +1,0 @@
-"""Changes of memory between stops, and by line of a function."""

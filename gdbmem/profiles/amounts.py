@@ -1,0 +1,282 @@
+"""The sum of several paths, and their row in a ranking."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterator, Sequence, Set
+from typing import Optional
+
+from gdbmem.errors import InputError, Notice
+from gdbmem.formats.opening import ENDS_EARLY
+from gdbmem.formats.valgrind.massif import DAMAGED, TRUNCATED
+from gdbmem.model.calltree import CallTree, Frame
+from gdbmem.model.diff import Diff, Side
+from gdbmem.model.judgement import Unseen
+from gdbmem.model.snapshot import BYTES_MISSING, UNTRACED, Snapshot
+from gdbmem.patterns import lazy_pattern
+from gdbmem.profiles.own_code import is_library
+from gdbmem.profiles.timeline import Trend, change_of, judge
+from gdbmem.records import dataclass, replace
+from gdbmem.text import format_size, printable
+
+
+@dataclass(frozen=True)
+class Amount:
+    """The sum of several paths."""
+
+    paths: int
+    before_bytes: int
+    after_bytes: int
+    hidden_bytes: int = 0  # the part of delta_bytes that a threshold or a truncated file may hide
+    error_bytes: int = 0  # the standard error of delta_bytes if it is sampled
+    delta_blocks: Optional[int] = None
+    is_relative: bool = False  # before_bytes and after_bytes are only the removed and the added bytes
+    course: Sequence[int] = ()  # of a series: the bytes at each snapshot
+
+    @property
+    def delta_bytes(self) -> int:
+        return self.after_bytes - self.before_bytes
+
+    @property
+    def uncertain_bytes(self) -> int:
+        """The error bound of delta_bytes."""
+        return self.hidden_bytes + self.error_bytes
+
+    @property
+    def change(self) -> str:
+        """The trend between the two: a word of analysis.profiles.trend."""
+        return change_of(
+            self.before_bytes,
+            self.after_bytes,
+            hidden_bytes=self.hidden_bytes,
+            error_bytes=self.error_bytes,
+            is_relative=self.is_relative,
+        )
+
+    @property
+    def trend(self) -> Trend:
+        """The trend in a series."""
+        return judge(self.course, uncertain_bytes=self.uncertain_bytes)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Paths that count as one; *amount* is theirs together, the frames are the largest one's."""
+
+    amount: Amount
+    site: Optional[Frame]  # the user's own innermost frame; None: only known to be under the threshold
+    call: Optional[Frame]  # the library's function that the site called, if it called one
+    allocator: Optional[Frame]  # where the path's memory was allocated
+    frames: Sequence[Frame]  # from the allocation site outward, folded unless the query wants all
+    folded: int  # how many frames of the library are left out of frames
+    is_pruned: bool  # stands for places that the tool did not list
+    is_cut: bool = False  # … because the file is truncated, not because they are below a threshold
+    via: Optional[Frame] = None  # the allocation wrapper that the site called for most of it
+    via_bytes: int = 0  # the part of delta_bytes through that
+    passed: Sequence[Frame] = ()  # inside the site: frames skipped by the own-code rules
+
+
+# Snapshots scaled to one total, so that a diff shows changes of the proportions.
+
+
+def normalized(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
+    """Return *snapshots*, all but the last scaled to the total of the last, to the byte.
+
+    Blocks are no longer counted then. Raises InputError if one of them is empty.
+    """
+    total_bytes = snapshots[-1].tree.bytes[0]
+    for snapshot in snapshots:
+        if not snapshot.tree.bytes[0]:
+            raise InputError(
+                f"{printable(snapshot.source)} is empty and can't be scaled",
+                slug="nothing-to-normalize",
+                hint="leave --normalize out",
+            )
+    return [replace(one, tree=_scaled(one.tree, total_bytes)) for one in snapshots]
+
+
+def scaling_notices(snapshots: Sequence[Snapshot]) -> list[Notice]:
+    """Return the notices on normalized(): the original total of each of *snapshots*."""
+    total_bytes = snapshots[-1].tree.bytes[0]
+    return [
+        Notice(
+            "scaled",
+            f"{printable(one.source)} holds {format_size(one.tree.bytes[0])}, here scaled to"
+            f" {format_size(total_bytes)} by --normalize",
+        )
+        for one in snapshots[:-1]
+        if one.tree.bytes[0] != total_bytes
+    ]
+
+
+def _scaled(tree: CallTree, total_bytes: int) -> CallTree:
+    whole = tree.bytes[0]
+    sizes = tree.self_bytes()
+    seen = scaled_seen = 0
+    for node, size_bytes in enumerate(sizes):
+        # Rounding the running sum, not each number, leaves the total exact.
+        seen += size_bytes
+        scaled = seen * total_bytes // whole
+        sizes[node], scaled_seen = scaled - scaled_seen, scaled
+    for node in range(len(sizes) - 1, 0, -1):
+        sizes[tree.parent[node]] += sizes[node]
+    factor = total_bytes / whole
+    return replace(
+        tree,
+        bytes=sizes,
+        blocks=None,
+        threshold_bytes=-(-tree.threshold_bytes * total_bytes // whole),
+        variance=None if tree.variance is None else array("d", [v * factor * factor for v in tree.variance]),
+    )
+
+
+# Judging sampled or incomplete data against a limit: whether it allows a decision.
+
+
+STANDARD_ERRORS = 3  # the true value is further from the estimate in one of 370 cases
+
+
+def sampling_error(variance: float) -> int:
+    """Return the error bound in bytes of an estimate with *variance* (bytes²)."""
+    return round(STANDARD_ERRORS * math.sqrt(variance))
+
+
+def of_one_process(diff: Diff) -> Diff:
+    """Return *diff* of one process without error for paths whose samples are the same on both sides.
+
+    They are assumed to be the same blocks. In two processes equal numbers are coincidence.
+    """
+    if diff.variance is None:
+        return diff
+    pairs = zip(diff.own_before, diff.own_after, diff.variance)
+    return replace(diff, variance=[0.0 if before == after else variance for before, after, variance in pairs])
+
+
+def samples_off(sampling: int) -> str:
+    """Return the phrase for a sampling error of *sampling* bytes."""
+    return f"samples may be {format_size(sampling)} off ({STANDARD_ERRORS} standard errors)"
+
+
+# Memory that the sides of a diff may lack, by what the diff itself says.
+
+
+# Notices of sides that lack stacks or a snapshot, that are not of one program, that are not in order, or not of bytes.
+_LACKING = (
+    *(BYTES_MISSING, ENDS_EARLY, DAMAGED, TRUNCATED),
+    *("other-process", "hardly-alike", "out-of-order", "unit-assumed", "unit-unknown"),
+)
+# Notices of sides that have addresses in the place of names.
+_NAMELESS = ("another-binary", "build-id-differs", "binary-missing", "addresses-outside")
+_ADDRESS = lazy_pattern(r"0x[0-9A-Fa-f]+")
+_LEAST_UNTRACED = 1 << 20  # bytes: less comes and goes with arenas and buffers
+
+
+def unseen_in_diff(diff: Diff) -> Iterator[Unseen]:
+    """Yield the reasons why memory may be missing from the sides of *diff*."""
+    for notice in diff.notices:
+        if notice.slug in _LACKING:
+            yield Unseen(notice.slug, notice.message)
+    yield from _other_engines(diff)
+    yield from _other_programs(diff)
+    for one in diff.outside:
+        if one.name == UNTRACED and one.delta_bytes > _LEAST_UNTRACED:
+            text = (
+                f"resident memory that tracemalloc does not trace grew by {format_size(one.delta_bytes)}; judge it in"
+                " a recipe with metric: untraced, or metric: rss"
+            )
+            yield Unseen("untraced-growth", text, one.delta_bytes)
+
+
+def nameless_growth(diff: Diff, matching: Sequence[bool]) -> Iterator[Unseen]:
+    """Yield a reason if paths grew that have frames without names, and none of those *matching* (by frame)."""
+    without_name = [
+        frame.function is None or bool(_ADDRESS.fullmatch(frame.function)) for frame in diff.frames
+    ]
+    covered, nameless = bytearray(len(diff)), bytearray(len(diff))
+    grown = 0
+    own_before, own_after = diff.own_before, diff.own_after
+    for node in range(1, len(diff)):
+        frame, parent = diff.frame[node], diff.parent[node]
+        covered[node] = covered[parent] or (frame >= 0 and matching[frame])
+        nameless[node] = nameless[parent] or (frame >= 0 and without_name[frame])
+        if nameless[node] and not covered[node]:
+            grown += max(own_after[node] - own_before[node], 0)
+    if not grown:
+        return
+    text = f"{format_size(grown)} grew in paths through functions without names"
+    notice = next((one for one in diff.notices if one.slug in _NAMELESS), None)
+    if notice is None:
+        yield Unseen("nameless-growth", f"{text}; build with -g, not -gsplit-dwarf", grown)
+    else:
+        yield Unseen(notice.slug, f"{text}: {notice.message}", grown)
+
+
+def _other_programs(diff: Diff) -> Iterator[Unseen]:
+    sides = diff.sides or (diff.before_side, diff.after_side)
+    programs = list(dict.fromkeys(name for name in map(_program_of, sides) if name))
+    if len(programs) > 1:
+        yield Unseen(
+            "programs-differ", f"the sides are of different programs: {printable(', '.join(programs))}"
+        )
+
+
+def _program_of(side: Side) -> str:
+    """Return the name of the program, or of the script, that *side* was recorded of; "" if it is unknown."""
+    words = [word.rpartition("/")[2] for word in side.command.split()]
+    if words and words[0].startswith("python"):
+        words = [word for word in words[1:] if word.endswith(".py")]
+    return words[0] if words else ""
+
+
+def _other_engines(diff: Diff) -> Iterator[Unseen]:
+    sides = diff.sides or (diff.before_side, diff.after_side)
+    formats = sorted({side.source_format for side in sides if side.source_format})
+    if len(formats) > 1:
+        yield Unseen(
+            "other-engine", f"the snapshots are of different engines: {printable(', '.join(formats))}"
+        )
+
+
+# Checks that the snapshots of a diff are of one program.
+
+
+_Key = tuple[Optional[str], Optional[str]]  # function and library: lines move when a program is edited
+
+_LEAST = 5  # functions: too few to decide
+_KIN = 0.1  # of the functions of the snapshot that has fewer
+
+
+def stranger_notices(diff: Diff) -> list[Notice]:
+    """Return a notice if a snapshot has hardly any function in common with most of the others."""
+    columns = diff.course or (diff.before, diff.after)
+    sides = diff.sides or (diff.before_side, diff.after_side)
+    keys = [
+        None if frame.function == "main" or is_library(frame) else (frame.function, frame.object)
+        for frame in diff.frames
+    ]
+    held = [_functions(diff, column, keys) for column in columns]
+    strange = [side.name for index, side in enumerate(sides) if _is_stranger(index, held)]
+    if not strange:
+        return []
+    if len(sides) == 2:
+        who = f"{printable(sides[0].name)} and {printable(sides[1].name)}"
+    else:
+        more = f" and {len(strange) - 1} more" if len(strange) > 1 else ""
+        who = f"{printable(strange[0])}{more} and most of the other snapshots"
+    text = "have hardly any function in common: are they from the same program and build?"
+    return [Notice("hardly-alike", f"{who} {text}")]
+
+
+def _functions(diff: Diff, column: Sequence[int], keys: Sequence[Optional[_Key]]) -> Set[_Key]:
+    numbers = {number for number, size in zip(diff.frame, column) if size and number >= 0}
+    return {key for number in numbers if (key := keys[number]) is not None}
+
+
+def _is_stranger(index: int, held: Sequence[Set[_Key]]) -> bool:
+    mine = held[index]
+    others = [other for at, other in enumerate(held) if at != index and len(other) >= _LEAST]
+    if len(mine) < _LEAST or not others:
+        return False
+    kin = [other for other in others if len(mine & other) >= _KIN * min(len(mine), len(other))]
+    return len(kin) * 2 < len(others)

@@ -1,0 +1,234 @@
+"""A heap profile as JSON, ``kind=profile``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Optional
+
+from gdbmem.errors import Notice
+from gdbmem.model.containers import Holding
+from gdbmem.model.diff import Diff, Side
+from gdbmem.model.judgement import Judgement
+from gdbmem.model.snapshot import Profile, Snapshot, Totals
+from gdbmem.profiles.course import course_of
+from gdbmem.profiles.diff import as_growth
+from gdbmem.profiles.headline import answer_diff, answer_snapshot
+from gdbmem.profiles.holding import holdings_document
+from gdbmem.profiles.query import Query
+from gdbmem.profiles.ranking import Amount, Ranking, Row, rank
+from gdbmem.profiles.run_text import KeptRecord, Record
+from gdbmem.profiles.text import applied_rules, applied_wrappers, unused_known
+from gdbmem.records import asdict, replace
+from gdbmem.terminal.document import Document, head, judgement_object, to_json
+from gdbmem.text import printable
+
+# The rows of a ranking in JSON reports. Sizes are bytes; an unknown value is null, never 0.
+
+
+def rows(ranking: Ranking, *, is_change: bool = False) -> Document:
+    """Return the rows of *ranking* and the amounts outside of them; together they are the total.
+
+    With *is_change* each has its kind of change.
+    """
+    return {
+        "paths": [_row(row, is_change=is_change) for row in ranking.rows],
+        "rest": _amount(ranking.rest, "paths"),
+        "unmatched": _amount(ranking.unmatched, "paths"),
+        "known": _amount(ranking.known, "paths"),
+        "own_code": {"rules": applied_rules(ranking), "wrappers": applied_wrappers(ranking)},
+    }
+
+
+def _row(row: Row, *, is_change: bool) -> Document:
+    return {
+        **_amount(row.amount),
+        **(_became(row.amount) if is_change else {}),
+        "site": None if row.site is None else row.site._asdict(),
+        **({"block_bytes_at_most": row.site.line} if row.site is not None and row.site.is_size_class else {}),
+        "below_threshold": row.is_pruned,
+        "frames": [frame._asdict() for frame in row.frames],
+    }
+
+
+def _became(amount: Amount) -> Document:
+    change: Document = {"change": amount.change, "percent": _percent(amount)}
+    if not amount.course:
+        return change
+    trend = amount.trend
+    return {**change, "trend": trend.kind, "kept_bytes": trend.kept_bytes}
+
+
+def _percent(amount: Amount) -> Optional[float]:
+    if amount.is_relative or not amount.before_bytes:
+        return None
+    return round(100 * amount.delta_bytes / amount.before_bytes, 3)
+
+
+def _amount(amount: Amount, count: str = "") -> Document:
+    counted = {count: amount.paths} if count else {}
+    return {
+        **counted,
+        "delta_bytes": amount.delta_bytes,
+        "before_bytes": None if amount.is_relative else amount.before_bytes,
+        "after_bytes": None if amount.is_relative else amount.after_bytes,
+        "delta_blocks": amount.delta_blocks,
+        "uncertain_bytes": amount.uncertain_bytes,
+        "standard_error_bytes": amount.error_bytes,
+        **({"course_bytes": amount.course} if amount.course else {}),
+    }
+
+
+def profile_json(
+    profile: Profile, query: Optional[Query] = None, *, snapshot: Optional[Snapshot] = None
+) -> str:
+    """Return the text of profile_document()."""
+    return to_json(profile_document(profile, query or Query(), snapshot=snapshot))
+
+
+def profile_document(profile: Profile, query: Query, *, snapshot: Optional[Snapshot]) -> Document:
+    """Return *profile* as ``kind=profile``, with the rows of *snapshot* as ``sites`` if it is given."""
+    peak = profile.snapshots[profile.peak_index] if profile.snapshots else None
+    course = course_of(profile.snapshots)
+    return {
+        **head("profile", profile.notices),
+        "source": profile.source,
+        "source_format": profile.source_format,
+        "command": profile.command,
+        "unit": profile.unit,
+        "snapshots": [_totals(totals, profile.time_unit) for totals in profile.snapshots],
+        "peak": None if peak is None else {"index": peak.index, "total_bytes": peak.total_bytes},
+        "course": None if course is None else course._asdict(),
+        "sites": None if snapshot is None else _sites(snapshot, query),
+    }
+
+
+def _totals(totals: Totals, time_unit: str) -> Document:
+    return {
+        "index": totals.index,
+        "name": totals.name or None,
+        "time": totals.time,
+        "time_unit": time_unit,
+        "heap_bytes": totals.heap_bytes,
+        "extra_bytes": totals.extra_bytes,
+        "stacks_bytes": totals.stacks_bytes,
+        "total_bytes": totals.total_bytes,
+        "has_tree": totals.has_tree,
+        "beside": dict(totals.beside),
+    }
+
+
+def _sites(snapshot: Snapshot, query: Query) -> Document:
+    growth = as_growth(snapshot)
+    ranking = rank(growth, replace(query, all_frames=True) if query.by == "path" else query)
+    return {
+        "index": snapshot.totals.index,
+        "by": query.by,
+        "total_bytes": growth.after[0],
+        **rows(ranking),
+    }
+
+
+# A diff as JSON: ``kind=diff``, for a series ``kind=trend``.
+
+
+def diff_json(
+    diff: Diff,
+    query: Query,
+    *,
+    notices: Iterable[Notice] = (),
+    is_change: bool = True,
+    held: Sequence[Holding] = (),
+    judgement: Optional[Judgement] = None,
+) -> str:
+    """Return the text of diff_document(); not *is_change*: *diff* is one snapshot, against nothing.
+
+    *held* are the containers that hold what grew; *judgement* is that of --fail-on.
+    """
+    document = diff_document(diff, query, notices=notices)
+    if judgement is not None:
+        document["judgement"] = judgement_object(judgement)
+    if held:
+        document["containers"] = holdings_document(held)
+    if not is_change:
+        document["answer"] = answer_snapshot(diff, query, moment=printable(diff.after_side.name))
+    return to_json(document)
+
+
+def diff_document(diff: Diff, query: Query, *, notices: Iterable[Notice] = ()) -> Document:
+    """Return *diff* as ``kind=diff`` or ``kind=trend``: every path, unless *query* has --top or --min.
+
+    ``paths`` plus ``rest``, ``unmatched`` and ``known`` add up to ``delta_bytes``.
+    """
+    said = [*unused_known(diff, query), *notices, *diff.notices]
+    if diff.course:
+        return {**head("trend", said), **_change(diff, query), "snapshots": [_side(s) for s in diff.sides]}
+    sides = {"before": _side(diff.before_side), "after": _side(diff.after_side)}
+    if diff.is_relative:
+        sides = {name: {**side, "total_bytes": None} for name, side in sides.items()}
+    return {**head("diff", said), **sides, **_change(diff, query)}
+
+
+def _change(diff: Diff, query: Query) -> Document:
+    listed = replace(query, unchanged=True, all_frames=query.all_frames or query.by == "path")
+    ranking = rank(diff, listed)
+    return {
+        "answer": answer_diff(diff, query),
+        "unit": diff.unit,
+        "delta_bytes": diff.delta_bytes,
+        "delta_blocks": ranking.total.delta_blocks,
+        "outside_heap": [{**asdict(one), "delta_bytes": one.delta_bytes} for one in diff.outside],
+        "by": query.by,
+        **rows(ranking, is_change=True),
+    }
+
+
+def _side(side: Side) -> Document:
+    return {"source": side.source, "name": side.name, "total_bytes": side.total_bytes}
+
+
+# The snapshots of a run as JSON: all of them (``kind=list``), or one just taken (``kind=snap``).
+
+
+_FIELDS = ("name", "file", "engine", "place", "thread", "hit", "seconds", "heap_bytes", "process")
+
+
+def list_json(
+    records: Iterable[Record], notices: Iterable[Notice] = (), kept: Sequence[KeptRecord] = ()
+) -> str:
+    """Return the text of list_document()."""
+    return to_json(list_document(records, notices, kept))
+
+
+def list_document(
+    records: Iterable[Record], notices: Iterable[Notice], kept: Sequence[KeptRecord]
+) -> Document:
+    """Return *records*, and the saved ledgers and container scans *kept*, as ``kind=list``."""
+    listed = [record_object(record) for record in records]
+    ledgers = [_kept(one, "rss_bytes", "retained_bytes") for one in kept if one.kind == "ledger"]
+    surveys = [_kept(one, "held_bytes", "slack_bytes") for one in kept if one.kind == "containers"]
+    return {**head("list", notices), "snapshots": listed, "ledgers": ledgers, "containers": surveys}
+
+
+def _kept(record: KeptRecord, total: str, unused: str) -> Document:
+    fields = {
+        field: getattr(record, field) for field in ("name", "file", "place", "thread", "hit", "seconds")
+    }
+    return {**fields, total: record.total_bytes, unused: record.unused_bytes}
+
+
+def record_object(record: Record) -> Document:
+    """Return one of the objects in ``snapshots``."""
+    return {field: getattr(record, field) for field in _FIELDS}
+
+
+def snap_json(record: Record, run: Path, pause_seconds: float, notes: Sequence[str]) -> str:
+    """Return *record* of the folder *run*, taken by `gdbmem snap`, as ``kind=snap``; *notes* are for the user."""
+    return to_json(
+        {
+            **head("snap", [Notice("profiler-started", note) for note in notes]),
+            "run": str(run),
+            "pause_seconds": pause_seconds,
+            "snapshot": record_object(record),
+        }
+    )

@@ -1,0 +1,229 @@
+"""A snapshot or a diff in other tools' formats: folded stacks, speedscope, pprof, massif, CSV."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Iterator, Sequence
+from typing import Callable, NamedTuple, Optional
+
+from gdbmem.errors import InputError
+from gdbmem.formats.protobuf_schema import DIFFERENCE, profile_message
+from gdbmem.model.calltree import PRUNED, Frame
+from gdbmem.model.diff import Diff
+from gdbmem.model.snapshot import ALLOCATED_BYTES
+from gdbmem.profiles.documents import diff_json
+from gdbmem.profiles.query import Query
+from gdbmem.profiles.sites import function_name, has_place_only, short_file
+from gdbmem.text import csv_cell, printable
+
+NAMES = ("folded", "speedscope", "pprof", "massif", "csv", "json")
+NEGATIVE = ("pprof", "csv", "json")  # formats that support negative values
+BINARY = ("pprof",)
+_HIDDEN = Frame(function="(not listed)")
+
+
+class Path(NamedTuple):
+    """One call path with its own bytes; frames run from the allocation site outward."""
+
+    frames: Sequence[Frame]
+    before_bytes: int
+    after_bytes: int
+    delta_blocks: Optional[int]
+
+    @property
+    def delta_bytes(self) -> int:
+        return self.after_bytes - self.before_bytes
+
+
+def encode(diff: Diff, kind: str, *, is_change: bool) -> bytes:
+    """Return *diff* (a snapshot: its growth from nothing) as *kind*, one of NAMES.
+
+    Raises InputError if something shrank and the format has no negative values, and for an unknown *kind*.
+    """
+    if kind == "json":
+        return diff_json(diff, Query(), is_change=is_change).encode()
+    if kind not in NAMES:
+        raise InputError(
+            f"gdbmem writes no format '{printable(kind)}'",
+            slug="format-unknown",
+            hint=f"it writes {', '.join(NAMES)}",
+        )
+    paths = [path for path in _paths(diff) if path.delta_bytes or (is_change and path.before_bytes)]
+    if kind not in NEGATIVE:
+        shrank = sum(1 for path in paths if path.delta_bytes < 0)
+        if shrank:
+            raise InputError(
+                f"{kind} can't hold what shrank, and {shrank} of the paths did",
+                slug="export-negative",
+                hint=f"export to {', '.join(NEGATIVE)}, or one snapshot alone",
+            )
+    if kind == "speedscope":
+        names = [diff.before_side.name] if is_change else []
+        return _speedscope(" to ".join([*names, diff.after_side.name]), paths)
+    if kind == "pprof":
+        return _pprof(diff, paths, comment=DIFFERENCE if is_change else "")
+    writers: dict[str, Callable[[Diff, list[Path]], bytes]] = {
+        "folded": _folded, "massif": _massif, "csv": _csv,
+    }  # fmt: skip
+    return writers[kind](diff, paths)
+
+
+def _paths(diff: Diff) -> Iterator[Path]:
+    before, after = diff.own(diff.before), diff.own(diff.after)
+    blocks = diff.own_delta_blocks
+    for node in range(len(diff)):
+        if not before[node] and not after[node]:
+            continue
+        frames, at = [], node
+        while at > 0:
+            number = diff.frame[at]
+            frames.append(_HIDDEN if number == PRUNED else diff.frames[number])
+            at = diff.parent[at]
+        frames.reverse()
+        yield Path(frames, before[node], after[node], None if blocks is None else blocks[node])
+
+
+def _name(frame: Frame) -> str:
+    return frame.function or function_name(frame)
+
+
+def _label(frame: Frame) -> str:
+    name = _name(frame)
+    if frame.file is not None:
+        return f"{name} ({frame.file}:{frame.line or 0})"
+    return f"{name} (in {frame.object})" if frame.object else name
+
+
+def _safe(text: str) -> str:
+    # One path per line, frames separated by semicolons; without control characters for a terminal.
+    return printable(" ".join(text.replace(";", ":").split())) or "???"
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "backslashreplace")
+
+
+def _folded(diff: Diff, paths: list[Path]) -> bytes:
+    sums: dict[str, int] = {}
+    for path in paths:
+        key = ";".join(_safe(_label(frame)) for frame in reversed(path.frames)) or "(no stack)"
+        sums[key] = sums.get(key, 0) + path.delta_bytes
+    return _bytes("".join(f"{key} {size}\n" for key, size in sums.items()))
+
+
+def _speedscope(name: str, paths: list[Path]) -> bytes:
+    index: dict[Frame, int] = {}
+    samples = [[index.setdefault(frame, len(index)) for frame in reversed(path.frames)] for path in paths]
+    frames = [
+        {key: value for key, value in (("name", _name(f)), ("file", f.file), ("line", f.line)) if value}
+        for f in index
+    ]
+    weights = [path.delta_bytes for path in paths]
+    profile = {
+        "type": "sampled", "name": name, "unit": "bytes", "startValue": 0, "endValue": sum(weights),
+        "samples": samples, "weights": weights,
+    }  # fmt: skip
+    document = {
+        "$schema": "https://www.speedscope.app/file-format-schema.json",
+        "shared": {"frames": frames},
+        "profiles": [profile],
+        "name": name,
+        "activeProfileIndex": 0,
+        "exporter": "gdbmem",
+    }
+    return _bytes(json.dumps(document) + "\n")
+
+
+def _pprof(diff: Diff, paths: list[Path], *, comment: str) -> bytes:
+    profile = profile_message()()
+    strings: dict[str, int] = {"": 0}
+
+    def text(value: Optional[str]) -> int:
+        return strings.setdefault(value or "", len(strings))
+
+    what = "alloc" if diff.unit == ALLOCATED_BYTES else "inuse"
+    for kind, unit in ((f"{what}_objects", "count"), (f"{what}_space", "bytes")):
+        profile.sample_type.add(type=text(kind), unit=text(unit))
+    profile.default_sample_type = text(f"{what}_space")
+    profile.comment.extend([text(comment)] if comment else [])
+    functions: dict[tuple[Optional[str], Optional[str]], int] = {}
+    locations: dict[Frame, int] = {}
+    objects: dict[str, int] = {}
+    for path in paths:
+        for frame in path.frames:
+            if frame in locations:
+                continue
+            if frame.object and frame.object not in objects:
+                objects[frame.object] = len(objects) + 1
+                profile.mapping.add(id=objects[frame.object], filename=text(frame.object), has_functions=True)
+            # pprof shows the line itself.
+            by_file = short_file(frame.file or "") if has_place_only(frame) else frame.object
+            key = (frame.function or by_file, frame.file)
+            if key not in functions:
+                functions[key] = len(functions) + 1
+                profile.function.add(id=functions[key], name=text(key[0] or "???"), filename=text(key[1]))
+            locations[frame] = len(locations) + 1
+            location = profile.location.add(
+                id=locations[frame], mapping_id=objects.get(frame.object or "", 0)
+            )
+            location.line.add(function_id=functions[key], line=frame.line or 0)
+        sample = profile.sample.add(location_id=[locations[frame] for frame in path.frames])
+        sample.value.extend([path.delta_blocks or 0, path.delta_bytes])
+    profile.string_table.extend(_bytes(value) for value in strings)
+    return gzip.compress(profile.SerializeToString(), mtime=0)
+
+
+def _csv(diff: Diff, paths: list[Path]) -> bytes:
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(
+        ["delta_bytes", "before_bytes", "after_bytes", "delta_blocks", "function", "file", "line", "stack"]
+    )
+    for path in sorted(paths, key=lambda path: -abs(path.delta_bytes)):
+        first = path.frames[0] if path.frames else Frame()
+        stack = "; ".join(_label(frame) for frame in path.frames)
+        writer.writerow(
+            [path.delta_bytes, path.before_bytes, path.after_bytes,
+             "" if path.delta_blocks is None else path.delta_blocks,
+             *map(_plain, (first.function or "", first.file or "")), first.line or "", _plain(stack)]
+        )  # fmt: skip
+    return _bytes(stream.getvalue())
+
+
+def _plain(text: str) -> str:
+    return printable(csv_cell(text))
+
+
+def _massif(diff: Diff, paths: list[Path]) -> bytes:
+    lines = [
+        "desc: exported by gdbmem", f"cmd: {' '.join(diff.after_side.source.split())}", "time_unit: i",
+        "#-----------", "snapshot=0", "#-----------", "time=0", f"mem_heap_B={diff.delta_bytes}",
+        "mem_heap_extra_B=0", "mem_stacks_B=0", "heap_tree=detailed",
+    ]  # fmt: skip
+    children: dict[int, list[int]] = {}
+    for node in range(1, len(diff)):
+        if diff.after[node] - diff.before[node]:
+            children.setdefault(diff.parent[node], []).append(node)
+    stack = [(0, 0)]
+    while stack:
+        node, depth = stack.pop()
+        below = sorted(children.get(node, ()), key=lambda n: diff.after[n] - diff.before[n])
+        lines.append(
+            f"{' ' * depth}n{len(below)}: {diff.after[node] - diff.before[node]} {_massif_text(diff, node)}"
+        )
+        stack += [(child, depth + 1) for child in below]
+    return _bytes("\n".join(lines) + "\n")
+
+
+def _massif_text(diff: Diff, node: int) -> str:
+    if node == 0:
+        return "(heap allocation functions) malloc/new/new[], --alloc-fns, etc."
+    number = diff.frame[node]
+    if number == PRUNED:
+        return "in 1 place, below massif's threshold (0.00%)"
+    frame = diff.frames[number]
+    place = f"{frame.file}:{frame.line or 0}" if frame.file else f"in {frame.object or '???'}"
+    return printable(" ".join(f"0x{number + 1:X}: {frame.function or '???'} ({place})".split()))

@@ -1,0 +1,278 @@
+"""Properties of the path of each node of a diff: its owners, the regexes it matches, its group."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from itertools import compress
+from operator import or_
+from typing import Any, Optional
+
+from gdbmem.arrays import import_numpy
+from gdbmem.model.calltree import PRUNED, SIZE_CLASS, Frame, Frames
+from gdbmem.model.diff import Diff
+from gdbmem.profiles.own_code import INSTALLED, NAMELESS, NOBODY, OTHER, OWN, WRAPPER
+from gdbmem.profiles.query import Query, matches
+from gdbmem.profiles.wrappers import find_wrappers, ranks_of
+from gdbmem.records import dataclass, replace
+
+FOCUSED, IGNORED, KNOWN_PATH = 1, 2, 4
+_UNSEEN = -2
+_FEW = 4  # paths are few if the tree has more than so many nodes for each
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Columns over the nodes of a diff, and over its frames."""
+
+    diff: Diff
+    site: Sequence[int]  # node of the user's own innermost frame; 0: none
+    marks: Sequence[int]  # FOCUSED, IGNORED, KNOWN_PATH of the whole path; empty without such filters
+    origin: Sequence[int]  # node at which the uncertainty begins; empty if all is certain
+    most_hidden: Mapping[int, int]  # for each such node: the error bound in bytes of everything below it
+    hidden: Sequence[int]  # for each frame: no row may show it
+    left_out: Sequence[int]  # for each frame: hidden, or folded as foreign code
+    ranks: Sequence[int]  # for each frame: a rank of analysis.own_code, NOBODY if it is hidden
+    wrappers: frozenset[str]  # the functions that only allocate
+
+    @cached_property
+    def folded(self) -> Sequence[int]:
+        """For each node, the number of the path of the shown frames; 0: none."""
+        return _folded(self.diff, self.left_out, range(1, len(self.diff)))
+
+    def folded_at(self, ends: Sequence[int]) -> Iterable[int]:
+        """Return `folded` for each of *ends*; only their paths are walked if they are few."""
+        if len(ends) * _FEW > len(self.diff):
+            folded = self.folded
+        else:
+            folded = _folded(self.diff, self.left_out, nodes_on_paths(self.diff.parent, ends))
+        return map(folded.__getitem__, ends)
+
+    def via(self, node: int) -> Optional[Frame]:
+        """Return the innermost allocation wrapper between the allocator and the site of *node*; None: none."""
+        return self._wrapper_inside(self.site[node]) if self.wrappers else None
+
+    def _wrapper_inside(self, site: int) -> Optional[Frame]:
+        found = self._wrappers.get(site, _UNSEEN)
+        if found == _UNSEEN:
+            found, above = PRUNED, self.diff.parent[site] if site else 0
+            while above > 0:
+                frame = self.diff.frame[above]
+                found = frame if self.diff.frames[frame].function in self.wrappers else found
+                above = self.diff.parent[above]
+            self._wrappers[site] = found
+        return self.diff.frames[found] if found >= 0 else None
+
+    @cached_property
+    def _wrappers(self) -> dict[int, int]:
+        return {}
+
+
+def own_query(diff: Diff, query: Query) -> Query:
+    """Return *query* without its wrappers if they are those that were found in *diff* itself; what is cached fits."""
+    if query.wrappers is not None:
+        plain = replace(query, wrappers=None)
+        found = diff.memo.get(plain.of_walk)
+        if isinstance(found, Walk) and found.wrappers == query.wrappers:
+            return plain
+    return query
+
+
+def walk(diff: Diff, query: Query) -> Walk:
+    """Return the Walk of *diff* for *query*, cached for all groupings."""
+    key = own_query(diff, query).of_walk
+    found = diff.memo.get(key)
+    if found is None:
+        found = diff.memo[key] = _walk(diff, query)
+    assert isinstance(found, Walk)
+    return found
+
+
+def _walk(diff: Diff, query: Query) -> Walk:
+    hidden = _hidden(diff, query)
+    wrappers = frozenset(find_wrappers(diff)) if query.wrappers is None else query.wrappers
+    ranks = _ranks(diff, query, hidden, wrappers)
+    # Installed code and wrappers are folded only if the path has code of the user's own.
+    folded = range(OTHER, (INSTALLED if OWN in ranks else OTHER) + 1)
+    is_folded = bytes(rank in folded and rank != NAMELESS and not query.all_frames for rank in range(256))
+    foldable = bytes(ranks).translate(is_folded)
+    origin = _origins(diff) if any(diff.uncertain) else []
+    return Walk(
+        diff=diff,
+        site=_sites(diff, ranks),
+        marks=_marks(diff, query) if query.filters or query.known else (),
+        origin=origin,
+        most_hidden=_most_hidden(diff, origin) if origin else {},
+        hidden=hidden,
+        left_out=bytes(map(or_, hidden, foldable)) if any(hidden) else foldable,
+        ranks=ranks,
+        wrappers=wrappers,
+    )
+
+
+def _ranks(diff: Diff, query: Query, hidden: Sequence[int], wrappers: frozenset[str]) -> Sequence[int]:
+    found = ranks_of(diff)
+    if query.mine is None and not wrappers and not any(hidden):
+        return found
+    ranks = bytearray(found)
+    if wrappers:
+        for number, function in enumerate(Frames.of(diff.frames).functions):
+            if function in wrappers:
+                ranks[number] = min(ranks[number], WRAPPER)
+    if query.mine is not None:
+        for number, frame in enumerate(diff.frames):
+            if matches(query.mine, frame):
+                ranks[number] = OWN
+    for number, out in enumerate(hidden):
+        if out:
+            ranks[number] = NOBODY
+    return ranks
+
+
+def _hidden(diff: Diff, query: Query) -> Sequence[int]:
+    frames = Frames.of(diff.frames)
+    hidden = bytes(len(frames))
+    if SIZE_CLASS in frames.objects:
+        hidden = bytes(place == SIZE_CLASS for place in frames.objects)
+    if query.hide is None:
+        return hidden
+    return bytes(out or matches(query.hide, frame) for out, frame in zip(hidden, frames))
+
+
+def _sites(diff: Diff, quality: Sequence[int]) -> array[int]:
+    if not diff.hides_paths and quality.count(OWN) == len(quality):
+        return _tops(diff.parent)
+    site, best = array("i", [0]), bytearray([NOBODY])
+    rows = enumerate(zip(diff.parent, diff.frame))
+    next(rows)
+    for node, (parent, frame) in rows:
+        above, best_above = site[parent], best[parent]
+        if frame < 0:
+            if best_above < NAMELESS:  # unlisted bytes are not named after a library's frame
+                above, best_above = 0, NOBODY
+        elif best_above != OWN and quality[frame] > best_above:
+            above, best_above = node, quality[frame]
+        site.append(above)
+        best.append(best_above)
+    return site
+
+
+def _tops(parent: Sequence[int]) -> array[int]:
+    """Return the first node of the path to each node, in pre-order."""
+    found, top = array("i"), 0
+    for node, above in enumerate(parent):
+        if not above:
+            top = node
+        found.append(top)
+    return found
+
+
+def nodes_on_paths(parent: Sequence[int], ends: Iterable[int]) -> Sequence[int]:
+    """Return the nodes on the paths to *ends* in ascending order, without the root."""
+    is_on = bytearray(len(parent))
+    is_on[0] = 1
+    for end in ends:
+        node = end
+        while not is_on[node]:
+            is_on[node] = 1
+            node = parent[node]
+    is_on[0] = 0
+    return array("i", compress(range(len(parent)), is_on))
+
+
+def _folded(diff: Diff, left_out: Sequence[int], nodes: Iterable[int]) -> array[int]:
+    folded = array("i", [0]) * len(diff)
+    index: dict[int, int] = {}
+    stride = len(diff.frames) + 2
+    parents, frames = diff.parent, diff.frame
+    for node in nodes:
+        above, frame = folded[parents[node]], frames[node]
+        if frame != PRUNED and left_out[frame]:
+            folded[node] = above
+        else:
+            folded[node] = index.setdefault(above * stride + frame + 2, len(index) + 1)
+    return folded
+
+
+def _marks(diff: Diff, query: Query) -> bytearray:
+    frame_marks = [_frame_marks(frame, query) for frame in diff.frames]
+    marks = bytearray(len(diff))
+    for node in range(1, len(diff)):
+        frame = diff.frame[node]
+        marks[node] = marks[diff.parent[node]] | (frame_marks[frame] if frame >= 0 else 0)
+    return marks
+
+
+def _frame_marks(frame: Frame, query: Query) -> int:
+    if frame.is_size_class:
+        return 0
+    focused = FOCUSED if query.focus is not None and matches(query.focus, frame) else 0
+    ignored = IGNORED if query.ignore is not None and matches(query.ignore, frame) else 0
+    known = KNOWN_PATH if any(matches(pattern, frame) for pattern in query.known) else 0
+    return focused | ignored | known
+
+
+def _origins(diff: Diff) -> list[int]:
+    origin = list(range(len(diff)))
+    for node in range(1, len(diff)):
+        parent = diff.parent[node]
+        if diff.uncertain[parent]:
+            origin[node] = origin[parent]
+    return origin
+
+
+def _most_hidden(diff: Diff, origin: Sequence[int]) -> dict[int, int]:
+    # The bytes hidden where the uncertainty begins, and those hidden further out.
+    found = {node: diff.uncertain[node] for node in set(origin) if diff.uncertain[node]}
+    for node, frame in enumerate(diff.frame):
+        if frame == PRUNED and origin[node] in found:
+            found[origin[node]] += diff.before[node] + diff.after[node]
+    return found
+
+
+# A call tree inverted: from main inward, if that takes fewer nodes than from the allocations outward.
+
+
+_SMALL = 20_000  # nodes: importing numpy takes longer than writing this many
+
+
+@dataclass(frozen=True)
+class PathTree:
+    """Nodes of paths; a parent precedes its children, node 0 is the root."""
+
+    parent: Sequence[int]
+    frame: Sequence[int]
+    ends: Sequence[int]  # the node at which each path ends
+    outermost_first: bool  # the root's children are the outermost functions; else the allocation sites
+
+
+def smallest_tree(parent: Sequence[int], frame: Sequence[int], ends: Sequence[int]) -> PathTree:
+    """Return the paths that end at *ends* of a tree from the allocations outward, in the fewest nodes."""
+    as_it_is = PathTree(parent, frame, ends, outermost_first=False)
+    if len(parent) <= _SMALL:
+        return as_it_is
+    turned = _turned(parent, frame, ends)
+    return turned if len(turned.parent) < len(parent) else as_it_is
+
+
+def _turned(parent: Sequence[int], frame: Sequence[int], ends: Sequence[int]) -> PathTree:
+    np: Any = import_numpy()
+    above, frames = np.asarray(parent, dtype=np.int64), np.asarray(frame, dtype=np.int64)
+    # The current position in each path, from its outermost frame inward.
+    at = np.asarray(ends, dtype=np.int64)
+    last = np.zeros(len(at), dtype=np.int64)  # its node in the new tree
+    going = np.flatnonzero(at > 0)
+    stride = int(frames.max(initial=0)) + 3
+    parents, numbers, count = [np.array([-1])], [np.array([-1])], 1
+    while len(going):
+        keys = last[going] * stride + frames[at[going]] + 2
+        distinct, place = np.unique(keys, return_inverse=True)
+        parents.append(distinct // stride)
+        numbers.append(distinct % stride - 2)
+        last[going] = place.reshape(-1) + count
+        count += len(distinct)
+        at[going] = above[at[going]]
+        going = going[at[going] > 0]
+    columns = (np.concatenate(parents).tolist(), np.concatenate(numbers).tolist(), last.tolist())
+    return PathTree(*columns, outermost_first=True)

@@ -1,0 +1,293 @@
+"""The changes of Python's objects between two moments, by type."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gdbmem.model.python import ArenaUse, PythonObjects, TracingChange, TypeUse
+from gdbmem.records import asdict, dataclass
+from gdbmem.terminal import drawing
+from gdbmem.terminal.console import Console, print_notices, print_pause, print_sentence
+from gdbmem.terminal.document import head, to_json
+from gdbmem.terminal.drawing import Table, new_table
+from gdbmem.text import format_delta, format_duration, format_size, plural, printable
+
+
+@dataclass(frozen=True)
+class Change:
+    """The objects of one type, before and after."""
+
+    before: TypeUse
+    after: TypeUse
+
+    @property
+    def type(self) -> str:
+        return self.after.type
+
+    @property
+    def delta_bytes(self) -> int:
+        return self.after.bytes - self.before.bytes
+
+    @property
+    def delta_count(self) -> int:
+        return self.after.count - self.before.count
+
+
+def changes(before: PythonObjects, after: PythonObjects) -> list[Change]:
+    """Return the types whose bytes or objects changed in *after*, the largest change first."""
+    old = {one.type: one for one in before.types}
+    new = {one.type: one for one in after.types}
+    rows = [
+        Change(old.get(name, TypeUse(name, 0, 0)), new.get(name, TypeUse(name, 0, 0)))
+        for name in {**old, **new}
+    ]
+    changed = [row for row in rows if row.delta_bytes or row.delta_count]
+    return sorted(changed, key=lambda row: (-abs(row.delta_bytes), -abs(row.delta_count), row.type))
+
+
+# Python's objects by type, as text: the present ones, and the change since.
+
+
+def print_objects(objects: PythonObjects, console: Console, *, top: int) -> None:
+    """Print the *top* largest types of *objects* and the other allocated blocks."""
+    print_sentence(console, objects_answer(objects), "bold")
+    console.print()
+    console.print(_types(objects, top))
+    console.print()
+    print_sentence(console, beside_objects(objects))
+    print_pause(objects.pause_seconds, console)
+    print_notices(objects.notices, console)
+
+
+def beside_objects(objects: PythonObjects) -> str:
+    """Return a sentence on the blocks other than live objects."""
+    return (
+        f"In addition: {_blocks(objects.others)} of tables and buffers that are not objects (of dicts, lists, …),"
+        f" {_blocks(objects.unused)} of dead objects that Python keeps for reuse."
+    )
+
+
+def objects_answer(objects: PythonObjects) -> str:
+    """Return the bytes of the objects, and the type of most of them."""
+    if not objects.types:
+        return "no live Python objects were found"
+    largest = objects.types[0]
+    return (
+        f"{objects.count:,} Python objects hold {format_size(objects.bytes)}, excluding other memory that they refer"
+        f" to; {format_size(largest.bytes)} of it are {largest.count:,} of type {printable(largest.type)}"
+    )
+
+
+def _blocks(use: TypeUse) -> str:
+    return f"{format_size(use.bytes)} in {plural(use.count, 'block')}"
+
+
+def _types(objects: PythonObjects, top: int) -> drawing.Table:
+    table = drawing.new_table("objects", "bytes", "share", "mean", last="type")
+    for one in objects.types[:top]:
+        share = 100 * one.bytes / objects.bytes
+        mean = format_size(round(one.bytes / one.count))
+        table.add_row(f"{one.count:,}", format_size(one.bytes), f"{share:.1f} %", mean, printable(one.type))
+    rest = objects.types[top:]
+    if rest:
+        size = sum(one.bytes for one in rest)
+        count = sum(one.count for one in rest)
+        table.add_row(
+            f"{count:,}",
+            format_size(size),
+            f"{100 * size / objects.bytes:.1f} %",
+            "",
+            f"{plural(len(rest), 'further type')}",
+        )
+    return table
+
+
+def print_growth(
+    before: PythonObjects, after: PythonObjects, console: Console, *, top: int, name: str
+) -> None:
+    """Print the types that have grown or shrunk from *before*, read from *name*, to *after*."""
+    rows = changes(before, after)
+    print_sentence(console, growth_answer(before, after, name), "bold")
+    if rows:
+        console.print()
+        console.print(_growth(rows, top))
+    console.print()
+    print_sentence(console, beside_growth(before, after))
+    print_notices([*before.notices, *after.notices], console)
+
+
+def growth_answer(before: PythonObjects, after: PythonObjects, name: str) -> str:
+    """Return the change since *before*, read from *name*, and the type with most of it."""
+    rows = changes(before, after)
+    delta, objects = after.bytes - before.bytes, after.count - before.count
+    change = f"{format_delta(delta)}, {objects:+,} objects" if delta or objects else "unchanged"
+    sentence = f"Python's objects since {printable(name)}: {change}"
+    if rows:
+        sentence += f"; most in {printable(rows[0].type)}: {_change(rows[0])}"
+    others = Change(before.others, after.others)
+    if abs(others.delta_bytes) > abs(delta):
+        sentence += f"; the tables and buffers beside them: {format_delta(others.delta_bytes)}"
+    return sentence
+
+
+def beside_growth(before: PythonObjects, after: PythonObjects) -> str:
+    """Return a sentence on the change of blocks other than live objects."""
+    others, unused = Change(before.others, after.others), Change(before.unused, after.unused)
+    hint = (
+        " ('--holders TYPE' shows those of the objects of a type as 'beyond')"
+        if others.delta_bytes > 0
+        else ""
+    )
+    return (
+        f"In addition: {_change_of_blocks(others)} of tables and buffers that are not objects (of dicts, lists,"
+        f" …){hint}, {_change_of_blocks(unused)} of dead objects that Python keeps for reuse."
+    )
+
+
+def _change_of_blocks(change: Change) -> str:
+    return f"{format_delta(change.delta_bytes)} in {change.delta_count:+,} blocks"
+
+
+def _change(row: Change) -> str:
+    return f"{format_delta(row.delta_bytes)} in {row.delta_count:+,} objects"
+
+
+def _growth(rows: Sequence[Change], top: int) -> drawing.Table:
+    table = drawing.new_table("change", "objects", "before", "after", last="type")
+    for row in rows[:top]:
+        style = "red" if row.delta_bytes > 0 else "green"
+        table.add_row(
+            drawing.Text(format_delta(row.delta_bytes), style),
+            f"{row.delta_count:+,}",
+            format_size(row.before.bytes),
+            format_size(row.after.bytes),
+            printable(row.type),
+        )
+    rest = rows[top:]
+    if rest:
+        size, count = sum(r.delta_bytes for r in rest), sum(r.delta_count for r in rest)
+        table.add_row(format_delta(size), f"{count:+,}", "", "", plural(len(rest), "further type"))
+    return table
+
+
+# The arenas of Python's allocator, as text: live and free blocks, and the blocks that keep them.
+
+
+def print_arenas(use: ArenaUse, console: Console, *, top: int) -> None:
+    """Print how full the arenas are, and the *top* types that keep the emptiest."""
+    print_sentence(console, arenas_answer(use), "bold")
+    console.print()
+    console.print(_parts(use))
+    console.print()
+    console.print(_fill(use))
+    if use.keepers:
+        console.print()
+        print_sentence(
+            console,
+            f"Arenas of which at most {use.keeper_share:.0%} is live are kept by these blocks:".replace(
+                "%", " %"
+            ),
+        )
+        console.print(_keepers(use, top))
+    print_pause(use.pause_seconds, console)
+    print_notices(use.notices, console)
+
+
+def arenas_answer(use: ArenaUse) -> str:
+    """Return the size of the arenas, and the live part."""
+    free = use.free_in_pools_bytes + use.free_pools_bytes
+    text = (
+        f"{plural(use.arenas, 'arena')} of {format_size(use.arena_bytes)} hold {format_size(use.live_bytes)} of live"
+        f" blocks; {format_size(free)} in them are free"
+    )
+    sparse = [one for one in use.fill if one.most <= use.keeper_share and one.arenas]
+    count = sum(one.arenas for one in sparse)
+    if not count:
+        return f"{text}: no arena is emptier than {use.keeper_share:.0%}".replace("%", " %")
+    size, live = sum(one.bytes for one in sparse), sum(one.live_blocks for one in sparse)
+    return (
+        f"{text}, {format_size(size - sum(one.live_bytes for one in sparse))} of that in {plural(count, 'arena')}"
+        f" that {plural(live, 'live block')} keep: an arena goes back to the system when its last block is freed"
+    )
+
+
+def _parts(use: ArenaUse) -> Table:
+    table = new_table("bytes", "share", "resident", last="what")
+    rows = (
+        (use.live_bytes, "live", f"live, in {plural(use.live_blocks, 'block')}"),
+        (use.free_in_pools_bytes, "free in pools", "free, in pools with live blocks"),
+        (use.free_pools_bytes, "free pools", "free, in pools without any"),
+        (use.header_bytes, "headers", "headers, and parts too small for a block"),
+        (use.bytes, "", f"{plural(use.arenas, 'arena')}, in pools of {format_size(use.pool_bytes)}"),
+    )
+    for size, label, what in rows:
+        resident = use.resident.get(label, 0) if label else sum(use.resident.values())
+        table.add_row(format_size(size), f"{100 * size / use.bytes:.1f} %", format_size(resident), what)
+    return table
+
+
+def _fill(use: ArenaUse) -> Table:
+    table = new_table("arenas", "bytes", "live", "blocks", last="of which is live")
+    least = 0.0
+    for one in use.fill:
+        if one.arenas:
+            label = f"{least:.0%} to {one.most:.0%}".replace("%", " %")
+            table.add_row(
+                f"{one.arenas:,}",
+                format_size(one.bytes),
+                format_size(one.live_bytes),
+                f"{one.live_blocks:,}",
+                label,
+            )
+        least = one.most
+    return table
+
+
+def _keepers(use: ArenaUse, top: int) -> Table:
+    table = new_table("blocks", "bytes", last="type")
+    for one in use.keepers[:top]:
+        name = printable(one.type) if one.type else "no objects: tables of dicts, items of lists, buffers, …"
+        table.add_row(f"{one.count:,}", format_size(one.bytes), name)
+    rest = use.keepers[top:]
+    if rest:
+        count, size = sum(one.count for one in rest), sum(one.bytes for one in rest)
+        table.add_row(f"{count:,}", format_size(size), plural(len(rest), "further type"))
+    return table
+
+
+# The state of tracemalloc after it was started or stopped in a process, as text and JSON.
+
+
+_WAYS = {"remote-exec": "the interpreter's own remote debugging", "pending-call": "a pending call"}
+
+
+def print_change(change: TracingChange, console: Console) -> None:
+    """Print the change, how it was made, and the cost of tracing so far."""
+    print_sentence(console, _answer(change), "bold")
+    pause = (
+        f"was stopped for {format_duration(change.pause_seconds)}"
+        if change.pause_seconds
+        else "was not stopped"
+    )
+    waited = format_duration(change.waited_seconds)
+    console.print(f"Run by {_WAYS[change.way]}: the process {pause}; the result came after {waited}.")
+
+
+def _answer(change: TracingChange) -> str:
+    tables = f"{format_size(change.overhead_bytes)}, for {format_size(change.traced_bytes)} traced"
+    depth = plural(change.frames, "frame")
+    if change.was_tracing and change.is_tracing:
+        return f"tracemalloc was already on in process {change.pid}, with {depth}; its tables take {tables}"
+    if change.is_tracing:
+        return (
+            f"tracemalloc is on in process {change.pid}, with {depth} of each traceback; earlier allocations"
+            f" are not traced, and 'gdbmem python traces {change.pid}' reads later ones"
+        )
+    if change.was_tracing:
+        return f"tracemalloc is off in process {change.pid}; its tables took {tables}"
+    return f"tracemalloc was not on in process {change.pid}"
+
+
+def change_json(change: TracingChange) -> str:
+    """Return *change* as ``kind=python-tracing``; sizes are bytes."""
+    return to_json({**head("python-tracing", ()), "answer": _answer(change), **asdict(change)})

@@ -1,0 +1,260 @@
+"""Conditions on a monitor's samples, with actions when one becomes true: once, until it was false again."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import operator
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Callable, Optional, TypedDict, cast
+
+from gdbmem.errors import InputError
+from gdbmem.inspection.interpreters import module_words
+from gdbmem.linux.monitoring.tree import Look
+from gdbmem.model.series import TREE, Mark, ProcessSample, SeriesLine
+from gdbmem.patterns import lazy_pattern
+from gdbmem.records import dataclass
+from gdbmem.runs.run import Run, is_run, open_run
+from gdbmem.text import format_duration, format_size, parse_size, printable
+
+_COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
+}  # fmt: skip
+# The field of a reading for each word, and whether it is the tree's; otherwise that of the largest process.
+_METRICS = {
+    "rss": ("rss_bytes", False),
+    "pss": ("pss_bytes", True),
+    "uss": ("uss_bytes", False),
+    "swap": ("swap_bytes", True),
+    "cgroup": ("cgroup_bytes", True),
+    "threads": ("threads", True),
+    "files": ("open_files", True),
+}
+_COUNTED = ("threads", "files")
+_CONDITION = lazy_pattern(r"\s*(\w+)\s*(>=|<=|>|<)\s*(\S.*?)\s*")
+_JUDGE_EVERY_SECONDS, _JUDGE_BUDGET = 10.0, 0.01  # of a CPU
+_LAST_WAIT_SECONDS = 30.0  # for actions in progress when the recording ends
+
+
+class FiredTrigger(TypedDict):
+    """An action that a trigger has started, in the form saved in the run."""
+
+    t: float  # seconds since the recording began
+    when: str
+    value: str
+    do: str
+    pid: int
+    folder: str  # relative to the run folder
+    failed: bool  # a step of it did, as far as is known
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition on a metric; `growing` has no metric."""
+
+    text: str
+    metric: str
+    comparison: str = ""
+    limit: float = 0.0
+
+    def holds(self, value: float) -> bool:
+        """Return whether *value* of the metric meets it."""
+        return _COMPARISONS[self.comparison](value, self.limit)
+
+
+def parse_condition(text: str) -> Condition:
+    """Read ``rss > 2GiB``, ``threads >= 100`` or ``growing``; raises InputError."""
+    if text.strip() == "growing":
+        return Condition("growing", "growing")
+    found = _CONDITION.fullmatch(text)
+    if found is None or found[1] not in _METRICS:
+        raise InputError(
+            f"'{printable(text)}' is not a condition",
+            slug="bad-condition",
+            hint=f"'growing', or one of {', '.join(_METRICS)} with a comparison, as in 'rss > 2GiB'",
+        )
+    if found[1] in _COUNTED:
+        if not found[3].isdigit():
+            raise InputError(
+                f"'{printable(found[3])}' is not a number",
+                slug="bad-condition",
+                hint=f"as in '{found[1]} > 100'",
+            )
+        limit = float(found[3])
+    else:
+        limit = float(parse_size(found[3]))
+    return Condition(" ".join(found.groups()), found[1], found[2], limit)
+
+
+class Triggers:
+    """Checks the samples, and starts the actions in separate processes."""
+
+    def __init__(
+        self,
+        run: Run,
+        wanted: Sequence[tuple[Condition, str]],
+        *,
+        judge: Callable[[], bool],
+        note: Callable[[str], None],
+        mark: Callable[[Mark], object],
+    ) -> None:
+        """Check each condition *wanted* and run its action; *judge* decides whether memory grows."""
+        self._run = run
+        self._wanted = wanted
+        self._judge, self._note, self._mark = judge, note, mark
+        self._held = [False] * len(wanted)
+        self._lines: dict[int, SeriesLine] = {}
+        # One after the other: each stops the process, or copies it, which only one can do at a time.
+        self._waiting: list[FiredTrigger] = []
+        self._running: Optional[tuple[subprocess.Popen[bytes], FiredTrigger]] = None
+        self._next_judgement = _JUDGE_EVERY_SECONDS
+        self._fired: list[FiredTrigger] = []
+
+    def see(self, look: Look) -> None:
+        """Check the sample *look*, and start the triggered actions."""
+        self._lines.update((line.number, line) for line in look.changed_lines)
+        readings = dict(look.readings)
+        for number, (condition, action) in enumerate(self._wanted):
+            found = self._found(condition, look.t, readings)
+            if found is None:
+                continue
+            holds, pid, value = found
+            if holds and not self._held[number] and pid is not None:
+                if self._is_pending(condition, action):
+                    self._note(f"{condition.text}: {value} again, before the last {action} for it is done")
+                else:
+                    self._fire(condition, action, look.t, pid, value)
+            self._held[number] = holds
+        self._go_on()
+
+    def _is_pending(self, condition: Condition, action: str) -> bool:
+        """Return whether *action* is still to be done for an earlier time: actions must not pile up."""
+        pending = [*self._waiting, *([self._running[1]] if self._running is not None else [])]
+        return (condition.text, action) in [(fired["when"], fired["do"]) for fired in pending]
+
+    def _found(
+        self, condition: Condition, t: float, readings: Mapping[int, ProcessSample]
+    ) -> Optional[tuple[bool, Optional[int], str]]:
+        """Return whether *condition* holds, for which process, and the value; None if unknown now."""
+        sizes = {n: r.rss_bytes for n, r in readings.items() if n != TREE and r.rss_bytes is not None}
+        largest = max(sizes, key=sizes.__getitem__, default=None)
+        if condition.metric == "growing":
+            if t < self._next_judgement:
+                return None
+            began = time.thread_time()
+            holds = self._judge()
+            self._next_judgement = t + max(_JUDGE_EVERY_SECONDS, (time.thread_time() - began) / _JUDGE_BUDGET)
+            return holds, self._pid(largest), "it grows"
+        field, is_trees = _METRICS[condition.metric]
+        lines = [TREE] if is_trees else [number for number in readings if number != TREE]
+        values = {n: v for n in lines if n in readings and (v := getattr(readings[n], field)) is not None}
+        if not values:
+            return None
+        line = max(values, key=values.__getitem__)
+        value = values[line]
+        shown = str(value) if condition.metric in _COUNTED else format_size(value)
+        return (
+            condition.holds(value),
+            self._pid(largest if line == TREE else line),
+            f"{condition.metric} is {shown}",
+        )
+
+    def _pid(self, line: Optional[int]) -> Optional[int]:
+        return self._lines[line].pid if line in self._lines else None
+
+    def _fire(self, condition: Condition, action: str, t: float, pid: int, value: str) -> None:
+        name = f"triggers/{len(self._fired) + 1:04d}"
+        text = f"{condition.text}: {value}"
+        fired: FiredTrigger = {
+            "t": t, "when": condition.text, "value": value, "do": action, "pid": pid, "folder": name, "failed": False
+        }  # fmt: skip
+        self._fired.append(fired)
+        try:
+            (self._run.place / name).mkdir(parents=True, mode=0o700)
+            self._run.update(triggers=self._fired)
+            self._mark(Mark(t, text))
+        except (OSError, InputError) as error:
+            self._note(f"{text}, but {action} can't be done: {error}")
+            return
+        self._waiting.append(fired)
+        self._note(f"{text} ({action} of process {pid} goes to {name})")
+
+    def _start(self, fired: FiredTrigger) -> None:
+        folder = self._run.folder / fired["folder"]
+        script = [sys.executable, *module_words("gdbmem.recording.bundle")]
+        words = [fired["do"], str(fired["pid"]), str(self._run.folder), str(folder)]
+        try:
+            if (
+                not self._run.held.is_in_place
+            ):  # the action is another process, which knows the folder by its name
+                raise self._run.unwritable(OSError(errno.ESTALE, os.strerror(errno.ESTALE)))
+            with (self._run.place / fired["folder"] / "errors").open("wb") as said:
+                process = subprocess.Popen(
+                    [*script, *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=said,
+                    stderr=said,
+                    start_new_session=True,
+                )
+        except (OSError, InputError) as error:
+            self._note(f"{fired['do']} of process {fired['pid']} can't be done: {error}")
+            self._has_failed(fired)
+            return
+        self._running = (process, fired)
+
+    def _go_on(self) -> None:
+        """Start the next action, if none is in progress."""
+        if self._running is not None and self._running[0].poll() is not None:
+            process, fired = self._running
+            self._running = None
+            errors = self._run.place / fired["folder"] / "errors"
+            with contextlib.suppress(OSError):
+                if not errors.stat().st_size:
+                    errors.unlink()
+            if process.returncode:
+                self._has_failed(fired)
+        while self._running is None and self._waiting:
+            self._start(self._waiting.pop(0))
+
+    def _has_failed(self, fired: FiredTrigger) -> None:
+        fired["failed"] = True
+        with contextlib.suppress(OSError, InputError):
+            self._run.update(triggers=self._fired)
+
+    def close(self) -> None:
+        """Wait for actions in progress; one that takes too long ends by itself later."""
+        deadline = time.monotonic() + _LAST_WAIT_SECONDS
+        while self._running is not None and time.monotonic() < deadline:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._running[0].wait(max(deadline - time.monotonic(), 0.0))
+            self._go_on()
+        for fired in self._waiting:
+            with contextlib.suppress(OSError):
+                errors = self._run.place / fired["folder"] / "errors"
+                errors.write_text("the recording ended before this action started\n")
+            self._has_failed(fired)
+
+
+def triggers_of(folder: Path) -> list[FiredTrigger]:
+    """Return the actions of triggers in the run in *folder*, by its run.json; malformed entries are omitted."""
+    found = open_run(folder).facts.get("triggers") if is_run(folder) else None
+    names = ("when", "value", "do", "folder")
+    return [
+        cast(FiredTrigger, each) for each in found
+        if isinstance(each, dict) and all(isinstance(each.get(name), str) for name in names)
+        and isinstance(each.get("t"), (int, float)) and isinstance(each.get("pid"), int)
+    ] if isinstance(found, list) else []  # fmt: skip
+
+
+def trigger_text(trigger: FiredTrigger) -> str:
+    """Return a sentence on the action of *trigger*."""
+    when = f"after {format_duration(trigger['t'])}, when {trigger['when']} ({trigger['value']})"
+    action = f"{trigger['do']} of process {trigger['pid']}"
+    failed = trigger.get("failed")
+    where = f"{action} failed or is incomplete: see" if failed else f"{action}, in"
+    return printable(f"{when}: {where} {trigger['folder']}")

@@ -1,1 +1,0 @@
-"""Model to terminal, JSON, HTML."""

@@ -1,1 +1,0 @@
-"""Pools of best-fit allocators as text and JSON."""

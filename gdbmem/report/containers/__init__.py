@@ -1,1 +1,0 @@
-"""C++ containers as text and JSON."""

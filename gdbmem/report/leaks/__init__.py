@@ -1,1 +1,0 @@
-"""Leak searches, and the holders of a block."""

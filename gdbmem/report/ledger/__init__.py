@@ -1,1 +1,0 @@
-"""Ledgers, heap maps, remedies and malloc's own accounts as text, JSON and pictures."""

@@ -1,1 +1,0 @@
-"""Heap profiles and their differences as tables, trees, JSON and other tools' formats."""

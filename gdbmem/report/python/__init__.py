@@ -1,1 +1,0 @@
-"""Python processes as text and as JSON."""

@@ -1,1 +1,0 @@
-"""The outcome of a recipe as text, JSON and JUnit XML."""

@@ -1,1 +1,0 @@
-"""Recordings and comparisons as text, JSON, plots, a live view and Prometheus metrics."""

@@ -1,1 +1,0 @@
-"""memwatch's results as tables, JSON and plots."""

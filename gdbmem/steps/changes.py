@@ -1,0 +1,171 @@
+"""Differences by line between two recordings of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Optional
+
+from gdbmem.files import JsonObject
+from gdbmem.json_values import from_json
+from gdbmem.records import dataclass, fields, replace
+from gdbmem.steps.steps import StepSum, bad_steps, place_of_sum
+from gdbmem.terminal import drawing
+from gdbmem.terminal.console import Console, print_sentence
+from gdbmem.terminal.document import head, read_document, to_json
+from gdbmem.text import format_delta, plural, printable
+
+if TYPE_CHECKING:
+    from gdbmem.terminal.source import SourceLines
+
+
+GROUPINGS = ("line", "function", "file")  # threads of two runs are not the same
+_ADDED = (
+    "hits", "own_bytes", "shared_bytes", "shared_hits", "others_bytes", "doubtful_hits", "inexact_hits", "unknown_hits",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class StepChange:
+    """One line (function, file) in the two; None: it had no step in that one."""
+
+    before: Optional[StepSum]
+    after: Optional[StepSum]
+
+    @property
+    def place(self) -> StepSum:
+        found = self.after or self.before
+        assert found is not None
+        return found
+
+    @property
+    def delta_bytes(self) -> Optional[int]:
+        """The difference of its memory changes in the two recordings; None if one of them is unknown."""
+        if any(one is not None and one.unknown_hits for one in (self.before, self.after)):
+            return None
+        return _bytes(self.after) - _bytes(self.before)
+
+
+def compare_steps(before: Iterable[StepSum], after: Iterable[StepSum], by: str = "line") -> list[StepChange]:
+    """Return the differences of the sums of two recordings, both by line; by line, function or file; largest first."""
+    old, new = _grouped(before, by), _grouped(after, by)
+    rows = [StepChange(old.get(key), new.get(key)) for key in {**old, **new}]
+    changed = [row for row in rows if row.delta_bytes != 0 or _hits(row.before) != _hits(row.after)]
+    return sorted(changed, key=lambda row: (row.delta_bytes is not None, -abs(row.delta_bytes or 0)))
+
+
+def known_bytes(sums: Sequence[StepSum]) -> int:
+    """Return the known change of *sums*."""
+    return sum(one.delta_bytes for one in sums)
+
+
+def _grouped(sums: Iterable[StepSum], by: str) -> dict[object, StepSum]:
+    found: dict[object, StepSum] = {}
+    for one in sums:
+        group = replace(
+            one,
+            line=one.line if by == "line" else None,
+            function=None if by == "file" else one.function,
+        )
+        key = (group.file, group.line, group.function if by == "function" or not group.file else None)
+        known = found.get(key)
+        found[key] = group if known is None else _together(known, group)
+    return found
+
+
+def _together(one: StepSum, other: StepSum) -> StepSum:
+    heaps = [size for size in (one.heap_bytes, other.heap_bytes) if size is not None]
+    added = {name: getattr(one, name) + getattr(other, name) for name in _ADDED}
+    return replace(one, heap_bytes=sum(heaps) if heaps else None, **added)
+
+
+def _bytes(one: Optional[StepSum]) -> int:
+    return one.delta_bytes if one is not None else 0
+
+
+def _hits(one: Optional[StepSum]) -> int:
+    return one.hits if one is not None else 0
+
+
+# Two recordings of steps, compared: as a table and as ``kind=steps-changes``.
+
+
+def read_recording(text: str, name: str) -> tuple[list[StepSum], str]:
+    """Return the sums by line that `memwatch save` saved, and the source of their numbers; raises InputError."""
+    return read_document(text, "steps", _recording, bad_steps(name))
+
+
+def _recording(document: JsonObject) -> tuple[list[StepSum], str]:
+    if document["by"] != "line":
+        raise ValueError
+    names = [field.name for field in fields(StepSum)]
+    sums = from_json(list[StepSum], [{name: one[name] for name in names} for one in document["sums"]])
+    steps = document["steps"]
+    return sums, str(steps[-1]["source"]) if steps else ""
+
+
+def answer_changes(
+    before: Sequence[StepSum], after: Sequence[StepSum], rows: Sequence[StepChange], name: str
+) -> str:
+    """Return the difference between the memory changes of both recordings, and the line with most of it."""
+    sizes = [
+        f"{format_delta(known_bytes(s))} in {plural(sum(one.hits for one in s), 'step')}"
+        for s in (after, before)
+    ]
+    text = f"{sizes[0]}; {sizes[1]} in {printable(name)}"
+    first = next((row for row in rows if row.delta_bytes), None)
+    if first is None or first.delta_bytes is None:
+        return text
+    return f"{text}; most of the difference: {format_delta(first.delta_bytes)} at {_short(first.place)}"
+
+
+def print_changes(
+    sentence: str, rows: Sequence[StepChange], console: Console, sources: SourceLines, top: Optional[int]
+) -> None:
+    """Print *sentence*, then the *top* lines with their changes in each recording."""
+    print_sentence(console, sentence, "bold")
+    if not rows:
+        return
+    table = drawing.new_table("difference", "before", "now", "steps before", "now", last="where")
+    for row in rows[:top]:
+        delta = "?" if row.delta_bytes is None else format_delta(row.delta_bytes)
+        sizes = (_size(one) for one in (row.before, row.after))
+        hits = (f"{one.hits:,}" if one is not None else "" for one in (row.before, row.after))
+        table.add_row(delta, *sizes, *hits, place_of_sum(row.place, sources))
+    console.print()
+    console.print(table)
+    if top is not None and len(rows) > top:
+        console.print(f"and {plural(len(rows) - top, 'smaller one')} (--top)")
+
+
+def changes_json(sentence: str, rows: Sequence[StepChange]) -> str:
+    """Return the comparison as ``kind=steps-changes``."""
+    return to_json({**head("steps-changes", ()), "answer": sentence, "rows": [_row(row) for row in rows]})
+
+
+def _row(row: StepChange) -> dict[str, object]:
+    place = row.place
+    sides = {
+        f"{side}_{what}": None if one is None else one.hits if what == "hits" else _known(one)
+        for side, one in (("before", row.before), ("after", row.after))
+        for what in ("hits", "bytes")
+    }
+    return {
+        "function": place.function, "file": place.file, "line": place.line, "delta_bytes": row.delta_bytes, **sides,
+    }  # fmt: skip
+
+
+def _known(one: StepSum) -> Optional[int]:
+    return None if one.unknown_hits else one.delta_bytes
+
+
+def _size(one: Optional[StepSum]) -> str:
+    if one is None:
+        return ""
+    return "?" if one.unknown_hits else format_delta(one.delta_bytes)
+
+
+def _short(place: StepSum) -> str:
+    name = (place.file or place.function or "no source known").rpartition("/")[2]
+    if place.line is not None:
+        return f"{printable(name)}:{place.line}"
+    return f"{printable(place.function or name)}"

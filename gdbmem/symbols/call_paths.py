@@ -1,0 +1,520 @@
+"""The samples of a recording with their call paths, turn by turn."""
+
+from __future__ import annotations
+
+import platform
+import re
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import accumulate
+from operator import sub
+from typing import Callable, NamedTuple, Optional, TypeVar
+
+from gdbmem.errors import Notice, TargetError
+from gdbmem.formats.addresses import Binary, Symbols
+from gdbmem.linux.faults.records import (
+    Born,
+    Executed,
+    LostRecords,
+    Mapped,
+    Named,
+    Record,
+    SampleLayout,
+    SmallSamples,
+    StackSample,
+    Turn,
+    small_records,
+    stack_samples,
+)
+from gdbmem.linux.files.target_files import TargetFiles
+from gdbmem.linux.memory.pages import PAGE
+from gdbmem.linux.process.process import own_tid
+from gdbmem.model.calltree import Frame
+from gdbmem.patterns import lazy_pattern
+from gdbmem.records import dataclass, field
+from gdbmem.symbols.unwinder import (
+    MACHINES,
+    AddressSpace,
+    CodeRegion,
+    OpenTable,
+    Unwinder,
+    code_in,
+    code_region,
+)
+
+_NEAR = 32  # faults before, and after, that stand for those lost in between
+_LONGEST_RUN = 64  # pages
+
+
+class Place(NamedTuple):
+    """The location of a frame: in a file, or in memory that no file backs."""
+
+    binary: Optional[Binary]
+    offset: int  # in the file; without one the address
+    pid: int = 0  # of the process, without a file
+
+
+@dataclass
+class Samples:
+    """Samples as columns, in about the order of time: each is a run of pages that one place touched one by one."""
+
+    time: array[int] = field(default_factory=lambda: array("Q"))  # CLOCK_MONOTONIC, ns
+    pid: array[int] = field(default_factory=lambda: array("l"))
+    tid: array[int] = field(default_factory=lambda: array("l"))
+    address: array[int] = field(default_factory=lambda: array("Q"))
+    page_bytes: array[int] = field(default_factory=lambda: array("Q"))  # 0: unknown
+    pages: array[int] = field(default_factory=lambda: array("l"))  # of the run
+    until: array[int] = field(default_factory=lambda: array("Q"))  # when its last page was touched
+    weight: array[float] = field(
+        default_factory=lambda: array("d")
+    )  # faults that each of its pages stands for
+    # The variance of what it stands for beyond sampling, by the square of that: lost samples may all be of one path.
+    doubt: array[float] = field(default_factory=lambda: array("d"))
+    path: array[int] = field(default_factory=lambda: array("l"))
+    places: list[Place] = field(default_factory=list)
+    paths: list[tuple[int, ...]] = field(default_factory=list)  # numbers of places, innermost first
+    broken: int = 0  # samples whose path ends early
+    lost_faults: float = 0.0  # that lost samples stood for
+    thread_names: dict[int, str] = field(default_factory=dict)
+    began: dict[int, int] = field(default_factory=dict)  # pid → when its memory was new: birth, or last exec
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+
+@dataclass
+class _Seen:
+    """The call paths that were seen at one place, in the order of time."""
+
+    times: list[int] = field(default_factory=list)
+    paths: list[int] = field(default_factory=list)
+
+    def nearest(self, time: int) -> int:
+        """Return the path that was seen nearest to *time*."""
+        at = bisect_left(self.times, time)
+        if at == len(self.times) or (at and time - self.times[at - 1] < self.times[at] - time):
+            at -= 1
+        return self.paths[at]
+
+
+@dataclass
+class _Gap:
+    """Lost samples, and the numbers of those around them."""
+
+    faults: float
+    each: float  # of them that a page around it represents
+    near: list[int] = field(default_factory=list)
+
+
+class CallPaths:
+    """Goes through the records of a recording in the order of time, and keeps what is mapped where.
+
+    Small samples get the call path of a sample with a stack: of the same thread at the same instruction with the same
+    stack pointer, seen at the nearest time; else of the process at that instruction; else the instruction alone.
+    """
+
+    def __init__(
+        self, layout: SampleLayout, periods: Mapping[int, Sequence[tuple[int, int]]], open_table: OpenTable
+    ) -> None:
+        """*periods* are faults a sample, each with the time since when, by the event's identifier."""
+        self.samples = Samples()
+        self._layout, self._periods = layout, periods
+        self._unwinder = Unwinder(open_table)
+        machine = MACHINES.get(platform.machine())
+        sampled = machine.sampled if machine is not None else ()
+        self._pointer = sampled.index(machine.sp) if machine is not None else 0
+        self._counter = sampled.index(machine.pc) if machine is not None else 0
+        self._spaces: dict[int, AddressSpace] = {}
+        self._counts: list[tuple[int, Mapping[int, int]]] = []  # samples so far, and faults by processor
+        self._settled: Mapping[int, int] = {}  # at the count before which all samples are weighed
+        self._owed: dict[int, float] = {}  # those of them that no sample stands for yet
+        self._rings: list[int] = []  # of the samples that are not weighed yet
+        self._period_of: dict[int, int] = {}  # the latest sample's, by ring
+        self._gaps: list[_Gap] = []  # since the last time
+        self._open: dict[int, tuple[_Gap, int]] = {}  # by ring: what the next samples are to stand for
+        self._weighed = 0  # samples
+        self._stretched = 0.0  # faults that samples stand for beyond their period
+        self._where: list[
+            tuple[int, int]
+        ] = []  # of the samples without a path yet: instruction, stack pointer
+        self._pathless = 0  # the first of them
+        self._seen: dict[
+            tuple[int, ...], _Seen
+        ] = {}  # by thread, instruction and pointer; by process and instruction
+        self._broken: set[int] = set()  # paths that end early
+        self._known_places: dict[Place, int] = {}
+        self._known_paths: dict[tuple[int, ...], int] = {}
+
+    def start_with(self, pid: int, maps: bytes) -> None:
+        """Begin with the code in *maps*, the text of /proc/PID/maps."""
+        self._spaces[pid] = code_in(maps)
+
+    def add(self, turn: Turn) -> None:
+        """Take the records of one turn."""
+        rows: list[tuple[Record, int]] = []
+        for ring, data in turn.records:
+            rows += [(record, ring) for record in small_records(data, self._layout)]
+        for data in turn.stacks:
+            rows += [(record, -1) for record in stack_samples(data, self._layout)]
+        rows.sort(key=_when)
+        for record, ring in rows:
+            if isinstance(record, LostRecords):
+                self._make_up(ring, record.records)
+            elif isinstance(record, SmallSamples):
+                self._add_runs(record, ring)
+            else:
+                self._take(record)
+        if turn.faults:
+            self._counts.append((len(self.samples), turn.faults))
+
+    def finish(self) -> Samples:
+        """Return the samples, weighed and with their paths; more turns may follow."""
+        self._find_paths()
+        self._weigh()
+        self._doubt_gaps()
+        return self.samples
+
+    @property
+    def missed_faults(self) -> float:
+        """Return how many faults were counted so far that should have had samples and have none.
+
+        The kernel speaks of samples that it lost when it writes the next one.
+        """
+        return self._stretched + sum(self._owed.values())
+
+    def _make_up(self, ring: int, lost: int) -> None:
+        """Make the samples just before and just after lost ones represent those, too."""
+        faults = float(lost * self._period_of.get(ring, 1))
+        self.samples.lost_faults += faults
+        before, room = [], _NEAR
+        for number in range(len(self.samples) - 1, self._weighed - 1, -1):
+            if self._rings[number - self._weighed] == ring:
+                before.append((number, min(self.samples.pages[number], room)))
+                room -= before[-1][1]
+                if room <= 0:
+                    break
+        gap = _Gap(faults, faults / (2 * _NEAR - room))
+        for number, pages in before:
+            self._add_faults(gap, number, pages)
+        self._gaps.append(gap)
+        self._open[ring] = gap, _NEAR
+
+    def _add_faults(self, gap: _Gap, number: int, pages: int) -> None:
+        """Make so many *pages* of a sample represent faults in *gap*."""
+        self.samples.weight[number] += gap.each * pages / self.samples.pages[number]
+        gap.near.append(number)
+
+    def _doubt_gaps(self) -> None:
+        """Enlarge the error of the paths around each gap: all that was lost may be of one of them, or of none."""
+        samples = self.samples
+        for gap in self._gaps:
+            of_path: dict[int, list[int]] = {}
+            for number in gap.near:
+                of_path.setdefault(samples.path[number], []).append(number)
+            for numbers in of_path.values():
+                share = sum(samples.pages[n] for n in numbers) / sum(samples.pages[n] for n in gap.near)
+                last = numbers[-1]
+                represented = max(samples.weight[last] * samples.pages[last], 1.0)
+                samples.doubt[last] += share * (1 - share) * (gap.faults / represented) ** 2
+        self._gaps = []
+
+    def _weigh(self) -> None:
+        """Scale the samples since the last time to what was counted, processor by processor."""
+        if not self._counts:
+            return
+        ends = [end for end, _ in self._counts]
+        totals = [self._settled, *(counts for _, counts in self._counts)]
+        of_rings: dict[int, list[int]] = {ring: [] for ring in totals[-1]}
+        for number, ring in zip(range(self._weighed, ends[-1]), self._rings):
+            of_rings.setdefault(ring, []).append(number)
+        for ring, numbers in of_rings.items():
+            counted = [total.get(ring, 0) for total in totals]
+            turns = [
+                numbers[bisect_left(numbers, a) : bisect_left(numbers, b)] for a, b in zip([0, *ends], ends)
+            ]
+            self._weigh_ring(ring, turns, [b - a for a, b in zip(counted, counted[1:])])
+        del self._rings[: ends[-1] - self._weighed]
+        self._settled, self._counts, self._weighed = totals[-1], [], ends[-1]
+
+    def _weigh_ring(self, ring: int, turns: Sequence[Sequence[int]], faults: Sequence[int]) -> None:
+        """Scale the samples of each of *turns* so that they also stand for those of *faults* that have none."""
+        weight, pages = self.samples.weight, self.samples.pages
+        sums = [sum(weight[number] * pages[number] for number in turn) for turn in turns]
+        owed = self._owed.pop(ring, 0.0)
+        for turn, total, missing in zip(turns, sums, _unsampled(faults, sums)):
+            owed += missing
+            if not turn:
+                continue
+            if owed > 0:
+                self._stretched += owed
+                self._gaps.append(_Gap(owed, 0.0, list(turn)))
+            for number in turn:
+                weight[number] *= max(total + owed, 0.0) / total
+            owed = min(total + owed, 0.0)
+        if owed:
+            self._owed[ring] = owed
+
+    def close(self) -> None:
+        """Release the unwind tables."""
+        self._unwinder.close()
+
+    def _take(self, record: Record) -> None:
+        if isinstance(record, StackSample):
+            self._see(record)
+        elif isinstance(record, Mapped):
+            end = record.start + record.size_bytes
+            region = code_region(record.start, end, record.offset, record.name, record.inode)
+            self._space(record.pid).add(region)
+        elif isinstance(record, Executed):
+            self._spaces[record.pid] = AddressSpace()
+            self.samples.began[record.pid] = record.time
+        elif isinstance(record, Born) and record.pid != record.parent:
+            self._spaces[record.pid] = self._space(record.parent).copy()
+            self.samples.began.setdefault(record.pid, record.time)
+        elif isinstance(record, Named):
+            self.samples.thread_names[record.tid] = record.name
+
+    def _space(self, pid: int) -> AddressSpace:
+        found = self._spaces.get(pid)
+        if found is None:
+            found = self._spaces[pid] = AddressSpace()
+        return found
+
+    def _see(self, one: StackSample) -> None:
+        """Keep the call path of *one* for the small samples at its place."""
+        if not one.registers:
+            return
+        number = self._path(one.pid, one.registers, one.stack, one.chain)
+        counter, pointer = one.registers[self._counter], one.registers[self._pointer]
+        for key in ((one.tid, counter, pointer), (one.pid, counter)):
+            seen = self._seen.get(key)
+            if seen is None:
+                seen = self._seen[key] = _Seen()
+            seen.times.append(one.time)
+            seen.paths.append(number)
+
+    def _path(self, pid: int, registers: Sequence[int], stack: bytes, chain: Sequence[int]) -> int:
+        space = self._space(pid)
+        path = self._unwinder.path(space, registers, stack, chain)
+        addresses = tuple([spot.address for spot in path.spots])
+        number = space.paths.get(addresses)
+        if number is None:
+            places = tuple(self._place(spot.region, spot.address, pid) for spot in path.spots)
+            number = space.paths[addresses] = _number(self._known_paths, self.samples.paths, places)
+        if not path.is_whole:
+            self._broken.add(number)
+        return number
+
+    def _add_runs(self, block: SmallSamples, ring: int) -> None:
+        """Add the samples of *block*, neighbouring pages that one place touched one after the other together."""
+        samples = self.samples
+        periods = self._periods_of(block)
+        before: tuple[int, ...] = ()
+        end = 0
+        for period, thread, time, address, pointer, counter, page in zip(
+            periods,
+            block.thread,
+            block.time,
+            block.address,
+            block.stack_pointer,
+            block.counter,
+            block.page_bytes,
+        ):
+            where = (thread, pointer, counter, page, period)
+            if address // PAGE == end and where == before and samples.pages[-1] < _LONGEST_RUN:
+                samples.pages[-1] += 1
+                samples.until[-1] = time
+                end += 1
+                continue
+            before, end = where, address // PAGE + 1 if page == PAGE and period == 1 else 0
+            self._close_gap(ring)
+            samples.time.append(time)
+            samples.pid.append(thread & 0xFFFFFFFF)
+            samples.tid.append(thread >> 32)
+            samples.address.append(address)
+            samples.page_bytes.append(page)
+            samples.pages.append(1)
+            samples.until.append(time)
+            samples.weight.append(period)
+            samples.doubt.append(0.0)
+            samples.path.append(self._fallback(thread & 0xFFFFFFFF, counter))
+            self._where.append((counter, pointer))
+            self._rings.append(ring)
+        self._close_gap(ring)
+        if periods:
+            self._period_of[ring] = periods[-1]
+
+    def _close_gap(self, ring: int) -> None:
+        """Make the sample that is complete now represent what was lost before it."""
+        if ring not in self._open:
+            return
+        number = len(self.samples) - 1
+        gap, room = self._open[ring]
+        if number < self._weighed or number in gap.near or self._rings[number - self._weighed] != ring:
+            return
+        pages = min(self.samples.pages[number], room)
+        self._add_faults(gap, number, pages)
+        self._open[ring] = gap, room - pages
+        if room <= pages:
+            del self._open[ring]
+
+    def _fallback(self, pid: int, counter: int) -> int:
+        """Return the path of the instruction *counter* alone."""
+        space = self._space(pid)
+        number = space.alone.get(counter)
+        if number is None:
+            number = space.alone[counter] = self._path(pid, (), b"", (counter,) if counter else ())
+        return number
+
+    def _find_paths(self) -> None:
+        """Give the samples without a path that of the sample with a stack that is nearest to them."""
+        samples, seen = self.samples, self._seen
+        for number, (counter, pointer) in enumerate(self._where, self._pathless):
+            found = seen.get((samples.tid[number], counter, pointer)) or seen.get(
+                (samples.pid[number], counter)
+            )
+            if found is not None:
+                samples.path[number] = (
+                    found.paths[0] if len(found.paths) == 1 else found.nearest(samples.time[number])
+                )
+            if samples.path[number] in self._broken:
+                samples.broken += samples.pages[number]
+        self._pathless, self._where = len(samples), []
+
+    def _periods_of(self, block: SmallSamples) -> Sequence[int]:
+        """Return the number of faults per sample of each of the samples in *block*."""
+        known = {event: self._periods.get(event, ((0, 1),)) for event in set(block.event)}
+        first = block.time[0]
+        if all(len(changes) == 1 or changes[-1][0] <= first for changes in known.values()):
+            latest = {event: changes[-1][1] for event, changes in known.items()}
+            return [latest[event] for event in block.event]
+        return [_period_at(known[event], time) for event, time in zip(block.event, block.time)]
+
+    def _place(self, region: CodeRegion, address: int, pid: int) -> int:
+        known = region.places.get(address)
+        if known is None:
+            binary = region.binary
+            place = Place(None, address, pid) if binary is None else Place(binary, region.offset_of(address))
+            known = region.places[address] = _number(self._known_places, self.samples.places, place)
+        return known
+
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+def _unsampled(faults: Sequence[int], sampled: Sequence[float]) -> list[float]:
+    """Return how many of the *faults* of each turn have no sample, beyond those *sampled*; below 0: too many have.
+
+    The kernel counts on while the samples of a turn are taken: what is missing then, and is not later, is in the
+    samples of the next turn.
+    """
+    missing = list(accumulate(map(sub, faults, sampled), initial=0.0))
+    so_far = list(accumulate(missing, min))[1:]
+    from_now = list(accumulate(reversed(missing[1:]), min))[::-1]
+    lasting = list(map(max, so_far, from_now))
+    return [b - a for a, b in zip([0.0, *lasting], lasting)]
+
+
+def _number(known: dict[_Key, int], table: list[_Key], key: _Key) -> int:
+    number = known.setdefault(key, len(table))
+    if number == len(table):
+        table.append(key)
+    return number
+
+
+def _period_at(changes: Sequence[tuple[int, int]], time: int) -> int:
+    for since, period in reversed(changes):
+        if time >= since:
+            return period
+    return 1
+
+
+def _when(row: tuple[Record, int]) -> int:
+    record = row[0]
+    return record.time[0] if isinstance(record, SmallSamples) else record.time
+
+
+# Names of the places in code that recorded call paths go through.
+
+
+_NO_FILE = "memory without a file"
+# py::function:/path/file.py of Python, JS:*function /path/file.js:2:17 of node
+_IN_NAMES = (
+    lazy_pattern(r"py::(?P<function>[^\n]+):(?P<file>[^\n:]+)"),
+    lazy_pattern(
+        r"(?:JS|Function|LazyCompile|Eval|Script):[*^~+]?(?P<function>\S+)"
+        r" (?P<file>[^\n]+):(?P<line>\d{1,9}):\d{1,9}"
+    ),
+)
+
+
+def name_places(
+    places: Sequence[Place],
+    symbols: Symbols,
+    may_open: Callable[[Binary], bool],
+    jit: Mapping[tuple[int, int], str],
+) -> tuple[list[Sequence[Frame]], Sequence[Notice]]:
+    """Return the frames of each of *places*, innermost first, and notices.
+
+    Files that *may_open* refuses are not read. *jit* names places in no file, by process and address.
+    """
+    wanted: dict[Binary, set[int]] = {}
+    for place in places:
+        if place.binary is not None and place.binary.path.startswith("/") and may_open(place.binary):
+            wanted.setdefault(place.binary, set()).add(place.offset)
+    found, notices = symbols.frames(wanted) if wanted else ({}, ())
+    chains: list[Sequence[Frame]] = []
+    for place in places:
+        if place.binary is None:
+            chains.append((_jit_frame(jit.get((place.pid, place.offset)), place.offset),))
+        else:
+            plain = Frame(f"0x{place.offset:x}", object=place.binary.path)
+            chains.append(found.get((place.binary, place.offset)) or (plain,))
+    return chains, notices
+
+
+def _jit_frame(name: Optional[str], address: int) -> Frame:
+    """Return the frame of code that no file holds: Python and node include the source in the name."""
+    for pattern in _IN_NAMES:
+        match = pattern.fullmatch(name or "")
+        if match:
+            line = match.groupdict().get("line")
+            return Frame(match["function"], match["file"], int(line) if line else None)
+    return Frame(name or f"0x{address:x}", object=_NO_FILE)
+
+
+# Names of the code that a JIT compiler made: /tmp/perf-PID.map, which node, Java, Python and others write.
+#
+# Source: Linux, tools/perf/Documentation/jit-interface.txt: lines ``START SIZE NAME``, hexadecimal.
+
+
+_LARGEST_BYTES = 64 << 20
+_LONGEST_NAME = 1000
+_LINE = lazy_pattern(rb"^(?:0x)?([0-9a-f]{1,16}) (?:0x)?([0-9a-f]{1,16}) ([^\n]+)$", re.M | re.I)
+
+
+def jit_names(pid: int, addresses: Iterable[int]) -> dict[int, str]:
+    """Return the names of those of *addresses* that the map of process *pid* has.
+
+    The file is one that the process may change: it is read with the process's own rights, if it is a regular file.
+    """
+    with suppress(OSError, TargetError), TargetFiles(pid) as files:
+        with files.open(f"/tmp/perf-{own_tid(pid)}.map") as stream:
+            data = stream.read(_LARGEST_BYTES)
+        return _named(data, addresses)
+    return {}
+
+
+def _named(data: bytes, addresses: Iterable[int]) -> dict[int, str]:
+    rows = [(int(m[1], 16), int(m[2], 16), m[3]) for m in _LINE.finditer(data)]
+    # If two overlap, the one written later is valid.
+    last = {start: (size, name) for start, size, name in rows}
+    starts = sorted(last)
+    names = {}
+    for address in addresses:
+        at = bisect_right(starts, address) - 1
+        if at >= 0 and address < starts[at] + last[starts[at]][0]:
+            names[address] = last[starts[at]][1][:_LONGEST_NAME].decode("utf-8", "surrogateescape")
+    return names

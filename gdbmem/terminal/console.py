@@ -1,0 +1,336 @@
+"""The console for text reports: its width, its colours, and the characters that it can show."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import io
+import os
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import IO, Any, NamedTuple, Optional, Protocol, TextIO, Union
+
+from gdbmem.errors import InputError, Notice, UsageError
+from gdbmem.terminal.drawing import ELLIPSIS, Text
+from gdbmem.text import format_duration, printable
+
+_WIDTH_OF_A_PIPE = 100
+_HEIGHT_OF_A_PIPE = 25
+_NARROWEST = 40
+
+
+class Glyphs(NamedTuple):
+    """The non-ASCII characters that reports use; each replacement has the same width."""
+
+    ellipsis: str = ELLIPSIS
+    plus_minus: str = "±"
+    caller: str = "←"
+    bar: str = "│"
+    corner: str = "└"
+    rule: str = "─"
+    branch: str = "├"
+    levels: str = " ▁▂▃▄▅▆▇█"
+    shade: str = "░"
+    tree: str = "▴"
+    peak: str = "▲"
+
+
+ASCII = Glyphs("~", "~", "<", "|", "`", "-", "|", "  ...:::#", ".", "'", "^")
+
+
+class TextBlock(Protocol):
+    """Several lines that depend on the width: a table."""
+
+    def lines(self, width: int) -> Iterator[Text]: ...
+
+
+class Console:
+    """Prints text in styles to *file*: with escape sequences if it supports colours, otherwise plain text."""
+
+    def __init__(
+        self,
+        file: IO[str],
+        *,
+        width: int = _WIDTH_OF_A_PIPE,
+        height: int = _HEIGHT_OF_A_PIPE,
+        is_terminal: bool = False,
+        has_colors: bool = False,
+    ) -> None:
+        self.file, self.width, self.height = file, width, height
+        self.is_terminal, self.has_colors = is_terminal, has_colors
+        self.encoding = getattr(file, "encoding", None) or "utf-8"
+
+    def print(
+        self, what: Union[str, Text, TextBlock] = "", style: str = "", *, soft_wrap: bool = False
+    ) -> None:
+        """Print *what* and a newline; text is broken into lines at the width, unless *soft_wrap*."""
+        if isinstance(what, str):
+            what = Text(what, style)
+        elif isinstance(what, Text) and style:
+            what = Text("", style).append(what)
+        if not isinstance(what, Text):
+            lines = list(what.lines(self.width))
+        else:
+            lines = [what] if soft_wrap else what.wrapped(self.width)
+        self.file.write("".join([f"{self.shown(line)}\n" for line in lines]))
+
+    def shown(self, line: Text) -> str:
+        """Return the written form of *line*: with escape sequences if there are colours."""
+        return line.ansi() if self.has_colors else line.plain
+
+
+def make_console(stream: IO[str], *, width: Optional[int] = None, color: Optional[bool] = None) -> Console:
+    """Return a console that writes to *stream*; None values are determined from the stream and the environment.
+
+    Colour needs a terminal, and no NO_COLOR. A pipe is 100 columns wide unless COLUMNS is set.
+    """
+    is_terminal = _is_terminal(stream)
+    if color is None:
+        color = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return Console(
+        stream,
+        width=max(width or _width_of(stream), _NARROWEST),
+        height=_height_of(stream) if is_terminal else _HEIGHT_OF_A_PIPE,
+        is_terminal=is_terminal or color,
+        has_colors=color,
+    )
+
+
+def glyphs_for(console: Console) -> Glyphs:
+    """Return the characters that the encoding of *console* supports."""
+    return Glyphs() if console.encoding.lower().startswith(("utf-8", "utf8", "utf_8", "utf-16")) else ASCII
+
+
+def columns_that_fit(
+    rows: Sequence[Sequence[str]], width: int, *, give_up: Sequence[int], shortest: Optional[int] = None
+) -> list[int]:
+    """Return which columns of *rows* (the headings are a row) to show in *width*: numbers must not be truncated.
+
+    Columns in *give_up* are removed, in that order, until the rest fits with two spaces in between; the first column
+    can be truncated to *shortest* characters.
+    """
+    widths = [max(len(cell) for cell in column) for column in zip(*rows)]
+    if shortest is not None:
+        widths[0] = min(widths[0], shortest)
+    kept = list(range(len(widths)))
+    for column in give_up:
+        if sum(widths[c] + 2 for c in kept) - 2 <= width:
+            break
+        kept.remove(column)
+    return kept
+
+
+def print_sentence(console: Console, text: str, style: str = "", *, label: str = "") -> None:
+    """Print *text*, wrapped on a terminal only: elsewhere a sentence is one line."""
+    glyphs = glyphs_for(console)
+    shown = text.replace("…", glyphs.ellipsis).replace("±", glyphs.plus_minus)
+    console.print(Text.assemble((label, "yellow"), (shown, style)), soft_wrap=not console.is_terminal)
+
+
+def _is_terminal(stream: IO[str]) -> bool:
+    try:
+        return stream.isatty()
+    except (AttributeError, ValueError):
+        return False
+
+
+def _width_of(stream: IO[str]) -> int:
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) > 0:
+        return int(columns)
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or _WIDTH_OF_A_PIPE
+    except (AttributeError, ValueError, OSError):
+        return _WIDTH_OF_A_PIPE
+
+
+def _height_of(stream: IO[str]) -> int:
+    try:
+        return os.get_terminal_size(stream.fileno()).lines or _HEIGHT_OF_A_PIPE
+    except (AttributeError, ValueError, OSError):
+        return _HEIGHT_OF_A_PIPE
+
+
+# The destination of a result: the standard output, or a file that is created completely or not at all.
+
+
+_PICTURES = {".svg": "svg", ".html": "html", ".htm": "html"}
+
+
+def picture_kind(name: str, option: str) -> str:
+    """Return "svg" or "html", by the suffix of *name*, which was given to *option*. Raises UsageError for any other."""
+    kind = _PICTURES.get(Path(name).suffix.lower())
+    if kind is None:
+        raise UsageError(f"{option} makes .svg and .html, not '{printable(name)}'", hint=f"{option} FILE.svg")
+    return kind
+
+
+def open_named(path: Optional[str], *, force: bool = False) -> AbstractContextManager[Optional[TextIO]]:
+    """Yield the stream of open_output() for a result besides the main one; None without *path*."""
+    return contextlib.nullcontext() if path is None else open_output(path, force=force)
+
+
+@contextlib.contextmanager
+def open_output(path: Optional[str], *, force: bool = False) -> Iterator[TextIO]:
+    """Yield a stream for the result; *path* None or ``-`` is the standard output.
+
+    A device or FIFO (/dev/null, /dev/fd/63) is written directly: a rename would replace it by a file.
+    A file is written under a temporary name in the same folder and renamed when the block has ended without error;
+    on any error nothing is left behind. Open it before the long part of a command, so that a wrong path fails at
+    once. Raises InputError if the file exists (without *force*) or can't be created.
+    """
+    if path is None or path == "-":
+        yield sys.stdout
+        return
+    target = Path(path)
+    if target.exists() and not (target.is_file() or target.is_dir()):
+        with _text(_open_special(path)) as stream:
+            yield stream
+        return
+    if target.exists() and not force:
+        raise InputError(
+            f"{printable(path)} exists", slug="output-exists", hint="name another file, or add --force"
+        )
+    target = target.resolve()  # a link stays a link
+    temporary = target.parent / f".gdbmem-{os.urandom(8).hex()}"  # tempfile takes 4 ms of CPU to import
+    try:
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    try:
+        with _text(_ResultFile(descriptor, path)) as stream:
+            yield stream
+        try:
+            _settle(temporary, target, force=force)
+        except OSError as error:
+            raise _failed(path, error) from error
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+
+
+class _ResultFile(io.FileIO):
+    """Names the file that could not be written; other errors in the block are not translated."""
+
+    def __init__(self, file: Union[str, int], path: str) -> None:
+        super().__init__(file, "w")
+        self._path = path
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:  # the reader of a FIFO has closed it
+            raise
+        except OSError as error:
+            raise _failed(self._path, error) from error
+
+
+def _text(file: _ResultFile) -> TextIO:
+    return io.TextIOWrapper(io.BufferedWriter(file), encoding="utf-8", errors="backslashreplace")
+
+
+def _failed(path: str, error: OSError) -> InputError:
+    return InputError(
+        f"writing {printable(path)} failed: {error.strerror}",
+        slug="output-unwritable",
+        hint="free some space or name another file",
+    )
+
+
+def _open_special(path: str) -> _ResultFile:
+    try:
+        return _ResultFile(path, path)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def _unwritable(path: str, error: OSError) -> InputError:
+    return InputError(
+        f"cannot write {printable(path)}: {error.strerror}",
+        slug="output-unwritable",
+        hint="name a file in a folder that you may write to",
+    )
+
+
+def _settle(temporary: Path, target: Path, *, force: bool) -> None:
+    umask = os.umask(0)
+    os.umask(umask)
+    temporary.chmod(0o666 & ~umask)
+    if force:
+        temporary.replace(target)
+        return
+    try:
+        os.link(temporary, target)  # fails if another process has created the file meanwhile
+    except FileExistsError:
+        raise InputError(
+            f"{printable(str(target))} exists", slug="output-exists", hint="name another file, or add --force"
+        ) from None
+
+
+# The paragraphs of docs/messages.md, which explain each message by the slug in brackets after it.
+
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+# A wheel has the page inside the package, a checkout beside it.
+_PAGES = (_PACKAGE / "messages.md", _PACKAGE.parent / "docs" / "messages.md")
+
+
+def explain_message(slug: str) -> str:
+    """Return the paragraph on messages with *slug*, which may still be in its brackets, as plain text.
+
+    Raises InputError, with the nearest slug, if there is none.
+    """
+    name = slug.strip("[]")
+    paragraphs = _paragraphs()
+    if name not in paragraphs:
+        close = difflib.get_close_matches(name, paragraphs, n=1)
+        hint = f"did you mean '{close[0]}'?" if close else "a message ends with its name in brackets: [NAME]"
+        raise InputError(f"no message is named '{printable(name)}'", slug="no-such-message", hint=hint)
+    return f"{name}\n\n{_plain(paragraphs[name])}\n"
+
+
+def message_names() -> list[str]:
+    """Return the names of all messages."""
+    return list(_paragraphs())
+
+
+def _paragraphs() -> dict[str, str]:
+    page = next((page for page in _PAGES if page.is_file()), None)
+    if page is None:
+        raise InputError(f"{_PAGES[0]} is missing", slug="no-such-message", hint="install gdbmem again")
+    _, *parts = re.split(r"^### `([\w-]+)`$", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return {slug: text.split("\n## ")[0].strip() for slug, text in zip(parts[::2], parts[1::2])}
+
+
+def _plain(markdown: str) -> str:
+    return re.sub(r"\[([^\]]+)\]\([^)]+\)", r"\1", markdown)
+
+
+# Lines below a result: the pause, and notices.
+
+
+def print_notices(notices: Sequence[Notice], console: Console) -> None:
+    """Print *notices*, each once, after an empty line."""
+    said = dict.fromkeys(printable(notice.sentence) for notice in notices)
+    if said:
+        console.print()
+    for message in said:
+        print_sentence(console, message, label="note: ")
+
+
+def print_pause(seconds: Optional[float], console: Console) -> None:
+    """Print the time for which the process was stopped, if it is known."""
+    if seconds is not None:
+        console.print(f"The process was stopped for {format_duration(seconds)}.")
+
+
+# Progress messages on stderr.
+
+
+def say(sentence: str) -> None:
+    """Print *sentence*; a closed stderr does not end the command."""
+    with contextlib.suppress(BrokenPipeError):
+        print(f"gdbmem: {sentence}", file=sys.stderr, flush=True)

@@ -1,0 +1,80 @@
+"""The common part of all JSON reports. Sizes are bytes; an unknown value is null, never 0."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Callable, TypeVar
+
+from gdbmem.errors import Notice
+from gdbmem.files import JsonObject
+from gdbmem.json_values import MISFITS, from_json
+from gdbmem.model.judgement import MET, NOT_JUDGED, NOT_MET, Judgement
+from gdbmem.records import asdict
+
+if TYPE_CHECKING:
+    from gdbmem.errors import InputError
+
+
+# 1: first version.
+FORMAT_VERSION = 1
+
+Document = dict[str, object]
+
+Result = TypeVar("Result")
+
+
+def to_json(document: Document) -> str:
+    """Return *document* as text, ASCII only: bytes that are not UTF-8 are escaped lone surrogates."""
+    return json.dumps(document, indent=1) + "\n"
+
+
+def head(kind: str, notices: Iterable[Notice]) -> Document:
+    """Return the keys that every document begins with."""
+    return {
+        "format_version": FORMAT_VERSION,
+        "kind": kind,
+        "warnings": [{"slug": notice.slug, "message": notice.message} for notice in notices],
+    }
+
+
+def read_document(text: str, kind: str, parse: Callable[[JsonObject], Result], refusal: InputError) -> Result:
+    """Return what *parse* makes of the document *text* of this *kind*; raises *refusal* if it is of another form."""
+    try:
+        document = json.loads(text)
+        if document["kind"] != kind or document["format_version"] > FORMAT_VERSION:
+            raise ValueError
+        return parse(document)
+    except MISFITS as error:
+        raise refusal from error
+
+
+def notices_in(document: JsonObject) -> list[Notice]:
+    """Return the notices that head() wrote into *document*."""
+    return from_json(list[Notice], document["warnings"])
+
+
+# The judgements of gates as text and as JSON, the same in every gate.
+
+
+_WORDS = {MET: "ok", NOT_MET: "NOT MET", NOT_JUDGED: "NOT JUDGED"}
+
+
+def judgement_line(judgement: Judgement) -> str:
+    """Return ``ok``, ``NOT MET`` or ``NOT JUDGED``, then what was seen and the reasons why it isn't judged."""
+    return f"{_WORDS[judgement.judged]:<10} {judgement.sentence}"
+
+
+def judgement_object(judgement: Judgement) -> dict[str, object]:
+    """Return the JSON object of *judgement*: its fields, `judged` first; numbers that are unknown are null."""
+    return {
+        "judged": judgement.judged,
+        **asdict(judgement),
+        "unseen": [asdict(one) for one in judgement.unseen],
+    }
+
+
+def read_judgement(document: JsonObject) -> Judgement:
+    """Return the judgement that `judgement_object` wrote. Raises ValueError for an object of another form."""
+    fields = {key: value for key, value in document.items() if key != "judged"}
+    return from_json(Judgement, fields)
