@@ -15,6 +15,7 @@ from gdbmem.cli.series_options import prepare_outputs
 from gdbmem.recording.recorder import RecorderView
 from gdbmem.recording.recording import Recorded, RecordingOptions, record_series, verdict_so_far
 from gdbmem.recording.targets import Wanted
+from gdbmem.series.prometheus import PrometheusView
 from gdbmem.series.watching import PlainView
 from gdbmem.terminal.console import make_console
 
@@ -67,8 +68,6 @@ def _options(args: argparse.Namespace, words: Optional[Sequence[str]]) -> Record
 
 
 def _served(view: RecorderView, args: argparse.Namespace, folder: Path) -> RecorderView:
-    from gdbmem.series.prometheus import PrometheusView  # 2 ms
-
     return PrometheusView(
         view, *args.prometheus, tree_only=args.tree_only, judge=lambda: verdict_so_far(folder)
     )

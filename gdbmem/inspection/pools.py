@@ -13,6 +13,7 @@ from gdbmem.allocators.bfc.search import FoundObject, find_objects
 from gdbmem.allocators.bfc.walk import Buffers, RawPool, capture, decode, is_busy, prepare
 from gdbmem.errors import Notice, TargetError
 from gdbmem.inspection.pause import is_long, read_maps, read_smaps, wait_text
+from gdbmem.linux.elf.corefile import CoreFile
 from gdbmem.linux.elf.objects import images
 from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.holding.ptrace import Freeze
@@ -137,8 +138,6 @@ def _death_told(pid: int) -> Iterator[None]:
 
 def read_core_pools(path: Path, program: Optional[Path] = None) -> Pools:
     """Return the allocators in the core file at *path*; raises InputError, and TargetError if it has none."""
-    from gdbmem.linux.elf.corefile import CoreFile  # not needed for live processes
-
     core = CoreFile(path, program)
     mappings = core.mappings()
     source = f"core {printable(path.name)} ({printable(core.program)})"

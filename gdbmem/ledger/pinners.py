@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from gdbmem.errors import InputError
 from gdbmem.model.ledger import Ledger, SizeClass
 from gdbmem.model.snapshot import Snapshot
+from gdbmem.profiles.diff import as_growth
+from gdbmem.profiles.query import Query
 from gdbmem.profiles.sites import describe_site
 from gdbmem.records import dataclass
 from gdbmem.terminal import drawing
@@ -70,8 +72,6 @@ def join_paths(ledger: Ledger, snapshot: Snapshot, *, source_format: str) -> Pin
         )
     by_chunk: dict[int, list[SizedPath]] = {}
     mixed = [0, 0]
-    from gdbmem.profiles.diff import as_growth  # 20 ms, with ranking
-    from gdbmem.profiles.query import Query  # with ranking
     from gdbmem.profiles.ranking import rank  # 20 ms
 
     for row in rank(as_growth(snapshot), Query(by="path")).rows:
@@ -104,8 +104,6 @@ def likely_site(joined: PinnerPaths, size_bytes: int) -> str:
         if one.size.size_bytes == size_bytes:
             for path in one.paths:
                 if path.row.site is not None:
-                    from gdbmem.profiles.sites import describe_site  # with ranking
-
                     name = describe_site(path.row.site)
                     sites[name] = sites.get(name, 0) + path.blocks
     if not sites:

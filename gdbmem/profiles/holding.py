@@ -10,19 +10,19 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.containers.containers import ContainerGrowth, growth, short_type
-from gdbmem.model.calltree import Frame
 from gdbmem.model.containers import Holding, Survey
-from gdbmem.model.diff import Diff
 from gdbmem.patterns import lazy_pattern
 from gdbmem.profiles.own_code import qualified_name
 from gdbmem.profiles.paths import Walk, walk
-from gdbmem.profiles.query import Query
 from gdbmem.profiles.sites import describe_site
 from gdbmem.records import dataclass, field
 from gdbmem.terminal.console import Console, print_sentence
 from gdbmem.text import format_delta, printable
 
 if TYPE_CHECKING:
+    from gdbmem.model.calltree import Frame
+    from gdbmem.model.diff import Diff
+    from gdbmem.profiles.query import Query
     from gdbmem.terminal.document import Document
 
 

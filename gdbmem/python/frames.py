@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from gdbmem.model.calltree import Frame
-from gdbmem.model.python import PythonCall
+
+if TYPE_CHECKING:
+    from gdbmem.model.python import PythonCall
 
 _LOOP = "_PyEval_EvalFrameDefault"  # the interpreter's loop, in all versions since 3.6
 _INTERFACE = ("_Py", "Py", "vectorcall", "cfunction_", "method_vectorcall", "object_vacall")

@@ -28,9 +28,11 @@ from gdbmem.api.profiles import (
 from gdbmem.arguments import ArgumentParser, add_color_option, add_output_options
 from gdbmem.cli.reading import add_reading_options, collector_paused, read_options_from, source_roots
 from gdbmem.cli.result_kinds import add_kind_options
+from gdbmem.cli.showing_runs import show_run
 from gdbmem.errors import UsageError
+from gdbmem.profiles.documents import diff_json, profile_json
 from gdbmem.profiles.query import Query, add_query_options, query_from
-from gdbmem.profiles.text import print_sites, print_timeline
+from gdbmem.profiles.text import print_diff, print_sites, print_timeline
 from gdbmem.records import replace
 from gdbmem.terminal.console import make_console, open_output, print_notices
 from gdbmem.text import printable
@@ -78,8 +80,6 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         if _shows_series(place, wanted, arguments, stream):
             return 0
         if isinstance(place, Run):
-            from gdbmem.cli.showing_runs import show_run  # 4 ms, for runs only
-
             show_run(place, wanted, query, options, arguments, stream)
         else:
             profile = open_profile(place, options)
@@ -114,9 +114,6 @@ def _shows_series(
 
 
 def _write_difference(diff: Diff, query: Query, arguments: argparse.Namespace, stream: TextIO) -> None:
-    from gdbmem.profiles.documents import diff_json  # 1 ms
-    from gdbmem.profiles.text import print_diff  # 2 ms
-
     if arguments.json:
         stream.write(diff_json(diff, query))
     else:
@@ -130,8 +127,6 @@ def _show_profile(
     if wanted is not None or profile.peak_tree_index is not None:
         snapshot = load_from_profile(profile, wanted or "peak").snapshot
     if arguments.json:
-        from gdbmem.profiles.documents import profile_json  # 4 ms, with json
-
         stream.write(profile_json(profile, query, snapshot=snapshot))
         return
     console = make_console(stream, color=arguments.color)

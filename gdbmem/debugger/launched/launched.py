@@ -10,6 +10,7 @@ import gdb
 
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.location import entry, program_runs, real_pid
+from gdbmem.debugger.native.attached import attach, greeting
 from gdbmem.debugger.registry import LAUNCHED_COMMANDS, register
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.breakpoints import rearm_all
@@ -40,8 +41,6 @@ from gdbmem.setup.gdb_python import gdb_call
 def connect_program() -> None:
     """Connect gdb to the launcher's waiting valgrind, attach to a process, or start the program natively."""
     if ATTACHED in os.environ:
-        from gdbmem.debugger.native.attached import attach  # 10 ms
-
         attach(session.ask(AskAttached(), AttachedPlan))
     elif NATIVE in os.environ:
         session.start(session.ask(AskNative(), NativePlan))
@@ -229,8 +228,6 @@ def connect() -> None:
 def _greet() -> None:
     program = session.run.facts["program"].rpartition("/")[2]
     if ATTACHED in os.environ:
-        from gdbmem.debugger.native.attached import greeting  # connect_program() has loaded it
-
         say(greeting(program))
     else:
         under = f"under {session.engine}" if session.engine != "none" else "without a heap profiler"

@@ -10,6 +10,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
+from gdbmem.linux.memory.maps import parse_rollup, parse_smaps
 from gdbmem.linux.process.process import living_thread
 from gdbmem.model.series import ProcessSample
 
@@ -166,8 +167,6 @@ class ProcessFiles:
         It is opened each time: an open descriptor would refer to the memory before an exec.
         """
         # Where only RSS is read, neither this nor maps below is: 1 ms of CPU each.
-        from gdbmem.linux.memory.maps import parse_rollup  # 3 ms
-
         data = self._read_file("smaps_rollup")
         if not data:
             raise ProcessGone  # a zombie, or it is about to exec
@@ -184,8 +183,6 @@ class ProcessFiles:
 
     def named_mappings(self) -> dict[str, tuple[int, int]]:
         """Return the resident bytes of [heap] and [stack], and those by PSS; raises as rollup() does."""
-        from gdbmem.linux.memory.maps import parse_smaps  # 3 ms
-
         found: dict[str, tuple[int, int]] = {}
         for mapping in parse_smaps(self._read_file("smaps")):
             if mapping.name in ("[heap]", "[stack]"):

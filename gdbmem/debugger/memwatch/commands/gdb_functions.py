@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gdb
 
+from gdbmem.errors import GdbmemError
+
 
 class ResidentFunction(gdb.Function):  # type: ignore[misc]  # gdb's module has no types
     """$rss () - the resident memory of the program, in bytes.
@@ -34,7 +36,6 @@ class HeapFunction(gdb.Function):  # type: ignore[misc]
 
 def _reading(source: str, *, heap: bool) -> int:
     from gdbmem.debugger.memwatch.gauges.gauge import gauge_for  # gdb starts 20 ms sooner
-    from gdbmem.errors import GdbmemError  # gdb starts 4 ms sooner
 
     try:
         return gauge_for(source, heap=heap)

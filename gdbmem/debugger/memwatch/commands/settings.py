@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import gdb
 
+from gdbmem.errors import InputError
+from gdbmem.text import format_duration, parse_duration
+
 TYPE_CHECKING = False  # typing itself takes gdb 4 ms to import
 if TYPE_CHECKING:
     from typing import Optional
@@ -61,9 +64,6 @@ class TimeoutSetting(gdb.Parameter):  # type: ignore[misc]
         self.value = self._last = _PATIENCE
 
     def get_set_string(self) -> str:
-        from gdbmem.errors import InputError  # gdb starts 4 ms sooner
-        from gdbmem.text import parse_duration  # gdb starts 4 ms sooner
-
         try:
             if parse_duration(self.value) <= 0:
                 raise InputError("it must be longer than 0", slug="bad-duration")
@@ -74,8 +74,6 @@ class TimeoutSetting(gdb.Parameter):  # type: ignore[misc]
         return ""
 
     def get_show_string(self, text: str) -> str:
-        from gdbmem.text import format_duration, parse_duration  # gdb starts 4 ms sooner
-
         return f"A memwatch step runs alone for {format_duration(parse_duration(text))}."
 
 
