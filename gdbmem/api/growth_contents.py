@@ -1,4 +1,4 @@
-"""What the memory contains, at the end of a recording of page faults, that each line made resident."""
+"""The contents, at the end of a recording of page faults, of the memory that each line made resident."""
 
 from __future__ import annotations
 

@@ -33,8 +33,6 @@ def read_json_profile(
 
     Raises InputError if it is not complete JSON, with the hint *if_cut*, or is not *wanted*, a noun.
     """
-    import json  # 1 ms
-
     try:
         found = json.loads(bytes(data))
     except (ValueError, RecursionError, OverflowError) as error:

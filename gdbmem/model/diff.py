@@ -219,7 +219,7 @@ class ExpectationVerdict:
 
     @property
     def measured(self) -> Optional[int]:
-        """What was seen; None: nothing."""
+        """The measured change (bytes or blocks, as the metric counts); None: nothing was measured."""
         return None if self.judgement.measured is None else int(self.judgement.measured)
 
     @property

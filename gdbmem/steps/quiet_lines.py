@@ -50,7 +50,10 @@ _TWICE = lazy_pattern(r"setjmp|vfork|getcontext")  # may return again, later
 
 
 class Instruction(Protocol):
-    """What has to be known about an instruction; `function_code` reads it from gdb's disassembly."""
+    """The facts about an instruction that decide whether its line is quiet.
+
+    `function_code` reads them from gdb's disassembly.
+    """
 
     @property
     def address(self) -> int: ...

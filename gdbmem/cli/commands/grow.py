@@ -27,7 +27,6 @@ from gdbmem.terminal.console import make_console, open_output, print_notices, sa
 from gdbmem.text import format_duration, parse_duration, printable
 
 if TYPE_CHECKING:
-    import argparse
     from typing import TextIO
 
 
