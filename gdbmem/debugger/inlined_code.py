@@ -141,6 +141,7 @@ class _Reader:
         for address, calls in self._calls.items():
             for key in calls:
                 self._members[key].add(address)
+        self._unclear |= {self._lines[key] for key in self._lines if self._is_cut_short(key)}
         for key in self._lines:
             self._fill_gaps(key, straight=True)
             self._fill_gaps(key, straight=False)
@@ -200,6 +201,18 @@ class _Reader:
                 if key not in self._lines:
                     self._lines[key] = _file_and_line(block)
         return tuple(calls)
+
+    def _is_cut_short(self, key: BlockKey) -> bool:
+        """Return whether gdb gives the call one instruction only, and the statement there begins elsewhere, too.
+
+        GDB 18 does so with ranges of DWARF of which the first is empty: it loses the others, and the calls in them.
+        """
+        if len(self._members[key]) != 1:
+            return False
+        (only,) = self._members[key]
+        begun = self._begins(only)
+        others = (at for at, calls in self._calls.items() if not calls)
+        return begun is not None and any(self._begins(at) == begun for at in others)
 
     def _set_calls(self, address: int, calls: Calls) -> None:
         for key in self._calls[address]:
