@@ -1,6 +1,7 @@
-"""Records and other values of the expected types from untrusted JSON.
+"""The codec of gdbmem's own JSON documents: records to JSON values and back, by the annotations of their fields.
 
-Numbers are finite and below 2**64, which no size and no address exceeds.
+What is read is not trusted: types are checked; numbers are finite and below 2**64, which no size and no address
+exceeds.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import functools
 import math
 import typing
 from collections.abc import Mapping, Sequence
-from typing import Any, Callable, TypeVar, cast
+from typing import Annotated, Any, Callable, NamedTuple, Optional, TypeVar, cast
 
 from gdbmem.records import is_dataclass
 from gdbmem.text import printable
@@ -20,15 +21,109 @@ MISFITS = (ValueError, LookupError, TypeError, AttributeError, OverflowError, Re
 _LIMIT = 1 << 64
 
 Value = TypeVar("Value")
+Convert = Callable[[Any], Any]
+
+
+class Key(NamedTuple):
+    """How a document has a field of a record, where that differs: ``size: Annotated[int, Key("size_bytes")]``."""
+
+    name: str = ""  # "": the field's own
+    or_null: bool = False  # "" and 0 are null
+    digits: Optional[int] = None  # the number is rounded to
+
+
+class _Field(NamedTuple):
+    """A field of a record, or a computed property; `write` is None for values that JSON has as they are."""
+
+    name: str
+    key: Key
+    kind: Any
+    write: Optional[Convert]
+
+    def value(self, record: Any) -> Any:
+        """Return the value of this field of *record* as JSON has it."""
+        found = getattr(record, self.name)
+        if self.key.or_null:
+            found = found or None
+        if found is None:
+            return None
+        if self.key.digits is not None:
+            return round(found, self.key.digits)
+        return found if self.write is None else self.write(found)
+
+
+def as_json(record: Any, *names: str) -> dict[str, Any]:
+    """Return the fields of *record*, a dataclass or a named tuple, as JSON values, with records in them likewise.
+
+    With *names* only those, in this order; they may also be computed properties.
+    """
+    kind: Any = type(record)
+    known = _fields(kind)
+    fields = [known.get(name) or _property(kind, name) for name in names] or known.values()
+    return {field.key.name: field.value(record) for field in fields}
+
+
+@functools.cache
+def _fields(kind: Any) -> dict[str, _Field]:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return {name: _field(name, hint) for name, hint in hints.items()}
+
+
+@functools.cache
+def _property(kind: Any, name: str) -> _Field:
+    return _field(name, typing.get_type_hints(getattr(kind, name).fget, include_extras=True)["return"])
+
+
+def _field(name: str, hint: Any) -> _Field:
+    key = Key()
+    if typing.get_origin(hint) is Annotated:
+        key, hint = hint.__metadata__[0], hint.__origin__
+    return _Field(name, key if key.name else key._replace(name=name), hint, _writer(hint))
+
+
+@functools.cache
+def _writer(kind: Any) -> Optional[Convert]:
+    """Return what makes JSON of values of *kind*; None if JSON has them as they are."""
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Union:
+        writers = {_writer(part) for part in parts if part is not type(None)}
+        return writers.pop() if len(writers) == 1 else as_json
+    if origin in (list, Sequence, tuple):
+        write = _writer(parts[0])
+        return list if write is None else lambda values: [write(value) for value in values]
+    if origin in (dict, Mapping):
+        write_one = _writer(parts[1])
+        if write_one is None:
+            return dict
+        return lambda values: {key: write_one(value) for key, value in values.items()}
+    return as_json if _is_record(kind) else None
+
+
+def _is_record(kind: Any) -> bool:
+    return is_dataclass(kind) or hasattr(kind, "_fields")
 
 
 def from_json(kind: type[Value], value: object) -> Value:
     """Return *value* as a *kind*: a record with those in it, or another type that a field may be annotated with.
 
-    Raises ValueError for other types, and for a record with unknown or missing fields.
+    A value of a computed property is left out. Raises ValueError for other types, and for a record with unknown or
+    missing fields.
     """
     found: Value = _reader(cast(Any, kind))(value)
     return found
+
+
+def from_fields(kind: type[Value], values: Mapping[str, Any], **given: Any) -> Value:
+    """Return the *kind* of which *values* has the fields that are not *given*; its other keys are left out.
+
+    Raises ValueError for fields of other types, or that are missing.
+    """
+    record: Any = kind
+    for name, field in _fields(record).items():
+        if name not in given and field.key.name in values:
+            given[name] = _of_field(field)(values[field.key.name])
+    made: Value = _made(record, given)
+    return made
 
 
 def fits(kind: Any, value: object) -> bool:
@@ -41,7 +136,7 @@ def fits(kind: Any, value: object) -> bool:
 
 
 @functools.cache
-def _reader(kind: Any) -> Callable[[Any], Any]:
+def _reader(kind: Any) -> Convert:
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if kind in (Any, object):
         return lambda value: value
@@ -54,12 +149,19 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
         return lambda value: tuple(listed(value))
     if origin in (dict, Mapping):
         return _mapping(_reader(parts[0]), _reader(parts[1]))
-    if is_dataclass(kind) or hasattr(kind, "__annotations__"):
+    if _is_record(kind) or hasattr(kind, "__annotations__"):
         return _record(kind)
     return _plain(kind)
 
 
-def _either(readers: Sequence[Callable[[Any], Any]], or_none: bool) -> Callable[[Any], Any]:
+def _of_field(field: _Field) -> Convert:
+    read = _reader(field.kind)
+    if not field.key.or_null:
+        return read
+    return lambda value: field.kind() if value is None else read(value)
+
+
+def _either(readers: Sequence[Convert], or_none: bool) -> Convert:
     def read(value: Any) -> Any:
         if value is None and or_none:
             return None
@@ -73,40 +175,45 @@ def _either(readers: Sequence[Callable[[Any], Any]], or_none: bool) -> Callable[
     return read
 
 
-def _list(read_one: Callable[[Any], Any]) -> Callable[[Any], list[Any]]:
+def _list(read_one: Convert) -> Callable[[Any], list[Any]]:
     is_list = _plain(list)
     return lambda value: [read_one(one) for one in is_list(value)]
 
 
-def _mapping(
-    read_key: Callable[[Any], Any], read_one: Callable[[Any], Any]
-) -> Callable[[Any], dict[Any, Any]]:
+def _mapping(read_key: Convert, read_one: Convert) -> Callable[[Any], dict[Any, Any]]:
     is_object = _plain(dict)
     return lambda value: {read_key(key): read_one(one) for key, one in is_object(value).items()}
 
 
-def _record(kind: Any) -> Callable[[Any], Any]:
+def _record(kind: Any) -> Convert:
     """Return the reader of a dataclass, a named tuple or a typed dict."""
-    readers = {name: _reader(hint) for name, hint in typing.get_type_hints(kind).items()}
+    readers = {field.key.name: (name, _of_field(field)) for name, field in _fields(kind).items()}
 
     def read(values: Any) -> Any:
         if not isinstance(values, dict):
             raise ValueError(f"{kind.__name__} without fields")
-        unknown = values.keys() - readers.keys()
-        if unknown:
-            raise ValueError(f"{kind.__name__} with '{printable(min(unknown))}'")
-        found = {name: readers[name](value) for name, value in values.items()}
+        found = {}
+        for key, value in values.items():
+            if key in readers:
+                name, read_one = readers[key]
+                found[name] = read_one(value)
+            elif not isinstance(getattr(kind, key, None), property):
+                raise ValueError(f"{kind.__name__} with '{printable(key)}'")
         if not getattr(kind, "__required_keys__", frozenset()) <= found.keys():  # of a typed dict
             raise ValueError(f"{kind.__name__} without all of its fields")
-        try:
-            return kind(**found)
-        except TypeError:
-            raise ValueError(f"{kind.__name__} without all of its fields") from None
+        return _made(kind, found)
 
     return read
 
 
-def _plain(kind: type) -> Callable[[Any], Any]:
+def _made(kind: Any, fields: Mapping[str, Any]) -> Any:
+    try:
+        return kind(**fields)
+    except TypeError:
+        raise ValueError(f"{kind.__name__} without all of its fields") from None
+
+
+def _plain(kind: type) -> Convert:
     kinds = (int, float) if kind is float else kind
 
     def read(value: Any) -> Any:

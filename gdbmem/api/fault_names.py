@@ -9,10 +9,10 @@ from typing import Any, Optional
 from gdbmem.errors import Notice
 from gdbmem.faults.growth import WeighedFault
 from gdbmem.formats.addresses import Binary, Symbols
+from gdbmem.json_values import as_json
 from gdbmem.linux.files.target_files import TargetFiles, may_be_opened
 from gdbmem.model.calltree import Frame
 from gdbmem.model.faults import FaultStack, FaultTotals
-from gdbmem.records import asdict
 from gdbmem.symbols.call_paths import Place, Samples, jit_names, name_places
 from gdbmem.symbols.cfi import UnwindTable, can_unwind
 from gdbmem.text import printable
@@ -137,7 +137,7 @@ def document_of(
         "command": program,
         "seconds": totals.seconds,
         "is_sampled": totals.longest_period > 1 or totals.lost_samples > 0,
-        "totals": asdict(totals),
+        "totals": as_json(totals),
         "threads": {str(tid): name for tid, name in samples.thread_names.items()},
         "frames": [list(frame) for frame in table],
         "stacks": rows,

@@ -10,12 +10,13 @@ from gdbmem.errors import Notice
 from gdbmem.faults.account import Evidence, account
 from gdbmem.faults.growth import Span, WeighedFault, grown_bytes, scaled, with_huge_pages, without_zero_pages
 from gdbmem.faults.resident_by_path import StandingMemory
+from gdbmem.json_values import as_json
 from gdbmem.linux.faults.readings import Reading
 from gdbmem.linux.memory.pages import PAGE
 from gdbmem.model.calltree import Frame
 from gdbmem.model.faults import FaultAccount, FaultTotals
 from gdbmem.recording.faults import Interval, IntervalRecorder
-from gdbmem.records import asdict, replace
+from gdbmem.records import replace
 from gdbmem.symbols.address_names import GdbSymbols
 from gdbmem.symbols.call_paths import CallPaths, Samples
 
@@ -56,7 +57,7 @@ class GrowthSnapshots:
         self._name(samples, {number for one in stacks for number in samples.paths[one.path]})
         totals = self._totals(interval.after, samples)
         document = document_of(self._recorder.name, samples, stacks, self._names, totals)
-        document["notices"] = [asdict(one) for one in (*self._notices, *self._recorder.spool.notices())]
+        document["notices"] = [as_json(one) for one in (*self._notices, *self._recorder.spool.notices())]
         document["recording"] = f"{self._recorder.pid}.{self._recorder.first.time}"
         return document
 

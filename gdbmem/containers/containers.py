@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Optional
+from typing import Annotated, Optional
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.files import JsonObject
-from gdbmem.json_values import from_json
+from gdbmem.json_values import Key, as_json, from_fields
 from gdbmem.model.containers import Container, Survey, Uncounted
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices
-from gdbmem.terminal.document import Document, head, read_document, to_json
+from gdbmem.terminal.document import Document, head, notices_in, read_document, to_json
 from gdbmem.text import format_delta, format_size, plural, printable
 
 
@@ -23,7 +23,7 @@ class ContainerGrowth:
     """The change of one path between two scans."""
 
     path: str
-    type_name: str
+    type_name: Annotated[str, Key("type")]
     before_size: int
     after_size: int
     delta_bytes: int
@@ -106,38 +106,11 @@ def containers_json(survey: Survey, before: Optional[Survey] = None) -> str:
     rows = []
     for container in survey.containers:
         change = changes.get((container.path, container.type_name))
-        rows.append(
-            {
-                "path": container.path,
-                "type": container.type_name,
-                "containers": container.containers,
-                "size": container.size,
-                "capacity": container.capacity,
-                "held_bytes": container.held_bytes,
-                "slack_bytes": container.slack_bytes,
-                "delta_size": None
-                if before is None
-                else change.after_size - change.before_size
-                if change
-                else 0,
-                "delta_bytes": None if before is None else change.delta_bytes if change else 0,
-            }
-        )
-    return to_json(
-        {
-            **head("containers", survey.notices),
-            "containers": rows,
-            "held_bytes": survey.held_bytes,
-            "slack_bytes": survey.slack_bytes,
-            "live_heap_bytes": survey.live_heap_bytes,
-            "unread": [_uncounted(one) for one in survey.unread],
-            "unsound": [_uncounted(one) for one in survey.unsound],
-        }
-    )
-
-
-def _uncounted(one: Uncounted) -> dict[str, object]:
-    return {"path": one.path, "type": one.type_name, "objects": one.objects}
+        deltas = (change.after_size - change.before_size, change.delta_bytes) if change else (0, 0)
+        of_size, of_bytes = (None, None) if before is None else deltas
+        rows.append({**as_json(container), "delta_size": of_size, "delta_bytes": of_bytes})
+    names = ("held_bytes", "slack_bytes", "live_heap_bytes", "unread", "unsound")
+    return to_json({**head("containers", survey.notices), "containers": rows, **as_json(survey, *names)})
 
 
 def read_survey(text: str, name: str) -> Survey:
@@ -151,16 +124,9 @@ def read_survey(text: str, name: str) -> Survey:
 
 
 def _survey(document: JsonObject) -> Survey:
-    containers, unread, unsound = (
-        [_with_type_name(row) for row in document.get(key, ())] for key in ("containers", "unread", "unsound")
-    )
-    values = {"containers": containers, "unread": unread, "unsound": unsound, "notices": document["warnings"]}
-    return from_json(Survey, {**values, "live_heap_bytes": document.get("live_heap_bytes")})
-
-
-def _with_type_name(row: JsonObject) -> JsonObject:
-    """Return *row* with the names of its record's fields; a change since an earlier scan is left out."""
-    return {{"type": "type_name"}.get(name, name): row[name] for name in row if not name.startswith("delta_")}
+    # Changes since an earlier scan are left out.
+    containers = [from_fields(Container, row) for row in document["containers"]]
+    return from_fields(Survey, document, containers=containers, notices=notices_in(document))
 
 
 def growth_document(before: Survey, after: Survey) -> Document:
@@ -168,16 +134,7 @@ def growth_document(before: Survey, after: Survey) -> Document:
     return {
         **head("containers-growth", [*before.notices, *after.notices]),
         "delta_bytes": after.held_bytes - before.held_bytes,
-        "containers": [
-            {
-                "path": row.path,
-                "type": row.type_name,
-                "before_size": row.before_size,
-                "after_size": row.after_size,
-                "delta_bytes": row.delta_bytes,
-            }
-            for row in growth(before, after)
-        ],
+        "containers": [as_json(row) for row in growth(before, after)],
     }
 
 

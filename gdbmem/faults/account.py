@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from gdbmem.faults.growth import DOUBT, SURELY_SAMPLED, Span, WeighedFault, standard_error
+from gdbmem.json_values import as_json
 from gdbmem.linux.faults.readings import Reading
 from gdbmem.linux.memory.pages import PAGE, Ranges
 from gdbmem.model.faults import (
@@ -30,7 +31,7 @@ from gdbmem.model.faults import (
 from gdbmem.model.snapshot import Profile, Snapshot
 from gdbmem.profiles.documents import profile_document
 from gdbmem.profiles.query import Query
-from gdbmem.records import asdict, dataclass
+from gdbmem.records import dataclass
 from gdbmem.terminal.console import Console, print_sentence
 from gdbmem.terminal.document import Document, to_json
 from gdbmem.terminal.drawing import Table
@@ -319,7 +320,7 @@ def grow_json(
         "seen_bytes": round(sum(one.seen_bytes for one in totals.accounts)),
         "grown_bytes": round(sum(one.grown_bytes for one in totals.accounts)),
         "unseen_bytes": sum(part.bytes for one in totals.accounts for part in one.unseen),
-        "totals": asdict(totals),
+        "totals": as_json(totals),
         "paths": stacks,
         **({} if held is None else {"held": held}),
     }

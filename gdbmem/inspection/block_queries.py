@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Optional
 
-from gdbmem.json_values import from_json
+from gdbmem.json_values import as_json, from_json
 from gdbmem.model.heap_blocks import BlockTypes, ChunkView, FoundVectors, FreeLists, HeapMap
-from gdbmem.records import asdict, dataclass
+from gdbmem.records import dataclass
 
 if TYPE_CHECKING:
     from gdbmem.ledger.ledger import ProcessImage
@@ -56,7 +56,7 @@ class Looks:
     def document(self) -> dict[str, object]:
         """Return the answers as JSON values, for `fill`."""
         found = {name: getattr(self, name) for name in _ANSWERS}
-        return {name: None if answer is None else asdict(answer) for name, answer in found.items()}
+        return {name: None if answer is None else as_json(answer) for name, answer in found.items()}
 
     def fill(self, document: Mapping[str, Any]) -> None:
         """Take the answers from the result of document(). Raises ValueError if they are of another form."""

@@ -17,7 +17,6 @@ from gdbmem.errors import GdbmemError, InputError, TargetError, ToolError
 from gdbmem.files import NEUTRAL_FOLDER
 from gdbmem.inspection.interpreters import interpreters, module_words, own_environment
 from gdbmem.ledger.document import read_ledger
-from gdbmem.records import asdict
 
 if TYPE_CHECKING:
     from gdbmem.allocators.glibc.locate import ThreadPointers
@@ -68,12 +67,8 @@ def stopped_request(
     pid: int, name: str, descriptor: int, threads: Sequence[ThreadPointers]
 ) -> dict[str, object]:
     """Return a stopped process as JSON values."""
-    return {
-        "pid": pid,
-        "name": name,
-        "descriptor": descriptor,
-        "threads": [list(asdict(thread).values()) for thread in threads],
-    }
+    pointers = [list(vars(thread).values()) for thread in threads]
+    return {"pid": pid, "name": name, "descriptor": descriptor, "threads": pointers}
 
 
 def answers_of_workers(

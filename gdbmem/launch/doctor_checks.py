@@ -8,11 +8,12 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Optional
+from typing import Annotated, Optional
 
 from gdbmem import __version__
 from gdbmem.engines.engine import EngineTable, tables
 from gdbmem.errors import GdbmemError
+from gdbmem.json_values import Key
 from gdbmem.launch.child import runtime_folder
 from gdbmem.launch.native import find_library
 from gdbmem.launch.valgrind import own_settings
@@ -47,10 +48,10 @@ class Check:
     name: str
     ok: bool
     found: str
-    mend: str = ""  # what to do or type
+    mend: Annotated[str, Key(or_null=True)] = ""  # what to do or type
     needed: bool = True  # without it `gdbmem launch` does not work
     is_tool: bool = False  # a program that has to be installed
-    without: str = ""  # what does not work without it
+    without: Annotated[str, Key(or_null=True)] = ""  # what does not work without it
 
 
 def check_all() -> list[Check]:

@@ -20,12 +20,12 @@ from typing import NoReturn, Optional
 
 from gdbmem.errors import GdbmemError, Notice, TargetError
 from gdbmem.files import close_all_but
+from gdbmem.json_values import as_json
 from gdbmem.linux.files.target_side import TargetSide
 from gdbmem.linux.holding.planted_breakpoints import planted, take_out
 from gdbmem.linux.process.process import process_facts
 from gdbmem.linux.process.processes import stat_of
 from gdbmem.linux.process.rights import ThreadLock
-from gdbmem.records import asdict
 from gdbmem.runs.run import Run
 from gdbmem.text import plural
 
@@ -217,7 +217,7 @@ def _note(run: Run, pid: int, count: int) -> None:
         text += f", and {plural(count, 'breakpoint')} that gdb had left in it removed"
     run = Run(run.folder)  # the launcher's descriptors have been closed here
     with contextlib.suppress(GdbmemError, OSError):
-        run.update(warnings=[*run.facts.get("warnings", []), asdict(Notice(KILLED, text))])
+        run.update(warnings=[*run.facts.get("warnings", []), as_json(Notice(KILLED, text))])
 
 
 def _kept_alone(*descriptors: int) -> list[int]:

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Optional, TypeVar
 
 from gdbmem.errors import GdbmemError, ToolError
-from gdbmem.json_values import from_json
-from gdbmem.records import asdict, dataclass
+from gdbmem.json_values import as_json, from_json
+from gdbmem.records import dataclass
 from gdbmem.text import printable
 
 
@@ -311,7 +311,7 @@ class Failed(Message):
 
 def encode(message: Message) -> dict[str, object]:
     """Return *message* as a JSON object."""
-    return {"kind": type(message).__name__, **asdict(message)}
+    return {"kind": type(message).__name__, **as_json(message)}
 
 
 def decode(kind: object, fields: Mapping[str, Any]) -> Message:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional
 
+from gdbmem.json_values import as_json
 from gdbmem.model.calltree import Frame
 from gdbmem.model.leaks import (
     DEFINITELY,
@@ -141,13 +142,9 @@ def leaks_json(search: LeakSearch) -> str:
             "since": search.since or None,
             "lost_bytes": lost_bytes(search),
             "sums": {kind: search.sums[kind]._asdict() for kind in KINDS if kind in search.sums},
-            "records": [_record(record) for record in ranked(search)],
+            "records": [as_json(record) for record in ranked(search)],
         }
     )
-
-
-def _record(record: LeakRecord) -> Document:
-    return {**record._asdict(), "frames": [frame._asdict() for frame in record.frames]}
 
 
 def print_blocks(number: int, blocks: Sequence[Block], console: Console, *, is_whole: bool) -> None:
@@ -229,20 +226,9 @@ def holding_json(holding: BlockHolders) -> str:
 
 
 def _block_object(block: Block, frames: Sequence[Frame]) -> Document:
-    return {
-        "address": block.address,
-        "bytes": block.bytes,
-        "frames": [frame._asdict() for frame in frames],
-    }
+    return {**as_json(block, "address", "bytes"), "frames": [frame._asdict() for frame in frames]}
 
 
 def _holder_object(holder: Holder) -> Document:
     held = None if holder.block is None else _block_object(holder.block, holder.frames)
-    return {
-        "kind": holder.kind,
-        "address": holder.address,
-        "inside_bytes": holder.inside_bytes,
-        "text": holder.text,
-        "thread": holder.thread,
-        "block": held,
-    }
+    return {**as_json(holder, "kind", "address", "inside_bytes", "text", "thread"), "block": held}

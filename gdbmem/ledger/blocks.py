@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Callable, Optional
 
 from gdbmem.errors import Notice
+from gdbmem.json_values import as_json
 from gdbmem.model.heap_blocks import (
     CLASS,
     LIST,
@@ -22,7 +23,7 @@ from gdbmem.patterns import lazy_pattern
 from gdbmem.profiles.sites import plain_strings
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices
-from gdbmem.terminal.document import Document, head, to_json
+from gdbmem.terminal.document import Document, to_json, whole
 from gdbmem.text import format_size, plural, printable
 
 # The possible beginnings of a class name in the Itanium C++ ABI.
@@ -95,16 +96,7 @@ _KINDS = {
 
 def types_document(found: BlockTypes, names: Mapping[str, str]) -> list[Document]:
     """Return *found* in the form of ``kind=ledger``, ``types``; *names* are demangled ones."""
-    return [
-        {
-            "kind": one.kind,
-            "name": names.get(one.name, one.name) or None,
-            "blocks": one.blocks,
-            "bytes": one.bytes,
-            "pinned_bytes": one.pinned_bytes,
-        }
-        for one in found.types
-    ]
+    return [{**as_json(one), "name": names.get(one.name, one.name) or None} for one in found.types]
 
 
 def print_types(found: BlockTypes, names: Mapping[str, str], console: Console) -> None:
@@ -182,28 +174,9 @@ _PLACES = {"heap": "in a block of the heap", "data": "a global or static variabl
 
 def vectors_json(found: FoundVectors, owners: Mapping[int, str]) -> str:
     """Return *found* as ``kind=vectors``; *owners* names the variables that hold some of them, by address."""
-    return to_json(
-        {
-            **head("vectors", found.notices),
-            "count": found.count,
-            "capacity_bytes": found.capacity_bytes,
-            "slack_bytes": found.slack_bytes,
-            "empty": found.empty,
-            "empty_bytes": found.empty_bytes,
-            "largest": [
-                {
-                    "address": vector.begin,
-                    "used_bytes": vector.used_bytes,
-                    "capacity_bytes": vector.capacity_bytes,
-                    "slack_bytes": vector.slack_bytes,
-                    "owner_address": vector.owner,
-                    "place": vector.place,
-                    "owner": owners.get(vector.owner) or None,
-                }
-                for vector in found.largest
-            ],
-        }
-    )
+    names = ("begin", "used_bytes", "capacity_bytes", "slack_bytes", "owner", "place")
+    largest = [{**as_json(one, *names), "owner": owners.get(one.owner) or None} for one in found.largest]
+    return to_json({**whole("vectors", found), "largest": largest})
 
 
 def print_vectors(found: FoundVectors, owners: Mapping[int, str], console: Console, top: int) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Union
 
+from gdbmem.json_values import as_json
 from gdbmem.model.heap_blocks import (
     BROKEN,
     FASTBIN,
@@ -16,9 +18,9 @@ from gdbmem.model.heap_blocks import (
     ChunkView,
     FreeList,
     FreeLists,
+    Pointer,
 )
 from gdbmem.profiles.sites import plain_strings
-from gdbmem.records import asdict
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_sentence
 from gdbmem.terminal.document import Document
@@ -31,65 +33,23 @@ _A_LINE = 16  # bytes
 def chunk_document(view: ChunkView, names: Mapping[str, str]) -> Document:
     """Return *view* in the form of ``kind=ledger``, ``chunk``; *names* are demangled ones."""
     return {
-        "asked": view.asked,
-        "arena": view.home,
+        **as_json(view, "asked", "home"),
         "chunk": _chunk_document(view.chunk, names),
         "before": _chunk_document(view.before[0], names) if view.before else None,
         "after": _chunk_document(view.after[0], names) if view.after else None,
-        "faults": list(view.faults),
-        "data": view.data or None,
-        "pointer_count": view.pointer_count,
+        **as_json(view, "faults", "data", "pointer_count"),
         "pointers": [
-            {
-                "address": one.address,
-                "value": one.value,
-                "place": one.place,
-                "class": names.get(one.class_name, one.class_name) or None,
-            }
-            for one in view.pointers
+            {**as_json(one, "address", "value", "place"), **_class(one, names)} for one in view.pointers
         ],
     }
 
 
 def _chunk_document(chunk: Chunk, names: Mapping[str, str]) -> Document:
-    return {
-        "address": chunk.address,
-        "memory": chunk.memory,
-        "size_bytes": chunk.size or None,
-        "size_word": chunk.head,
-        "state": chunk.state,
-        "list": chunk.where or None,
-        "class": names.get(chunk.class_name, chunk.class_name) or None,
-    }
+    return {**as_json(chunk, "address", "memory", "size", "head", "state", "where"), **_class(chunk, names)}
 
 
-def bins_document(found: FreeLists) -> Document:
-    """Return *found* in the form of ``kind=ledger``, ``bins``."""
-    return {
-        "tcaches": [
-            {"tid": one.tid, "lists": [_list_document(each) for each in one.lists]} for one in found.tcaches
-        ],
-        "arenas": [
-            {
-                **{key: value for key, value in asdict(one).items() if key not in ("lists", "faults")},
-                "faults": list(one.faults),
-                "lists": [_list_document(each) for each in one.lists],
-            }
-            for one in found.arenas
-        ],
-    }
-
-
-def _list_document(one: FreeList) -> Document:
-    return {
-        "kind": one.kind,
-        "number": one.number,
-        "low_bytes": one.low or None,
-        "high_bytes": one.high or None,
-        "count": one.count,
-        "bytes": one.bytes,
-        "fault": one.fault or None,
-    }
+def _class(thing: Union[Chunk, Pointer], names: Mapping[str, str]) -> Document:
+    return {"class": names.get(thing.class_name, thing.class_name) or None}
 
 
 def print_chunk(view: ChunkView, names: Mapping[str, str], console: Console) -> None:

@@ -7,22 +7,19 @@ from typing import Any, Callable, Optional, Protocol, TextIO, TypedDict
 
 from gdbmem.errors import InputError
 from gdbmem.files import JsonObject
-from gdbmem.json_values import fits, from_json
+from gdbmem.json_values import as_json, fits, from_fields, from_json
 from gdbmem.ledger.answer import DAMAGES
 from gdbmem.ledger.blocks import print_types, types_document
-from gdbmem.ledger.chunks import bins_document, chunk_document, print_bins, print_chunk
+from gdbmem.ledger.chunks import chunk_document, print_bins, print_chunk
 from gdbmem.ledger.pinners import PinnerPaths, pinners_document, print_pinner_paths
 from gdbmem.ledger.remedies import print_remedies, remedies_json
 from gdbmem.ledger.text import LedgerOptions, print_growth, print_ledger
 from gdbmem.model.heap_blocks import PARTS, BlockTypes, ChunkView, FreeLists, HeapMap
 from gdbmem.model.ledger import Entry, Ledger, Share
-from gdbmem.records import asdict, dataclass, field, replace
+from gdbmem.records import dataclass, field
 from gdbmem.terminal.console import Console, print_notices
-from gdbmem.terminal.document import Document, head, read_document, to_json
+from gdbmem.terminal.document import Document, head, notices_in, read_document, to_json
 from gdbmem.text import printable
-
-# Fields of a ledger that are copied into the document.
-_PLAIN = ("program", "pid", "rss_bytes", "releasable_bytes", "pause_seconds", "beside", "threads", "heap")
 
 
 def ledger_json(ledger: Ledger, **more: Any) -> str:
@@ -35,44 +32,21 @@ def ledger_document(ledger: Ledger) -> Document:
     mapped = _mapped(ledger)
     return {
         **head("ledger", ledger.notices),
-        "program": ledger.program,
-        "pid": ledger.pid,
-        "rss_bytes": ledger.rss_bytes,
-        "releasable_bytes": ledger.releasable_bytes,
-        "pause_seconds": ledger.pause_seconds,
+        **as_json(ledger, "program", "pid", "rss_bytes", "releasable_bytes", "pause_seconds"),
         "entries": [_entry_document(entry, mapped.get(entry.key)) for entry in ledger.entries],
-        "beside": dict(ledger.beside),
-        "runtime": ledger.runtime,
-        "forked_from": ledger.forked_from,
-        "threads": [dict(thread) for thread in ledger.threads],
-        "heap": None if ledger.heap is None else asdict(ledger.heap),
-        "remedies": [asdict(remedy) for remedy in ledger.remedies],
+        **as_json(ledger, "beside", "runtime", "forked_from", "threads", "heap", "remedies"),
         "mappings": [_share_document(share) for share in ledger.shares],
     }
 
 
 def _entry_document(entry: Entry, mapped_bytes: Optional[int]) -> Document:
-    return {
-        "category": entry.category,
-        "label": entry.label,
-        "resident_bytes": entry.resident_bytes,
-        "allocated_bytes": entry.allocated_bytes,
-        "mapped_bytes": mapped_bytes,
-        "detail": dict(entry.detail),
-    }
+    names = ("category", "label", "resident_bytes", "allocated_bytes")
+    return {**as_json(entry, *names), "mapped_bytes": mapped_bytes, **as_json(entry, "detail")}
 
 
 def _share_document(share: Share) -> Document:
-    return {
-        "start": share.start,
-        "end": share.end,
-        "name": share.name,
-        "rss_bytes": share.rss_bytes,
-        "parts": [
-            {"category": category, "label": label, "bytes": size}
-            for (category, label), size in share.parts.items()
-        ],
-    }
+    parts = [{"category": key[0], "label": key[1], "bytes": size} for key, size in share.parts.items()]
+    return {**as_json(share, "start", "end", "name", "rss_bytes"), "parts": parts}
 
 
 def _mapped(ledger: Ledger) -> dict[tuple[str, str], Optional[int]]:
@@ -115,17 +89,12 @@ def _heap_map(document: JsonObject) -> Optional[HeapMap]:
 
 
 def _ledger(document: JsonObject) -> Ledger:
-    values = {name: document[name] for name in _PLAIN}
-    values["entries"] = [
-        {name: value for name, value in entry.items() if name != "mapped_bytes"}
-        for entry in document["entries"]
-    ]
-    values.update(shares=[], notices=document["warnings"], remedies=document.get("remedies", []))
-    values.update({name: document.get(name) for name in ("runtime", "forked_from")})
-    ledger = from_json(Ledger, values)
-    for entry in ledger.entries:
+    entries = [from_fields(Entry, entry) for entry in document["entries"]]
+    for entry in entries:
         _check_detail(entry.detail)
-    ledger = replace(ledger, shares=[_share(mapping) for mapping in document["mappings"]])
+    shares = [_share(mapping) for mapping in document["mappings"]]
+    notices = notices_in(document)
+    ledger = from_fields(Ledger, document, entries=entries, shares=shares, notices=notices)
     ledger.check()
     return ledger
 
@@ -153,7 +122,7 @@ class SharePart(TypedDict):
 def _share(values: JsonObject) -> Share:
     parts = from_json(list[SharePart], values["parts"])
     by_entry = {(part["category"], part["label"]): part["bytes"] for part in parts}
-    return replace(from_json(Share, {**values, "parts": {}}), parts=by_entry)
+    return from_fields(Share, values, parts=by_entry)
 
 
 def growth_json(before: Ledger, after: Ledger) -> str:
@@ -250,7 +219,7 @@ def write_json(ledger: Ledger, beside: Beside, stream: TextIO) -> None:
     if beside.chunk is not None:
         more["chunk"] = chunk_document(beside.chunk, beside.class_names)
     if beside.bins is not None:
-        more["bins"] = bins_document(beside.bins)
+        more["bins"] = as_json(beside.bins)
     stream.write(ledger_json(ledger, **more))
 
 

@@ -6,11 +6,11 @@ from bisect import bisect_right
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar, Union
 
+from gdbmem.json_values import as_json
 from gdbmem.ledger.blocks import type_in_words
 from gdbmem.ledger.text import what_grew
 from gdbmem.linux.memory.pages import Accessed
 from gdbmem.model.ledger import BlockGroup, BlockSum, IdleBlocks, IdleEntry, IdleMemory, Ledger, TreeHolder
-from gdbmem.records import asdict
 from gdbmem.terminal.console import Console, print_sentence
 from gdbmem.terminal.document import Document, head, to_json
 from gdbmem.terminal.drawing import Table, new_table
@@ -173,24 +173,16 @@ def idle_json(idle: IdleMemory, pid: int, names: Mapping[str, str]) -> str:
     document: Document = {
         **head("idle", ()),
         "pid": pid,
-        "seconds": idle.seconds,
-        "rss_bytes": idle.rss_bytes,
-        "idle_bytes": idle.idle_bytes,
-        "entries": [asdict(one) for one in idle.entries],
+        **as_json(idle, "seconds", "rss_bytes", "idle_bytes", "entries"),
         "types": [
             {"kind": one.kind, "name": names.get(one.name, one.name) or None, **_figures(one)}
             for one in idle.types
         ],
-        "sizes": [{"size_bytes": one.size_bytes, **_figures(one)} for one in idle.sizes],
+        "sizes": [{**as_json(one, "size_bytes"), **_figures(one)} for one in idle.sizes],
         "tree_holders": [{"name": _holder(one, names), "share": one.share} for one in idle.tree_holders],
     }
     return to_json(document)
 
 
 def _figures(one: IdleBlocks) -> Document:
-    return {
-        "blocks": one.blocks,
-        "bytes": one.bytes,
-        "least_idle_bytes": one.least_idle_bytes,
-        "most_idle_bytes": one.most_idle_bytes,
-    }
+    return as_json(one, "blocks", "bytes", "least_idle_bytes", "most_idle_bytes")

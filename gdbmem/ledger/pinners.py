@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gdbmem.errors import InputError
+from gdbmem.json_values import as_json
 from gdbmem.model.ledger import Ledger, SizeClass
 from gdbmem.model.snapshot import Snapshot
 from gdbmem.profiles.diff import as_growth
@@ -128,26 +129,25 @@ _PATHS = 3  # of each size
 
 def pinners_document(joined: PinnerPaths) -> Document:
     """Return *joined* in the form of ``kind=ledger``, ``pinner_paths``."""
+    sizes = [
+        {
+            **as_json(one.size, "size_bytes", "live", "pinned_bytes"),
+            "paths": [
+                {
+                    "block_bytes": path.block_bytes,
+                    "blocks": path.blocks,
+                    "frames": [frame._asdict() for frame in path.row.frames],
+                }
+                for path in one.paths
+            ],
+        }
+        for one in joined.sizes
+    ]
     return {
         "source": joined.source,
         "mixed_paths": joined.mixed_paths,
         "mixed_blocks": joined.mixed_blocks,
-        "sizes": [
-            {
-                "size_bytes": one.size.size_bytes,
-                "live": one.size.live,
-                "pinned_bytes": one.size.pinned_bytes,
-                "paths": [
-                    {
-                        "block_bytes": path.block_bytes,
-                        "blocks": path.blocks,
-                        "frames": [frame._asdict() for frame in path.row.frames],
-                    }
-                    for path in one.paths
-                ],
-            }
-            for one in joined.sizes
-        ],
+        "sizes": sizes,
     }
 
 

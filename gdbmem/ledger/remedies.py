@@ -13,10 +13,11 @@ from collections.abc import Iterator, Sequence
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
 from gdbmem.allocators.glibc.tallies import FASTBIN, FREE, LIVE, PAGE, STATES, TCACHE, HeapTally
 from gdbmem.errors import Notice
+from gdbmem.json_values import as_json
 from gdbmem.ledger.answer import answer_ledger, retained_bytes
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.ledger import TRIM, Ledger, MeasuredRemedies, MeasuredRemedy, Remedy, in_order
-from gdbmem.records import asdict, dataclass
+from gdbmem.records import dataclass
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices, print_sentence
 from gdbmem.terminal.document import head, to_json
@@ -186,11 +187,9 @@ def remedies_json(ledger: Ledger) -> str:
         {
             **head("remedies", ledger.notices),
             "answer": answer_ledger(ledger),
-            "program": ledger.program,
-            "pid": ledger.pid,
-            "rss_bytes": ledger.rss_bytes,
+            **as_json(ledger, "program", "pid", "rss_bytes"),
             "retained_bytes": retained_bytes(ledger),
-            "remedies": [asdict(remedy) for remedy in ledger.remedies],
+            **as_json(ledger, "remedies"),
         }
     )
 
@@ -239,26 +238,17 @@ def measured_json(ledger: Ledger, measured: MeasuredRemedies) -> str:
             **head("remedies", _notices(ledger, measured)),
             "answer": conclusion(ledger, measured),
             "program": ledger.program,
-            "command": list(measured.command),
-            "moment": measured.moment,
-            "rss_bytes": measured.rss_bytes,
+            **as_json(measured, "command", "moment", "rss_bytes"),
             "retained_bytes": retained_bytes(ledger),
-            "runs": measured.runs,
-            "children": measured.children,
+            **as_json(measured, "runs", "children"),
             "remedies": [_measured_document(row) for row in measured.remedies],
         }
     )
 
 
 def _measured_document(row: MeasuredRemedy) -> dict[str, object]:
-    return {
-        **asdict(row.remedy),
-        "measured_bytes": row.gained_bytes,
-        "measured_low_bytes": row.low_bytes,
-        "measured_high_bytes": row.high_bytes,
-        "is_as_predicted": row.is_as_predicted,
-        "why_not_measured": row.why_not or None,
-    }
+    names = ("gained_bytes", "low_bytes", "high_bytes", "is_as_predicted", "why_not")
+    return {**as_json(row.remedy), **as_json(row, *names)}
 
 
 def print_measured(ledger: Ledger, measured: MeasuredRemedies, console: Console) -> None:

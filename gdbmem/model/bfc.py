@@ -9,9 +9,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import compress
-from typing import Optional
+from typing import Annotated, Optional
 
 from gdbmem.errors import Notice
+from gdbmem.json_values import Key
 from gdbmem.records import dataclass, field
 
 SMALLEST = 256  # bytes: every size is rounded up to a multiple of this
@@ -156,7 +157,7 @@ class Allocator:
     """One allocator at one moment. Sizes are bytes, what is unknown is None."""
 
     name: str  # "GPU_0_bfc"; "" if it isn't known
-    class_name: str  # "tsl::BFCAllocator"
+    class_name: Annotated[str, Key("class")]  # "tsl::BFCAllocator"
     kind: str  # TENSORFLOW, ONNXRUNTIME, PYTORCH
     source: str  # for people: "process 4711 (python3)", "train.log, line 301"
     regions: Sequence[Region]
@@ -171,9 +172,10 @@ class Allocator:
     is_complete: bool = True  # every chunk is here; False: what follows from chunks is of those that are here
     # False: they follow from addresses (old logs, dumps): neighbours may be one here.
     regions_known: bool = True
-    bar: str = ""  # the 100 characters of a log's last line: '*' in use, 'x' wasted, '_' free
+    # The 100 characters of a log's last line: '*' in use, 'x' wasted, '_' free.
+    bar: Annotated[str, Key(or_null=True)] = ""
     asked_bytes: Optional[int] = None  # a request that failed when this was written
-    asked_by: str = ""  # the operation that made it
+    asked_by: Annotated[str, Key(or_null=True)] = ""  # the operation that made it
     notices: Sequence[Notice] = ()
 
     def check(self) -> None:
@@ -315,17 +317,18 @@ class Advice:
 class Decision:
     """The allocator's decision on a request, step by step. Sizes are bytes."""
 
-    request_bytes: int
+    request_bytes: Annotated[int, Key("bytes")]
     alignment: int
     rounded_bytes: int
     outcome: str  # NOTHING, FITS, EXTENDS, FAILS, UNDECIDED
     chunk: Optional[int] = None  # index of the one that it takes
     is_split: bool = False
-    taken_bytes: int = 0  # of that chunk, after a split
+    taken_bytes: Annotated[int, Key(or_null=True)] = 0  # of that chunk, after a split
     extends_bytes: Optional[int] = None  # the region that it asks for first
-    retries: Sequence[int] = ()  # what it asks for next, each time the device refuses
+    # What it asks for next, each time the device refuses.
+    retries: Annotated[Sequence[int], Key("retries_bytes")] = ()
     gives_back_bytes: int = 0  # regions that garbage collection returns before
-    cause: str = ""  # of FAILS
+    cause: Annotated[str, Key(or_null=True)] = ""  # of FAILS
     obstacle: Optional[Obstacle] = None  # of FRAGMENTATION: the smallest
     steps: Sequence[str] = ()  # what is tried, in order, as sentences
     advice: Sequence[Advice] = ()
@@ -442,8 +445,8 @@ class PoolSample:
     free_chunks: int
     largest_free_bytes: int
     fragmentation: Optional[float]  # None if nothing is free
-    outcome: str = ""  # of the request, where one is asked for
-    cause: str = ""
+    outcome: Annotated[str, Key(or_null=True)] = ""  # of the request, where one is asked for
+    cause: Annotated[str, Key(or_null=True)] = ""
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Optional
+from typing import Annotated, Optional
 
 from gdbmem.errors import Notice
+from gdbmem.json_values import Key
 from gdbmem.model.calltree import Frame
 from gdbmem.records import dataclass
 
@@ -15,7 +16,7 @@ class Container:
     """One container, or all that share a path (``states[*].arcs``); sizes are bytes, counts elements."""
 
     path: str
-    type_name: str
+    type_name: Annotated[str, Key("type")]
     containers: int
     size: int
     capacity: int
@@ -28,7 +29,7 @@ class Uncounted:
     """Objects of one type at one path that were reached, and whose content is unknown."""
 
     path: str
-    type_name: str
+    type_name: Annotated[str, Key("type")]
     objects: int
 
 
@@ -68,8 +69,8 @@ class Holding:
 
     site: Frame  # the user's own line
     delta_bytes: int
-    container: str  # the path of the container, from a variable
-    type_name: str
+    container: Annotated[str, Key("path")]  # from a variable
+    type_name: Annotated[str, Key("type")]
     before_size: int  # elements
     after_size: int
     surveys: int  # that were taken from the one moment to the other, both included

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Annotated
 
 from gdbmem.errors import Notice
+from gdbmem.json_values import Key
 from gdbmem.records import dataclass
 
 # States of a chunk.
@@ -21,10 +23,11 @@ class Chunk:
     """One chunk; *size* is in bytes, header included, and 0 if the size word can't be."""
 
     address: int  # of its header
-    size: int
-    head: int  # the size word as it stands, flags included
+    size: Annotated[int, Key("size_bytes", or_null=True)]
+    head: Annotated[int, Key("size_word")]  # as it stands, flags included
     state: str
-    where: str = ""  # of a free one: the list that it is in; "" if no list leads to it
+    # Of a free one: the list that it is in; "" if no list leads to it.
+    where: Annotated[str, Key("list", or_null=True)] = ""
     class_name: str = ""  # mangled, of an object with virtual functions
 
     @property
@@ -48,12 +51,12 @@ class ChunkView:
     """The chunk that contains an address, and its neighbours."""
 
     asked: int
-    home: str  # the arena, as people call it
+    home: Annotated[str, Key("arena")]  # as people call it
     chunk: Chunk
     before: Sequence[Chunk]  # none or one
     after: Sequence[Chunk]
     faults: Sequence[str]  # what of it and its neighbours contradicts the rest of the heap
-    data: str  # the first bytes of the program's memory, hexadecimal
+    data: Annotated[str, Key(or_null=True)]  # the first bytes of the program's memory, hexadecimal
     pointers: Sequence[Pointer] = ()  # the first ones
     pointer_count: int = 0
 
@@ -71,11 +74,12 @@ class FreeList:
 
     kind: str
     number: int  # counted as malloc does: from 0 in tcaches and fastbins, from 1 in bins
-    low: int  # the smallest chunk in it
-    high: int
+    low: Annotated[int, Key("low_bytes", or_null=True)]  # the smallest chunk in it
+    high: Annotated[int, Key("high_bytes", or_null=True)]
     count: int
     bytes: int
-    fault: str = ""  # where it contradicts itself; what was counted stands before that
+    # Where it contradicts itself; what was counted stands before that.
+    fault: Annotated[str, Key(or_null=True)] = ""
 
 
 @dataclass(frozen=True)
@@ -94,8 +98,8 @@ class ArenaLists:
     address: int
     top: int
     top_bytes: int
+    faults: Sequence[str]  # contradictions in this arena, of whatever kind
     lists: Sequence[FreeList]
-    faults: Sequence[str] = ()  # contradictions in this arena, of whatever kind
 
 
 @dataclass(frozen=True)
@@ -174,10 +178,10 @@ HEAP, DATA, STACK = "heap", "data", "stack"
 class FoundVector:
     """One vector; addresses of its memory, which is one live block of the heap."""
 
-    begin: int
+    begin: Annotated[int, Key("address")]
     end: int
     limit: int
-    owner: int  # the address of the three pointers
+    owner: Annotated[int, Key("owner_address")]  # of the three pointers
     place: str  # HEAP, DATA or STACK
 
     @property

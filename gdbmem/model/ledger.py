@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Mapping as MappingType
-from typing import Any, NamedTuple, Optional, TypedDict
+from typing import Annotated, Any, NamedTuple, Optional, TypedDict
 
 from gdbmem.errors import Notice
+from gdbmem.json_values import Key
 from gdbmem.records import dataclass, field
 
 # Settings of malloc that may give memory back, and how much each would. Sizes are bytes.
@@ -64,10 +65,11 @@ class MeasuredRemedy:
     """The memory that one remedy returned, compared with runs without it; None: not measured."""
 
     remedy: Remedy
-    gained_bytes: Optional[int] = None  # the difference of the medians
-    low_bytes: Optional[int] = None  # its 95 % interval, from the spread between runs
-    high_bytes: Optional[int] = None
-    why_not: str = ""  # measured
+    gained_bytes: Annotated[Optional[int], Key("measured_bytes")] = None  # the difference of the medians
+    # Its 95 % interval, from the spread between runs.
+    low_bytes: Annotated[Optional[int], Key("measured_low_bytes")] = None
+    high_bytes: Annotated[Optional[int], Key("measured_high_bytes")] = None
+    why_not: Annotated[str, Key("why_not_measured", or_null=True)] = ""
 
     @property
     def is_as_predicted(self) -> Optional[bool]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Optional
+from typing import Annotated, Optional
 
 from gdbmem.errors import Notice
+from gdbmem.json_values import Key
 from gdbmem.model.calltree import Frame
 from gdbmem.records import dataclass, field
 
@@ -30,7 +31,7 @@ class PythonObjects:
     # Blocks of Python's allocator that are not objects: tables of dicts, items of lists, buffers.
     others: TypeUse
     uncounted_blocks: int = 0  # in pools that contradict themselves
-    large: bool = True  # objects in malloc's blocks are counted, too
+    large: Annotated[bool, Key("large_counted")] = True  # objects in malloc's blocks are counted, too
     pause_seconds: Optional[float] = None
     notices: Sequence[Notice] = ()
 
@@ -150,11 +151,12 @@ class PythonCopies:
 class PythonCall:
     """One Python frame."""
 
-    function: str  # qualified where the version keeps that; "": it could not be read
-    file: str
+    # Qualified where the version keeps that; "": it could not be read.
+    function: Annotated[str, Key(or_null=True)]
+    file: Annotated[str, Key(or_null=True)]
     line: Optional[int]  # None: the instruction belongs to none
     # C called it: the native frames have one of the interpreter's loop for it and what it calls.
-    is_entry: bool = True
+    is_entry: Annotated[bool, Key("entry")] = True
     entered_at: Optional[int] = None  # since 3.12: an address within that loop's native frame
 
 
@@ -165,8 +167,8 @@ class PythonThread:
     tid: Optional[int]  # the kernel's number; None: unknown
     interpreter: int  # 0: the main one
     frames: Sequence[PythonCall]  # the innermost first
-    is_whole: bool = True  # False: the rest could not be read
-    name: str = ""  # as the kernel has it; "": unknown
+    is_whole: Annotated[bool, Key("whole")] = True  # False: the rest could not be read
+    name: Annotated[str, Key(or_null=True)] = ""  # as the kernel has it; "": unknown
     # Its number, where the thread waits in one; None: it runs, or this is unknown.
     system_call: Optional[int] = None
 
@@ -190,7 +192,7 @@ class MixedStack:
     tid: int
     frames: Sequence[Frame]
     python_frames: int
-    is_whole: bool = True
+    is_whole: Annotated[bool, Key("whole")] = True
 
 
 @dataclass(frozen=True)

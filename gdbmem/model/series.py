@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Annotated, NamedTuple, Optional
 
 from gdbmem.errors import Notice
+from gdbmem.json_values import Key
 from gdbmem.records import dataclass
 
 # No annotations from __future__: NamedTuple compiles each one that is a string, which doubles its cost.
@@ -84,12 +85,12 @@ class Sample(NamedTuple):
 class SeriesLine:
     """One process over time; a respawned worker carries on the line of the one before it."""
 
-    number: int
+    number: Annotated[int, Key("line")]
     pid: int  # of the last process on it
     start_ticks: int  # when that process was born, by the kernel's clock: distinguishes reused pids
     name: str
     command: str
-    parent: int  # the parent's line; 0 if the parent isn't watched
+    parent: Annotated[int, Key("parent_line", or_null=True)]  # 0 if the parent isn't watched
     born: float
     gone: Optional[float] = None
     respawns: int = 0
@@ -121,7 +122,8 @@ class SeriesFacts:
     limit_bytes: Optional[int] = None  # of the tightest cgroup, or the machine
     limit_of: str = ""
     reads_pss: bool = True  # False: it was not asked for
-    exact_threads: bool = False  # the kernel reported each thread's start; else the count is a lower bound
+    # The kernel reported each thread's start; else the count is a lower bound.
+    exact_threads: Annotated[bool, Key("threads_started_is_exact")] = False
     unknown_samples: int = 0  # of an imported series: no number, and left out
 
 
@@ -144,8 +146,8 @@ class Slope:
 class Regime:
     """A stretch of a series in which it did one thing; a step lasts from the sample before it to the one after."""
 
-    begin: float  # seconds since the series began, as end
-    end: float
+    begin: Annotated[float, Key("from")]  # seconds since the series began, as end
+    end: Annotated[float, Key("to")]
     kind: str  # one of KINDS
     change_bytes: float
     slope: Optional[Slope] = None  # bytes per second; None of a step
@@ -160,14 +162,15 @@ class Verdict:
     evidence: str  # one sentence that can be checked against the plot
     samples: int
     slope: Optional[Slope] = None  # bytes per second, of the last regime; of a sawtooth: of its floor
-    resolution: Optional[float] = None  # the smallest slope this window would have shown, bytes per second
+    # The smallest slope this window would have shown.
+    resolution: Annotated[Optional[float], Key("resolution_bytes_per_second")] = None
     warmup_seconds: float = 0.0  # left out at the beginning
-    floor: str = ""  # of a sawtooth: rising, flat, falling, or unclear
+    floor: Annotated[str, Key(or_null=True)] = ""  # of a sawtooth: rising, flat, falling, or unclear
     period_seconds: Optional[float] = None
     amplitude_bytes: Optional[float] = None
     step_bytes: Optional[float] = None
-    step_at: Optional[float] = None  # seconds since the series began
-    per_mark: Optional[Slope] = None  # bytes from one mark to the next
+    step_at: Annotated[Optional[float], Key("step_at_seconds")] = None  # since the series began
+    per_mark: Annotated[Optional[Slope], Key("bytes_per_mark")] = None  # from one mark to the next
     first_bytes: Optional[float] = None
     last_bytes: Optional[float] = None
     regimes: Sequence[Regime] = ()  # in order of time; the last one is judged

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Optional, Protocol
+from typing import Annotated, Optional, Protocol
 
 from gdbmem.errors import Notice
+from gdbmem.json_values import Key
 from gdbmem.model.calltree import CallTree
 from gdbmem.records import dataclass, field
 
@@ -58,7 +59,7 @@ class Totals:
     extra_bytes: int  # the allocator's own headers and padding
     stacks_bytes: int
     has_tree: bool
-    name: str = ""
+    name: Annotated[str, Key(or_null=True)] = ""
     beside: Mapping[str, int] = field(default_factory=dict)  # bytes that are in no total and no tree
 
     @property

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Optional
+from typing import Annotated, NamedTuple, Optional
 
+from gdbmem.json_values import Key
 from gdbmem.model.calltree import Frame
 from gdbmem.records import dataclass
 
@@ -32,7 +33,7 @@ class Step(NamedTuple):
     shared_threads: tuple[int, ...] = ()
     others_bytes: Optional[int] = None  # what they changed; None: unknown, and part of delta_bytes
     divided_exactly: bool = True  # False: the two were divided by page faults that don't explain all
-    seconds: float = 0.0
+    seconds: Annotated[float, Key(digits=6)] = 0.0
     ended: str = ""  # why it ended where it did; "" for the ordinary end of the command
     note: str = ""
 
@@ -119,11 +120,12 @@ class KernelRequests(NamedTuple):
     paths: Sequence[GrowthPath]  # largest change of the address space first
     events: int
     left_out: int  # smaller than asked for
-    seconds: float
-    cost_seconds: float  # what gdb spent on it
-    mapped_bytes: int  # by which the process changed from the first request to the last
+    seconds: Annotated[float, Key(digits=6)]
+    cost_seconds: Annotated[float, Key(digits=6)]  # what gdb spent on it
+    # By which the process changed from the first request to the last.
+    mapped_bytes: Annotated[int, Key("total_bytes")]
     resident_bytes: int
-    unseen_mapped_bytes: int = 0  # by no request that was seen
+    unseen_mapped_bytes: Annotated[int, Key("unseen_bytes")] = 0  # by no request that was seen
     unseen_resident_bytes: int = 0  # not after a request of the thread that did it
     unsettled: int = 0  # requests whose effect is unknown: the process had ended
 
@@ -142,11 +144,12 @@ class WrittenRange(NamedTuple):
     start: int
     end: int
     mapping: str  # the kernel's name, "" for anonymous memory
-    is_certain: bool = True  # False: shared pages that came into memory, read or written
-    where: str = ""  # what they belong to, in words
+    # False: shared pages that came into memory, read or written.
+    is_certain: Annotated[bool, Key("written", or_null=True)] = True
+    where: Annotated[str, Key("in")] = ""  # what they belong to, in words
 
     @property
-    def size_bytes(self) -> int:
+    def size_bytes(self) -> Annotated[int, Key("bytes")]:
         return self.end - self.start
 
 
@@ -162,7 +165,7 @@ class WrittenMemory(NamedTuple):
     huge_bytes: int  # in huge pages, which are left out
     unwatched_bytes: int  # of mappings that the kernel could not watch
     threads: int  # that ran
-    ended: str = ""  # why nothing is known; the ranges are empty then
+    ended: Annotated[str, Key(or_null=True)] = ""  # why nothing is known; the ranges are empty then
 
     @property
     def written(self) -> Sequence[WrittenRange]:

@@ -8,9 +8,9 @@ from itertools import compress
 from typing import Optional
 
 from gdbmem.errors import Notice, UsageError
+from gdbmem.json_values import as_json
 from gdbmem.model.bfc import FAILS, IN_USE, Allocator, PoolChange, PoolDiff, PoolSample, PoolSeries
 from gdbmem.pools.explanation import pool_name, pool_sentence
-from gdbmem.records import asdict
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices, print_sentence
 from gdbmem.terminal.document import Document, head, to_json
@@ -198,7 +198,7 @@ def diff_document(diff: PoolDiff) -> Document:
 
 
 def _change(change: PoolChange) -> Document:
-    return {**asdict(change), "delta_bytes": change.delta_bytes}
+    return {**as_json(change), **as_json(change, "delta_bytes")}
 
 
 def _side(allocator: Allocator) -> Document:
@@ -264,15 +264,9 @@ def series_json(series: PoolSeries, request_bytes: Optional[int]) -> str:
     document = {
         **head("bfc-series", series.notices),
         "answer": answer_series(series, series.diffs[0]) if series.diffs else None,
-        "source": series.source,
-        "walks": series.walks,
-        "longest_pause_seconds": series.longest_pause_seconds,
+        **as_json(series, "source", "walks", "longest_pause_seconds"),
         "request_bytes": request_bytes,
-        "samples": [_sample(one) for one in series.samples],
+        **as_json(series, "samples"),
         "pools": [diff_document(one) for one in series.diffs],
     }
     return to_json(document)
-
-
-def _sample(sample: PoolSample) -> dict[str, object]:
-    return {**asdict(sample), "outcome": sample.outcome or None, "cause": sample.cause or None}

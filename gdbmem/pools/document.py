@@ -5,11 +5,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from typing import Any, Optional, TypeVar
+from typing import Any, Optional
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.files import JsonObject
-from gdbmem.json_values import from_json
+from gdbmem.json_values import as_json, from_fields, from_json
 from gdbmem.model.bfc import (
     FREE,
     IN_USE,
@@ -17,14 +17,11 @@ from gdbmem.model.bfc import (
     UNKNOWN,
     Allocator,
     Chunks,
-    Counters,
     Decision,
-    Options,
     Region,
-    Violation,
 )
 from gdbmem.pools.explanation import decision_sentence, headline
-from gdbmem.records import asdict, replace
+from gdbmem.records import replace
 from gdbmem.terminal.document import Document, head, notices_in, read_document, to_json
 from gdbmem.text import printable
 
@@ -67,17 +64,11 @@ def _allocator(allocator: Allocator, decision: Optional[Decision]) -> Document:
     # The sums of a pool with missing chunks are unknown.
     whole, counted = allocator.is_complete, allocator.counters
     return {
-        "name": allocator.name,
-        "class": allocator.class_name,
-        "kind": allocator.kind,
-        "address": allocator.address,
-        "source": allocator.source,
-        "layout": allocator.layout,
-        "limit_bytes": allocator.limit_bytes,
+        **as_json(allocator, "name", "class_name", "kind", "address", "source", "layout", "limit_bytes"),
         "pool_bytes": allocator.pool_bytes if whole else counted.pool_bytes,
         "in_use_bytes": allocator.in_use_bytes if whole else counted.in_use_bytes,
         "requested_bytes": allocator.requested_bytes if whole else None,
-        "reserved_bytes": allocator.counters.reserved_bytes,
+        "reserved_bytes": counted.reserved_bytes,
         "pending_bytes": allocator.pending_bytes if whole else None,
         "free_bytes": allocator.free_bytes if whole else None,
         "free_chunks": allocator.free_count if whole else None,
@@ -85,25 +76,18 @@ def _allocator(allocator: Allocator, decision: Optional[Decision]) -> Document:
         "largest_free_bytes": allocator.largest_free_bytes if whole else None,
         "available_bytes": allocator.available_bytes,
         "fragmentation": allocator.fragmentation if whole else None,
-        "options": asdict(allocator.options),
-        "counters": asdict(allocator.counters),
-        "is_locked": allocator.is_locked,
-        "is_complete": allocator.is_complete,
-        "regions_known": allocator.regions_known,
-        "bar": allocator.bar or None,
-        "asked_bytes": allocator.asked_bytes,
-        "asked_by": allocator.asked_by or None,
+        **as_json(allocator, "options", "counters", "is_locked", "is_complete", "regions_known"),
+        **as_json(allocator, "bar", "asked_bytes", "asked_by"),
         "regions": [_region(allocator, region) for region in allocator.regions],
-        "bins": [asdict(one) for one in allocator.bins()],
-        "violations": [asdict(one) for one in allocator.violations],
+        "bins": [as_json(one) for one in allocator.bins()],
+        **as_json(allocator, "violations"),
         "request": None if decision is None else decision_document(allocator, decision),
     }
 
 
 def _region(allocator: Allocator, region: Region) -> Document:
     return {
-        "address": region.address,
-        "size_bytes": region.size_bytes,
+        **as_json(region, "address", "size_bytes"),
         **({"label": region.label} if region.label else {}),
         "chunks": [chunk_document(allocator, index) for index in region.indices],
     }
@@ -138,35 +122,25 @@ def decision_document(allocator: Allocator, decision: Decision) -> Document:
     """Return the outcome of a request."""
     obstacle = decision.obstacle
     return {
-        "bytes": decision.request_bytes,
-        "alignment": decision.alignment,
-        "rounded_bytes": decision.rounded_bytes,
-        "outcome": decision.outcome,
+        **as_json(decision, "request_bytes", "alignment", "rounded_bytes", "outcome"),
         "fits": decision.outcome == "fits",
         "chunk": None if decision.chunk is None else chunk_document(allocator, decision.chunk),
-        "is_split": decision.is_split,
-        "taken_bytes": decision.taken_bytes or None,
-        "extends_bytes": decision.extends_bytes,
-        "retries_bytes": list(decision.retries),
-        "gives_back_bytes": decision.gives_back_bytes,
-        "cause": decision.cause or None,
+        **as_json(
+            decision, "is_split", "taken_bytes", "extends_bytes", "retries", "gives_back_bytes", "cause"
+        ),
         "text": decision_sentence(allocator, decision),
         "obstacle": None
         if obstacle is None
         else {
-            "in_use_bytes": obstacle.in_use_bytes,
-            "hole_bytes": obstacle.hole_bytes,
+            **as_json(obstacle, "in_use_bytes", "hole_bytes"),
             "chunks": [chunk_document(allocator, index) for index in obstacle.in_use],
         },
-        "steps": list(decision.steps),
-        "advice": [asdict(one) for one in decision.advice],
+        **as_json(decision, "steps", "advice"),
     }
 
 
 # Pools read from the JSON that `gdbmem bfc --json` wrote.
 
-
-Settings = TypeVar("Settings", Options, Counters)
 
 _MOST = (1 << 64) - 1
 
@@ -202,26 +176,11 @@ def _saved_allocator(values: Mapping[str, Any]) -> Allocator:
         chunks = region["chunks"]
         regions.append(Region(address, size, len(rows), len(chunks), from_json(str, region.get("label", ""))))
         rows += chunks
-    return Allocator(
-        name=from_json(str, values["name"]),
-        class_name=from_json(str, values["class"]),
-        kind=from_json(str, values["kind"]),
-        source=from_json(str, values["source"]),
-        regions=regions,
-        chunks=_chunks(rows),
-        limit_bytes=_maybe(values["limit_bytes"]),
-        options=_not_negative(from_json(Options, values["options"])),
-        counters=_not_negative(from_json(Counters, values["counters"])),
-        address=_maybe(values["address"]),
-        layout=from_json(str, values["layout"]),
-        is_locked=_flag(values["is_locked"]),
-        violations=from_json(list[Violation], values["violations"]),
-        is_complete=bool(values["is_complete"]),
-        regions_known=bool(values["regions_known"]),
-        bar=from_json(str, values["bar"] or ""),
-        asked_bytes=_maybe(values["asked_bytes"]),
-        asked_by=from_json(str, values["asked_by"] or ""),
-    )
+    found = from_fields(Allocator, values, regions=regions, chunks=_chunks(rows))
+    for record in (found, found.options, found.counters):
+        if any(isinstance(value, int) and value < 0 for value in vars(record).values()):
+            raise ValueError
+    return found
 
 
 def _chunks(rows: Sequence[Mapping[str, Any]]) -> Chunks:
@@ -255,21 +214,7 @@ def _state(row: Mapping[str, Any]) -> int:
     return IN_USE if row["in_use"] else FREE
 
 
-def _not_negative(found: Settings) -> Settings:
-    if any(value is not None and value < 0 for value in asdict(found).values()):
-        raise ValueError
-    return found
-
-
 def _number(value: Any, least: int = 0) -> int:
     if not isinstance(value, int) or not least <= value <= _MOST:
         raise ValueError
     return value
-
-
-def _maybe(value: Any) -> Optional[int]:
-    return None if value is None else _number(value)
-
-
-def _flag(value: Any) -> Optional[bool]:
-    return None if value is None else bool(value)

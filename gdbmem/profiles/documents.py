@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.errors import Notice
+from gdbmem.json_values import as_json
 from gdbmem.profiles.course import course_of
 from gdbmem.profiles.diff import as_growth
 from gdbmem.profiles.headline import answer_diff, answer_snapshot
@@ -14,7 +15,7 @@ from gdbmem.profiles.holding import holdings_document
 from gdbmem.profiles.query import Query
 from gdbmem.profiles.ranking import Amount, Ranking, Row, rank
 from gdbmem.profiles.text import applied_rules, applied_wrappers, unused_known
-from gdbmem.records import asdict, replace
+from gdbmem.records import replace
 from gdbmem.terminal.document import Document, head, judgement_object, to_json
 from gdbmem.text import printable
 
@@ -107,16 +108,9 @@ def profile_document(profile: Profile, query: Query, *, snapshot: Optional[Snaps
 
 def _totals(totals: Totals, time_unit: str) -> Document:
     return {
-        "index": totals.index,
-        "name": totals.name or None,
-        "time": totals.time,
+        **as_json(totals, "index", "name", "time"),
         "time_unit": time_unit,
-        "heap_bytes": totals.heap_bytes,
-        "extra_bytes": totals.extra_bytes,
-        "stacks_bytes": totals.stacks_bytes,
-        "total_bytes": totals.total_bytes,
-        "has_tree": totals.has_tree,
-        "beside": dict(totals.beside),
+        **as_json(totals, "heap_bytes", "extra_bytes", "stacks_bytes", "total_bytes", "has_tree", "beside"),
     }
 
 
@@ -179,14 +173,14 @@ def _change(diff: Diff, query: Query) -> Document:
         "unit": diff.unit,
         "delta_bytes": diff.delta_bytes,
         "delta_blocks": ranking.total.delta_blocks,
-        "outside_heap": [{**asdict(one), "delta_bytes": one.delta_bytes} for one in diff.outside],
+        "outside_heap": [{**as_json(one), **as_json(one, "delta_bytes")} for one in diff.outside],
         "by": query.by,
         **rows(ranking, is_change=True),
     }
 
 
 def _side(side: Side) -> Document:
-    return {"source": side.source, "name": side.name, "total_bytes": side.total_bytes}
+    return as_json(side, "source", "name", "total_bytes")
 
 
 # The snapshots of a run as JSON: all of them (``kind=list``), or one just taken (``kind=snap``).
@@ -213,15 +207,13 @@ def list_document(
 
 
 def _kept(record: KeptRecord, total: str, unused: str) -> Document:
-    fields = {
-        field: getattr(record, field) for field in ("name", "file", "place", "thread", "hit", "seconds")
-    }
+    fields = as_json(record, "name", "file", "place", "thread", "hit", "seconds")
     return {**fields, total: record.total_bytes, unused: record.unused_bytes}
 
 
 def record_object(record: Record) -> Document:
     """Return one of the objects in ``snapshots``."""
-    return {field: getattr(record, field) for field in _FIELDS}
+    return as_json(record, *_FIELDS)
 
 
 def snap_json(record: Record, run: Path, pause_seconds: float, notes: Sequence[str]) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.containers.containers import ContainerGrowth, growth, short_type
+from gdbmem.json_values import as_json
 from gdbmem.model.containers import Holding, Survey
 from gdbmem.patterns import lazy_pattern
 from gdbmem.profiles.own_code import qualified_name
@@ -142,16 +143,4 @@ def holding_sentence(holding: Holding) -> str:
 
 def holdings_document(found: Sequence[Holding]) -> list[Document]:
     """Return *found* for JSON."""
-    return [
-        {
-            "site": holding.site._asdict(),
-            "delta_bytes": holding.delta_bytes,
-            "path": holding.container,
-            "type": holding.type_name,
-            "before_size": holding.before_size,
-            "after_size": holding.after_size,
-            "surveys": holding.surveys,
-            "never_shrank": holding.never_shrank,
-        }
-        for holding in found
-    ]
+    return [as_json(holding) for holding in found]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Callable, Union
+from typing import Any, Callable
 
 from gdbmem.errors import InputError
 from gdbmem.files import read_small
-from gdbmem.json_values import MISFITS, from_json
+from gdbmem.json_values import MISFITS, as_json, from_json
 from gdbmem.model.python import (
     ArenaUse,
     PythonCopies,
@@ -21,8 +21,7 @@ from gdbmem.model.python import (
 from gdbmem.python.copies import copies_answer
 from gdbmem.python.holders import holders_answer
 from gdbmem.python.objects import Change, arenas_answer, changes, growth_answer, objects_answer
-from gdbmem.records import asdict
-from gdbmem.terminal.document import Document, head, to_json
+from gdbmem.terminal.document import Document, head, to_json, whole
 from gdbmem.text import printable
 
 _LARGEST = 1 << 26
@@ -33,16 +32,10 @@ def objects_json(objects: PythonObjects) -> str:
     document: Document = {
         **head("python-objects", objects.notices),
         "answer": objects_answer(objects),
-        "program": objects.program,
-        "pid": objects.pid,
-        "pause_seconds": objects.pause_seconds,
-        "count": objects.count,
-        "bytes": objects.bytes,
-        "types": [asdict(one) for one in objects.types],
+        **as_json(objects, "program", "pid", "pause_seconds", "count", "bytes", "types"),
         "unused": _without_type(objects.unused),
         "others": _without_type(objects.others),
-        "uncounted_blocks": objects.uncounted_blocks,
-        "large_counted": objects.large,
+        **as_json(objects, "uncounted_blocks", "large"),
     }
     return to_json(document)
 
@@ -55,8 +48,8 @@ def growth_json(before: PythonObjects, after: PythonObjects, name: str) -> str:
     document: Document = {
         **head("python-objects-diff", [*before.notices, *after.notices]),
         "answer": growth_answer(before, after, name),
-        "before": {"count": before.count, "bytes": before.bytes},
-        "after": {"count": after.count, "bytes": after.bytes},
+        "before": as_json(before, "count", "bytes"),
+        "after": as_json(after, "count", "bytes"),
         "types": [{"type": one.type, **_change(one)} for one in changes(before, after)],
         "others": _change(Change(before.others, after.others)),
         "unused": _change(Change(before.unused, after.unused)),
@@ -65,20 +58,14 @@ def growth_json(before: PythonObjects, after: PythonObjects, name: str) -> str:
 
 
 def _change(change: Change) -> Document:
-    return {
-        "delta_count": change.delta_count,
-        "delta_bytes": change.delta_bytes,
-        "before": _without_type(change.before),
-        "after": _without_type(change.after),
-    }
+    sides = {"before": _without_type(change.before), "after": _without_type(change.after)}
+    return {**as_json(change, "delta_count", "delta_bytes"), **sides}
 
 
 def holders_json(holders: PythonHolders) -> str:
     """Return *holders* as ``kind=python-holders``; sizes are bytes, steps run from the root to the objects."""
     document: Document = {
-        **head("python-holders", holders.notices),
-        "answer": holders_answer(holders),
-        **_fields(holders),
+        **whole("python-holders", holders, holders_answer(holders)),
         "other_paths": _without_type(holders.other_paths),
         "unreached": _without_type(holders.unreached),
         "unreferred": _without_type(holders.unreferred),
@@ -89,9 +76,7 @@ def holders_json(holders: PythonHolders) -> str:
 def arenas_json(use: ArenaUse) -> str:
     """Return *use* as ``kind=python-arenas``; sizes are bytes."""
     document: Document = {
-        **head("python-arenas", use.notices),
-        "answer": arenas_answer(use),
-        **_fields(use),
+        **whole("python-arenas", use, arenas_answer(use)),
         "free_bytes": use.free_in_pools_bytes + use.free_pools_bytes,
         "bytes": use.bytes,
     }
@@ -100,56 +85,27 @@ def arenas_json(use: ArenaUse) -> str:
 
 def copies_json(copies: PythonCopies) -> str:
     """Return *copies* as ``kind=python-cow``; sizes are bytes."""
-    document: Document = {
-        **head("python-cow", copies.notices),
-        "answer": copies_answer(copies),
-        **_fields(copies),
-    }
-    return to_json(document)
-
-
-def _fields(found: Union[PythonHolders, ArenaUse, PythonCopies]) -> Document:
-    fields = asdict(found)
-    del fields["notices"]  # are in the head
-    return fields
+    return to_json(whole("python-cow", copies, copies_answer(copies)))
 
 
 def stacks_json(stacks: PythonStacks) -> str:
     """Return *stacks* as ``kind=python-stack``; frames run from the innermost outward."""
     document: Document = {
         **head("python-stack", stacks.notices),
-        "program": stacks.program,
-        "pid": stacks.pid,
-        "pause_seconds": stacks.pause_seconds,
-        "native_threads": stacks.native_threads,
+        **as_json(stacks, "program", "pid", "pause_seconds", "native_threads"),
         "threads": [_thread(one) for one in stacks.threads],
     }
     return to_json(document)
 
 
 def _thread(thread: PythonThread) -> Document:
-    return {
-        "tid": thread.tid,
-        "name": thread.name or None,
-        "interpreter": thread.interpreter,
-        "system_call": thread.system_call,
-        "whole": thread.is_whole,
-        "frames": [
-            {
-                "function": one.function or None,
-                "file": one.file or None,
-                "line": one.line,
-                "object": None,
-                "inlined": False,
-                "entry": one.is_entry,
-            }
-            for one in thread.frames
-        ],
-    }
+    own, native = ("function", "file", "line"), {"object": None, "inlined": False}
+    frames = [{**as_json(one, *own), **native, **as_json(one, "is_entry")} for one in thread.frames]
+    return {**as_json(thread, "tid", "name", "interpreter", "system_call", "is_whole"), "frames": frames}
 
 
 def _without_type(use: TypeUse) -> Document:
-    return {"count": use.count, "bytes": use.bytes}
+    return as_json(use, "count", "bytes")
 
 
 def read_objects(path: Path) -> PythonObjects:
@@ -171,8 +127,9 @@ def _refused(path: Path) -> Callable[[str], InputError]:
 def _objects_of(document: Any) -> PythonObjects:
     if document["kind"] != "python-objects":
         raise ValueError
-    names = ("program", "pid", "types", "uncounted_blocks")
-    values = {name: document[name] for name in names} | {"large": document["large_counted"]}
+    values = {
+        name: document[name] for name in ("program", "pid", "types", "uncounted_blocks", "large_counted")
+    }
     values.update((name, {"type": "", **document[name]}) for name in ("unused", "others"))
     found = from_json(PythonObjects, values)
     if any(min(use.count, use.bytes) < 0 for use in (*found.types, found.unused, found.others)):

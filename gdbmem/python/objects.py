@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gdbmem.model.python import ArenaUse, PythonObjects, TracingChange, TypeUse
-from gdbmem.records import asdict, dataclass
+from gdbmem.records import dataclass
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices, print_pause, print_sentence
-from gdbmem.terminal.document import head, to_json
+from gdbmem.terminal.document import to_json, whole
 from gdbmem.terminal.drawing import Table, new_table
 from gdbmem.text import format_delta, format_duration, format_size, plural, printable
 
@@ -290,4 +290,4 @@ def _answer(change: TracingChange) -> str:
 
 def change_json(change: TracingChange) -> str:
     """Return *change* as ``kind=python-tracing``; sizes are bytes."""
-    return to_json({**head("python-tracing", ()), "answer": _answer(change), **asdict(change)})
+    return to_json(whole("python-tracing", change, _answer(change)))

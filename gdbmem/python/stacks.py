@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePath
 
+from gdbmem.json_values import as_json
 from gdbmem.linux.process.threads import call_name
 from gdbmem.model.calltree import Frame
 from gdbmem.model.python import MixedStack, PythonCall, PythonStacks, PythonThread
 from gdbmem.python.frames import INTERPRETER
 from gdbmem.terminal.console import Console, print_notices, print_pause, print_sentence
-from gdbmem.terminal.document import Document, head, to_json
+from gdbmem.terminal.document import head, to_json
 from gdbmem.text import plural, printable
 
 
@@ -46,19 +47,8 @@ def _line(frame: Frame) -> str:
 
 def mixed_json(stacks: Sequence[MixedStack]) -> str:
     """Return *stacks* as ``kind=python-stack``; frames run from the innermost outward, Python's have no object."""
-    document: Document = {
-        **head("python-stack", ()),
-        "threads": [
-            {
-                "tid": one.tid,
-                "python_frames": one.python_frames,
-                "whole": one.is_whole,
-                "frames": [frame._asdict() for frame in one.frames],
-            }
-            for one in stacks
-        ],
-    }
-    return to_json(document)
+    threads = [as_json(one, "tid", "python_frames", "is_whole", "frames") for one in stacks]
+    return to_json({**head("python-stack", ()), "threads": threads})
 
 
 # The Python frames of each thread, as text.

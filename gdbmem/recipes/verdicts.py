@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
 from gdbmem.errors import Notice
+from gdbmem.json_values import as_json
 from gdbmem.model.diff import BLOCKS, Expectation, ExpectationVerdict
 from gdbmem.model.judgement import MET, NOT_JUDGED, NOT_MET
 from gdbmem.patterns import lazy_pattern
-from gdbmem.records import asdict, dataclass
+from gdbmem.records import dataclass
 from gdbmem.terminal.document import head, judgement_object
 
 
@@ -44,7 +45,7 @@ def recipe_object(
         **head("recipe", notices),
         "run": run,
         "status": status,
-        "points": [asdict(point) for point in points],
+        "points": [as_json(point) for point in points],
         "diffs": [dict(diff) for diff in diffs],
         "ledger_diffs": [dict(diff) for diff in ledger_diffs],
         "container_diffs": [dict(diff) for diff in container_diffs],

@@ -17,9 +17,9 @@ from typing import Any, Callable, NamedTuple, Optional, TypeVar
 
 from gdbmem.errors import InputError
 from gdbmem.files import JsonObject
-from gdbmem.json_values import fits, from_json
+from gdbmem.json_values import as_json, fits, from_json
 from gdbmem.patterns import lazy_pattern
-from gdbmem.records import asdict, dataclass, replace
+from gdbmem.records import dataclass, replace
 from gdbmem.text import format_size, printable
 
 LARGEST_BYTES = 1 << 28  # of a file of facts or records: a million snapshots take less
@@ -210,7 +210,7 @@ def find_record(records: Sequence[Record], name: str) -> Optional[Record]:
 
 def append_record(log: Path, record: NamedRecord) -> None:
     """Append *record* to *log* as one line, in one write. Raises OSError."""
-    values = asdict(record)
+    values = as_json(record)
     del values["name"]
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:

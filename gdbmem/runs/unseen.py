@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional, Union
 
 from gdbmem.errors import InputError
+from gdbmem.json_values import as_json
 from gdbmem.model.judgement import Unseen, name_status, unseen_end
 from gdbmem.model.snapshot import GROWN_BYTES, HEAP_BYTES
-from gdbmem.records import asdict, dataclass, fields
+from gdbmem.records import dataclass, fields
 from gdbmem.runs.distrust import split_name
 from gdbmem.runs.run import Run, SnapshotRecord
 from gdbmem.runs.saved_results import LEDGER, Kept, find_kept, kept_records
@@ -77,7 +78,7 @@ def end_of(run: Run) -> RunEnd:
 
 def end_facts(end: RunEnd) -> dict[str, object]:
     """Return *end* as `end_of` reads it back from the facts of a run."""
-    return asdict(end)
+    return as_json(end)
 
 
 def unseen_in_run(run: Run, kind: str, names: Sequence[str], *, unit: str = HEAP_BYTES) -> tuple[Unseen, ...]:

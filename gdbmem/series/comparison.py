@@ -9,7 +9,7 @@ from typing import Optional
 
 from gdbmem.errors import InputError
 from gdbmem.files import JsonObject
-from gdbmem.json_values import from_json
+from gdbmem.json_values import as_json, from_fields, from_json
 from gdbmem.model.judgement import Judgement
 from gdbmem.model.series import Comparison, Difference, Slope, Verdict
 from gdbmem.records import dataclass, replace
@@ -148,6 +148,8 @@ _REPEAT = "one run on either side has no spread for the rest: repeat them (--run
 
 _FEWEST_THREADS, _LEAST_LEFT_BYTES = 50, 1024  # started more, and the peak for each, to be reported
 
+_OF_DIFFERENCE = ("metric", "unit", "first", "second", "value", "low", "high", "is_shown", "chance")
+
 Judged = Sequence[tuple[str, Verdict]]  # run's name, its verdict
 
 
@@ -237,21 +239,13 @@ def comparison_json(comparison: Comparison, judged: Judged, judgements: Sequence
     return to_json(
         {
             **head("comparison", comparison.notices),
-            "first": list(comparison.first),
-            "second": list(comparison.second),
+            **as_json(comparison, "first", "second"),
             "runs": [{"run": name, "verdict": verdict_json(verdict)} for name, verdict in judged],
-            "differences": [
-                {
-                    "metric": row.metric, "unit": row.unit, "first": row.first, "second": row.second,
-                    "value": row.value, "low": row.low, "high": row.high, "is_shown": row.is_shown,
-                    "chance": row.chance,
-                }
-                for row in comparison.differences
-            ],
+            "differences": [as_json(row, *_OF_DIFFERENCE) for row in comparison.differences],
             "conclusion": conclusion(comparison),
             "judgements": [judgement_object(one) for one in judgements],
         }
-    )  # fmt: skip
+    )
 
 
 def amount_text(value: float, row: Difference, sign: str = "") -> str:
@@ -288,10 +282,9 @@ def read_comparison(text: str, name: str) -> tuple[Comparison, Sequence[tuple[st
 
 
 def _comparison(document: JsonObject) -> tuple[Comparison, Sequence[tuple[str, str]]]:
-    rows = [{name: row[name] for name in row if name != "is_shown"} for row in document["differences"]]
-    first, second = (from_json(list[str], document[side]) for side in ("first", "second"))
-    if not first or not second:
+    found = from_fields(Comparison, document)
+    if not found.first or not found.second:
         raise ValueError
     judged = [(run["run"], run["verdict"]) for run in document["runs"]]
     runs = [(from_json(str, name), f"{verdict['kind']}: {verdict['evidence']}") for name, verdict in judged]
-    return Comparison(first, second, from_json(list[Difference], rows)), runs
+    return found, runs

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Optional, TextIO
 
+from gdbmem.json_values import as_json
 from gdbmem.model.judgement import Judgement
 from gdbmem.model.series import (
     READING_FIELDS,
@@ -18,10 +19,11 @@ from gdbmem.model.series import (
     Slope,
     Verdict,
 )
-from gdbmem.records import asdict
 from gdbmem.series.fitted import seconds_to_resolve
 from gdbmem.terminal.document import Document, head, judgement_object
 from gdbmem.text import csv_cell
+
+_OUTSIDE = ("cgroup_bytes", "kernel_bytes", "shmem_bytes", "gpu_bytes", "for_files_bytes")
 
 
 def write_series_json(
@@ -63,40 +65,23 @@ def _document(
     facts = summary.facts
     return {
         **head("series", summary.notices),
-        "target": facts.target,
-        "began": facts.began,
-        "interval_seconds": facts.interval_seconds,
-        "seconds": summary.seconds,
-        "metric": summary.metric,
-        "peak_bytes": summary.peak_bytes,
+        **as_json(facts, "target", "began", "interval_seconds"),
+        **as_json(summary, "seconds", "metric", "peak_bytes"),
         "spikes": [{"pid": s.line.pid if s.line else None, "rss_bytes": s.rss_bytes} for s in summary.spikes],
-        "looks_by_rss": summary.looks_by_rss,
-        "looks_by_cgroup": summary.looks_by_cgroup,
-        "limit_bytes": facts.limit_bytes,
-        "seconds_to_limit": summary.seconds_to_limit,
-        "cgroup": None if summary.cgroup is None else asdict(summary.cgroup),
-        "gpu_peak_bytes": summary.gpu_peak_bytes,
-        "cpu_seconds": summary.cpu_seconds,
-        "threads_started": summary.threads_started,
-        "left_by_thread_bytes": summary.left_by_thread_bytes,
-        "threads_started_is_exact": facts.exact_threads,
-        "copied_bytes": summary.copied_bytes,
-        "copiers": summary.copiers,
-        "torn_rounds": summary.torn_rounds,
+        **as_json(summary, "looks_by_rss", "looks_by_cgroup"),
+        **as_json(facts, "limit_bytes"),
+        **as_json(summary, "seconds_to_limit", "cgroup", "gpu_peak_bytes", "cpu_seconds", "threads_started"),
+        **as_json(summary, "left_by_thread_bytes"),
+        **as_json(facts, "exact_threads"),
+        **as_json(summary, "copied_bytes", "copiers", "torn_rounds"),
         "verdict": verdict_json(summary.verdict),
         "resolve": _resolve(summary),
         "next": list(next_commands),
-        "beside": list(summary.beside),
-        "outside": {
-            "cgroup_bytes": summary.outside.cgroup_bytes,
-            "kernel_bytes": summary.outside.kernel_bytes,
-            "shmem_bytes": summary.outside.shmem_bytes,
-            "gpu_bytes": summary.outside.gpu_bytes,
-            "for_files_bytes": summary.outside.for_files_bytes,
-        },
+        **as_json(summary, "beside"),
+        "outside": as_json(summary.outside, *_OUTSIDE),
         "components": {part.name: part.change_bytes for part in summary.components},
         "processes": [_line(line) for line in lines],
-        "marks": [{"t": mark.t, "text": mark.text} for mark in marks],
+        "marks": [as_json(mark) for mark in marks],
     }
 
 
@@ -110,33 +95,17 @@ def _resolve(summary: SeriesSummary) -> Optional[dict[str, object]]:
 def verdict_json(verdict: Verdict) -> Document:
     """Return *verdict* for JSON."""
     return {
-        "kind": verdict.kind,
-        "metric": verdict.metric,
-        "grows": verdict.grows,
+        **as_json(verdict, "kind", "metric", "grows"),
         **_slope(verdict.slope),
-        "resolution_bytes_per_second": verdict.resolution,
-        "evidence": verdict.evidence,
-        "samples": verdict.samples,
-        "warmup_seconds": verdict.warmup_seconds,
-        "floor": verdict.floor or None,
-        "period_seconds": verdict.period_seconds,
-        "amplitude_bytes": verdict.amplitude_bytes,
-        "step_bytes": verdict.step_bytes,
-        "step_at_seconds": verdict.step_at,
-        "bytes_per_mark": None if verdict.per_mark is None else asdict(verdict.per_mark),
+        **as_json(verdict, "resolution", "evidence", "samples", "warmup_seconds", "floor", "period_seconds"),
+        **as_json(verdict, "amplitude_bytes", "step_bytes", "step_at", "per_mark"),
         "regimes": [_regime(regime) for regime in verdict.regimes],
-        "needs_seconds": verdict.needs_seconds,
+        **as_json(verdict, "needs_seconds"),
     }
 
 
-def _regime(regime: Regime) -> dict[str, object]:
-    return {
-        "from": regime.begin,
-        "to": regime.end,
-        "kind": regime.kind,
-        "change_bytes": regime.change_bytes,
-        **_slope(regime.slope),
-    }
+def _regime(regime: Regime) -> Document:
+    return {**as_json(regime, "begin", "end", "kind", "change_bytes"), **_slope(regime.slope)}
 
 
 def _slope(slope: Optional[Slope]) -> Document:
@@ -149,15 +118,9 @@ def _slope(slope: Optional[Slope]) -> Document:
 
 def _line(line: SeriesLine) -> Document:
     return {
-        "line": line.number,
-        "pid": line.pid,
-        "name": line.name,
+        **as_json(line, "number", "pid", "name"),
         "earlier_names": line.earlier.split(", then ") if line.earlier else [],
-        "command": line.command,
-        "parent_line": line.parent or None,
-        "born": line.born,
-        "gone": line.gone,
-        "respawns": line.respawns,
+        **as_json(line, "command", "parent", "born", "gone", "respawns"),
     }
 
 

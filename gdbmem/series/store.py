@@ -23,7 +23,7 @@ from gdbmem.errors import InputError
 from gdbmem.files import HeldFolder, JsonObject
 from gdbmem.linux.monitoring.quick_sample import PAGE_BYTES, Glance, sizes_of
 from gdbmem.model.series import READING_FIELDS, TREE, Mark, ProcessSample, Sample, SeriesFacts, SeriesLine
-from gdbmem.records import asdict, fields, replace
+from gdbmem.records import fields, replace
 from gdbmem.runs.distrust import DamagedError, typed_facts
 from gdbmem.runs.run import DATABASE, has_series
 from gdbmem.series.journal import Journal, forget_journal, read_journal, thin
@@ -351,7 +351,7 @@ def _begin(folder: Path, facts: SeriesFacts) -> None:
     new.touch(mode=0o600)
     with contextlib.closing(_connect(new)) as connection, connection:
         _prepare(connection)
-        values = {name: _storable(value) for name, value in asdict(facts).items()}
+        values = {name: _storable(value) for name, value in vars(facts).items()}
         connection.executemany("INSERT INTO fact VALUES (?, ?)", values.items())
         connection.execute("INSERT INTO fact VALUES ('version', ?)", (_VERSION,))
     new.rename(folder / DATABASE)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Optional
 
 from gdbmem.files import JsonObject
 from gdbmem.json_values import from_json
-from gdbmem.records import dataclass, fields, replace
+from gdbmem.records import dataclass, replace
 from gdbmem.steps.steps import StepSum, bad_steps, place_of_sum
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_sentence
@@ -97,9 +97,7 @@ def read_recording(text: str, name: str) -> tuple[list[StepSum], str]:
 def _recording(document: JsonObject) -> tuple[list[StepSum], str]:
     if document["by"] != "line":
         raise ValueError
-    names = [field.name for field in fields(StepSum)]
-    sums = from_json(list[StepSum], [{name: one[name] for name in names} for one in document["sums"]])
-    steps = document["steps"]
+    sums, steps = from_json(list[StepSum], document["sums"]), document["steps"]
     return sums, str(steps[-1]["source"]) if steps else ""
 
 

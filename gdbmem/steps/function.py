@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
+from gdbmem.json_values import as_json
 from gdbmem.model.steps import FunctionProfile, LineProfile
 from gdbmem.steps.steps import noun
 from gdbmem.terminal import drawing
@@ -104,23 +105,11 @@ def _source(profile: FunctionProfile, number: int, sources: SourceLines) -> draw
 
 def function_json(profile: FunctionProfile, sources: SourceLines) -> str:
     """Return *profile* as ``kind=function``."""
-    document = {
-        **head("function", ()),
-        "function": profile.function,
-        "file": profile.file,
-        "calls": profile.calls,
-        "source": profile.source,
-        "own_only": profile.own_only,
-        "delta_bytes": profile.delta_bytes,
-        "process_bytes": profile.process_bytes,
-        "outside_bytes": profile.outside_bytes,
-        "abandoned_calls": profile.abandoned_calls,
-        "unseen_calls": profile.unseen_calls,
-        "recursive_calls": profile.recursive_calls,
-        "under_way_from": profile.under_way_from,
-        "has_inlined": profile.has_inlined,
-        "lines": [
-            {**line._asdict(), "source_text": sources.line(profile.file, line.line)} for line in profile.lines
-        ],
-    }
-    return to_json(document)
+    names = (
+        "function", "file", "calls", "source", "own_only", "delta_bytes", "process_bytes", "outside_bytes",
+        "abandoned_calls", "unseen_calls", "recursive_calls", "under_way_from", "has_inlined",
+    )  # fmt: skip
+    lines = [
+        {**line._asdict(), "source_text": sources.line(profile.file, line.line)} for line in profile.lines
+    ]
+    return to_json({**head("function", ()), **as_json(profile, *names), "lines": lines})

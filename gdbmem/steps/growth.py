@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from gdbmem.model.steps import KernelRequests, WrittenMemory, WrittenRange
+from gdbmem.json_values import as_json
+from gdbmem.model.steps import KernelRequests, WrittenMemory
 from gdbmem.profiles.headline import path_text
 from gdbmem.steps.steps import delta_text
 from gdbmem.terminal import drawing
@@ -71,31 +72,14 @@ def summary(growth: KernelRequests) -> list[str]:
 
 def growth_json(growth: KernelRequests) -> str:
     """Return *growth* as ``kind=growth``."""
-    document = {
-        **head("growth", ()),
-        "total_bytes": growth.mapped_bytes,
-        "resident_bytes": growth.resident_bytes,
-        "events": growth.events,
-        "unseen_bytes": growth.unseen_mapped_bytes,
-        "unseen_resident_bytes": growth.unseen_resident_bytes,
-        "unsettled": growth.unsettled,
-        "left_out": growth.left_out,
-        "seconds": round(growth.seconds, 6),
-        "cost_seconds": round(growth.cost_seconds, 6),
-        "paths": [
-            {
-                "bytes": None if path.is_unknown else path.mapped_bytes,
-                "resident_bytes": path.resident_bytes,
-                "resident_is_exact": path.resident_is_exact,
-                "calls": path.calls,
-                "call": path.call,
-                "thread": path.thread,
-                "frames": [frame._asdict() for frame in path.frames],
-            }
-            for path in growth.paths
-        ],
-    }
-    return to_json(document)
+    sums = ("mapped_bytes", "resident_bytes", "events", "unseen_mapped_bytes", "unseen_resident_bytes")
+    of_path = ("resident_bytes", "resident_is_exact", "calls", "call", "thread", "frames")
+    paths = [
+        {"bytes": None if path.is_unknown else path.mapped_bytes, **as_json(path, *of_path)}
+        for path in growth.paths
+    ]
+    found = as_json(growth, *sums, "unsettled", "left_out", "seconds", "cost_seconds")
+    return to_json({**head("growth", ()), **found, "paths": paths})
 
 
 # Pages written in a step: a table of ranges, and ``kind=written``.
@@ -155,28 +139,13 @@ def written_json(found: WrittenMemory) -> str:
     known = not found.ended
     document = {
         **head("written", ()),
-        "command": found.command,
-        "function": found.function,
-        "file": found.file,
-        "line": found.line,
-        "ended": found.ended or None,
-        "page_bytes": found.page_bytes,
+        **as_json(found, "command", "function", "file", "line", "ended", "page_bytes"),
         "total_bytes": found.written_bytes if known else None,
         "came_bytes": found.came_bytes if known else None,
-        "huge_bytes": found.huge_bytes,
-        "unwatched_bytes": found.unwatched_bytes,
-        "threads": found.threads,
-        "ranges": [_range(one) for one in found.ranges],
+        **as_json(found, "huge_bytes", "unwatched_bytes", "threads"),
+        "ranges": [
+            as_json(one, "start", "end", "size_bytes", "mapping", "where", "is_certain")
+            for one in found.ranges
+        ],
     }
     return to_json(document)
-
-
-def _range(one: WrittenRange) -> dict[str, object]:
-    return {
-        "start": one.start,
-        "end": one.end,
-        "bytes": one.size_bytes,
-        "mapping": one.mapping,
-        "in": one.where,
-        "written": True if one.is_certain else None,
-    }

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Callable, Optional
 
 from gdbmem.errors import InputError
 from gdbmem.files import JsonObject
-from gdbmem.json_values import from_json
+from gdbmem.json_values import as_json, from_json
 from gdbmem.model.steps import SHARED, Step
-from gdbmem.records import asdict, dataclass
+from gdbmem.records import dataclass
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console
 from gdbmem.terminal.document import head, read_document, to_json
@@ -294,15 +294,11 @@ def steps_json(steps: Sequence[Step], sums: Optional[Sequence[StepSum]] = None, 
     if sums is not None:
         document["by"] = by
         document["sums"] = [
-            {**asdict(one), "delta_bytes": None if one.is_unknown else one.delta_bytes} for one in sums
+            {**as_json(one), "delta_bytes": None if one.is_unknown else one.delta_bytes} for one in sums
         ]
     # One step per line: there may be very many, and json is several times faster without indentation.
-    rows = ",\n  ".join(json.dumps(_step_document(step)) for step in steps)
+    rows = ",\n  ".join(json.dumps(as_json(step)) for step in steps)
     return f'{to_json(document).rstrip()[:-1].rstrip()},\n "steps": [\n  {rows}\n ]\n}}\n'
-
-
-def _step_document(step: Step) -> dict[str, object]:
-    return {**step._asdict(), "seconds": round(step.seconds, 6)}
 
 
 # Reading steps that `memwatch save` and `memwatch report --json` wrote.

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Callable, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
 
 from gdbmem.errors import Notice
 from gdbmem.files import JsonObject
-from gdbmem.json_values import MISFITS, from_json
+from gdbmem.json_values import MISFITS, as_json, from_json
 from gdbmem.model.judgement import MET, NOT_JUDGED, NOT_MET, Judgement
-from gdbmem.records import asdict
 
 if TYPE_CHECKING:
     from gdbmem.errors import InputError
@@ -31,11 +30,16 @@ def to_json(document: Document) -> str:
 
 def head(kind: str, notices: Iterable[Notice]) -> Document:
     """Return the keys that every document begins with."""
-    return {
-        "format_version": FORMAT_VERSION,
-        "kind": kind,
-        "warnings": [{"slug": notice.slug, "message": notice.message} for notice in notices],
-    }
+    warnings = [as_json(notice) for notice in notices]
+    return {"format_version": FORMAT_VERSION, "kind": kind, "warnings": warnings}
+
+
+def whole(kind: str, record: Any, answer: Optional[str] = None) -> Document:
+    """Return *record* as a document of *kind*: its notices in the head, then *answer*, then its other fields."""
+    fields = as_json(record)
+    notices = fields.pop("notices", ())
+    answered = {} if answer is None else {"answer": answer}
+    return {"format_version": FORMAT_VERSION, "kind": kind, "warnings": notices, **answered, **fields}
 
 
 def read_document(text: str, kind: str, parse: Callable[[JsonObject], Result], refusal: InputError) -> Result:
@@ -67,14 +71,4 @@ def judgement_line(judgement: Judgement) -> str:
 
 def judgement_object(judgement: Judgement) -> dict[str, object]:
     """Return the JSON object of *judgement*: its fields, `judged` first; numbers that are unknown are null."""
-    return {
-        "judged": judgement.judged,
-        **asdict(judgement),
-        "unseen": [asdict(one) for one in judgement.unseen],
-    }
-
-
-def read_judgement(document: JsonObject) -> Judgement:
-    """Return the judgement that `judgement_object` wrote. Raises ValueError for an object of another form."""
-    fields = {key: value for key, value in document.items() if key != "judged"}
-    return from_json(Judgement, fields)
+    return {**as_json(judgement, "judged"), **as_json(judgement)}

@@ -273,7 +273,7 @@ def massif_of(*sizes_bytes: int) -> str:
 
 def json_documents(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     """One JSON object of each kind, as its command prints it."""
-    from gdbmem.cli.commands.doctor import _as_object
+    from gdbmem.cli.commands.doctor import _document
     from gdbmem.launch.doctor_checks import Check
     from gdbmem.model.diff import Expectation, ExpectationVerdict, Position
     from gdbmem.model.judgement import Judgement
@@ -294,7 +294,7 @@ def json_documents(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[dic
     ):
         main([*words, "--json"])
         printed.append(json.loads(capsys.readouterr().out))
-    printed.append(_as_object([Check("gdb", ok=True, found="13.1")]))
+    printed.append(_document([Check("gdb", ok=True, found="13.1")]))
     expectation = Expectation("a", "b", Position(1, 1), at_most=10)
     verdict = ExpectationVerdict(expectation, Judgement("heap", "sentence", 10, 1, 1, 1))
     diff = next(document for document in printed if document["kind"] == "diff")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Optional, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Optional, TypedDict
 
 import pytest
 
-from gdbmem.json_values import fits, from_json
+from gdbmem.json_values import Key, as_json, fits, from_fields, from_json
 from gdbmem.model.containers import Container, Survey
-from gdbmem.records import asdict
+from gdbmem.records import dataclass, field, replace
 
 
 class Piece(TypedDict):
@@ -18,8 +19,63 @@ class Piece(TypedDict):
 
 
 def test_a_record_comes_back_with_the_records_in_it() -> None:
-    survey = Survey([Container("a[*]", "std::vector<int>", 2, 3, 8, 32, 20)], [], None)
-    assert from_json(Survey, json.loads(json.dumps(asdict(survey)))) == survey
+    survey = Survey([PART], [], None)
+    assert from_json(Survey, json.loads(json.dumps(as_json(survey)))) == survey
+
+
+@dataclass(frozen=True)
+class Block:
+    """A record whose documents differ from it."""
+
+    size: Annotated[int, Key("size_bytes")]
+    owner: Annotated[str, Key(or_null=True)] = ""
+    seconds: Annotated[float, Key(digits=3)] = 0.0
+    parts: Sequence[Container] = ()
+    by_name: Mapping[str, Container] = field(default_factory=dict)
+
+    @property
+    def end(self) -> Annotated[int, Key("end_bytes")]:
+        return self.size + 1
+
+    @property
+    def whole(self) -> Container:
+        return self.parts[0]
+
+
+PART = Container("a[*]", "std::vector<int>", 2, 3, 8, 32, 20)
+BLOCK = Block(7, "", 0.12345, [PART], {"b": PART})
+
+
+def test_a_document_has_the_names_and_forms_that_the_annotations_say() -> None:
+    part = {
+        "path": "a[*]", "type": "std::vector<int>", "containers": 2, "size": 3, "capacity": 8, "held_bytes": 32,
+        "slack_bytes": 20,
+    }  # fmt: skip
+    found = as_json(BLOCK)
+    assert found == {
+        "size_bytes": 7,
+        "owner": None,
+        "seconds": 0.123,
+        "parts": [part],
+        "by_name": {"b": part},
+    }
+    assert list(found) == ["size_bytes", "owner", "seconds", "parts", "by_name"]
+    assert from_json(Block, found) == replace(BLOCK, seconds=0.123)
+    assert as_json(BLOCK, "owner", "end", "size") == {"owner": None, "end_bytes": 8, "size_bytes": 7}
+    assert as_json(BLOCK, "whole") == {"whole": part}
+
+
+def test_computed_values_of_a_document_are_not_read_back() -> None:
+    assert from_json(Block, {**as_json(BLOCK), "end": 99}).end == 8
+    with pytest.raises(ValueError, match="Block with '__class__'"):
+        from_json(Block, {**as_json(BLOCK), "__class__": 99})
+
+
+def test_of_a_larger_document_a_record_takes_its_own_fields() -> None:
+    assert from_fields(Block, {"size_bytes": 7, "kind": "block"}, owner="main") == Block(7, "main")
+    for values in ({}, {"size": 7}, {"size_bytes": "7"}):
+        with pytest.raises(ValueError, match=r" where | without"):
+            from_fields(Block, values)
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ import json
 
 import pytest
 
+from gdbmem.json_values import from_json
 from gdbmem.model.judgement import AT_LEAST, MET, NOT_JUDGED, NOT_MET, Judgement, Unseen, exit_status
 from gdbmem.records import replace
-from gdbmem.terminal.document import judgement_line, judgement_object, read_judgement
+from gdbmem.terminal.document import judgement_line, judgement_object
 
 KIB = 1024
 STATIC = Unseen("static-binary", "massif counts nothing of a static program: use engine: none, metric: rss")
@@ -110,4 +111,4 @@ def test_json_holds_the_outcome_and_reads_back_as_it_was() -> None:
     document = json.loads(json.dumps(judgement_object(judgement)))
     assert document["judged"] == NOT_JUDGED
     assert [one["could_hide_bytes"] for one in document["unseen"]] == [None, 3072 * KIB]
-    assert read_judgement(document) == judgement
+    assert from_json(Judgement, document) == judgement

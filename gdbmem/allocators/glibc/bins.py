@@ -192,7 +192,7 @@ def _arena_lists(memory: Memory, heap: HeapReading, arena: ArenaReading) -> Aren
     shown.update(one.fault for one in lists)
     others = [d.what for d in heap.damages if d.arena == state.number and d.what not in shown]
     faults = list(dict.fromkeys(others))
-    return ArenaLists(state.number, state.address, state.top, state.top_bytes, lists, faults)
+    return ArenaLists(state.number, state.address, state.top, state.top_bytes, faults, lists)
 
 
 def _fastbins(heap: HeapReading, arena: ArenaReading) -> Iterator[FreeList]:

@@ -5,13 +5,14 @@ A 'missing' part prevents 'gdbmem launch --massif'; a part marked '-' only the c
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gdbmem.arguments import ArgumentParser, add_output_options
 from gdbmem.errors import ExitStatus
+from gdbmem.json_values import as_json
 from gdbmem.terminal.console import open_output
+from gdbmem.terminal.document import Document, head, to_json
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -31,8 +32,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     with open_output(args.output, force=args.force) as stream:
         checks = check_all()
         if args.json:
-            json.dump(_as_object(checks), stream, indent=1)
-            stream.write("\n")
+            stream.write(to_json(_document(checks)))
         else:
             stream.writelines(_line(check) for check in checks)
     return _status(checks)
@@ -45,23 +45,9 @@ def _status(checks: Sequence[Check]) -> int:
     return ExitStatus.ERROR if failed else ExitStatus.DONE
 
 
-def _as_object(checks: Sequence[Check]) -> dict[str, object]:
-    return {
-        "format_version": 1,
-        "kind": "doctor",
-        "warnings": [],
-        "checks": [
-            {
-                "name": check.name,
-                "ok": check.ok,
-                "needed": check.needed,
-                "found": check.found,
-                "without": check.without or None,
-                "mend": check.mend or None,
-            }
-            for check in checks
-        ],
-    }
+def _document(checks: Sequence[Check]) -> Document:
+    names = ("name", "ok", "needed", "found", "without", "mend")
+    return {**head("doctor", ()), "checks": [as_json(check, *names) for check in checks]}
 
 
 def _line(check: Check) -> str:

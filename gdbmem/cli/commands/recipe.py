@@ -6,7 +6,6 @@ A recipe (YAML) names a program, points in its code, the data to record there an
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional, TypedDict
@@ -22,6 +21,7 @@ from gdbmem.model.diff import BLOCKS, HEAP
 from gdbmem.recipes.reader import load_recipe
 from gdbmem.recipes.yaml_text import RecipeError
 from gdbmem.terminal.console import open_output
+from gdbmem.terminal.document import Document, head, to_json
 from gdbmem.text import plural, printable
 
 if TYPE_CHECKING:
@@ -66,8 +66,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     with open_output(args.output, force=args.force) as stream:
         checked = [_check(file) for file in args.files]
         if args.json:
-            json.dump(_as_object(checked), stream, indent=1)
-            stream.write("\n")
+            stream.write(to_json(_document(checked)))
         else:
             stream.writelines(_line(file) for file in checked if file["ok"])
     if not args.json:
@@ -127,9 +126,9 @@ def _missing_program(recipe: Recipe) -> str:
     return ""
 
 
-def _as_object(checked: Sequence[CheckedRecipe]) -> dict[str, object]:
+def _document(checked: Sequence[CheckedRecipe]) -> Document:
     files = [{key: value for key, value in file.items() if key != "summary"} for file in checked]
-    return {"format_version": 1, "kind": "recipe-check", "warnings": [], "files": files}
+    return {**head("recipe-check", ()), "files": files}
 
 
 def _line(file: CheckedRecipe) -> str:

@@ -21,13 +21,13 @@ from gdbmem.inspection.block_queries import Looks
 from gdbmem.inspection.interpreters import INTERPRETER
 from gdbmem.inspection.pause import expected_hold, is_long, read_maps, wait_text
 from gdbmem.inspection.worker_requests import explain_for_gdb, look_for_gdb
+from gdbmem.json_values import as_json
 from gdbmem.ledger.document import beside, ledger_json, print_all, write_growth, write_json, write_remedies
 from gdbmem.ledger.heap_map import render_map
 from gdbmem.ledger.text import LedgerOptions
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.linux.process.process import check_analysable, process_facts
 from gdbmem.patterns import lazy_pattern
-from gdbmem.records import asdict
 from gdbmem.runs.saved_results import LEDGER
 from gdbmem.terminal.console import open_named, open_output, picture_kind
 from gdbmem.text import format_size, printable
@@ -256,7 +256,7 @@ def _write_ledger(
     if args.html is not None:
         from gdbmem.debugger.pages import write_document_page  # 5 ms
 
-        drawn = asdict(looks.map) if looks is not None and looks.map is not None else None
+        drawn = as_json(looks.map) if looks is not None and looks.map is not None else None
         stem = PurePath(ledger.program).name or "ledger"
         write_document_page(ledger_json(ledger, heap_map=drawn), stem, args.html, force=args.force)
 

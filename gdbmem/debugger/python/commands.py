@@ -21,6 +21,7 @@ from gdbmem.errors import TargetError, ToolError, UsageError
 from gdbmem.inspection.pause import read_smaps
 from gdbmem.inspection.python_stacks import frame_reader
 from gdbmem.inspection.worker_requests import answers_of_workers, stopped_request
+from gdbmem.json_values import as_json
 from gdbmem.linux.elf.corefile import CoreFile
 from gdbmem.linux.memory.process_memory import ProcMemory, careful_memory
 from gdbmem.linux.process.process import check_analysable
@@ -29,7 +30,6 @@ from gdbmem.model.memory import Memory
 from gdbmem.model.python import MixedStack, PythonThread
 from gdbmem.python.frames import interleave
 from gdbmem.python.stacks import mixed_json, print_mixed
-from gdbmem.records import asdict
 from gdbmem.terminal.console import open_output
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def ask_worker(
     Raises TargetError if it can't be read, ToolError if there is no worker.
     """
     request: dict[str, object] = {
-        "action": action, "wanted": asdict(wanted), "width": width, "color": color, "swapped": swapped, "core": None,
+        "action": action, "wanted": as_json(wanted), "width": width, "color": color, "swapped": swapped, "core": None,
     }  # fmt: skip
     core = core_path()
     if core is not None:
