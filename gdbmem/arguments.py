@@ -5,12 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from typing import Any, Callable, NoReturn, Optional, TypeVar
+from typing import Any, NoReturn, Optional
 
 from gdbmem.errors import InputError, UsageError
 from gdbmem.text import printable
-
-T = TypeVar("T")
 
 _COLUMNS = 80  # without a terminal
 
@@ -81,13 +79,17 @@ class ArgumentParser(argparse.ArgumentParser):
         return UsageError(message, hint=f"did you mean --{close[0]}?" if close else hint or see)
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
-        if action.type is int:  # argparse's own words are "invalid int value"
-            try:
-                return int(arg_string)
-            except ValueError:
-                name = action.option_strings[-1] if action.option_strings else action.metavar
-                self.error(f"{name} takes a whole number, not '{printable(arg_string)}'")
-        return super()._get_value(action, arg_string)
+        # argparse's own words are "invalid int value".
+        name = "/".join(action.option_strings) or action.metavar
+        try:
+            return action.type(arg_string) if callable(action.type) else arg_string
+        except InputError as error:
+            message = f"{self.prog}: argument {name}: {error.message}"
+            raise UsageError(message, slug=error.slug, hint=error.hint) from None
+        except ValueError:
+            name = action.option_strings[-1] if action.option_strings else action.metavar
+            number = "whole number" if action.type is int else "number"
+            self.error(f"{name} takes a {number}, not '{printable(arg_string)}'")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         # argparse's own words are "argument check: invalid choice: …".
@@ -109,61 +111,8 @@ class ArgumentParser(argparse.ArgumentParser):
         raise ParserExit
 
 
-def value(read: Callable[[str], T], name: str) -> Callable[[str], T]:
-    """Return *read* as an argparse type whose failure is our sentence, not argparse's.
-
-    *name* is what argparse shows should *read* raise a bare ValueError.
-    """
-
-    def convert(text: str) -> T:
-        try:
-            return read(text)
-        except InputError as error:
-            raise argparse.ArgumentTypeError(str(error)) from None
-
-    convert.__name__ = name
-    return convert
-
-
-def add_output_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of every command that reports: --json, -o FILE, --force."""
-    group = parser.add_argument_group("output")
-    group.add_argument("--json", action="store_true", help="print JSON (sizes in bytes)")
-    group.add_argument(
-        "-o", "--output", metavar="FILE", help="write the result to FILE ('-' is the standard output)"
-    )
-    group.add_argument("--force", action="store_true", help="let -o replace an existing file")
-
-
-def add_color_option(parser: argparse._ActionsContainer) -> None:
-    """Add --no-color, which makes `color` False; it is None without it: as the terminal and NO_COLOR have it."""
-    parser.add_argument(
-        "--no-color", dest="color", action="store_const", const=False, help="no colours (as NO_COLOR does)"
-    )
-
-
-def add_run_options(group: argparse._ArgumentGroup) -> None:
-    """Add the options of commands that start a program and record a run: --run DIR, --stdout FILE."""
-    group.add_argument("--run", metavar="DIR", help="save the run in DIR (default: gdbmem.PROGRAM.PID)")
-    group.add_argument("--stdout", metavar="FILE", help="the program's standard output")
-
-
-def add_gdb_commands(group: argparse._ActionsContainer) -> None:
-    """Add the options for what gdb does first: -x FILE, --ex COMMAND."""
-    group.add_argument(
-        "-x", dest="gdb_scripts", metavar="FILE", action="append", help="read gdb commands from FILE first"
-    )
-    group.add_argument(
-        "--ex",
-        dest="gdb_commands",
-        metavar="COMMAND",
-        action="append",
-        help="run gdb command COMMAND after that",
-    )
-
-
 def gdb_words(args: argparse.Namespace) -> list[str]:
-    """Return the arguments of gdb for the options of add_gdb_commands()."""
+    """Return the arguments of gdb for -x and --ex."""
     words = [word for script in args.gdb_scripts or () for word in ("-x", script)]
     return words + [word for line in args.gdb_commands or () for word in ("-ex", line)]
 
@@ -180,40 +129,6 @@ def check_alone(args: argparse.Namespace, option: str, others: Sequence[str]) ->
             f"--{option.replace('_', '-')} can't be shown together with {' and '.join(given)}",
             hint="ask for one at a time",
         )
-
-
-def add_ledger_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `gdbmem explain` and memexplain for what is shown besides the ledger, or in its place."""
-    parser.add_argument("--sizes", action="store_true", help="list live and free blocks by size")
-    parser.add_argument("--pinners", action="store_true", help="the live blocks that pin free pages, by size")
-    parser.add_argument(
-        "--paths",
-        metavar="RUN:NAME",
-        help="the call paths that allocate blocks of these sizes, from a snapshot of another run (gperftools)",
-    )
-    parser.add_argument(
-        "--types", action="store_true", help="live blocks by C++ class, and nodes of maps, lists, vectors"
-    )
-    parser.add_argument(
-        "--chunk",
-        metavar="ADDRESS",
-        help="the block of malloc that contains ADDRESS, its neighbours, and the pointers to it",
-    )
-    parser.add_argument(
-        "--bins", action="store_true", help="malloc's lists of free blocks, and whether they are intact"
-    )
-    parser.add_argument("--map", metavar="FILE", help="draw the heap into FILE: .html (zoomable) or .svg")
-    parser.add_argument(
-        "--html",
-        metavar="FILE",
-        help="also write FILE, a page with a map of the heap (as 'gdbmem report PID')",
-    )
-    parser.add_argument("--arena", metavar="N", type=int, help="show arena N")
-    parser.add_argument(
-        "--remedies",
-        action="store_true",
-        help="predict the memory that each of malloc's settings would return, and its cost",
-    )
 
 
 def check_views_apart(args: argparse.Namespace) -> None:

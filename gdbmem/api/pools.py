@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Optional, Union
 
-from gdbmem.arguments import ArgumentParser, value
 from gdbmem.errors import UsageError
 from gdbmem.formats.spooling import location
 from gdbmem.inspection.pool_files import is_pool_file, read_pool_file
@@ -20,7 +19,7 @@ from gdbmem.pools.explanation import with_advice
 from gdbmem.pools.replay import WhatIf, replay
 from gdbmem.pools.text import PoolView
 from gdbmem.pools.torch import decide_torch
-from gdbmem.text import parse_size, printable
+from gdbmem.text import printable
 
 if TYPE_CHECKING:
     import argparse
@@ -81,33 +80,6 @@ def answer_failed(allocator: Allocator, device_bytes: Optional[int] = None) -> O
 
 
 # The questions that `gdbmem bfc` and gdb's membfc take as options, and their answers.
-
-
-def add_pool_options(parser: ArgumentParser) -> None:
-    """Add the options of `gdbmem bfc` and membfc: the questions to a pool, and the selection of its chunks."""
-    size = value(parse_size, "size")
-    parser.add_argument("--allocator", metavar="NAME", help="only allocators whose name contains NAME")
-    parser.add_argument(
-        "--request", metavar="SIZE", type=size, help="the outcome of a request of SIZE, with the reason"
-    )
-    parser.add_argument("--align", metavar="N", type=int, help="… aligned to N bytes (default 256)")
-    parser.add_argument(
-        "--what-if",
-        metavar="SETTING",
-        action="append",
-        help="simulate allow_growth=on, allow_growth=off, limit=SIZE or fraction=F (may be repeated)",
-    )
-    parser.add_argument(
-        "--device-memory",
-        metavar="SIZE",
-        type=size,
-        help="total memory of the device, to which fraction=F refers",
-    )
-    parser.add_argument("--chunks", action="store_true", help="list chunks")
-    parser.add_argument("--state", choices=("all", "free", "used"), help="… only free or only used ones")
-    parser.add_argument("--min", metavar="SIZE", type=size, help="… only those of at least SIZE")
-    parser.add_argument("--owner", metavar="TEXT", help="… only those whose owner's name contains TEXT")
-    parser.add_argument("--top", metavar="N", type=int, help="… at most N (default 20)")
 
 
 def asked(args: argparse.Namespace) -> Optional[Request]:

@@ -16,6 +16,7 @@ from typing import Optional, Protocol, TextIO
 from gdbmem import __version__
 from gdbmem.arguments import ArgumentParser, ParserExit
 from gdbmem.cli.interrupts import forget_interrupts, raise_between_steps
+from gdbmem.commands.shell import SHELL_COMMANDS
 from gdbmem.errors import (
     ExitStatus,
     GdbmemError,
@@ -27,31 +28,6 @@ from gdbmem.errors import (
 )
 from gdbmem.text import printable
 
-# name → one line of help. The module of the same name in cli/commands/ has add_arguments() and run(); Help is here.
-SUBCOMMANDS = {
-    "launch": "run a program under a heap profiler with gdb attached, or run a recipe",
-    "attach": "attach your gdb to a running process, and recognise its heap profiler",
-    "snap": "take one heap snapshot of a running process",
-    "explain": "show where a process's memory is, and what would return it",
-    "grow": "find the lines that make a running process bigger, by its page faults, at native speed",
-    "bfc": "explain why a pool of TensorFlow, JAX or onnxruntime fails although it has free memory",
-    "python": "read a Python process from outside: objects, arenas, tracemalloc's traces, copy-on-write",
-    "show": "show a heap profile or a run: timeline, peak, largest sites",
-    "diff": "show which call paths grew between two snapshots, with their source lines",
-    "monitor": "watch the memory of a process tree, and judge whether it grows",
-    "mark": "set a named mark in the series that a monitor records",
-    "compare": "compare the memory of two recordings or commands",
-    "report": "write a run, a profile or a difference as one HTML file",
-    "serve": "serve runs and profiles as pages that update, on the loopback address",
-    "export": "export a snapshot, a diff or a recorded series for other tools",
-    "recipe": "check a recipe without running anything",
-    "doctor": "check that everything gdbmem needs is installed",
-    "install": "make 'source gdbmem' work in gdb, from any folder",
-    "uninstall": "revert install",
-    "completion": "print the completion code for bash, zsh or fish",
-    "help": "explain a message by the name in brackets at its end",
-}
-
 # Imports create hardly any garbage: collecting at Python's default threshold of 700 takes 5 % of the start-up.
 _OBJECTS_A_COLLECTION = 50_000
 
@@ -61,8 +37,6 @@ END_AT_ONCE = frozenset(("show", "diff", "report", "monitor", "python lines"))
 
 class Subcommand(Protocol):
     """The interface of a subcommand's module in cli/commands/."""
-
-    def add_arguments(self, parser: ArgumentParser) -> None: ...
 
     def run(self, argv: Sequence[str], parser: ArgumentParser) -> int:
         """Parse *argv* with *parser*, do the work, print, return the exit status."""
@@ -194,10 +168,9 @@ def _dispatch(words: list[str]) -> int:
     if name in ("--version", "-V"):
         print(f"gdbmem {__version__}")
         return 0
-    if name not in SUBCOMMANDS:
+    if name not in SHELL_COMMANDS:
         raise UsageError(f"gdbmem has no command '{printable(name)}'", hint=_nearest(name))
-    parser = parser_of(name)
-    return load(name).run(rest, parser)
+    return load(name).run(rest, SHELL_COMMANDS[name].parser())
 
 
 def load(name: str) -> Subcommand:
@@ -209,38 +182,22 @@ def load(name: str) -> Subcommand:
 
 
 class Help:
-    __doc__ = (
-        "Explain a message by the name in brackets at its end, or show the options of a command.\n\n"
-        "gdbmem help format-unknown\ngdbmem help diff\n"
-    )
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        """Declare the options of `gdbmem help`."""
-        parser.add_argument(
-            "name", metavar="SLUG|COMMAND", help="the name of a message, or a command of gdbmem"
-        )
+    """`gdbmem help`."""
 
     def run(self, argv: Sequence[str], parser: ArgumentParser) -> int:
         """Print the paragraph or the command's help."""
         from gdbmem.terminal.console import explain_message  # 2 ms
 
         name = parser.parse_args(argv).name
-        sys.stdout.write(parser_of(name).format_help() if name in SUBCOMMANDS else explain_message(name))
+        command = SHELL_COMMANDS.get(name)
+        sys.stdout.write(explain_message(name) if command is None else command.parser().format_help())
         return 0
-
-
-def parser_of(name: str) -> ArgumentParser:
-    """Return the argument parser of subcommand *name*; the reference in docs/ is made from it."""
-    module = load(name)
-    parser = ArgumentParser(prog=f"gdbmem {name}", description=module.__doc__)
-    module.add_arguments(parser)
-    return parser
 
 
 def _nearest(name: str) -> str:
     import difflib  # 1 ms
 
-    close = difflib.get_close_matches(name, SUBCOMMANDS, n=1)
+    close = difflib.get_close_matches(name, SHELL_COMMANDS, n=1)
     return f"did you mean '{close[0]}'?" if close else "see 'gdbmem --help'"
 
 
@@ -251,7 +208,7 @@ def _overview() -> str:
         f"gdbmem {__version__}: which line makes a process grow",
         "",
     ]
-    lines += [f"  {name:<10} {summary}" for name, summary in SUBCOMMANDS.items()]
+    lines += [f"  {name:<10} {command.summary}" for name, command in SHELL_COMMANDS.items()]
     lines += [
         "",
         "'gdbmem COMMAND --help' explains a command, 'gdbmem help NAME' a message [NAME]; inside gdb: 'help gdbmem'.",

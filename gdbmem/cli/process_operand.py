@@ -7,39 +7,8 @@ import sys
 from pathlib import Path
 from typing import Optional
 
-from gdbmem.arguments import ArgumentParser
 from gdbmem.errors import UsageError
 from gdbmem.text import printable
-
-
-def add_ways_to_read(parser: ArgumentParser) -> None:
-    """Add the operand, --core, --fork, --hold and --swapped."""
-    parser.add_argument(
-        "target",
-        metavar="PID",
-        nargs="?",
-        help="the process; with --core the program that left the core",
-    )
-    parser.add_argument("--core", metavar="CORE", help="read this core file instead of a process")
-    way = parser.add_mutually_exclusive_group()
-    way.add_argument(
-        "--fork",
-        action="store_const",
-        const=True,
-        help="analyse a copy of the process (about 50 ms per GiB); fail if none can be made",
-    )
-    way.add_argument(
-        "--hold",
-        dest="fork",
-        action="store_const",
-        const=False,
-        help="make no copy: pause the process until it has been read",
-    )
-    parser.add_argument(
-        "--swapped",
-        action="store_true",
-        help="also read swapped-out pages, which makes them resident (not needed if a copy is made)",
-    )
 
 
 def checked_pid(

@@ -9,33 +9,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from gdbmem.api.profiles import FORMATS, ReadOptions
-from gdbmem.arguments import ArgumentParser
+from gdbmem.api.profiles import ReadOptions
 from gdbmem.text import printable
 
 _CHECKOUTS = (".git", ".hg", ".svn", ".jj")
-
-
-def add_reading_options(parser: ArgumentParser) -> None:
-    """Add the options that make ReadOptions."""
-    group = parser.add_argument_group("how to read files")
-    group.add_argument(
-        "--format",
-        metavar="NAME",
-        help=f"read files as this format: {', '.join(FORMATS)} (default: determined from the content)",
-    )
-    group.add_argument(
-        "--metric",
-        metavar="NAME",
-        help="the metric, if a file has several: in-use, allocated, peak, …; blocks, allocated-blocks, … list"
-        " the rows with the most blocks first",
-    )
-    group.add_argument(
-        "--binaries",
-        metavar="FOLDER",
-        action="append",
-        help="folder that has the profiled programs and libraries, or another root folder with them (may be repeated)",
-    )
 
 
 def read_options_from(arguments: argparse.Namespace) -> ReadOptions:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Optional, TextIO
+from pathlib import Path
+from typing import Optional, TextIO, Union
 
 from gdbmem.api.profiles import (
     ReadOptions,
@@ -15,8 +16,7 @@ from gdbmem.api.profiles import (
     read_record,
     unit_of,
 )
-from gdbmem.api.runs import kept_records
-from gdbmem.cli.result_kinds import kept_kind
+from gdbmem.api.runs import CONTAINERS, LEDGER, kept_records, kind_of
 from gdbmem.profiles.documents import list_json, profile_json
 from gdbmem.profiles.query import Query
 from gdbmem.profiles.run_text import print_kept, print_snapshots
@@ -83,3 +83,12 @@ def _name_histories(run: Run, console: Console) -> None:
         if history in recorded:
             continue
         print_sentence(console, f"{words}: gdbmem show {printable(str(history))}")
+
+
+def kept_kind(arguments: argparse.Namespace, place: Union[Path, Run], name: Optional[str]) -> str:
+    """Return the kind of *name* in *place*: the requested one, or the only one; "" for a heap snapshot."""
+    if arguments.ledger or arguments.containers:
+        return LEDGER if arguments.ledger else CONTAINERS
+    if not isinstance(place, Run):
+        return ""
+    return kind_of(place, name) if name is not None else ""

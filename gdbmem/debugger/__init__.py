@@ -14,13 +14,14 @@ def install() -> None:
         return
     import gdb  # imported here, because a plain Python can import this package, too
 
+    from gdbmem.commands.in_gdb import GDB_COMMANDS  # 2 ms
+    from gdbmem.debugger.command import register  # 1 ms
     from gdbmem.debugger.memwatch.commands.gdb_functions import register_functions  # 1 ms
     from gdbmem.debugger.memwatch.commands.layout import register_layout  # 1 ms
     from gdbmem.debugger.memwatch.commands.settings import register_settings  # 1 ms
-    from gdbmem.debugger.registry import COMMANDS, register  # 1 ms
     from gdbmem.debugger.stopping.stops import note_stop  # 1 ms
 
-    register(COMMANDS)
+    register(GDB_COMMANDS)
     register_settings()
     register_functions()
     register_layout()

@@ -7,61 +7,24 @@ import gdb
 TYPE_CHECKING = False  # typing itself takes gdb 4 ms to import
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
-    from gdbmem.arguments import ArgumentParser  # gdb starts 4 ms sooner
+    from gdbmem.arguments import ArgumentParser
+    from gdbmem.commands.description import GdbCommand
 
 
 _PACKAGES = ("pygments",)  # `gdbmem install` provides them to gdb's Python
 
 
-class Declared:
-    """A gdb command as data. (No dataclass: importing that module takes gdb longer than all of these do.)"""
-
-    __slots__ = ("category", "completer", "implementation", "is_prefix", "names", "repeats", "text")
-
-    def __init__(
-        self,
-        *,
-        names: tuple[str, ...],
-        implementation: str,
-        category: int,
-        completer: int | None,
-        text: str,
-        is_prefix: bool = False,
-        repeats: bool = False,
-    ) -> None:
-        self.names = names  # the first is the one that documentation uses
-        self.implementation = implementation  # module:class in this folder
-        self.category = category
-        self.completer = completer  # gdb's; None: the command's options and operands
-        self.text = text  # text of `help`: a summary line, the usage and its options, an example
-        self.is_prefix = is_prefix  # prefix of commands of two words
-        self.repeats = repeats  # an empty line repeats it
-
-    def help_for(self, name: str) -> str:
-        """Return the text of `help` for one of the command's names."""
-        return self.text.replace("COMMAND", name).rstrip()
-
-    def load(self) -> type[Command]:
-        """Import the implementation."""
-        import importlib  # 2 ms of gdb's start
-
-        module, _, name = self.implementation.partition(":")
-        found: type[Command] = getattr(importlib.import_module(f"gdbmem.debugger.{module}"), name)
-        return found
-
-
-_parsers: dict[tuple[type[Command], str], ArgumentParser] = {}
+_parsers: dict[str, ArgumentParser] = {}
 
 
 class Command:
     """The implementation of a gdb command, under one of its names."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, description: GdbCommand, name: str) -> None:
+        self.description = description
         self.name = name
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the command's options to *parser*."""
 
     def run(self, args: argparse.Namespace) -> None:
         """Execute it; raise GdbmemError for an error message."""
@@ -73,19 +36,31 @@ class Command:
 
     def parser(self) -> ArgumentParser:
         """Return the command's parser, which is made once: argparse looks for translations each time."""
-        key = type(self), self.name
-        if key not in _parsers:
-            from gdbmem.arguments import ArgumentParser  # gdb starts 4 ms sooner
+        if self.name not in _parsers:
+            _parsers[self.name] = self.description.parser(self.name)
+        return _parsers[self.name]
 
-            _parsers[key] = ArgumentParser(prog=self.name, add_help=True)
-            self.add_arguments(_parsers[key])
-        return _parsers[key]
+    def leading_options(self, text: str) -> tuple[list[str], str]:
+        """Return the words of the options that *text* begins with, and the rest, as it was typed."""
+        import re  # gdb starts 4 ms sooner
+
+        takes_value = [name for one in self.description.options() if one.metavar for name in one.names]
+        value = r"(?:\"[^\"]*\"|'[^']*'|\S+)"
+        pattern = re.compile(
+            rf"\s*((?:{'|'.join(takes_value)})(?:=|\s+){value}|--\w[\w-]*|-h)(?=\s|$)"
+            if takes_value
+            else r"\s*(--\w[\w-]*|-h)(?=\s|$)"
+        )
+        options: list[str] = []
+        at = 0
+        while match := pattern.match(text, at):
+            options += gdb.string_to_argv(match[1])
+            at = match.end()
+        return options, text[at:].strip()
 
     def operands(self) -> list[str]:
         """Return candidates for an operand, for completion."""
-        return [
-            str(word) for action in self.parser()._positionals._group_actions for word in action.choices or ()
-        ]
+        return [word for one in self.description.options() if not one.names for word in one.choices]
 
     def saved_names(self) -> list[str]:
         """Return the names of the command's saved results, for completion."""
@@ -96,24 +71,44 @@ class Command:
         self.run(self.parser().parse_args(self.words(argument)))
 
 
-class GdbCommand(gdb.Command):  # type: ignore[misc]  # gdb's module has no types
-    """A declared command, registered with gdb."""
+def implementation_of(description: GdbCommand, name: str) -> Command:
+    """Import what runs the described command, and return it under *name*."""
+    import importlib  # 2 ms of gdb's start
 
-    def __init__(self, declared: Declared, name: str) -> None:
-        self.__doc__ = declared.help_for(name)
-        self._declared = declared
+    module, _, class_name = description.implementation.partition(":")
+    found: type[Command] = getattr(importlib.import_module(f"gdbmem.debugger.{module}"), class_name)
+    return found(description, name)
+
+
+def register(descriptions: Sequence[GdbCommand]) -> None:
+    """Register each of the commands under each of its names."""
+    for description in descriptions:
+        for name in description.names:
+            RegisteredCommand(description, name)
+
+
+class RegisteredCommand(gdb.Command):  # type: ignore[misc]  # gdb's module has no types
+    """A described command, registered with gdb."""
+
+    def __init__(self, description: GdbCommand, name: str) -> None:
+        self.__doc__ = description.help_for(name)
+        self._description = description
         self._name = name
-        if declared.is_prefix and declared.completer is not None:  # a second command follows
-            super().__init__(name, declared.category, declared.completer, True)
+        category = getattr(gdb, f"COMMAND_{description.category.upper()}")
+        self._completer = (
+            getattr(gdb, f"COMPLETE_{description.completer.upper()}") if description.completer else None
+        )
+        if description.is_prefix and self._completer is not None:  # a second command follows
+            super().__init__(name, category, self._completer, True)
         else:
             self.complete = self._complete
-            super().__init__(name, declared.category, prefix=declared.is_prefix)
+            super().__init__(name, category, prefix=description.is_prefix)
 
     def _complete(self, text: str, word: str | None) -> list[str] | int:
         try:
             from gdbmem.debugger.overview import completions  # not needed at gdb's start
 
-            return completions(self._declared.load()(self._name), text, word, self._declared.completer)
+            return completions(implementation_of(self._description, self._name), text, word, self._completer)
         except Exception:  # noqa: BLE001  (a host: Tab must not print a traceback)
             return []
 
@@ -123,10 +118,10 @@ class GdbCommand(gdb.Command):  # type: ignore[misc]  # gdb's module has no type
         from gdbmem.errors import GdbmemError, internal_error  # gdb starts 4 ms sooner
         from gdbmem.text import printable  # gdb starts 4 ms sooner
 
-        if not self._declared.repeats:
+        if not self._description.repeats:
             self.dont_repeat()
         try:
-            self._declared.load()(self._name).carry_out(argument)
+            implementation_of(self._description, self._name).carry_out(argument)
         except (ParserExit, BrokenPipeError):
             return
         except gdb.GdbError:

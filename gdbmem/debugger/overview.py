@@ -11,16 +11,13 @@ from gdbmem.terminal.console import explain_message
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
-    from gdbmem.arguments import ArgumentParser
+    from gdbmem.commands.description import Option
 
 
 class OverviewCommand(Command):
     """Print the overview that `help gdbmem` prints, or the explanation of a message."""
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("topic", nargs="?", choices=("help",), metavar="help")
-        parser.add_argument("name", nargs="?", metavar="NAME")
 
     def run(self, args: argparse.Namespace) -> None:
         if args.name is None:
@@ -30,7 +27,7 @@ class OverviewCommand(Command):
         gdb.write(explain_message(args.name))
 
 
-# Completion by Tab of the options and operands of gdbmem's gdb commands, as their parsers declare them.
+# Completion by Tab of the options and operands of gdbmem's gdb commands, as their descriptions have them.
 
 
 # A gdb command that takes such operands.
@@ -52,14 +49,15 @@ def completions(
     *completer* is gdb's for the command's operands, which completes them itself if no option precedes them.
     """
     *before, typed = text.split(" ")
-    if before and (action := _option(command, before[-1])) is not None:
-        known = _arguments(command, action, typed)
+    options = command.description.options()
+    if before and (option := _option(options, before[-1])) is not None:
+        known = _arguments(command, option, typed)
     elif typed.startswith("--") and "=" in typed:
         name, _, begun = typed.partition("=")
-        action = _option(command, name)
-        known = [f"{name}={one}" for one in _arguments(command, action, begun)] if action is not None else []
+        option = _option(options, name)
+        known = [f"{name}={one}" for one in _arguments(command, option, begun)] if option is not None else []
     elif typed.startswith("-"):
-        known = [name for name in command.parser()._option_string_actions if name.startswith("--")]
+        known = ["--help", *(n for one in options for n in one.names if n.startswith("--"))]
     elif completer is None:
         known = _words(command.operands())
     elif not any(one.startswith("-") for one in before):
@@ -72,18 +70,17 @@ def completions(
     ]
 
 
-def _option(command: Command, name: str) -> Optional[argparse.Action]:
+def _option(options: Sequence[Option], name: str) -> Optional[Option]:
     """Return the option *name* if it takes an argument."""
-    found = command.parser()._option_string_actions.get(name)
-    return found if found is not None and found.nargs != 0 else None
+    return next((one for one in options if name in one.names and one.metavar), None)
 
 
-def _arguments(command: Command, option: argparse.Action, typed: str) -> list[str]:
+def _arguments(command: Command, option: Option, typed: str) -> list[str]:
     """Return candidates for the argument of *option* that begins with *typed*."""
-    if option.choices is not None:
-        return [str(choice) for choice in option.choices]
+    if option.choices:
+        return list(option.choices)
     names = _words(command.saved_names()) if option.dest == "since" else []
-    completer = _BY_METAVAR.get(str(option.metavar))
+    completer = _BY_METAVAR.get(option.metavar)
     return names if completer is None else [*names, *_by_gdb(typed, completer)]
 
 

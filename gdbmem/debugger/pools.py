@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import gdb
 
-from gdbmem.api.pools import add_pool_options, answered, asked, view
-from gdbmem.arguments import add_output_options
+from gdbmem.api.pools import answered, asked, view
 from gdbmem.debugger.command import Command
 from gdbmem.debugger.ledger.explain import core_path, local_pid
 from gdbmem.debugger.program import CORE, NATIVE, GdbMemory, target_kind
@@ -22,17 +21,11 @@ from gdbmem.text import printable
 if TYPE_CHECKING:
     import argparse
 
-    from gdbmem.arguments import ArgumentParser
     from gdbmem.inspection.pools import Pools
 
 
 class PoolsCommand(Command):
     """Find, read, answer."""
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("expression", metavar="EXPR", nargs="?", help="an allocator, or a pointer to one")
-        add_pool_options(parser)
-        add_output_options(parser)
 
     def run(self, args: argparse.Namespace) -> None:
         asked(args)  # refuses what makes no sense, before anything is read

@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
-from gdbmem.arguments import value
 from gdbmem.errors import InputError, UsageError
 from gdbmem.files import read_small
 from gdbmem.model.calltree import Frame
 from gdbmem.profiles.own_code import source_name
 from gdbmem.records import dataclass
-from gdbmem.text import parse_size, printable
+from gdbmem.text import printable
 
 GROUPINGS = ("path", "function", "line", "file", "library", "size")
 DEFAULT_TOP = 10
@@ -56,47 +55,6 @@ class Query:
     def filters(self) -> bool:
         """Return whether --focus or --ignore exclude some paths."""
         return self.focus is not None or self.ignore is not None
-
-
-def add_query_options(parser: argparse.ArgumentParser, *, by: str = "path") -> None:
-    """Add the options that make a Query; *by* is the default of --by."""
-    group = parser.add_argument_group("what to list")
-    group.add_argument("--top", type=value(_read_count, "N"), metavar="N", help="rows (default: 10)")
-    group.add_argument(
-        "--by",
-        choices=GROUPINGS,
-        help=f"one row for each path, function, line, file, library, or size of blocks (default: {by})",
-    )
-    parser.set_defaults(default_by=by)
-    group.add_argument(
-        "--min",
-        type=value(parse_size, "SIZE"),
-        metavar="SIZE",
-        help="only rows of at least SIZE, as in 10KiB",
-    )
-    group.add_argument(
-        "--focus", metavar="REGEX", help="only paths with a frame 'function (file:line)' that matches"
-    )
-    group.add_argument("--ignore", metavar="REGEX", help="leave out paths with a frame that matches")
-    group.add_argument(
-        "--hide",
-        metavar="REGEX",
-        help="leave matching frames out of the paths; their bytes go to the callers",
-    )
-    add_mine_option(group)
-    group.add_argument("--inverted", action="store_true", help="print a tree, from main outward")
-    group.add_argument(
-        "--all-frames", action="store_true", help="show the allocator's and the C++ library's frames too"
-    )
-    group.add_argument(
-        "--known", metavar="FILE", help="paths that are known and accepted: one regex per line, # comments"
-    )
-    group.add_argument(
-        "--source",
-        metavar="FOLDER",
-        action="append",
-        help="folder to search for source files (may be repeated)",
-    )
 
 
 def query_from(arguments: argparse.Namespace) -> Query:
@@ -193,16 +151,6 @@ def parse_known(text: str, source: str) -> list[re.Pattern[str]]:
     return patterns
 
 
-def add_mine_option(parser: argparse._ActionsContainer) -> None:
-    """Declare --mine, which overrides the own-code rules."""
-    parser.add_argument(
-        "--mine",
-        metavar="REGEX",
-        help="matching frames, and their libraries, count as your own code, overriding the built-in rules;"
-        " --mine . turns the rules off",
-    )
-
-
 def compile_regex(regex: Optional[str], option: str) -> Optional[re.Pattern[str]]:
     """Return *regex*, the value of *option*, compiled; raises UsageError for a bad one."""
     if regex is None:
@@ -222,11 +170,3 @@ def _pattern(regex: str) -> re.Pattern[str]:
         # The warning that "[[" may change its meaning in a future Python doesn't concern the user.
         warnings.simplefilter("ignore")
         return re.compile(regex)
-
-
-def _read_count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise InputError(
-            f"'{text}' is not a number of rows", slug="bad-count", hint="write it as in --top 20"
-        )
-    return int(text)

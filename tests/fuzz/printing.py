@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from gdbmem.cli.main import load, parser_of
+from gdbmem.cli.main import load
+from gdbmem.commands.shell import SHELL_COMMANDS
 from gdbmem.errors import GdbmemError, Notice
 from gdbmem.formats.opening import open_profile
 from gdbmem.symbols import batch_gdb
@@ -54,7 +55,7 @@ def print_profile(path: Path, folder: Path) -> None:
 def _run(*words: str) -> str:
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace", write_through=True) for _ in "12")
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        load(words[0]).run(words[1:], parser_of(words[0]))
+        load(words[0]).run(words[1:], SHELL_COMMANDS[words[0]].parser())
     texts = [stream.buffer.getvalue().decode("utf-8") for stream in (out, err)]
     for line in "\n".join(texts).split("\n"):
         _check(line, line if printable(line) == line else "only what is printable")

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from gdbmem.arguments import ArgumentParser, ParserExit, add_output_options, split_program, value
+from gdbmem.arguments import ArgumentParser, ParserExit, split_program
+from gdbmem.commands.description import Command
+from gdbmem.commands.options import OUTPUT
 from gdbmem.errors import UsageError
-from gdbmem.text import parse_size
 
 
 def make_parser() -> ArgumentParser:
-    parser = ArgumentParser(prog="gdbmem diff")
-    parser.add_argument("--minimum", type=value(parse_size, "size"))
-    parser.add_argument("--top", type=int)
-    add_output_options(parser)
-    return parser
+    return Command("gdbmem diff", "", f"  --minimum SIZE  a size\n  --top N\n  --least N\n{OUTPUT}").parser()
 
 
 def test_a_wrong_word_raises_a_sentence_instead_of_ending_gdb() -> None:
@@ -57,7 +54,10 @@ def test_a_word_that_is_none_of_the_possible_ones_is_met_with_those(words: list[
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--top", "many"], "gdbmem diff: --top takes a whole number, not 'many'; see 'gdbmem diff --help'"),
+        (
+            ["--least", "many"],
+            "gdbmem diff: --least takes a whole number, not 'many'; see 'gdbmem diff --help'",
+        ),
         (["--tpo", "3"], "gdbmem diff has no option --tpo; did you mean --top?"),
         (["--wrong=3"], "gdbmem diff has no option --wrong; see 'gdbmem diff --help'"),
         (
@@ -79,7 +79,8 @@ def test_what_argparse_would_say_in_pythons_words_is_reported_in_ours(
 def test_a_bad_size_is_explained_by_our_own_sentence() -> None:
     with pytest.raises(UsageError) as caught:
         make_parser().parse_args(["--minimum", "10"])
-    assert "argument --minimum: size '10' has no unit; write 10B, 10KiB or 10MiB" in caught.value.message
+    assert "argument --minimum: size '10' has no unit; write 10B, 10KiB or 10MiB" in str(caught.value)
+    assert caught.value.slug == "bad-size", "whose paragraph 'gdbmem help' prints"
 
 
 def test_a_good_size_arrives_as_bytes() -> None:

@@ -14,6 +14,7 @@ import pytest
 from gdbmem import __version__
 from gdbmem.arguments import ArgumentParser
 from gdbmem.cli import main as cli
+from gdbmem.commands.shell import SHELL_COMMANDS
 from gdbmem.errors import (
     GdbmemError,
     InputError,
@@ -31,10 +32,11 @@ def show_does(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], int]], 
 
     def replace(body: Callable[[], int]) -> None:
         def run(argv: Sequence[str], parser: ArgumentParser) -> int:
-            parser.parse_args(argv)
+            if argv:
+                parser.parse_args(argv)
             return body()
 
-        fake = SimpleNamespace(__doc__="Fake.", add_arguments=lambda parser: None, run=run)
+        fake = SimpleNamespace(run=run)
         monkeypatch.setattr(cli, "load", lambda name: fake)
 
     return replace
@@ -44,8 +46,8 @@ def show_does(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], int]], 
 def test_help_lists_every_command(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(words) == 0
     shown = capsys.readouterr().out
-    for name, summary in cli.SUBCOMMANDS.items():
-        assert name in shown and summary in shown
+    for name, command in SHELL_COMMANDS.items():
+        assert name in shown and command.summary in shown
 
 
 def test_without_a_command_the_overview_is_shown_and_the_status_states_usage(

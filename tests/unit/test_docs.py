@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
 import importlib.util
 import json
@@ -19,7 +18,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from gdbmem.cli.commands.launch import _parse
-from gdbmem.cli.main import SUBCOMMANDS, main, parser_of
+from gdbmem.cli.main import main
+from gdbmem.commands.in_gdb import GDB_COMMANDS
+from gdbmem.commands.shell import SHELL_COMMANDS
 from gdbmem.errors import ExitStatus, GdbmemError
 from gdbmem.recipes.verdicts import PointOutcome, recipe_object
 from gdbmem.runs.run import Run, SnapshotRecord
@@ -86,32 +87,10 @@ def test_every_option_is_in_the_reference_as_its_parser_has_it(reference: types.
 
 def test_the_reference_names_every_subcommand_and_gdb_command(reference: types.ModuleType) -> None:
     shell, gdb = (reference.pages()[name] for name in ("commands.md", "gdb-commands.md"))
-    assert all(f"## `gdbmem {name}`" in shell for name in SUBCOMMANDS)
+    assert all(f"## `gdbmem {name}`" in shell for name in SHELL_COMMANDS)
     assert {"massif-snap", "massif-diff", "massif-list", "massif-break", "massif-all"} <= set(
         re.findall(r"^## `(.*)`$", gdb, re.MULTILINE)
     )
-
-
-def test_reading_the_gdb_commands_leaves_no_stand_in_for_gdb_behind(reference: types.ModuleType) -> None:
-    reference.gdb_commands()
-    assert "gdb" not in sys.modules
-    assert not [name for name in sys.modules if name.startswith("gdbmem.debugger")]
-
-
-def test_help_in_gdb_names_the_options_that_the_command_takes(reference: types.ModuleType) -> None:
-    parsers = reference.gdb_parsers()
-    for declared in reference.gdb_commands():
-        if declared.names[0] not in parsers:
-            continue
-        taken = {
-            option
-            for action in parsers[declared.names[0]]._actions
-            for option in action.option_strings
-            if option.startswith("--") and option not in ("--help", "--output")  # -o is explained instead
-        }
-        own = re.sub(r"gdbmem launch.*", "", declared.text)
-        told = set(re.findall(r"(?<![\w-])--\w[\w-]*", own))
-        assert told == taken, f"help {declared.names[0]}"
 
 
 # -- what the pages show ------------------------------------------------------------------------------------
@@ -135,7 +114,7 @@ def shell_words(line: str) -> list[str]:
     return words
 
 
-SHELL_COMMANDS = [
+TYPED_COMMANDS = [
     pytest.param(words[1:], id=place)
     for place, line in typed("$ ")
     for words in [shell_words(line)]
@@ -144,10 +123,10 @@ SHELL_COMMANDS = [
 
 
 def test_the_pages_show_commands() -> None:
-    assert len(SHELL_COMMANDS) > 30
+    assert len(TYPED_COMMANDS) > 30
 
 
-@pytest.mark.parametrize("words", SHELL_COMMANDS)
+@pytest.mark.parametrize("words", TYPED_COMMANDS)
 def test_a_command_that_a_page_shows_is_one_that_gdbmem_takes(words: Sequence[str]) -> None:
     if words[0].startswith("-"):
         assert words[0] in ("--help", "--version")
@@ -155,15 +134,13 @@ def test_a_command_that_a_page_shows_is_one_that_gdbmem_takes(words: Sequence[st
     name, rest = words[0], list(words[1:])
     if name == "launch":
         own = rest[: rest.index("--")] if "--" in rest else rest
-        _parse(own, parser_of(name))
+        _parse(own, SHELL_COMMANDS[name].parser())
     else:
-        parser_of(name).parse_args(rest)
+        SHELL_COMMANDS[name].parser().parse_args(rest)
 
 
-def test_a_gdb_command_that_a_page_shows_is_one_that_gdb_takes(
-    reference: types.ModuleType,
-) -> None:
-    parsers: dict[str, argparse.ArgumentParser] = reference.gdb_parsers()
+def test_a_gdb_command_that_a_page_shows_is_one_that_gdb_takes() -> None:
+    parsers = {name: command.parser(name) for command in GDB_COMMANDS for name in command.names}
     shown = [(place, line.split(maxsplit=1)) for place, line in typed("(gdb) ")]
     ours = [(place, words) for place, words in shown if words and re.match(r"mem|massif|gdbmem", words[0])]
     assert len(ours) > 15

@@ -5,17 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.arguments import ArgumentParser
+from gdbmem.commands.description import Command
+from gdbmem.commands.options import query
 from gdbmem.errors import InputError, UsageError
 from gdbmem.model.calltree import Frame
-from gdbmem.profiles.query import Query, add_query_options, frame_text, parse_known, query_from
+from gdbmem.profiles.query import Query, frame_text, parse_known, query_from
 from tests.unit.trees import at
 
 
 def parse(*words: str, by: str = "path") -> Query:
-    parser = ArgumentParser(prog="gdbmem diff")
-    add_query_options(parser, by=by)
-    return query_from(parser.parse_args(words))
+    command = Command("gdbmem diff", "", query(by), top=None, by=None, default_by=by)
+    return query_from(command.parser().parse_args(words))
 
 
 def test_without_options_the_largest_paths_are_listed() -> None:

@@ -10,10 +10,9 @@ from typing import Any, Optional
 import pytest
 
 from gdbmem.api.recipes import Diffs, KeptPairs, verdict_of
-from gdbmem.arguments import ArgumentParser
 from gdbmem.cli import recipe_play
-from gdbmem.cli.commands import launch
 from gdbmem.cli.main import main
+from gdbmem.commands.shell import SHELL_COMMANDS
 from gdbmem.errors import Notice
 from gdbmem.launch.interactive import Outcome, PlayedPoint
 from gdbmem.model.diff import Expectation, ExpectationVerdict, Position
@@ -103,9 +102,8 @@ def test_ctrl_c_while_the_answer_is_printed_states_where_the_run_is(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "leak.yaml").write_text("program: /bin/sh\npoints: [{at: a}, {at: m}]\ndiff: [[a, m]]\n")
-    parser = ArgumentParser(prog="gdbmem launch")
-    launch.add_arguments(parser)
-    args = parser.parse_args(["--recipe", str(tmp_path / "leak.yaml"), "--gdb", "/bin/sh"])
+    words = ["--recipe", str(tmp_path / "leak.yaml"), "--gdb", "/bin/sh"]
+    args = SHELL_COMMANDS["launch"].parser().parse_args(words)
 
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.cli.main import parser_of
+from gdbmem.commands.shell import SHELL_COMMANDS
 from gdbmem.errors import TargetError, UsageError
 from gdbmem.linux.process.process import ProcessFacts, process_facts
 from gdbmem.linux.process.rights import Asker, asker, forbidden, has_ptrace_capability, ptrace_scope
@@ -107,7 +107,7 @@ def test_a_later_process_of_the_same_number_gets_its_own_run(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("words", [["9", "--run", "kept", "before"], ["--run", "kept", "9", "before"]])
 def test_the_name_of_a_snapshot_may_stand_behind_the_options(words: list[str]) -> None:
-    found = parser_of("snap").parse_mixed(words)
+    found = SHELL_COMMANDS["snap"].parser().parse_mixed(words)
     assert (found.pid, found.run, found.name) == (9, "kept", "before")
 
 
@@ -116,4 +116,4 @@ def test_the_name_of_a_snapshot_may_stand_behind_the_options(words: list[str]) -
 ])  # fmt: skip
 def test_words_too_many_or_too_few_are_named_as_everywhere(words: list[str], reason: str) -> None:
     with pytest.raises(UsageError, match=re.escape(reason)):
-        parser_of("snap").parse_mixed(words)
+        SHELL_COMMANDS["snap"].parser().parse_mixed(words)

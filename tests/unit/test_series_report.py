@@ -16,9 +16,10 @@ import pytest
 
 from gdbmem.api.series import compare as compare_runs
 from gdbmem.api.series_pictures import _MOST_CURVES, picture_of
-from gdbmem.cli.main import main, parser_of
-from gdbmem.cli.series_options import parse_fail_on
+from gdbmem.cli.main import main
 from gdbmem.cli.series_reporting import next_commands
+from gdbmem.commands.shell import SHELL_COMMANDS
+from gdbmem.commands.values import parse_fail_on
 from gdbmem.errors import InputError
 from gdbmem.linux.monitoring.tree import Look
 from gdbmem.linux.process.processes import stat_of
@@ -275,7 +276,7 @@ def test_a_growing_process_that_lives_is_handed_over_by_its_number(
     assert found == [f"gdbmem {command} {os.getpid()}" for command in commands], "what grew, not what is big"
     for command in found:
         name, *words = command.split()[1:]
-        parser_of(name).parse_args(words)
+        SHELL_COMMANDS[name].parser().parse_args(words)
 
 
 def figures(values: list[float], slope: Optional[Slope], *, started: float) -> Figures:

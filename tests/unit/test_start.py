@@ -65,6 +65,5 @@ def test_no_module_imports_at_its_top_what_is_slow_to_import() -> None:
     assert not slow, "import it in the function that needs it; for dataclasses take gdbmem.records"
 
 
-def test_the_backends_that_help_lists_are_the_recorder_s() -> None:
-    assert python.BACKENDS == line_recorder.BACKENDS
+def test_the_recorder_of_lines_is_found() -> None:
     assert line_recorder.__file__ == str(python._RECORDER)

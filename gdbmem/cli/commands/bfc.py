@@ -1,8 +1,4 @@
-"""Show why an allocator cannot serve a request although it has free memory: TensorFlow, XLA, JAX, onnxruntime, PyTorch.
-
-Reads the allocator's own structures in a process, which is paused for milliseconds and runs no code, or in one of:
-a core, a log with a dump, or a file of TF_BFC_MEMORY_DUMP or torch.cuda.memory._dump_snapshot().
-"""
+"""Run `gdbmem bfc`."""
 
 from __future__ import annotations
 
@@ -14,7 +10,6 @@ from typing import Optional
 
 from gdbmem.api.pools import (
     Pools,
-    add_pool_options,
     answered,
     asked,
     chosen,
@@ -23,7 +18,7 @@ from gdbmem.api.pools import (
     read_pools,
     view,
 )
-from gdbmem.arguments import ArgumentParser, add_output_options, check_alone, value
+from gdbmem.arguments import ArgumentParser, check_alone
 from gdbmem.cli.process_operand import is_process
 from gdbmem.errors import Notice, UsageError
 from gdbmem.model.bfc import PoolSample, PoolSeries, sample_of
@@ -48,7 +43,6 @@ from gdbmem.terminal.console import (
     print_notices,
     say,
 )
-from gdbmem.text import parse_duration
 
 # Compares pools of memory at two moments: `gdbmem bfc diff A B`.
 
@@ -163,57 +157,6 @@ def _notices(first: Pools, last: Pools) -> Sequence[Notice]:
     for pools in (first, last):
         every += [notice for one in pools.allocators for notice in one.notices]
     return list(dict.fromkeys(every))
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    parser.usage = (
-        "%(prog)s [OPTIONS] PID\n"
-        "       %(prog)s [OPTIONS] LOG|DUMP.pb|SNAPSHOT.pickle|POOLS.json|RUN\n"
-        "       %(prog)s [OPTIONS] CORE [PROGRAM]\n"
-        "       %(prog)s [OPTIONS] PID --every TIME [--for TIME]\n"
-        "       %(prog)s diff [--top N] [--json] [-o FILE] A B"
-    )
-    parser.add_argument(
-        "target",
-        metavar="PID|FILE|diff",
-        help="a process, or a file or run (a number that names both is taken as the file)",
-    )
-    parser.add_argument(
-        "operands",
-        metavar="PROGRAM|A B",
-        nargs="*",
-        help="the program that left the core, if it has moved; for diff the sides before and after: processes,"
-        " files or runs (of a file with several dumps, the last of each pool)",
-    )
-    add_pool_options(parser)
-    parser.add_argument(
-        "--map", metavar="FILE", help="draw regions, chunks and the refused request into FILE (.svg or .html)"
-    )
-    duration = value(parse_duration, "duration")
-    parser.add_argument(
-        "--every",
-        metavar="TIME",
-        type=duration,
-        help="read the process again every TIME and print a row each time",
-    )
-    parser.add_argument(
-        "--for",
-        dest="duration",
-        metavar="TIME",
-        type=duration,
-        help="… for TIME (default: until it ends, or Ctrl-C)",
-    )
-    add_output_options(parser)
-    parser.epilog = (
-        "examples:\n"
-        "  gdbmem bfc 4711 --request 20MiB\n"
-        "  gdbmem bfc 4711 --every 2s --for 1min --request 20MiB\n"
-        "  gdbmem bfc train.log\n"
-        "  gdbmem bfc oom_rank0.pickle --chunks --min 100MiB\n"
-        "  gdbmem bfc core.4711 --chunks --state used --min 1MiB\n"
-        "  gdbmem bfc 4711 --request 20MiB --what-if limit=4GiB\n"
-        "  gdbmem bfc 4711 --json -o before.json; sleep 60; gdbmem bfc diff before.json 4711\n"
-    )
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:

@@ -1,12 +1,4 @@
-"""Compare recordings: peak, floor, slope, threads, with confidence intervals.
-
-  gdbmem compare gdbmem.server.100 gdbmem.server.200
-  gdbmem compare OLD1 OLD2 OLD3 --vs NEW1 NEW2 NEW3
-  gdbmem compare --runs 3 -- './omp 8 4' --vs './omp 4 4'     run both alternately, record, compare
-  gdbmem compare --remedies -- ./omp 8 4                      what malloc's settings return
-
-A command after '--' is one quoted word; no shell interprets it. Status 4: a second run has the verdict of --fail-on.
-"""
+"""Run `gdbmem compare`."""
 
 from __future__ import annotations
 
@@ -20,70 +12,23 @@ from typing import TYPE_CHECKING
 from gdbmem.api.profiles import current_folder, spool_operands
 from gdbmem.api.series import Recording, compare_recordings, in_order, judge_recordings, recorded, summary_of
 from gdbmem.api.series_pictures import picture_of
-from gdbmem.arguments import ArgumentParser, add_color_option, add_output_options, split_program, value
-from gdbmem.cli.main import parser_of
-from gdbmem.cli.series_options import Outputs, parse_fail_on, prepare_outputs
+from gdbmem.arguments import ArgumentParser, split_program
+from gdbmem.cli.series_options import Outputs, prepare_outputs
 from gdbmem.cli.series_page import compared_page
 from gdbmem.cli.series_recording import record_by
 from gdbmem.cli.series_reporting import judged_status
+from gdbmem.commands.shell import SHELL_COMMANDS
 from gdbmem.errors import UsageError
 from gdbmem.page.page import render
 from gdbmem.series.charts import svg
 from gdbmem.series.comparison import comparison_json, print_comparison
 from gdbmem.terminal.console import make_console, picture_kind
-from gdbmem.text import parse_duration, printable
+from gdbmem.text import printable
 
 if TYPE_CHECKING:
     import argparse
 
     from gdbmem.errors import Notice
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `gdbmem compare`."""
-    parser.usage = "%(prog)s [OPTIONS] RUN… [--vs RUN…]\n       %(prog)s [OPTIONS] -- COMMAND --vs COMMAND\n"
-    parser.usage += "       %(prog)s [OPTIONS] --remedies -- PROGRAM [ARGS]"
-    parser.add_argument(
-        "first", metavar="RUN", nargs="*", help="runs; without --vs the first is compared with the others"
-    )
-    parser.add_argument("--vs", dest="second", metavar="RUN", nargs="+", help="the runs of the second group")
-    parser.add_argument(
-        "--runs", type=int, metavar="N", help="run each command N times (default: 3, with --remedies 5)"
-    )
-    parser.add_argument(
-        "--remedies",
-        action="store_true",
-        help="run PROGRAM with and without each malloc setting that may return memory, and measure its resident"
-        " set when it has been idle for a second or ends; with --for after TIME",
-    )
-    parser.add_argument(
-        "--interval",
-        metavar="TIME",
-        type=value(parse_duration, "duration"),
-        default=0.1,
-        help="time between two samples (default: 100ms)",
-    )
-    parser.add_argument(
-        "--for",
-        dest="duration",
-        metavar="TIME",
-        type=value(parse_duration, "duration"),
-        help="end each run after TIME",
-    )
-    parser.add_argument(
-        "--plot",
-        metavar="FILE",
-        help="draw the runs in one chart into FILE.svg, or make FILE.html, a page with all results",
-    )
-    parser.add_argument(
-        "--fail-on",
-        metavar="VERDICT[:SLOPE]",
-        type=value(parse_fail_on, "verdict"),
-        help="exit 4 if a run of the second group has this verdict, 125 if one can't be judged",
-    )
-    parser.add_argument("-q", "--quiet", action="store_true", help="print no progress on the standard error")
-    add_color_option(parser)
-    add_output_options(parser)
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
@@ -125,7 +70,7 @@ def _record(args: argparse.Namespace, words: list[str]) -> tuple[list[Path], lis
         )
     commands = [_words_of(words[0]), _words_of(words[2])]
     folders: tuple[list[Path], list[Path]] = ([], [])
-    parser = parser_of("monitor")
+    parser = SHELL_COMMANDS["monitor"].parser()
     for number in range(args.runs):
         # In turn, alternating the order: a slow drift of the machine affects both equally.
         for which in (0, 1) if number % 2 == 0 else (1, 0):

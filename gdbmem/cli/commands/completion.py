@@ -1,13 +1,7 @@
-"""Print the shell code that completes gdbmem's commands, options, choices and snapshots (RUN:NAME).
-
-bash: put  eval "$(gdbmem completion bash)"  into ~/.bashrc
-zsh:  put  eval "$(gdbmem completion zsh)"   into ~/.zshrc, after compinit
-fish: gdbmem completion fish > ~/.config/fish/completions/gdbmem.fish
-"""
+"""Run `gdbmem completion`."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -15,7 +9,8 @@ from pathlib import Path
 from gdbmem.api.profiles import Run, find_operand
 from gdbmem.api.runs import kept_records
 from gdbmem.arguments import ArgumentParser
-from gdbmem.cli.main import SUBCOMMANDS, parser_of
+from gdbmem.commands.description import Command, Option
+from gdbmem.commands.shell import SHELL_COMMANDS
 from gdbmem.engines.engine import NAMES
 from gdbmem.errors import GdbmemError
 from gdbmem.launch.engine_choice import AUTO
@@ -52,11 +47,6 @@ complete -c gdbmem -a '(gdbmem completion --words (commandline -opc) (commandlin
 }
 
 
-def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the options of `gdbmem completion`."""
-    parser.add_argument("shell", choices=tuple(_SCRIPTS), metavar="SHELL", help=", ".join(_SCRIPTS))
-
-
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Print the shell's script; after --words the candidates for the last of the words that follow."""
     if list(argv[:1]) == ["--words"]:
@@ -80,36 +70,33 @@ def candidates(words: Sequence[str]) -> list[str]:
 
 def _all_candidates(before: Sequence[str], current: str) -> Iterable[str]:
     if not before:
-        return [*SUBCOMMANDS, "--help", "--version"]
-    if before[0] not in SUBCOMMANDS or "--" in before:  # the rest are the program's own words
+        return [*SHELL_COMMANDS, "--help", "--version"]
+    if before[0] not in SHELL_COMMANDS or "--" in before:  # the rest are the program's own words
         return []
     if before[0] == "help":
-        return [*SUBCOMMANDS, *message_names()]
-    parser: argparse.ArgumentParser = parser_of(before[0])
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            if len(before) == 1:
-                return list(action.choices)
-            parser = action.choices.get(before[1], parser)
-    return _words_of(parser, before, current)
+        return [*SHELL_COMMANDS, *message_names()]
+    command = SHELL_COMMANDS[before[0]]
+    actions = {action.name.rpartition(" ")[2]: action for action in command.actions}
+    if actions and len(before) == 1:
+        return actions
+    return _words_of(actions.get(before[1], command) if actions else command, before, current)
 
 
-def _words_of(parser: argparse.ArgumentParser, before: Sequence[str], current: str) -> Iterable[str]:
-    for action in parser._actions:
-        if before[-1] in action.option_strings and action.nargs != 0:
-            choices = action.choices or _NAMED_ELSEWHERE.get(before[-1])
-            return map(str, choices) if choices else _of_run(current)
+def _words_of(command: Command, before: Sequence[str], current: str) -> Iterable[str]:
+    options = command.options()
+    for option in options:
+        if before[-1] in option.names and option.metavar:
+            return option.choices or _NAMED_ELSEWHERE.get(before[-1]) or _of_run(current)
     if current.startswith("-"):
-        return [option for action in parser._actions for option in action.option_strings]
-    operands = [action for action in parser._actions if not action.option_strings and action.choices]
-    choices = [str(one) for action in operands for one in action.choices or ()]
-    return choices or _word_beside_files(parser, before, current) or _of_run(current)
+        return ["-h", "--help", *(name for option in options for name in option.names)]
+    operands = [option for option in options if not option.names]
+    choices = [word for operand in operands for word in operand.choices]
+    return choices or _word_beside_files(operands[:1], before, current) or _of_run(current)
 
 
-def _word_beside_files(parser: argparse.ArgumentParser, before: Sequence[str], current: str) -> Iterable[str]:
+def _word_beside_files(first: Sequence[Option], before: Sequence[str], current: str) -> Iterable[str]:
     """Return the word that the first operand may be instead of a file: metavar FILE|word, and no file of that name."""
-    first = next((action for action in parser._actions if not action.option_strings), None)
-    words = str(first.metavar).split("|") if first is not None and len(before) == 1 and current else []
+    words = first[0].metavar.split("|") if first and len(before) == 1 and current else []
     if any(path.name.startswith(current) for path in Path().iterdir()):
         return []
     return [word for word in words if word.islower() and word.startswith(current)]

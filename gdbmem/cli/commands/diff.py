@@ -1,15 +1,4 @@
-"""Compare two heap snapshots: which call paths grew, and at which source line.
-
-A and B are profiles (FILE, FILE:NUMBER, FILE:peak) of massif, gperftools, jemalloc, DHAT, heaptrack, pprof
-and others, or snapshots of a run (RUN:NAME, as 'gdbmem show RUN' lists them). A run alone
-compares its last two snapshots. With three or more, oldest first, the report shows which paths grow steadily, and
-which grew once; --series takes all snapshots of a run, of one name, or of a file.
-
-  gdbmem diff gdbmem.decoder.4711:loaded gdbmem.decoder.4711:reset
-  gdbmem diff before.massif after.massif --by line --min 10KiB
-  gdbmem diff server.*.heap
-  gdbmem diff --series gdbmem.decoder.4711:reset
-"""
+"""Run `gdbmem diff`."""
 
 from __future__ import annotations
 
@@ -21,55 +10,21 @@ from typing import TYPE_CHECKING, Optional
 from gdbmem.api.profiles import DiffSide, Run, find_operand, read_last_two, read_series, spool_operands
 from gdbmem.api.profiles import diff as diff_of
 from gdbmem.api.runs import containers_holding, is_of_one_run, judge_growth, unseen_between
-from gdbmem.arguments import ArgumentParser, add_color_option, add_output_options, value
-from gdbmem.cli.reading import add_reading_options, collector_paused, read_options_from, source_roots
-from gdbmem.cli.result_kinds import add_kind_options, kept_kind
+from gdbmem.arguments import ArgumentParser
+from gdbmem.cli.reading import collector_paused, read_options_from, source_roots
+from gdbmem.cli.showing_runs import kept_kind
 from gdbmem.errors import ExitStatus, GdbmemError, UsageError
 from gdbmem.model.diff import Diff
 from gdbmem.model.judgement import MET, NOT_MET, Judgement, exit_status
 from gdbmem.profiles.documents import diff_json
-from gdbmem.profiles.query import Query, add_query_options, query_from
+from gdbmem.profiles.query import Query, query_from
 from gdbmem.profiles.text import print_diff
 from gdbmem.records import replace
 from gdbmem.terminal.console import make_console, open_output
-from gdbmem.text import format_size, parse_size, printable
+from gdbmem.text import format_size, printable
 
 if TYPE_CHECKING:
     from gdbmem.model.containers import Holding
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the options of `gdbmem diff`."""
-    parser.usage = "gdbmem diff [OPTIONS] A [B …]"
-    parser.add_argument(
-        "operands", metavar="A B", nargs="+", help="FILE, FILE:NUMBER, FILE:peak, RUN:NAME or RUN"
-    )
-    add_kind_options(parser)
-    parser.add_argument(
-        "--series", action="store_true", help="A is a run, RUN:NAME or a file: follow all its snapshots"
-    )
-    add_query_options(parser)
-    parser.add_argument(
-        "--fail-on",
-        type=value(parse_size, "SIZE"),
-        metavar="SIZE",
-        help="exit 4 if growth exceeds SIZE, 125 if sampling error or missing bytes make that undecidable; --known"
-        " paths are excluded",
-    )
-    group = parser.add_argument_group("how to compare")
-    group.add_argument(
-        "--compare",
-        action="store_true",
-        help="print each change in percent of its earlier size, or as new or gone",
-    )
-    group.add_argument(
-        "--normalize",
-        action="store_true",
-        help="scale all snapshots to the total of the last, to compare shares",
-    )
-    add_reading_options(parser)
-    add_output_options(parser)
-    add_color_option(parser)
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:

@@ -1,14 +1,11 @@
-"""Check that everything gdbmem needs is installed: one line per check, with the command that installs a missing part.
-
-A 'missing' part prevents 'gdbmem launch --massif'; a part marked '-' only the commands that are named.
-"""
+"""Run `gdbmem doctor`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gdbmem.arguments import ArgumentParser, add_output_options
+from gdbmem.arguments import ArgumentParser
 from gdbmem.errors import ExitStatus
 from gdbmem.json_values import as_json
 from gdbmem.terminal.console import open_output
@@ -17,11 +14,6 @@ from gdbmem.text import printable
 
 if TYPE_CHECKING:
     from gdbmem.launch.doctor_checks import Check
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    add_output_options(parser)
-    parser.epilog = "exit status: 0 everything needed is present, 3 a tool is missing, 1 another problem"
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:

@@ -1,8 +1,4 @@
-"""Show where a process's resident memory is, and what would return it: a ledger that adds up to RSS.
-
-The process is paused while it is copied, and the copy is analysed; if it cannot be copied, it is paused while it is
-read. It then continues unchanged; a pause of more than 50 ms is announced in advance.
-"""
+"""Run `gdbmem explain`."""
 
 from __future__ import annotations
 
@@ -23,54 +19,23 @@ from gdbmem.api.ledgers import (
 )
 from gdbmem.arguments import (
     ArgumentParser,
-    add_ledger_options,
-    add_output_options,
     check_views_apart,
     read_address,
-    value,
 )
-from gdbmem.cli.process_operand import add_ways_to_read, checked_pid, unwind_when_ended
+from gdbmem.cli.process_operand import checked_pid, unwind_when_ended
 from gdbmem.errors import UsageError
 from gdbmem.ledger.document import beside, print_all, write_growth, write_json, write_remedies
 from gdbmem.ledger.heap_map import render_map
 from gdbmem.ledger.idle import idle_json, mangled_names, print_idle
 from gdbmem.ledger.text import LedgerOptions
 from gdbmem.terminal.console import make_console, open_named, open_output, picture_kind, say
-from gdbmem.text import parse_duration, printable
+from gdbmem.text import printable
 
 if TYPE_CHECKING:
     import argparse
 
     from gdbmem.api.profiles import Run
     from gdbmem.model.ledger import Ledger
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    parser.usage = "%(prog)s [OPTIONS] PID\n       %(prog)s [OPTIONS] --core CORE [PROGRAM]"
-    add_ways_to_read(parser)
-    add_ledger_options(parser)
-    parser.add_argument(
-        "--idle",
-        metavar="TIME",
-        type=value(parse_duration, "duration"),
-        help="list memory that is resident but was not touched for TIME (10min): clears the accessed bits of its"
-        " pages, waits, and reads them again",
-    )
-    parser.add_argument(
-        "--save", metavar="RUN:NAME", help="save this ledger as NAME in RUN, the folder of a run"
-    )
-    parser.add_argument(
-        "--since",
-        metavar="FILE|RUN:NAME",
-        help="changes since the ledger in FILE (written by --json -o FILE), or saved in RUN as NAME",
-    )
-    add_output_options(parser)
-    parser.epilog = (
-        "examples:\n"
-        "  gdbmem explain 4711\n"
-        "  gdbmem explain --core core.4711 ./server\n"
-        "  gdbmem explain 4711 --json -o before.json; gdbmem explain 4711 --since before.json\n"
-    )
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:

@@ -1,10 +1,4 @@
-"""Write a snapshot, or the difference of two, in another tool's format.
-
-gdbmem export profile.heap --to pprof -o profile.pb.gz       go tool pprof, pyroscope
-gdbmem export RUN:loaded --to speedscope -o loaded.json      speedscope.app
-gdbmem export before.heap after.heap --to csv                what changed, path by path
-gdbmem export RUN --to csv -o server.csv                     a series that 'gdbmem monitor' recorded (csv, json)
-"""
+"""Run `gdbmem export`."""
 
 from __future__ import annotations
 
@@ -16,26 +10,14 @@ from pathlib import Path
 from gdbmem.api.profiles import as_growth, diff, has_series, read_shown, spool_operands
 from gdbmem.api.series import Recording, summary_of
 from gdbmem.arguments import ArgumentParser
-from gdbmem.cli.reading import add_reading_options, read_options_from
+from gdbmem.cli.reading import read_options_from
 from gdbmem.errors import Notice, UsageError
 from gdbmem.model.diff import Diff
-from gdbmem.profiles.export import BINARY, NAMES, encode
+from gdbmem.profiles.export import BINARY, encode
 from gdbmem.profiles.query import counts_blocks
 from gdbmem.series.document import write_series_csv, write_series_json
 from gdbmem.terminal.console import open_output
 from gdbmem.text import printable
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the options of `gdbmem export`."""
-    parser.usage = "gdbmem export [OPTIONS] --to FORMAT A [B]"
-    parser.add_argument(
-        "operands", metavar="A B", nargs="+", help="FILE, FILE:NUMBER, FILE:peak, RUN:NAME or RUN"
-    )
-    parser.add_argument("--to", metavar="FORMAT", required=True, choices=NAMES, help=", ".join(NAMES))
-    parser.add_argument("-o", "--output", metavar="FILE", help="write to FILE ('-' is the standard output)")
-    parser.add_argument("--force", action="store_true", help="let -o replace an existing file")
-    add_reading_options(parser)
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:

@@ -1,85 +1,27 @@
-"""Show which lines make a process bigger, by its page faults, sampled by the kernel while it runs at native speed.
-
-Nothing is injected, no code runs in the process, and it is not stopped: the line that first touches a page is charged
-for it, not the line that reserved the memory. Ctrl-C ends the recording.
-"""
+"""Run `gdbmem grow`."""
 
 from __future__ import annotations
 
 import argparse
-import math
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.api.growth import RecordedGrowth, record_growth, record_program_growth
 from gdbmem.api.profiles import load_from_profile
-from gdbmem.arguments import ArgumentParser, add_output_options, split_program, value
+from gdbmem.arguments import ArgumentParser, split_program
 from gdbmem.cli.reading import source_roots
-from gdbmem.errors import GdbmemError, InputError, UsageError
+from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.faults.account import grow_json, print_account
 from gdbmem.faults.held_text import held_document, print_held
-from gdbmem.formats.stacks import GROWN
-from gdbmem.profiles.query import Query, add_query_options, query_from
+from gdbmem.profiles.query import Query, query_from
 from gdbmem.profiles.text import print_sites
 from gdbmem.records import replace
 from gdbmem.terminal.console import make_console, open_output, print_notices, say
-from gdbmem.text import format_duration, parse_duration, printable
+from gdbmem.text import format_duration, printable
 
 if TYPE_CHECKING:
     from typing import TextIO
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    parser.usage = "%(prog)s [OPTIONS] PID…\n       %(prog)s [OPTIONS] -- PROGRAM [ARGUMENTS]"
-    parser.add_argument(
-        "pids", metavar="PID", nargs="*", help="running processes; their children are followed"
-    )
-    _add_recording_options(parser.add_argument_group("recording"))
-    add_query_options(parser, by="line")
-    add_output_options(parser)
-    parser.epilog = (
-        "examples:\n"
-        "  gdbmem grow 4711 --for 30s\n"
-        "  gdbmem grow -- ./server --port 8080\n"
-        "  gdbmem grow 4711 --for 1min --profile a.faults; gdbmem show a.faults --by path\n"
-    )
-
-
-def _add_recording_options(group: argparse._ArgumentGroup) -> None:
-    group.add_argument(
-        "--for",
-        dest="duration",
-        metavar="TIME",
-        type=value(parse_duration, "duration"),
-        default=math.inf,
-        help="stop after TIME and end a started program (default: when the process ends, or at Ctrl-C)",
-    )
-    group.add_argument(
-        "--period",
-        metavar="N",
-        type=value(_period, "N"),
-        default=0,
-        help="sample one in N page faults (default: every fault, fewer above 1000 per second)",
-    )
-    group.add_argument(
-        "--ledger",
-        action="store_true",
-        help="inspect the process at the end, as explain does, and show the contents of each line's memory: live heap,"
-        " freed but pinned, …",
-    )
-    group.add_argument("--stdout", metavar="FILE", help="the program's standard output")
-    group.add_argument(
-        "--profile",
-        metavar="FILE",
-        help="save the recording in FILE, which show, diff, report and export read",
-    )
-    group.add_argument(
-        "--metric",
-        choices=("grown", "made-resident"),
-        default=GROWN,
-        help="list memory that is still resident at the end, or all that was made resident (default: grown)",
-    )
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
@@ -163,13 +105,3 @@ def _pid(word: str) -> int:
             f"{printable(word)} is not a process id", hint="'ps' lists them; put a program after '--'"
         )
     return int(word)
-
-
-def _period(text: str) -> int:
-    if not text.isdecimal() or not 1 <= int(text) < 1 << 31:
-        raise InputError(
-            f"'{printable(text)}' is not a number of faults",
-            slug="bad-count",
-            hint="write it as in --period 100",
-        )
-    return int(text)

@@ -1,9 +1,4 @@
-"""Make 'source gdbmem' work in gdb, from any folder.
-
-Installs the packages that gdbmem needs into a private folder for gdb's own Python, adds the folder of the
-file 'gdbmem' to gdb's search path in your gdbinit (the change is shown; every other byte is kept), and
-tests it in gdb. Running it again is harmless; 'gdbmem uninstall' reverts it.
-"""
+"""Run `gdbmem install`."""
 
 from __future__ import annotations
 
@@ -25,16 +20,6 @@ from gdbmem.setup.gdb_python import (
     private_folder,
 )
 from gdbmem.text import printable
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--auto-load", action="store_true", help="also load gdbmem whenever gdb starts")
-    parser.add_argument("--dry-run", action="store_true", help="show what would change, and change nothing")
-    parser.add_argument(
-        "--gdbinit", metavar="FILE", help="the gdbinit to change (default: the one that gdb reads)"
-    )
-    parser.add_argument("--gdb", metavar="GDB", help="the gdb to install for (default: $GDBMEM_GDB, or gdb)")
-    parser.epilog = "example:\n  gdbmem install --dry-run"
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:

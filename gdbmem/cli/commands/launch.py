@@ -1,10 +1,4 @@
-"""Run a program under a heap profiler with your gdb attached, or run a recipe on it.
-
-Options before '--' are for gdbmem; after it come the program's arguments, or the program and its arguments.
-
-  gdbmem launch --massif ./decoder -- config.yaml      your gdb, stopped before main
-  gdbmem launch --recipe leak.yaml                     take snapshots and diffs automatically
-"""
+"""Run `gdbmem launch`."""
 
 from __future__ import annotations
 
@@ -14,14 +8,10 @@ from typing import TYPE_CHECKING, Optional
 
 from gdbmem.arguments import (
     ArgumentParser,
-    add_gdb_commands,
-    add_output_options,
-    add_run_options,
     gdb_words,
     split_program,
 )
-from gdbmem.engines.engine import NAMES, options_of
-from gdbmem.engines.massif import TIME_UNITS
+from gdbmem.engines.engine import options_of
 from gdbmem.errors import ExitStatus, GdbmemError, UsageError
 from gdbmem.text import printable
 
@@ -29,114 +19,6 @@ if TYPE_CHECKING:
     import argparse
 
     from gdbmem.runs.run import Run
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `gdbmem launch`."""
-    parser.usage = (
-        "%(prog)s [OPTIONS] PROGRAM [OPTIONS] [-- ARGUMENTS]\n"
-        "       %(prog)s [OPTIONS] -- PROGRAM [ARGUMENTS]\n"
-        "       %(prog)s --recipe FILE [OPTIONS] [-- ARGUMENTS]"
-    )
-    parser.add_argument("program", metavar="PROGRAM", nargs="?", help="the program to run")
-    parser.add_argument(
-        "--massif", action="store_true", help="valgrind's massif takes the snapshots (the default)"
-    )
-    parser.add_argument(
-        "--engine",
-        metavar="NAME",
-        help=f"the engine that takes the snapshots: {', '.join(NAMES)}; auto"
-        " chooses one by the program's libraries, and prints the reason",
-    )
-    parser.add_argument("--recipe", metavar="FILE", help="run this recipe, unattended")
-    _add_massif_options(parser)
-    _add_native_options(parser)
-    _add_program_options(parser)
-    _add_gdb_options(parser)
-    _add_recipe_options(parser)
-    parser.add_argument(
-        "--report",
-        metavar="FILE",
-        help="write FILE at the end, the page that 'gdbmem report' makes of the run",
-    )
-
-
-def _add_massif_options(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("massif")
-    group.add_argument(
-        "--threshold", metavar="PERCENT", help="merge paths smaller than this (default 0: none)"
-    )
-    group.add_argument(
-        "--pages-as-heap", action="store_true", help="count pages (mmap, brk) instead of malloc"
-    )
-    group.add_argument("--stacks", action="store_true", help="count stacks too (slow)")
-    group.add_argument("--time-unit", metavar="UNIT", choices=TIME_UNITS, help="i (instructions), ms or B")
-    group.add_argument(
-        "--alloc-fn", metavar="NAME", action="append", help="treat function NAME as an allocation function"
-    )
-    group.add_argument("--massif-opt", metavar="=OPT", action="append", help="pass OPT to massif")
-    group = parser.add_argument_group("massif, memcheck and dhat")
-    group.add_argument("--trace-children", action="store_true", help="follow programs that this one executes")
-    group.add_argument("--valgrind-opt", metavar="=OPT", action="append", help="pass OPT to valgrind")
-
-
-def _add_native_options(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("gperftools, jemalloc, tracemalloc, faults")
-    group.add_argument(
-        "--sample-rate", metavar="SIZE", help="jemalloc: one sample per SIZE (default 0: every allocation)"
-    )
-    group.add_argument(
-        "--dump-interval", metavar="SIZE", help="also dump each time that SIZE more was allocated"
-    )
-    group.add_argument(
-        "--frames", metavar="N", type=int, help="tracemalloc: keep N frames of each traceback (default 10)"
-    )
-    group.add_argument(
-        "--period",
-        metavar="N",
-        type=int,
-        help="faults: sample one in N page faults (default: every fault, fewer above 1000 per second)",
-    )
-
-
-def _add_program_options(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("program")
-    group.add_argument(
-        "--env", metavar="NAME=VALUE", action="append", help="set a variable in the program's environment"
-    )
-    group.add_argument("--stdin", metavar="FILE", help="the program's standard input")
-    add_run_options(group)
-    group.add_argument(
-        "--own-terminal",
-        action="store_true",
-        help="run it on a separate pseudo-terminal, shown on this terminal",
-    )
-
-
-def _add_gdb_options(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("gdb")
-    group.add_argument(
-        "--gdb", metavar="PATH", help="the gdb to use (default: $GDBMEM_GDB, or the one in PATH)"
-    )
-    add_gdb_commands(group)
-    group.add_argument(
-        "--on-quit",
-        choices=("end", "finish"),
-        default="end",
-        help="end the program with gdb, or let it finish",
-    )
-
-
-def _add_recipe_options(parser: ArgumentParser) -> None:
-    group = parser.add_argument_group("recipe")
-    group.add_argument(
-        "--junit", metavar="FILE", help="write the expectations and their outcomes as JUnit XML"
-    )
-    group.add_argument(
-        "--known", metavar="FILE", help="paths that are known and accepted, one regex per line"
-    )
-    group.add_argument("-q", "--quiet", action="store_true", help="print no progress on the standard error")
-    add_output_options(parser)
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:

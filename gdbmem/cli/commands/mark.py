@@ -1,10 +1,4 @@
-"""Set a named mark in the series that a monitor records.
-
-  gdbmem mark "epoch 2"
-
-The run is that of --run, else $GDBMEM_RUN (set for programs that a monitor started), else the only run in
-this folder that is being recorded.
-"""
+"""Run `gdbmem mark`."""
 
 from __future__ import annotations
 
@@ -23,12 +17,6 @@ from gdbmem.series.store import Recording, add_mark, is_being_written
 from gdbmem.text import printable
 
 _LONGEST = 200
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `gdbmem mark`."""
-    parser.add_argument("text", metavar="TEXT", help="name of the mark")
-    parser.add_argument("--run", metavar="DIR", help="the run that is being recorded")
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:

@@ -1,9 +1,4 @@
-"""Read a Python process from outside: objects by type, arenas, tracemalloc's traces, stacks, what forked workers copy.
-
-No code runs in the process and none of its memory is written, except to start and stop tracemalloc. The process is
-paused while it is copied, and the copy is read; if it cannot be copied, it is paused while it is read. CPython 3.8 to
-3.15, with or without symbols.
-"""
+"""Run `gdbmem python`."""
 
 from __future__ import annotations
 
@@ -14,10 +9,10 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Optional
 
-from gdbmem.arguments import ArgumentParser, add_output_options
-from gdbmem.cli.process_operand import add_ways_to_read, checked_pid, unwind_when_ended
+from gdbmem.arguments import ArgumentParser
+from gdbmem.cli.process_operand import checked_pid, unwind_when_ended
 from gdbmem.errors import ExitStatus, InputError, UsageError
 from gdbmem.terminal.console import make_console, open_output, say
 from gdbmem.text import printable
@@ -39,45 +34,6 @@ from {_RECORDER.stem} import main
 del sys.path[0]
 main(*sys.argv[1:3])
 """
-BACKENDS = ("rss", "uss", "tracemalloc")  # as it has them
-
-
-def add_lines(actions: Any) -> None:
-    """Add the subcommand to *actions*."""
-    lines = actions.add_parser(
-        "lines",
-        help="run a script, and show how each line changed memory",
-        description=(
-            "Run SCRIPT in your Python, and show how each line changed memory, for functions that"
-            " SCRIPT decorates with @profile (or @gdbmem.profile) or that --function names. The lines of a function add"
-            " up to its total change; a line that calls another function includes the changes of that call."
-            " With --json the script's output goes to stderr unless -o names a file for the report."
-        ),
-        epilog=(
-            "examples:\n  gdbmem python lines train.py -- --epochs 2\n"
-            "  gdbmem python lines --function Loader.fill --backend tracemalloc train.py\n"
-        ),
-    )
-    lines.usage = "%(prog)s [OPTIONS] SCRIPT [-- ARGS]"
-    lines.add_argument("script", metavar="SCRIPT", help="the program")
-    lines.add_argument("arguments", metavar="ARGS", nargs="*", help="its arguments")
-    lines.add_argument(
-        "--function",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="record functions of this name, in any module: NAME, or Class.NAME (3.11 and later); may be repeated",
-    )
-    lines.add_argument(
-        "--backend",
-        choices=BACKENDS,
-        default=BACKENDS[0],
-        help="measure the resident set, unshared memory (slow), or Python's own allocations (default rss)",
-    )
-    lines.add_argument(
-        "--python", metavar="PYTHON", help="run it in this Python (default: python3 of your PATH)"
-    )
-    add_output_options(lines)
 
 
 def run_lines(args: argparse.Namespace) -> int:
@@ -148,133 +104,7 @@ def _run(args: argparse.Namespace, python: str, folder: Path, *, output: Optiona
     return status if status >= 0 else 128 - status
 
 
-if TYPE_CHECKING:
-    import argparse
-
-    _Actions = argparse._SubParsersAction[ArgumentParser]
-
-_TOP = 20
 _LONGEST_WAIT = 86400
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    actions = parser.add_subparsers(
-        dest="action", required=True, metavar="objects|arenas|traces|stack|cow|start|stop|lines"
-    )
-    readers = [_add_objects(actions), _add_traces(actions), *_add_without_options(actions)]
-    _add_changes(actions)
-    add_lines(actions)
-    for action in readers:
-        action.usage = "%(prog)s [OPTIONS] PID\n       %(prog)s [OPTIONS] --core CORE [PROGRAM]"
-        add_ways_to_read(action)
-        if not action.prog.endswith(" stack"):
-            action.add_argument(
-                "--top", metavar="N", type=int, default=_TOP, help=f"list the N largest (default {_TOP})"
-            )
-        add_output_options(action)
-
-
-def _add_objects(actions: _Actions) -> ArgumentParser:
-    objects = actions.add_parser(
-        "objects",
-        help="count its live objects by type",
-        description="Count the live objects of a Python process by type, including those in malloc's blocks.",
-        epilog=(
-            "examples:\n  gdbmem python objects 4711\n"
-            "  gdbmem python objects --holders Node 4711\n"
-            "  gdbmem python objects 4711 --json -o before.json; gdbmem python objects 4711 --since before.json\n"
-        ),
-    )
-    what = objects.add_mutually_exclusive_group()
-    what.add_argument(
-        "--holders",
-        metavar="TYPE",
-        help="show references to the objects of TYPE: paths from modules, frames and variables",
-    )
-    what.add_argument("--since", metavar="FILE", help="the change since FILE, written by --json -o FILE")
-    return objects
-
-
-def _add_traces(actions: _Actions) -> ArgumentParser:
-    traces = actions.add_parser(
-        "traces",
-        help="the lines that allocated the live memory, from tracemalloc's own tables",
-        description="Read what tracemalloc has recorded (the process may have been started with PYTHONTRACEMALLOC=1).",
-        epilog=(
-            "examples:\n  gdbmem python traces 4711\n"
-            "  gdbmem python traces 4711 --profile a.pb.gz; sleep 60; gdbmem python traces 4711 --profile b.pb.gz\n"
-            "  gdbmem diff a.pb.gz b.pb.gz\n"
-        ),
-    )
-    traces.add_argument(
-        "--profile",
-        metavar="FILE",
-        help="write the traces into FILE (pprof), which show, diff, report and export read",
-    )
-    return traces
-
-
-def _add_without_options(actions: _Actions) -> tuple[ArgumentParser, ...]:
-    """Add the actions that read and have no further options."""
-    arenas = actions.add_parser(
-        "arenas",
-        help="show the use of its arenas, and the types that keep them",
-        description="Show how full the arenas of Python's allocator are, and which types keep nearly empty ones.",
-        epilog="example:\n  gdbmem python arenas 4711\n",
-    )
-    stack = actions.add_parser(
-        "stack",
-        help="the Python frames of each thread",
-        description=(
-            "Show the Python frames of each thread, with file and line, the innermost first. The process is stopped for"
-            " a few milliseconds. In gdb, 'mempython stack' shows the native frames between them."
-        ),
-        epilog="example:\n  gdbmem python stack 4711\n",
-    )
-    copies = actions.add_parser(
-        "cow",
-        help="memory that its forked workers have copied, by type",
-        description=(
-            "Show how much of a Python process's memory its forked processes (such as a DataLoader's workers)"
-            " have copied by writing to it, and the types of the objects on those pages."
-        ),
-        epilog="example:\n  gdbmem python cow 4711\n",
-    )
-    return arenas, stack, copies
-
-
-def _add_changes(actions: _Actions) -> None:
-    """Add the actions that run code in the process."""
-    start = actions.add_parser(
-        "start",
-        help="start tracemalloc in it (runs code there)",
-        description=(
-            "Start tracemalloc in a running Python process: gdbmem runs a few lines in its main thread, between two"
-            " Python instructions. Earlier allocations are not traced. Tracing costs time and memory until"
-            " 'gdbmem python stop PID'."
-        ),
-        epilog="example:\n  gdbmem python start --frames 5 4711; sleep 60; gdbmem python traces 4711\n",
-    )
-    start.add_argument(
-        "--frames", metavar="N", type=int, default=1, help="keep N frames of each traceback (default 1)"
-    )
-    stop = actions.add_parser(
-        "stop",
-        help="stop tracemalloc in it (runs code there)",
-        description="Stop tracemalloc in a Python process and discard its traces.",
-        epilog="example:\n  gdbmem python stop 4711\n",
-    )
-    for action in (start, stop):
-        action.usage = "%(prog)s [OPTIONS] PID"
-        action.add_argument("target", metavar="PID", nargs="?", help="the process")
-        action.add_argument(
-            "--wait",
-            metavar="SECONDS",
-            type=float,
-            default=10.0,
-            help="wait this long for its main thread, then withdraw the code (default 10)",
-        )
-        add_output_options(action)
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
@@ -283,8 +113,6 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         return run_lines(args)
     if args.action in ("start", "stop"):
         return _change(args)
-    if getattr(args, "top", 1) < 1:
-        raise UsageError("--top takes a number of lines from 1 on")
     pid = checked_pid(args.target, core=args.core, command=f"python {args.action}")
     if args.core is not None and (args.fork is not None or args.swapped):
         raise UsageError("a core is a copy already", hint="leave out --fork, --hold and --swapped")
@@ -302,7 +130,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             swapped=args.swapped, progress=say,
         )  # fmt: skip
         wanted = ReportWords(
-            json=args.json, top=getattr(args, "top", _TOP), since=getattr(args, "since", None),
+            json=args.json, top=getattr(args, "top", 0), since=getattr(args, "since", None),
             profile=getattr(args, "profile", None), force=args.force, holders=getattr(args, "holders", None),
         )  # fmt: skip
         WRITERS[args.action](target, wanted, stream, make_console(stream))

@@ -1,8 +1,4 @@
-"""Check recipes, and report all problems with line and column. Nothing is run.
-
-A recipe (YAML) names a program, points in its code, the data to record there and the expected changes;
-'gdbmem launch --recipe FILE' runs it. docs/recipes.md describes each key.
-"""
+"""Run `gdbmem recipe`."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional, TypedDict
 
-from gdbmem.arguments import ArgumentParser, add_output_options
+from gdbmem.arguments import ArgumentParser
 from gdbmem.engines.engine import options_of
 from gdbmem.engines.faults import NAME as FAULTS
 from gdbmem.engines.massif import NAME as MASSIF
@@ -47,18 +43,6 @@ class CheckedRecipe(TypedDict):
     ok: bool
     problems: list[ProblemFound]
     summary: str
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    actions = parser.add_subparsers(dest="action", required=True, metavar="check")
-    check = actions.add_parser(
-        "check",
-        help="read recipes and report their problems",
-        description="Read recipes and report every problem; nothing is run.",
-        epilog="example:\n  gdbmem recipe check leak.yaml\n\nexit status: 0 all are valid, 1 one is not",
-    )
-    check.add_argument("files", nargs="+", metavar="FILE", help="a recipe")
-    add_output_options(check)
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:

@@ -1,12 +1,4 @@
-"""Write a run, a profile or a difference as one HTML file that loads nothing from a network.
-
-gdbmem report gdbmem.decoder.4711           the run: its history, its snapshots, what grew between them
-gdbmem report massif.out.1 massif.out.2     what grew from one file to the other
-gdbmem report *.heap                        which lines grow steadily
-gdbmem report gdbmem.monitor.812            what a monitor recorded, with its verdict
-gdbmem report 4711                          where the resident memory of a process is
-gdbmem report train.log                     memory pools: chunks, free chunks, and the refused request
-"""
+"""Run `gdbmem report`."""
 
 from __future__ import annotations
 
@@ -25,61 +17,17 @@ from typing import TYPE_CHECKING, Optional, TextIO
 from gdbmem.api.profiles import spool_operands
 from gdbmem.arguments import ArgumentParser
 from gdbmem.cli.page_choice import open_browser, page_of
-from gdbmem.cli.reading import add_reading_options, collector_paused, read_options_from, source_roots
+from gdbmem.cli.reading import collector_paused, read_options_from, source_roots
 from gdbmem.errors import InputError, MissingToolError, ToolError, UsageError
 from gdbmem.page.page import Page, render
 from gdbmem.patterns import lazy_pattern
-from gdbmem.profiles.query import Query, add_mine_option, compile_regex, counts_blocks, read_known
+from gdbmem.profiles.query import Query, compile_regex, counts_blocks, read_known
 from gdbmem.records import dataclass
 from gdbmem.terminal.console import open_named
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
     import argparse
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the options of `gdbmem report`."""
-    parser.usage = "gdbmem report [OPTIONS] A [B …]"
-    parser.add_argument(
-        "operands",
-        metavar="A B",
-        nargs="+",
-        help="a run, RUN:NAME, a profile, a process, a core, or output of --json; two for their difference, more for a"
-        " series, oldest first",
-    )
-    parser.add_argument(
-        "-o", "--output", metavar="FILE", help="write to FILE (default: NAME.html here; '-': stdout)"
-    )
-    parser.add_argument("--force", action="store_true", help="replace an existing file")
-    parser.add_argument("--open", action="store_true", help="show it in a browser")
-    parser.add_argument("--title", metavar="TEXT", help="title of the page")
-    parser.add_argument(
-        "--known", metavar="FILE", help="paths that are known and accepted: one regex per line, # comments"
-    )
-    add_mine_option(parser)
-    parser.add_argument(
-        "--source",
-        metavar="FOLDER",
-        action="append",
-        help="folder to search for source files (may be repeated)",
-    )
-    parser.add_argument(
-        "--embed-source",
-        action="store_true",
-        help="include the source lines around each place in the page; everyone who gets the page can read them",
-    )
-    group = parser.add_argument_group("a single picture, in place of the page")
-    group.add_argument("--svg", metavar="FILE", help="write a picture of the page as SVG")
-    group.add_argument(
-        "--png", metavar="FILE", help="write it as PNG, rendered offline by an installed Chromium"
-    )
-    group.add_argument(
-        "--picture",
-        metavar="NAME",
-        help="the picture whose section title contains NAME (default: the first)",
-    )
-    add_reading_options(parser)
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:

@@ -1,9 +1,4 @@
-"""Serve runs and profiles as pages that update with new snapshots, on the loopback address.
-
-gdbmem serve                                all runs in the current folder
-gdbmem serve gdbmem.decoder.4711 old.heap   these
-gdbmem serve ~/runs                         all runs in that folder, including later ones
-"""
+"""Run `gdbmem serve`."""
 
 from __future__ import annotations
 
@@ -13,36 +8,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gdbmem.api.profiles import ReadOptions, Run, current_folder, find_operand
-from gdbmem.arguments import ArgumentParser, value
+from gdbmem.arguments import ArgumentParser
 from gdbmem.cli.page_choice import open_browser, page_of
-from gdbmem.cli.reading import add_reading_options, read_options_from, source_roots
+from gdbmem.cli.reading import read_options_from, source_roots
 from gdbmem.cli.server import Served, Server
 from gdbmem.errors import InputError
 from gdbmem.page.page import Page
-from gdbmem.profiles.query import Query, add_mine_option, compile_regex
+from gdbmem.profiles.query import Query, compile_regex
 from gdbmem.runs.run import is_run
-from gdbmem.text import printable
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the options of `gdbmem serve`."""
-    parser.usage = "gdbmem serve [OPTIONS] [RUN|FOLDER …]"
-    parser.add_argument(
-        "operands",
-        metavar="RUN",
-        nargs="*",
-        help="runs, profiles, and folders of runs (default: the current folder)",
-    )
-    parser.add_argument(
-        "--port",
-        type=value(_read_port, "N"),
-        default=0,
-        metavar="N",
-        help="port to listen on (default: a free port)",
-    )
-    parser.add_argument("--open", action="store_true", help="show it in a browser")
-    add_mine_option(parser)
-    add_reading_options(parser)
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
@@ -73,12 +46,6 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         open_browser(server.address)
     server.serve()
     return 0
-
-
-def _read_port(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 0 <= int(text) <= 65535:
-        raise InputError(f"'{printable(text)}' is not a port", slug="bad-port", hint="a number up to 65535")
-    return int(text)
 
 
 def _holds_runs(operand: str) -> bool:

@@ -1,10 +1,4 @@
-"""Show a heap profile or a run: its timeline, its peak, and the lines that allocated the memory.
-
-gdbmem show massif.out.4711                 the timeline, and where the memory is at the peak
-gdbmem show massif.out.4711 --snapshot 12   … at snapshot 12
-gdbmem show gdbmem.decoder.4711             the snapshots of a run
-gdbmem show mprofile_20260101.dat           memory over time, from mprof, psrecord, CSV or Prometheus, with a verdict
-"""
+"""Run `gdbmem show`."""
 
 from __future__ import annotations
 
@@ -25,13 +19,12 @@ from gdbmem.api.profiles import (
     series_tool,
     spool_operands,
 )
-from gdbmem.arguments import ArgumentParser, add_color_option, add_output_options
-from gdbmem.cli.reading import add_reading_options, collector_paused, read_options_from, source_roots
-from gdbmem.cli.result_kinds import add_kind_options
+from gdbmem.arguments import ArgumentParser
+from gdbmem.cli.reading import collector_paused, read_options_from, source_roots
 from gdbmem.cli.showing_runs import show_run
 from gdbmem.errors import UsageError
 from gdbmem.profiles.documents import diff_json, profile_json
-from gdbmem.profiles.query import Query, add_query_options, query_from
+from gdbmem.profiles.query import Query, query_from
 from gdbmem.profiles.text import print_diff, print_sites, print_timeline
 from gdbmem.records import replace
 from gdbmem.terminal.console import make_console, open_output, print_notices
@@ -40,22 +33,6 @@ from gdbmem.text import printable
 if TYPE_CHECKING:
     from gdbmem.model.diff import Diff
     from gdbmem.model.snapshot import Profile
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Declare the options of `gdbmem show`."""
-    parser.add_argument("operand", metavar="FILE|RUN", help="a profile, a run folder, or RUN:NAME")
-    parser.add_argument(
-        "--snapshot",
-        metavar="N|NAME|peak",
-        help="the snapshot whose call tree is shown (default: the peak; in a run: the last)",
-    )
-    add_kind_options(parser)
-    parser.add_argument("--base", metavar="FILE|RUN:NAME", help="subtract this: as 'gdbmem diff BASE FILE'")
-    add_query_options(parser, by="line")
-    add_reading_options(parser)
-    add_output_options(parser)
-    add_color_option(parser)
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:

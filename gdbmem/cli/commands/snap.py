@@ -1,13 +1,4 @@
-"""Take one heap snapshot of a running process, without an interactive debugger.
-
-The process is paused while the snapshot is taken, and the length of the pause is printed. All snapshots of one process
-go to one run folder and can be compared. The process needs a heap profiler: gperftools' tcmalloc, jemalloc
-with prof:true in its MALLOC_CONF, or valgrind's massif or memcheck.
-
-  gdbmem snap 4711 before
-  gdbmem snap 4711 after
-  gdbmem diff gdbmem.server.4711
-"""
+"""Run `gdbmem snap`."""
 
 from __future__ import annotations
 
@@ -17,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gdbmem.arguments import ArgumentParser, add_output_options
-from gdbmem.cli.commands.attach import add_process_arguments, check_pid
+from gdbmem.arguments import ArgumentParser
+from gdbmem.cli.commands.attach import check_pid
 from gdbmem.launch.attached import find_target, take_one
 from gdbmem.launch.interactive import shown
 from gdbmem.profiles.documents import snap_json
@@ -29,13 +20,6 @@ from gdbmem.text import format_delta, format_size, printable
 
 if TYPE_CHECKING:
     from gdbmem.launch.attached import TakenSnapshot
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    """Add the options of `gdbmem snap`."""
-    add_process_arguments(parser)
-    parser.add_argument("name", metavar="NAME", nargs="?", help="name of the snapshot (default: its number)")
-    add_output_options(parser)
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:

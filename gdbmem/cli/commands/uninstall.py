@@ -1,4 +1,4 @@
-"""Revert 'gdbmem install': remove its lines from your gdbinit, and the packages for gdb's Python."""
+"""Run `gdbmem uninstall`."""
 
 from __future__ import annotations
 
@@ -10,14 +10,6 @@ from gdbmem.setup import gdbinit
 from gdbmem.setup.gdb_packages import remove_private_folders
 from gdbmem.setup.gdb_python import data_folder
 from gdbmem.text import printable
-
-
-def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--dry-run", action="store_true", help="show what would change, and change nothing")
-    parser.add_argument(
-        "--gdbinit", metavar="FILE", help="the gdbinit to change (default: each one that gdb may read)"
-    )
-    parser.epilog = "example:\n  gdbmem uninstall --dry-run"
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Callable, Optional
 
 import gdb
 
-from gdbmem.arguments import add_output_options
 from gdbmem.containers.containers import containers_json, growth, print_container_growth, print_containers
 from gdbmem.containers.survey import Surveyor
 from gdbmem.debugger.command import Command, say, warn
@@ -35,7 +34,6 @@ from gdbmem.terminal.console import open_output
 if TYPE_CHECKING:
     import argparse
 
-    from gdbmem.arguments import ArgumentParser
     from gdbmem.model.containers import Survey
 
 
@@ -112,18 +110,6 @@ _SOURCES = (".cpp", ".cc", ".cxx", ".C", ".c++", ".cp", ".cu", ".CPP")
 
 class ContainersCommand(Command):
     """Reach, add up, compare."""
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--save", metavar="NAME", help="save this scan as NAME")
-        parser.add_argument(
-            "--since", metavar="NAME", help="changes since the scan saved as NAME, in a file, or in RUN:NAME"
-        )
-        parser.add_argument("--top", metavar="N", type=int, default=20, help="list N containers")
-        parser.add_argument(
-            "--everywhere", action="store_true", help="all vectors of the heap, found by their pointers alone"
-        )
-        parser.add_argument("expression", metavar="EXPR", nargs="*", help="only containers in EXPR")
-        add_output_options(parser)
 
     def saved_names(self) -> list[str]:
         return saved_names(CONTAINERS)

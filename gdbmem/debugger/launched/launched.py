@@ -8,10 +8,10 @@ import signal
 
 import gdb
 
-from gdbmem.debugger.command import Command, say, warn
+from gdbmem.commands.in_gdb import LAUNCHED_COMMANDS
+from gdbmem.debugger.command import Command, register, say, warn
 from gdbmem.debugger.location import entry, program_runs, real_pid
 from gdbmem.debugger.native.attached import attach, greeting
-from gdbmem.debugger.registry import LAUNCHED_COMMANDS, register
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.breakpoints import rearm_all
 from gdbmem.debugger.snapshots.snapshots import little_room, save_history

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Optional, TextIO
 import gdb
 
 from gdbmem.allocators.glibc.locate import ThreadPointers
-from gdbmem.arguments import add_ledger_options, add_output_options, check_alone, check_views_apart
+from gdbmem.arguments import check_alone, check_views_apart
 from gdbmem.debugger.batch.demangle import class_names
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.location import program_runs, real_pid
@@ -35,7 +35,6 @@ from gdbmem.text import format_size, printable
 if TYPE_CHECKING:
     import argparse
 
-    from gdbmem.arguments import ArgumentParser
     from gdbmem.ledger.pinners import PinnerPaths
     from gdbmem.linux.process.process import ProcessFacts
     from gdbmem.model.ledger import Ledger
@@ -147,27 +146,6 @@ def threads_here() -> list[ThreadPointers]:
 
 class ExplainCommand(Command):
     """Read, keep, compare."""
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--save", metavar="NAME", help="save this ledger as NAME")
-        parser.add_argument(
-            "--since",
-            metavar="NAME",
-            help="changes since the ledger saved as NAME, in a file, or in RUN:NAME",
-        )
-        add_ledger_options(parser)
-        parser.add_argument(
-            "--swapped",
-            action="store_true",
-            help="read swapped-out pages too, which brings them back into memory",
-        )
-        parser.add_argument(
-            "--mallinfo", action="store_true", help="call mallinfo2 in the process, and compare"
-        )
-        parser.add_argument(
-            "--malloc-info", action="store_true", help="call malloc_info in the process, and compare"
-        )
-        add_output_options(parser)
 
     def saved_names(self) -> list[str]:
         from gdbmem.debugger.ledger.saved import saved_names  # 60 ms

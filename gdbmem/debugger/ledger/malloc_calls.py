@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Optional, TextIO
 
 import gdb
 
-from gdbmem.arguments import add_output_options
 from gdbmem.debugger.command import Command
 from gdbmem.debugger.ledger.explain import core_path, local_pid, read_ledger_here
 from gdbmem.debugger.native.inferior import program, signed
@@ -30,7 +29,6 @@ from gdbmem.text import format_size
 if TYPE_CHECKING:
     import argparse
 
-    from gdbmem.arguments import ArgumentParser
     from gdbmem.model.ledger import Ledger
 
 
@@ -302,9 +300,6 @@ def _with_streams(frame: Optional[gdb.Frame]) -> str:
 
 class TrimCommand(Command):
     """Predict, call, measure."""
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        add_output_options(parser)
 
     def run(self, args: argparse.Namespace) -> None:
         if core_path() is not None:

@@ -11,7 +11,6 @@ import gdb
 
 from gdbmem.allocators.cpython.frames import FrameReader
 from gdbmem.api.python import KEEP_TRACES, ReportWords
-from gdbmem.arguments import add_output_options
 from gdbmem.debugger.command import Command
 from gdbmem.debugger.ledger.explain import core_path, local_pid, threads_here
 from gdbmem.debugger.location import program_file
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
     import argparse
     from typing import TextIO
 
-    from gdbmem.arguments import ArgumentParser
     from gdbmem.terminal.console import Console
 
 
@@ -181,17 +179,6 @@ _ACTIONS = (_STACK, _OBJECTS, "arenas", _TRACES)
 
 class PythonCommand(Command):
     """Read, and print."""
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("action", choices=_ACTIONS, metavar="|".join(_ACTIONS), help="what to show")
-        parser.add_argument("--all", action="store_true", help="of all threads")
-        parser.add_argument("--native", action="store_true", help="the interpreter's own frames one by one")
-        parser.add_argument("--holders", metavar="TYPE", help="show references to the objects of TYPE")
-        parser.add_argument("--since", metavar="FILE", help="the change since FILE")
-        parser.add_argument("--profile", metavar="FILE", help="write the traces into FILE (pprof)")
-        parser.add_argument("--top", metavar="N", type=int, default=20, help="list N rows (default 20)")
-        parser.add_argument("--swapped", action="store_true", help="read swapped-out pages too")
-        add_output_options(parser)
 
     def run(self, args: argparse.Namespace) -> None:
         _check(args)

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from gdbmem.arguments import ArgumentParser
 
 _WARN_HITS = 100_000
 _MEASURED_HITS = 1_000
@@ -410,9 +409,6 @@ def _warn_of_replaced(location: str) -> None:
 
 
 # The options precede the location, which has gdb's own syntax and is kept as typed.
-_LEADING_OPTION = lazy_pattern(
-    r"\s*(--(?:name|every|first)(?:=|\s+)(?:\"[^\"]*\"|'[^']*'|\S+)|--\w[\w-]*|-h)(?=\s|$)"
-)
 _CONDITION = lazy_pattern(r"(?:^|\s)if\b\s*(.*)$", re.DOTALL)
 
 
@@ -420,18 +416,8 @@ class BreakCommand(Command):
     """Take a heap snapshot each time the program reaches a location, and continue."""
 
     def words(self, argument: str) -> Sequence[str]:  # type: ignore[override]
-        options, at = [], 0
-        while match := _LEADING_OPTION.match(argument, at):
-            options += gdb.string_to_argv(match[1])
-            at = match.end()
-        return [*options, "--", argument[at:].strip()] if argument[at:].strip() else options
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--name", metavar="NAME", help="name of the snapshots")
-        parser.add_argument("--every", metavar="N", type=int, default=1, help="only each Nth hit")
-        parser.add_argument("--first", metavar="N", type=int, help="at most N snapshots")
-        parser.add_argument("--after", action="store_true", help="when the function has returned")
-        parser.add_argument("location", metavar="LOCATION", help="any gdb location, then: if CONDITION")
+        options, rest = self.leading_options(argument)
+        return [*options, "--", rest] if rest else options
 
     def run(self, args: argparse.Namespace) -> None:
         if args.every < 1 or (args.first is not None and args.first < 1):

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Optional
 
 import gdb
 
-from gdbmem.arguments import add_output_options
 from gdbmem.debugger.command import Command, warn
 from gdbmem.debugger.program import selection_kept
 from gdbmem.debugger.session import monitor, monitor_text, require_program, session
@@ -43,8 +42,6 @@ from gdbmem.text import format_delta, format_size, printable
 
 if TYPE_CHECKING:
     import argparse
-
-    from gdbmem.arguments import ArgumentParser
 
 
 # Pointers that keep a block alive, found by memcheck, named by gdb, followed to a place outside the heap.
@@ -205,19 +202,6 @@ _BLOCKS = 1000  # at most, unless --limit is given
 
 class LeaksCommand(Command):
     """Show unreachable blocks, by path."""
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("--top", metavar="N", type=int, default=10, help="list N records (default 10)")
-        parser.add_argument(
-            "--blocks", metavar="N", type=int, help="the blocks of record N of the last search"
-        )
-        parser.add_argument("--limit", metavar="N", type=int, default=_BLOCKS, help="at most N blocks")
-        parser.add_argument(
-            "--holder",
-            metavar="ADDRESS",
-            help="show the pointers that keep the block at ADDRESS (an expression) alive",
-        )
-        add_output_options(parser)
 
     def run(self, args: argparse.Namespace) -> None:
         if args.blocks is not None and args.holder is not None:

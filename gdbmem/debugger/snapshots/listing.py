@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gdbmem.arguments import add_output_options
 from gdbmem.debugger.command import Command, warn
 from gdbmem.debugger.location import program_runs
 from gdbmem.debugger.pages import check_page, write_page
@@ -18,7 +17,7 @@ from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.inspection.holdings import holdings
 from gdbmem.profiles.diff import diff_series
 from gdbmem.profiles.documents import diff_json, list_json, profile_json
-from gdbmem.profiles.query import add_query_options, query_from
+from gdbmem.profiles.query import query_from
 from gdbmem.profiles.run_text import print_kept, print_snapshots
 from gdbmem.profiles.text import print_diff, print_timeline
 from gdbmem.runs.operand import load_record, unit_of
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from gdbmem.arguments import ArgumentParser
-
 
 def _records() -> Sequence[SnapshotRecord]:
     """Return this run's snapshots; raises TargetError in a gdb that has none and can't take any."""
@@ -46,9 +43,6 @@ def _records() -> Sequence[SnapshotRecord]:
 
 class ListCommand(Command):
     """List the snapshots, ledgers and container scans of this run, with the program's location."""
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        add_output_options(parser)
 
     def run(self, args: argparse.Namespace) -> None:
         kept = kept_records(session.run) if session.has_run else []
@@ -67,17 +61,6 @@ class ListCommand(Command):
 
 class DiffCommand(Command):
     """Compare two snapshots: which call paths grew, at which source line."""
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("snapshots", metavar="NAME", nargs="*", help="two snapshots, or a series")
-        parser.add_argument(
-            "--metric",
-            metavar="NAME",
-            help="the metric, if the engine has several: definitely-lost, …",
-        )
-        parser.add_argument("--html", metavar="FILE", help="also write FILE, a page")
-        add_query_options(parser)
-        add_output_options(parser)
 
     def run(self, args: argparse.Namespace) -> None:
         query = query_from(args)
@@ -126,9 +109,6 @@ class DiffCommand(Command):
 
 class AllCommand(Command):
     """Save massif's own history, the snapshots it takes by itself, and show its timeline."""
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        add_output_options(parser)
 
     def run(self, args: argparse.Namespace) -> None:
         _require_massif()

@@ -43,7 +43,6 @@ from gdbmem.text import format_delta, format_size
 if TYPE_CHECKING:
     import argparse
 
-    from gdbmem.arguments import ArgumentParser
     from gdbmem.debugger.native.snapshot import Taken
 
 
@@ -298,14 +297,6 @@ def little_room() -> Optional[str]:
 
 class SnapCommand(Command):
     """Take a heap snapshot here and save it in the run folder."""
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("snapshot", metavar="NAME", nargs="?", help="name of the snapshot")
-        parser.add_argument(
-            "--containers",
-            action="store_true",
-            help="scan the containers too: the diff then names those that grew",
-        )
 
     def run(self, args: argparse.Namespace) -> None:
         record, summary = take_snapshot(args.snapshot)

@@ -23,8 +23,6 @@ from gdbmem.model.steps import FREE, LOCKED, SHARED, Step
 if TYPE_CHECKING:
     import argparse
 
-    from gdbmem.arguments import ArgumentParser
-
 
 class _AutoState(NamedTuple):
     """Location and memory of the program at a stop."""
@@ -192,9 +190,6 @@ auto = Auto()
 
 class AutoCommand(Command):
     """`memwatch auto`."""
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("state", metavar="on|off", nargs="?", default="")
 
     def operands(self) -> list[str]:
         return ["on", "off"]

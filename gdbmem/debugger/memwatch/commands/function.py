@@ -29,12 +29,11 @@ from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.linux.memory.sharing import Sharing
 from gdbmem.steps.function import function_json, print_function
 from gdbmem.steps.quiet_lines import ALL_WATCHED
-from gdbmem.text import format_duration, parse_duration, plural, printable
+from gdbmem.text import format_duration, plural, printable
 
 if TYPE_CHECKING:
     import argparse
 
-    from gdbmem.arguments import ArgumentParser
     from gdbmem.model.steps import FunctionProfile
 
 
@@ -232,21 +231,12 @@ def _in_turn(acts: Sequence[Callable[[], bool]]) -> Callable[[], bool]:
 class FunctionCommand(Driving):
     """`memwatch function`."""
 
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument("--calls", metavar="N", type=int, default=1, help="stop after so many calls")
-        parser.add_argument("--every", metavar="N", type=int, default=1, help="watch only every Nth call")
-        parser.add_argument("--for", metavar="TIME", dest="duration", help="stop after this long, as in 10s")
-        parser.add_argument(
-            "--own", action="store_true", help="leave out the changes made by the calls of a line"
-        )
-
     def act(self, args: argparse.Namespace, stream: TextIO) -> None:
         if args.calls < 1 or args.every < 1 or not args.argument:
             raise UsageError(
                 "name a function, and at least one call", hint="memwatch function --calls 10 decode"
             )
-        seconds = parse_duration(args.duration) if args.duration is not None else math.inf
+        seconds = math.inf if args.duration is None else args.duration
         gauge = accounts.current(args.source).gauge
         place = find_place(args.argument)
         pid = real_pid() if gauge.counts_pages else None

@@ -30,12 +30,11 @@ from gdbmem.linux.process.threads import SignalHandlers
 from gdbmem.model.calltree import Frame
 from gdbmem.model.steps import GrowthPath, KernelRequests
 from gdbmem.steps.growth import growth_json, print_growth
-from gdbmem.text import parse_duration, parse_size, printable
+from gdbmem.text import printable
 
 if TYPE_CHECKING:
     import argparse
 
-    from gdbmem.arguments import ArgumentParser
 
 CALLS = ("brk", "mmap", "munmap", "mremap", "madvise", "shmat")
 
@@ -399,22 +398,10 @@ def native_pid(what: str) -> int:
 class GrowthCommand(Driving):
     """`memwatch growth`."""
 
-    has_source = False
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument("--above", metavar="SIZE", default="0", help="only requests of at least SIZE")
-        parser.add_argument("--for", dest="duration", metavar="TIME", help="stop after this long")
-        parser.add_argument("--until", metavar="LOCATION", help="stop there")
-        parser.add_argument("--raw", action="store_true", help="record requests that bypass the C library")
-        parser.add_argument("--top", metavar="N", type=int, default=10, help="list N paths")
-
     def act(self, args: argparse.Namespace, stream: TextIO) -> None:
-        above = parse_size(args.above)
-        duration = parse_duration(args.duration) if args.duration else None
         pid = native_pid("memwatch growth")
         memory = ProcessMemory(pid)
-        log = RequestLog(memory, above_bytes=above)
+        log = RequestLog(memory, above_bytes=args.above)
         began, cost = time.monotonic(), time.process_time()
         with contextlib.ExitStack() as stack:
             stack.callback(memory.close)
@@ -424,7 +411,7 @@ class GrowthCommand(Driving):
             passing.watch(args.until, libc=not args.raw)
             stack.enter_context(recorder.recording(lambda: None))
             stack.enter_context(_executions(log))
-            end = began + (math.inf if duration is None else duration)
+            end = began + (math.inf if args.duration is None else args.duration)
             alarm = stack.enter_context(
                 Alarm(pid, lambda: time.monotonic() >= end, every_seconds=0.01, captured=args.raw)
             )

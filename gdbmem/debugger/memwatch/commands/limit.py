@@ -61,8 +61,6 @@ class _Guard:
 class LimitCommand(Driving):
     """`memwatch limit`."""
 
-    has_output = False
-
     def act(self, args: argparse.Namespace, stream: TextIO) -> None:
         if not args.argument:
             raise UsageError("name a size", hint="memwatch limit +100MiB, or memwatch limit 2GiB")

@@ -23,12 +23,11 @@ from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
 from gdbmem.debugger.memwatch.driving.watchdog import Alarm
 from gdbmem.debugger.own_python import own_python
 from gdbmem.errors import ToolError, UsageError
-from gdbmem.text import parse_duration, printable
+from gdbmem.text import printable
 
 if TYPE_CHECKING:
     import argparse
 
-    from gdbmem.arguments import ArgumentParser
 
 _BEGUN = "gdbmem: recording "
 _SECONDS = 600.0  # for naming what was recorded
@@ -38,23 +37,13 @@ _GRACE_SECONDS = 2.0
 class GrowCommand(Driving):
     """Run on, record, print."""
 
-    has_source = False
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument("--for", dest="duration", metavar="TIME", help="stop after this long")
-        parser.add_argument("--top", metavar="N", type=int, default=10, help="list N lines")
-        parser.add_argument("--profile", metavar="FILE", help="save the recording in FILE")
-
     def act(self, args: argparse.Namespace, stream: TextIO) -> None:
         if args.argument:
             raise UsageError(
                 f"'{printable(args.argument)}' is not an option of memgrow", hint="see 'help memgrow'"
             )
-        if args.top < 1:
-            raise UsageError("--top takes a number of lines from 1 on")
         pid = native_pid("memgrow")
-        seconds = parse_duration(args.duration) if args.duration else math.inf
+        seconds = math.inf if args.duration is None else args.duration
         with _recording(pid, _options(args)) as tool:
             end = time.monotonic() + seconds
             with (

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from gdbmem.arguments import ArgumentParser
     from gdbmem.model.steps import Step
 
 _FOLDER = "steps"
@@ -42,9 +41,6 @@ _FOLDER = "steps"
 
 class SaveCommand(Command):
     """`memwatch save`."""
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("save_name", metavar="NAME", help="name of the recorded steps")
 
     def run(self, args: argparse.Namespace) -> None:
         steps = accounts.recorded().steps
@@ -108,10 +104,6 @@ def _all_saved() -> Iterator[tuple[str, str]]:
 
 class PlotCommand(Command):
     """`memwatch plot`."""
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("file", metavar="FILE", nargs="?", help="a picture: FILE.svg or FILE.html")
-        parser.add_argument("--force", action="store_true", help="replace an existing file")
 
     def run(self, args: argparse.Namespace) -> None:
         steps = accounts.recorded().steps

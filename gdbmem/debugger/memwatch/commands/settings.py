@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gdb
 
+from gdbmem.commands.in_gdb import LOCKS, SOURCES
 from gdbmem.errors import InputError
 from gdbmem.text import format_duration, parse_duration
 
@@ -11,8 +12,6 @@ TYPE_CHECKING = False  # typing itself takes gdb 4 ms to import
 if TYPE_CHECKING:
     from typing import Optional
 
-LOCKS = ("auto", "on", "step", "off")
-SOURCES = ("auto", "statm", "smaps", "pagemap", "heap")
 _PATIENCE = "5s"
 
 
@@ -113,8 +112,6 @@ def setting(name: str) -> str:
     return str(gdb.parameter(f"memwatch {name}"))
 
 
-def patience(text: Optional[str]) -> float:
+def patience(seconds: Optional[float]) -> float:
     """Return the seconds of --timeout, or of the setting."""
-    from gdbmem.text import parse_duration  # gdb starts 4 ms sooner
-
-    return parse_duration(text or setting("timeout"))
+    return parse_duration(setting("timeout")) if seconds is None else seconds

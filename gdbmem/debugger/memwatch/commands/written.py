@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TextIO
 import gdb
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.memwatch.commands.command import Driving, check_top
+from gdbmem.debugger.memwatch.commands.command import Driving
 from gdbmem.debugger.memwatch.commands.growth import native_pid
 from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
 from gdbmem.debugger.memwatch.driving.watchdog import Alarm
@@ -29,7 +29,6 @@ from gdbmem.text import printable
 if TYPE_CHECKING:
     import argparse
 
-    from gdbmem.arguments import ArgumentParser
 
 _RESUMING = ("next", "step", "nexti", "stepi", "finish", "until", "advance", "continue")
 _SHORT = {
@@ -49,14 +48,7 @@ _OFFSET = lazy_pattern(r" \+ \d+$")
 class WrittenCommand(Driving):
     """`memwatch written`."""
 
-    has_source = False
-
-    def add_arguments(self, parser: ArgumentParser) -> None:
-        super().add_arguments(parser)
-        parser.add_argument("--top", metavar="N", type=int, default=10, help="list N ranges")
-
     def act(self, args: argparse.Namespace, stream: TextIO) -> None:
-        check_top(args.top)
         command = _resuming(args.argument or "next")
         pid = native_pid("memwatch written")
         found = _written_by(command, pid)

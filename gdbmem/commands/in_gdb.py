@@ -1,0 +1,534 @@
+"""gdbmem's commands in gdb; `implementation` runs each, and is imported when it is first typed."""
+
+from __future__ import annotations
+
+from gdbmem.commands.description import GdbCommand
+from gdbmem.commands.options import (
+    FOR,
+    HOLDERS,
+    LEDGER,
+    OUTPUT,
+    POOLS,
+    PROFILE,
+    SINCE,
+    SINCE_FILE,
+    SWAPPED,
+    TOP,
+    TOP_10,
+    TRACES_PROFILE,
+    query,
+)
+
+LOCKS = ("auto", "on", "step", "off")
+SOURCES = ("auto", "statm", "smaps", "pagemap", "heap")
+
+_SOURCE = f"""\
+  --source {"|".join(SOURCES)}
+                      the source of the numbers (heap: bytes in use by malloc)
+"""
+_LOCK = f"""\
+  --lock {"|".join(LOCKS)}  lock the other threads (auto: until the program waits for them)
+{_SOURCE}\
+  --timeout TIME      release the other threads after TIME, as in 2s
+"""
+_SAVE = "  --save NAME         save the result as NAME\n"
+
+OVERVIEW = GdbCommand(
+    "gdbmem",
+    """\
+gdbmem: which line makes this program grow, and why does it not get smaller again?
+Usage: gdbmem [help NAME]
+
+'gdbmem help NAME' explains a message that ends with [NAME].
+
+massif-snap [NAME]        take a heap snapshot here               (also: memsnap)
+massif-diff [A [B …]]     show what grew between snapshots        (also: memdiff)
+massif-list               list the snapshots of this run          (also: memlist)
+massif-break LOCATION     take a snapshot at each hit             (also: membreak)
+massif-all                save massif's own history of the whole run
+memleaks                  list blocks that no pointer reaches     (under memcheck)
+memwatch next, step, …    step, and print the change of memory    (help memwatch)
+memgrow                   continue; list the lines that make memory resident
+memexplain                show where the resident memory is       (not under massif)
+memtrim                   return freed memory to the system, and measure it
+memcontainers [EXPR]      memory and unused capacity of C++ containers
+membfc [EXPR]             pools of TensorFlow, JAX, onnxruntime: why a request fails
+mempython stack, objects, … read a Python process: frames, objects, arenas, traces
+
+The massif commands need a program under massif: quit gdb and type  gdbmem launch --massif PROGRAM
+memsnap, memdiff, memlist and membreak also work with other engines:  gdbmem launch --engine memcheck PROGRAM
+'help massif-snap' and so on explain each command, with an example.
+""",
+    "  topic [help]\n  name [NAME]\n",
+    implementation="overview:OverviewCommand",
+)
+
+_SNAPSHOTS = (
+    GdbCommand(
+        "massif-snap, memsnap",
+        """\
+Take a heap snapshot here and save it in the run folder.
+Usage: COMMAND [--containers] [NAME]
+
+Prints one line: the heap's size, the change since the last snapshot, and the source line that grew
+most. massif-diff and massif-list use NAME; a name used again becomes NAME#2. The default name is a number.
+""",
+        """\
+  snapshot [NAME]     name of the snapshot
+  --containers        also scan the containers (as memcontainers does): the diff then names those that grew
+""",
+        """\
+Example:
+  (gdb) COMMAND loaded
+  snapshot loaded: heap 12.3 MiB, +3.2 MiB since start; grew most at decoder.cpp:120 (+3.1 MiB)
+""",
+        implementation="snapshots.snapshots:SnapCommand",
+    ),
+    GdbCommand(
+        "massif-diff, memdiff",
+        """\
+Compare two snapshots: which call paths grew, at which source line.
+Usage: COMMAND [OPTIONS] [A [B …]]
+
+Without names it compares the last two snapshots; with one name, that snapshot with the last. NAME is the
+last snapshot of that name, NAME#1 the first. With three or more names it shows which paths grow steadily.
+""",
+        f"""\
+  snapshots [NAME …]  two snapshots, or a series
+  --metric NAME       the metric, if the engine has several, as in definitely-lost (memcheck)
+  --html FILE         also write FILE, a page with a zoomable graph
+{query("path")}{OUTPUT}""",
+        "Example:\n  (gdb) COMMAND loaded decoded --top 3\n",
+        implementation="snapshots.listing:DiffCommand",
+        top=None,
+        by=None,
+        default_by="path",
+    ),
+    GdbCommand(
+        "massif-list, memlist",
+        """\
+List the snapshots of this run: name, heap size, location.
+Usage: COMMAND [OPTIONS]
+
+Also lists the ledgers that memexplain saved, and the scans of memcontainers.
+""",
+        OUTPUT,
+        "Example:\n  (gdb) COMMAND\n",
+        implementation="snapshots.listing:ListCommand",
+    ),
+    GdbCommand(
+        "massif-break, membreak",
+        """\
+Take a heap snapshot each time the program reaches a location, and continue.
+Usage: COMMAND [OPTIONS] LOCATION [if CONDITION]
+
+This sets a breakpoint: 'info breakpoints', 'disable' and 'delete' work on it.
+""",
+        """\
+  --name NAME         name of the snapshots (the location, if left out)
+  --every N           only every Nth hit (default: 1)
+  --first N           at most N snapshots
+  --after             when the function has returned, not when it is entered
+  location LOCATION   any gdb location, then: if CONDITION
+""",
+        "Example:\n  (gdb) COMMAND --name batch --every 100 Decoder::decode if n > 10\n",
+        implementation="snapshots.breakpoints:BreakCommand",
+        category="breakpoints",
+        completer="location",
+    ),
+    GdbCommand(
+        "massif-all",
+        """\
+Save massif's own history, the snapshots it takes by itself, and show its timeline.
+Usage: COMMAND [OPTIONS]
+""",
+        OUTPUT,
+        "Example:\n  (gdb) COMMAND\n",
+        implementation="snapshots.listing:AllCommand",
+    ),
+)
+
+_MEMWATCH = (
+    GdbCommand(
+        "memwatch",
+        """\
+Measure how each step, line and function changes the program's memory.
+
+memwatch next, step, …   run gdb's own command, and print the change of memory
+memwatch auto on         print such a line at every stop, whatever its cause
+memwatch function NAME   measure each line of one function, over some calls
+memwatch growth          continue, and record requests for memory to the kernel
+memwatch written         step, and list the pages that were written
+memwatch limit +SIZE     continue until the program has grown by SIZE
+memwatch report          sum the recorded steps by line, function, file or thread
+memwatch plot [FILE]     draw memory over the steps
+memwatch sources         list what can be measured on this machine, and whether it is exact
+""",
+        "  subcommand [WORD …]\n",
+        "Example:\n  (gdb) memwatch next\n",
+        implementation="memwatch.commands.command:MemwatchCommand",
+        completer="command",
+        is_prefix=True,
+    ),
+    GdbCommand(
+        "memwatch next, memwatch step, memwatch nexti, memwatch stepi",
+        """\
+Step as gdb's own command does, and print the change of memory.
+Usage: COMMAND [OPTIONS] [N]
+
+Prints one line per step: the change of the resident set, the source line, the changed mappings, the running total.
+With N it steps N times and prints a table by line. 'next' runs through a line that loops at full speed. With --json
+every step is listed.
+""",
+        f"""\
+{_LOCK}\
+  --top N             only the N largest changes of the table
+{OUTPUT}  argument [N]        as gdb's own command takes it
+""",
+        "Example:\n  (gdb) COMMAND 20\n",
+        implementation="memwatch.commands.command:StepCommand",
+        category="running",
+        completer="none",
+        repeats=True,
+    ),
+    GdbCommand(
+        "memwatch until, memwatch advance, memwatch finish",
+        """\
+Continue as gdb's own command does, and print the change of memory.
+Usage: COMMAND [OPTIONS] [LOCATION]
+""",
+        f"{_LOCK}{OUTPUT}  argument [LOCATION]  as gdb's own command takes it\n",
+        "Example:\n  (gdb) COMMAND\n",
+        implementation="memwatch.commands.command:StepCommand",
+        category="running",
+        completer="location",
+        repeats=True,
+        top=None,
+    ),
+    GdbCommand(
+        "memwatch auto",
+        """\
+Print at every stop the change of memory since the previous stop, whatever command ran the program.
+Usage: COMMAND on|off
+""",
+        "  state [on|off]\n",
+        "Example:\n  (gdb) COMMAND on\n",
+        implementation="memwatch.commands.auto:AutoCommand",
+    ),
+    GdbCommand(
+        "memwatch function",
+        """\
+Run until a function has been called, and print the change of memory at each of its lines.
+Usage: COMMAND [OPTIONS] LOCATION
+
+If the program is already inside the function, that call counts as the first, from its current line on. A line
+includes the calls that it makes. The other threads run too; if they changed memory meanwhile, each thread is
+charged for its own page faults and releases, and the line is marked with a ~.
+""",
+        f"""\
+  --calls N           watch N calls (default: 1)
+  --every N           watch only every Nth call (default: 1)
+{FOR}  --own               leave out the changes made by the calls of a line
+{_SOURCE}{OUTPUT}  argument [LOCATION]  the function
+""",
+        "Example:\n  (gdb) COMMAND --calls 100 Decoder::decode\n",
+        implementation="memwatch.commands.function:FunctionCommand",
+        category="running",
+        completer="location",
+    ),
+    GdbCommand(
+        "memwatch growth",
+        """\
+Let the program run, and list its requests for memory to the kernel: by path, with the source line.
+Usage: COMMAND [OPTIONS]
+
+Records every brk, mmap, munmap, mremap, madvise and shmat of the C library, with its call
+path and thread; all other code runs at full speed. Recording ends when the program stops or exits.
+""",
+        f"""\
+  --above SIZE        only requests that changed the address space by SIZE or more
+{FOR}  --until LOCATION    stop at LOCATION
+  --raw               use 'catch syscall': also records requests that bypass the C library, but slows every system
+                      call
+{TOP_10}{OUTPUT}  argument [ARG]
+""",
+        "Example:\n  (gdb) COMMAND --above 1MiB --for 10s\n",
+        implementation="memwatch.commands.growth:GrowthCommand",
+        category="running",
+        completer="none",
+        above=0,
+    ),
+    GdbCommand(
+        "memwatch written",
+        """\
+Run the program by a gdb command (default 'next'), and list the pages that were written meanwhile.
+Usage: COMMAND [OPTIONS] [next|step|nexti|stepi|finish|until|advance|continue …]
+
+A page counts as written even if its bytes did not change. The kernel records the writes while the command runs (Linux
+6.7 and later); for this the program makes two system calls at the start. Huge pages are left out.
+""",
+        f"{TOP_10}{OUTPUT}  argument [ARG]\n",
+        "Example:\n  (gdb) COMMAND finish\n",
+        implementation="memwatch.commands.written:WrittenCommand",
+        category="running",
+        completer="none",
+    ),
+    GdbCommand(
+        "memgrow",
+        """\
+Let the program run, and list which lines make its memory resident, by the kernel's samples of page faults.
+Usage: COMMAND [OPTIONS]
+
+The line that first touches a page is charged for it, not the line that reserved it; returned memory is
+subtracted. The program runs at full speed until it stops or ends, for example at the next breakpoint.
+""",
+        f"{FOR}{TOP_10}{PROFILE}{OUTPUT}  argument [ARG]\n",
+        """\
+Example:
+  (gdb) COMMAND --for 10s
+  resident growth: 64.0 MiB at process 4711 in 10 s; over 99 % of it from pool.c:32 (touch)
+""",
+        implementation="memwatch.commands.made_resident:GrowCommand",
+        category="running",
+        completer="none",
+    ),
+    GdbCommand(
+        "memwatch limit",
+        """\
+Let the program run until its resident set exceeds a size; stop in the thread that made it grow.
+Usage: COMMAND [OPTIONS] +SIZE|SIZE
+
++SIZE is relative to the present size. The program is sampled every millisecond; the overshoot is printed.
+""",
+        f"{_SOURCE}  argument [SIZE]\n",
+        "Example:\n  (gdb) COMMAND +100MiB\n",
+        implementation="memwatch.commands.limit:LimitCommand",
+        category="running",
+        completer="none",
+        output=None,
+        force=False,
+    ),
+    GdbCommand(
+        "memwatch report",
+        """\
+Summarize the steps recorded so far.
+Usage: COMMAND [OPTIONS]
+
+--since compares the steps with earlier ones, saved by 'memwatch save NAME' or written by --json. If an
+edit has moved lines, compare --by function.
+
+A separate column has the changes by other threads while a line ran. A ~ marks changes that may include theirs.
+""",
+        f"""\
+  --by line|function|file|thread
+                      one row per line, function, file or thread (default: line)
+  --top N             only the N largest changes
+{SINCE}{OUTPUT}""",
+        "Example:\n  (gdb) COMMAND --by function --top 5\n",
+        implementation="memwatch.commands.command:ReportCommand",
+        completer="none",
+    ),
+    GdbCommand(
+        "memwatch save",
+        "Save the recorded steps in the run folder, as JSON.\nUsage: COMMAND NAME\n",
+        "  save_name NAME      name of the recorded steps\n",
+        "Example:\n  (gdb) COMMAND before-the-fix\n",
+        implementation="memwatch.commands.saving:SaveCommand",
+        completer="none",
+    ),
+    GdbCommand(
+        "memwatch plot",
+        """\
+Draw memory over the recorded steps: in the terminal, or in a picture with the lines that changed most.
+Usage: COMMAND [--force] [FILE.svg|FILE.html]
+""",
+        "  file [FILE]         a picture: FILE.svg or FILE.html\n  --force             replace an existing file\n",
+        "Example:\n  (gdb) COMMAND steps.svg\n",
+        implementation="memwatch.commands.saving:PlotCommand",
+        completer="filename",
+    ),
+    GdbCommand(
+        "memwatch clear",
+        "Delete the steps recorded for this program; totals restart at 0.\nUsage: COMMAND\n",
+        "",
+        "Example:\n  (gdb) COMMAND\n",
+        implementation="memwatch.commands.command:ClearCommand",
+        completer="none",
+    ),
+    GdbCommand(
+        "memwatch sources",
+        "List what can be measured on this machine, whether it is exact, and what memwatch uses.\nUsage: COMMAND\n",
+        "",
+        "Example:\n  (gdb) COMMAND\n",
+        implementation="memwatch.commands.command:SourcesCommand",
+        completer="none",
+    ),
+)
+
+_LEDGERS = (
+    GdbCommand(
+        "memexplain",
+        """\
+Show where the resident memory of this process is, and what would return it to the system.
+Usage: COMMAND [OPTIONS]
+
+Prints a ledger that adds up to the resident set: live heap, free heap that malloc keeps, stacks, files, the rest.
+No code runs in the process, except with --mallinfo and --malloc-info. ADDRESS may be an expression.
+""",
+        f"""\
+{_SAVE}{SINCE}{LEDGER}{SWAPPED}\
+  --mallinfo          compare with malloc's own figures: calls mallinfo2 in the process (see memtrim)
+  --malloc-info       the same per arena with malloc_info, which allocates and frees a FILE
+{OUTPUT}""",
+        """\
+Example:
+  (gdb) COMMAND
+  146.0 MiB resident; 142.1 MiB of it is freed memory that glibc keeps: malloc_trim(0) would return 141.0 MiB (once
+  only; pages used again are faulted in again)
+""",
+        implementation="ledger.explain:ExplainCommand",
+        completer="none",
+    ),
+    GdbCommand(
+        "memtrim",
+        """\
+Return freed memory to the system: call malloc_trim(0) in the process, and compare with the prediction.
+Usage: COMMAND [OPTIONS]
+
+This runs code in the selected thread; the others are stopped meanwhile. It is refused where it would
+be unsafe: inside malloc, with an arena locked, in a signal handler.
+""",
+        OUTPUT,
+        """\
+Example:
+  (gdb) COMMAND
+  malloc_trim(0) returned 141.0 MiB; 141.0 MiB were predicted
+""",
+        implementation="ledger.malloc_calls:TrimCommand",
+        category="running",
+        completer="none",
+    ),
+    GdbCommand(
+        "memcontainers",
+        """\
+Show the memory of this program's C++ containers: elements, capacity, bytes, and unused capacity.
+Usage: COMMAND [OPTIONS] [EXPR]
+
+Reads vectors, strings, deques, lists, maps, sets, unordered containers and smart pointers of libstdc++ and libc++,
+including nested ones, that can be reached from the variables of all frames of all threads, globals, statics and
+`this`, or from EXPR. An object behind a pointer to a base class is shown with its dynamic type, as in
+services[*].(Cache).entries, and a std::variant or std::any with its current value. Captures of a std::function are
+not read. Containers with the same path, as in states[*].arcs, share one row. No code runs in the process.
+""",
+        f"""\
+{_SAVE}{SINCE}{TOP}\
+  --everywhere        all vectors of the heap, including those that no variable leads to; they are found by their
+                      three pointers, so types are unknown; not under valgrind
+  expression [EXPR …]  only containers in EXPR
+{OUTPUT}""",
+        """\
+Example:
+  (gdb) COMMAND --since start
+  task_states: 0 → 2,000 elements, +6.4 MiB
+""",
+        implementation="containers.containers:ContainersCommand",
+        completer="expression",
+    ),
+    GdbCommand(
+        "membfc",
+        """\
+Show the BFC allocators of TensorFlow, JAX or onnxruntime in this process, and what prevents a request.
+Usage: COMMAND [OPTIONS] [EXPR]
+
+Finds all allocators of the process or core, with or without symbols; EXPR selects one: the object, a pointer to it, or
+an address. The contents of chunks are never read, and no code runs in the process.
+""",
+        f"  expression [EXPR]   an allocator, or a pointer to one\n{POOLS}{OUTPUT}",
+        """\
+Example:
+  (gdb) COMMAND --request 20MiB
+  GPU_0_bfc: 300.0 MiB limit, 272.0 MiB in use, 28.0 MiB free in 6 pieces, the largest 14.0 MiB: a request of 20.0 MiB
+  fails by fragmentation; freeing these 2 chunks of 4.0 MiB would be enough
+""",
+        implementation="pools:PoolsCommand",
+        completer="expression",
+        top=None,
+    ),
+    GdbCommand(
+        "mempython",
+        """\
+Read the CPython process or core that gdb holds: its objects, arenas, tracemalloc's traces, Python frames.
+Usage: COMMAND stack [--all] [--native] [OPTIONS]
+       COMMAND objects [--since FILE | --holders TYPE] [OPTIONS]
+       COMMAND arenas [OPTIONS]
+       COMMAND traces [--profile FILE] [OPTIONS]
+
+stack shows the frames of the selected thread, with Python's frames in place of the interpreter's loop; objects the
+live objects by type; arenas the use of Python's arenas, and the types that keep nearly empty ones; traces the lines
+that allocated the live memory, if tracemalloc runs. No code runs in the process, and no debug information is needed.
+CPython 3.8 to 3.15.
+""",
+        f"""\
+  action stack|objects|arenas|traces  what to show
+  --all               stack: of all threads
+  --native            stack: also the interpreter's own frames
+{HOLDERS}{SINCE_FILE}{TRACES_PROFILE}{TOP}{SWAPPED}{OUTPUT}""",
+        """\
+Example:
+  (gdb) COMMAND stack
+  #0  grow  grows.c:12  libgrows.so
+  #1  step  train.py:31
+""",
+        implementation="python.commands:PythonCommand",
+    ),
+    GdbCommand(
+        "memleaks",
+        """\
+Show the heap blocks that no pointer reaches, by path, or the pointers that keep a block alive.
+Usage: COMMAND [OPTIONS]
+       COMMAND --blocks N [--limit N]
+       COMMAND --holder ADDRESS
+
+Only under memcheck. Makes a leak search now, and prints the changes since the last one (each snapshot makes one).
+""",
+        f"""\
+{TOP_10}\
+  --blocks N          the blocks of loss record N of the last search, with their addresses
+  --limit N           at most N of them (default: 1000)
+  --holder ADDRESS    the pointers that keep the block at ADDRESS (an expression) alive, block by block up to a
+                      variable
+{OUTPUT}""",
+        """\
+Example:
+  (gdb) COMMAND
+  3.0 KiB can't be reached by any pointer, +3.0 KiB since the start; most at leak.cpp:7 (leak)
+""",
+        implementation="snapshots.leaks:LeaksCommand",
+        completer="expression",
+    ),
+)
+
+GDB_COMMANDS = (OVERVIEW, *_SNAPSHOTS, *_MEMWATCH, *_LEDGERS)
+
+# In a gdb started by 'gdbmem launch'. They parse nothing.
+LAUNCHED_COMMANDS = (
+    GdbCommand(
+        "run",
+        """\
+Start the program again under a new valgrind. Breakpoints are kept, and the old history is saved.
+Usage: run [ARGUMENTS]
+
+Without ARGUMENTS the program gets the previous ones.
+""",
+        implementation="launched.launched:RunCommand",
+        category="running",
+        completer="filename",
+    ),
+    GdbCommand(
+        "start",
+        "Start the program again under a new valgrind, and stop at main.\nUsage: start [ARGUMENTS]\n",
+        implementation="launched.launched:StartCommand",
+        category="running",
+        completer="filename",
+    ),
+)

@@ -1,0 +1,677 @@
+"""The commands of `gdbmem` in a shell; cli/commands/ has a module that runs each."""
+
+from __future__ import annotations
+
+from gdbmem.commands.description import Command
+from gdbmem.commands.options import (
+    ATTACHED_RUN,
+    DRY_RUN,
+    FOR,
+    FORCE,
+    GDB,
+    GDB_COMMANDS,
+    HOLDERS,
+    KINDS,
+    KNOWN,
+    LEDGER,
+    MINE,
+    NO_COLOR,
+    OPEN,
+    OUTPUT,
+    PERIOD,
+    POOLS,
+    PROCESS,
+    PROFILE,
+    QUIET,
+    READING,
+    RUN,
+    SINCE_FILE,
+    SOURCE_FOLDER,
+    STDOUT,
+    TOP,
+    TRACES_PROFILE,
+    WRITE_TO,
+    query,
+)
+
+_ALL = (
+    Command(
+        "gdbmem launch",
+        """\
+Run a program under a heap profiler with your gdb attached, or run a recipe on it.
+Usage: COMMAND [OPTIONS] PROGRAM [OPTIONS] [-- ARGUMENTS]
+       COMMAND [OPTIONS] -- PROGRAM [ARGUMENTS]
+       COMMAND --recipe FILE [OPTIONS] [-- ARGUMENTS]
+
+Options before '--' are for gdbmem; after it come the program's arguments, or the program and its arguments.
+
+  gdbmem launch --massif ./decoder -- config.yaml      your gdb, stopped before main
+  gdbmem launch --recipe leak.yaml                     take snapshots and diffs automatically
+""",
+        f"""\
+  program [PROGRAM]   the program to run
+  --massif            valgrind's massif takes the snapshots (the default)
+  --engine NAME       the engine that takes the snapshots: massif, memcheck, gperftools, jemalloc, dhat, heaptrack,
+                      tracemalloc, faults, none; auto chooses one by the program's libraries, and prints the reason
+  --recipe FILE       run this recipe, unattended
+massif:
+  --threshold PERCENT  merge paths smaller than this (default 0: none)
+  --pages-as-heap     count pages (mmap, brk) instead of malloc
+  --stacks            count stacks too (slow)
+  --time-unit i|ms|B  i (instructions), ms or B
+  --alloc-fn NAME …   treat function NAME as an allocation function
+  --massif-opt =OPT …  pass OPT to massif
+
+massif, memcheck and dhat:
+  --trace-children    follow programs that this one executes
+  --valgrind-opt =OPT …  pass OPT to valgrind
+
+gperftools, jemalloc, tracemalloc, faults:
+  --sample-rate SIZE  jemalloc: one sample per SIZE (default 0: every allocation)
+  --dump-interval SIZE  also dump each time that SIZE more was allocated
+  --frames N          tracemalloc: keep N frames of each traceback (10 if left out)
+{PERIOD}
+program:
+  --env NAME=VALUE …  set a variable in the program's environment
+  --stdin FILE        the program's standard input
+{RUN}  --own-terminal      run it on a separate pseudo-terminal, shown on this terminal
+
+gdb:
+{GDB}{GDB_COMMANDS}  --on-quit end|finish  end the program with gdb, or let it finish (default: end)
+
+recipe:
+  --junit FILE        write the expectations and their outcomes as JUnit XML
+{KNOWN}{QUIET}
+{OUTPUT}  --report FILE       write FILE at the end, the page that 'gdbmem report' makes of the run
+""",
+        raw=("threshold", "sample_rate", "dump_interval"),
+    ),
+    Command(
+        "gdbmem attach",
+        """\
+Attach your gdb to a running process; when you quit gdb, the process continues.
+
+If the process has a heap profiler (gperftools' tcmalloc, jemalloc with prof:true) or runs under valgrind, memsnap,
+memdiff and membreak work as after 'gdbmem launch'; the other commands need no profiler.
+
+  gdbmem attach 4711
+""",
+        f"""\
+  pid PID             the process
+{ATTACHED_RUN}{GDB}{GDB_COMMANDS}""",
+    ),
+    Command(
+        "gdbmem snap",
+        """\
+Take one heap snapshot of a running process, without an interactive debugger.
+
+The process is paused while the snapshot is taken, and the length of the pause is printed. All snapshots of one process
+go to one run folder and can be compared. The process needs a heap profiler: gperftools' tcmalloc, jemalloc
+with prof:true in its MALLOC_CONF, or valgrind's massif or memcheck.
+
+  gdbmem snap 4711 before
+  gdbmem snap 4711 after
+  gdbmem diff gdbmem.server.4711
+""",
+        f"""\
+  pid PID             the process
+{ATTACHED_RUN}{GDB}  name [NAME]         name of the snapshot (default: its number)
+{OUTPUT}""",
+    ),
+    Command(
+        "gdbmem explain",
+        """\
+Show where a process's resident memory is, and what would return it.
+Usage: COMMAND [OPTIONS] PID
+       COMMAND [OPTIONS] --core CORE [PROGRAM]
+
+The entries of the ledger add up to RSS. The process is paused while it is copied, and the copy is analysed; if it
+cannot be copied, it is paused while it is read. It then continues unchanged; a pause of more than 50 ms is announced
+in advance.
+""",
+        f"""\
+{PROCESS}{LEDGER}\
+  --idle TIME         list memory that is resident but was not touched for TIME (10min): clears the accessed bits of
+                      its pages, waits, and reads them again
+  --save RUN:NAME     save this ledger as NAME in RUN, the folder of a run
+  --since FILE|RUN:NAME
+                      changes since the ledger in FILE (written by --json -o FILE), or saved in RUN as NAME
+{OUTPUT}""",
+        """\
+examples:
+  gdbmem explain 4711
+  gdbmem explain --core core.4711 ./server
+  gdbmem explain 4711 --json -o before.json; gdbmem explain 4711 --since before.json
+""",
+    ),
+    Command(
+        "gdbmem grow",
+        """\
+Show which lines make a process bigger, by its page faults, while it runs at native speed.
+Usage: COMMAND [OPTIONS] PID…
+       COMMAND [OPTIONS] -- PROGRAM [ARGUMENTS]
+
+The kernel samples the faults: nothing is injected, no code runs in the process, and it is not stopped. The line that
+first touches a page is charged for it, not the line that reserved the memory. Ctrl-C ends the recording.
+""",
+        f"""\
+  pids [PID …]        running processes; their children are followed
+recording:
+  --for TIME          stop after TIME and end a started program (default: when the process ends, or at Ctrl-C)
+{PERIOD}\
+  --ledger            inspect the process at the end, as explain does, and show the contents of each line's memory:
+                      live heap, freed but pinned, …
+{STDOUT}{PROFILE}  --metric grown|made-resident
+                      list memory that is still resident at the end, or all that was made resident (default: grown)
+
+{query("line")}{OUTPUT}""",
+        """\
+examples:
+  gdbmem grow 4711 --for 30s
+  gdbmem grow -- ./server --port 8080
+  gdbmem grow 4711 --for 1min --profile a.faults; gdbmem show a.faults --by path
+""",
+        top=None,
+        by=None,
+        default_by="line",
+        duration=float("inf"),
+        period=0,
+    ),
+    Command(
+        "gdbmem bfc",
+        """\
+Show why a pool of TensorFlow, XLA, JAX, onnxruntime or PyTorch fails although it has free memory.
+Usage: COMMAND [OPTIONS] PID
+       COMMAND [OPTIONS] LOG|DUMP.pb|SNAPSHOT.pickle|POOLS.json|RUN
+       COMMAND [OPTIONS] CORE [PROGRAM]
+       COMMAND [OPTIONS] PID --every TIME [--for TIME]
+       COMMAND diff [--top N] [--json] [-o FILE] A B
+
+Reads the allocator's own structures in a process, which is paused for milliseconds and runs no code, or in one of:
+a core, a log with a dump, or a file of TF_BFC_MEMORY_DUMP or torch.cuda.memory._dump_snapshot().
+""",
+        f"""\
+  target PID|FILE|diff  a process, or a file or run (a number that names both is taken as the file)
+  operands [PROGRAM|A B …]
+                      the program that left the core, if it has moved; for diff the sides before and after: processes,
+                      files or runs (of a file with several dumps, the last of each pool)
+{POOLS}  --map FILE          draw regions, chunks and the refused request into FILE (.svg or .html)
+  --every TIME        read the process again every TIME and print a row each time
+  --for TIME          … for TIME (default: until it ends, or Ctrl-C)
+{OUTPUT}""",
+        """\
+examples:
+  gdbmem bfc 4711 --request 20MiB
+  gdbmem bfc 4711 --every 2s --for 1min --request 20MiB
+  gdbmem bfc train.log
+  gdbmem bfc oom_rank0.pickle --chunks --min 100MiB
+  gdbmem bfc core.4711 --chunks --state used --min 1MiB
+  gdbmem bfc 4711 --request 20MiB --what-if limit=4GiB
+  gdbmem bfc 4711 --json -o before.json; sleep 60; gdbmem bfc diff before.json 4711
+""",
+        top=None,
+    ),
+    Command(
+        "gdbmem python",
+        """\
+Read a Python process from outside: objects, arenas, tracemalloc's traces, stacks, copied pages.
+
+No code runs in the process and none of its memory is written, except to start and stop tracemalloc. The process is
+paused while it is copied, and the copy is read; if it cannot be copied, it is paused while it is read. CPython 3.8 to
+3.15, with or without symbols.
+""",
+        actions=(
+            Command(
+                "gdbmem python objects",
+                """\
+Count the live objects of a Python process by type, including those in malloc's blocks.
+Usage: COMMAND [OPTIONS] PID
+       COMMAND [OPTIONS] --core CORE [PROGRAM]
+""",
+                f"""\
+either:
+{HOLDERS}{SINCE_FILE}
+{PROCESS}{TOP}{OUTPUT}""",
+                """\
+examples:
+  gdbmem python objects 4711
+  gdbmem python objects --holders Node 4711
+  gdbmem python objects 4711 --json -o before.json; gdbmem python objects 4711 --since before.json
+""",
+            ),
+            Command(
+                "gdbmem python traces",
+                """\
+Read what tracemalloc has recorded (the process may have been started with PYTHONTRACEMALLOC=1).
+Usage: COMMAND [OPTIONS] PID
+       COMMAND [OPTIONS] --core CORE [PROGRAM]
+""",
+                f"""\
+{TRACES_PROFILE}{PROCESS}{TOP}{OUTPUT}""",
+                """\
+examples:
+  gdbmem python traces 4711
+  gdbmem python traces 4711 --profile a.pb.gz; sleep 60; gdbmem python traces 4711 --profile b.pb.gz
+  gdbmem diff a.pb.gz b.pb.gz
+""",
+            ),
+            Command(
+                "gdbmem python arenas",
+                """\
+Show how full the arenas of Python's allocator are, and which types keep nearly empty ones.
+Usage: COMMAND [OPTIONS] PID
+       COMMAND [OPTIONS] --core CORE [PROGRAM]
+""",
+                f"""\
+{PROCESS}{TOP}{OUTPUT}""",
+                """\
+example:
+  gdbmem python arenas 4711
+""",
+            ),
+            Command(
+                "gdbmem python stack",
+                """\
+Show the Python frames of each thread, with file and line, the innermost first.
+Usage: COMMAND [OPTIONS] PID
+       COMMAND [OPTIONS] --core CORE [PROGRAM]
+
+The process is stopped for a few milliseconds. In gdb, 'mempython stack' shows the native frames between them.
+""",
+                f"""\
+{PROCESS}{OUTPUT}""",
+                """\
+example:
+  gdbmem python stack 4711
+""",
+            ),
+            Command(
+                "gdbmem python cow",
+                """\
+Show how much of a Python process's memory its forked workers have copied by writing to it.
+Usage: COMMAND [OPTIONS] PID
+       COMMAND [OPTIONS] --core CORE [PROGRAM]
+
+Also lists the types of the objects on those pages. Such processes are, for example, a DataLoader's workers.
+""",
+                f"""\
+{PROCESS}{TOP}{OUTPUT}""",
+                """\
+example:
+  gdbmem python cow 4711
+""",
+            ),
+            Command(
+                "gdbmem python start",
+                """\
+Start tracemalloc in a running Python process.
+Usage: COMMAND [OPTIONS] PID
+
+Runs a few lines in its main thread, between two Python instructions. Earlier allocations are not traced. Tracing costs
+time and memory until 'gdbmem python stop PID'.
+""",
+                f"""\
+  --frames N          keep N frames of each traceback (default: 1)
+  target [PID]        the process
+  --wait SECONDS      wait this long for its main thread, then withdraw the code (default: 10)
+{OUTPUT}""",
+                """\
+example:
+  gdbmem python start --frames 5 4711; sleep 60; gdbmem python traces 4711
+""",
+            ),
+            Command(
+                "gdbmem python stop",
+                """\
+Stop tracemalloc in a Python process and discard its traces.
+Usage: COMMAND [OPTIONS] PID
+""",
+                f"""\
+  target [PID]        the process
+  --wait SECONDS      wait this long for its main thread, then withdraw the code (default: 10)
+{OUTPUT}""",
+                """\
+example:
+  gdbmem python stop 4711
+""",
+            ),
+            Command(
+                "gdbmem python lines",
+                """\
+Run a script in your Python, and show how each line changed memory.
+Usage: COMMAND [OPTIONS] SCRIPT [-- ARGS]
+
+Shows the functions that SCRIPT decorates with @profile (or @gdbmem.profile) or that --function names. The lines of a
+function add up to its total change; a line that calls another function includes the changes of that call. With
+--json the script's output goes to stderr unless -o names a file for the report.
+""",
+                f"""\
+  script SCRIPT       the program
+  arguments [ARGS …]  its arguments
+  --function NAME …   record functions of this name, in any module: NAME, or Class.NAME (3.11 and later); may be
+                      repeated
+  --backend rss|uss|tracemalloc
+                      measure the resident set, unshared memory (slow), or Python's own allocations (default: rss)
+  --python PYTHON     run it in this Python (default: python3 of your PATH)
+{OUTPUT}""",
+                """\
+examples:
+  gdbmem python lines train.py -- --epochs 2
+  gdbmem python lines --function Loader.fill --backend tracemalloc train.py
+""",
+                function=[],
+            ),
+        ),
+    ),
+    Command(
+        "gdbmem show",
+        """\
+Show a heap profile or a run: its timeline, its peak, and the lines that allocated the memory.
+
+gdbmem show massif.out.4711                 the timeline, and where the memory is at the peak
+gdbmem show massif.out.4711 --snapshot 12   … at snapshot 12
+gdbmem show gdbmem.decoder.4711             the snapshots of a run
+gdbmem show mprofile_20260101.dat           memory over time, from mprof, psrecord, CSV or Prometheus, with a verdict
+""",
+        f"""\
+  operand FILE|RUN    a profile, a run folder, or RUN:NAME
+  --snapshot N|NAME|peak
+                      the snapshot whose call tree is shown (default: the peak; in a run: the last)
+{KINDS}  --base FILE|RUN:NAME  subtract this: as 'gdbmem diff BASE FILE'
+{query("line")}{READING}{OUTPUT}{NO_COLOR}""",
+        top=None,
+        by=None,
+        default_by="line",
+    ),
+    Command(
+        "gdbmem diff",
+        """\
+Compare two heap snapshots: which call paths grew, and at which source line.
+Usage: COMMAND [OPTIONS] A [B …]
+
+A and B are profiles (FILE, FILE:NUMBER, FILE:peak) of massif, gperftools, jemalloc, DHAT, heaptrack, pprof
+and others, or snapshots of a run (RUN:NAME, as 'gdbmem show RUN' lists them). A run alone
+compares its last two snapshots. With three or more, oldest first, the report shows which paths grow steadily, and
+which grew once; --series takes all snapshots of a run, of one name, or of a file.
+
+  gdbmem diff gdbmem.decoder.4711:loaded gdbmem.decoder.4711:reset
+  gdbmem diff before.massif after.massif --by line --min 10KiB
+  gdbmem diff server.*.heap
+  gdbmem diff --series gdbmem.decoder.4711:reset
+""",
+        f"""\
+  operands A B …      FILE, FILE:NUMBER, FILE:peak, RUN:NAME or RUN
+{KINDS}  --series            A is a run, RUN:NAME or a file: follow all its snapshots
+{query("path")}\
+  --fail-on SIZE      exit 4 if growth exceeds SIZE, 125 if sampling error or missing bytes make that undecidable;
+                      --known paths are excluded
+how to compare:
+  --compare           print each change in percent of its earlier size, or as new or gone
+  --normalize         scale all snapshots to the total of the last, to compare shares
+
+{READING}{OUTPUT}{NO_COLOR}""",
+        top=None,
+        by=None,
+        default_by="path",
+    ),
+    Command(
+        "gdbmem monitor",
+        """\
+Watch the memory of a process tree, and judge whether it grows.
+Usage: COMMAND [OPTIONS] PID… | --name PATTERN | --user USER | --cgroup PATH
+       COMMAND [OPTIONS] -- PROGRAM [ARGUMENTS]
+       COMMAND [OPTIONS] RUN…
+
+  gdbmem monitor 4711                     until it ends, or until Ctrl-C
+  gdbmem monitor --for 20m -- ./server    start it, watch it, pass its exit status on
+  gdbmem monitor --name '^worker' --fail-on growing:1MiB/h
+  gdbmem monitor --plot memory.svg gdbmem.server.123    draw and judge a recording again
+
+While a chart is shown: q ends, m sets a mark, p pauses, s sorts by the next column.
+SIGUSR1 and 'gdbmem mark' set marks too.
+""",
+        f"""\
+  targets [PID|RUN …]  processes to watch, or runs to judge again
+target:
+  --name PATTERN      watch processes whose name or command line matches this regular expression
+  --user USER         watch the processes of USER
+  --cgroup PATH       watch the processes in a cgroup, by its folder under /sys/fs/cgroup
+  --grow              also record which lines make the processes bigger, as grow does (in the run: grown.faults)
+  --no-children       don't follow their children
+
+time:
+  --interval TIME     time between two samples (default: 200ms)
+{FOR}  --until-exit        end when no watched process is left (by default --name, --user and --cgroup wait for more)
+  --pss-budget PERCENT  the largest share of one CPU to spend on reading PSS and USS (default: 1; 0 reads RSS only); a
+                      quarter is enough for a single process
+
+run:
+{RUN}  --resume RUN        continue the series in RUN
+  --mark PATTERN      set a mark at each line of the program's output that matches
+
+triggers:
+  --when CONDITION …  act once when CONDITION becomes true, and again after it was false: 'growing', or a comparison
+                      as in 'rss > 2GiB' (rss, uss of one process; pss, swap, cgroup, threads, files of the tree); may
+                      be repeated
+  --do snap|explain|bundle …
+                      the action, once per --when: snap, explain, or bundle (default; explain, smaps, stacks, the
+                      series)
+
+result:
+  --plot FILE         draw the series into FILE.svg, or make FILE.html, a page with all results
+  --fail-on VERDICT[:SLOPE]
+                      exit 4 on this verdict, 125 if it can't be judged (the program failed, too short, memory not
+                      seen); 'growing' includes a sawtooth whose floor rises; SLOPE (as in 1MiB/h) is the smallest
+                      slope that counts
+  --resolve SLOPE     print how long to watch until a slope of this size (1MiB/h) would be called growing, given the
+                      noise
+  --plain             print lines instead of a chart while it runs
+  -q, --quiet         print nothing while it runs
+{NO_COLOR}  --prometheus :PORT  serve the numbers to Prometheus (needs the package prometheus_client)
+  --tree-only         serve the numbers of the whole tree only, not of each process
+
+{OUTPUT}""",
+        when=[],
+        do=[],
+    ),
+    Command(
+        "gdbmem mark",
+        """\
+Set a named mark in the series that a monitor records.
+
+  gdbmem mark "epoch 2"
+
+The run is that of --run, else $GDBMEM_RUN (set for programs that a monitor started), else the only run in
+this folder that is being recorded.
+""",
+        """\
+  text TEXT           name of the mark
+  --run DIR           the run that is being recorded
+""",
+    ),
+    Command(
+        "gdbmem compare",
+        """\
+Compare recordings: peak, floor, slope, threads, with confidence intervals.
+Usage: COMMAND [OPTIONS] RUN… [--vs RUN…]
+       COMMAND [OPTIONS] -- COMMAND --vs COMMAND
+       COMMAND [OPTIONS] --remedies -- PROGRAM [ARGS]
+
+  gdbmem compare gdbmem.server.100 gdbmem.server.200
+  gdbmem compare OLD1 OLD2 OLD3 --vs NEW1 NEW2 NEW3
+  gdbmem compare --runs 3 -- './omp 8 4' --vs './omp 4 4'     run both alternately, record, compare
+  gdbmem compare --remedies -- ./omp 8 4                      what malloc's settings return
+
+A command after '--' is one quoted word; no shell interprets it. Status 4: a second run has the verdict of --fail-on.
+""",
+        f"""\
+  first [RUN …]       runs; without --vs the first is compared with the others
+  --vs RUN            the runs of the second group
+  --runs N            run each command N times (3 if left out, 5 with --remedies)
+  --remedies          run PROGRAM with and without each malloc setting that may return memory, and measure its
+                      resident set when it has been idle for a second or ends; with --for after TIME
+  --interval TIME     time between two samples (default: 100ms)
+  --for TIME          end each run after TIME
+  --plot FILE         draw the runs in one chart into FILE.svg, or make FILE.html, a page with all results
+  --fail-on VERDICT[:SLOPE]
+                      exit 4 if a run of the second group has this verdict, 125 if one can't be judged
+{QUIET}{NO_COLOR}{OUTPUT}""",
+    ),
+    Command(
+        "gdbmem report",
+        """\
+Write a run, a profile or a difference as one HTML file that loads nothing from a network.
+Usage: COMMAND [OPTIONS] A [B …]
+
+gdbmem report gdbmem.decoder.4711           the run: its history, its snapshots, what grew between them
+gdbmem report massif.out.1 massif.out.2     what grew from one file to the other
+gdbmem report *.heap                        which lines grow steadily
+gdbmem report gdbmem.monitor.812            what a monitor recorded, with its verdict
+gdbmem report 4711                          where the resident memory of a process is
+gdbmem report train.log                     memory pools: chunks, free chunks, and the refused request
+""",
+        f"""\
+  operands A B …      a run, RUN:NAME, a profile, a process, a core, or output of --json; two for their difference,
+                      more for a series, oldest first
+  -o, --output FILE   write to FILE (default: NAME.html here; '-': stdout)
+{FORCE}{OPEN}  --title TEXT        title of the page
+{KNOWN}{MINE}{SOURCE_FOLDER}\
+  --embed-source      include the source lines around each place in the page; everyone who gets the page can read them
+a single picture, in place of the page:
+  --svg FILE          write a picture of the page as SVG
+  --png FILE          write it as PNG, rendered offline by an installed Chromium
+  --picture NAME      the picture whose section title contains NAME (default: the first)
+
+{READING}""",
+    ),
+    Command(
+        "gdbmem serve",
+        """\
+Serve runs and profiles as pages that update with new snapshots, on the loopback address.
+Usage: COMMAND [OPTIONS] [RUN|FOLDER …]
+
+gdbmem serve                                all runs in the current folder
+gdbmem serve gdbmem.decoder.4711 old.heap   these
+gdbmem serve ~/runs                         all runs in that folder, including later ones
+""",
+        f"""\
+  operands [RUN …]    runs, profiles, and folders of runs (default: the current folder)
+  --port PORT         port to listen on (default: a free port)
+{OPEN}{MINE}{READING}""",
+        port=0,
+    ),
+    Command(
+        "gdbmem export",
+        """\
+Write a snapshot, or the difference of two, in another tool's format.
+Usage: COMMAND [OPTIONS] --to FORMAT A [B]
+
+gdbmem export profile.heap --to pprof -o profile.pb.gz       go tool pprof, pyroscope
+gdbmem export RUN:loaded --to speedscope -o loaded.json      speedscope.app
+gdbmem export before.heap after.heap --to csv                what changed, path by path
+gdbmem export RUN --to csv -o server.csv                     a series that 'gdbmem monitor' recorded (csv, json)
+""",
+        f"""\
+  operands A B …      FILE, FILE:NUMBER, FILE:peak, RUN:NAME or RUN
+  --to folded|speedscope|pprof|massif|csv|json
+                      the format
+{WRITE_TO}{FORCE}{READING}""",
+    ),
+    Command(
+        "gdbmem recipe",
+        """\
+Check recipes without running anything, and report all problems with line and column.
+
+A recipe (YAML) names a program, points in its code, the data to record there and the expected changes;
+'gdbmem launch --recipe FILE' runs it. docs/recipes.md describes each key.
+""",
+        actions=(
+            Command(
+                "gdbmem recipe check",
+                """\
+Read recipes and report every problem; nothing is run.
+""",
+                f"""\
+  files FILE …        a recipe
+{OUTPUT}""",
+                """\
+example:
+  gdbmem recipe check leak.yaml
+
+exit status: 0 all are valid, 1 one is not
+""",
+            ),
+        ),
+    ),
+    Command(
+        "gdbmem doctor",
+        """\
+Check that everything gdbmem needs is installed.
+
+Prints one line per check, with the command that installs a missing part. A 'missing' part prevents
+'gdbmem launch --massif'; a part marked '-' only the commands that are named.
+""",
+        f"""\
+{OUTPUT}""",
+        """\
+exit status: 0 everything needed is present, 3 a tool is missing, 1 another problem
+""",
+    ),
+    Command(
+        "gdbmem install",
+        """\
+Make 'source gdbmem' work in gdb, from any folder.
+
+Installs the packages that gdbmem needs into a private folder for gdb's own Python, adds the folder of the
+file 'gdbmem' to gdb's search path in your gdbinit (the change is shown; every other byte is kept), and
+tests it in gdb. Running it again is harmless; 'gdbmem uninstall' reverts it.
+""",
+        f"""\
+  --auto-load         also load gdbmem whenever gdb starts
+{DRY_RUN}  --gdbinit FILE      the gdbinit to change (default: the one that gdb reads)
+{GDB}""",
+        """\
+example:
+  gdbmem install --dry-run
+""",
+    ),
+    Command(
+        "gdbmem uninstall",
+        """\
+Revert 'gdbmem install': remove its lines from your gdbinit, and the packages for gdb's Python.
+""",
+        f"""\
+{DRY_RUN}  --gdbinit FILE      the gdbinit to change (default: each one that gdb may read)
+""",
+        """\
+example:
+  gdbmem uninstall --dry-run
+""",
+    ),
+    Command(
+        "gdbmem completion",
+        """\
+Print the shell code that completes gdbmem's commands, options, choices and snapshots (RUN:NAME).
+
+bash: put  eval "$(gdbmem completion bash)"  into ~/.bashrc
+zsh:  put  eval "$(gdbmem completion zsh)"   into ~/.zshrc, after compinit
+fish: gdbmem completion fish > ~/.config/fish/completions/gdbmem.fish
+""",
+        """\
+  shell bash|zsh|fish  bash, zsh, fish
+""",
+    ),
+    Command(
+        "gdbmem help",
+        """\
+Explain a message by the name in brackets at its end, or show the options of a command.
+
+gdbmem help format-unknown
+gdbmem help diff
+""",
+        """\
+  name SLUG|COMMAND   the name of a message, or a command of gdbmem
+""",
+    ),
+)
+SHELL_COMMANDS = {command.name.partition(" ")[2]: command for command in _ALL}
