@@ -6,7 +6,6 @@ import re
 from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from gdbmem.errors import InputError
-from gdbmem.patterns import lazy_pattern
 from gdbmem.text import parse_duration, parse_size, printable
 
 if TYPE_CHECKING:
@@ -23,8 +22,8 @@ def reader_for(name: str, metavar: str) -> Optional[Callable[[str], Any]]:
 
 def default_in(text: str, read: Optional[Callable[[str], Any]]) -> Any:
     """Return the default that the help of an option states as ``(default: VALUE)``; None if it states none."""
-    found = _DEFAULT.search(text)
-    return None if found is None else found[1] if read is None else read(found[1])
+    stated = text.partition("(default: ")[2].partition(")")[0].partition(";")[0]
+    return None if not stated or " " in stated else stated if read is None else read(stated)
 
 
 def parse_fail_on(text: str) -> tuple[str, float]:
@@ -110,7 +109,6 @@ def _host_and_port(text: str) -> tuple[str, int]:
     return host or "127.0.0.1", int(port)
 
 
-_DEFAULT = lazy_pattern(r"\(default: ([^\s;,)]+)[;,)]")
 _BY_NAME: dict[str, Callable[[str], Any]] = {"--top": _count, "--period": _period, "pid": int}
 _BY_METAVAR: dict[str, Callable[[str], Any]] = {
     "N": int,
