@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gdbmem.api.profiles import ReadOptions
+from gdbmem.terminal.working import Working
 from gdbmem.text import printable
 
 _CHECKOUTS = (".git", ".hg", ".svn", ".jj")
@@ -52,4 +53,4 @@ def collector_paused() -> Iterator[None]:
 
 def _say(text: str) -> None:
     if sys.stderr.isatty():
-        print(f"gdbmem: {printable(text)}", file=sys.stderr)
+        Working.print_above(f"gdbmem: {printable(text)}")

@@ -15,6 +15,7 @@ from typing import IO, Any, NamedTuple, Optional, Protocol, TextIO, Union
 
 from gdbmem.errors import InputError, Notice, UsageError
 from gdbmem.terminal.drawing import ELLIPSIS, Text
+from gdbmem.terminal.working import Working
 from gdbmem.text import format_duration, printable
 
 _WIDTH_OF_A_PIPE = 100
@@ -67,6 +68,7 @@ class Console:
         self, what: Union[str, Text, TextBlock] = "", style: str = "", *, soft_wrap: bool = False
     ) -> None:
         """Print *what* and a newline; text is broken into lines at the width, unless *soft_wrap*."""
+        Working.end_shown()
         if isinstance(what, str):
             what = Text(what, style)
         elif isinstance(what, Text) and style:
@@ -333,4 +335,4 @@ def print_pause(seconds: Optional[float], console: Console) -> None:
 def say(sentence: str) -> None:
     """Print *sentence*; a closed stderr does not end the command."""
     with contextlib.suppress(BrokenPipeError):
-        print(f"gdbmem: {sentence}", file=sys.stderr, flush=True)
+        Working.print_above(f"gdbmem: {sentence}")

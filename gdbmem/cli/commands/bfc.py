@@ -43,6 +43,7 @@ from gdbmem.terminal.console import (
     print_notices,
     say,
 )
+from gdbmem.terminal.working import Working
 
 # Compares pools of memory at two moments: `gdbmem bfc diff A B`.
 
@@ -175,8 +176,9 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         open_output(args.output, force=args.force) as stream,
         open_named(args.map, force=args.force) as picture,
     ):
-        pools = read_pools(args.target, Path(args.operands[0]) if args.operands else None, say)
-        allocators, decisions = answered(pools.allocators, args)
+        with Working(f"reading the pools of {args.target}"):
+            pools = read_pools(args.target, Path(args.operands[0]) if args.operands else None, say)
+            allocators, decisions = answered(pools.allocators, args)
         if picture is not None:
             picture.write(render_pools(allocators, decisions, kind))
         if args.json:

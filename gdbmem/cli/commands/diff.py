@@ -21,6 +21,7 @@ from gdbmem.profiles.query import Query, query_from
 from gdbmem.profiles.text import print_diff
 from gdbmem.records import replace
 from gdbmem.terminal.console import make_console, open_output
+from gdbmem.terminal.working import Working
 from gdbmem.text import format_size, printable
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ def _compare_kept(kind: str, arguments: argparse.Namespace) -> int:
 
 def _compare_profiles(arguments: argparse.Namespace, query: Query) -> int:
     with collector_paused(), open_output(arguments.output, force=arguments.force) as stream:
-        diff = _diff(arguments)
+        with Working("reading and comparing " + ", ".join(map(str, arguments.operands))):
+            diff = _diff(arguments)
         held: Sequence[Holding] = ()
         if not arguments.series and not arguments.normalize:
             held = containers_holding(arguments.operands, diff, query)

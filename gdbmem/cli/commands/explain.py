@@ -29,6 +29,7 @@ from gdbmem.ledger.heap_map import render_map
 from gdbmem.ledger.idle import idle_json, mangled_names, print_idle
 from gdbmem.ledger.text import LedgerOptions
 from gdbmem.terminal.console import make_console, open_named, open_output, picture_kind, say
+from gdbmem.terminal.working import Working
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -121,9 +122,10 @@ def _write_page(ledger: Ledger, looks: Optional[Looks], stream: TextIO) -> None:
 
 
 def _explain(args: argparse.Namespace, pid: Optional[int], looks: Optional[Looks]) -> Ledger:
-    if pid is not None:
-        return explain(pid, copy=args.fork, swapped=args.swapped, progress=say, look=looks)
-    return explain_core(args.core, args.target, look=looks)
+    with Working(f"walking the heaps of {f'process {pid}' if pid is not None else args.core}"):
+        if pid is not None:
+            return explain(pid, copy=args.fork, swapped=args.swapped, progress=say, look=looks)
+        return explain_core(args.core, args.target, look=looks)
 
 
 def _save(run: Run, name: str, ledger: Ledger) -> None:

@@ -15,6 +15,7 @@ from gdbmem.arguments import ArgumentParser
 from gdbmem.cli.process_operand import checked_pid, unwind_when_ended
 from gdbmem.errors import ExitStatus, InputError, UsageError
 from gdbmem.terminal.console import make_console, open_output, say
+from gdbmem.terminal.working import Working
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -133,7 +134,10 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             json=args.json, top=getattr(args, "top", 0), since=getattr(args, "since", None),
             profile=getattr(args, "profile", None), force=args.force, holders=getattr(args, "holders", None),
         )  # fmt: skip
-        WRITERS[args.action](target, wanted, stream, make_console(stream))
+        with Working(
+            f"reading the Python {args.action} of {args.target if pid is None else f'process {pid}'}"
+        ):
+            WRITERS[args.action](target, wanted, stream, make_console(stream))
     return 0
 
 

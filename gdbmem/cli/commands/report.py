@@ -24,6 +24,7 @@ from gdbmem.patterns import lazy_pattern
 from gdbmem.profiles.query import Query, compile_regex, counts_blocks, read_known
 from gdbmem.records import dataclass
 from gdbmem.terminal.console import open_named
+from gdbmem.terminal.working import Working
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             stack.enter_context(open_named(name, force=arguments.force))
             for name in (target, arguments.svg, arguments.png)
         ]
-        page = page_of(arguments.operands, query, read_options_from(arguments))
+        with Working("reading " + ", ".join(map(str, arguments.operands))):
+            page = page_of(arguments.operands, query, read_options_from(arguments))
         if arguments.title:
             page.title = printable(arguments.title)
         _write(page, arguments.picture, *files)

@@ -28,6 +28,7 @@ from gdbmem.profiles.query import Query, query_from
 from gdbmem.profiles.text import print_diff, print_sites, print_timeline
 from gdbmem.records import replace
 from gdbmem.terminal.console import make_console, open_output, print_notices
+from gdbmem.terminal.working import Working
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -59,12 +60,13 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         if isinstance(place, Run):
             show_run(place, wanted, query, options, arguments, stream)
         else:
-            profile = open_profile(place, options)
-            difference = difference_in_file(profile)
-            if difference is not None:
-                _write_difference(difference, query, arguments, stream)
-            else:
-                _show_profile(profile, wanted, query, arguments, stream)
+            with Working(f"reading {place}"):
+                profile = open_profile(place, options)
+                difference = difference_in_file(profile)
+                if difference is not None:
+                    _write_difference(difference, query, arguments, stream)
+                else:
+                    _show_profile(profile, wanted, query, arguments, stream)
     return 0
 
 
