@@ -60,7 +60,7 @@ def rows_of(samples: Samples, part: slice = slice(None)) -> list[WeighedFault]:
     """Return *part* of *samples* as rows."""
     columns = (
         samples.time, samples.pid, samples.tid, samples.address, samples.page_bytes, samples.weight, samples.path,
-        samples.pages, samples.doubt, samples.until,
+        samples.pages, samples.doubt, samples.until, samples.path_doubt,
     )  # fmt: skip
     return [WeighedFault(*row) for row in zip(*(column[part] for column in columns))]
 
@@ -131,6 +131,8 @@ def document_of(
                 "samples": one.samples,
                 "seen_variance": one.seen_variance,
                 "grown_variance": one.grown_variance,
+                "seen_path_variance": one.seen_path_variance,
+                "grown_path_variance": one.grown_path_variance,
             }
         )
     return {

@@ -207,7 +207,7 @@ def _sums(
         )
     totals = FaultTotals(
         recording.seconds, recording.faults, recording.samples, recording.lost, min(used), max(used),
-        recording.sees_kernel_mode, samples.broken, accounts,
+        recording.sees_kernel_mode, samples.broken, accounts, samples.assumed,
     )  # fmt: skip
     return totals, rows, grown
 

@@ -104,6 +104,7 @@ class GrowthSnapshots:
         return FaultTotals(
             (after.time - self._recorder.first.time) / 1e9, self._faults, self._samples, self._lost, min(used),
             max(used), self._recorder.sees_kernel_mode, samples.broken, [self._account(after)],
+            samples.assumed,
         )  # fmt: skip
 
     def _account(self, after: Reading) -> FaultAccount:

@@ -241,12 +241,15 @@ def sentences(totals: FaultTotals) -> list[str]:
 def _sampling(totals: FaultTotals) -> str:
     mode = "" if totals.sees_kernel_mode else " in user mode"
     text = f"{plural(totals.faults, 'page fault')}{mode} in {format_duration(totals.seconds)}"
+    assumed = (
+        f", {totals.assumed_paths:,} with the callers of the nearest one" if totals.assumed_paths else ""
+    )
     if totals.longest_period == 1:
-        return f"{text}, each of them sampled"
+        return f"{text}, each of them sampled{assumed}"
     periods = f"one in {totals.longest_period:,}"
     if totals.shortest_period != totals.longest_period:
         periods = f"one in {totals.shortest_period:,} to {totals.longest_period:,}"
-    return f"{text}, {periods} sampled: {plural(totals.samples, 'sample')}"
+    return f"{text}, {periods} sampled: {plural(totals.samples, 'sample')}{assumed}"
 
 
 def _table(accounts: Sequence[FaultAccount]) -> Table:

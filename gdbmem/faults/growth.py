@@ -34,6 +34,7 @@ class WeighedFault(NamedTuple):
     pages: int = 1
     doubt: float = 0.0  # variance beyond that of sampling, by the square of what it represents
     until: int = 0  # when the last of several pages was touched; 0: as the first
+    path_doubt: float = 0.0  # variance that is due to the path, by the square of what it represents
 
     @property
     def page(self) -> tuple[int, int]:
@@ -104,6 +105,8 @@ class _PathSums:
     samples: int = 0
     seen_variance: float = 0.0
     grown_variance: float = 0.0
+    seen_path_variance: float = 0.0
+    grown_path_variance: float = 0.0
 
 
 def scaled(one: WeighedFault, factor: float) -> WeighedFault:
@@ -387,7 +390,20 @@ def stacks_of(samples: Sequence[WeighedFault], grown: Sequence[float]) -> list[F
         entry.samples += one.pages
         entry.seen_variance += one.bytes**2 * one.relative_variance
         entry.grown_variance += stays**2 * one.relative_variance
+        entry.seen_path_variance += one.bytes**2 * one.path_doubt
+        entry.grown_path_variance += stays**2 * one.path_doubt
     return [
-        FaultStack(path, pid, tid, one.seen, one.grown, one.samples, one.seen_variance, one.grown_variance)
+        FaultStack(
+            path,
+            pid,
+            tid,
+            one.seen,
+            one.grown,
+            one.samples,
+            one.seen_variance,
+            one.grown_variance,
+            one.seen_path_variance,
+            one.grown_path_variance,
+        )
         for (path, pid, tid), one in sums.items()
     ]

@@ -21,16 +21,6 @@ _TOLERANCE = 0.01
 
 
 @dataclass
-class _LineSums:
-    """The sums of one thread and path since the recording began; variances only grow, so they can be subtracted."""
-
-    seen: float = 0.0
-    samples: int = 0
-    seen_variance: float = 0.0
-    turnover_variance: float = 0.0  # of pages that stayed, and of those that left
-
-
-@dataclass
 class _Standing:
     """The memory that one sample represents."""
 
@@ -42,6 +32,23 @@ class _Standing:
     @property
     def bytes(self) -> float:
         return self.scale * sum(end - start for start, end in self.pieces)
+
+
+@dataclass
+class _LineSums:
+    """The sums of one thread and path since the recording began; variances only grow, so they can be subtracted."""
+
+    seen: float = 0.0
+    samples: int = 0
+    seen_variance: float = 0.0
+    turnover_variance: float = 0.0  # of pages that stayed, and of those that left
+    seen_path_variance: float = 0.0  # the same for the variance that is due to the path
+    turnover_path_variance: float = 0.0
+
+    def turn_over(self, size: float, one: _Standing) -> None:
+        """Add the variances of *size* bytes of *one* that came or left."""
+        self.turnover_variance += size**2 * one.doubt
+        self.turnover_path_variance += size**2 * one.fault.path_doubt
 
 
 class StandingMemory:
@@ -67,7 +74,7 @@ class StandingMemory:
                 for kind in (after.anonymous, after.files)
                 for piece in kind.overlaps(start, end)
             ]
-            self._sums[_key(one.fault)].turnover_variance += (before - one.bytes) ** 2 * one.doubt
+            self._sums[_key(one.fault)].turn_over(before - one.bytes, one)
             if one.pieces:
                 kept.append(one)
         self._standing = kept
@@ -94,6 +101,7 @@ class StandingMemory:
             sums.seen += fault.bytes
             sums.samples += fault.pages
             sums.seen_variance += fault.bytes**2 * fault.relative_variance
+            sums.seen_path_variance += fault.bytes**2 * fault.path_doubt
         anonymous = [n for n, stays in enumerate(grown) if stays and after.anonymous.within(*faults[n].page)]
         came = _new(before.anonymous, after.anonymous)
         if _explain([(faults[n], grown[n]) for n in anonymous], came.size_bytes - lost_bytes):
@@ -105,7 +113,7 @@ class StandingMemory:
         _limit([one for one in new if one.fault.address in after.files], _new(before.files, after.files))
         for one in new:
             if one.pieces:
-                self._sums[_key(one.fault)].turnover_variance += one.bytes**2 * one.doubt
+                self._sums[_key(one.fault)].turn_over(one.bytes, one)
                 self._standing.append(one)
 
     def rows(self) -> list[tuple[WeighedFault, float]]:
@@ -125,7 +133,14 @@ class StandingMemory:
             grown[key] = grown.get(key, 0.0) + one.bytes
         return [
             FaultStack(
-                *key, sums.seen, grown.get(key, 0.0), sums.samples, sums.seen_variance, sums.turnover_variance
+                *key,
+                sums.seen,
+                grown.get(key, 0.0),
+                sums.samples,
+                sums.seen_variance,
+                sums.turnover_variance,
+                sums.seen_path_variance,
+                sums.turnover_path_variance,
             )
             for key, sums in self._sums.items()
         ]

@@ -31,6 +31,7 @@ VERSION = 1
 METRICS = (GROWN, MADE_RESIDENT)
 _SIZES = {GROWN: "grown_bytes", MADE_RESIDENT: "seen_bytes"}
 _ERRORS = {GROWN: "grown_variance", MADE_RESIDENT: "seen_variance"}
+_PATH_ERRORS = {GROWN: "grown_path_variance", MADE_RESIDENT: "seen_path_variance"}
 _START = '{"gdbmem_faults":'
 
 
@@ -74,7 +75,12 @@ def faults_profile(document: Mapping[str, Any], source: str, metric: Optional[st
         metrics=METRICS,
         total_bytes=total_of(stacks),
         load=lambda profile: Content(
-            stacks, Singles(frames), has_blocks=False, is_sampled=sampled, recording=recording
+            stacks,
+            Singles(frames),
+            has_blocks=False,
+            is_sampled=sampled,
+            recording=recording,
+            has_doubtful_paths=any(one.path_variance for one in stacks),
         ),
         notices=[*_notices(document["totals"]), *_own_notices(document)],
         command=str(document["command"]),
@@ -90,6 +96,7 @@ def _totals(values: Mapping[str, Any]) -> FaultTotals:
         seconds=_finite(values["seconds"]),
         sees_kernel_mode=bool(values["sees_kernel_mode"]),
         accounts=accounts,
+        assumed_paths=int(_finite(values.get("assumed_paths", 0))),
         **{name: int(_finite(values[name])) for name in counts},
     )
 
@@ -129,10 +136,11 @@ def _stack(row: Mapping[str, Any], metric: str, frames: int, source: str) -> Sta
     if any(not 0 <= number < frames for number in path):
         raise IndexError
     size = check_count(round(row[_SIZES[metric]]), source)
-    variance = _finite(row[_ERRORS[metric]])
-    if not 0 <= variance <= float(LARGEST) ** 2:
-        raise ValueError(f"{variance:g}")
-    return Stack(path, size, 0, variance)
+    # Recordings that were kept by earlier versions have no error of paths.
+    variances = [_finite(row[_ERRORS[metric]]), _finite(row.get(_PATH_ERRORS[metric], 0.0))]
+    if not all(0 <= one <= float(LARGEST) ** 2 for one in variances):
+        raise ValueError(str(variances))
+    return Stack(path, size, 0, variances[0], path_variance=variances[1])
 
 
 def _own_notices(document: Mapping[str, Any]) -> list[Notice]:

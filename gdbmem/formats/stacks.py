@@ -83,6 +83,7 @@ class Stack(NamedTuple):
     blocks: int = 0
     variance: float = 0.0  # bytes²; of a sampled count
     block_bytes: int = -1  # of each of its blocks; -1: only their mean is known
+    path_variance: float = 0.0  # bytes², beyond: another path from the same site may have some of it
 
 
 class Singles(Sequence[Sequence[Frame]]):
@@ -174,6 +175,7 @@ class Content:
     chains: Sequence[Sequence[Frame]]
     has_blocks: bool = True
     is_sampled: bool = False
+    has_doubtful_paths: bool = False
     recording: str = ""  # as model.profiles.calltree has it
     hidden: Optional[Hidden] = None
     taken: Sequence[Stack] = ()  # of a difference: what went away, counted from nought up
@@ -481,11 +483,11 @@ class _TreeBuilder:
     ) -> CallTree:
         """Return the tree; the paths are *hidden*, if it is, and *content*'s stacks in *order*."""
         stacks, ends, parent = content.stacks, self._ends, self._parents()
-        variance = None
+        variance = path_variance = None
         if content.is_sampled:
-            variance = [0.0] * len(parent)
-            for node, index in zip(ends[len(ends) - len(order) :], order):
-                variance[node] += stacks[index].variance
+            variance = self._sums((stacks[index].variance for index in order), len(order))
+        if content.has_doubtful_paths:
+            path_variance = self._sums((stacks[index].path_variance for index in order), len(order))
         sizes = stacks.sizes if isinstance(stacks, PackedStacks) else [stack.bytes for stack in stacks]
         counts = [stack.blocks for stack in stacks] if content.has_blocks else None
         return CallTree(
@@ -500,9 +502,17 @@ class _TreeBuilder:
             threshold_bytes=content.hidden.largest_bytes if content.hidden is not None else 0,
             scattered=content.hidden is not None,
             variance=variance,
+            path_variance=path_variance,
             recording=content.recording,
             ends=array("i", (end for end, _ in groupby(ends if hidden is None else sorted(ends)))),
         )
+
+    def _sums(self, values: Iterable[float], count: int) -> list[float]:
+        """Return the sum at each node of the *values* of the last *count* paths."""
+        sums = [0.0] * self._count
+        for node, value in zip(self._ends[len(self._ends) - count :], values):
+            sums[node] += value
+        return sums
 
     def _frame_column(self) -> array[int]:
         parts, self._frames = self._frames, []

@@ -179,6 +179,8 @@ class CallTree:
     threshold_bytes: int = 0  # every place merged in a PRUNED node is smaller than this
     scattered: bool = False  # what is merged in a PRUNED node may lie under any node, not only beside it
     variance: Optional[Sequence[float]] = None  # bytes², of each node's own bytes; None: nothing is sampled
+    # bytes², beyond that: paths from the same site may have some of another's. The site, and the total, are certain.
+    path_variance: Optional[Sequence[float]] = None
     # Trees of one recording share their samples, and their variances only grow: that of a difference is the difference.
     recording: str = ""
     # Where each node's call is in memory; 0: unknown; None: of none known.
@@ -214,7 +216,7 @@ class CallTree:
     def check(self) -> None:
         """Raise ValueError unless the columns fit together and no node's children exceed it."""
         columns = [self.parent, self.frame, self.bytes] + ([self.blocks] if self.blocks is not None else [])
-        columns += [self.variance] if self.variance is not None else []  # type: ignore[list-item]
+        columns += [one for one in (self.variance, self.path_variance) if one is not None]  # type: ignore[misc]
         if len({len(column) for column in columns}) != 1 or not self.parent or self.parent[0] != -1:
             raise ValueError("the columns of a call tree differ in length or lack a root")
         for node, parent in enumerate(self.parent):

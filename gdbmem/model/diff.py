@@ -77,6 +77,7 @@ class Diff:
     is_relative: bool = False  # what was there before is not known, only what came and what went
     is_cut: bool = False  # what is PRUNED is what a side's file left out, not what lies under a threshold
     variance: Optional[Sequence[float]] = None  # bytes², of each node's own delta; None: nothing is sampled
+    path_variance: Optional[Sequence[float]] = None  # bytes², beyond that, as calltree has it
     # In a series of more than two: the size of each node at each snapshot (inclusive bytes), the ends among them.
     course: Sequence[Sequence[int]] = ()
     sides: Sequence[Side] = ()  # of all snapshots, oldest first

@@ -21,6 +21,9 @@ class FaultStack:
     samples: int
     seen_variance: float  # bytes²
     grown_variance: float
+    # bytes², beyond these: another path that begins at the same instruction may have touched some of it
+    seen_path_variance: float = 0.0
+    grown_path_variance: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -99,3 +102,4 @@ class FaultTotals:
     sees_kernel_mode: bool
     broken_paths: int  # samples whose call path ends before the thread's first function
     accounts: Sequence[FaultAccount] = ()
+    assumed_paths: int = 0  # samples whose own stack was not copied: they have the call path of another one

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 from gdbmem.model.calltree import PRUNED, Frame, Frames
 from gdbmem.model.diff import Diff
@@ -20,7 +20,7 @@ from gdbmem.profiles.diff import may_be_many
 from gdbmem.profiles.own_code import OWN
 from gdbmem.profiles.paths import PathTree, smallest_tree
 from gdbmem.profiles.query import Query, matches
-from gdbmem.profiles.ranking import KNOWN, LISTED, UNMATCHED, grouped, rank
+from gdbmem.profiles.ranking import KNOWN, LISTED, UNMATCHED, GroupedPaths, grouped, rank
 from gdbmem.profiles.sites import describe_site, full_function, function_name, has_place_only, unlisted_site
 from gdbmem.profiles.tree_from_main import LargePaths, large_paths
 from gdbmem.profiles.wrappers import (
@@ -94,7 +94,7 @@ def profile_data(
         "site": [_site(diff, site[end], fate) for end, fate in zip(ends, fates)],
         "snapshots": snapshots,
         "shown": list(shown or (0 if len(snapshots) > 1 else -1, len(snapshots) - 1)),
-        "doubt": _doubt(diff, paths.walk.origin, paths.walk.most_hidden, ends, paths.unlisted_bytes),
+        "doubt": _doubt(diff, paths, ends),
         "hides": diff.hides_paths,
         "hiding": _hiding(diff, ends, site) if diff.side_sites else None,
         "naming": _naming(diff, query, named) if has_all and len(snapshots) > 1 else None,
@@ -217,10 +217,10 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_NAME else f"{text[: _LONGEST_NAME - 1]}…"
 
 
-def _doubt(
-    diff: Diff, origin: Sequence[int], most: Any, ends: Sequence[int], unlisted_bytes: int
-) -> Optional[dict[str, object]]:
-    if not origin and diff.variance is None and not unlisted_bytes:
+def _doubt(diff: Diff, paths: GroupedPaths, ends: Sequence[int]) -> Optional[dict[str, object]]:
+    origin, most, unlisted_bytes = paths.walk.origin, paths.walk.most_hidden, paths.unlisted_bytes
+    is_estimate = diff.variance is not None or diff.path_variance is not None
+    if not origin and not is_estimate and not unlisted_bytes:
         return None
     bounds = [diff.uncertain[end] for end in ends] if origin else [0] * len(ends)
     numbers: dict[int, int] = {}
@@ -232,7 +232,7 @@ def _doubt(
         "origin": origins,
         "most": [most.get(node, 0) for node in numbers],
         "elsewhere": unlisted_bytes,
-        "variance": None if diff.variance is None else [diff.variance[end] for end in ends],
+        "variance": [paths.variance(end) for end in ends] if is_estimate else None,
     }
 
 

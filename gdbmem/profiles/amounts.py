@@ -127,7 +127,8 @@ def _scaled(tree: CallTree, total_bytes: int) -> CallTree:
         bytes=sizes,
         blocks=None,
         threshold_bytes=-(-tree.threshold_bytes * total_bytes // whole),
-        variance=None if tree.variance is None else array("d", [v * factor * factor for v in tree.variance]),
+        variance=_times(tree.variance, factor * factor),
+        path_variance=_times(tree.path_variance, factor * factor),
     )
 
 
@@ -149,8 +150,18 @@ def of_one_process(diff: Diff) -> Diff:
     """
     if diff.variance is None:
         return diff
-    pairs = zip(diff.own_before, diff.own_after, diff.variance)
-    return replace(diff, variance=[0.0 if before == after else variance for before, after, variance in pairs])
+    changed = [before != after for before, after in zip(diff.own_before, diff.own_after)]
+    return replace(
+        diff, variance=_where(changed, diff.variance), path_variance=_where(changed, diff.path_variance)
+    )
+
+
+def _where(changed: Sequence[bool], column: Optional[Sequence[float]]) -> Optional[Sequence[float]]:
+    return None if column is None else [one if is_it else 0.0 for is_it, one in zip(changed, column)]
+
+
+def _times(column: Optional[Sequence[float]], factor: float) -> Optional[Sequence[float]]:
+    return None if column is None else array("d", [one * factor for one in column])
 
 
 def samples_off(sampling: int) -> str:

@@ -66,7 +66,8 @@ def diff_series(snapshots: Sequence[Snapshot]) -> Diff:
         is_cut=any(tree.scattered for tree in trees),
         outside=_outside(before.totals, after.totals),
         has_addresses=all(tree.address is not None for tree in (trees[0], trees[-1])),
-        variance=_variance(merged, trees),
+        variance=_variance(merged, trees, [tree.variance for tree in trees]),
+        path_variance=_variance(merged, trees, [tree.path_variance for tree in trees]),
         course=columns if len(columns) > 2 else (),
         sides=sides,
         ends=merged.add_ends(trees),
@@ -300,22 +301,27 @@ def _blocks(
     return merged.add(first, 0), merged.add(last, len(trees) - 1)
 
 
-def _variance(merged: _Merged, trees: Sequence[CallTree]) -> Optional[array[float]]:
+_Column = Optional[Sequence[float]]
+
+
+def _variance(
+    merged: _Merged, trees: Sequence[CallTree], columns: Sequence[_Column]
+) -> Optional[array[float]]:
     # Blocks of the first and the last together, which are subtracted.
     shared = bool(trees[0].recording) and trees[0].recording == trees[-1].recording
-    result = _sum_of_variances(merged, trees, {0: -1.0 if shared else 1.0, len(trees) - 1: 1.0})
+    result = _sum_of_variances(merged, columns, {0: -1.0 if shared else 1.0, len(trees) - 1: 1.0})
     return array("d", map(abs, result)) if shared and result is not None else result
 
 
 def _sum_of_variances(
-    merged: _Merged, trees: Sequence[CallTree], weights: Mapping[int, float]
+    merged: _Merged, columns: Sequence[_Column], weights: Mapping[int, float]
 ) -> Optional[array[float]]:
-    """Return the sum over the trees with the numbers in *weights*; None if none of them is sampled."""
-    if all(trees[side].variance is None for side in weights):
+    """Return the sum of the *columns* of the trees with the numbers in *weights*; None if none of them has any."""
+    if all(columns[side] is None for side in weights):
         return None
     result = array("d", [0.0]) * len(merged.parent)
     for side, weight in weights.items():
-        for place, variance in zip(merged.targets[side], trees[side].variance or ()):
+        for place, variance in zip(merged.targets[side], columns[side] or ()):
             result[place] += weight * variance
     return result
 
@@ -354,7 +360,7 @@ def _side_sites(merged: _Merged, frame_count: int, trees: Sequence[CallTree]) ->
             addresses=_addresses(merged, frame_count, tree, side) if hides else None,
             threshold_bytes=tree.threshold_bytes,
             is_cut=tree.scattered,
-            variance=_sum_of_variances(merged, trees, {side: 1.0}),
+            variance=_sum_of_variances(merged, [one.variance for one in trees], {side: 1.0}),
             recording=tree.recording,
         )
         for side, tree in enumerate(trees)
@@ -475,18 +481,23 @@ def _in_pre_order(diff: Diff) -> Diff:
         uncertain=sort(diff.uncertain),
         before_blocks=None if diff.before_blocks is None else sort(diff.before_blocks),
         after_blocks=None if diff.after_blocks is None else sort(diff.after_blocks),
-        variance=None if diff.variance is None else array("d", [diff.variance[node] for node in order]),
+        variance=_chosen(diff.variance, order),
+        path_variance=_chosen(diff.path_variance, order),
         course=tuple(sort(column) for column in diff.course),
         side_sites=[
             replace(
                 one,
                 sites=sort(one.sites) if one.sites else (),
-                variance=None if one.variance is None else array("d", [one.variance[node] for node in order]),
+                variance=_chosen(one.variance, order),
             )
             for one in diff.side_sites
         ],
         ends=None if diff.ends is None else sorted(place[node] for node in diff.ends),
     )
+
+
+def _chosen(column: _Column, nodes: Sequence[int]) -> Optional[array[float]]:
+    return None if column is None else array("d", [column[node] for node in nodes])
 
 
 def _pre_order(parent: Sequence[int]) -> array[int]:

@@ -131,7 +131,13 @@ class GroupedPaths:
             sums = self.sums.blocks
             for node, group in zip(holders, groups):
                 sums[group] += blocks[node]
-        if self.course or self.walk.wrappers or self.walk.origin or diff.variance is not None:
+        if (
+            self.course
+            or self.walk.wrappers
+            or self.walk.origin
+            or diff.variance is not None
+            or diff.path_variance is not None
+        ):
             for node, group in zip(holders, groups):
                 self._add_more(group, node)
         return groups
@@ -174,8 +180,19 @@ class GroupedPaths:
         if bound:
             origins, origin = sums.origins.setdefault(group, {}), self.walk.origin[node]
             origins[origin] = min(origins.get(origin, 0) + bound, self.walk.most_hidden.get(origin, bound))
-        if diff.variance is not None:
-            sums.variance[group] = sums.variance.get(group, 0.0) + diff.variance[node]
+        if diff.variance is not None or diff.path_variance is not None:
+            sums.variance[group] = sums.variance.get(group, 0.0) + self.variance(node)
+
+    def variance(self, node: int) -> float:
+        """Return the variance that the path ending at *node* has as a part of its row, bytes²."""
+        diff = self.diff
+        variance = 0.0 if diff.variance is None else diff.variance[node]
+        if diff.path_variance is None:
+            return variance
+        site = self._site_node(node)
+        if self.query.by != "path" and site and not diff.parent[site]:
+            return variance  # all paths that may have some of this one's memory are in the same row
+        return variance + diff.path_variance[node]
 
     def _numbered(self, keys: Iterable[object]) -> array[int]:
         # A group for each key, in order of appearance.
@@ -477,6 +494,7 @@ class Ranking:
     moved: int = 0  # number of rows, including those of the rest, that changed in bytes
     via_bytes: Mapping[str, int] = field(default_factory=dict)  # the same by the wrapper that allocated it
     wrappers: frozenset[str] = frozenset()  # the allocation wrappers
+    has_doubtful_paths: bool = False  # another path may have some of a path's bytes
 
 
 def rank(diff: Diff, query: Query) -> Ranking:
@@ -499,6 +517,7 @@ def rank(diff: Diff, query: Query) -> Ranking:
     big = [group for group in changed if abs(deltas[group]) >= least] if least else changed
     big = big[: query.top]
     return Ranking(
+        has_doubtful_paths=diff.path_variance is not None,
         rows=Rows(paths, big),
         rest=paths.rest(big, len(changed) - len(big)),
         unmatched=paths.amount(UNMATCHED),

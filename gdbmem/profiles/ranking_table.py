@@ -40,6 +40,7 @@ _PLAIN = ("function", "file", "library", "size")  # rows without a source line
 _COURSE = 24  # columns
 _WIDE = 110  # width that has room for before and after
 _GAP = 2
+_DOUBT_SHOWN = 0.05  # of a size: what is less is below its last digits
 _NARROW = 32  # columns that names need beside the numbers
 
 
@@ -131,13 +132,14 @@ def row_cells(amount: Amount, ranking: Ranking, layout: RowLayout) -> list[drawi
     delta, total = amount.delta_bytes, ranking.total
     if layout.is_change:
         style = "red" if delta > 0 else "green" if delta < 0 else ""
-        doubt = f"{layout.glyphs.plus_minus} {format_size(amount.uncertain_bytes)}"
         cells = [drawing.Text.assemble((format_delta(delta), style))]
-        if amount.uncertain_bytes:
-            cells[0].append(f"\n{doubt}", "yellow")
+        shows_doubt = amount.uncertain_bytes > 0
     else:
         percent = f"{100 * delta / total.delta_bytes:.1f} %" if total.delta_bytes and amount.paths else ""
         cells = [drawing.Text(format_size(delta)), drawing.Text(percent, "dim")]
+        shows_doubt = ranking.has_doubtful_paths and amount.uncertain_bytes > _DOUBT_SHOWN * abs(delta)
+    if shows_doubt:
+        cells[0].append(f"\n{layout.glyphs.plus_minus} {format_size(amount.uncertain_bytes)}", "yellow")
     if total.course:
         cells.append(_course_cell(amount, layout) if amount.course else drawing.Text(""))
     if layout.is_change and layout.query.compare:

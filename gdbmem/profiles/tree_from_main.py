@@ -182,7 +182,8 @@ class _Merging:
             uncertain=array("q", [*(diff.uncertain[node] for node in nodes), self._uncertain()]),
             before_blocks=self._blocks(diff.before_blocks),
             after_blocks=self._blocks(diff.after_blocks),
-            variance=self._variance(),
+            variance=self._variance(self._diff.variance),
+            path_variance=self._variance(self._diff.path_variance),
             course=tuple(map(self._inclusive, diff.own_course)),
             side_sites=(),
             ends=array("i", [*(self._place[end] for end in self._kept), len(nodes)]),
@@ -205,8 +206,7 @@ class _Merging:
     def _blocks(self, column: Optional[Sequence[int]]) -> Optional[Sequence[int]]:
         return None if column is None else self._inclusive(self._diff.own(column))
 
-    def _variance(self) -> Optional[Sequence[float]]:
-        variance = self._diff.variance
+    def _variance(self, variance: Optional[Sequence[float]]) -> Optional[Sequence[float]]:
         if variance is None:
             return None
         return array("d", [*(variance[n] for n in self._nodes), sum(variance[n] for n in self._small)])

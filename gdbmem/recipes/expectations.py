@@ -147,6 +147,9 @@ def _of_blocks(diff: Diff) -> Diff:
     return replace(diff, before=diff.before_blocks, after=diff.after_blocks)
 
 
+_BY_SITE, _BY_CALLER = 1, 2  # what the pattern of a path matches
+
+
 def _measure(diff: Diff, pattern: str) -> _Measured:
     if not pattern:
         doubt = sampling_error(sum(diff.variance or ()))
@@ -157,9 +160,9 @@ def _measure(diff: Diff, pattern: str) -> _Measured:
     for node in range(1, len(diff)):
         frame = diff.frame[node]
         if covered[diff.parent[node]]:
-            covered[node] = 1
+            covered[node] = covered[diff.parent[node]]
         elif frame >= 0 and matching[frame]:
-            covered[node] = 1
+            covered[node] = _BY_SITE if not diff.parent[node] else _BY_CALLER
             delta += diff.after[node] - diff.before[node]
             uncertain += diff.uncertain[node]
         elif frame == PRUNED:
@@ -169,7 +172,9 @@ def _measure(diff: Diff, pattern: str) -> _Measured:
     if not hidden_before and not hidden_after:
         # The uncertainty of a path is never in these pruned nodes.
         hidden_before = hidden_after = uncertain
-    doubt = sampling_error(sum(v for v, inside in zip(diff.variance or (), covered) if inside))
+    variance = sum(one for one, inside in zip(diff.variance or (), covered) if inside)
+    variance += sum(one for one, how in zip(diff.path_variance or (), covered) if how == _BY_CALLER)
+    doubt = sampling_error(variance)
     return _Measured(delta, hidden_before, hidden_after, any(covered), sampling=doubt)
 
 

@@ -6,6 +6,7 @@ import platform
 import re
 from array import array
 from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
@@ -13,6 +14,7 @@ from operator import sub
 from typing import Callable, NamedTuple, Optional, TypeVar
 
 from gdbmem.errors import Notice, TargetError
+from gdbmem.faults.growth import DOUBT
 from gdbmem.formats.addresses import Binary, Symbols
 from gdbmem.linux.faults.records import (
     Born,
@@ -46,6 +48,7 @@ from gdbmem.symbols.unwinder import (
 
 _NEAR = 32  # faults before, and after, that stand for those lost in between
 _LONGEST_RUN = 64  # pages
+_UNSEEN = 2  # times that a caller may have come and gone at one place between two copied stacks
 
 
 class Place(NamedTuple):
@@ -73,9 +76,12 @@ class Samples:
     # The variance of what it stands for beyond sampling, by the square of that: lost samples may all be of one path.
     doubt: array[float] = field(default_factory=lambda: array("d"))
     path: array[int] = field(default_factory=lambda: array("l"))
+    # The variance that is due to the path, by the square of what it stands for: another one may have touched it.
+    path_doubt: array[float] = field(default_factory=lambda: array("d"))
     places: list[Place] = field(default_factory=list)
     paths: list[tuple[int, ...]] = field(default_factory=list)  # numbers of places, innermost first
     broken: int = 0  # samples whose path ends early
+    assumed: int = 0  # samples that have the path of another one
     lost_faults: float = 0.0  # that lost samples stood for
     thread_names: dict[int, str] = field(default_factory=dict)
     began: dict[int, int] = field(default_factory=dict)  # pid → when its memory was new: birth, or last exec
@@ -90,13 +96,34 @@ class _Seen:
 
     times: list[int] = field(default_factory=list)
     paths: list[int] = field(default_factory=list)
+    addresses: list[int] = field(default_factory=list)  # touched
+    changes: int = 0  # of the path, from one to the next
 
-    def nearest(self, time: int) -> int:
-        """Return the path that was seen nearest to *time*."""
+    def add(self, time: int, address: int, path: int) -> None:
+        """Add a fault whose stack was copied."""
+        self.changes += bool(self.paths) and self.paths[-1] != path
+        self.times.append(time)
+        self.paths.append(path)
+        self.addresses.append(address)
+
+    def nearest(self, time: int, address: int) -> tuple[int, bool]:
+        """Return the number of the fault seen nearest to *time*, and whether it is the one at *address*."""
         at = bisect_left(self.times, time)
+        if at and self.addresses[at - 1] == address:  # its stack was copied before it was served
+            return at - 1, True
         if at == len(self.times) or (at and time - self.times[at - 1] < self.times[at] - time):
             at -= 1
-        return self.paths[at]
+        return at, False
+
+
+@dataclass
+class _Assumed:
+    """The samples at one place: those whose own stack was not copied have the path of the one nearest in time."""
+
+    seen: _Seen
+    # Bytes touched by those, by the number in seen
+    represented: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
+    samples: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))  # by path
 
 
 @dataclass
@@ -143,6 +170,8 @@ class CallPaths:
         self._seen: dict[
             tuple[int, ...], _Seen
         ] = {}  # by thread, instruction and pointer; by process and instruction
+        # Addresses touched by samples with a stack, in the latest two turns: their small samples may come in the next.
+        self._seen_at: tuple[set[int], set[int]] = set(), set()
         self._broken: set[int] = set()  # paths that end early
         self._known_places: dict[Place, int] = {}
         self._known_paths: dict[tuple[int, ...], int] = {}
@@ -159,6 +188,8 @@ class CallPaths:
         for data in turn.stacks:
             rows += [(record, -1) for record in stack_samples(data, self._layout)]
         rows.sort(key=_when)
+        stacks = {record.address for record, _ in rows if isinstance(record, StackSample)}
+        self._seen_at = self._seen_at[1], stacks
         for record, ring in rows:
             if isinstance(record, LostRecords):
                 self._make_up(ring, record.records)
@@ -292,8 +323,7 @@ class CallPaths:
             seen = self._seen.get(key)
             if seen is None:
                 seen = self._seen[key] = _Seen()
-            seen.times.append(one.time)
-            seen.paths.append(number)
+            seen.add(one.time, one.address, number)
 
     def _path(self, pid: int, registers: Sequence[int], stack: bytes, chain: Sequence[int]) -> int:
         space = self._space(pid)
@@ -308,8 +338,12 @@ class CallPaths:
         return number
 
     def _add_runs(self, block: SmallSamples, ring: int) -> None:
-        """Add the samples of *block*, neighbouring pages that one place touched one after the other together."""
+        """Add the samples of *block*, neighbouring pages that one place touched one after the other together.
+
+        Where a stack was copied, others begin: its caller may be another one.
+        """
         samples = self.samples
+        seen_at = set.union(*self._seen_at)
         periods = self._periods_of(block)
         before: tuple[int, ...] = ()
         end = 0
@@ -323,7 +357,12 @@ class CallPaths:
             block.page_bytes,
         ):
             where = (thread, pointer, counter, page, period)
-            if address // PAGE == end and where == before and samples.pages[-1] < _LONGEST_RUN:
+            if (
+                address // PAGE == end
+                and where == before
+                and address not in seen_at
+                and samples.pages[-1] < _LONGEST_RUN
+            ):
                 samples.pages[-1] += 1
                 samples.until[-1] = time
                 end += 1
@@ -339,6 +378,7 @@ class CallPaths:
             samples.until.append(time)
             samples.weight.append(period)
             samples.doubt.append(0.0)
+            samples.path_doubt.append(0.0)
             samples.path.append(self._fallback(thread & 0xFFFFFFFF, counter))
             self._where.append((counter, pointer))
             self._rings.append(ring)
@@ -371,17 +411,61 @@ class CallPaths:
     def _find_paths(self) -> None:
         """Give the samples without a path that of the sample with a stack that is nearest to them."""
         samples, seen = self.samples, self._seen
+        places: dict[int, _Assumed] = {}
         for number, (counter, pointer) in enumerate(self._where, self._pathless):
             found = seen.get((samples.tid[number], counter, pointer)) or seen.get(
                 (samples.pid[number], counter)
             )
             if found is not None:
-                samples.path[number] = (
-                    found.paths[0] if len(found.paths) == 1 else found.nearest(samples.time[number])
-                )
+                which, is_it = found.nearest(samples.time[number], samples.address[number])
+                samples.path[number] = found.paths[which]
+                assumed = samples.pages[number] - is_it
+                samples.assumed += assumed
+                place = places.get(id(found))
+                if place is None:
+                    place = places[id(found)] = _Assumed(found)
+                place.samples[found.paths[which]].append(number)
+                if assumed:
+                    place.represented[which] += self._bytes_of(number, assumed)
             if samples.path[number] in self._broken:
                 samples.broken += samples.pages[number]
         self._pathless, self._where = len(samples), []
+        for place in places.values():
+            self._doubt_paths(place)
+
+    def _bytes_of(self, number: int, pages: int) -> float:
+        """Return the bytes that so many *pages* of a sample represent."""
+        samples = self.samples
+        return pages * samples.weight[number] * (samples.page_bytes[number] or PAGE)
+
+    def _doubt_paths(self, place: _Assumed) -> None:
+        """Enlarge the error of the paths at one place by what others of these paths may have touched.
+
+        As often as the path changes from one stack to the next, one is wrong for the faults that it represents. Beside
+        that, other paths may have touched all between two stacks, and have none there: DOUBT standard errors include
+        the largest such places.
+        """
+        sizes, seen = place.represented, place.seen
+        squares = sum(size * size for size in sizes.values())
+        if not squares:
+            return
+        wrong = min(seen.changes * squares / sum(sizes.values()) ** 2, 0.5)
+        between = sorted(size + sizes.get(which + 1, 0.0) for which, size in sizes.items())
+        most = min(sum(between[-_UNSEEN:]), sum(sizes.values())) / DOUBT
+        stacks = Counter(seen.paths)
+        own: dict[int, float] = defaultdict(float)
+        for which, size in sizes.items():
+            own[seen.paths[which]] += size * size
+        for path, numbers in place.samples.items():
+            touched = [self._bytes_of(number, self.samples.pages[number]) for number in numbers]
+            whole = sum(touched)
+            came = wrong * stacks[path] / len(seen.paths)
+            variance = wrong * (1 - wrong) * own[path] + came * (1 - came) * (squares - own[path])
+            variance += min(most, whole / DOUBT) ** 2
+            # Any of the others may have touched that, but only one.
+            variance += most**2 / (len(place.samples) - 1) if len(place.samples) > 1 else 0.0
+            for number, size in zip(numbers, touched):
+                self.samples.path_doubt[number] = variance / (size * whole)
 
     def _periods_of(self, block: SmallSamples) -> Sequence[int]:
         """Return the number of faults per sample of each of the samples in *block*."""

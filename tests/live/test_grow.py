@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import re
 import signal
@@ -16,6 +17,7 @@ import pytest
 
 from gdbmem.linux.faults.watch import FaultWatch
 from tests.conftest import Program
+from tests.cover import cover
 from tests.live.growing import GROW, Grown, grow, program_at_work, wait_for
 from tests.live.user import Word, at_terminal, environment
 from tests.processes import without_main_thread
@@ -343,6 +345,21 @@ def as_nobody(folder: Path) -> list[str]:
     pytest.skip("nobody may not read gdbmem here")
 
 
+def as_ordinary_user(scratch: Path, binary: Path) -> tuple[Path, list[str]]:
+    """Return a copy of *binary* that an ordinary user may record, and the words of their `gdbmem grow`.
+
+    It may lock no more memory than kernel.perf_event_mlock_kb.
+    """
+    if int(Path("/proc/sys/kernel/perf_event_paranoid").read_text()) > 2:
+        pytest.skip("ordinary users may not sample here")
+    scratch.chmod(0o755)
+    command = ["prlimit", "--memlock=65536", *as_nobody(scratch)]
+    copied = scratch / binary.name
+    copied.write_bytes(binary.read_bytes())
+    copied.chmod(0o755)
+    return copied, command
+
+
 def test_recordings_of_one_user_share_what_the_kernel_locks_for_them_and_the_last_is_told(
     program: Program, scratch: Path
 ) -> None:
@@ -393,14 +410,8 @@ def test_each_fault_of_a_programs_first_milliseconds_is_counted_at_its_line(
     program: Program, scratch: Path, user: str
 ) -> None:
     bursts, command = program("bursts"), GROW
-    if user == "ordinary":  # with no more locked memory than kernel.perf_event_mlock_kb
-        if int(Path("/proc/sys/kernel/perf_event_paranoid").read_text()) > 2:
-            pytest.skip("ordinary users may not sample here")
-        scratch.chmod(0o755)
-        command = ["prlimit", "--memlock=65536", *as_nobody(scratch)]
-        bursts = scratch / "bursts"
-        bursts.write_bytes(program("bursts").read_bytes())
-        bursts.chmod(0o755)
+    if user == "ordinary":
+        bursts, command = as_ordinary_user(scratch, bursts)
     words = [*command, "--json", "--stdout", os.devnull, "--", str(bursts), "two"]
     result = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
     lines = {row["site"]["function"]: row for row in result["sites"]["paths"] if row["site"]}
@@ -408,6 +419,56 @@ def test_each_fault_of_a_programs_first_milliseconds_is_counted_at_its_line(
         row = lines[function]
         assert abs(row["delta_bytes"] - size) <= 3 * (row["standard_error_bytes"] or 0), row
         assert (row["standard_error_bytes"] or 0) <= 0.15 * size, row
+
+
+PACES = ("at-once", "slowly", "later", "loop")
+OFTEN = {("own", True, "at-once"), ("own", True, "later"), ("ordinary", True, "loop"), ("own", False, "loop")}
+CALLERS = cover(
+    [
+        (user, is_started, pace)
+        for user in ("own", "ordinary")
+        for is_started in (True, False)
+        for pace in PACES
+    ],
+    lambda *cell: cell in OFTEN,
+)
+
+
+@pytest.mark.parametrize(("user", "is_started", "pace"), CALLERS)
+def test_the_pages_that_a_function_touches_for_each_of_its_callers_are_within_the_error_of_that_caller(
+    program: Program, scratch: Path, user: str, *, is_started: bool, pace: str
+) -> None:
+    touching, command = (
+        (program("three_callers"), GROW)
+        if user == "own"
+        else as_ordinary_user(scratch, program("three_callers"))
+    )
+    options = ["--by", "path", "--metric", "made-resident", "--top", "500"]
+    if is_started:
+        words = [*command, "--json", "-o", str(scratch / "out.json"), *options, "--", str(touching), pace]
+        scratch.chmod(0o777)
+        counts = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        result = json.loads((scratch / "out.json").read_text())
+    else:
+        prefix = NOBODY if user == "ordinary" else []
+        with program_at_work([*prefix, touching, pace, "wait"]) as target:
+            result = grow(target, *options, until="", command=command).result
+            assert target.stdout is not None
+            counts = target.stdout.read()
+    said = {line.split()[0]: 4096 * int(line.split()[1]) for line in counts.splitlines()}
+    charged: dict[str, list[tuple[int, int]]] = {one: [] for one in (*said, "unknown")}
+    for row in result["sites"]["paths"]:
+        functions = [frame["function"] for frame in row["frames"]]
+        if functions[:1] == ["touch"]:
+            caller = next((one for one in said if one in functions), "unknown")
+            charged[caller].append((row["delta_bytes"], row["standard_error_bytes"] or 0))
+    unknown = sum(size for size, _ in charged.pop("unknown"))
+    every = max(error for rows in charged.values() for _, error in [*rows, (0, 0)])
+    for caller, rows in charged.items():
+        size = sum(size for size, _ in rows)
+        # One that was never observed has no row: its pages are in the error of others.
+        error = math.hypot(*(error for _, error in rows)) if rows else every
+        assert abs(size - said[caller]) <= unknown + 3 * (error + 0.5), (caller, said, charged, unknown)
 
 
 def test_the_growth_of_a_short_program_is_never_more_than_its_peak(program: Program, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Optional
@@ -55,8 +55,9 @@ def sample_record(
     time: int = 99,
     counter: int = 8,
     pointer: int = 7,
+    address: int = BASE,
 ) -> bytes:
-    body = struct.pack("<QQIIQQQ", 7, 0x1234, 10, 11, time, BASE, len(chain))
+    body = struct.pack("<QQIIQQQ", 7, 0x1234, 10, 11, time, address, len(chain))
     body += struct.pack(f"<{len(chain)}Q", *chain)
     body += struct.pack("<Q17Q", 2, *range(7), pointer, counter, *range(9, 17))
     body += struct.pack("<Q", len(stack)) + stack + struct.pack("<Q", filled)
@@ -262,6 +263,78 @@ def test_samples_have_the_call_path_seen_nearest_at_the_same_instruction_and_dep
     assert found[0][1:] == [0x10FF] and found[1][1:] == [0x11FF]  # by time, at the same depth
     assert found[2][1:] == [0x12FF] and found[3][1:] == [0x11FF]  # the only one there; none there: by time
     assert found[4] == [0x3000]  # nothing but the instruction is known
+
+
+def pages_by_caller(callers: Sequence[int], stack_times: Iterable[int]) -> dict[int, tuple[float, float]]:
+    """Return the pages of each caller of one instruction, and their standard error.
+
+    Neighbouring pages are touched, one a tick; the stacks of those at *stack_times* are copied.
+    """
+    paths = CallPaths(LAYOUT, {7: [(0, 1)]}, lambda binary: None)
+    paths.start_with(10, b"1000-5000 r-xp 00000000 00:00 0 \n")
+    stacks = b"".join(
+        sample_record(
+            b"", 0, chain=(0x2000, callers[n]), time=10 * n + 9, counter=0x2000, address=BASE + n * PAGE
+        )
+        for n in stack_times
+    )
+    data = b"".join(small_sample(BASE + n * PAGE, 10 * n + 10, counter=0x2000) for n in range(len(callers)))
+    paths.add(turn(data, {0: len(callers)}, stacks))
+    samples = paths.finish()
+    rows = rows_of(samples)
+    found = {}
+    for one in stacks_of(rows, [row.bytes for row in rows]):
+        assert one.seen_variance == one.grown_variance == 0  # each fault was sampled
+        assert one.seen_path_variance == one.grown_path_variance
+        caller = samples.places[samples.paths[one.path][1]].offset + 1
+        found[caller] = (one.seen_bytes / PAGE, one.seen_path_variance**0.5 / PAGE)
+    assert sum(pages for pages, _ in found.values()) == len(callers)
+    return found
+
+
+FIRST, SECOND, THIRD = CALLERS = (0x1100, 0x1200, 0x1300)
+IN_TURN = [FIRST] * 20 + [SECOND] * 20 + [THIRD] * 20
+
+
+def test_a_run_of_pages_ends_where_its_caller_changes() -> None:
+    assert pages_by_caller(IN_TURN, range(60)) == dict.fromkeys(CALLERS, (20, 0))
+
+
+@pytest.mark.parametrize(
+    ("callers", "seen", "most"),
+    [
+        pytest.param(IN_TURN, range(1), 30, id="one-stack-for-all"),
+        pytest.param(IN_TURN, range(5), 30, id="all-at-the-beginning"),
+        pytest.param(IN_TURN, (0, 20, 40), 25, id="each-caller-once"),
+        pytest.param(IN_TURN, (0, 20, 21, 22, 40), 25, id="some-more"),
+        pytest.param(IN_TURN, range(0, 60, 2), 2, id="every-other"),
+        pytest.param(
+            [FIRST] * 400 + [SECOND] * 20 + [THIRD] * 20, range(400, 420), 150, id="only-the-second"
+        ),
+        pytest.param([*CALLERS] * 20, range(0, 60, 4), 10, id="in-a-loop"),
+        pytest.param(
+            [FIRST] * 1000 + [SECOND] * 50, range(0, 1000, 10), 60, id="a-late-one-that-is-not-seen"
+        ),
+        pytest.param(
+            [FIRST] * 50 + [SECOND] * 400 + [FIRST] * 50,
+            [*range(0, 50, 9), *range(450, 500, 9)],
+            170,
+            id="between-two",
+        ),
+    ],
+)
+def test_pages_that_another_caller_may_have_touched_are_in_the_error_of_each_caller(
+    callers: Sequence[int], seen: Sequence[int], most: float
+) -> None:
+    found = pages_by_caller(callers, seen)
+    for caller, (pages, error) in found.items():
+        assert abs(pages - callers.count(caller)) <= 3 * error
+        assert error <= most
+
+
+def test_one_caller_seen_a_hundred_times_is_nearly_certain() -> None:
+    ((pages, error),) = pages_by_caller([FIRST] * 10_000, range(0, 10_000, 100)).values()
+    assert pages == 10_000 and error < 0.02 * pages
 
 
 def test_samples_weigh_what_their_period_was_when_they_were_taken() -> None:

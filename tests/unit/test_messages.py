@@ -22,9 +22,8 @@ from tests.unit.test_docs import DOCS, called, page_name, read
 def slugs_in(path: Path) -> Iterator[ast.expr]:
     """Every expression that names a paragraph of docs/messages.md."""
     yield from (node.value for node in nodes(path, ast.keyword) if node.arg == "slug")
-    makers = (
-        ("Notice",) if "faults" in str(path) else ("Notice", "Unseen")
-    )  # that of model.faults has no slug
+    # That of model.faults has no slug.
+    makers = ("Notice",) if "faults" in str(path.relative_to(PACKAGE)) else ("Notice", "Unseen")
     yield from (node.args[0] for node in nodes(path, ast.Call) if called(node) in makers and node.args)
     for function in nodes(path, ast.FunctionDef):
         arguments = [*function.args.posonlyargs, *function.args.args]
