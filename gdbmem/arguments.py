@@ -131,15 +131,6 @@ def check_alone(args: argparse.Namespace, option: str, others: Sequence[str]) ->
         )
 
 
-def check_views_apart(args: argparse.Namespace) -> None:
-    """Refuse views of a ledger that can't be shown at once."""
-    views = ("sizes", "pinners", "paths", "types", "arena")
-    check_alone(args, "since", (*views, "remedies", "chunk", "bins"))
-    check_alone(args, "remedies", (*views, "chunk", "bins"))
-    check_alone(args, "chunk", (*views, "bins"))
-    check_alone(args, "bins", views)
-
-
 def read_address(text: str) -> int:
     """Return the address *text*, written as gdb prints it. Raises UsageError if it is not an address."""
     try:

@@ -10,6 +10,8 @@ from gdbmem.model.heap_blocks import BlockTypes, ChunkView, FoundVectors, FreeLi
 from gdbmem.records import dataclass
 
 if TYPE_CHECKING:
+    import argparse
+
     from gdbmem.ledger.ledger import ProcessImage
     from gdbmem.model.memory import Memory
 
@@ -33,6 +35,14 @@ class Looks:
     chunk_at: Optional[int] = None  # an address
     chunk: Optional[ChunkView] = None  # the chunk there
     bins: Optional[FreeLists] = None
+
+    @classmethod
+    def of_options(cls, args: argparse.Namespace, chunk_at: Optional[int]) -> Optional[Looks]:
+        """Return the queries of the options of `explain` and memexplain, as asked()."""
+        has_map = args.map is not None
+        return cls.asked(
+            chunk_at, types=args.types, map=has_map, map_if_any=args.html is not None, bins=args.bins
+        )
 
     @classmethod
     def asked(cls, chunk_at: Optional[int] = None, **wanted: bool) -> Optional[Looks]:

@@ -17,18 +17,12 @@ from gdbmem.api.ledgers import (
     read_ledger,
     save_ledger,
 )
-from gdbmem.arguments import (
-    ArgumentParser,
-    check_views_apart,
-    read_address,
-)
+from gdbmem.arguments import ArgumentParser, read_address
 from gdbmem.cli.process_operand import checked_pid, unwind_when_ended
 from gdbmem.errors import UsageError
-from gdbmem.ledger.document import beside, print_all, write_growth, write_json, write_remedies
-from gdbmem.ledger.heap_map import render_map
 from gdbmem.ledger.idle import idle_json, mangled_names, print_idle
-from gdbmem.ledger.text import LedgerOptions
-from gdbmem.terminal.console import make_console, open_named, open_output, picture_kind, say
+from gdbmem.ledger.output import LEDGER_OPTIONS, Host, check_views_apart, write_result
+from gdbmem.terminal.console import make_console, open_named, open_output, say
 from gdbmem.terminal.working import Working
 from gdbmem.text import printable
 
@@ -51,55 +45,24 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     unwind_when_ended()
     earlier = read_ledger(args.since) if args.since is not None else None
     kept_in = place_to_save(args.save) if args.save is not None else None
-    kind = picture_kind(args.map, "--map") if args.map is not None else ""
     with (
         open_output(args.output, force=args.force) as stream,
         open_named(args.map, force=args.force) as picture,
         open_named(args.html, force=args.force) as page,
     ):
-        looks = Looks.asked(
-            chunk_at,
-            types=args.types,
-            map=args.map is not None,
-            map_if_any=args.html is not None,
-            bins=args.bins,
-        )
+        looks = Looks.of_options(args, chunk_at)
         ledger = _explain(args, pid, looks)
-        paths = pinner_paths(args.paths, ledger) if args.paths else None
-        besides = beside(looks, paths, class_names)
-        if picture is not None and looks is not None and looks.map is not None:
-            picture.write(render_map(looks.map, ledger.program, kind))
         if page is not None:
             _write_page(ledger, looks, page)
         if kept_in is not None:
             _save(*kept_in, ledger)
-        if earlier is not None:
-            write_growth(earlier, ledger, (args.since, "now"), stream, make_console, as_json=args.json)
-        elif args.remedies:
-            write_remedies(ledger, stream, make_console, as_json=args.json)
-        elif args.json:
-            write_json(ledger, besides, stream)
-        else:
-            view = LedgerOptions(args.sizes, args.pinners, args.arena)
-            print_all(ledger, besides, make_console(stream), view)
+        host = Host(make_console, class_names, pinner_paths)
+        write_result(ledger, looks, args, host, stream, picture=picture, earlier=earlier)
     return 0
 
 
 def _run_idle(args: argparse.Namespace, pid: Optional[int]) -> int:
-    others = (
-        "sizes",
-        "pinners",
-        "paths",
-        "types",
-        "chunk",
-        "bins",
-        "map",
-        "html",
-        "remedies",
-        "save",
-        "since",
-        "swapped",
-    )
+    others = (*(name for name in LEDGER_OPTIONS if name != "arena"), "swapped")
     given = next((name for name in others if getattr(args, name)), None)
     if pid is None or given or args.arena is not None or args.fork is not None:
         what = f"--{given}" if given else "--core, --arena, --fork or --hold"

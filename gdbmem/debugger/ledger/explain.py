@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Optional, TextIO
 import gdb
 
 from gdbmem.allocators.glibc.locate import ThreadPointers
-from gdbmem.arguments import check_alone, check_views_apart
+from gdbmem.arguments import check_alone
 from gdbmem.debugger.batch.demangle import class_names
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.location import program_runs, real_pid
@@ -22,14 +22,13 @@ from gdbmem.inspection.interpreters import INTERPRETER
 from gdbmem.inspection.pause import expected_hold, is_long, read_maps, wait_text
 from gdbmem.inspection.worker_requests import explain_for_gdb, look_for_gdb
 from gdbmem.json_values import as_json
-from gdbmem.ledger.document import beside, ledger_json, print_all, write_growth, write_json, write_remedies
-from gdbmem.ledger.heap_map import render_map
-from gdbmem.ledger.text import LedgerOptions
+from gdbmem.ledger.document import ledger_json
+from gdbmem.ledger.output import LEDGER_OPTIONS, Host, check_views_apart, write_result
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.linux.process.process import check_analysable, process_facts
 from gdbmem.patterns import lazy_pattern
 from gdbmem.runs.saved_results import LEDGER
-from gdbmem.terminal.console import open_named, open_output, picture_kind
+from gdbmem.terminal.console import open_named, open_output
 from gdbmem.text import format_size, printable
 
 if TYPE_CHECKING:
@@ -153,13 +152,14 @@ class ExplainCommand(Command):
         return saved_names(LEDGER)
 
     def run(self, args: argparse.Namespace) -> None:
-        _check_together(args)
+        check_views_apart(args)
+        check_alone(args, "mallinfo", (*LEDGER_OPTIONS, "malloc_info"))
+        check_alone(args, "malloc_info", LEDGER_OPTIONS)
         if args.html is not None:
             from gdbmem.debugger.pages import check_page  # 5 ms
 
             check_page(args.html, force=args.force)
         earlier = _earlier(args.since) if args.since is not None else None
-        kind = picture_kind(args.map, "--map") if args.map is not None else ""
         with (
             open_output(args.output, force=args.force) as stream,
             open_named(args.map, force=args.force) as picture,
@@ -171,7 +171,7 @@ class ExplainCommand(Command):
             elif args.mallinfo:
                 write_mallinfo(read_ledger_here(), stream, as_json=args.json)
             else:
-                _write_ledger(args, earlier, stream, picture, kind)
+                _write_ledger(args, earlier, stream, picture)
 
 
 def _earlier(name: str) -> Ledger:
@@ -180,63 +180,28 @@ def _earlier(name: str) -> Ledger:
     return kept_ledger(name)
 
 
-def _check_together(args: argparse.Namespace) -> None:
-    check_views_apart(args)
-    others = (
-        "save",
-        "since",
-        "sizes",
-        "pinners",
-        "paths",
-        "types",
-        "map",
-        "html",
-        "arena",
-        "remedies",
-        "chunk",
-        "bins",
-    )
-    check_alone(args, "mallinfo", (*others, "malloc_info"))
-    check_alone(args, "malloc_info", others)
-
-
 def _write_ledger(
-    args: argparse.Namespace,
-    earlier: Optional[Ledger],
-    stream: TextIO,
-    picture: Optional[TextIO],
-    kind: str,
+    args: argparse.Namespace, earlier: Optional[Ledger], stream: TextIO, picture: Optional[TextIO]
 ) -> None:
     """Read the ledger, save it, draw it, and write it or the change since *earlier*."""
-    chunk_at = _address_of(args.chunk) if args.chunk is not None else None
-    looks = Looks.asked(
-        chunk_at, types=args.types, map=args.map is not None, map_if_any=args.html is not None, bins=args.bins
-    )
+    looks = Looks.of_options(args, _address_of(args.chunk) if args.chunk is not None else None)
     ledger = read_ledger_here(looks, swapped=args.swapped)
     if args.save is not None:
         from gdbmem.debugger.ledger.saved import keep_ledger  # 60 ms
 
         say(f"ledger saved as {keep_ledger(args.save, ledger).label}")
-    paths = _paths_of_pinners(args.paths, ledger) if args.paths else None
-    besides = beside(looks, paths, class_names)
-    if picture is not None and looks is not None and looks.map is not None:
-        picture.write(render_map(looks.map, ledger.program, kind))
+    host = Host(console_on, class_names, _paths_of_pinners)
+    name = args.save or "now"
+    write_result(ledger, looks, args, host, stream, picture=picture, earlier=earlier, name=name)
+    drawn = looks.map if looks is not None else None
+    if picture is not None and drawn is not None:
         say(f"the heap is drawn in {args.map}")
-    names = (args.since, args.save or "now")
-    if earlier is not None:
-        write_growth(earlier, ledger, names, stream, console_on, as_json=args.json)
-    elif args.remedies:
-        write_remedies(ledger, stream, console_on, as_json=args.json)
-    elif args.json:
-        write_json(ledger, besides, stream)
-    else:
-        print_all(ledger, besides, console_on(stream), LedgerOptions(args.sizes, args.pinners, args.arena))
     if args.html is not None:
         from gdbmem.debugger.pages import write_document_page  # 5 ms
 
-        drawn = as_json(looks.map) if looks is not None and looks.map is not None else None
+        heap_map = as_json(drawn) if drawn is not None else None
         stem = PurePath(ledger.program).name or "ledger"
-        write_document_page(ledger_json(ledger, heap_map=drawn), stem, args.html, force=args.force)
+        write_document_page(ledger_json(ledger, heap_map=heap_map), stem, args.html, force=args.force)
 
 
 def _address_of(text: str) -> int:
