@@ -25,7 +25,8 @@ from gdbmem.faults.growth import (
     without_zero_pages,
 )
 from gdbmem.faults.resident_by_path import unnamed_interpreters
-from gdbmem.formats.faults import encode_faults, faults_profile
+from gdbmem.formats.faults import faults_profile
+from gdbmem.formats.json_profiles import encode_own
 from gdbmem.formats.stacks import StackProfile
 from gdbmem.linux.faults.readings import Reading
 from gdbmem.model.faults import FaultTotals, SiteHoldings
@@ -62,7 +63,7 @@ class RecordedGrowth:
 
     def encoded(self) -> bytes:
         """Return it as a file that `show`, `diff`, `report` and `export` read."""
-        return encode_faults(self.document)
+        return encode_own("faults", self.document)
 
 
 def record_growth(

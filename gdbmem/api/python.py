@@ -10,7 +10,7 @@ from typing import Callable, Optional, TextIO, TypeVar, Union
 from gdbmem.allocators.glibc.locate import ThreadPointers
 from gdbmem.api.profiles import load_from_profile
 from gdbmem.errors import Notice, UsageError
-from gdbmem.formats.json_profiles import encode_traces, tracemalloc_profile
+from gdbmem.formats.json_profiles import encode_own, tracemalloc_profile
 from gdbmem.formats.stacks import StackProfile
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.inspection.python_holders import FindHolders
@@ -190,7 +190,7 @@ def traces_profile(traced: TracedProcess) -> StackProfile:
 
 def kept_traces(traced: TracedProcess) -> bytes:
     """Return *traced* as a file that `show`, `diff` and the others read; it includes the untraced memory."""
-    return encode_traces(_document(traced))
+    return encode_own("tracemalloc", _document(traced))
 
 
 def encoded_traces(snapshot: Snapshot) -> bytes:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
 from gdbmem.errors import InputError, Notice
+from gdbmem.formats.json_profiles import own_document
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
     GROWN,
@@ -27,30 +27,16 @@ from gdbmem.model.calltree import Frame
 from gdbmem.model.faults import FaultAccount, FaultTotals, Unseen
 from gdbmem.text import printable
 
-VERSION = 1
 METRICS = (GROWN, MADE_RESIDENT)
 _SIZES = {GROWN: "grown_bytes", MADE_RESIDENT: "seen_bytes"}
 _ERRORS = {GROWN: "grown_variance", MADE_RESIDENT: "seen_variance"}
 _PATH_ERRORS = {GROWN: "grown_path_variance", MADE_RESIDENT: "seen_path_variance"}
-_START = '{"gdbmem_faults":'
-
-
-def encode_faults(document: Mapping[str, Any]) -> bytes:
-    """Return *document* (frames, stacks, command, notices, …) in the form of the file."""
-    text = json.dumps({"version": VERSION, **document}, ensure_ascii=True, separators=(",", ":"))
-    return f"{_START}{text}}}\n".encode("ascii")
 
 
 def read_faults(data: Data, source: str, metric: Optional[str]) -> StackProfile:
     """Read *data*; raises InputError if it is damaged."""
     try:
-        document = json.loads(bytes(data))["gdbmem_faults"]
-        if document["version"] != VERSION:
-            raise InputError(
-                f"{printable(source)} is of version {printable(str(document['version']))}, not {VERSION}",
-                slug="faults-version",
-                hint="read it with the gdbmem that wrote it",
-            )
+        document = own_document(data, "faults", source, slug="faults-version")
         return faults_profile(document, source, metric)
     except MISFITS:
         raise InputError(
@@ -61,7 +47,7 @@ def read_faults(data: Data, source: str, metric: Optional[str]) -> StackProfile:
 
 
 def faults_profile(document: Mapping[str, Any], source: str, metric: Optional[str] = None) -> StackProfile:
-    """Return *document*, as encode_faults() takes it, as a profile."""
+    """Return *document*, as the file has it, as a profile."""
     chosen = choose_metric(metric, METRICS, source)
     frames = [_frame(row) for row in document["frames"]]
     stacks = [_stack(row, chosen, len(frames), source) for row in document["stacks"]]

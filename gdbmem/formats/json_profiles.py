@@ -50,30 +50,40 @@ def read_json_profile(
         ) from None
 
 
-# Traces of tracemalloc, as the engine of that name keeps them: JSON, with file and line of each frame.
+# Profiles of gdbmem's own: an object with one key, the word for its kind.
 
 
 VERSION = 1
-CUT = "python-traces-cut"
-_START = '{"gdbmem_tracemalloc":'
 
 
-def encode_traces(document: Mapping[str, Any]) -> bytes:
-    """Return *document* (frames, stacks, command, …) in the form of the file."""
+def encode_own(word: str, document: Mapping[str, Any]) -> bytes:
+    """Return *document* (frames, stacks, command, …) as a file of the kind *word*."""
     text = json.dumps({"version": VERSION, **document}, ensure_ascii=True, separators=(",", ":"))
-    return f"{_START}{text}}}\n".encode("ascii")
+    return f'{{"gdbmem_{word}":{text}}}\n'.encode("ascii")
+
+
+def own_document(data: Data, word: str, source: str, *, slug: str) -> JsonObject:
+    """Return the document that encode_own() wrote; raises InputError for another version, MISFITS for another form."""
+    document: JsonObject = json.loads(bytes(data))[f"gdbmem_{word}"]
+    if document["version"] != VERSION:
+        raise InputError(
+            f"{printable(source)} is of version {printable(str(document['version']))}, not {VERSION}",
+            slug=slug,
+            hint="read it with the gdbmem that wrote it",
+        )
+    return document
+
+
+# Traces of tracemalloc, as the engine of that name keeps them: JSON, with file and line of each frame.
+
+
+CUT = "python-traces-cut"
 
 
 def read_tracemalloc(data: Data, source: str, metric: Optional[str]) -> StackProfile:
     """Read *data*; raises InputError if it is damaged."""
     try:
-        document = json.loads(bytes(data))["gdbmem_tracemalloc"]
-        if document["version"] != VERSION:
-            raise InputError(
-                f"{printable(source)} is of version {printable(str(document['version']))}, not {VERSION}",
-                slug="tracemalloc-version",
-                hint="read it with the gdbmem that wrote it",
-            )
+        document = own_document(data, "tracemalloc", source, slug="tracemalloc-version")
         return tracemalloc_profile(document, source, metric, deeper="--frames N keeps more")
     except MISFITS:
         raise InputError(
@@ -90,7 +100,7 @@ def tracemalloc_profile(
     *,
     deeper: str = "tracemalloc.start(N) and PYTHONTRACEMALLOC=N set the depth",
 ) -> StackProfile:
-    """Return *document*, as encode_traces() takes it, as a profile; *deeper* is how to have more frames."""
+    """Return *document*, as the file has it, as a profile; *deeper* is how to have more frames."""
     chosen = choose_metric(metric, (IN_USE,), source)
     frames = [_frame(*row) for row in document["frames"]]
     stacks = [_stack(size, blocks, path, len(frames), source) for size, blocks, path in document["stacks"]]

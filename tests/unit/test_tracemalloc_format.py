@@ -12,7 +12,7 @@ import pytest
 from gdbmem.api.profiles import diff
 from gdbmem.api.runs import judge_growth
 from gdbmem.errors import InputError
-from gdbmem.formats.json_profiles import encode_traces, untraced_bytes
+from gdbmem.formats.json_profiles import encode_own, untraced_bytes
 from gdbmem.formats.opening import open_profile
 from gdbmem.model.judgement import MET, NOT_JUDGED
 from gdbmem.model.snapshot import TRACING, UNTRACED
@@ -35,7 +35,7 @@ def document(path: Path) -> Any:
 def written(path: Path, **changes: object) -> Path:
     values = {**document(AFTER), **changes}
     del values["version"]
-    path.write_bytes(encode_traces(values))
+    path.write_bytes(encode_own("tracemalloc", values))
     return path
 
 
