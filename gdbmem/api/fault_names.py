@@ -1,18 +1,17 @@
-"""Names for the call paths of recorded page faults, and the document that stores them."""
+"""Names for the call paths of recorded page faults."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, Optional
+from typing import Optional
 
 from gdbmem.errors import Notice
 from gdbmem.faults.growth import WeighedFault
 from gdbmem.formats.addresses import Binary, Symbols
-from gdbmem.json_values import as_json
 from gdbmem.linux.files.target_files import TargetFiles, may_be_opened
 from gdbmem.model.calltree import Frame
-from gdbmem.model.faults import FaultStack, FaultTotals
+from gdbmem.model.faults import FaultStack, FaultTotals, NamedFaults, NamedStack
 from gdbmem.symbols.call_paths import Place, Samples, jit_names, name_places
 from gdbmem.symbols.cfi import UnwindTable, can_unwind
 from gdbmem.text import printable
@@ -108,39 +107,20 @@ def without_libdw() -> list[Notice]:
     return [Notice("faults-no-libdw", f"{text} (on Debian: apt install libdw1)")]
 
 
-def document_of(
+def named_faults(
     program: str,
     samples: Samples,
     stacks: Sequence[FaultStack],
     chains: Mapping[int, Sequence[Frame]],
     totals: FaultTotals,
-) -> dict[str, Any]:
-    """Return a recording of *program* as formats.faults keeps it; *chains* are the frames of each place."""
+) -> NamedFaults:
+    """Return a recording of *program*; *chains* are the frames of each place."""
     table: dict[Frame, int] = {}
-    rows = []
+    named = []
     for one in stacks:
         frames = [frame for number in samples.paths[one.path] for frame in chains[number]]
         numbers = [table.setdefault(frame, len(table)) for frame in frames]
-        rows.append(
-            {
-                "frames": numbers,
-                "pid": one.pid,
-                "tid": one.tid,
-                "seen_bytes": one.seen_bytes,
-                "grown_bytes": one.grown_bytes,
-                "samples": one.samples,
-                "seen_variance": one.seen_variance,
-                "grown_variance": one.grown_variance,
-                "seen_path_variance": one.seen_path_variance,
-                "grown_path_variance": one.grown_path_variance,
-            }
-        )
-    return {
-        "command": program,
-        "seconds": totals.seconds,
-        "is_sampled": totals.longest_period > 1 or totals.lost_samples > 0,
-        "totals": as_json(totals),
-        "threads": {str(tid): name for tid, name in samples.thread_names.items()},
-        "frames": [list(frame) for frame in table],
-        "stacks": rows,
-    }
+        sums = {name: value for name, value in vars(one).items() if name != "path"}
+        named.append(NamedStack(numbers, **sums))
+    threads = {str(tid): name for tid, name in samples.thread_names.items()}
+    return NamedFaults(program, totals, threads, list(table), named)

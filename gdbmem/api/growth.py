@@ -6,9 +6,9 @@ import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import TYPE_CHECKING, Callable, Optional
 
-from gdbmem.api.fault_names import Binaries, document_of, names_of, rows_of, without_libdw
+from gdbmem.api.fault_names import Binaries, named_faults, names_of, rows_of, without_libdw
 from gdbmem.errors import Notice
 from gdbmem.faults.account import Evidence, account
 from gdbmem.faults.growth import (
@@ -25,11 +25,10 @@ from gdbmem.faults.growth import (
     without_zero_pages,
 )
 from gdbmem.faults.resident_by_path import unnamed_interpreters
-from gdbmem.formats.faults import faults_profile
-from gdbmem.formats.json_profiles import encode_own
+from gdbmem.formats.faults import encode_faults, faults_profile
 from gdbmem.formats.stacks import StackProfile
 from gdbmem.linux.faults.readings import Reading
-from gdbmem.model.faults import FaultTotals, SiteHoldings
+from gdbmem.model.faults import FaultTotals, NamedFaults, SiteHoldings
 from gdbmem.recording.faults import FaultRecorder, FaultRecording, Watched
 from gdbmem.records import dataclass, replace
 from gdbmem.symbols.address_names import GdbSymbols
@@ -47,23 +46,26 @@ Progress = Callable[[str], None]
 class RecordedGrowth:
     """A recording with names; its two profiles are the growth, and the memory that was made resident."""
 
-    document: Mapping[str, Any]  # as formats.faults keeps it
-    totals: FaultTotals
+    faults: NamedFaults
     source: str
     status: Optional[int]  # of the program started by the recording
     notices: Sequence[Notice] = ()  # about the recording itself
     # Contents of the memory of the lines that grew most; requested with ledger=True.
     held: Sequence[SiteHoldings] = ()
 
+    @property
+    def totals(self) -> FaultTotals:
+        return self.faults.totals
+
     def profile(self, metric: Optional[str] = None) -> StackProfile:
         """Return it as a profile, as the readers of files make one."""
-        profile = faults_profile(self.document, self.source, metric)
+        profile = faults_profile(self.faults, self.source, metric)
         profile.notices += self.notices
         return profile
 
     def encoded(self) -> bytes:
         """Return it as a file that `show`, `diff`, `report` and `export` read."""
-        return encode_own("faults", self.document)
+        return encode_faults(self.faults)
 
 
 def record_growth(
@@ -142,8 +144,8 @@ def _named(recording: FaultRecording, source: str, say: Progress, images: Option
     notices = [*unnamed_interpreters(chains), *said, *without_libdw(), *recording.spool.notices()]
     notices += images.notices if images is not None else []
     held = images.held(samples, named, rows, grown) if images is not None else []
-    document = document_of(recording.program, samples, stacks, named, totals)
-    return RecordedGrowth(document, totals, source, recording.status, notices, held)
+    faults = named_faults(recording.program, samples, stacks, named, totals)
+    return RecordedGrowth(faults, source, recording.status, notices, held)
 
 
 def _binaries(recording: FaultRecording) -> Binaries:

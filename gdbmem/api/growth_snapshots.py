@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from gdbmem.api.fault_names import Binaries, document_of, names_of, rows_of, without_libdw
+from gdbmem.api.fault_names import Binaries, named_faults, names_of, rows_of, without_libdw
 from gdbmem.errors import Notice
 from gdbmem.faults.account import Evidence, account
 from gdbmem.faults.growth import Span, WeighedFault, grown_bytes, scaled, with_huge_pages, without_zero_pages
 from gdbmem.faults.resident_by_path import StandingMemory
-from gdbmem.json_values import as_json
 from gdbmem.linux.faults.readings import Reading
 from gdbmem.linux.memory.pages import PAGE
 from gdbmem.model.calltree import Frame
-from gdbmem.model.faults import FaultAccount, FaultTotals
+from gdbmem.model.faults import FaultAccount, FaultTotals, NamedFaults
 from gdbmem.recording.faults import Interval, IntervalRecorder
 from gdbmem.records import replace
 from gdbmem.symbols.address_names import GdbSymbols
@@ -46,8 +44,8 @@ class GrowthSnapshots:
         self._paths.close()
         self._binaries.__exit__()
 
-    def take(self) -> Mapping[str, Any]:
-        """Return a snapshot of the stopped process, as formats.faults has it. Raises TargetError if it has ended."""
+    def take(self) -> NamedFaults:
+        """Return a snapshot of the stopped process. Raises TargetError if it has ended."""
         interval = self._recorder.cut()
         for turn in interval.turns:
             self._paths.add(turn)
@@ -56,10 +54,11 @@ class GrowthSnapshots:
         stacks = self._standing.stacks()
         self._name(samples, {number for one in stacks for number in samples.paths[one.path]})
         totals = self._totals(interval.after, samples)
-        document = document_of(self._recorder.name, samples, stacks, self._names, totals)
-        document["notices"] = [as_json(one) for one in (*self._notices, *self._recorder.spool.notices())]
-        document["recording"] = f"{self._recorder.pid}.{self._recorder.first.time}"
-        return document
+        return replace(
+            named_faults(self._recorder.name, samples, stacks, self._names, totals),
+            notices=[*self._notices, *self._recorder.spool.notices()],
+            recording=f"{self._recorder.pid}.{self._recorder.first.time}",
+        )
 
     def _add(self, interval: Interval, samples: Samples) -> None:
         rows = self._rows(interval, samples)

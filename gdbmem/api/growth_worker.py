@@ -15,7 +15,7 @@ import sys
 
 from gdbmem.api.growth_snapshots import GrowthSnapshots
 from gdbmem.errors import GdbmemError
-from gdbmem.formats.json_profiles import encode_own
+from gdbmem.formats.faults import encode_faults
 from gdbmem.recording.faults import IntervalRecorder
 from gdbmem.terminal.console import open_output
 
@@ -56,7 +56,7 @@ def _serve(recorder: IntervalRecorder, snapshots: GrowthSnapshots) -> None:
 
 def _write(snapshots: GrowthSnapshots, file: str) -> dict[str, str]:
     try:
-        data = encode_own("faults", snapshots.take())
+        data = encode_faults(snapshots.take())
         with open_output(file) as stream:
             stream.flush()
             stream.buffer.write(data)

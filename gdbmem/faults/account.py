@@ -26,6 +26,8 @@ from gdbmem.model.faults import (
     REST,
     FaultAccount,
     FaultTotals,
+    NamedFaults,
+    NamedStack,
     Unseen,
 )
 from gdbmem.model.snapshot import Profile, Snapshot
@@ -310,12 +312,12 @@ def only_read(one: FaultAccount) -> str:
 def grow_json(
     profile: Profile,
     snapshot: Snapshot,
-    totals: FaultTotals,
-    stacks: list[dict[str, object]],
+    recorded: NamedFaults,
     query: Query,
     held: Optional[list[Document]],
 ) -> str:
     """Return the recording as text; *held*: the contents of the memory of the lines that grew most."""
+    totals = recorded.totals
     known = [one.delta_bytes for one in totals.accounts if one.delta_bytes is not None]
     document: Document = {
         **profile_document(profile, query, snapshot=snapshot),
@@ -324,7 +326,17 @@ def grow_json(
         "grown_bytes": round(sum(one.grown_bytes for one in totals.accounts)),
         "unseen_bytes": sum(part.bytes for one in totals.accounts for part in one.unseen),
         "totals": as_json(totals),
-        "paths": stacks,
+        "paths": [_path(one, recorded) for one in sorted(recorded.stacks, key=lambda one: -one.grown_bytes)],
         **({} if held is None else {"held": held}),
     }
     return to_json(document)
+
+
+def _path(one: NamedStack, recorded: NamedFaults) -> Document:
+    return {
+        "grown_bytes": round(one.grown_bytes),
+        "made_resident_bytes": round(one.seen_bytes),
+        **as_json(one, "samples", "pid", "tid"),
+        "thread": recorded.threads.get(str(one.tid)),
+        "frames": [as_json(recorded.frames[number]) for number in one.frames],
+    }

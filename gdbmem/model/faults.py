@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Optional
 
+from gdbmem.errors import Notice
 from gdbmem.model.calltree import Frame
 from gdbmem.records import dataclass, field
 
@@ -103,3 +104,42 @@ class FaultTotals:
     broken_paths: int  # samples whose call path ends before the thread's first function
     accounts: Sequence[FaultAccount] = ()
     assumed_paths: int = 0  # samples whose own stack was not copied: they have the call path of another one
+
+
+@dataclass(frozen=True)
+class NamedStack:
+    """The faults of one thread along one call path, as a `FaultStack` has them, with frames in place of a path."""
+
+    frames: Sequence[int]  # numbers of frames of the recording, the one of the fault first
+    pid: int
+    tid: int
+    seen_bytes: float
+    grown_bytes: float
+    samples: int
+    seen_variance: float
+    grown_variance: float
+    # Recordings that were saved by earlier versions have no error of paths.
+    seen_path_variance: float = 0.0
+    grown_path_variance: float = 0.0
+
+
+@dataclass(frozen=True)
+class NamedFaults:
+    """A recording of page faults, with names in place of addresses."""
+
+    command: str
+    totals: FaultTotals
+    threads: Mapping[str, str]  # names by tid
+    frames: Sequence[Frame]
+    stacks: Sequence[NamedStack]
+    notices: Sequence[Notice] = ()
+    recording: str = ""  # snapshots of one recording share their samples; "": there is one only
+
+    @property
+    def seconds(self) -> float:
+        return self.totals.seconds
+
+    @property
+    def is_sampled(self) -> bool:
+        """True if not every fault has a sample."""
+        return self.totals.longest_period > 1 or self.totals.lost_samples > 0

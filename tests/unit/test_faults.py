@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,8 +13,9 @@ from typing import Optional
 import pytest
 
 from gdbmem.api.fault_names import rows_of
-from gdbmem.errors import InputError, TargetError
-from gdbmem.faults.account import Evidence, account
+from gdbmem.api.profiles import load_from_profile
+from gdbmem.errors import InputError, Notice, TargetError
+from gdbmem.faults.account import Evidence, account, grow_json
 from gdbmem.faults.growth import (
     Span,
     WeighedFault,
@@ -25,7 +27,9 @@ from gdbmem.faults.growth import (
     within_counts,
     without_zero_pages,
 )
+from gdbmem.formats.faults import encode_faults, faults_profile
 from gdbmem.formats.opening import OpenOptions, open_profile
+from gdbmem.formats.stacks import StackProfile
 from gdbmem.linux.faults.readings import Reading
 from gdbmem.linux.faults.records import (
     SampleLayout,
@@ -37,7 +41,10 @@ from gdbmem.linux.faults.records import (
     trimmed,
 )
 from gdbmem.linux.memory.pages import PAGE, Ranges
-from gdbmem.model.faults import FaultAccount
+from gdbmem.model.calltree import Frame
+from gdbmem.model.faults import FaultAccount, FaultTotals, NamedFaults, NamedStack
+from gdbmem.model.faults import Unseen as Hidden
+from gdbmem.profiles.query import Query
 from gdbmem.symbols.call_paths import CallPaths, _named
 from gdbmem.symbols.unwinder import MACHINES, AddressSpace, Unwinder, code_in, code_region
 
@@ -607,3 +614,42 @@ def test_what_is_no_record_is_refused_and_nothing_else_is_taken_for_one(data: by
         with pytest.raises(TargetError) as caught:
             read()
         assert caught.value.slug == "faults-records"
+
+
+def recorded() -> NamedFaults:
+    grown = FaultAccount(7, "pool", 4096, 12288, 8192.0, 4096.0, [Hidden("rest", 4096)])
+    totals = FaultTotals(1.5, 2, 2, 0, 1, 1, sees_kernel_mode=True, broken_paths=0, accounts=[grown])
+    frames = [Frame("fill", "pool.c", 9, "/bin/pool"), Frame("main", "pool.c", 20, "/bin/pool")]
+    stacks = [
+        NamedStack([1], 7, 8, 4096.4, 0.0, 1, 0.0, 0.0),
+        NamedStack([0, 1], 7, 7, 4096.0, 4096.0, 1, 2.0, 1.0),
+    ]
+    return NamedFaults("./pool", totals, {"7": "pool"}, frames, stacks)
+
+
+def test_a_recording_comes_back_from_its_file(tmp_path: Path) -> None:
+    made = recorded()
+    path = tmp_path / "pool.faults"
+    path.write_bytes(encode_faults(made))
+    read, direct = open_profile(path), faults_profile(made, str(path))
+    assert isinstance(read, StackProfile)
+    assert (read.command, read.faults, read.snapshots) == (direct.command, direct.faults, direct.snapshots)
+    whole, tree = read.tree(0), direct.tree(0)
+    assert whole is not None and tree is not None
+    assert (list(whole.frames), list(whole.bytes)) == (list(tree.frames), list(tree.bytes))
+    noted = replace(made, notices=[Notice("faults-no-libdw", "no libdw")], recording="7.1")
+    path.write_bytes(encode_faults(noted))
+    assert [notice.slug for notice in open_profile(path).notices] == ["faults-no-libdw"]
+
+
+def test_the_json_of_a_recording_has_its_paths_the_ones_that_grew_most_first() -> None:
+    made = recorded()
+    profile = faults_profile(made, "pool")
+    document = json.loads(grow_json(profile, load_from_profile(profile, None).snapshot, made, Query(), None))
+    assert [(path["grown_bytes"], path["made_resident_bytes"]) for path in document["paths"]] == [
+        (4096, 4096), (0, 4096)
+    ]  # fmt: skip
+    assert [path["thread"] for path in document["paths"]] == ["pool", None]
+    assert [frame["function"] for frame in document["paths"][0]["frames"]] == ["fill", "main"]
+    assert document["totals"]["accounts"][0]["unseen"] == [{"kind": "rest", "bytes": 4096}]
+    assert (document["delta_rss_bytes"], document["unseen_bytes"]) == (8192, 4096)

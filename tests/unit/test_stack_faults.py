@@ -16,9 +16,12 @@ import pytest
 from gdbmem.cli.main import main
 from gdbmem.errors import GdbmemError
 from gdbmem.formats import stacks
+from gdbmem.formats.faults import encode_faults
 from gdbmem.formats.json_profiles import encode_own
 from gdbmem.formats.opening import FORMATS, OpenOptions, open_profile
 from gdbmem.formats.stacks import StackProfile
+from gdbmem.model.calltree import Frame
+from gdbmem.model.faults import FaultTotals, NamedFaults, NamedStack
 from tests.unit.stack_files import capture, read, tree
 
 CUT = [
@@ -300,17 +303,10 @@ def deep(name: str, frames: int = DEEP) -> bytes:
         "gperftools": b"heap profile: 1: 7 [1: 7] @ heapprofile\n1: 7 [1: 7] @%s\n\nMAPPED_LIBRARIES:\n" % addresses,
         "jemalloc": b"heap_v2/1\n  t*: 1: 7 [0: 0]\n@%s\n  t*: 1: 7 [0: 0]\n\nMAPPED_LIBRARIES:\n" % addresses,
         "folded": b";".join(b"f%d" % n for n in numbers) + b" 7\n",
-        "faults": encode_own("faults", {
-            "command": "", "seconds": 1, "is_sampled": False,
-            "totals": {
-                "samples": 1, "lost_samples": 0, "sees_kernel_mode": True, "seconds": 1, "faults": 1,
-                "shortest_period": 1, "longest_period": 1, "broken_paths": 0, "accounts": [],
-            },
-            "frames": [[f"f{n}", None, None, None, False] for n in numbers],
-            "stacks": [
-                {"frames": list(numbers), "grown_bytes": 7, "seen_bytes": 7, "grown_variance": 0, "seen_variance": 0}
-            ],
-        }),
+        "faults": encode_faults(NamedFaults(
+            "", FaultTotals(1, 1, 1, 0, 1, 1, sees_kernel_mode=True, broken_paths=0), {},
+            [Frame(f"f{n}") for n in numbers], [NamedStack(numbers, 1, 1, 7, 7, 1, 0, 0)],
+        )),
         "tracemalloc": encode_own("tracemalloc", {
             "command": "", "own_bytes": 0, "rss_bytes": None, "unread_blocks": 0, "cut_tracebacks": 0, "deepest": 1,
             "frames": [["a.py", n] for n in numbers], "stacks": [[7, 1, list(numbers)]],

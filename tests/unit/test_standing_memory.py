@@ -7,6 +7,8 @@ from gdbmem.faults.resident_by_path import StandingMemory
 from gdbmem.formats.faults import faults_profile
 from gdbmem.linux.faults.readings import Reading
 from gdbmem.linux.memory.pages import PAGE, Ranges
+from gdbmem.model.calltree import Frame
+from gdbmem.model.faults import FaultTotals, NamedFaults, NamedStack
 from gdbmem.model.snapshot import Snapshot
 from gdbmem.profiles.diff import diff_snapshots
 from gdbmem.records import replace
@@ -82,18 +84,14 @@ def test_a_page_that_left_and_came_again_is_charged_to_who_touched_it_last() -> 
 
 def snapshot(memory: StandingMemory, name: str, recording: str) -> Snapshot:
     stacks = [
-        {"frames": [one.path], "grown_bytes": one.grown_bytes, "grown_variance": one.grown_variance}
+        NamedStack(
+            [one.path], 1, 1, one.seen_bytes, one.grown_bytes, 1, one.seen_variance, one.grown_variance
+        )
         for one in memory.stacks()
     ]
-    totals = {
-        "accounts": [], "faults": 1, "samples": 1, "lost_samples": 0, "shortest_period": 1, "longest_period": 10,
-        "broken_paths": 0, "seconds": 1.0, "sees_kernel_mode": True,
-    }  # fmt: skip
-    document = {
-        "command": "x", "seconds": 1.0, "is_sampled": True, "totals": totals, "recording": recording,
-        "frames": [["a", "a.c", 1, None, False], ["b", "b.c", 1, None, False]], "stacks": stacks,
-    }  # fmt: skip
-    profile = faults_profile(document, name)
+    totals = FaultTotals(1.0, 1, 1, 0, 1, 10, sees_kernel_mode=True, broken_paths=0)
+    frames = [Frame("a", "a.c", 1), Frame("b", "b.c", 1)]
+    profile = faults_profile(NamedFaults("x", totals, {}, frames, stacks, recording=recording), name)
     tree = profile.tree(0)
     assert tree is not None
     return Snapshot(name, name, profile.snapshots[0], tree, unit=profile.unit)

@@ -71,7 +71,7 @@ def _write(recorded: RecordedGrowth, query: Query, args: argparse.Namespace, str
     snapshot = load_from_profile(profile, None).snapshot
     if args.json:
         held = held_document(recorded.held) if args.ledger else None
-        stream.write(grow_json(profile, snapshot, recorded.totals, _paths(recorded), query, held))
+        stream.write(grow_json(profile, snapshot, recorded.faults, query, held))
         return
     console = make_console(stream)
     moment = f"{profile.source} in {format_duration(recorded.totals.seconds)}"
@@ -79,24 +79,6 @@ def _write(recorded: RecordedGrowth, query: Query, args: argparse.Namespace, str
     print_account(recorded.totals, console)
     print_held(recorded.held, console)
     print_notices(profile.notices, console)
-
-
-def _paths(recorded: RecordedGrowth) -> list[dict[str, object]]:
-    document = recorded.document
-    names = ("function", "file", "line", "object", "inlined")
-    frames = [dict(zip(names, frame)) for frame in document["frames"]]
-    return [
-        {
-            "grown_bytes": round(one["grown_bytes"]),
-            "made_resident_bytes": round(one["seen_bytes"]),
-            "samples": one["samples"],
-            "pid": one["pid"],
-            "tid": one["tid"],
-            "thread": document["threads"].get(str(one["tid"])),
-            "frames": [frames[number] for number in one["frames"]],
-        }
-        for one in sorted(document["stacks"], key=lambda one: -one["grown_bytes"])
-    ]
 
 
 def _pid(word: str) -> int:
