@@ -6,11 +6,12 @@ import io
 import os
 import time
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from gdbmem.linux.memory.maps import parse_rollup
-from gdbmem.linux.monitoring import cgroup
+from gdbmem.linux.monitoring import cgroup, quick_sample
 from gdbmem.linux.monitoring.exited_usage import ExitedUsage, StoppedTime
 from gdbmem.linux.monitoring.process_events import Started
 from gdbmem.linux.monitoring.quick_sample import clock_of, matters, series_clock
@@ -55,6 +56,36 @@ def test_uss_is_private_clean_and_private_dirty() -> None:
     assert rollup.pss_bytes == 207 * 1024
     assert rollup.shared_dirty_bytes == 8 * 1024
     assert rollup.pss_shmem_bytes is None, "a kernel that doesn't say is not one that says 0"
+
+
+class CopyBeingReleased:
+    """A copy of a process of which the kernel releases the pages: it has no memory any more, but maps pages still."""
+
+    pid = 4712
+    is_gone = False
+
+    def exit_signal(self) -> int:
+        return 0
+
+    def statm(self) -> StatmSample:
+        return StatmSample(*[0] * len(StatmSample._fields))
+
+    def stat(self) -> Stat:
+        return parse_stat(STAT)._replace(state="Z" if self.is_gone else "R", threads=1)
+
+    def close(self) -> None:
+        pass
+
+
+def test_pss_is_not_read_while_the_kernel_still_releases_the_pages_of_a_copy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(quick_sample, "status_fields", lambda pid: {"TracerPid": "1"})
+    copies, files = quick_sample.Copies(), CopyBeingReleased()
+    assert copies.take(cast(ProcessFiles, files))
+    assert copies.are_there(), "its pages are shared, so their parent's PSS is too low"
+    files.is_gone = True
+    assert not copies.are_there()
 
 
 def test_a_child_that_was_seen_and_then_waited_for_is_counted_once_and_the_count_never_falls() -> None:

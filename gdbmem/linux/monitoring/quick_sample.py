@@ -167,6 +167,13 @@ def has_ended(files: ProcessFiles) -> bool:
         return True
 
 
+def _is_released(files: ProcessFiles) -> bool:
+    try:
+        return files.stat().has_ended
+    except ProcessGone:
+        return True
+
+
 class Copies:
     """Copies of processes that gdbmem makes to inspect them: not part of the program, but they share its pages."""
 
@@ -184,8 +191,11 @@ class Copies:
         return is_copy
 
     def are_there(self) -> bool:
-        """Return whether one exists now: until it ends, PSS and USS of its parent are too low."""
-        for files in [copy for copy in self._copies if has_ended(copy)]:
+        """Return whether one exists now: until its pages are released, PSS and USS of its parent are too low.
+
+        Its resident size is 0 before that, as soon as the kernel begins to release them.
+        """
+        for files in [copy for copy in self._copies if _is_released(copy)]:
             self._copies.remove(files)
             files.close()
         return bool(self._copies)
