@@ -18,6 +18,7 @@ from gdbmem.text import printable
 # Raised by code that reads a JSON document of another form than it expects.
 MISFITS = (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
 
+FORMAT_VERSION = 1  # of the documents; 1: first version
 _LIMIT = 1 << 64
 
 Value = TypeVar("Value")

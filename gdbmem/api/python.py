@@ -10,6 +10,7 @@ from typing import Callable, Optional, TextIO, TypeVar, Union
 from gdbmem.allocators.glibc.locate import ThreadPointers
 from gdbmem.api.profiles import load_from_profile
 from gdbmem.errors import Notice, UsageError
+from gdbmem.formats.documents import read_objects
 from gdbmem.formats.json_profiles import encode_own, tracemalloc_profile
 from gdbmem.formats.stacks import StackProfile
 from gdbmem.inspection.live_process import explain_process
@@ -49,7 +50,6 @@ from gdbmem.python.document import (
     growth_json,
     holders_json,
     objects_json,
-    read_objects,
     stacks_json,
 )
 from gdbmem.python.holders import print_holders

@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Callable, Optional, Union
 
-from gdbmem.containers.containers import read_survey
 from gdbmem.engines.engine import options_of, table
 from gdbmem.errors import InputError, Notice
+from gdbmem.formats.documents import read_ledger, read_survey
 from gdbmem.formats.opening import OpenOptions
 from gdbmem.launch.engine_choice import AUTO, choose_engine
 from gdbmem.launch.interactive import Outcome, PlayedPoint, play_recipe
 from gdbmem.launch.job import Job
 from gdbmem.launch.program import find_program
-from gdbmem.ledger.document import read_ledger
 from gdbmem.model.containers import Survey
 from gdbmem.model.diff import LEDGER_METRICS, Diff, Expectation, ExpectationVerdict
 from gdbmem.model.judgement import Unseen

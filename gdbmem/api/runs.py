@@ -66,9 +66,11 @@ def load_kept(place: Union[Path, Run], kind: str, name: Optional[str]) -> Any:
 
     Raises InputError if there is none.
     """
-    from gdbmem.containers.containers import read_survey  # 3 ms
+    from gdbmem.formats.documents import (
+        read_ledger,  # 3 ms
+        read_survey,  # 3 ms
+    )
     from gdbmem.inspection.holdings import kept_document  # 7 ms, with the next two
-    from gdbmem.ledger.document import read_ledger  # 3 ms
 
     read = read_ledger if kind == LEDGER else read_survey
     return read(*kept_document(place, kind, name))

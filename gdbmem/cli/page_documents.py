@@ -8,15 +8,13 @@ from pathlib import Path
 from gdbmem.api.ledgers import Looks, explain, explain_core, read_ledger, saved_heap_map
 from gdbmem.api.pools import answer_failed, read_pools
 from gdbmem.errors import UsageError
+from gdbmem.formats.documents import read_comparison, read_objects, read_steps
 from gdbmem.page.ledger_page import ledger_growth_page, ledger_page
 from gdbmem.page.page import Page
 from gdbmem.page.pools_page import objects_growth_page, objects_page, pools_page
 from gdbmem.page.steps_page import comparison_page, steps_page
 from gdbmem.profiles.query import Query
-from gdbmem.python.document import read_objects
 from gdbmem.runs.saved_results import file_text
-from gdbmem.series.comparison import read_comparison
-from gdbmem.steps.steps import read_steps
 
 
 def process_page(pid: int, say: Callable[[str], None]) -> Page:

@@ -6,15 +6,14 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, Optional
 
-from gdbmem.errors import InputError, Notice
-from gdbmem.files import JsonObject
-from gdbmem.json_values import Key, as_json, from_fields
+from gdbmem.errors import Notice
+from gdbmem.json_values import Key, as_json
 from gdbmem.model.containers import Container, Survey, Uncounted
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices
-from gdbmem.terminal.document import Document, head, notices_in, read_document, to_json
+from gdbmem.terminal.document import Document, head, to_json
 from gdbmem.text import format_delta, format_size, plural, printable
 
 
@@ -111,22 +110,6 @@ def containers_json(survey: Survey, before: Optional[Survey] = None) -> str:
         rows.append({**as_json(container), "delta_size": of_size, "delta_bytes": of_bytes})
     names = ("held_bytes", "slack_bytes", "live_heap_bytes", "unread", "unsound")
     return to_json({**head("containers", survey.notices), "containers": rows, **as_json(survey, *names)})
-
-
-def read_survey(text: str, name: str) -> Survey:
-    """Return the container scan that containers_json() wrote; raises InputError if *text* is not such a document."""
-    refusal = InputError(
-        f"{printable(name)} holds no scan of containers that this gdbmem can read",
-        slug="bad-survey",
-        hint="memcontainers --save NAME keeps one",
-    )
-    return read_document(text, "containers", _survey, refusal)
-
-
-def _survey(document: JsonObject) -> Survey:
-    # Changes since an earlier scan are left out.
-    containers = [from_fields(Container, row) for row in document["containers"]]
-    return from_fields(Survey, document, containers=containers, notices=notices_in(document))
 
 
 def growth_document(before: Survey, after: Survey) -> Document:

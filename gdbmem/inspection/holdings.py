@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional, Union
 
-from gdbmem.containers.containers import containers_json, read_survey
+from gdbmem.containers.containers import containers_json
 from gdbmem.errors import InputError, UsageError
+from gdbmem.formats.documents import read_heap_map, read_ledger, read_survey
 from gdbmem.formats.opening import OpenOptions
 from gdbmem.ledger.answer import retained_bytes
-from gdbmem.ledger.document import ledger_json, read_heap_map, read_ledger
+from gdbmem.ledger.document import ledger_json
 from gdbmem.ledger.pinners import PinnerPaths, join_paths
 from gdbmem.model.containers import Survey
 from gdbmem.model.heap_blocks import HeapMap

@@ -8,6 +8,7 @@ from pathlib import Path
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.bfc.log import is_pool_log, read_pool_log
 from gdbmem.formats.bfc.memory_dump import is_memory_dump, read_memory_dump
+from gdbmem.formats.bfc.saved_pools import is_saved_pools, read_saved_pools
 from gdbmem.formats.bfc.torch_snapshot import is_torch_snapshot, read_torch_snapshot
 from gdbmem.formats.bfc.wrapping import unwrap
 from gdbmem.formats.opening import read_data
@@ -15,7 +16,6 @@ from gdbmem.formats.spooling import Data
 from gdbmem.inspection.pools import Pools
 from gdbmem.linux.monitoring.surroundings import find_gpus
 from gdbmem.model.bfc import Allocator, PoolLog, Refusal
-from gdbmem.pools.document import is_saved_pools, read_saved_pools
 from gdbmem.pools.torch import account_sentence
 from gdbmem.text import format_size, printable
 

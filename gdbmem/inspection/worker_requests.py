@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Optional
 
 from gdbmem.errors import GdbmemError, InputError, TargetError, ToolError
 from gdbmem.files import NEUTRAL_FOLDER
+from gdbmem.formats.documents import read_ledger
 from gdbmem.inspection.interpreters import interpreters, module_words, own_environment
-from gdbmem.ledger.document import read_ledger
 
 if TYPE_CHECKING:
     from gdbmem.allocators.glibc.locate import ThreadPointers

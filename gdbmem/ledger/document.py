@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Optional, TypedDict
+from typing import Any, Optional
 
-from gdbmem.errors import InputError
-from gdbmem.files import JsonObject
-from gdbmem.json_values import as_json, fits, from_fields, from_json
-from gdbmem.model.heap_blocks import PARTS, HeapMap
+from gdbmem.json_values import as_json
 from gdbmem.model.ledger import Entry, Ledger, Share
-from gdbmem.terminal.document import Document, head, notices_in, read_document, to_json
-from gdbmem.text import printable
+from gdbmem.terminal.document import Document, head, to_json
 
 
 def ledger_json(ledger: Ledger, **more: Any) -> str:
@@ -50,71 +45,6 @@ def _mapped(ledger: Ledger) -> dict[tuple[str, str], Optional[int]]:
             alone = len(share.parts) == 1 and so_far is not None
             result[key] = (so_far or 0) + share.end - share.start if alone else None
     return result
-
-
-def read_ledger(text: str, name: str) -> Ledger:
-    """Return the ledger that ledger_json() wrote; raises InputError if *text* is not such a document."""
-    return read_document(text, "ledger", _ledger, _unreadable(name))
-
-
-def read_heap_map(text: str, name: str) -> Optional[HeapMap]:
-    """Return the map beside the ledger in the document *text*; None if there is none. Raises InputError."""
-    return read_document(text, "ledger", _heap_map, _unreadable(name))
-
-
-def _unreadable(name: str) -> InputError:
-    return InputError(
-        f"{printable(name)} holds no ledger that this gdbmem can read",
-        slug="bad-ledger",
-        hint="write one with 'gdbmem explain PID --json -o FILE'",
-    )
-
-
-def _heap_map(document: JsonObject) -> Optional[HeapMap]:
-    if document.get("heap_map") is None:
-        return None
-    found = from_json(HeapMap, document["heap_map"])
-    cells = [cell for region in found.regions for cell in region.cells]
-    if found.cell_bytes <= 0 or any(len(cell) != len(PARTS) or min(cell) < 0 for cell in cells):
-        raise ValueError
-    return found
-
-
-def _ledger(document: JsonObject) -> Ledger:
-    entries = [from_fields(Entry, entry) for entry in document["entries"]]
-    for entry in entries:
-        _check_detail(entry.detail)
-    shares = [_share(mapping) for mapping in document["mappings"]]
-    notices = notices_in(document)
-    ledger = from_fields(Ledger, document, entries=entries, shares=shares, notices=notices)
-    ledger.check()
-    return ledger
-
-
-def _check_detail(detail: Mapping[str, Any]) -> None:
-    """Raise ValueError unless the parts of *detail* that reports use are of their types."""
-    known: list[tuple[Any, object]] = [
-        (Optional[int], detail.get(name)) for name in ("blocks", "stacks", "top_bytes")
-    ]
-    known += [(Optional[str], pool["name"]) for pool in detail.get("pools", ())]
-    for piece in detail.get("largest", ()):
-        known += [(str, piece["name"]), (int, piece["resident_bytes"]), (int, piece.get("mapped_bytes", 0))]
-    if not all(fits(kind, value) for kind, value in known):
-        raise ValueError
-
-
-class SharePart(TypedDict):
-    """The part of a mapping that belongs to one entry."""
-
-    category: str
-    label: str
-    bytes: int
-
-
-def _share(values: JsonObject) -> Share:
-    parts = from_json(list[SharePart], values["parts"])
-    by_entry = {(part["category"], part["label"]): part["bytes"] for part in parts}
-    return from_fields(Share, values, parts=by_entry)
 
 
 def growth_json(before: Ledger, after: Ledger) -> str:

@@ -25,6 +25,8 @@ TENSORFLOW, ONNXRUNTIME, PYTORCH = "tensorflow", "onnxruntime", "pytorch"
 FREE, IN_USE = 0, 1
 PENDING = 2  # the program has freed it, the device still works with it: neither in use nor free
 
+STATES = ("free", "in_use", "pending")  # their names in documents
+
 UNKNOWN = -1  # in a signed column
 
 
@@ -83,6 +85,7 @@ class Chunks:
 
 
 GAP, LOWER, UPPER = 0, 1, 2  # ends of a pool that is filled from both, see Chunks.tag
+TAGS = ("central gap", "lower", "upper")  # their names in documents
 
 
 @dataclass(frozen=True)

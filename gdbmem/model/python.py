@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Optional
+from typing import Annotated, Optional, TypedDict
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import Key
@@ -268,3 +268,38 @@ class PythonHolders:
     shared_bytes: int = 0  # in blocks that are not objects, to which others lead as well
     pause_seconds: Optional[float] = None
     notices: Sequence[Notice] = ()
+
+
+# Memory by line, as the recorder's files have it.
+
+
+class RecordedLine(TypedDict):
+    """A line of a function: how often it ran, the memory after it and the sum of its changes, in bytes."""
+
+    line: int
+    count: int
+    memory_bytes: Optional[int]
+    change_bytes: Optional[int]
+    text: str
+
+
+class RecordedFunction(TypedDict):
+    """A recorded function. Sizes are bytes."""
+
+    file: str
+    function: str
+    first_line: int
+    calls: int
+    change_bytes: int
+    start_bytes: Optional[int]
+    lines: list[RecordedLine]
+
+
+class RecordedProcess(TypedDict):
+    """The file that the recorder wrote at the end of a process."""
+
+    pid: int
+    parent: int
+    backend: str  # the source of the numbers
+    threads: int
+    functions: list[RecordedFunction]

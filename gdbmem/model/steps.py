@@ -48,6 +48,40 @@ class Step(NamedTuple):
         return self.file, self.line
 
 
+@dataclass
+class StepSum:
+    """The sum of the steps of one line (function, file, thread)."""
+
+    function: Optional[str]
+    file: Optional[str]
+    line: Optional[int]
+    thread: Optional[int]
+    hits: int = 0
+    own_bytes: int = 0  # in steps during which no other thread ran
+    shared_bytes: int = 0
+    shared_hits: int = 0
+    others_bytes: int = 0  # changes by other threads meanwhile; not part of the other sums
+    doubtful_hits: int = 0  # steps whose change may include that of other threads
+    heap_bytes: Optional[int] = None
+    inexact_hits: int = 0  # steps whose delta is known but not exact
+    unknown_hits: int = 0  # steps whose delta is unknown
+
+    @property
+    def delta_bytes(self) -> int:
+        """The sum of the known changes."""
+        return self.own_bytes + self.shared_bytes
+
+    @property
+    def is_unknown(self) -> bool:
+        """True if the changes of all steps are unknown."""
+        return self.hits == self.unknown_hits
+
+    @property
+    def changed_anything(self) -> bool:
+        """True if it changed something, or its change is unknown."""
+        return bool(self.delta_bytes or self.heap_bytes or self.others_bytes or self.unknown_hits)
+
+
 # Changes of memory by line of one function, over some calls.
 
 

@@ -9,7 +9,7 @@ from typing import Optional
 from gdbmem.faults.account import HUGETLB, cause_of, only_read, sentences
 from gdbmem.model.faults import FaultAccount, FaultTotals
 from gdbmem.model.series import Comparison, Difference
-from gdbmem.model.steps import Step
+from gdbmem.model.steps import Step, StepSum
 from gdbmem.page.page import (
     Cell,
     MarginLine,
@@ -35,7 +35,7 @@ from gdbmem.series.comparison import (
     reliability,
 )
 from gdbmem.steps.charts import steps_svg
-from gdbmem.steps.steps import StepSum, noun, reservations, sum_steps, total_bytes, total_sentence
+from gdbmem.steps.steps import noun, reservations, sum_steps, total_bytes, total_sentence
 from gdbmem.terminal.source import SourceLines
 from gdbmem.text import format_delta, format_size, plural, printable
 

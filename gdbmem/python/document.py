@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-from typing import Any, Callable
-
-from gdbmem.errors import InputError
-from gdbmem.files import read_small
-from gdbmem.json_values import MISFITS, as_json, from_json
+from gdbmem.json_values import as_json
 from gdbmem.model.python import (
     ArenaUse,
     PythonCopies,
@@ -22,7 +16,6 @@ from gdbmem.python.copies import copies_answer
 from gdbmem.python.holders import holders_answer
 from gdbmem.python.objects import Change, arenas_answer, changes, growth_answer, objects_answer
 from gdbmem.terminal.document import Document, head, to_json, whole
-from gdbmem.text import printable
 
 _LARGEST = 1 << 26
 
@@ -106,32 +99,3 @@ def _thread(thread: PythonThread) -> Document:
 
 def _without_type(use: TypeUse) -> Document:
     return as_json(use, "count", "bytes")
-
-
-def read_objects(path: Path) -> PythonObjects:
-    """Return the objects in a file that objects_json() wrote. Raises InputError for any other file."""
-    try:
-        return _objects_of(json.loads(read_small(path, limit_bytes=_LARGEST, refuse=_refused(path))))
-    except MISFITS as error:
-        raise _refused(path)("it is not such a file") from error
-
-
-def _refused(path: Path) -> Callable[[str], InputError]:
-    return lambda why: InputError(
-        f"the objects of a Python process can't be read from {printable(str(path))}: {printable(why)}",
-        slug="python-objects-unreadable",
-        hint="'gdbmem python objects --json -o FILE PID' writes such a file",
-    )
-
-
-def _objects_of(document: Any) -> PythonObjects:
-    if document["kind"] != "python-objects":
-        raise ValueError
-    values = {
-        name: document[name] for name in ("program", "pid", "types", "uncounted_blocks", "large_counted")
-    }
-    values.update((name, {"type": "", **document[name]}) for name in ("unused", "others"))
-    found = from_json(PythonObjects, values)
-    if any(min(use.count, use.bytes) < 0 for use in (*found.types, found.unused, found.others)):
-        raise ValueError
-    return found

@@ -7,9 +7,7 @@ from collections.abc import Sequence
 from statistics import mean, variance
 from typing import Optional
 
-from gdbmem.errors import InputError
-from gdbmem.files import JsonObject
-from gdbmem.json_values import as_json, from_fields, from_json
+from gdbmem.json_values import as_json
 from gdbmem.model.judgement import Judgement
 from gdbmem.model.series import Comparison, Difference, Slope, Verdict
 from gdbmem.records import dataclass, replace
@@ -18,7 +16,7 @@ from gdbmem.series.statistics import chance_of, critical
 from gdbmem.series.text import headline
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, columns_that_fit, print_notices, print_sentence
-from gdbmem.terminal.document import head, judgement_line, judgement_object, read_document, to_json
+from gdbmem.terminal.document import head, judgement_line, judgement_object, to_json
 from gdbmem.text import format_delta, format_rate, format_rates, format_size, printable
 
 _MANY = 1000.0  # degrees of freedom: Student's distribution is the normal one
@@ -269,22 +267,3 @@ def interval_text(row: Difference) -> Sequence[str]:
     if row.unit == "B/s":
         return tuple(format_rates(row.low, row.high))
     return change_text(row.low, row), change_text(row.high, row)
-
-
-def read_comparison(text: str, name: str) -> tuple[Comparison, Sequence[tuple[str, str]]]:
-    """Return the comparison that comparison_json() wrote, and each run with its verdict; raises InputError."""
-    refusal = InputError(
-        f"{printable(name)} holds no comparison that this gdbmem can read",
-        slug="bad-comparison",
-        hint="'gdbmem compare --json -o FILE' writes one",
-    )
-    return read_document(text, "comparison", _comparison, refusal)
-
-
-def _comparison(document: JsonObject) -> tuple[Comparison, Sequence[tuple[str, str]]]:
-    found = from_fields(Comparison, document)
-    if not found.first or not found.second:
-        raise ValueError
-    judged = [(run["run"], run["verdict"]) for run in document["runs"]]
-    runs = [(from_json(str, name), f"{verdict['kind']}: {verdict['evidence']}") for name, verdict in judged]
-    return found, runs

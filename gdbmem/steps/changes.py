@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.files import JsonObject
-from gdbmem.json_values import from_json
+from gdbmem.model.steps import StepSum
 from gdbmem.records import dataclass, replace
-from gdbmem.steps.steps import StepSum, bad_steps, place_of_sum
+from gdbmem.steps.steps import place_of_sum
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_sentence
-from gdbmem.terminal.document import head, read_document, to_json
+from gdbmem.terminal.document import head, to_json
 from gdbmem.text import format_delta, plural, printable
 
 if TYPE_CHECKING:
@@ -87,18 +86,6 @@ def _hits(one: Optional[StepSum]) -> int:
 
 
 # Two recordings of steps, compared: as a table and as ``kind=steps-changes``.
-
-
-def read_recording(text: str, name: str) -> tuple[list[StepSum], str]:
-    """Return the sums by line that `memwatch save` saved, and the source of their numbers; raises InputError."""
-    return read_document(text, "steps", _recording, bad_steps(name))
-
-
-def _recording(document: JsonObject) -> tuple[list[StepSum], str]:
-    if document["by"] != "line":
-        raise ValueError
-    sums, steps = from_json(list[StepSum], document["sums"]), document["steps"]
-    return sums, str(steps[-1]["source"]) if steps else ""
 
 
 def answer_changes(

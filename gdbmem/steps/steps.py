@@ -8,14 +8,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Callable, Optional
 
-from gdbmem.errors import InputError
-from gdbmem.files import JsonObject
-from gdbmem.json_values import as_json, from_json
-from gdbmem.model.steps import SHARED, Step
-from gdbmem.records import dataclass
+from gdbmem.json_values import as_json
+from gdbmem.model.steps import SHARED, Step, StepSum
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console
-from gdbmem.terminal.document import head, read_document, to_json
+from gdbmem.terminal.document import head, to_json
 from gdbmem.text import format_delta, plural, printable
 
 if TYPE_CHECKING:
@@ -23,40 +20,6 @@ if TYPE_CHECKING:
 
 
 GROUPINGS = ("line", "function", "file", "thread")
-
-
-@dataclass
-class StepSum:
-    """The sum of the steps of one line (function, file, thread)."""
-
-    function: Optional[str]
-    file: Optional[str]
-    line: Optional[int]
-    thread: Optional[int]
-    hits: int = 0
-    own_bytes: int = 0  # in steps during which no other thread ran
-    shared_bytes: int = 0
-    shared_hits: int = 0
-    others_bytes: int = 0  # changes by other threads meanwhile; not part of the other sums
-    doubtful_hits: int = 0  # steps whose change may include that of other threads
-    heap_bytes: Optional[int] = None
-    inexact_hits: int = 0  # steps whose delta is known but not exact
-    unknown_hits: int = 0  # steps whose delta is unknown
-
-    @property
-    def delta_bytes(self) -> int:
-        """The sum of the known changes."""
-        return self.own_bytes + self.shared_bytes
-
-    @property
-    def is_unknown(self) -> bool:
-        """True if the changes of all steps are unknown."""
-        return self.hits == self.unknown_hits
-
-    @property
-    def changed_anything(self) -> bool:
-        """True if it changed something, or its change is unknown."""
-        return bool(self.delta_bytes or self.heap_bytes or self.others_bytes or self.unknown_hits)
 
 
 def sum_steps(steps: Iterable[Step], by: str = "line") -> list[StepSum]:
@@ -299,27 +262,3 @@ def steps_json(steps: Sequence[Step], sums: Optional[Sequence[StepSum]] = None, 
     # One step per line: there may be very many, and json is several times faster without indentation.
     rows = ",\n  ".join(json.dumps(as_json(step)) for step in steps)
     return f'{to_json(document).rstrip()[:-1].rstrip()},\n "steps": [\n  {rows}\n ]\n}}\n'
-
-
-# Reading steps that `memwatch save` and `memwatch report --json` wrote.
-
-
-def read_steps(text: str, name: str) -> list[Step]:
-    """Return the steps in the document *text*; raises InputError if it has none that can be read."""
-    return read_document(text, "steps", _steps, bad_steps(name))
-
-
-def bad_steps(name: str) -> InputError:
-    """Return the error for a file *name* without readable steps."""
-    return InputError(
-        f"{printable(name)} holds no steps that this gdbmem can read",
-        slug="bad-steps",
-        hint="'memwatch save NAME', or 'memwatch report --json -o FILE', keeps some",
-    )
-
-
-def _steps(document: JsonObject) -> list[Step]:
-    found = from_json(list[Step], document["steps"])
-    if not found:
-        raise ValueError
-    return found

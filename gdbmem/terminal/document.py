@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Callable, Optional, TypeVar
+from typing import Any, Optional
 
 from gdbmem.errors import Notice
-from gdbmem.files import JsonObject
-from gdbmem.json_values import MISFITS, as_json, from_json
+from gdbmem.json_values import FORMAT_VERSION, as_json
 from gdbmem.model.judgement import MET, NOT_JUDGED, NOT_MET, Judgement
 
-if TYPE_CHECKING:
-    from gdbmem.errors import InputError
-
-
-# 1: first version.
-FORMAT_VERSION = 1
-
 Document = dict[str, object]
-
-Result = TypeVar("Result")
 
 
 def to_json(document: Document) -> str:
@@ -40,22 +30,6 @@ def whole(kind: str, record: Any, answer: Optional[str] = None) -> Document:
     notices = fields.pop("notices", ())
     answered = {} if answer is None else {"answer": answer}
     return {"format_version": FORMAT_VERSION, "kind": kind, "warnings": notices, **answered, **fields}
-
-
-def read_document(text: str, kind: str, parse: Callable[[JsonObject], Result], refusal: InputError) -> Result:
-    """Return what *parse* makes of the document *text* of this *kind*; raises *refusal* if it is of another form."""
-    try:
-        document = json.loads(text)
-        if document["kind"] != kind or document["format_version"] > FORMAT_VERSION:
-            raise ValueError
-        return parse(document)
-    except MISFITS as error:
-        raise refusal from error
-
-
-def notices_in(document: JsonObject) -> list[Notice]:
-    """Return the notices that head() wrote into *document*."""
-    return from_json(list[Notice], document["warnings"])
 
 
 # The judgements of gates as text and as JSON, the same in every gate.

@@ -24,9 +24,17 @@ from gdbmem.allocators.cpython.objects import ObjectCounter
 from gdbmem.allocators.glibc import lockstep, walk
 from gdbmem.allocators.glibc.tallies import HeapTally
 from gdbmem.api.pools import answer_failed
-from gdbmem.containers.containers import read_survey
 from gdbmem.errors import InputError
 from gdbmem.formats.addresses import parse_maps
+from gdbmem.formats.documents import (
+    read_comparison,
+    read_ledger,
+    read_lines,
+    read_objects,
+    read_step_sums,
+    read_steps,
+    read_survey,
+)
 from gdbmem.formats.malloc_info import parse_malloc_info
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.formats.series import read_series
@@ -34,7 +42,6 @@ from gdbmem.formats.valgrind.memcheck_xml import read_blocks, read_place, read_p
 from gdbmem.inspection.pause import read_maps
 from gdbmem.inspection.pool_files import read_pool_file
 from gdbmem.inspection.read_process import explain_core
-from gdbmem.ledger.document import read_ledger
 from gdbmem.linux.elf.objects import read_image
 from gdbmem.linux.memory.maps import Mapping, parse_rss, parse_smaps
 from gdbmem.linux.memory.process_memory import ProcMemory
@@ -45,17 +52,13 @@ from gdbmem.model.memory import BytesMemory, MemoryUnreadable
 from gdbmem.model.series import TREE, ProcessSample, SeriesFacts, SeriesLine
 from gdbmem.pools.document import pools_json
 from gdbmem.pools.map import render_pools
-from gdbmem.python.document import read_objects
-from gdbmem.python.lines import print_lines, read_lines
+from gdbmem.python.lines import print_lines
 from gdbmem.recipes.reader import parse_recipe
 from gdbmem.runs.run import DATABASE, Run
 from gdbmem.runs.saved_results import kept_records
-from gdbmem.series.comparison import read_comparison
 from gdbmem.series.journal import read_journal
 from gdbmem.series.store import Recording, SeriesWriter
 from gdbmem.series.summary import summarize
-from gdbmem.steps.changes import read_recording
-from gdbmem.steps.steps import read_steps
 from gdbmem.symbols.elf_files import needed_libraries, read_elf
 from tests.fuzz import memory_readers
 from tests.fuzz.mutate import LARGEST_BYTES
@@ -410,7 +413,7 @@ def _comparison(text: str) -> None:
 
 
 def _steps(text: str) -> None:
-    for read in (read_steps, read_recording):
+    for read in (read_steps, read_step_sums):
         with contextlib.suppress(InputError):  # the other one may read it
             read(text, "a")
 

@@ -10,20 +10,16 @@ from pathlib import Path
 import pytest
 
 from gdbmem.api.profiles import ReadOptions
-from gdbmem.containers.containers import read_survey
 from gdbmem.errors import InputError
+from gdbmem.formats.documents import read_comparison, read_ledger, read_lines, read_step_sums, read_survey
 from gdbmem.formats.opening import open_profile
 from gdbmem.formats.series import read_series
 from gdbmem.formats.valgrind.massif_tree import read_node_text
-from gdbmem.ledger.document import read_ledger
 from gdbmem.model.calltree import NO_LINE, Frames
-from gdbmem.python.lines import read_lines
 from gdbmem.runs.distrust import file_beneath
 from gdbmem.runs.run import DATABASE
-from gdbmem.series.comparison import read_comparison
 from gdbmem.series.statistics import bins
 from gdbmem.series.store import Recording
-from gdbmem.steps.changes import read_recording
 from tests.fuzz import memory_readers
 from tests.fuzz.readers import READERS, Reader
 from tests.fuzz.running import run
@@ -65,7 +61,7 @@ def test_a_name_that_is_too_long_for_a_file_is_refused(tmp_path: Path) -> None:
         file_beneath(tmp_path, "snapshots/" + "x" * 5000)
 
 
-@pytest.mark.parametrize("read", [read_survey, read_ledger, read_comparison, read_recording])
+@pytest.mark.parametrize("read", [read_survey, read_ledger, read_comparison, read_step_sums])
 def test_json_that_is_nested_too_deeply_is_refused(read: object) -> None:
     assert callable(read)
     with pytest.raises(InputError):

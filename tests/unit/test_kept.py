@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.containers.containers import containers_json, read_survey
+from gdbmem.containers.containers import containers_json
 from gdbmem.errors import InputError
+from gdbmem.formats.documents import read_survey
 from gdbmem.model.containers import Container, Survey, Uncounted
 from gdbmem.runs.run import Run
 from gdbmem.runs.saved_results import CONTAINERS, LEDGER, find_kept, keep, kept_records, kept_text

@@ -10,9 +10,10 @@ import pytest
 
 from gdbmem.allocators.glibc.layout import PARAMETERS, STATES, parse_ptype
 from gdbmem.errors import InputError
+from gdbmem.formats.documents import read_ledger
 from gdbmem.ledger.answer import answer_ledger
 from gdbmem.ledger.division import Division
-from gdbmem.ledger.document import ledger_json, read_ledger, returned_bytes
+from gdbmem.ledger.document import ledger_json, returned_bytes
 from gdbmem.ledger.pinners import join_paths
 from gdbmem.ledger.text import LedgerOptions, beside, print_growth, print_ledger
 from gdbmem.linux.memory.maps import Mapping, parse_smaps

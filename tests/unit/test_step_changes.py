@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gdbmem.errors import InputError
+from gdbmem.formats.documents import read_step_sums
 from gdbmem.steps.changes import (
     GROUPINGS,
     answer_changes,
@@ -16,7 +17,6 @@ from gdbmem.steps.changes import (
     compare_steps,
     known_bytes,
     print_changes,
-    read_recording,
 )
 from gdbmem.steps.steps import steps_json, sum_steps
 from gdbmem.terminal.console import make_console
@@ -40,7 +40,7 @@ def kept(**changes: Any) -> str:
 
 
 def test_what_was_saved_is_read_back_as_it_was() -> None:
-    assert read_recording(kept(), "one") == (sum_steps(STEPS), "statm")
+    assert read_step_sums(kept(), "one") == (sum_steps(STEPS), "statm")
 
 
 @pytest.mark.parametrize("by", GROUPINGS)
@@ -81,7 +81,7 @@ def test_the_first_sentence_names_the_line_that_differs_most() -> None:
 )
 def test_a_file_that_is_no_recording_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(InputError) as caught:
-        read_recording(kept(**changes), "one")
+        read_step_sums(kept(**changes), "one")
     assert caught.value.slug == "bad-steps"
 
 
@@ -90,4 +90,4 @@ def test_a_file_that_is_no_recording_is_refused(changes: dict[str, Any]) -> None
 )
 def test_other_documents_are_refused(text: str) -> None:
     with pytest.raises(InputError):
-        read_recording(text, "one")
+        read_step_sums(text, "one")

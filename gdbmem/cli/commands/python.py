@@ -39,7 +39,8 @@ main(*sys.argv[1:3])
 
 def run_lines(args: argparse.Namespace) -> int:
     """Run the script and write the tables; return the script's status."""
-    from gdbmem.python.lines import lines_json, print_lines, read_lines
+    from gdbmem.formats.documents import read_lines
+    from gdbmem.python.lines import lines_json, print_lines
 
     script = Path(args.script)
     if not script.is_file():

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.containers.containers import read_survey
 from gdbmem.debugger.location import current_thread
 from gdbmem.debugger.python.call_paths import place_and_python
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.snapshots import beside_resident_facts
 from gdbmem.debugger.stopping.stops import hits_here
 from gdbmem.errors import InputError
+from gdbmem.formats.documents import read_ledger, read_survey
 from gdbmem.inspection.holdings import kept_document, save_ledger, save_survey
-from gdbmem.ledger.document import read_ledger
 from gdbmem.runs.operand import find_operand
 from gdbmem.runs.saved_results import CONTAINERS, LEDGER, find_kept, kept_records, kept_text
 

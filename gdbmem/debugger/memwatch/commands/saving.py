@@ -15,16 +15,10 @@ from gdbmem.debugger.pages import check_page, write_document_page
 from gdbmem.debugger.session import session
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import UsageError
+from gdbmem.formats.documents import read_step_sums
 from gdbmem.runs.distrust import check_name
 from gdbmem.runs.saved_results import file_text
-from gdbmem.steps.changes import (
-    GROUPINGS,
-    answer_changes,
-    changes_json,
-    compare_steps,
-    print_changes,
-    read_recording,
-)
+from gdbmem.steps.changes import GROUPINGS, answer_changes, changes_json, compare_steps, print_changes
 from gdbmem.steps.charts import print_chart, steps_svg
 from gdbmem.steps.steps import noun, steps_json, sum_steps
 from gdbmem.terminal.console import open_output, picture_kind
@@ -61,7 +55,7 @@ def report_since(args: argparse.Namespace, steps: Sequence[Step]) -> None:
     """Write the difference between *steps* and those saved as ``args.since``."""
     if args.by not in GROUPINGS:
         raise UsageError("--since compares lines, functions or files", hint=f"--by {', '.join(GROUPINGS)}")
-    before, source = read_recording(*_saved(args.since))
+    before, source = read_step_sums(*_saved(args.since))
     after = sum_steps(steps)
     if steps and source and noun(source) != noun(steps[-1].source):
         raise UsageError(
