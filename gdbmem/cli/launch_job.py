@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.api.profiles import ReadOptions, Run
-from gdbmem.cli.page_choice import page_of
+from gdbmem.cli.pages import page_of
 from gdbmem.engines.engine import table
 from gdbmem.errors import ExitStatus, GdbmemError, UsageError
 from gdbmem.launch.engine_choice import AUTO, choose_engine

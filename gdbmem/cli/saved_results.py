@@ -1,21 +1,26 @@
-"""`gdbmem show` and `gdbmem diff` of the ledgers and container scans saved in a run."""
+"""The ledgers and container scans saved in a run: for `gdbmem show`, `gdbmem diff` and the page of the run."""
 
 from __future__ import annotations
 
 import argparse
+import io
 from collections.abc import Sequence
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
-from gdbmem.api.runs import LEDGER, Run, growth, load_kept, load_kept_pair, unseen_between
+from gdbmem.api.runs import LEDGER, Run, growth, kept_records, load_kept, load_kept_pair, unseen_between
 from gdbmem.containers import containers
 from gdbmem.ledger import document as ledger_document
 from gdbmem.ledger import text as ledger_text
 from gdbmem.model.judgement import Judgement
-from gdbmem.terminal.console import Console
+from gdbmem.terminal.console import Console, make_console
 from gdbmem.terminal.document import judgement_object, to_json
-from gdbmem.text import format_delta
+from gdbmem.text import format_delta, printable
+
+if TYPE_CHECKING:
+    from gdbmem.page.page import Section
 
 _MOST_ROWS = 20
+_MOST_ROWS_OF_A_PAGE = 12
 
 
 def show_kept(
@@ -60,3 +65,21 @@ def _judge(kind: str, grown: int, operands: Sequence[str], limit_bytes: int) -> 
     text = f"{what} grew by {size.lstrip('+')}" if grown > 0 else f"{what} changed by {size}"
     unseen = tuple(unseen_between(operands, kind=kind))
     return Judgement("growth", text, limit_bytes, grown, grown, grown, unseen)
+
+
+def kept_sections(run: Run) -> list[Section]:
+    """Return the last ledger as on its own page, and the last container scan as in a terminal."""
+    from gdbmem.page.ledger_page import ledger_sections  # 15 ms, for pages only
+    from gdbmem.page.page import Section  # with it
+
+    last = {record.kind: record for record in kept_records(run)}
+    sections: list[Section] = []
+    for kind, record in last.items():
+        kept = load_kept(run, kind, record.name)
+        if kind == LEDGER:
+            sections += ledger_sections(kept, title=f"Resident memory at {record.name}")
+            continue
+        stream = io.StringIO()
+        containers.print_containers(kept, make_console(stream, width=110, color=False), _MOST_ROWS_OF_A_PAGE)
+        sections.append(Section(f"Containers at {printable(record.name)}", text=stream.getvalue()))
+    return sections

@@ -16,15 +16,11 @@ def install() -> None:
 
     from gdbmem.commands.in_gdb import GDB_COMMANDS  # 2 ms
     from gdbmem.debugger.command import register  # 1 ms
-    from gdbmem.debugger.memwatch.commands.gdb_functions import register_functions  # 1 ms
-    from gdbmem.debugger.memwatch.commands.layout import register_layout  # 1 ms
-    from gdbmem.debugger.memwatch.commands.settings import register_settings  # 1 ms
+    from gdbmem.debugger.memwatch.commands.settings import register_all  # 1 ms
     from gdbmem.debugger.stopping.stops import note_stop  # 1 ms
 
     register(GDB_COMMANDS)
-    register_settings()
-    register_functions()
-    register_layout()
+    register_all()
     gdb.events.stop.connect(note_stop)
     if "GDBMEM_SESSION" in os.environ:  # launch.protocol.ENVIRONMENT, which would import sockets
         from gdbmem.debugger.launched.launched import install_launched  # 70 ms

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Optional
 
 from gdbmem.debugger.command import say
-from gdbmem.debugger.own_python import own_python
 from gdbmem.errors import InputError, ToolError, UsageError
 from gdbmem.files import NEUTRAL_FOLDER
+from gdbmem.inspection.interpreters import own_python
 from gdbmem.text import printable
 
 _SECONDS = 300

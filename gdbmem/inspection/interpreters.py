@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from gdbmem.errors import ToolError
+
 INTERPRETER = "GDBMEM_PYTHON"  # the variable that names one
 _PACKAGE = Path(__file__).resolve().parents[2]
 
@@ -43,3 +45,18 @@ def own_environment() -> Mapping[str, str]:
     """Return the environment in which they use this package, without what is set for gdb's own Python."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     return {**kept, "PYTHONPATH": str(_PACKAGE)}
+
+
+def own_python(what: str, module: str) -> tuple[list[str], Mapping[str, str]]:
+    """Return the command line that runs *module* there, and its environment.
+
+    Raises ToolError, which names *what* needs it, if there is none.
+    """
+    python = next(iter(interpreters()), None)
+    if python is None:
+        raise ToolError(
+            f"{what} needs the Python that gdbmem was installed into, which was not found",
+            slug="python-worker-missing",
+            hint="name it: GDBMEM_PYTHON=/path/to/python",
+        )
+    return [str(python), "-s", *module_words(module)], own_environment()

@@ -16,7 +16,7 @@ from gdbmem.setup.gdb_python import find_gdb, gdb_call, loader_file, quiet_envir
 from gdbmem.text import printable
 
 GDB_SECONDS = 600.0  # a browser's debug information takes minutes
-_ANSWER = gdb_call("batch.name_addresses", "answer()")
+_ANSWER = gdb_call("names", "name_addresses()")
 
 Question = tuple[Path, Sequence[int]]  # a binary, and addresses in it
 Answer = Union[Mapping[str, Any], Notice]  # the frames of each address, or why there are none
@@ -93,7 +93,7 @@ class _RunningGdb:
 
 
 _SECONDS = 60.0
-_ANSWER_DEMANGLED = gdb_call("batch.demangle", "answer()")
+_ANSWER_DEMANGLED = gdb_call("names", "demangle_file()")
 
 
 def class_names(mangled: Iterable[str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Optional, TextIO
 
 from gdbmem.api.profiles import spool_operands
 from gdbmem.arguments import ArgumentParser
-from gdbmem.cli.page_choice import open_browser, page_of
+from gdbmem.cli.pages import open_browser, page_of
 from gdbmem.cli.reading import collector_paused, read_options_from, source_roots
 from gdbmem.errors import InputError, MissingToolError, ToolError, UsageError
 from gdbmem.page.page import Page, render

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from gdbmem.api.profiles import ReadOptions, Run, current_folder, find_operand
 from gdbmem.arguments import ArgumentParser
-from gdbmem.cli.page_choice import open_browser, page_of
+from gdbmem.cli.pages import open_browser, page_of
 from gdbmem.cli.reading import read_options_from, source_roots
 from gdbmem.cli.server import Served, Server
 from gdbmem.errors import InputError

@@ -11,9 +11,9 @@ import gdb
 
 from gdbmem.allocators.glibc.locate import ThreadPointers
 from gdbmem.arguments import check_alone
-from gdbmem.debugger.batch.demangle import class_names
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.location import program_runs, real_pid
+from gdbmem.debugger.names import class_names
 from gdbmem.debugger.program import register, selection_kept, thread_pointer
 from gdbmem.debugger.terminal import console_on, gdb_text
 from gdbmem.errors import GdbmemError, TargetError, UsageError

@@ -13,9 +13,9 @@ import gdb
 
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.location import real_pid
-from gdbmem.debugger.own_python import own_python
 from gdbmem.errors import GdbmemError, TargetError, ToolError, sentence_of
 from gdbmem.files import NEUTRAL_FOLDER
+from gdbmem.inspection.interpreters import own_python
 
 _WORKER = "gdbmem.api.growth_worker"
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, Callable, Optional
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.ledger.live_symbols import LiveSymbols
 from gdbmem.debugger.location import current_thread
+from gdbmem.debugger.names import LiveSymbols
 from gdbmem.debugger.native.attached import prepare, request
 from gdbmem.debugger.native.calls_in_passing import detour, under_way
 from gdbmem.debugger.native.inferior import outside_allocator, program, refuse_inside

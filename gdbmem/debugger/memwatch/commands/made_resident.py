@@ -21,8 +21,8 @@ from gdbmem.debugger.memwatch.commands.command import Driving
 from gdbmem.debugger.memwatch.commands.growth import native_pid
 from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
 from gdbmem.debugger.memwatch.driving.watchdog import Alarm
-from gdbmem.debugger.own_python import own_python
 from gdbmem.errors import ToolError, UsageError
+from gdbmem.inspection.interpreters import own_python
 from gdbmem.text import printable
 
 if TYPE_CHECKING:

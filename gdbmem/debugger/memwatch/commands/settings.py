@@ -1,16 +1,18 @@
-"""`set/show memwatch …`: defaults for memwatch's measuring and locking."""
+"""What memwatch registers when gdb loads it, besides commands: `set memwatch …`, $rss() and $heap(), its layout."""
 
 from __future__ import annotations
 
 import gdb
 
 from gdbmem.commands.in_gdb import LOCKS, SOURCES
-from gdbmem.errors import InputError
+from gdbmem.errors import GdbmemError, InputError
 from gdbmem.text import format_duration, parse_duration
 
 TYPE_CHECKING = False  # typing itself takes gdb 4 ms to import
+
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import Any, Optional
+
 
 _PATIENCE = "5s"
 
@@ -115,3 +117,73 @@ def setting(name: str) -> str:
 def patience(seconds: Optional[float]) -> float:
     """Return the seconds of --timeout, or of the setting."""
     return parse_duration(setting("timeout")) if seconds is None else seconds
+
+
+class ResidentFunction(gdb.Function):  # type: ignore[misc]  # gdb's module has no types
+    """$rss () - the resident memory of the program, in bytes.
+
+    Example: break decode if $rss() > 1 << 30
+    """
+
+    def __init__(self) -> None:
+        super().__init__("rss")
+
+    def invoke(self) -> int:
+        return _reading("auto", heap=False)
+
+
+class HeapFunction(gdb.Function):  # type: ignore[misc]
+    """$heap () - the memory that the program has from malloc, in bytes.
+
+    glibc's own bookkeeping, headers included; under massif, massif's count.
+    Example: display $heap()
+    """
+
+    def __init__(self) -> None:
+        super().__init__("heap")
+
+    def invoke(self) -> int:
+        return _reading("heap", heap=True)
+
+
+def _reading(source: str, *, heap: bool) -> int:
+    from gdbmem.debugger.memwatch.gauges.gauge import gauge_for  # gdb starts 20 ms sooner
+
+    try:
+        return gauge_for(source, heap=heap)
+    except GdbmemError as error:
+        raise gdb.GdbError(str(error)) from None
+
+
+def register_functions() -> None:
+    """Register $rss() and $heap()."""
+    ResidentFunction()
+    HeapFunction()
+
+
+NAME = "memwatch"
+_LAYOUT = "{-horizontal src 2 memwatch 1} 2 status 0 cmd 1"
+
+
+def register_layout() -> None:
+    """Register `layout memwatch`, if this gdb has a text interface that supports custom windows."""
+    if not hasattr(gdb, "register_window_type"):
+        return
+    try:
+        gdb.register_window_type(NAME, _open)
+        gdb.execute(f"tui new-layout {NAME} {_LAYOUT}", to_string=True)
+    except (gdb.error, RuntimeError):  # built without it
+        return
+
+
+def _open(tui_window: Any) -> Any:
+    from gdbmem.debugger.memwatch.commands.window import MemoryWindow  # gdb starts 20 ms sooner
+
+    return MemoryWindow(tui_window)
+
+
+def register_all() -> None:
+    """Register what memwatch has besides commands."""
+    register_settings()
+    register_functions()
+    register_layout()

@@ -1,1 +1,0 @@
-"""Scripts for a batch gdb: names for addresses and types."""
