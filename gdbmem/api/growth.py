@@ -22,6 +22,7 @@ from gdbmem.faults.growth import (
     unsampled,
     with_huge_pages,
     within_counts,
+    within_peaks,
     without_zero_pages,
 )
 from gdbmem.faults.resident_by_path import unnamed_interpreters
@@ -192,6 +193,7 @@ def _sums(
         rows = within_counts(rows, counted, in_kernel)
     rows, zero = without_zero_pages(rows, spans)
     grown = grown_bytes(rows, spans, samples.began)
+    rows = within_peaks(rows, grown, spans)
     rows = with_huge_pages(rows, grown, spans)
     numbers = by_process(rows)
     accounts = []

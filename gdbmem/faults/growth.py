@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ _BLOCK_BYTES = 1 << 20
 _SAMPLES_A_BLOCK = 64
 DOUBT = 3.0  # standard errors
 _TOLERANCE = 1.1
+_BATCH_BYTES = 32 * PAGE * (os.cpu_count() or 1)  # percpu_counter_batch
 _ROUNDING = 1e-9
 SURELY_SAMPLED = 5  # periods: after so many faults without a sample, samples were lost
 
@@ -226,9 +228,32 @@ def grown_bytes(
             _grow_later(samples, later, span, grown)
             if later:
                 _charge_once(samples, [n for n in numbers if grown[n]], grown)
-        if span.peak_bytes and sum(grown[n] for n in numbers) > span.room_bytes:
-            _scale(grown, numbers, float(span.room_bytes))
     return grown
+
+
+def within_peaks(
+    faults: Sequence[WeighedFault], grown: list[float], spans: Mapping[int, Span]
+) -> list[WeighedFault]:
+    """Return *faults*; *grown* is limited to the peaks of processes that have ended.
+
+    The kernel adds up pages in batches for each processor, so a peak may lack some: that is in the errors.
+    """
+    changed = list(faults)
+    for pid, numbers in by_process(faults).items():
+        span = spans.get(pid)
+        excess = sum(grown[n] for n in numbers) - span.room_bytes if span is not None else 0.0
+        if span is None or not span.peak_bytes or excess <= 0:
+            continue
+        _scale(grown, numbers, float(span.room_bytes))
+        error = min(excess, _BATCH_BYTES) / max(span.room_bytes, 1)
+        of_path: dict[int, float] = defaultdict(float)
+        for n in numbers:
+            of_path[faults[n].path] += grown[n]
+        for n in numbers:
+            if grown[n] > 0:
+                more = error**2 * of_path[faults[n].path] / grown[n]
+                changed[n] = faults[n]._replace(doubt=faults[n].doubt + more)
+    return changed
 
 
 def _is_whole(one: WeighedFault, stays: float) -> bool:

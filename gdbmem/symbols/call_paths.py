@@ -7,7 +7,7 @@ import re
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
 from operator import sub
@@ -48,6 +48,7 @@ from gdbmem.symbols.unwinder import (
 
 _NEAR = 32  # faults before, and after, that stand for those lost in between
 _LONGEST_RUN = 64  # pages
+_IN_STEP = 0.05  # by which equal distances differ at most
 _UNSEEN = 2  # times that a caller may have come and gone at one place between two copied stacks
 
 
@@ -441,31 +442,33 @@ class CallPaths:
     def _doubt_paths(self, place: _Assumed) -> None:
         """Enlarge the error of the paths at one place by what others of these paths may have touched.
 
-        As often as the path changes from one stack to the next, one is wrong for the faults that it represents. Beside
+        As often as the path changes from one stack to the next, one is wrong for the faults that it represents. Stacks
+        at equal distances count as one: the program's loop may be in step with the kernel, and show it one path. Beside
         that, other paths may have touched all between two stacks, and have none there: DOUBT standard errors include
         the largest such places.
         """
         sizes, seen = place.represented, place.seen
-        squares = sum(size * size for size in sizes.values())
-        if not squares:
+        if not sizes:
             return
-        wrong = min(seen.changes * squares / sum(sizes.values()) ** 2, 0.5)
+        squares = {which: size * sizes_in_step for which, size, sizes_in_step in _in_step(sizes)}
+        whole = sum(squares.values())
+        wrong = min(seen.changes * whole / sum(sizes.values()) ** 2, 0.5)
         between = sorted(size + sizes.get(which + 1, 0.0) for which, size in sizes.items())
         most = min(sum(between[-_UNSEEN:]), sum(sizes.values())) / DOUBT
         stacks = Counter(seen.paths)
         own: dict[int, float] = defaultdict(float)
-        for which, size in sizes.items():
-            own[seen.paths[which]] += size * size
+        for which, square in squares.items():
+            own[seen.paths[which]] += square
         for path, numbers in place.samples.items():
             touched = [self._bytes_of(number, self.samples.pages[number]) for number in numbers]
-            whole = sum(touched)
+            size_of_path = sum(touched)
             came = wrong * stacks[path] / len(seen.paths)
-            variance = wrong * (1 - wrong) * own[path] + came * (1 - came) * (squares - own[path])
-            variance += min(most, whole / DOUBT) ** 2
+            variance = wrong * (1 - wrong) * own[path] + came * (1 - came) * (whole - own[path])
+            variance += min(most, size_of_path / DOUBT) ** 2
             # Any of the others may have touched that, but only one.
             variance += most**2 / (len(place.samples) - 1) if len(place.samples) > 1 else 0.0
             for number, size in zip(numbers, touched):
-                self.samples.path_doubt[number] = variance / (size * whole)
+                self.samples.path_doubt[number] = variance / (size * size_of_path)
 
     def _periods_of(self, block: SmallSamples) -> Sequence[int]:
         """Return the number of faults per sample of each of the samples in *block*."""
@@ -499,6 +502,20 @@ def _unsampled(faults: Sequence[int], sampled: Sequence[float]) -> list[float]:
     from_now = list(accumulate(reversed(missing[1:]), min))[::-1]
     lasting = list(map(max, so_far, from_now))
     return [b - a for a, b in zip([0.0, *lasting], lasting)]
+
+
+def _in_step(sizes: Mapping[int, float]) -> Iterator[tuple[int, float, float]]:
+    """Yield each of *sizes*, those between successive stacks, with the sum of those about equal that it is among."""
+    group: list[int] = []
+    for which in [*sorted(sizes), None]:
+        if group and (
+            which != group[-1] + 1 or abs(sizes[which] - sizes[group[0]]) > _IN_STEP * sizes[group[0]]
+        ):
+            together = sum(sizes[one] for one in group)
+            yield from ((one, sizes[one], together) for one in group)
+            group = []
+        if which is not None:
+            group.append(which)
 
 
 def _number(known: dict[_Key, int], table: list[_Key], key: _Key) -> int:

@@ -25,6 +25,7 @@ from gdbmem.faults.growth import (
     unsampled,
     with_huge_pages,
     within_counts,
+    within_peaks,
     without_zero_pages,
 )
 from gdbmem.formats.faults import encode_faults, faults_profile
@@ -196,7 +197,18 @@ def test_a_page_that_came_again_without_a_reading_in_between_grew_once() -> None
 def test_no_more_has_grown_than_the_process_ever_had() -> None:
     faults = [fault(n, n, weight=200.0) for n in (100, 300, 500)]
     span = Span(Reading(0), reading(range(250), time=400), peak_bytes=500 * PAGE)
-    assert sum(grown_bytes(faults, {1: span}, {})) <= 500 * PAGE
+    grown = grown_bytes(faults, {1: span}, {})
+    within_peaks(faults, grown, {1: span})
+    assert sum(grown) <= 500 * PAGE
+
+
+def test_lines_are_uncertain_by_the_pages_that_the_kernel_has_not_added_to_a_peak_yet() -> None:
+    faults = [fault(n, n) for n in range(1000)]
+    grown = [float(PAGE)] * 1000
+    span = Span(Reading(0), None, peak_bytes=980 * PAGE)
+    (row,) = stacks_of(within_peaks(faults, grown, {1: span}), grown)
+    assert row.grown_bytes == pytest.approx(980 * PAGE)
+    assert row.grown_variance**0.5 == pytest.approx(20 * PAGE, rel=0.03)
 
 
 def samples_of(*taken: tuple[int, int], lost_before: int = 0, lost: int = 0) -> bytes:
@@ -300,6 +312,7 @@ def pages_by_caller(callers: Sequence[int], stack_times: Iterable[int]) -> dict[
 
 
 FIRST, SECOND, THIRD = CALLERS = (0x1100, 0x1200, 0x1300)
+EVERY_OTHER = sorted(random.Random(7).sample(range(60), 30))
 IN_TURN = [FIRST] * 20 + [SECOND] * 20 + [THIRD] * 20
 
 
@@ -312,13 +325,15 @@ def test_a_run_of_pages_ends_where_its_caller_changes() -> None:
     [
         pytest.param(IN_TURN, range(1), 30, id="one-stack-for-all"),
         pytest.param(IN_TURN, range(5), 30, id="all-at-the-beginning"),
-        pytest.param(IN_TURN, (0, 20, 40), 25, id="each-caller-once"),
+        pytest.param(IN_TURN, (0, 20, 40), 30, id="each-caller-once"),
         pytest.param(IN_TURN, (0, 20, 21, 22, 40), 25, id="some-more"),
-        pytest.param(IN_TURN, range(0, 60, 2), 2, id="every-other"),
+        pytest.param(IN_TURN, EVERY_OTHER, 8, id="every-other"),
         pytest.param(
             [FIRST] * 400 + [SECOND] * 20 + [THIRD] * 20, range(400, 420), 150, id="only-the-second"
         ),
-        pytest.param([*CALLERS] * 20, range(0, 60, 4), 10, id="in-a-loop"),
+        pytest.param([*CALLERS] * 20, EVERY_OTHER, 8, id="in-a-loop"),
+        pytest.param(IN_TURN * 100, range(0, 6000, 59), 3000, id="in-step-with-a-loop"),
+        pytest.param(IN_TURN * 100, range(0, 6000, 61), 3000, id="nearly-in-step"),
         pytest.param(
             [FIRST] * 1000 + [SECOND] * 50, range(0, 1000, 10), 60, id="a-late-one-that-is-not-seen"
         ),
@@ -550,7 +565,9 @@ def test_faults_behind_the_last_reading_are_no_growth_beyond_the_sizes_seen_late
     faults = [fault(200 + n, 2000 + n) for n in range(60)] + [fault(300 + n, 6000 + n) for n in range(30)]
     assert sum(grown_bytes(faults, {1: span}, {})) == pytest.approx(grown * PAGE)
     known = replace(span, peak_bytes=(100 + grown) * PAGE)  # the peak has the same value
-    assert sum(grown_bytes(faults, {1: known}, {})) == pytest.approx(grown * PAGE)
+    limited = grown_bytes(faults, {1: known}, {})
+    within_peaks(faults, limited, {1: known})
+    assert sum(limited) == pytest.approx(grown * PAGE)
 
 
 @pytest.mark.parametrize("behind", [60, 20])
