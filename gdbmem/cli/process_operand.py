@@ -29,6 +29,13 @@ def checked_pid(
     return int(word)
 
 
+def check_pid(pid: int) -> int:
+    """Return *pid*; raises UsageError if it is not a valid process id."""
+    if pid <= 0:
+        raise UsageError(f"{pid} is not a process id", hint="'ps' lists them")
+    return pid
+
+
 def is_process(word: str) -> bool:
     """Return whether *word* is a process id and not the name of a file."""
     return word.isascii() and word.isdecimal() and int(word) > 0 and not Path(word).exists()

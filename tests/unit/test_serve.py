@@ -14,11 +14,10 @@ from pathlib import Path
 import pytest
 
 from gdbmem.api.profiles import ReadOptions
-from gdbmem.cli import server as server_module
-from gdbmem.cli.commands.serve import _served_by
+from gdbmem.cli.commands import serve as server_module
+from gdbmem.cli.commands.serve import Served, Server, _served_by, stamp_of
 from gdbmem.cli.main import main
 from gdbmem.cli.pages import make_page
-from gdbmem.cli.server import Served, Server, stamp_of
 from gdbmem.errors import InputError
 from gdbmem.page.page import Page
 from gdbmem.profiles.query import Query

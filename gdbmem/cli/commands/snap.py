@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gdbmem.arguments import ArgumentParser
-from gdbmem.cli.commands.attach import check_pid
+from gdbmem.cli.process_operand import check_pid
 from gdbmem.launch.attached import find_target, take_one
 from gdbmem.launch.interactive import shown
 from gdbmem.profiles.documents import snap_json
@@ -29,7 +29,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         check_name(args.name)
     with open_output(args.output, force=args.force) as stream:
         taken = take_one(
-            find_target(check_pid(args)),
+            find_target(check_pid(args.pid)),
             args.name,
             gdb=find_gdb(args.gdb),
             folder=Path(args.run) if args.run else None,

@@ -195,8 +195,6 @@ class PythonCommand(Command):
 
 def _check(args: argparse.Namespace) -> None:
     """Raise UsageError for an option that this action does not take."""
-    if args.top < 1:
-        raise UsageError("--top takes a number of lines from 1 on")
     belongs = {
         "all": _STACK, "native": _STACK, "holders": _OBJECTS, "since": _OBJECTS, "profile": _TRACES,
     }  # fmt: skip

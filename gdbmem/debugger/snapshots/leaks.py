@@ -197,16 +197,13 @@ def _variables(frame: gdb.Frame) -> Iterator[tuple[Any, Any]]:
         block = block.superblock
 
 
-_BLOCKS = 1000  # at most, unless --limit is given
-
-
 class LeaksCommand(Command):
     """Show unreachable blocks, by path."""
 
     def run(self, args: argparse.Namespace) -> None:
         if args.blocks is not None and args.holder is not None:
             raise UsageError("--blocks and --holder exclude each other", hint="type one after the other")
-        for name in ("top", "limit", "blocks"):
+        for name in ("limit", "blocks"):
             if getattr(args, name) is not None and getattr(args, name) < 1:
                 raise UsageError(f"--{name} takes a number from 1", hint="see 'help memleaks'")
         _require_memcheck()
