@@ -36,7 +36,7 @@ def race() -> Sequence[Ratio]:
         small = _write(here / "small", [gzip.decompress(SMALL.read_bytes()).decode()])
         kinds = [  # the most of the CPU time for which a peer reads the same file; the most memory of its size
             (f"massif, {SITES:,} sites", _sites(here), ("ms_print", "--threshold=0"), 3.1, _TIMES),
-            (f"folded, {SITES:,} stacks", _folded(here), _LINES, 1, _TIMES),
+            (f"folded, {SITES:,} stacks", _folded(here), _LINES, 45, _TIMES),
             (f"massif, {SNAPSHOTS:,} snapshots", _snapshots(here), ("ms_print",), 0.37, _TIMES),
             (f"heaptrack, {TRACES:,} chained traces", _chain(here), ("heaptrack_print",), 19, None),
             ("massif, 65 kB", small, _PASS, 10, None),

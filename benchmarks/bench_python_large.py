@@ -38,7 +38,7 @@ os.read(0, 1)
 
 
 def race() -> Sequence[Ratio]:
-    limits = (("objects", 10, 2.3), ("traces", 6, 0.72))
+    limits = (("objects", 28, 2.3), ("traces", 100, 0.72))
     return [row for what, most, most_memory in limits for row in _read(what, most, most_memory)]
 
 
