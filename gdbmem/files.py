@@ -45,11 +45,7 @@ class HeldFolder:
         self._folder = folder
         self._process = os.getpid()
         self._descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-
-    @property
-    def path(self) -> Path:
-        """The folder itself, for this process only."""
-        return Path(f"/proc/self/fd/{self._descriptor}")
+        self.path = Path(f"/proc/self/fd/{self._descriptor}")  # the folder itself, for this process only
 
     @property
     def is_in_place(self) -> bool:
@@ -65,7 +61,7 @@ class HeldFolder:
         if self._descriptor >= 0 and os.getpid() == self._process:
             with contextlib.suppress(OSError):
                 os.close(self._descriptor)
-        self._descriptor = -1
+        self._descriptor, self.path = -1, Path("/proc/self/fd/-1")
 
     def __del__(self) -> None:
         if "_descriptor" in vars(self):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Optional
@@ -144,12 +145,17 @@ def place_and_python() -> Optional[str]:
 
 def _calls_here() -> Sequence[PythonCall]:
     """Return the Python frames of the selected thread, the innermost first."""
-    if not any(is_interpreters(Frame(object=name)) for name in loaded_files()):
+    if not _has_interpreter(tuple(loaded_files())):
         return ()
     thread, pid = gdb.selected_thread(), _pid_here()
     if thread is None or pid is None:
         return ()
     return _recent.paths_of(pid).calls_of_thread(thread.ptid[1])
+
+
+@functools.lru_cache(maxsize=1)
+def _has_interpreter(files: tuple[str, ...]) -> bool:
+    return any(is_interpreters(Frame(object=name)) for name in files)
 
 
 def _pid_here() -> Optional[int]:
