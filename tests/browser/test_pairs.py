@@ -102,11 +102,10 @@ def test_any_two_moments_of_one_recording_share_their_samples(
     stacks = whole["gdbmem_faults"]["stacks"]
     for row in stacks:  # as if one fault of eight had been sampled
         row["seen_variance"] = row["grown_variance"] = 8 * 4096.0 * row["grown_bytes"]
+    whole["gdbmem_faults"]["totals"]["longest_period"] = 8
     operands = []
     for share in (0.4, 0.7, 1.0, 0.6):
-        whole["gdbmem_faults"].update(
-            stacks=stacks[: int(share * len(stacks))], recording="one", is_sampled=True
-        )
+        whole["gdbmem_faults"].update(stacks=stacks[: int(share * len(stacks))], recording="one")
         file = tmp_path / f"{share}.faults"
         file.write_text(json.dumps(whole, separators=(",", ":")))
         operands.append(str(file))

@@ -315,7 +315,7 @@ def test_a_killed_recorder_leaves_nothing_in_the_process(program: Program) -> No
         (["2"], "process-kernel", 1),
         (["x"], "usage", 2),
         ([], "usage", 2),
-        (["--period", "0", "1"], "usage", 2),
+        (["--period", "0", "1"], "bad-count", 2),
     ],
 )
 def test_what_cannot_be_recorded_is_one_sentence(words: list[str], slug: str, status: int) -> None:
@@ -596,4 +596,4 @@ def test_memgrow_in_gdb_names_the_line_that_made_memory_resident_between_two_sto
     assert result["sites"]["paths"][0]["site"]["function"] == "touch", done.stdout
     assert result["grown_bytes"] == pytest.approx(SIZE, rel=0.05)
     assert (tmp_path / "grown.faults").exists()
-    assert "--top takes a number" in done.stderr and "Traceback" not in done.stderr
+    assert "[bad-count]" in done.stderr and "Traceback" not in done.stderr
