@@ -20,6 +20,7 @@ MISFITS = (ValueError, LookupError, TypeError, AttributeError, OverflowError, Re
 
 FORMAT_VERSION = 1  # of the documents; 1: first version
 _LIMIT = 1 << 64
+_LISTS = (list, Sequence, tuple)
 
 Value = TypeVar("Value")
 Convert = Callable[[Any], Any]
@@ -31,6 +32,7 @@ class Key(NamedTuple):
     name: str = ""  # "": the field's own
     or_null: bool = False  # "" and 0 are null
     digits: Optional[int] = None  # the number is rounded to
+    rows: bool = False  # records are arrays of their values, without names
 
 
 class _Field(NamedTuple):
@@ -79,7 +81,14 @@ def _field(name: str, hint: Any) -> _Field:
     key = Key()
     if typing.get_origin(hint) is Annotated:
         key, hint = hint.__metadata__[0], hint.__origin__
-    return _Field(name, key if key.name else key._replace(name=name), hint, _writer(hint))
+    write = _row_writer(hint) if key.rows else _writer(hint)
+    return _Field(name, key if key.name else key._replace(name=name), hint, write)
+
+
+def _row_writer(kind: Any) -> Convert:
+    if typing.get_origin(kind) in _LISTS:
+        return lambda values: [list(as_json(value).values()) for value in values]
+    return lambda value: list(as_json(value).values())
 
 
 @functools.cache
@@ -89,7 +98,9 @@ def _writer(kind: Any) -> Optional[Convert]:
     if origin is typing.Union:
         writers = {_writer(part) for part in parts if part is not type(None)}
         return writers.pop() if len(writers) == 1 else as_json
-    if origin in (list, Sequence, tuple):
+    if origin is frozenset:
+        return sorted
+    if origin in _LISTS:
         write = _writer(parts[0])
         return list if write is None else lambda values: [write(value) for value in values]
     if origin in (dict, Mapping):
@@ -145,9 +156,9 @@ def _reader(kind: Any) -> Convert:
         return _either([_reader(part) for part in parts if part is not type(None)], type(None) in parts)
     if origin in (list, Sequence):
         return _list(_reader(parts[0]))
-    if origin is tuple:
+    if origin in (tuple, frozenset):
         listed = _list(_reader(parts[0]))
-        return lambda value: tuple(listed(value))
+        return lambda value: origin(listed(value))
     if origin in (dict, Mapping):
         return _mapping(_reader(parts[0]), _reader(parts[1]))
     if _is_record(kind) or hasattr(kind, "__annotations__"):
@@ -156,10 +167,26 @@ def _reader(kind: Any) -> Convert:
 
 
 def _of_field(field: _Field) -> Convert:
-    read = _reader(field.kind)
+    read = _row_reader(field.kind) if field.key.rows else _reader(field.kind)
     if not field.key.or_null:
         return read
     return lambda value: field.kind() if value is None else read(value)
+
+
+def _row_reader(kind: Any) -> Convert:
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if origin in _LISTS:
+        listed = _list(_row_reader(parts[0]))
+        return (lambda value: tuple(listed(value))) if origin is tuple else listed
+    names = [field.key.name for field in _fields(kind).values()]
+    read, is_list = _reader(kind), _plain(list)
+
+    def read_row(value: Any) -> Any:
+        if len(is_list(value)) != len(names):
+            raise ValueError(f"{kind.__name__} without all of its fields")
+        return read(dict(zip(names, value)))
+
+    return read_row
 
 
 def _either(readers: Sequence[Convert], or_none: bool) -> Convert:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Optional
+from typing import Optional
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.json_profiles import encode_own, own_document
@@ -22,7 +21,6 @@ from gdbmem.formats.stacks import (
     total_of,
 )
 from gdbmem.json_values import MISFITS, as_json, from_fields
-from gdbmem.model.calltree import Frame
 from gdbmem.model.faults import FaultTotals, NamedFaults, NamedStack
 from gdbmem.text import printable
 
@@ -33,18 +31,16 @@ def encode_faults(recorded: NamedFaults) -> bytes:
     """Return *recorded* in the form of the file."""
     names = ["command", "seconds", "is_sampled", "totals", "threads", "frames", "stacks"]
     names += [name for name in ("notices", "recording") if getattr(recorded, name)]
-    return encode_own(
-        "faults", {**as_json(recorded, *names), "frames": [list(one) for one in recorded.frames]}
-    )
+    return encode_own("faults", as_json(recorded, *names))
 
 
 def read_faults(data: Data, source: str, metric: Optional[str]) -> StackProfile:
     """Read *data*; raises InputError if it is damaged."""
     try:
         document = own_document(data, "faults", source, slug="faults-version")
-        frames = [_frame(row) for row in document["frames"]]
-        recorded = from_fields(NamedFaults, document, frames=frames)
-        if any(not 0 <= number < len(frames) for one in recorded.stacks for number in one.frames):
+        recorded = from_fields(NamedFaults, document)
+        count = len(recorded.frames)
+        if any(not 0 <= number < count for one in recorded.stacks for number in one.frames):
             raise IndexError
         return faults_profile(recorded, source, metric)
     except MISFITS:
@@ -82,13 +78,6 @@ def faults_profile(recorded: NamedFaults, source: str, metric: Optional[str] = N
         time=recorded.seconds,
         faults=recorded.totals,
     )
-
-
-def _frame(row: Sequence[Any]) -> Frame:
-    function, file, line, place, inlined = row
-    if not all(one is None or isinstance(one, str) for one in (function, file, place)):
-        raise TypeError
-    return Frame(function, file, None if line is None else int(line), place, bool(inlined))
 
 
 def _stack(one: NamedStack, metric: str, source: str) -> Stack:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence, Set
 from functools import cached_property
-from typing import Any, NamedTuple, Optional
+from typing import Annotated, Any, NamedTuple, Optional
 
 from gdbmem.errors import Notice
+from gdbmem.json_values import Key
 from gdbmem.model.calltree import PRUNED, Frame
 from gdbmem.model.judgement import MET, NOT_MET, Judgement
 from gdbmem.model.snapshot import HEAP_BYTES
@@ -193,7 +194,7 @@ class Expectation:
 
     before: str
     after: str
-    position: Position
+    position: Annotated[Position, Key(rows=True)]
     # One of heap, blocks, untraced, rss (the resident set) and retained (freed memory that malloc keeps).
     metric: str = "heap"
     at_most: Optional[int] = None

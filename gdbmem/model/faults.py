@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Optional
+from typing import Annotated, Optional
 
 from gdbmem.errors import Notice
+from gdbmem.json_values import Key
 from gdbmem.model.calltree import Frame
 from gdbmem.records import dataclass, field
 
@@ -130,7 +131,7 @@ class NamedFaults:
     command: str
     totals: FaultTotals
     threads: Mapping[str, str]  # names by tid
-    frames: Sequence[Frame]
+    frames: Annotated[Sequence[Frame], Key(rows=True)]
     stacks: Sequence[NamedStack]
     notices: Sequence[Notice] = ()
     recording: str = ""  # snapshots of one recording share their samples; "": there is one only

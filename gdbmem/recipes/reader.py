@@ -250,7 +250,7 @@ def _hits(reader: Reader, node: yaml.Node) -> HitFilter:
     )
 
 
-def _actions(reader: Reader, node: yaml.Node) -> Sequence[Action]:
+def _actions(reader: Reader, node: yaml.Node) -> tuple[Action, ...]:
     items = reader.sequence(node, "'do'", "do: [snap, backtrace]")
     if isinstance(node, yaml.SequenceNode) and not items:
         reader.problem(node, "'do' is empty", "leave it out for a snapshot")

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Optional
+from typing import Annotated, Any, Optional
 
+from gdbmem.json_values import Key, as_json, from_fields
 from gdbmem.model.diff import Expectation, Position
 from gdbmem.records import dataclass, field
 from gdbmem.text import printable
 
 PLAN_VERSION = 1
+_PLANNED = (
+    "source", "folder", "program", "args", "env", "stdin", "engine", "options", "timeout_seconds", "ends", "points",
+    "diffs", "expectations",
+)  # fmt: skip
 RECORDED = ("snap", "ledger", "containers")  # the actions whose results have names
 
 
@@ -61,11 +66,11 @@ class Point:
 
     at: str  # any gdb location
     name: str
-    position: Position  # of `at`
+    position: Annotated[Position, Key(rows=True)]  # of `at`
     when: str = ""  # a gdb condition; "": always
-    hits: HitFilter = HitFilter()
     after: bool = False  # when the function has returned
-    actions: Sequence[Action] = (Action("snap"),)
+    actions: Annotated[tuple[Action, ...], Key(rows=True)] = (Action("snap"),)
+    hits: HitFilter = HitFilter()
 
     def does(self, kind: str) -> bool:
         """Return whether an action of that *kind* is performed here."""
@@ -98,8 +103,8 @@ class Recipe:
     source: str  # its file, as the user named it
     folder: Path  # of that file: relative paths start here
     program: str  # a path relative to *folder*, or a word to be looked up in PATH
-    points: Sequence[Point]
-    args: Sequence[str] = ()
+    points: tuple[Point, ...]
+    args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     stdin: str = "/dev/null"  # absolute
     engine: str = "massif"
@@ -107,7 +112,7 @@ class Recipe:
     timeout_seconds: Optional[float] = None
     ends: Optional[int] = 0  # the status, as in a shell, that the program is meant to end with; None: any
     diffs: Sequence[Pair] = ()
-    expectations: Sequence[Expectation] = ()
+    expectations: tuple[Expectation, ...] = ()
 
     def place(self, position: Position) -> str:
         """Return *position* as messages show it: ``leak.yaml:12:5``."""
@@ -117,22 +122,9 @@ class Recipe:
         """Return the recipe as plain JSON values."""
         return {
             "plan_version": PLAN_VERSION,
-            "source": self.source,
+            **as_json(self, *_PLANNED),
             "folder": str(self.folder),
-            "program": self.program,
-            "args": list(self.args),
-            "env": dict(self.env),
-            "stdin": self.stdin,
-            "engine": self.engine,
-            "options": {k: list(v) if isinstance(v, tuple) else v for k, v in self.options.items()},
-            "timeout_seconds": self.timeout_seconds,
-            "ends": self.ends,
-            "points": [_point_to_plan(point) for point in self.points],
             "diffs": [[pair.before, pair.after, *pair.position] for pair in self.diffs],
-            "expectations": [
-                {**vars(expectation), "position": list(expectation.position)}
-                for expectation in self.expectations
-            ],
         }
 
 
@@ -140,46 +132,10 @@ def recipe_from_plan(plan: Mapping[str, Any]) -> Recipe:
     """Return the recipe that `Recipe.to_plan` made *plan* from."""
     if plan["plan_version"] != PLAN_VERSION:
         raise ValueError(f"plan version {plan['plan_version']}, expected {PLAN_VERSION}")
-    return Recipe(
-        source=plan["source"],
+    return from_fields(
+        Recipe,
+        plan,
         folder=Path(plan["folder"]),
-        program=plan["program"],
-        points=tuple(_point_from_plan(point) for point in plan["points"]),
-        args=tuple(plan["args"]),
-        env=dict(plan["env"]),
-        stdin=plan["stdin"],
-        engine=plan["engine"],
         options={k: tuple(v) if isinstance(v, list) else v for k, v in plan["options"].items()},
-        timeout_seconds=plan["timeout_seconds"],
-        ends=plan["ends"],
         diffs=tuple(Pair(before, after, Position(*at)) for before, after, *at in plan["diffs"]),
-        expectations=tuple(
-            Expectation(**{**fields, "position": Position(*fields["position"])})
-            for fields in plan["expectations"]
-        ),
-    )
-
-
-def _point_to_plan(point: Point) -> dict[str, object]:
-    return {
-        "at": point.at,
-        "name": point.name,
-        "position": list(point.position),
-        "when": point.when,
-        "after": point.after,
-        "actions": [[action.kind, action.argument] for action in point.actions],
-        "hits": {"only": sorted(point.hits.only), "every": point.hits.every, "first": point.hits.first},
-    }
-
-
-def _point_from_plan(fields: Mapping[str, Any]) -> Point:
-    hits = fields["hits"]
-    return Point(
-        at=fields["at"],
-        name=fields["name"],
-        position=Position(*fields["position"]),
-        when=fields["when"],
-        hits=HitFilter(frozenset(hits["only"]), hits["every"], hits["first"]),
-        after=fields["after"],
-        actions=tuple(Action(kind, argument) for kind, argument in fields["actions"]),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Optional, TypedDict
+from typing import Annotated, Any, NamedTuple, Optional, TypedDict
 
 import pytest
 
@@ -63,6 +63,30 @@ def test_a_document_has_the_names_and_forms_that_the_annotations_say() -> None:
     assert from_json(Block, found) == replace(BLOCK, seconds=0.123)
     assert as_json(BLOCK, "owner", "end", "size") == {"owner": None, "end_bytes": 8, "size_bytes": 7}
     assert as_json(BLOCK, "whole") == {"whole": part}
+
+
+class Line(NamedTuple):
+    file: str
+    number: int
+
+
+@dataclass(frozen=True)
+class Table:
+    """A record with others as rows."""
+
+    lines: Annotated[tuple[Line, ...], Key(rows=True)]
+    first: Annotated[Line, Key(rows=True)]
+    hits: frozenset[int] = frozenset()
+
+
+def test_rows_have_the_values_of_a_record_in_its_order() -> None:
+    table = Table((Line("a.c", 1), Line("b.c", 2)), Line("a.c", 1), frozenset({9, 3}))
+    document = {"lines": [["a.c", 1], ["b.c", 2]], "first": ["a.c", 1], "hits": [3, 9]}
+    assert as_json(table) == document
+    assert from_json(Table, document) == table
+    for row in (["a.c"], ["a.c", 1, 2], ["a.c", "1"], {"file": "a.c", "number": 1}):
+        with pytest.raises(ValueError, match=r" where | without all of its fields"):
+            from_json(Table, {**document, "lines": [row]})
 
 
 def test_computed_values_of_a_document_are_not_read_back() -> None:
