@@ -125,12 +125,14 @@ def from_json(kind: type[Value], value: object) -> Value:
     return found
 
 
-def from_fields(kind: type[Value], values: Mapping[str, Any], **given: Any) -> Value:
+def from_fields(kind: type[Value], values: object, **given: Any) -> Value:
     """Return the *kind* of which *values* has the fields that are not *given*; its other keys are left out.
 
     Raises ValueError for fields of other types, or that are missing.
     """
     record: Any = kind
+    if not isinstance(values, dict):
+        raise ValueError(f"{kind.__name__} without fields")
     for name, field in _fields(record).items():
         if name not in given and field.key.name in values:
             given[name] = _of_field(field)(values[field.key.name])

@@ -58,11 +58,9 @@ _KINDS = {
     "expectations": list[dict[str, object]],
     "recipe": dict[str, object],
     "process": dict[str, object],
-    "points": list[dict[str, object]],
-    "end": dict[str, object],
     "monitor": dict[str, object],
     "unseen": dict[str, object],
-}  # of the facts
+}  # of the facts; `runs.unseen` checks those that gates depend on, and refuses damaged ones
 
 
 @dataclass(frozen=True)

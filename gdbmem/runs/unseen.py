@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Optional, Union
+from typing import Optional, Union
 
 from gdbmem.errors import InputError
-from gdbmem.json_values import as_json
+from gdbmem.json_values import as_json, from_fields, from_json
 from gdbmem.model.judgement import Unseen, name_status, unseen_end
 from gdbmem.model.snapshot import GROWN_BYTES, HEAP_BYTES
-from gdbmem.records import dataclass, fields
+from gdbmem.records import dataclass, field
 from gdbmem.runs.distrust import split_name
 from gdbmem.runs.run import Run, SnapshotRecord
 from gdbmem.runs.saved_results import LEDGER, Kept, find_kept, kept_records
@@ -69,11 +69,38 @@ class RunEnd:
             yield Unseen("children", text, hidden)
 
 
+@dataclass(frozen=True)
+class PointFacts:
+    """One point of a recipe, as `run.json` has it."""
+
+    name: str
+    at: str = ""
+    hits: int = 0
+    failed: Mapping[str, str] = field(default_factory=dict)  # the errors of actions that failed the last time
+
+
 def end_of(run: Run) -> RunEnd:
-    """Return how the program of *run* ended; of a run without a recipe, that it doesn't matter."""
-    facts: Mapping[str, Any] = run.facts.get("end") or {"status": 0}
-    names = {field.name for field in fields(RunEnd)}
-    return RunEnd(**{name: value for name, value in facts.items() if name in names})
+    """Return how the program of *run* ended; of a run without a recipe, that it doesn't matter. Raises InputError."""
+    with _refused(run):
+        return from_fields(RunEnd, run.facts["end"]) if "end" in run.facts else RunEnd(status=0)
+
+
+def _points(run: Run) -> list[PointFacts]:
+    with _refused(run):
+        return [from_fields(PointFacts, row) for row in from_json(list[object], run.facts.get("points", []))]
+
+
+@contextlib.contextmanager
+def _refused(run: Run) -> Iterator[None]:
+    """Raise InputError for a damaged fact: no gate may pass over it."""
+    try:
+        yield
+    except ValueError as error:
+        raise InputError(
+            f"run.json of {printable(run.folder.name)} can't be read: {error}",
+            slug="run-damaged",
+            hint="don't trust this run; record it again",
+        ) from None
 
 
 def end_facts(end: RunEnd) -> dict[str, object]:
@@ -118,11 +145,9 @@ def check_order(run: Run, kind: str, names: Sequence[str]) -> None:
 def _hits(run: Run, name: str) -> str:
     """Return how often the point of *name* was hit, if the run is of a recipe."""
     base = split_name(name)[0]
-    for point in run.facts.get("points", []):
-        if point.get("name") == base:
-            return (
-                f": '{printable(str(point.get('at')))}' was hit {plural(int(point.get('hits', 0)), 'time')}"
-            )
+    for point in _points(run):
+        if point.name == base:
+            return f": '{printable(point.at)}' was hit {plural(point.hits, 'time')}"
     return ""
 
 
@@ -134,14 +159,12 @@ def _find(run: Run, kind: str, name: str) -> Optional[Record]:
 
 def _failures(run: Run, kind: str, names: Sequence[str]) -> Iterator[Unseen]:
     """Yield the failures after the last result of a name without a number."""
-    failed = {point.get("name"): point.get("failed", {}) for point in run.facts.get("points", [])}
+    failed = {point.name: point.failed for point in _points(run)}
     for name in names:
         base, number = split_name(name)
         error = failed.get(base, {}).get(kind)
         if number is None and error:
-            text = (
-                f"the last {_WORDS.get(kind, 'scan')} at '{printable(base)}' failed: {printable(str(error))}"
-            )
+            text = f"the last {_WORDS.get(kind, 'scan')} at '{printable(base)}' failed: {printable(error)}"
             yield Unseen("action-failed", text)
 
 

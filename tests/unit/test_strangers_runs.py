@@ -19,6 +19,7 @@ from gdbmem.runs import distrust
 from gdbmem.runs.distrust import check_own
 from gdbmem.runs.run import Run, open_run, run_for_process
 from gdbmem.runs.saved_results import CONTAINERS, LEDGER, keep, kept_records, kept_text
+from gdbmem.runs.unseen import SNAP, unseen_in_run
 from gdbmem.series.store import Damaged, Recording, SeriesWriter
 
 PROCESS = {"pid": 7, "start_ticks": 1, "boot_id": "x"}
@@ -341,3 +342,23 @@ def test_a_small_file_of_a_run_is_read_by_a_process_with_little_memory(
     monkeypatch.setattr(distrust, "LARGEST_BYTES", 1 << 50)  # which no process has room for
     (tmp_path / "run.json").write_bytes(b"{}")
     assert distrust.read_regular(tmp_path / "run.json") == b"{}"
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"end": {"status": "x"}}, {"end": {"status": 0, "forks": 2, "fork_peak_bytes": "1"}}, {"end": {"failure": 1}},
+        {"points": [{"name": "a", "hits": "many"}]}, {"points": [{"name": "a", "failed": 5}]},
+        {"points": [{"name": ["a"]}]}, {"points": [{"name": "a", "failed": {"snap": ["x"]}}]}, {"end": "killed"},
+        {"points": {"a": 1}}, {"points": ["a"]},
+    ],
+)  # fmt: skip
+def test_a_gate_refuses_what_a_forged_run_says_of_its_end_and_points(
+    facts: dict[str, Any], tmp_path: Path
+) -> None:
+    run = open_run(planted(tmp_path, line("snapshots/0001.folded"), **facts))
+    with pytest.raises(
+        InputError, match=r"run\.json of gdbmem\.fake\.7 can't be read: .*(is expected|without fields)"
+    ) as caught:
+        unseen_in_run(run, SNAP, ["a"])
+    assert caught.value.slug == "run-damaged"
