@@ -144,7 +144,8 @@ def _unseen(ready: _Ready, tree: Tree) -> dict[str, float]:
         "hidden_processes": ready.target.may_return and processes.proc_is_hidden(),
         "lost_writes": ready.writer.lost_writes,
     }
-    before = ready.run.facts.get("unseen") or {}
+    before = ready.run.facts.get("unseen")
+    before = before if isinstance(before, dict) else {}
     return {name: value + _number(before.get(name)) for name, value in now.items()}
 
 

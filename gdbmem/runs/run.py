@@ -59,8 +59,7 @@ _KINDS = {
     "recipe": dict[str, object],
     "process": dict[str, object],
     "monitor": dict[str, object],
-    "unseen": dict[str, object],
-}  # of the facts; `runs.unseen` checks those that gates depend on, and refuses damaged ones
+}  # of the facts; those that gates depend on are checked, and refused if damaged, where they are judged
 
 
 @dataclass(frozen=True)

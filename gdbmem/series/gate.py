@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
+from gdbmem.json_values import from_fields
 from gdbmem.model.judgement import MET, NOT_JUDGED, NOT_MET, Judgement, Unseen, unseen_end
 from gdbmem.model.series import TREE, Outside, SeriesSummary, Verdict
+from gdbmem.records import dataclass
 from gdbmem.runs.run import open_run
 from gdbmem.series.filling import FAMILY
 from gdbmem.series.statistics import thinned
@@ -239,6 +241,16 @@ def _may_hide(verdict: Verdict, least: float) -> bool:
     return verdict.resolution is None or verdict.resolution >= least
 
 
+@dataclass(frozen=True)
+class _NotSampled:
+    """What the samples of a recording don't show, as its run.json has it."""
+
+    stopped_seconds: float = 0.0
+    children: int = 0
+    hidden_processes: Union[bool, float] = False
+    lost_writes: float = 0
+
+
 def _unseen(summary: SeriesSummary, facts: Mapping[str, Any]) -> Iterator[Unseen]:
     """Yield why the samples may not show what the program does."""
     end = unseen_end(failure_of(facts), remedy="if it is meant to end so, run it by  sh -c 'PROGRAM; true'")
@@ -252,22 +264,23 @@ def _unseen(summary: SeriesSummary, facts: Mapping[str, Any]) -> Iterator[Unseen
     for notice in summary.notices:
         if notice.slug == "no-pss" and summary.metric == "rss_bytes":
             yield Unseen("no-pss", notice.message)
-    known = facts.get("unseen")
-    known = known if isinstance(known, dict) else {}
-    stopped = known.get("stopped_seconds")
-    if isinstance(stopped, (int, float)) and stopped > _MOST_STOPPED * summary.seconds:
-        seconds = f"{format_duration(stopped)} of {format_duration(summary.seconds)}"
+    try:
+        known = from_fields(_NotSampled, facts.get("unseen", {}))
+    except ValueError as error:
+        yield Unseen("run-damaged", f"what run.json says of missing samples can't be read ({error})")
+        return
+    if known.stopped_seconds > _MOST_STOPPED * summary.seconds:
+        seconds = f"{format_duration(known.stopped_seconds)} of {format_duration(summary.seconds)}"
         yield Unseen("was-stopped", f"it was stopped for {seconds}: kill -CONT lets it run")
-    children = known.get("children")
-    if isinstance(children, int) and children:
-        left = plural(children, "child is", "children are")
+    if known.children:
+        left = plural(known.children, "child is", "children are")
         text = f"at least {left} not in the numbers: leave out --no-children"
         yield Unseen("children-left-out", text)
-    if known.get("hidden_processes"):
+    if known.hidden_processes:
         yield Unseen(
             "hidden-processes", "/proc hides processes of other users (hidepid): root finds all of them"
         )
-    if known.get("lost_writes"):
+    if known.lost_writes:
         yield Unseen("samples-lost", "samples could not be written: give the run a disk with room, by --run")
 
 

@@ -106,6 +106,8 @@ def test_a_level_passes_and_a_leak_does_not(tmp_path: Path) -> None:
         ({"status": 3, "ending": "exit"}, "ended with status 3"),
         ({"status": 137, "ending": "signal"}, "was ended by SIGKILL (status 137)"),
         ({"unseen": {"stopped_seconds": 58.0}}, "it was stopped for"),
+        ({"unseen": {"children": "many"}}, "can't be read"),
+        ({"unseen": ["x"]}, "can't be read"),
         ({"unseen": {"children": 3}}, "at least 3 children are not in the numbers"),
         ({"unseen": {"hidden_processes": True}}, "root finds all of them"),
         ({"unseen": {"lost_writes": 2}}, "samples could not be written"),
