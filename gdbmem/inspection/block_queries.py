@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Optional
 
-from gdbmem.json_values import as_json, from_json
+from gdbmem.json_values import as_json, from_fields
 from gdbmem.model.heap_blocks import BlockTypes, ChunkView, FoundVectors, FreeLists, HeapMap
 from gdbmem.records import dataclass
 
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 VECTORS, TYPES, MAP, BINS = "vectors", "types", "map", "bins"
 MAP_IF_ANY = "map_if_any"  # the map, if malloc was read; no error otherwise
 
-_ANSWERS: Mapping[str, type] = {
-    "vectors": FoundVectors, "types": BlockTypes, "map": HeapMap, "chunk": ChunkView, "bins": FreeLists,
-}  # fmt: skip
+_ANSWERS = ("vectors", "types", "map", "chunk", "bins")
 
 
 @dataclass
@@ -57,22 +55,21 @@ class Looks:
 
     def order(self) -> dict[str, object]:
         """Return the queries as JSON values, for `ordered` in another interpreter."""
-        return {"wanted": sorted(self.wanted), "chunk_at": self.chunk_at}
+        return as_json(self, "wanted", "chunk_at")
 
     @classmethod
     def ordered(cls, order: Mapping[str, Any]) -> Looks:
-        return cls(frozenset(order["wanted"]), chunk_at=order["chunk_at"])
+        return from_fields(cls, order)
 
     def document(self) -> dict[str, object]:
         """Return the answers as JSON values, for `fill`."""
-        found = {name: getattr(self, name) for name in _ANSWERS}
-        return {name: None if answer is None else as_json(answer) for name, answer in found.items()}
+        return as_json(self, *_ANSWERS)
 
     def fill(self, document: Mapping[str, Any]) -> None:
         """Take the answers from the result of document(). Raises ValueError if they are of another form."""
-        for name, kind in _ANSWERS.items():
-            if document[name] is not None:
-                setattr(self, name, from_json(kind, document[name]))
+        found = from_fields(Looks, document, wanted=self.wanted)
+        for name in _ANSWERS:
+            setattr(self, name, getattr(found, name))
 
     def __call__(self, reading: ProcessImage, memory: Memory) -> None:
         """Read the blocks of the heap. Raises TargetError if malloc could not be read."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Callable, Optional
 from gdbmem.engines.engine import NAMES, end_of, table
 from gdbmem.errors import InputError, Interrupted, Notice
 from gdbmem.formats.opening import open_profile
+from gdbmem.json_values import as_json
 from gdbmem.launch.child import Child
 from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, open_launch, problems
 from gdbmem.launch.messages import (
@@ -237,7 +238,7 @@ def play_recipe(recipe: Recipe, job: Job, *, progress: Progress, command: Sequen
                 recipe=recipe.to_plan(),
                 points=[vars(point) for point in points],
                 end=end_facts(outcome.end),
-                warnings=[{"slug": notice.slug, "message": notice.message} for notice in outcome.notices],
+                warnings=[as_json(notice) for notice in outcome.notices],
             )
         except InputError as error:  # a full disk: the results are still reported
             outcome.failure = outcome.failure or str(error)

@@ -15,6 +15,7 @@ from gdbmem import __version__
 from gdbmem.engines import massif
 from gdbmem.engines.engine import NATIVE_NAMES, EngineOptions, table, valgrind_engine
 from gdbmem.errors import InputError, Notice, ToolError
+from gdbmem.json_values import as_json
 from gdbmem.launch import valgrind
 from gdbmem.launch.child import runtime_folder
 from gdbmem.launch.messages import ENVIRONMENT, NEWLINE, AskNative, AskPlan, Message, RecipePlan
@@ -216,7 +217,7 @@ def _write_order(run: Run, job: Job, command: Sequence[str]) -> None:
         began=timestamp(),
         versions=_versions(job),
         machine=_machine(),
-        warnings=[{"slug": n.slug, "message": n.message} for n in job.notices()],
+        warnings=[as_json(notice) for notice in job.notices()],
     )
 
 
