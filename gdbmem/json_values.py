@@ -1,13 +1,12 @@
 """The codec of gdbmem's own JSON documents: records to JSON values and back, by the annotations of their fields.
 
-What is read is not trusted: types are checked; numbers are finite and below 2**64, which no size and no address
-exceeds.
+What is read is not trusted: types are checked; whole numbers are below 2**64, which no size and no address exceeds,
+and others below its square, as variances of sizes are.
 """
 
 from __future__ import annotations
 
 import functools
-import math
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Callable, NamedTuple, Optional, TypeVar, cast
@@ -244,13 +243,13 @@ def _made(kind: Any, fields: Mapping[str, Any]) -> Any:
 
 
 def _plain(kind: type) -> Convert:
-    kinds = (int, float) if kind is float else kind
+    kinds, limit = ((int, float), _LIMIT**2) if kind is float else (kind, _LIMIT)
 
     def read(value: Any) -> Any:
         if not isinstance(value, kinds) or (isinstance(value, bool) and kind is not bool):
             raise ValueError(f"{printable(repr(value))[:60]} where {kind.__name__} is expected")
-        if isinstance(value, (int, float)) and not (abs(value) < _LIMIT and math.isfinite(value)):
-            raise ValueError(f"{printable(repr(value))[:60]} where a number below 2**64 is expected")
+        if isinstance(value, (int, float)) and not abs(value) < limit:  # nor NaN
+            raise ValueError(f"{printable(repr(value))[:60]} where a smaller number is expected")
         return value
 
     return read

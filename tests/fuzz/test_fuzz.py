@@ -114,7 +114,7 @@ def test_page_faults_with_an_error_that_none_can_have_are_refused(value: float, 
         open_profile(path)
 
 
-@pytest.mark.parametrize("line", [-1, -(1 << 63), -(1 << 64), 1 << 64])
+@pytest.mark.parametrize("line", [-1, -(1 << 63), -(1 << 64) + 1, (1 << 64) - 1])
 def test_a_line_that_no_file_has_is_unknown(line: int, tmp_path: Path) -> None:
     example = json.loads(next(r for r in READERS if r.name == "faults").examples()[0])
     for frame in example["gdbmem_faults"]["frames"]:

@@ -639,7 +639,7 @@ def recorded() -> NamedFaults:
     frames = [Frame("fill", "pool.c", 9, "/bin/pool"), Frame("main", "pool.c", 20, "/bin/pool")]
     stacks = [
         NamedStack([1], 7, 8, 4096.4, 0.0, 1, 0.0, 0.0),
-        NamedStack([0, 1], 7, 7, 4096.0, 4096.0, 1, 2.0, 1.0),
+        NamedStack([0, 1], 7, 7, 4096.0, 4096.0, 1, 2.0, 1e25),  # of hundreds of GiB
     ]
     return NamedFaults("./pool", totals, {"7": "pool"}, frames, stacks)
 

@@ -105,7 +105,8 @@ def test_of_a_larger_document_a_record_takes_its_own_fields() -> None:
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
-        (int, 1 << 63), (float, 1), (str, "a"), (bool, True), (list[str], []), (dict[str, int], {"a": 1}),
+        (int, 1 << 63), (float, 1), (float, 1e30), (str, "a"), (bool, True), (list[str], []),
+        (dict[str, int], {"a": 1}),
         (Optional[int], None), (Optional[int], 1), (Any, object()), (list[Piece], [{"name": "a", "size": 1}]),
     ],
 )  # fmt: skip
@@ -116,7 +117,8 @@ def test_a_value_of_the_expected_type_is_taken(kind: Any, value: object) -> None
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
-        (int, True), (int, 1.0), (int, "1"), (int, 1 << 64), (int, None), (float, float("nan")), (float, 10**400),
+        (int, True), (int, 1.0), (int, "1"), (int, 1 << 64), (int, None), (float, float("nan")), (float, float("inf")),
+        (float, 10**400), (float, 1e300),
         (str, None), (bool, 1), (list[str], ["a", 1]), (list[str], "ab"), (dict[str, int], {"a": "b"}),
         (Optional[int], "1"), (Piece, {"name": "a"}), (Piece, {"name": "a", "size": 1, "more": 1}), (Piece, []),
         (Container, {"path": "a"}), (Container, {"path": "a", "self": 1}),
