@@ -43,18 +43,17 @@ from gdbmem.profiles.documents import profile_json
 from gdbmem.profiles.export import encode
 from gdbmem.profiles.query import Query
 from gdbmem.profiles.text import print_sites
-from gdbmem.python.copies import print_copies
-from gdbmem.python.document import (
+from gdbmem.python.copies import copies_json, print_copies
+from gdbmem.python.holders import holders_json, print_holders
+from gdbmem.python.objects import (
     arenas_json,
-    copies_json,
     growth_json,
-    holders_json,
     objects_json,
-    stacks_json,
+    print_arenas,
+    print_growth,
+    print_objects,
 )
-from gdbmem.python.holders import print_holders
-from gdbmem.python.objects import print_arenas, print_growth, print_objects
-from gdbmem.python.stacks import print_stacks
+from gdbmem.python.stacks import print_stacks, stacks_json
 from gdbmem.records import dataclass
 from gdbmem.terminal.console import Console, open_named, open_output, print_notices
 from gdbmem.text import format_size

@@ -1,9 +1,10 @@
-"""Pages that forked workers have copied of a Python process's memory, as text."""
+"""Pages that forked workers have copied of a Python process's memory, as text and JSON."""
 
 from __future__ import annotations
 
 from gdbmem.model.python import PythonCopies, WorkerCopies
 from gdbmem.terminal.console import Console, print_notices, print_pause, print_sentence
+from gdbmem.terminal.document import to_json, whole
 from gdbmem.terminal.drawing import Table, new_table
 from gdbmem.text import format_size, plural, printable
 
@@ -135,3 +136,8 @@ def _workers(copies: PythonCopies, top: int) -> Table:
 
 def _shares(worker: WorkerCopies) -> tuple[int, int, int]:
     return worker.copied_bytes, worker.shared_bytes, worker.own_bytes
+
+
+def copies_json(copies: PythonCopies) -> str:
+    """Return *copies* as ``kind=python-cow``; sizes are bytes."""
+    return to_json(whole("python-cow", copies, copies_answer(copies)))

@@ -8,6 +8,7 @@ from typing import Any, Optional
 from gdbmem.allocators.cpython.nodes import Nodes
 from gdbmem.allocators.cpython.references import Reach
 from gdbmem.arrays import import_numpy
+from gdbmem.json_values import as_json
 from gdbmem.model.python import (
     ROOT_FRAME,
     ROOT_MEMORY,
@@ -21,6 +22,7 @@ from gdbmem.model.python import (
 )
 from gdbmem.records import dataclass, field, replace
 from gdbmem.terminal.console import Console, print_notices, print_pause, print_sentence
+from gdbmem.terminal.document import Document, to_json, whole
 from gdbmem.terminal.drawing import Table, new_table
 from gdbmem.text import format_size, plural, printable
 
@@ -386,3 +388,14 @@ def _types(steps: Sequence[HolderStep]) -> list[str]:
             text += printable(following.label)
         texts.append(text + (" (through one another)" if one.repeats else ""))
     return texts
+
+
+def holders_json(holders: PythonHolders) -> str:
+    """Return *holders* as ``kind=python-holders``; sizes are bytes, steps run from the root to the objects."""
+    document: Document = {
+        **whole("python-holders", holders, holders_answer(holders)),
+        "other_paths": as_json(holders.other_paths, "count", "bytes"),
+        "unreached": as_json(holders.unreached, "count", "bytes"),
+        "unreferred": as_json(holders.unreferred, "count", "bytes"),
+    }
+    return to_json(document)

@@ -1,14 +1,15 @@
-"""The changes of Python's objects between two moments, by type."""
+"""Python's objects, arenas and tracing: their changes, as text and as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gdbmem.json_values import as_json
 from gdbmem.model.python import ArenaUse, PythonObjects, TracingChange, TypeUse
 from gdbmem.records import dataclass
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices, print_pause, print_sentence
-from gdbmem.terminal.document import to_json, whole
+from gdbmem.terminal.document import Document, head, to_json, whole
 from gdbmem.terminal.drawing import Table, new_table
 from gdbmem.text import format_delta, format_duration, format_size, plural, printable
 
@@ -291,3 +292,51 @@ def _answer(change: TracingChange) -> str:
 def change_json(change: TracingChange) -> str:
     """Return *change* as ``kind=python-tracing``; sizes are bytes."""
     return to_json(whole("python-tracing", change, _answer(change)))
+
+
+def objects_json(objects: PythonObjects) -> str:
+    """Return *objects* as ``kind=python-objects``; sizes are bytes."""
+    document: Document = {
+        **head("python-objects", objects.notices),
+        "answer": objects_answer(objects),
+        **as_json(objects, "program", "pid", "pause_seconds", "count", "bytes", "types"),
+        "unused": as_json(objects.unused, "count", "bytes"),
+        "others": as_json(objects.others, "count", "bytes"),
+        **as_json(objects, "uncounted_blocks", "large"),
+    }
+    return to_json(document)
+
+
+def growth_json(before: PythonObjects, after: PythonObjects, name: str) -> str:
+    """Return the change since *before*, read from *name*, as ``kind=python-objects-diff``.
+
+    Sizes are bytes.
+    """
+    document: Document = {
+        **head("python-objects-diff", [*before.notices, *after.notices]),
+        "answer": growth_answer(before, after, name),
+        "before": as_json(before, "count", "bytes"),
+        "after": as_json(after, "count", "bytes"),
+        "types": [{"type": one.type, **_change_document(one)} for one in changes(before, after)],
+        "others": _change_document(Change(before.others, after.others)),
+        "unused": _change_document(Change(before.unused, after.unused)),
+    }
+    return to_json(document)
+
+
+def _change_document(change: Change) -> Document:
+    sides = {
+        "before": as_json(change.before, "count", "bytes"),
+        "after": as_json(change.after, "count", "bytes"),
+    }
+    return {**as_json(change, "delta_count", "delta_bytes"), **sides}
+
+
+def arenas_json(use: ArenaUse) -> str:
+    """Return *use* as ``kind=python-arenas``; sizes are bytes."""
+    document: Document = {
+        **whole("python-arenas", use, arenas_answer(use)),
+        "free_bytes": use.free_in_pools_bytes + use.free_pools_bytes,
+        "bytes": use.bytes,
+    }
+    return to_json(document)

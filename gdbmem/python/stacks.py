@@ -1,4 +1,4 @@
-"""Python frames between native ones, as text and JSON."""
+"""Python frames of threads, alone and between native ones, as text and JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gdbmem.model.calltree import Frame
 from gdbmem.model.python import MixedStack, PythonCall, PythonStacks, PythonThread
 from gdbmem.python.frames import INTERPRETER
 from gdbmem.terminal.console import Console, print_notices, print_pause, print_sentence
-from gdbmem.terminal.document import head, to_json
+from gdbmem.terminal.document import Document, head, to_json
 from gdbmem.text import plural, printable
 
 
@@ -99,3 +99,19 @@ def call_text(call: PythonCall) -> str:
     """Return function, file and line of *call*."""
     line = "" if call.line is None else f":{call.line}"
     return f"{printable(call.function) or '<unread>'}  {printable(call.file) or '<unread>'}{line}"
+
+
+def stacks_json(stacks: PythonStacks) -> str:
+    """Return *stacks* as ``kind=python-stack``; frames run from the innermost outward."""
+    document: Document = {
+        **head("python-stack", stacks.notices),
+        **as_json(stacks, "program", "pid", "pause_seconds", "native_threads"),
+        "threads": [_thread(one) for one in stacks.threads],
+    }
+    return to_json(document)
+
+
+def _thread(thread: PythonThread) -> Document:
+    own, native = ("function", "file", "line"), {"object": None, "inlined": False}
+    frames = [{**as_json(one, *own), **native, **as_json(one, "is_entry")} for one in thread.frames]
+    return {**as_json(thread, "tid", "name", "interpreter", "system_call", "is_whole"), "frames": frames}
