@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Optional
 
-from gdbmem.allocators.glibc.layout import LibcFacts, MallocLayout, Struct, parse_ptype
+from gdbmem.allocators.glibc.layout import LibcFacts, MallocLayout, parse_ptype
 from gdbmem.allocators.others import linked_in
 from gdbmem.errors import GdbmemError
 from gdbmem.files import NEUTRAL_FOLDER, cache_folder, read_cached, write_cached
+from gdbmem.json_values import as_json, from_json
 from gdbmem.ledger.ledger import ProcessImage
 from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.files.target_side import LARGEST_BYTES
@@ -108,7 +109,6 @@ def _is_unexplained(reading: ProcessImage) -> bool:
 
 
 _NOTHING = LibcFacts({}, None)
-_FORMAT = 1
 _SECONDS = 60.0
 _SYMBOLS = ("main_arena", "mp_")
 _STRUCTS = ("malloc_state", "malloc_par")
@@ -201,20 +201,12 @@ def _parse(text: str) -> LibcFacts:
 
 
 def _load(path: Path) -> Optional[LibcFacts]:
-    values = read_cached(path)
     try:
-        if values["format"] != _FORMAT:
-            return None
-        structs = {name: Struct(values[name]["offsets"], values[name]["size"]) for name in _STRUCTS}
-    except (KeyError, TypeError):
+        return from_json(LibcFacts, read_cached(path))
+    except ValueError:  # there is none, or it has the form of another version
         return None
-    return LibcFacts(values["symbols"], MallocLayout(structs["malloc_state"], structs["malloc_par"]))
 
 
 def _store(path: Path, facts: LibcFacts) -> None:
-    if facts.layout is None:
-        return
-    values: dict[str, object] = {"format": _FORMAT, "symbols": dict(facts.symbols)}
-    for name, struct in (("malloc_state", facts.layout.state), ("malloc_par", facts.layout.parameters)):
-        values[name] = {"offsets": dict(struct.offsets), "size": struct.size}
-    write_cached(path, values)
+    if facts.layout is not None:
+        write_cached(path, as_json(facts))

@@ -11,10 +11,11 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Callable, Optional, TypedDict, cast
+from typing import Callable, Optional, TypedDict
 
 from gdbmem.errors import InputError
 from gdbmem.inspection.interpreters import module_words
+from gdbmem.json_values import fits
 from gdbmem.linux.monitoring.tree import Look
 from gdbmem.model.series import TREE, Mark, ProcessSample, SeriesLine
 from gdbmem.patterns import lazy_pattern
@@ -243,12 +244,7 @@ class Triggers:
 def triggers_of(folder: Path) -> list[FiredTrigger]:
     """Return the actions of triggers in the run in *folder*, by its run.json; malformed entries are omitted."""
     found = open_run(folder).facts.get("triggers") if is_run(folder) else None
-    names = ("when", "value", "do", "folder")
-    return [
-        cast(FiredTrigger, each) for each in found
-        if isinstance(each, dict) and all(isinstance(each.get(name), str) for name in names)
-        and isinstance(each.get("t"), (int, float)) and isinstance(each.get("pid"), int)
-    ] if isinstance(found, list) else []  # fmt: skip
+    return [each for each in found if fits(FiredTrigger, each)] if isinstance(found, list) else []
 
 
 def trigger_text(trigger: FiredTrigger) -> str:

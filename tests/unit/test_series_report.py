@@ -582,7 +582,7 @@ def test_what_triggers_did_is_in_the_picture_as_marks_and_sentences(tmp_path: Pa
     recording = busy_recording(tmp_path, busy=False)
     trigger = {
         "t": 12.0, "pid": 7, "when": f"rss > 1MiB {EVIL}", "value": "50.0 MiB", "do": "bundle",
-        "folder": "triggers/0001",
+        "folder": "triggers/0001", "failed": False,
     }  # fmt: skip
     (tmp_path / "run.json").write_text(json.dumps({"triggers": [trigger]}))
     picture = picture_of([recording], [summarize(recording)])
