@@ -35,23 +35,13 @@ class Key(NamedTuple):
 
 
 class _Field(NamedTuple):
-    """A field of a record, or a computed property; `write` is None for values that JSON has as they are."""
+    """A field of a record, or a computed property."""
 
     name: str
-    key: Key
+    key: str  # its name in documents
+    write: Optional[Convert]  # None: JSON has its values as they are
     kind: Any
-    write: Optional[Convert]
-
-    def value(self, record: Any) -> Any:
-        """Return the value of this field of *record* as JSON has it."""
-        found = getattr(record, self.name)
-        if self.key.or_null:
-            found = found or None
-        if found is None:
-            return None
-        if self.key.digits is not None:
-            return round(found, self.key.digits)
-        return found if self.write is None else self.write(found)
+    form: Key
 
 
 def as_json(record: Any, *names: str) -> dict[str, Any]:
@@ -60,9 +50,16 @@ def as_json(record: Any, *names: str) -> dict[str, Any]:
     With *names* only those, in this order; they may also be computed properties.
     """
     kind: Any = type(record)
-    known = _fields(kind)
-    fields = [known.get(name) or _property(kind, name) for name in names] or known.values()
-    return {field.key.name: field.value(record) for field in fields}
+    return {
+        key: getattr(record, name) if write is None else write(getattr(record, name))
+        for name, key, write, _, _ in _chosen(kind, names)
+    }
+
+
+@functools.cache
+def _chosen(kind: Any, names: Sequence[str]) -> Sequence[_Field]:
+    fields = _fields(kind)
+    return [fields.get(name) or _property(kind, name) for name in names] or list(fields.values())
 
 
 @functools.cache
@@ -71,17 +68,26 @@ def _fields(kind: Any) -> dict[str, _Field]:
     return {name: _field(name, hint) for name, hint in hints.items()}
 
 
-@functools.cache
 def _property(kind: Any, name: str) -> _Field:
     return _field(name, typing.get_type_hints(getattr(kind, name).fget, include_extras=True)["return"])
 
 
 def _field(name: str, hint: Any) -> _Field:
-    key = Key()
+    form = Key()
     if typing.get_origin(hint) is Annotated:
-        key, hint = hint.__metadata__[0], hint.__origin__
-    write = _row_writer(hint) if key.rows else _writer(hint)
-    return _Field(name, key if key.name else key._replace(name=name), hint, write)
+        form, hint = hint.__metadata__[0], hint.__origin__
+    return _Field(name, form.name or name, _field_writer(hint, form), hint, form)
+
+
+def _field_writer(kind: Any, form: Key) -> Optional[Convert]:
+    write = _row_writer(kind) if form.rows else _writer(kind)
+    if form.or_null:
+        return lambda value: value or None
+    if form.digits is not None:
+        return lambda value: None if value is None else round(value, form.digits)
+    if write is None:
+        return None
+    return lambda value: None if value is None else write(value)
 
 
 def _row_writer(kind: Any) -> Convert:
@@ -133,8 +139,8 @@ def from_fields(kind: type[Value], values: object, **given: Any) -> Value:
     if not isinstance(values, dict):
         raise ValueError(f"{kind.__name__} without fields")
     for name, field in _fields(record).items():
-        if name not in given and field.key.name in values:
-            given[name] = _of_field(field)(values[field.key.name])
+        if name not in given and field.key in values:
+            given[name] = _of_field(field)(values[field.key])
     made: Value = _made(record, given)
     return made
 
@@ -156,7 +162,7 @@ def _reader(kind: Any) -> Convert:
     if origin is typing.Union:
         return _either([_reader(part) for part in parts if part is not type(None)], type(None) in parts)
     if origin in (list, Sequence):
-        return _list(_reader(parts[0]))
+        return _list(_reader(parts[0]), parts[0])
     if origin in (tuple, frozenset):
         listed = _list(_reader(parts[0]))
         return lambda value: origin(listed(value))
@@ -168,8 +174,8 @@ def _reader(kind: Any) -> Convert:
 
 
 def _of_field(field: _Field) -> Convert:
-    read = _row_reader(field.kind) if field.key.rows else _reader(field.kind)
-    if not field.key.or_null:
+    read = _row_reader(field.kind) if field.form.rows else _reader(field.kind)
+    if not field.form.or_null:
         return read
     return lambda value: field.kind() if value is None else read(value)
 
@@ -179,7 +185,7 @@ def _row_reader(kind: Any) -> Convert:
     if origin in _LISTS:
         listed = _list(_row_reader(parts[0]))
         return (lambda value: tuple(listed(value))) if origin is tuple else listed
-    names = [field.key.name for field in _fields(kind).values()]
+    names = [field.key for field in _fields(kind).values()]
     read, is_list = _reader(kind), _plain(list)
 
     def read_row(value: Any) -> Any:
@@ -204,9 +210,19 @@ def _either(readers: Sequence[Convert], or_none: bool) -> Convert:
     return read
 
 
-def _list(read_one: Convert) -> Callable[[Any], list[Any]]:
+def _list(read_one: Convert, kind: Any = None) -> Callable[[Any], list[Any]]:
+    """Return the reader of a list of a *kind*, which *read_one* reads; many whole numbers are checked at once."""
     is_list = _plain(list)
-    return lambda value: [read_one(one) for one in is_list(value)]
+
+    def read(value: Any) -> list[Any]:
+        values: list[Any] = is_list(value)
+        if kind is int and values and set(map(type, values)) == {int}:
+            read_one(min(values))
+            read_one(max(values))
+            return values
+        return [read_one(one) for one in values]
+
+    return read
 
 
 def _mapping(read_key: Convert, read_one: Convert) -> Callable[[Any], dict[Any, Any]]:
@@ -216,7 +232,7 @@ def _mapping(read_key: Convert, read_one: Convert) -> Callable[[Any], dict[Any, 
 
 def _record(kind: Any) -> Convert:
     """Return the reader of a dataclass, a named tuple or a typed dict."""
-    readers = {field.key.name: (name, _of_field(field)) for name, field in _fields(kind).items()}
+    readers = {field.key: (name, _of_field(field)) for name, field in _fields(kind).items()}
 
     def read(values: Any) -> Any:
         if not isinstance(values, dict):
@@ -242,10 +258,14 @@ def _made(kind: Any, fields: Mapping[str, Any]) -> Any:
         raise ValueError(f"{kind.__name__} without all of its fields") from None
 
 
-def _plain(kind: type) -> Convert:
-    kinds, limit = ((int, float), _LIMIT**2) if kind is float else (kind, _LIMIT)
+def _plain(kind: Any) -> Convert:
+    kinds = (int, float) if kind is float else kind
+    limit = _LIMIT**2 if kind is float else _LIMIT
+    is_number = kind in (int, float)
 
     def read(value: Any) -> Any:
+        if type(value) is kind and (not is_number or -limit < value < limit):
+            return value  # nearly all: the checks below tell what is wrong
         if not isinstance(value, kinds) or (isinstance(value, bool) and kind is not bool):
             raise ValueError(f"{printable(repr(value))[:60]} where {kind.__name__} is expected")
         if isinstance(value, (int, float)) and not abs(value) < limit:  # nor NaN

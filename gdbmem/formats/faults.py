@@ -40,7 +40,7 @@ def read_faults(data: Data, source: str, metric: Optional[str]) -> StackProfile:
         document = own_document(data, "faults", source, slug="faults-version")
         recorded = from_fields(NamedFaults, document)
         count = len(recorded.frames)
-        if any(not 0 <= number < count for one in recorded.stacks for number in one.frames):
+        if any(one.frames and not 0 <= min(one.frames) <= max(one.frames) < count for one in recorded.stacks):
             raise IndexError
         return faults_profile(recorded, source, metric)
     except MISFITS:
