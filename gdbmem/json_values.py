@@ -175,9 +175,16 @@ def _reader(kind: Any) -> Convert:
 
 def _of_field(field: _Field) -> Convert:
     read = _row_reader(field.kind) if field.form.rows else _reader(field.kind)
-    if not field.form.or_null:
-        return read
-    return lambda value: field.kind() if value is None else read(value)
+
+    def read_field(value: Any) -> Any:
+        if value is None and field.form.or_null:
+            return field.kind()
+        try:
+            return read(value)
+        except ValueError as error:
+            raise ValueError(f"{field.key}: {error}") from None
+
+    return read_field
 
 
 def _row_reader(kind: Any) -> Convert:

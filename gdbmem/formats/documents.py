@@ -188,7 +188,7 @@ def _step_sums(document: JsonObject) -> tuple[list[StepSum], str]:
 
 
 def read_objects(path: Path) -> PythonObjects:
-    """Return the objects in a file that objects_json() wrote. Raises InputError for any other file."""
+    """Return the objects in the file *path*, a ``kind=python-objects``; raises InputError."""
     try:
         return _objects_of(json.loads(read_small(path, limit_bytes=_LARGEST, refuse=_refused(path))))
     except MISFITS as error:

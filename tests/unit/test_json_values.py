@@ -91,6 +91,8 @@ def test_rows_have_the_values_of_a_record_in_its_order() -> None:
 
 def test_computed_values_of_a_document_are_not_read_back() -> None:
     assert from_json(Block, {**as_json(BLOCK), "end": 99}).end == 8
+    with pytest.raises(ValueError, match=r"parts: path: 7 where str is expected"):
+        from_json(Block, {"size_bytes": 7, "parts": [{"path": 7}]})
     with pytest.raises(ValueError, match="Block with '__class__'"):
         from_json(Block, {**as_json(BLOCK), "__class__": 99})
 

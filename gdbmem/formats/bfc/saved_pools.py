@@ -23,7 +23,7 @@ def is_saved_pools(data: bytes) -> bool:
 
 
 def read_saved_pools(text: str, name: str) -> list[Allocator]:
-    """Return the pools that pools_json() wrote; raises InputError if *text* is not such a document."""
+    """Return the pools in the document *text*, a ``kind=bfc``; raises InputError."""
     refusal = InputError(
         f"{printable(name)} holds no pools that this gdbmem can read",
         slug="bad-pools",
