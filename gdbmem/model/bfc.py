@@ -242,11 +242,11 @@ class Allocator:
         return max(compress(self.chunks.size, self.where(FREE)), default=0)
 
     @property
-    def free_count(self) -> int:
+    def free_count(self) -> Annotated[int, Key("free_chunks")]:
         return self.chunks.state.count(FREE)
 
     @property
-    def in_use_count(self) -> int:
+    def in_use_count(self) -> Annotated[int, Key("in_use_chunks")]:
         return self.chunks.state.count(IN_USE)
 
     @property

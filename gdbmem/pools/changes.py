@@ -10,6 +10,7 @@ from typing import Optional
 from gdbmem.errors import Notice, UsageError
 from gdbmem.json_values import as_json
 from gdbmem.model.bfc import FAILS, IN_USE, Allocator, PoolChange, PoolDiff, PoolSample, PoolSeries
+from gdbmem.pools.document import sums
 from gdbmem.pools.explanation import pool_name, pool_sentence
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices, print_sentence
@@ -202,15 +203,8 @@ def _change(change: PoolChange) -> Document:
 
 
 def _side(allocator: Allocator) -> Document:
-    whole = allocator.is_complete
-    return {
-        "source": allocator.source,
-        "pool_bytes": allocator.pool_bytes if whole else allocator.counters.pool_bytes,
-        "in_use_bytes": allocator.in_use_bytes if whole else allocator.counters.in_use_bytes,
-        "free_bytes": allocator.free_bytes if whole else None,
-        "largest_free_bytes": allocator.largest_free_bytes if whole else None,
-        "fragmentation": allocator.fragmentation if whole else None,
-    }
+    names = ("pool_bytes", "in_use_bytes", "free_bytes", "largest_free_bytes", "fragmentation")
+    return {"source": allocator.source, **sums(allocator, *names)}
 
 
 # Pools over time, as text and as JSON (``kind=bfc-series``).

@@ -53,21 +53,13 @@ def pools_document(
 
 
 def _allocator(allocator: Allocator, decision: Optional[Decision]) -> Document:
-    # The sums of a pool with missing chunks are unknown.
-    whole, counted = allocator.is_complete, allocator.counters
     return {
         **as_json(allocator, "name", "class_name", "kind", "address", "source", "layout", "limit_bytes"),
-        "pool_bytes": allocator.pool_bytes if whole else counted.pool_bytes,
-        "in_use_bytes": allocator.in_use_bytes if whole else counted.in_use_bytes,
-        "requested_bytes": allocator.requested_bytes if whole else None,
-        "reserved_bytes": counted.reserved_bytes,
-        "pending_bytes": allocator.pending_bytes if whole else None,
-        "free_bytes": allocator.free_bytes if whole else None,
-        "free_chunks": allocator.free_count if whole else None,
-        "in_use_chunks": allocator.in_use_count if whole else None,
-        "largest_free_bytes": allocator.largest_free_bytes if whole else None,
-        "available_bytes": allocator.available_bytes,
-        "fragmentation": allocator.fragmentation if whole else None,
+        **sums(allocator, "pool_bytes", "in_use_bytes", "requested_bytes"),
+        "reserved_bytes": allocator.counters.reserved_bytes,
+        **sums(allocator, "pending_bytes", "free_bytes", "free_count", "in_use_count", "largest_free_bytes"),
+        **as_json(allocator, "available_bytes"),
+        **sums(allocator, "fragmentation"),
         **as_json(allocator, "options", "counters", "is_locked", "is_complete", "regions_known"),
         **as_json(allocator, "bar", "asked_bytes", "asked_by"),
         "regions": [_region(allocator, region) for region in allocator.regions],
@@ -75,6 +67,14 @@ def _allocator(allocator: Allocator, decision: Optional[Decision]) -> Document:
         **as_json(allocator, "violations"),
         "request": None if decision is None else decision_document(allocator, decision),
     }
+
+
+def sums(allocator: Allocator, *names: str) -> Document:
+    """Return *names* of *allocator*; where chunks are missing, what the allocator counts itself, or null."""
+    found = as_json(allocator, *names)
+    if allocator.is_complete:
+        return found
+    return {key: getattr(allocator.counters, key, None) for key in found}
 
 
 def _region(allocator: Allocator, region: Region) -> Document:
