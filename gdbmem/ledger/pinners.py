@@ -143,12 +143,7 @@ def pinners_document(joined: PinnerPaths) -> Document:
         }
         for one in joined.sizes
     ]
-    return {
-        "source": joined.source,
-        "mixed_paths": joined.mixed_paths,
-        "mixed_blocks": joined.mixed_blocks,
-        "sizes": sizes,
-    }
+    return {**as_json(joined, "source", "mixed_paths", "mixed_blocks"), "sizes": sizes}
 
 
 def print_pinner_paths(joined: PinnerPaths, console: Console) -> None:
