@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING
 
 import gdb
 
-from gdbmem.api.pools import answered, asked, view
 from gdbmem.debugger.command import Command
 from gdbmem.debugger.ledger.explain import core_path, local_pid
 from gdbmem.debugger.program import CORE, NATIVE, GdbMemory, target_kind
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError, UsageError
 from gdbmem.inspection.pools import read_core_pools, read_held_pools, read_pool_at
-from gdbmem.pools.document import pools_json
-from gdbmem.pools.text import print_pools
-from gdbmem.terminal.console import open_output, print_notices
+from gdbmem.pools.output import request_of, write_pools
+from gdbmem.terminal.console import open_output
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -28,16 +26,10 @@ class PoolsCommand(Command):
     """Find, read, answer."""
 
     def run(self, args: argparse.Namespace) -> None:
-        asked(args)  # refuses what makes no sense, before anything is read
+        request_of(args)  # refuses what makes no sense, before anything is read
         with open_output(args.output, force=args.force) as stream:
             pools = _pool_at(args.expression) if args.expression else _pools_here()
-            allocators, decisions = answered(pools.allocators, args)
-            if args.json:
-                stream.write(pools_json(allocators, decisions, pools.notices))
-            else:
-                console = console_on(stream)
-                print_pools(allocators, decisions, view(args), console)
-                print_notices(pools.notices, console)
+            write_pools(pools.allocators, pools.notices, args, console_on, stream)
 
 
 def _pools_here() -> Pools:

@@ -8,16 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
-from gdbmem.api.pools import (
-    Pools,
-    answered,
-    asked,
-    chosen,
-    compare_pools,
-    follow_pools,
-    read_pools,
-    view,
-)
+from gdbmem.api.pools import Pools, compare_pools, follow_pools, read_pools
 from gdbmem.arguments import ArgumentParser, check_alone
 from gdbmem.cli.process_operand import is_process
 from gdbmem.errors import Notice, UsageError
@@ -30,9 +21,7 @@ from gdbmem.pools.changes import (
     print_series_head,
     series_json,
 )
-from gdbmem.pools.document import pools_json
-from gdbmem.pools.map import render_pools
-from gdbmem.pools.text import print_pools
+from gdbmem.pools.output import decisions_in, request_of, selected, write_pools
 from gdbmem.records import dataclass, field
 from gdbmem.terminal.console import (
     Console,
@@ -40,10 +29,8 @@ from gdbmem.terminal.console import (
     open_named,
     open_output,
     picture_kind,
-    print_notices,
     say,
 )
-from gdbmem.terminal.working import Working
 
 # Compares pools of memory at two moments: `gdbmem bfc diff A B`.
 
@@ -57,7 +44,7 @@ _OTHERS = (
 def run_diff(args: argparse.Namespace) -> int:
     """Compare the pools of two operands and print the changed sizes and owners."""
     if len(args.operands) != 2:
-        raise UsageError("diff compares two moments", hint="as in 'gdbmem bfc diff before.json 4711'")
+        raise UsageError("bfc diff needs two operands", hint="as in 'gdbmem bfc diff before.json 4711'")
     given = [name for name in _OTHERS if getattr(args, name) not in (None, False)]
     if given:
         raise UsageError(
@@ -91,7 +78,7 @@ def run_series(args: argparse.Namespace) -> int:
         raise UsageError(
             "--every must be at least 10 ms, because each read stops the process", hint="--every 2s"
         )
-    request = asked(args)
+    request = request_of(args)
     with open_output(args.output, force=args.force) as stream:
         console = None if args.json else make_console(stream)
         series = _followed(args, pid, console)
@@ -119,7 +106,7 @@ class _FollowedPools:
         if not pools.allocators:
             self.notices = pools.notices
             return
-        allocators, decisions = answered(pools.allocators, self.args)
+        allocators, decisions = decisions_in(pools.allocators, self.args)
         rows = [sample_of(one, seconds, decision) for one, decision in zip(allocators, decisions)]
         if self.console is not None:
             if not self.walks:
@@ -137,7 +124,7 @@ class _FollowedPools:
         if not self.walks:
             raise KeyboardInterrupt
         first, last = self.walks[0], self.walks[-1]
-        before, after = chosen(first.allocators, self.args), chosen(last.allocators, self.args)
+        before, after = (selected(one.allocators, self.args) for one in (first, last))
         notices = [*_notices(first, last), *self.notices]
         diffs = compare_pools(before, after)
         return PoolSeries(
@@ -170,21 +157,21 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         return run_series(args)
     if args.duration is not None:
         raise UsageError("--for needs --every", hint="as in --every 2s --for 1min")
-    asked(args)  # refuses what makes no sense, before anything is read
-    kind = picture_kind(args.map, "--map") if args.map is not None else ""
+    request_of(args)  # refuses what makes no sense, before anything is read
+    if args.map is not None:
+        picture_kind(args.map, "--map")
     with (
         open_output(args.output, force=args.force) as stream,
         open_named(args.map, force=args.force) as picture,
     ):
-        with Working(f"reading the pools of {args.target}"):
-            pools = read_pools(args.target, Path(args.operands[0]) if args.operands else None, say)
-            allocators, decisions = answered(pools.allocators, args)
-        if picture is not None:
-            picture.write(render_pools(allocators, decisions, kind))
-        if args.json:
-            stream.write(pools_json(allocators, decisions, pools.notices, pause_seconds=pools.pause_seconds))
-        else:
-            console = make_console(stream)
-            print_pools(allocators, decisions, view(args), console)
-            print_notices(pools.notices, console)
+        pools = read_pools(args.target, Path(args.operands[0]) if args.operands else None, say)
+        write_pools(
+            pools.allocators,
+            pools.notices,
+            args,
+            make_console,
+            stream,
+            picture=picture,
+            pause_seconds=pools.pause_seconds,
+        )
     return 0
