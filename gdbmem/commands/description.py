@@ -39,35 +39,26 @@ class Option:
     """
 
     def __init__(self, words: str, text: str, group: str) -> None:
+        parts = words.split(" ")
         self.group = group
         self.help = text
-        self.names = [word.rstrip(",") for word in words.split(" ") if word[0] == "-"]
-        rest = (
-            words[words.index(self.names[-1]) + len(self.names[-1]) :]
-            if self.names
-            else words.partition(" ")[2]
-        )
-        self._shape = rest.strip()
-        self.metavar = (self._shape[1:-1] if self._shape[:1] == "[" else self._shape).removesuffix(" …")
-        key = self.names[0] if self.names else words.partition(" ")[0]
-        self.settings = _SETTINGS.get(key, {})
-        own = self.names[-1].lstrip("-").replace("-", "_") if self.names else key
-        self.dest: str = self.settings.get("dest", own)
+        self.names = [part.rstrip(",") for part in parts if part[0] == "-"]
+        self.placeholder = " ".join(parts[len(self.names) or 1 :])  # as in usage lines
+        self.may_be_missing = self.placeholder[:1] == "["
+        self.repeats = "…" in self.placeholder
+        inside = self.placeholder[1:-1] if self.may_be_missing else self.placeholder
+        self.metavar = inside.removesuffix(" …")  # empty: a flag
+        self._settings = _SETTINGS.get(self.names[0] if self.names else parts[0], {})
+        own = self.names[-1].lstrip("-").replace("-", "_") if self.names else parts[0]
+        self.dest: str = self._settings.get("dest", own)
 
     @property
     def choices(self) -> Sequence[str]:
         """The only values; empty if there are others."""
-        words = self.metavar.split("|")
-        return words if len(words) > 1 and self._shape[0].islower() else self.settings.get("choices", ())
-
-    @property
-    def takes_value(self) -> bool:
-        return bool(self.metavar)
-
-    @property
-    def placeholder(self) -> str:
-        """An operand as usage lines have it, as in ``[FILE …]``."""
-        return self._shape
+        if "|" in self.metavar and self.metavar[0].islower() and not self.may_be_missing:
+            return self.metavar.split("|")
+        found: Sequence[str] = self._settings.get("choices", ())
+        return found
 
     def declare(
         self, where: argparse._ActionsContainer, *, is_raw: bool, defaults: dict[str, object]
@@ -75,29 +66,21 @@ class Option:
         """Add it to a parser or a group of one; a raw value is not read, but kept as text."""
         from gdbmem.commands.values import default_in, reader_for  # with what reads sizes, durations, …
 
-        settings: dict[str, Any] = dict(self.settings)
-        reader = None
-        if self.metavar and not is_raw:
-            reader = reader_for(self.names[-1] if self.names else self.dest, self.metavar)
-        if reader is not None:
-            settings["type"] = reader
-        if self.choices:
-            settings["choices"] = self.choices
+        settings: dict[str, Any] = {"help": self.help.replace("%", "%%"), **self._settings}
         if self.metavar:
-            settings["metavar"] = self.metavar
-            default = default_in(self.help, reader) if reader is not None or self.choices else None
+            reader = None if is_raw else reader_for(self.names[-1] if self.names else self.dest, self.metavar)
+            states_default = reader is not None or self.choices
+            default = default_in(self.help, reader) if states_default else None
+            settings.update(type=reader, choices=self.choices or None, metavar=self.metavar)
             settings.setdefault("default", defaults.get(self.dest, default))
-        elif "action" not in settings:
-            settings["action"] = "store_true"
-        if not self.names:
-            settings.pop("dest", None)
-            if self._shape[0] == "[" or self._shape.endswith("…"):
-                settings["nargs"] = (
-                    "?" if not self._shape.endswith(("…", "…]")) else "*" if self._shape[0] == "[" else "+"
-                )
-        elif self._shape.endswith("…"):
-            settings["action"] = "append"
-        where.add_argument(*(self.names or [self.dest]), help=self.help.replace("%", "%%"), **settings)
+        else:
+            settings.setdefault("action", "store_true")
+        if self.names:
+            if self.repeats:
+                settings["action"] = "append"
+        elif self.repeats or self.may_be_missing:
+            settings["nargs"] = "?" if not self.repeats else "*" if self.may_be_missing else "+"
+        where.add_argument(*(self.names or [self.dest]), **settings)
 
 
 class Command:
@@ -122,7 +105,7 @@ class Command:
         self.name = name
         self.text = text
         self.table = table
-        self.examples = examples
+        self._examples = examples
         self._raw = raw
         self.actions = actions  # its commands of two words
         self._defaults = defaults
@@ -132,6 +115,10 @@ class Command:
         """The first line of its text, to be continued: ``show where …``."""
         line = self.text.partition("\n")[0].removesuffix(".")
         return line[:1].lower() + line[1:]
+
+    @property
+    def examples(self) -> str:
+        return self._examples.replace("COMMAND", self.name)
 
     @property
     def prose(self) -> str:
@@ -192,7 +179,7 @@ class Command:
 
     def _fill(self, parser: ArgumentParser) -> None:
         parser.usage = "\n       ".join(self.usage_lines()).replace(self.name, "%(prog)s")
-        parser.description, parser.epilog = self.prose.replace("%", "%%"), self.examples
+        parser.description, parser.epilog = self.prose, self.examples
         options = self.options()
         if self.actions:
             names = [action.name.rpartition(" ")[2] for action in self.actions]
@@ -242,10 +229,12 @@ class GdbCommand(Command):
         """Return the text of `help` for one of its names: without titles and operands, -o and its like in one row."""
         from gdbmem.commands.options import OUTPUT  # which gdb has loaded
 
-        rows = self.table.replace(OUTPUT, "  --json, -o FILE, --force\n").splitlines()
-        table = [row for row in rows if row[:3] == "  -" or (row[:3] == "   " and row.strip())]
-        lines = self.text.rstrip().splitlines()
-        has_prose = "" in lines
-        lines += ["", *table] if table and not has_prose else table
-        lines += ["", *self.examples.rstrip().splitlines()] if self.examples else []
-        return "\n".join(lines).replace("COMMAND", name)
+        rows: list[str] = []
+        is_shown = False
+        for row in self.table.replace(OUTPUT, "  --json, -o FILE, --force\n").splitlines():
+            is_shown = is_shown if row[:3] == "   " else row[:3] == "  -"
+            rows += [row] if is_shown else []
+        text = self.text.rstrip()
+        parts = [text, *([""] if rows and "\n\n" not in text else []), *rows]
+        parts += ["", self._examples.rstrip()] if self._examples else []
+        return "\n".join(parts).replace("COMMAND", name)

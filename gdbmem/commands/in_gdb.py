@@ -31,6 +31,7 @@ _LOCK = f"""\
 {_SOURCE}\
   --timeout TIME      release the other threads after TIME, as in 2s
 """
+_LARGEST = "  --top N             only the N largest changes\n"
 _SAVE = "  --save NAME         save the result as NAME\n"
 
 OVERVIEW = GdbCommand(
@@ -181,9 +182,7 @@ With N it steps N times and prints a table by line. 'next' runs through a line t
 every step is listed.
 """,
         f"""\
-{_LOCK}\
-  --top N             only the N largest changes of the table
-{OUTPUT}  argument [N]        as gdb's own command takes it
+{_LOCK}{_LARGEST}{OUTPUT}  argument [N]        as gdb's own command takes it
 """,
         "Example:\n  (gdb) COMMAND 20\n",
         implementation="memwatch.commands.command:StepCommand",
@@ -322,8 +321,7 @@ A separate column has the changes by other threads while a line ran. A ~ marks c
         f"""\
   --by line|function|file|thread
                       one row per line, function, file or thread (default: line)
-  --top N             only the N largest changes
-{SINCE}{OUTPUT}""",
+{_LARGEST}{SINCE}{OUTPUT}""",
         "Example:\n  (gdb) COMMAND --by function --top 5\n",
         implementation="memwatch.commands.command:ReportCommand",
         completer="none",
