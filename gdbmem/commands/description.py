@@ -130,10 +130,11 @@ class Command:
         usage = self._parted()[0]
         if usage:
             return [line.replace("COMMAND", self.name, 1) for line in usage]
-        words = [one.placeholder for one in self.options() if not one.names]
         if self.actions:
-            words = ["|".join(action.name.rpartition(" ")[2] for action in self.actions), "…"]
-        return [" ".join([self.name, *([] if self.actions else ["[OPTIONS]"]), *words])]
+            return [f"{self.name} {'|'.join(action.name.rpartition(' ')[2] for action in self.actions)} …"]
+        options = self.options()
+        words = ["[OPTIONS]"] if any(one.names for one in options) else []
+        return [" ".join([self.name, *words, *(one.placeholder for one in options if not one.names)])]
 
     def _parted(self) -> tuple[list[str], str]:
         usage: list[str] = []
@@ -183,7 +184,9 @@ class Command:
         options = self.options()
         if self.actions:
             names = [action.name.rpartition(" ")[2] for action in self.actions]
-            below = parser.add_subparsers(dest="action", required=True, metavar="|".join(names))
+            below = parser.add_subparsers(
+                dest="action", required=True, metavar="|".join(names), prog=self.name
+            )
             for action, name in zip(self.actions, names):
                 action._fill(below.add_parser(name, help=action.summary))
         groups: dict[str, argparse._ActionsContainer] = {"": parser}

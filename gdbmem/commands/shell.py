@@ -224,9 +224,11 @@ paused while it is copied, and the copy is read; if it cannot be copied, it is p
             Command(
                 "gdbmem python objects",
                 """\
-Count the live objects of a Python process by type, including those in malloc's blocks.
+Count the live objects of a Python process by type.
 Usage: COMMAND [OPTIONS] PID
        COMMAND [OPTIONS] --core CORE [PROGRAM]
+
+Those in malloc's blocks are counted, too.
 """,
                 f"""\
 either:
@@ -242,9 +244,11 @@ examples:
             Command(
                 "gdbmem python traces",
                 """\
-Read what tracemalloc has recorded (the process may have been started with PYTHONTRACEMALLOC=1).
+List the lines that allocated the live memory, from tracemalloc's own tables.
 Usage: COMMAND [OPTIONS] PID
        COMMAND [OPTIONS] --core CORE [PROGRAM]
+
+The process may have been started with PYTHONTRACEMALLOC=1.
 """,
                 f"""\
 {TRACES_PROFILE}{PROCESS}{TOP}{OUTPUT}""",
@@ -258,7 +262,7 @@ examples:
             Command(
                 "gdbmem python arenas",
                 """\
-Show how full the arenas of Python's allocator are, and which types keep nearly empty ones.
+Show how full the arenas of Python's allocator are, and which types keep them.
 Usage: COMMAND [OPTIONS] PID
        COMMAND [OPTIONS] --core CORE [PROGRAM]
 """,
@@ -304,7 +308,7 @@ example:
             Command(
                 "gdbmem python start",
                 """\
-Start tracemalloc in a running Python process.
+Start tracemalloc in a running Python process (runs code there).
 Usage: COMMAND [OPTIONS] PID
 
 Runs a few lines in its main thread, between two Python instructions. Earlier allocations are not traced. Tracing costs
@@ -323,8 +327,10 @@ example:
             Command(
                 "gdbmem python stop",
                 """\
-Stop tracemalloc in a Python process and discard its traces.
+Stop tracemalloc in a Python process (runs code there).
 Usage: COMMAND [OPTIONS] PID
+
+Its traces are discarded.
 """,
                 f"""\
   target [PID]        the process

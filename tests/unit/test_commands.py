@@ -114,6 +114,11 @@ def test_a_value_out_of_place_is_refused_with_the_slug_that_help_explains() -> N
         assert caught.value.slug == slug
 
 
+def test_a_wrong_value_of_a_command_of_two_words_is_reported_under_these() -> None:
+    with pytest.raises(UsageError, match="gdbmem python objects: argument --top: '0' is not a number"):
+        SHELL_COMMANDS["python"].parser().parse_args(["objects", "--top", "0", "4711"])
+
+
 def test_the_default_that_a_help_states_is_the_one_that_is_taken() -> None:
     table = f"  --top N   rows (default: 7)\n  --wait TIME  (default: 200ms; or so)\n  --on a|b  (default: b)\n{OUTPUT}"
     found = Command("x", "", table).parser().parse_args([])
