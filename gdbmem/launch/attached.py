@@ -62,7 +62,7 @@ from gdbmem.text import plural, printable
 
 _SNAPPING = ("massif", "memcheck", "helgrind")  # valgrind's tools that write the heap when they are asked
 SNAP_SECONDS = 120.0  # gdb reads the symbols of a browser meanwhile
-_SNAP = gdb_call("native.one_snapshot", "snap()")
+_SNAP = gdb_call("native.snapshot", "snap()")
 
 
 @dataclass(frozen=True)

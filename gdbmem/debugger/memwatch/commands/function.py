@@ -21,8 +21,13 @@ from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
 from gdbmem.debugger.memwatch.driving.watchdog import Alarm
 from gdbmem.debugger.memwatch.driving.watched_function import LineStart, find_place
 from gdbmem.debugger.memwatch.gauges.account import accounts
-from gdbmem.debugger.memwatch.gauges.line_tally import LineTally, register, return_address
-from gdbmem.debugger.memwatch.gauges.spare_lines import SpareLines, count_unfinished
+from gdbmem.debugger.memwatch.gauges.line_tally import (
+    LineTally,
+    SpareLines,
+    count_unfinished,
+    register,
+    return_address,
+)
 from gdbmem.debugger.program import NATIVE, target_kind
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import GdbmemError, UsageError
