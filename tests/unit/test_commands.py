@@ -19,6 +19,7 @@ from gdbmem.errors import UsageError
 from gdbmem.profiles import export
 from gdbmem.profiles import query as queries
 from gdbmem.steps import steps
+from tests.unit.sources import PACKAGE
 
 # What each command takes: {command: [option, …]}. An option may join; one that goes, or changes, is missed by somebody.
 RECORDED = Path(__file__).with_name("command_options.json")
@@ -50,6 +51,16 @@ def test_no_option_operand_default_or_choice_is_lost() -> None:
     assert {
         name: sorted(set(options) - taken(commands[name].parser())) for name, options in recorded.items()
     } == {name: [] for name in recorded}
+
+
+def test_what_is_described_is_there_to_run() -> None:
+    assert {name for name in SHELL_COMMANDS if name != "help"} == {
+        path.stem for path in (PACKAGE / "cli/commands").glob("*.py") if path.stem != "__init__"
+    }
+    for command in (*GDB_COMMANDS, *LAUNCHED_COMMANDS):
+        module, _, name = command.implementation.partition(":")
+        source = PACKAGE / "debugger" / f"{module.replace('.', '/')}.py"
+        assert f"\nclass {name}(" in source.read_text(encoding="utf-8"), command.name
 
 
 def option(table: str, name: str) -> Option:
