@@ -34,36 +34,6 @@ _LOCK = f"""\
 _LARGEST = "  --top N             only the N largest changes\n"
 _SAVE = "  --save NAME         save the result as NAME\n"
 
-OVERVIEW = GdbCommand(
-    "gdbmem",
-    """\
-gdbmem: which line makes this program grow, and why does it not get smaller again?
-Usage: gdbmem [help NAME]
-
-'gdbmem help NAME' explains a message that ends with [NAME].
-
-massif-snap [NAME]        take a heap snapshot here               (also: memsnap)
-massif-diff [A [B …]]     show what grew between snapshots        (also: memdiff)
-massif-list               list the snapshots of this run          (also: memlist)
-massif-break LOCATION     take a snapshot at each hit             (also: membreak)
-massif-all                save massif's own history of the whole run
-memleaks                  list blocks that no pointer reaches     (under memcheck)
-memwatch next, step, …    step, and print the change of memory    (help memwatch)
-memgrow                   continue; list the lines that make memory resident
-memexplain                show where the resident memory is       (not under massif)
-memtrim                   return freed memory to the system, and measure it
-memcontainers [EXPR]      memory and unused capacity of C++ containers
-membfc [EXPR]             pools of TensorFlow, JAX, onnxruntime: why a request fails
-mempython stack, objects, … read a Python process: frames, objects, arenas, traces
-
-The massif commands need a program under massif: quit gdb and type  gdbmem launch --massif PROGRAM
-memsnap, memdiff, memlist and membreak also work with other engines:  gdbmem launch --engine memcheck PROGRAM
-'help massif-snap' and so on explain each command, with an example.
-""",
-    "  topic [help]\n  name [NAME]\n",
-    implementation="overview:OverviewCommand",
-)
-
 _SNAPSHOTS = (
     GdbCommand(
         "massif-snap, memsnap",
@@ -150,27 +120,6 @@ Usage: COMMAND [OPTIONS]
 )
 
 _MEMWATCH = (
-    GdbCommand(
-        "memwatch",
-        """\
-Measure how each step, line and function changes the program's memory.
-
-memwatch next, step, …   run gdb's own command, and print the change of memory
-memwatch auto on         print such a line at every stop, whatever its cause
-memwatch function NAME   measure each line of one function, over some calls
-memwatch growth          continue, and record requests for memory to the kernel
-memwatch written         step, and list the pages that were written
-memwatch limit +SIZE     continue until the program has grown by SIZE
-memwatch report          sum the recorded steps by line, function, file or thread
-memwatch plot [FILE]     draw memory over the steps
-memwatch sources         list what can be measured on this machine, and whether it is exact
-""",
-        "  subcommand [WORD …]\n",
-        "Example:\n  (gdb) memwatch next\n",
-        implementation="memwatch.commands.command:MemwatchCommand",
-        completer="command",
-        is_prefix=True,
-    ),
     GdbCommand(
         "memwatch next, memwatch step, memwatch nexti, memwatch stepi",
         """\
@@ -273,25 +222,6 @@ A page counts as written even if its bytes did not change. The kernel records th
         completer="none",
     ),
     GdbCommand(
-        "memgrow",
-        """\
-Let the program run, and list which lines make its memory resident, by the kernel's samples of page faults.
-Usage: COMMAND [OPTIONS]
-
-The line that first touches a page is charged for it, not the line that reserved it; returned memory is
-subtracted. The program runs at full speed until it stops or ends, for example at the next breakpoint.
-""",
-        f"{FOR}{TOP_10}{PROFILE}{OUTPUT}  argument [ARG]\n",
-        """\
-Example:
-  (gdb) COMMAND --for 10s
-  resident growth: 64.0 MiB at process 4711 in 10 s; over 99 % of it from pool.c:32 (touch)
-""",
-        implementation="memwatch.commands.made_resident:GrowCommand",
-        category="running",
-        completer="none",
-    ),
-    GdbCommand(
         "memwatch limit",
         """\
 Let the program run until its resident set exceeds a size; stop in the thread that made it grow.
@@ -337,8 +267,10 @@ A separate column has the changes by other threads while a line ran. A ~ marks c
     GdbCommand(
         "memwatch plot",
         """\
-Draw memory over the recorded steps: in the terminal, or in a picture with the lines that changed most.
+Draw memory over the recorded steps, in the terminal or in a picture.
 Usage: COMMAND [--force] [FILE.svg|FILE.html]
+
+The picture names the lines that changed most.
 """,
         "  file [FILE]         a picture: FILE.svg or FILE.html\n  --force             replace an existing file\n",
         "Example:\n  (gdb) COMMAND steps.svg\n",
@@ -363,7 +295,26 @@ Usage: COMMAND [--force] [FILE.svg|FILE.html]
     ),
 )
 
-_LEDGERS = (
+_PROCESS = (
+    GdbCommand(
+        "memgrow",
+        """\
+Let the program run, and list the lines that make its memory resident, by its page faults.
+Usage: COMMAND [OPTIONS]
+
+The kernel samples the faults. The line that first touches a page is charged for it, not the line that reserved it;
+returned memory is subtracted. The program runs at full speed until it stops, for example at a breakpoint, or ends.
+""",
+        f"{FOR}{TOP_10}{PROFILE}{OUTPUT}  argument [ARG]\n",
+        """\
+Example:
+  (gdb) COMMAND --for 10s
+  resident growth: 64.0 MiB at process 4711 in 10 s; over 99 % of it from pool.c:32 (touch)
+""",
+        implementation="memwatch.commands.made_resident:GrowCommand",
+        category="running",
+        completer="none",
+    ),
     GdbCommand(
         "memexplain",
         """\
@@ -390,10 +341,10 @@ Example:
     GdbCommand(
         "memtrim",
         """\
-Return freed memory to the system: call malloc_trim(0) in the process, and compare with the prediction.
+Return freed memory to the system by malloc_trim(0), and compare with the prediction.
 Usage: COMMAND [OPTIONS]
 
-This runs code in the selected thread; the others are stopped meanwhile. It is refused where it would
+This calls malloc_trim(0) in the selected thread; the others are stopped meanwhile. It is refused where it would
 be unsafe: inside malloc, with an arena locked, in a signal handler.
 """,
         OUTPUT,
@@ -409,7 +360,7 @@ Example:
     GdbCommand(
         "memcontainers",
         """\
-Show the memory of this program's C++ containers: elements, capacity, bytes, and unused capacity.
+Show the memory of the program's C++ containers: elements, capacity, bytes, unused capacity.
 Usage: COMMAND [OPTIONS] [EXPR]
 
 Reads vectors, strings, deques, lists, maps, sets, unordered containers and smart pointers of libstdc++ and libc++,
@@ -435,7 +386,7 @@ Example:
     GdbCommand(
         "membfc",
         """\
-Show the BFC allocators of TensorFlow, JAX or onnxruntime in this process, and what prevents a request.
+Show the BFC allocators of TensorFlow, JAX or onnxruntime, and what prevents a request.
 Usage: COMMAND [OPTIONS] [EXPR]
 
 Finds all allocators of the process or core, with or without symbols; EXPR selects one: the object, a pointer to it, or
@@ -455,7 +406,7 @@ Example:
     GdbCommand(
         "mempython",
         """\
-Read the CPython process or core that gdb holds: its objects, arenas, tracemalloc's traces, Python frames.
+Read the CPython process or core in gdb: objects, arenas, tracemalloc's traces, frames.
 Usage: COMMAND stack [--all] [--native] [OPTIONS]
        COMMAND objects [--since FILE | --holders TYPE] [OPTIONS]
        COMMAND arenas [OPTIONS]
@@ -506,7 +457,46 @@ Example:
     ),
 )
 
-GDB_COMMANDS = (OVERVIEW, *_SNAPSHOTS, *_MEMWATCH, *_LEDGERS)
+
+def _listed(commands: tuple[GdbCommand, ...]) -> str:
+    """Return a line for each of *commands*: its names, and what it does."""
+    names = [command.name + ", …" * (len(command.names) > 2) for command in commands]
+    names = [", ".join(one.names) if len(one.names) == 2 else name for one, name in zip(commands, names)]
+    width = max(map(len, names)) + 2
+    return "\n".join(f"{name:<{width}}{command.summary}" for name, command in zip(names, commands))
+
+
+MEMWATCH = GdbCommand(
+    "memwatch",
+    f"""\
+Measure how each step, line and function changes the program's memory.
+
+{_listed(_MEMWATCH)}
+""",
+    "  subcommand [WORD …]\n",
+    "Example:\n  (gdb) memwatch next\n",
+    implementation="memwatch.commands.command:MemwatchCommand",
+    completer="command",
+    is_prefix=True,
+)
+OVERVIEW = GdbCommand(
+    "gdbmem",
+    f"""\
+gdbmem: which line makes this program grow, and why does it not get smaller again?
+Usage: gdbmem [help NAME]
+
+'gdbmem help NAME' explains a message that ends with [NAME].
+
+{_listed((*_SNAPSHOTS, MEMWATCH, *_PROCESS))}
+
+The massif commands need a program under massif: quit gdb and type  gdbmem launch --massif PROGRAM
+memsnap, memdiff, memlist and membreak also work with other engines:  gdbmem launch --engine memcheck PROGRAM
+'help massif-snap' and so on explain each command, with an example.
+""",
+    "  topic [help]\n  name [NAME]\n",
+    implementation="overview:OverviewCommand",
+)
+GDB_COMMANDS = (OVERVIEW, *_SNAPSHOTS, MEMWATCH, *_MEMWATCH, *_PROCESS)
 
 # In a gdb started by 'gdbmem launch'. They parse nothing.
 LAUNCHED_COMMANDS = (
