@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple, Optional
 
@@ -51,6 +51,51 @@ class OutsideHeap:
     @property
     def delta_bytes(self) -> int:
         return self.after_bytes - self.before_bytes
+
+
+class PathDoubts:
+    """How far sums of paths may be off because paths from one innermost frame may have some of each other's bytes."""
+
+    def __init__(self, parent: Sequence[int], variance: Sequence[float]) -> None:
+        self._variance = variance
+        self._top = array("q", range(len(parent)))  # of each node: the innermost frame of its paths
+        self._whole: dict[int, float] = {}  # variances by top
+        for node, above in enumerate(parent):
+            if above > 0:
+                self._top[node] = self._top[above]
+            if variance[node]:
+                top = self._top[node]
+                self._whole[top] = self._whole.get(top, 0.0) + variance[node]
+
+    def has(self, node: int) -> bool:
+        """Return whether the path that ends at *node* may have more or less than it was given."""
+        return self._variance[node] > 0
+
+    def is_top(self, node: int) -> bool:
+        """Return whether *node* is an innermost frame."""
+        return node > 0 and self._top[node] == node
+
+    def of(self, paths: Iterable[int], *, by_top: bool) -> float:
+        """Return the variance of the sum of the *paths* that end at these nodes, bytes².
+
+        What they have too much, the others from the same frame have too little, or a path that was never seen.
+        *by_top*: all paths from their innermost frames are meant, seen or not.
+        """
+        sums: dict[int, float] = {}
+        most: dict[int, float] = {}
+        for node in paths:
+            top, variance = self._top[node], self._variance[node]
+            sums[top] = sums.get(top, 0.0) + variance
+            most[top] = max(most.get(top, 0.0), variance)
+        found = 0.0
+        for top, inside in sums.items():
+            outside = max(self._whole.get(top, 0.0) - inside, 0.0)
+            if outside > _ROUNDING * inside or not by_top:
+                found += min(inside, max(most[top], outside))
+        return found
+
+
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -120,6 +165,11 @@ class Diff:
         if not any(self.before_blocks):
             return self.own(self.after_blocks)
         return self.own([after - before for before, after in zip(self.before_blocks, self.after_blocks)])
+
+    @cached_property
+    def path_doubts(self) -> Optional[PathDoubts]:
+        """The doubt about which paths have how much; None: there is none."""
+        return None if self.path_variance is None else PathDoubts(self.parent, self.path_variance)
 
     @cached_property
     def memo(self) -> dict[object, Any]:

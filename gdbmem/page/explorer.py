@@ -232,7 +232,7 @@ def _doubt(diff: Diff, paths: GroupedPaths, ends: Sequence[int]) -> Optional[dic
         "origin": origins,
         "most": [most.get(node, 0) for node in numbers],
         "elsewhere": unlisted_bytes,
-        "variance": [paths.variance(end) for end in ends] if is_estimate else None,
+        "variance": paths.variances() if is_estimate else None,
     }
 
 

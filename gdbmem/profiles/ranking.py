@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
@@ -55,6 +56,7 @@ class GroupSums:
         # For the groups that have any.
         self.origins: dict[int, dict[int, int]] = {}
         self.variance: dict[int, float] = {}
+        self.doubtful: dict[int, list[int]] = {}  # paths
         self.course: dict[int, list[int]] = {}
         self.via: dict[int, dict[str, int]] = {}
 
@@ -180,19 +182,38 @@ class GroupedPaths:
         if bound:
             origins, origin = sums.origins.setdefault(group, {}), self.walk.origin[node]
             origins[origin] = min(origins.get(origin, 0) + bound, self.walk.most_hidden.get(origin, bound))
-        if diff.variance is not None or diff.path_variance is not None:
-            sums.variance[group] = sums.variance.get(group, 0.0) + self.variance(node)
+        if diff.variance is not None:
+            sums.variance[group] = sums.variance.get(group, 0.0) + diff.variance[node]
+        if diff.path_doubts is not None and diff.path_doubts.has(node):
+            sums.doubtful.setdefault(group, []).append(node)
 
-    def variance(self, node: int) -> float:
-        """Return the variance that the path ending at *node* has as a part of its row, bytes²."""
-        diff = self.diff
-        variance = 0.0 if diff.variance is None else diff.variance[node]
-        if diff.path_variance is None:
-            return variance
-        site = self._site_node(node)
-        if self.query.by != "path" and site and not diff.parent[site]:
-            return variance  # all paths that may have some of this one's memory are in the same row
-        return variance + diff.path_variance[node]
+    def variances(self) -> list[float]:
+        """Return the variance of each path, bytes²: those of the paths of a row add up to the row's."""
+        sampled, every = self.diff.variance, self.diff.path_variance
+        found = [0.0 if sampled is None else sampled[node] for node in self.holders()]
+        if every is None:
+            return found
+        shares = {
+            group: self._doubt(paths) / sum(every[node] for node in paths)
+            for group, paths in self.sums.doubtful.items()
+        }
+        for at, (node, group) in enumerate(zip(self.holders(), self._of_holders)):
+            found[at] += every[node] * shares.get(group, 0.0)
+        return found
+
+    def _doubt(self, paths: Sequence[int]) -> float:
+        doubts = self.diff.path_doubts
+        if doubts is None:
+            return 0.0
+        by_top = self.query.by != "path" and all(doubts.is_top(self._site_node(node)) for node in paths)
+        return doubts.of(paths, by_top=by_top)
+
+    def _error(self, groups: Iterable[int]) -> int:
+        # The standard error of the sum of groups, bytes.
+        sums = self.sums
+        variance = sum(sums.variance.get(group, 0.0) for group in groups)
+        variance += self._doubt([node for group in groups for node in sums.doubtful.get(group, ())])
+        return round(math.sqrt(variance))
 
     def _numbered(self, keys: Iterable[object]) -> array[int]:
         # A group for each key, in order of appearance.
@@ -378,7 +399,7 @@ class GroupedPaths:
                 sum(sums.origins[group].values()) if group in sums.origins else 0,
                 self._hidden_elsewhere(group),
             ),
-            error_bytes=round(sums.variance[group] ** 0.5) if group in sums.variance else 0,
+            error_bytes=self._error([group]),
             delta_blocks=None if self.blocks is None else sums.blocks[group],
             course=tuple(sums.course.get(group, ())),
             is_relative=self.diff.is_relative,
@@ -391,7 +412,7 @@ class GroupedPaths:
         for group in listed:
             is_rest[group] = False
         sums = self.sums
-        if self.course or sums.origins or sums.variance or self.unlisted_bytes:
+        if self.course or sums.origins or sums.variance or sums.doubtful or self.unlisted_bytes:
             return self.together(array("i", compress(range(len(sums)), is_rest)), count)
         before, after, blocks = (
             sum(compress(one, is_rest)) for one in (sums.before, sums.after, sums.blocks)
@@ -413,13 +434,12 @@ class GroupedPaths:
                 origins[origin] = max(origins.get(origin, 0), bound)
         courses = [sums.course[group] for group in groups if group in sums.course] if sums.course else ()
         elsewhere = max(map(self._hidden_elsewhere, groups), default=0) if self.unlisted_bytes else 0
-        variance = sum(sums.variance.get(group, 0.0) for group in groups) if sums.variance else 0.0
         return Amount(
             paths=len(groups) if count is None else count,
             before_bytes=sum(map(sums.before.__getitem__, groups)),
             after_bytes=sum(map(sums.after.__getitem__, groups)),
             hidden_bytes=max(sum(origins.values()), elsewhere),
-            error_bytes=round(variance**0.5),
+            error_bytes=self._error(groups),
             delta_blocks=None if self.blocks is None else sum(map(sums.blocks.__getitem__, groups)),
             course=tuple(map(sum, zip(*courses))) or (0,) * len(self.course),
             is_relative=self.diff.is_relative,

@@ -173,7 +173,10 @@ def _measure(diff: Diff, pattern: str) -> _Measured:
         # The uncertainty of a path is never in these pruned nodes.
         hidden_before = hidden_after = uncertain
     variance = sum(one for one, inside in zip(diff.variance or (), covered) if inside)
-    variance += sum(one for one, how in zip(diff.path_variance or (), covered) if how == _BY_CALLER)
+    if diff.path_doubts is not None:
+        for how in (_BY_SITE, _BY_CALLER):
+            paths = [node for node, found in enumerate(covered) if found == how]
+            variance += diff.path_doubts.of(paths, by_top=how == _BY_SITE)
     doubt = sampling_error(variance)
     return _Measured(delta, hidden_before, hidden_after, any(covered), sampling=doubt)
 

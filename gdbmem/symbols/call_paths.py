@@ -464,9 +464,7 @@ class CallPaths:
             size_of_path = sum(touched)
             came = wrong * stacks[path] / len(seen.paths)
             variance = wrong * (1 - wrong) * own[path] + came * (1 - came) * (whole - own[path])
-            variance += min(most, size_of_path / DOUBT) ** 2
-            # Any of the others may have touched that, but only one.
-            variance += most**2 / (len(place.samples) - 1) if len(place.samples) > 1 else 0.0
+            variance += most**2
             for number, size in zip(numbers, touched):
                 self.samples.path_doubt[number] = variance / (size * size_of_path)
 

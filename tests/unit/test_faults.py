@@ -325,7 +325,7 @@ def test_a_run_of_pages_ends_where_its_caller_changes() -> None:
     [
         pytest.param(IN_TURN, range(1), 30, id="one-stack-for-all"),
         pytest.param(IN_TURN, range(5), 30, id="all-at-the-beginning"),
-        pytest.param(IN_TURN, (0, 20, 40), 30, id="each-caller-once"),
+        pytest.param(IN_TURN, (0, 20, 40), 35, id="each-caller-once"),
         pytest.param(IN_TURN, (0, 20, 21, 22, 40), 25, id="some-more"),
         pytest.param(IN_TURN, EVERY_OTHER, 8, id="every-other"),
         pytest.param(
