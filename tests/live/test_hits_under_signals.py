@@ -69,6 +69,38 @@ def test_each_request_for_memory_is_one_event_whatever_signals_come(
     assert found["storm"]["total_bytes"] == found["calm"]["total_bytes"]
 
 
+STOPS = 6
+
+
+@pytest.mark.parametrize("microseconds", cover(RATES, lambda rate: rate == 1_000))
+def test_a_request_at_a_breakpoint_of_the_user_is_in_one_recording_whatever_signals_come(
+    microseconds: int, program: Program, tmp_path: Path
+) -> None:
+    """Each recording ends there before the request is made; the next begins with it."""
+    found = {}
+    for name, arguments, stops in (
+        ("whole", "40 0", 0),
+        ("calm", "40 0", STOPS),
+        ("storm", f"40 {microseconds}", STOPS),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        recordings = [f"memwatch growth --json -o {number}.json" for number in range(stops + 1)]
+        commands = ["break turn", f"run {arguments}", "delete", "break brk", *recordings[:-1]]
+        commands += ["info breakpoints", "delete", recordings[-1]]
+        said = run_gdb(program("signal_storm", "-O0"), commands, folder=folder)
+        assert "Traceback" not in said.output + said.complaints
+        assert said.output.count(f"already hit {stops} times") == bool(stops)
+        found[name] = [json.loads((folder / f"{number}.json").read_text()) for number in range(stops + 1)]
+    (whole,) = found["whole"]
+    for name in ("calm", "storm"):
+        assert sum(one["events"] for one in found[name]) == whole["events"]
+        assert sum(one["mapped_bytes"] for one in found[name]) == whole["mapped_bytes"]
+        assert sum(path["bytes"] for one in found[name] for path in one["paths"]) == sum(
+            path["bytes"] for path in whole["paths"]
+        )
+
+
 @pytest.mark.parametrize("engine", ["gperftools"])
 def test_two_points_at_one_place_count_each_call_once(engine: str, program: Program, tmp_path: Path) -> None:
     """gdb stops for them; the thread that makes the call for a snapshot comes back to both."""

@@ -15,7 +15,14 @@ from gdbmem.debugger.location import real_pid
 from gdbmem.debugger.memwatch.commands.command import Driving
 from gdbmem.debugger.memwatch.commands.showing import source_lines
 from gdbmem.debugger.memwatch.driving.capture import Capture
-from gdbmem.debugger.memwatch.driving.memory_syscalls import Key, MemoryCall, PendingCall, Requests, is_alone
+from gdbmem.debugger.memwatch.driving.memory_syscalls import (
+    Key,
+    MemoryCall,
+    PendingCall,
+    Requests,
+    is_alone,
+    stack_pointer,
+)
 from gdbmem.debugger.memwatch.driving.stop_recorder import described, newest_frames, recorder
 from gdbmem.debugger.memwatch.driving.watchdog import Alarm
 from gdbmem.debugger.program import CORE, NATIVE, NOTHING, REMOTE, VALGRIND, target_kind
@@ -44,6 +51,9 @@ _NUMBERS = {
     **{("x8", n): call for n, call in ((214, "brk"), (222, "mmap"), (215, "munmap"), (216, "mremap"),
                                        (233, "madvise"), (196, "shmat"))},
 }  # fmt: skip
+
+
+_LONGEST_PROLOGUE = 16  # bytes in front of a breakpoint on a function of the C library
 
 
 class _CallSums:
@@ -81,6 +91,9 @@ class RequestLog:
         self._sharing = Sharing(self.memory.resident_bytes, self.memory.pid, is_alone)
         self._sharing.sees_releases = True
         self._latest: dict[int, Key] = {}  # tid → its last request
+        self._reached: dict[
+            int, tuple[int, int]
+        ] = {}  # tid → stack pointer and instruction where it was about to make it
 
     def passing(self, call: MemoryCall) -> bool:
         """The selected thread is at the beginning of the C library's function for *call*.
@@ -113,6 +126,7 @@ class RequestLog:
             self._frames[key[2]] = with_python(frames, [described(frame) for frame in frames], calls)
         self._requests.add(number, PendingCall(key, call.expected_bytes()))
         self._latest[tid] = key
+        self._reached[tid] = call.stack, addresses[0]
         span = call.released_span()
         if span is not None:
             self._sharing.released(tid, self.memory.present_in(*span))
@@ -123,10 +137,21 @@ class RequestLog:
         if now is None:
             self._give_up()
             return
+        self._leave_out_the_next()
         self._settle(now.size_bytes, None)
         alive = {thread.ptid[1] for thread in gdb.selected_inferior().threads()}
         for tid in self._latest.keys() & alive:
             self._touched(tid, 0)
+
+    def _leave_out_the_next(self) -> None:
+        """Leave out a request that was not made yet: a breakpoint of the user has stopped the thread there."""
+        thread = gdb.selected_thread()
+        if thread is None or thread.ptid[1] not in self._reached:
+            return
+        frame = gdb.newest_frame()
+        if self._reached[thread.ptid[1]] == (stack_pointer(frame), frame.pc()):
+            self._requests.remove(thread.num)
+            self.events -= 1
 
     def executed(self) -> None:
         """The process has executed another program: its previous mappings are gone."""
@@ -274,6 +299,15 @@ class _Passing:
             gdb.decode_line(until)
             self._until.append(_Place(until))
 
+    def begin(self) -> None:
+        """Record the request that the thread is about to make: gdb steps over breakpoints where it continues."""
+        frame = gdb.newest_frame()
+        for call in self._requests:
+            with contextlib.suppress(gdb.error):
+                start = int(gdb.parse_and_eval(f"(long) &{call}"))
+                if start <= frame.pc() < start + _LONGEST_PROLOGUE:
+                    self._log.event(MemoryCall(call, frame, self._log.memory))
+
     def __enter__(self) -> _Passing:
         return self
 
@@ -409,6 +443,7 @@ class GrowthCommand(Driving):
             # The catchpoint also catches the C library's requests.
             passing = stack.enter_context(_Passing(log))
             passing.watch(args.until, libc=not args.raw)
+            passing.begin()
             stack.enter_context(recorder.recording(lambda: None))
             stack.enter_context(_executions(log))
             end = began + (math.inf if args.duration is None else args.duration)

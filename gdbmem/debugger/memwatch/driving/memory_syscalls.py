@@ -45,7 +45,7 @@ class MemoryCall:
 
     def __init__(self, call: str, frame: gdb.Frame, memory: ProcessMemory, *, raw: bool = False) -> None:
         self.call = call
-        self.stack = int(frame.read_register("sp")) & (1 << 64) - 1
+        self.stack = stack_pointer(frame)
         self.arguments = _arguments(frame, raw=raw)
         moves_heap = call == "brk" and self.arguments is not None and self.arguments[0] != 0
         self._heap_end = memory.end_of_heap() if moves_heap else None
@@ -83,6 +83,11 @@ class MemoryCall:
         return (_pages(first), end) if end is not None and _pages(first) < end else None
 
 
+def stack_pointer(frame: gdb.Frame) -> int:
+    """Return the stack pointer of *frame*."""
+    return int(frame.read_register("sp")) & (1 << 64) - 1
+
+
 def _arguments(frame: gdb.Frame, *, raw: bool) -> Optional[tuple[int, int, int, int]]:
     arm = frame.architecture().name().startswith("aarch64")
     names = _ARGUMENTS["aarch64" if arm else "raw x86" if raw else "x86"]
@@ -105,6 +110,10 @@ class Requests:
 
     def add(self, thread: int, request: PendingCall) -> None:
         self._pending[thread] = request
+
+    def remove(self, thread: int) -> None:
+        """Remove the request of *thread*, which has not been made."""
+        self._pending.pop(thread, None)
 
     def granted(self, change_bytes: int, thread: Optional[int]) -> Granted:
         """Remove and return the requests that changed the address space by *change_bytes*, each with its part.
