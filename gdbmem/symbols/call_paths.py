@@ -171,8 +171,10 @@ class CallPaths:
         self._seen: dict[
             tuple[int, ...], _Seen
         ] = {}  # by thread, instruction and pointer; by process and instruction
-        # Addresses touched by samples with a stack, in the latest two turns: their small samples may come in the next.
-        self._seen_at: tuple[set[int], set[int]] = set(), set()
+        # Addresses touched by samples with a stack in the latest turn, and in the latest two: the small samples of some
+        # come in the next.
+        self._seen_now: set[int] = set()
+        self._seen_at: set[int] = set()
         self._broken: set[int] = set()  # paths that end early
         self._known_places: dict[Place, int] = {}
         self._known_paths: dict[tuple[int, ...], int] = {}
@@ -190,7 +192,7 @@ class CallPaths:
             rows += [(record, -1) for record in stack_samples(data, self._layout)]
         rows.sort(key=_when)
         stacks = {record.address for record, _ in rows if isinstance(record, StackSample)}
-        self._seen_at = self._seen_at[1], stacks
+        self._seen_at, self._seen_now = self._seen_now | stacks, stacks
         for record, ring in rows:
             if isinstance(record, LostRecords):
                 self._make_up(ring, record.records)
@@ -344,7 +346,6 @@ class CallPaths:
         Where a stack was copied, others begin: its caller may be another one.
         """
         samples = self.samples
-        seen_at = set.union(*self._seen_at)
         periods = self._periods_of(block)
         before: tuple[int, ...] = ()
         end = 0
@@ -361,7 +362,7 @@ class CallPaths:
             if (
                 address // PAGE == end
                 and where == before
-                and address not in seen_at
+                and address not in self._seen_at
                 and samples.pages[-1] < _LONGEST_RUN
             ):
                 samples.pages[-1] += 1
@@ -463,8 +464,7 @@ class CallPaths:
             touched = [self._bytes_of(number, self.samples.pages[number]) for number in numbers]
             size_of_path = sum(touched)
             came = wrong * stacks[path] / len(seen.paths)
-            variance = wrong * (1 - wrong) * own[path] + came * (1 - came) * (whole - own[path])
-            variance += most**2
+            variance = wrong * (1 - wrong) * own[path] + came * (1 - came) * (whole - own[path]) + most**2
             for number, size in zip(numbers, touched):
                 self.samples.path_doubt[number] = variance / (size * size_of_path)
 
