@@ -54,14 +54,15 @@ class OutsideHeap:
 
 
 class PathDoubts:
-    """How far sums of paths may be off because paths from one innermost frame may have some of each other's bytes."""
+    """How far sums of paths may be off because paths from one instruction may have some of each other's bytes."""
 
-    def __init__(self, parent: Sequence[int], variance: Sequence[float]) -> None:
+    def __init__(self, parent: Sequence[int], is_inlined: Sequence[bool], variance: Sequence[float]) -> None:
         self._variance = variance
-        self._top = array("q", range(len(parent)))  # of each node: the innermost frame of its paths
+        # Of each node: the outermost frame of the instruction. Frames inlined there are inside that one.
+        self._top = array("q", range(len(parent)))
         self._whole: dict[int, float] = {}  # variances by top
         for node, above in enumerate(parent):
-            if above > 0:
+            if above > 0 and not (self._top[above] == above and is_inlined[above]):
                 self._top[node] = self._top[above]
             if variance[node]:
                 top = self._top[node]
@@ -72,14 +73,14 @@ class PathDoubts:
         return self._variance[node] > 0
 
     def is_top(self, node: int) -> bool:
-        """Return whether *node* is an innermost frame."""
+        """Return whether *node* is a frame of the instruction itself, not of a caller."""
         return node > 0 and self._top[node] == node
 
     def of(self, paths: Iterable[int], *, by_top: bool) -> float:
         """Return the variance of the sum of the *paths* that end at these nodes, bytes².
 
-        What they have too much, the others from the same frame have too little, or a path that was never seen.
-        *by_top*: all paths from their innermost frames are meant, seen or not.
+        What they have too much, the others from the same instruction have too little, or a path that was never seen.
+        *by_top*: all paths from their instructions are meant, seen or not.
         """
         sums: dict[int, float] = {}
         most: dict[int, float] = {}
@@ -169,7 +170,10 @@ class Diff:
     @cached_property
     def path_doubts(self) -> Optional[PathDoubts]:
         """The doubt about which paths have how much; None: there is none."""
-        return None if self.path_variance is None else PathDoubts(self.parent, self.path_variance)
+        if self.path_variance is None:
+            return None
+        inlined = {number for number, frame in enumerate(self.frames) if frame.inlined}
+        return PathDoubts(self.parent, [number in inlined for number in self.frame], self.path_variance)
 
     @cached_property
     def memo(self) -> dict[object, Any]:

@@ -69,6 +69,12 @@ def test_a_line_that_touches_memory_itself_is_certain_whoever_called_it() -> Non
     assert errors(growth(*OWN), "line") == {"touch": 0.0}
 
 
+def test_code_that_is_inlined_at_the_instruction_is_as_certain() -> None:
+    copied = Frame("std::fill", "/usr/include/c++/12/bits/stl_algobase.h", 9, None, True)
+    paths = [Path((copied, place, caller), 2.0) for place in (FILL, OTHER) for caller in CALLERS]
+    assert errors(growth(*paths), "line") == {"fill": 0.0, "other": 0.0}
+
+
 def test_a_line_that_calls_libc_may_have_the_memory_of_a_line_that_was_never_seen() -> None:
     # Among its callers nothing is lost.
     assert errors(growth(*THROUGH_LIBC), "line") == {"fill": pytest.approx(2.0)}
