@@ -72,9 +72,18 @@ def test_each_request_for_memory_is_one_event_whatever_signals_come(
 STOPS = 6
 
 
-@pytest.mark.parametrize("microseconds", cover(RATES, lambda rate: rate == 1_000))
+BREAKS = [("", "break brk"), ("--raw", "catch syscall brk")]
+
+
+@pytest.mark.parametrize(
+    ("option", "stop", "microseconds"),
+    cover(
+        [(*one, rate) for one in BREAKS for rate in RATES],
+        lambda option, stop, rate: rate == 1_000,
+    ),
+)
 def test_a_request_at_a_breakpoint_of_the_user_is_in_one_recording_whatever_signals_come(
-    microseconds: int, program: Program, tmp_path: Path
+    option: str, stop: str, microseconds: int, program: Program, tmp_path: Path
 ) -> None:
     """Each recording ends there before the request is made; the next begins with it."""
     found = {}
@@ -85,8 +94,8 @@ def test_a_request_at_a_breakpoint_of_the_user_is_in_one_recording_whatever_sign
     ):
         folder = tmp_path / name
         folder.mkdir()
-        recordings = [f"memwatch growth --json -o {number}.json" for number in range(stops + 1)]
-        commands = ["break turn", f"run {arguments}", "delete", "break brk", *recordings[:-1]]
+        recordings = [f"memwatch growth {option} --json -o {number}.json" for number in range(stops + 1)]
+        commands = ["break turn", f"run {arguments}", "delete", stop, *recordings[:-1]]
         commands += ["info breakpoints", "delete", recordings[-1]]
         said = run_gdb(program("signal_storm", "-O0"), commands, folder=folder)
         assert "Traceback" not in said.output + said.complaints

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import time
 from collections.abc import Iterator
@@ -126,7 +127,8 @@ class RequestLog:
             self._frames[key[2]] = with_python(frames, [described(frame) for frame in frames], calls)
         self._requests.add(number, PendingCall(key, call.expected_bytes()))
         self._latest[tid] = key
-        self._reached[tid] = call.stack, addresses[0]
+        if not call.raw:  # the catchpoint of --raw stops at the return from it, at the same instruction
+            self._reached[tid] = call.stack, addresses[0]
         span = call.released_span()
         if span is not None:
             self._sharing.released(tid, self.memory.present_in(*span))
@@ -363,6 +365,8 @@ class _Catch:
         """Let the program run, stopping at each request, until something else stops it."""
         gdb.execute(f"catch syscall {' '.join(CALLS)}", to_string=True)
         number = int(gdb.convenience_variable("bpnum"))
+        if _is_entering():
+            self._note()
         try:
             with Capture() as capture:
                 while True:
@@ -393,6 +397,15 @@ def _call_name() -> str:
             number = int(gdb.newest_frame().read_register(register))
             return _NUMBERS.get((register, number), f"system call {number}")
     return "system call"
+
+
+def _is_entering() -> bool:
+    """Return whether a catchpoint of the user has stopped the selected thread in front of a system call."""
+    try:
+        call, result = (int(gdb.newest_frame().read_register(name)) for name in ("orig_rax", "rax"))
+    except (ValueError, gdb.error):
+        return False
+    return result == -errno.ENOSYS and _NUMBERS.get(("orig_rax", call)) is not None
 
 
 @contextlib.contextmanager

@@ -44,7 +44,7 @@ class MemoryCall:
     """A system call that the selected thread is about to make, by its registers."""
 
     def __init__(self, call: str, frame: gdb.Frame, memory: ProcessMemory, *, raw: bool = False) -> None:
-        self.call = call
+        self.call, self.raw = call, raw
         self.stack = stack_pointer(frame)
         self.arguments = _arguments(frame, raw=raw)
         moves_heap = call == "brk" and self.arguments is not None and self.arguments[0] != 0
