@@ -96,15 +96,16 @@ def test_a_request_at_a_breakpoint_of_the_user_is_in_one_recording_whatever_sign
         folder.mkdir()
         recordings = [f"memwatch growth {option} --json -o {number}.json" for number in range(stops + 1)]
         commands = ["break turn", f"run {arguments}", "delete", stop, *recordings[:-1]]
-        commands += ["info breakpoints", "delete", recordings[-1]]
+        commands += ["delete", recordings[-1]]
         said = run_gdb(program("signal_storm", "-O0"), commands, folder=folder)
         assert "Traceback" not in said.output + said.complaints
-        assert said.output.count(f"already hit {stops} times") == bool(stops)
+        assert said.complaints.count("recording ended: breakpoint 2") <= stops
+        assert said.complaints.count("recording ended:") == stops + 1
         found[name] = [json.loads((folder / f"{number}.json").read_text()) for number in range(stops + 1)]
     (whole,) = found["whole"]
     for name in ("calm", "storm"):
         assert sum(one["events"] for one in found[name]) == whole["events"]
-        assert sum(one["mapped_bytes"] for one in found[name]) == whole["mapped_bytes"]
+        assert sum(one["total_bytes"] for one in found[name]) == whole["total_bytes"]
         assert sum(path["bytes"] for one in found[name] for path in one["paths"]) == sum(
             path["bytes"] for path in whole["paths"]
         )
