@@ -12,12 +12,126 @@ import os
 import select
 import signal
 import sys
+from collections.abc import Sequence
 
-from gdbmem.api.growth_snapshots import GrowthSnapshots
-from gdbmem.errors import GdbmemError
+from gdbmem.api.fault_names import Binaries, named_faults, names_of, rows_of, without_libdw
+from gdbmem.errors import GdbmemError, Notice
+from gdbmem.faults.account import Evidence, account
+from gdbmem.faults.growth import Span, WeighedFault, grown_bytes, scaled, with_huge_pages, without_zero_pages
+from gdbmem.faults.resident_by_path import StandingMemory
 from gdbmem.formats.faults import encode_faults
-from gdbmem.recording.faults import IntervalRecorder
+from gdbmem.linux.faults.readings import Reading
+from gdbmem.linux.memory.pages import PAGE
+from gdbmem.model.calltree import Frame
+from gdbmem.model.faults import FaultAccount, FaultTotals, NamedFaults
+from gdbmem.recording.faults import Interval, IntervalRecorder
+from gdbmem.records import replace
+from gdbmem.symbols.address_names import GdbSymbols
+from gdbmem.symbols.call_paths import CallPaths, Samples
 from gdbmem.terminal.console import open_output
+
+# Snapshots of a process's resident memory by the lines that made it resident, taken while it is stopped.
+
+
+__all__ = ["GrowthSnapshots"]
+
+
+class GrowthSnapshots:
+    """The snapshots of one recording: each has the memory that is resident at its moment and was not at the start."""
+
+    def __init__(self, recorder: IntervalRecorder) -> None:
+        self._recorder = recorder
+        self._binaries = Binaries(recorder.pid, [recorder.uid])
+        self._paths = CallPaths(recorder.layout, recorder.periods, self._binaries.table)
+        self._paths.start_with(recorder.pid, recorder.maps)
+        self._standing = StandingMemory()
+        self._first = recorder.first  # resident before, in the current program (since its exec)
+        self._names: dict[int, Sequence[Frame]] = {}
+        self._notices: list[Notice] = without_libdw()
+        self._symbols = GdbSymbols()
+        self._weighed = 0  # samples
+        self._uncounted = 0  # faults that the kernel counted for the process, and no event did
+        self._missed = 0.0  # faults, so far
+        self._faults = self._samples = self._lost = 0
+
+    def close(self) -> None:
+        """Release the unwind tables and the files."""
+        self._paths.close()
+        self._binaries.__exit__()
+
+    def take(self) -> NamedFaults:
+        """Return a snapshot of the stopped process. Raises TargetError if it has ended."""
+        interval = self._recorder.cut()
+        for turn in interval.turns:
+            self._paths.add(turn)
+        samples = self._paths.finish()
+        self._add(interval, samples)
+        stacks = self._standing.stacks()
+        self._name(samples, {number for one in stacks for number in samples.paths[one.path]})
+        totals = self._totals(interval.after, samples)
+        return replace(
+            named_faults(self._recorder.name, samples, stacks, self._names, totals),
+            notices=[*self._notices, *self._recorder.spool.notices()],
+            recording=f"{self._recorder.pid}.{self._recorder.first.time}",
+        )
+
+    def _add(self, interval: Interval, samples: Samples) -> None:
+        rows = self._rows(interval, samples)
+        before, after = interval.before, interval.after
+        if interval.executed:  # another program was executed: the memory resident before is gone
+            before = self._first = Reading(before.time)
+            self._standing.leave_all()
+        else:
+            self._standing.leave(after)
+        spans = {self._recorder.pid: Span(before, after)}
+        rows, _ = without_zero_pages(rows, spans)
+        grown = grown_bytes(rows, spans, samples.began)
+        rows = with_huge_pages(rows, grown, spans)
+        missed, self._missed = self._paths.missed_faults - self._missed, self._paths.missed_faults
+        lost = interval.faults if interval.lost else max(round(missed), 0)
+        self._standing.come(rows, grown, before, after, lost_bytes=lost * PAGE)
+        self._faults += interval.faults
+        self._samples += interval.samples
+        self._lost += interval.lost
+        if interval.counted is not None:
+            self._uncounted += max(interval.counted - interval.faults, 0)
+
+    def _rows(self, interval: Interval, samples: Samples) -> list[WeighedFault]:
+        """Return the new samples of the process, not those of its children."""
+        new = slice(self._weighed, len(samples))
+        self._weighed = len(samples)
+        rows = rows_of(samples, new)
+        weight = sum(row.faults for row in rows)
+        scale = interval.faults / weight if weight else 1.0
+        return [scaled(row, scale) for row in rows if row.pid == self._recorder.pid]
+
+    def _name(self, samples: Samples, used: set[int]) -> None:
+        new = sorted(used - self._names.keys())
+        if not new:
+            return
+        names, notices = names_of(samples, new, self._symbols, self._binaries)
+        self._names.update(names)
+        self._notices += [notice for notice in notices if notice not in self._notices]
+
+    def _totals(self, after: Reading, samples: Samples) -> FaultTotals:
+        used = [period for changes in self._recorder.periods.values() for _, period in changes] or [1]
+        return FaultTotals(
+            (after.time - self._recorder.first.time) / 1e9, self._faults, self._samples, self._lost, min(used),
+            max(used), self._recorder.sees_kernel_mode, samples.broken, [self._account(after)],
+            samples.assumed,
+        )  # fmt: skip
+
+    def _account(self, after: Reading) -> FaultAccount:
+        recorder, span = self._recorder, Span(self._first, after)
+        rows = self._standing.rows()
+        sees_kernel_mode = recorder.sees_kernel_mode
+        evidence = Evidence(
+            None if sees_kernel_mode else self._uncounted, self._uncounted if sees_kernel_mode else None,
+            missed_faults=self._paths.samples.lost_faults, sees_kernel_mode=sees_kernel_mode,
+        )  # fmt: skip
+        found = account(recorder.name, recorder.pid, rows, span, evidence)
+        return replace(found, seen_bytes=self._standing.seen_bytes)
+
 
 _STDIN = 0
 

@@ -2,16 +2,278 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import math
+import os
+import tracemalloc
 import types
 import unittest
-from typing import Any, NoReturn
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+from typing import Any, Callable, NoReturn, Optional
 
 import pytest
 
-from gdbmem.api.repeated_calls import judge_calls
+from gdbmem.api.ledgers import Count, largest_python_block, malloc_count, python_blocks
 from gdbmem.errors import GdbmemError
-from gdbmem.line_recorder import BACKENDS, RSS
-from gdbmem.text import parse_size, printable
+from gdbmem.line_recorder import BACKENDS, RSS, TRACEMALLOC, Meter
+from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone
+from gdbmem.model.judgement import MET, NOT_JUDGED, Judgement, Unseen
+from gdbmem.records import dataclass, replace
+from gdbmem.text import format_delta, format_size, parse_size, plural, printable
+
+# Growth of memory over repeated calls, judged with its interval; where it grows, the paths that allocated it.
+
+
+_FRAMES, _PATHS = 8, 3
+_MORE = 4
+# Two-sided 95 % quantiles of Student's t, by degrees of freedom.
+_QUANTILES = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class GrowthOfCalls:
+    """The bytes that each of several calls added to memory."""
+
+    changes: Sequence[int]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.changes) / len(self.changes)
+
+    @property
+    def uncertainty(self) -> float:
+        """Half of the 95 % confidence interval of the mean."""
+        count = len(self.changes)
+        if count < 2:
+            return math.inf
+        variance = sum((one - self.mean) ** 2 for one in self.changes) / (count - 1)
+        quantile = _QUANTILES[count - 2] if count - 2 < len(_QUANTILES) else 1.96
+        return quantile * math.sqrt(variance / count)
+
+    @property
+    def low(self) -> float:
+        """The lower end of the interval."""
+        return self.mean - self.uncertainty
+
+    @property
+    def high(self) -> float:
+        """The upper end of the interval."""
+        return self.mean + self.uncertainty
+
+
+@dataclass(frozen=True)
+class MeasuredCalls:
+    """The growth of several calls, by the backend and by the counts of the allocators."""
+
+    backend: str
+    size: GrowthOfCalls  # by the backend
+    in_use: Optional[GrowthOfCalls] = None  # malloc's count of what it has handed out; None: it keeps none
+    reused: Optional[GrowthOfCalls] = None  # the part of that which it had free before: no size shows it
+    python_blocks: Optional[GrowthOfCalls] = None  # blocks of Python's own allocator; None if *size* has them
+    traced: Optional[GrowthOfCalls] = None  # by tracemalloc, of other calls
+
+
+def judge_calls(call: Callable[[], object], at_most: int, *, repeat: int, backend: str) -> Optional[str]:
+    """Return the reason, with the paths, if calls of *call* may keep more than *at_most* bytes each; else None.
+
+    *repeat* calls are measured, and four times as many again if that is inconclusive; if only objects of Python may be
+    hidden, in memory that Python had free, *repeat* more under tracemalloc.
+    """
+    calls = measure_calls(call, repeat=repeat, backend=backend)
+    if judged(calls, at_most).judged == NOT_JUDGED:
+        calls = measure_calls(call, repeat=_MORE * repeat, backend=backend)
+    judgement = judged(calls, at_most)
+    is_hidden = judgement.judged == NOT_JUDGED and replace(judgement, unseen=()).judged == MET
+    if is_hidden and calls.in_use is not None:
+        calls = replace(calls, traced=measure_calls(call, repeat=repeat, backend=TRACEMALLOC).size)
+        judgement = judged(calls, at_most)
+    if judgement.judged == MET:
+        return None
+    shown = _decisive(calls, at_most)
+    steps = ", ".join(format_delta(one) for one in shown.changes)
+    return "\n".join([judgement.sentence, f"one by one: {steps}", *_paths(call, len(shown.changes))])
+
+
+def measure_calls(call: Callable[[], object], *, repeat: int, backend: str) -> MeasuredCalls:
+    """Return the growth of each of *repeat* calls, after two that are not counted."""
+    meter = Meter(backend)
+    # Made before the first call: lists would grow. The rows: the size, in use, free, Python's blocks.
+    rows = [array("q", bytes(8 * (repeat + 1))) for _ in range(4)]
+    counts = None if backend == TRACEMALLOC else malloc_count()
+    with contextlib.closing(meter), _OtherMemory() as other:
+        read = meter.read if backend == TRACEMALLOC else lambda: meter.read() + other.read()
+        _read_between(call, read, counts, rows)
+    size, in_use, free, blocks = ([b - a for a, b in zip(row, row[1:])] for row in rows)
+    if backend == TRACEMALLOC:
+        return MeasuredCalls(backend, GrowthOfCalls(size))
+    reused = [max(min(more, -kept), 0) for more, kept in zip(in_use, free)]
+    return MeasuredCalls(
+        backend,
+        GrowthOfCalls(size),
+        None if counts is None else GrowthOfCalls(in_use),
+        None if counts is None else GrowthOfCalls(reused),
+        GrowthOfCalls(blocks),
+    )
+
+
+def _read_between(
+    call: Callable[[], object], read: Callable[[], int], counts: Optional[Count], rows: Sequence[array[int]]
+) -> None:
+    size, in_use, free, blocks = rows
+    for number in (
+        0,
+        *range(len(size)),
+    ):  # what the first calls and the first reading allocate is not counted
+        call()
+        gc.collect()
+        size[number] = read()
+        if counts is not None:
+            in_use[number], free[number] = counts()
+        blocks[number] = python_blocks()
+
+
+class _OtherMemory:
+    """Memory of this process beside its resident set: what is swapped out, hugetlb pages, and that of its children."""
+
+    def __enter__(self) -> _OtherMemory:
+        self._status = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
+        self._own = ProcessFiles(os.getpid())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._status)
+        self._own.close()
+
+    def read(self) -> int:
+        """Return its size, bytes; of children, which share pages with this process, the private memory."""
+        lines = os.pread(self._status, 8192, 0).split(b"\n")
+        beside = sum(
+            int(one.split()[1]) << 10 for one in lines if one.startswith((b"VmSwap:", b"HugetlbPages:"))
+        )
+        return beside + self._of_children(self._own)
+
+    def _of_children(self, parent: ProcessFiles) -> int:
+        total = 0
+        with contextlib.suppress(ProcessGone, FileNotFoundError):
+            for pid in parent.children(parent.stat().threads):
+                with contextlib.suppress(ProcessGone), contextlib.closing(ProcessFiles(pid)) as child:
+                    total += _private_bytes(child) + self._of_children(child)
+        return total
+
+
+def _private_bytes(process: ProcessFiles) -> int:
+    try:
+        return process.rollup().uss_bytes
+    except PermissionError:  # of another user
+        return process.statm().rss_bytes
+
+
+def judged(calls: MeasuredCalls, at_most: int) -> Judgement:
+    """Return the judgement on the growth of each of *calls*, which may be *at_most* bytes."""
+    known = [one for one in (calls.size, calls.in_use) if one is not None]
+    if calls.traced is not None and calls.traced.low > at_most:
+        known.append(calls.traced)
+    low = max(one.low for one in known)
+    # What came out of malloc's free memory may be beside what the size shows; what did of Python's, _unseen() adds.
+    beside = 0.0 if calls.reused is None else max(calls.reused.high, 0.0)
+    in_use = 0.0 if calls.in_use is None else calls.in_use.high
+    return Judgement(
+        "memory kept by each call",
+        _text(calls, at_most),
+        limit=at_most,
+        measured=max(one.mean for one in known),
+        low=low,
+        high=max(low, calls.size.high + beside, in_use),
+        unseen=tuple(_unseen(calls)),
+    )
+
+
+def _unseen(calls: MeasuredCalls) -> Iterator[Unseen]:
+    if calls.backend == TRACEMALLOC:
+        return
+    if calls.in_use is None:
+        yield Unseen(
+            slug="malloc-uncounted",
+            message="the malloc of this process keeps no count that gdbmem knows, so a leak may fit into memory that"
+            " it had free; backend='tracemalloc' counts what Python allocates",
+        )
+    blocks, largest = calls.python_blocks, largest_python_block()
+    if calls.traced is not None and blocks is not None and blocks.high > 0:
+        yield Unseen(
+            slug="python-had-free",
+            message=f"up to {format_size(max(calls.traced.high, 0.0))} of Python's objects a call may lie in memory"
+            " that Python had free; backend='tracemalloc' counts them",
+            could_hide_bytes=math.ceil(max(calls.traced.high, 0.0)),
+        )
+    elif blocks is not None and blocks.high > 0:
+        yield Unseen(
+            slug="python-had-free",
+            message=f"up to {math.ceil(blocks.high):,} more blocks a call of Python's own allocator may lie in memory"
+            " that it had free; backend='tracemalloc' counts them",
+            could_hide_bytes=None if largest is None else math.ceil(blocks.high * largest),
+        )
+
+
+def _decisive(calls: MeasuredCalls, at_most: int) -> GrowthOfCalls:
+    """Return the growth by the measure that shows most of it; if none shows more than *at_most*, may show most."""
+    known = [one for one in (calls.size, calls.in_use, calls.traced) if one is not None]
+    most = max(known, key=lambda one: one.low)
+    return most if most.low > at_most else max(known, key=lambda one: one.high)
+
+
+def _text(calls: MeasuredCalls, at_most: int) -> str:
+    growth = _decisive(calls, at_most)
+    measured = f"{format_delta(growth.mean)} ± {format_size(growth.uncertainty)}"
+    count = plural(len(growth.changes), "call")
+    if growth is calls.size:
+        text = f"each call adds {measured} ({calls.backend}, {count})"
+    else:
+        by = "malloc's own count" if growth is calls.in_use else "tracemalloc"
+        text = f"each call keeps {measured} ({by}, {count}), in memory that was free before"
+    if growth.low > at_most:
+        return f"{text}: more than {format_size(at_most)}"
+    if growth.high > at_most:
+        return f"{text}, not measurably more or less than {format_size(at_most)}; repeat it more often"
+    return text
+
+
+def _paths(call: Callable[[], object], repeat: int) -> list[str]:
+    """Return the places where Python allocated the memory that *repeat* calls leave behind."""
+    was_tracing = tracemalloc.is_tracing()
+    if not was_tracing:
+        tracemalloc.start(_FRAMES)
+    try:
+        call()
+        gc.collect()
+        before = tracemalloc.take_snapshot()
+        for _ in range(repeat):
+            call()
+        gc.collect()
+        changes = tracemalloc.take_snapshot().compare_to(before, "traceback")
+    finally:
+        if not was_tracing:
+            tracemalloc.stop()
+    own = (tracemalloc.__file__, __file__, gc.__name__)
+    own_folder = os.path.dirname(__file__)  # noqa: PTH120
+    lines: list[str] = []
+    for one in changes:
+        # The innermost is last.
+        if one.size_diff > 0 and one.traceback[-1].filename not in own and len(lines) < _PATHS:
+            inside = takewhile(
+                lambda frame: os.path.dirname(frame.filename) != own_folder,  # noqa: PTH120
+                reversed(one.traceback),
+            )
+            places = [f"{printable(frame.filename)}:{frame.lineno}" for frame in inside]
+            size = format_delta(one.size_diff / repeat)
+            lines.append(f"{size} a call in {plural(one.count_diff, 'block')}: {' ← '.join(places[:4])}")
+    return lines or ["tracemalloc, which counts what Python allocates in this process, shows none of it"]
+
 
 _MARK = "gdbmem"
 _REPEAT = 5

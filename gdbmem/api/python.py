@@ -15,14 +15,16 @@ from gdbmem.formats.json_profiles import encode_own, tracemalloc_profile
 from gdbmem.formats.stacks import StackProfile
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.inspection.python_holders import FindHolders
-from gdbmem.inspection.python_queries import CountObjects, DescribeArenas, check_python
-from gdbmem.inspection.python_stacks import stacks_of_core, stacks_of_process
-from gdbmem.inspection.python_traces import (
+from gdbmem.inspection.python_queries import (
+    CountObjects,
+    DescribeArenas,
     TracedProcess,
+    check_python,
     traces_of_core,
     traces_of_process,
     traces_of_stopped,
 )
+from gdbmem.inspection.python_stacks import stacks_of_core, stacks_of_process
 from gdbmem.inspection.python_workers import copied_by_workers
 from gdbmem.inspection.read_process import explain_core, explain_stopped
 from gdbmem.launch.python_code import CodeResult, run_in_python

@@ -2,26 +2,73 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Union
 
 from gdbmem.errors import InputError, Notice
+from gdbmem.formats.series import RecordedSeries, read_series, series_tool
+from gdbmem.formats.spooling import location
 from gdbmem.linux.process.processes import stat_of
-from gdbmem.model.series import TREE, Comparison, SeriesLine, SeriesSummary
+from gdbmem.model.series import TREE, Comparison, SeriesFacts, SeriesLine, SeriesSummary
 from gdbmem.recording.triggers import trigger_text, triggers_of
 from gdbmem.runs.ordering import SeriesMoment, SeriesOrder, order_of
-from gdbmem.runs.run import open_run
+from gdbmem.runs.run import Run, is_run, open_run
 from gdbmem.series import comparison
 from gdbmem.series.comparison import Figures, difference_of, levels_of
 from gdbmem.series.gate import judge_recordings
-from gdbmem.series.imported import is_series_file, recorded
 from gdbmem.series.statistics import thinned
-from gdbmem.series.store import Recording
+from gdbmem.series.store import Recording, SeriesWriter
 from gdbmem.series.summary import judged_points
 from gdbmem.series.summary import summarize as summary_of
 from gdbmem.text import printable
+
+# Series of other tools, converted to temporary recordings.
+
+
+_NO_PROCESS = 0
+
+
+@contextlib.contextmanager
+def recorded(operands: Sequence[Path]) -> Iterator[list[Path]]:
+    """Yield the run folders of *operands*, runs or files of other tools; raises InputError for a damaged one."""
+    with contextlib.ExitStack() as stack:
+        yield [
+            _run_of(path, stack) if not is_run(path) and is_series_file(path) else path for path in operands
+        ]
+
+
+def is_series_file(path: Path) -> bool:
+    """Return whether the file at *path* is a series that another tool recorded."""
+    return location(path).is_file() and series_tool(path) is not None
+
+
+def _run_of(path: Path, stack: contextlib.ExitStack) -> Path:
+    series = read_series(path)
+    above = stack.enter_context(tempfile.TemporaryDirectory(prefix="gdbmem-"))
+    run = Run.create(series.target, parent=Path(above), pid=0, folder=Path(above) / path.name)
+    run.update()  # now it is a run
+    _write(run.folder, series)
+    return run.folder
+
+
+def _write(folder: Path, series: RecordedSeries) -> None:
+    times = [t for t, _ in series.points]
+    spacing = median(b - a for a, b in zip(times, times[1:])) if len(times) > 1 else 1.0
+    facts = SeriesFacts(
+        f"{series.target} ({series.tool})", spacing, series.began, "", 0.0, unknown_samples=series.unknown
+    )
+    writer = SeriesWriter(folder, facts)
+    try:
+        line = SeriesLine(1, _NO_PROCESS, 0, series.target, "", TREE, 0.0)
+        writer.extend([(t, round(size)) for t, size in series.points], line)
+    finally:
+        writer.close()
+
 
 __all__ = [
     "Recording",

@@ -308,7 +308,7 @@ def _single_section(
 def _kept_sections(run: Run) -> list[Section]:
     if not kept_records(run):
         return []
-    from gdbmem.cli.saved_results import kept_sections  # 15 ms, for ledgers and containers only
+    from gdbmem.cli.showing_runs import kept_sections  # 15 ms, for ledgers and containers only
 
     return kept_sections(run)
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import io
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional, TextIO, Union
+from typing import TYPE_CHECKING, Any, Optional, TextIO, Union
 
 from gdbmem.api.profiles import (
     ReadOptions,
@@ -16,13 +18,30 @@ from gdbmem.api.profiles import (
     read_record,
     unit_of,
 )
-from gdbmem.api.runs import CONTAINERS, LEDGER, kept_records, kind_of
+from gdbmem.api.runs import (
+    CONTAINERS,
+    LEDGER,
+    growth,
+    kept_records,
+    kind_of,
+    load_kept,
+    load_kept_pair,
+    unseen_between,
+)
+from gdbmem.containers import containers
+from gdbmem.ledger import document as ledger_document
+from gdbmem.ledger import text as ledger_text
+from gdbmem.model.judgement import Judgement
 from gdbmem.profiles.documents import list_json, profile_json
 from gdbmem.profiles.query import Query
 from gdbmem.profiles.run_text import print_kept, print_snapshots
 from gdbmem.profiles.text import print_sites
 from gdbmem.terminal.console import Console, make_console, print_notices, print_sentence
-from gdbmem.text import printable
+from gdbmem.terminal.document import judgement_object, to_json
+from gdbmem.text import format_delta, printable
+
+if TYPE_CHECKING:
+    from gdbmem.page.page import Section
 
 
 def show_run(
@@ -37,8 +56,6 @@ def show_run(
     records = run.snapshots
     kind = kept_kind(arguments, run, wanted)
     if kind:
-        from gdbmem.cli.saved_results import show_kept  # 5 ms
-
         show_kept(run, kind, wanted, arguments, make_console(stream, color=arguments.color))
         return
     record = run.record(wanted) if wanted is not None else asked_for(records)[-1] if records else None
@@ -92,3 +109,72 @@ def kept_kind(arguments: argparse.Namespace, place: Union[Path, Run], name: Opti
     if not isinstance(place, Run):
         return ""
     return kind_of(place, name) if name is not None else ""
+
+
+# The ledgers and container scans saved in a run: for `gdbmem show`, `gdbmem diff` and the page of the run.
+
+
+_MOST_ROWS = 20
+_MOST_ROWS_OF_A_PAGE = 12
+
+
+def show_kept(
+    run: Run, kind: str, name: Optional[str], arguments: argparse.Namespace, console: Console
+) -> None:
+    """Print the ledger or container scan *name* of *run* (None: the last)."""
+    value = load_kept(run, kind, name)
+    if arguments.json:
+        as_json = ledger_document.ledger_json if kind == LEDGER else containers.containers_json
+        console.file.write(as_json(value))
+    elif kind == LEDGER:
+        ledger_text.print_ledger(value, console)
+    else:
+        containers.print_containers(value, console, arguments.top or _MOST_ROWS)
+
+
+def diff_kept(
+    kind: str, operands: Sequence[str], arguments: argparse.Namespace, console: Console
+) -> Optional[Judgement]:
+    """Print the changes between two ledgers or container scans; return the judgement of --fail-on, if it was given."""
+    (before, after), names = load_kept_pair(kind, operands)
+    size = "rss_bytes" if kind == LEDGER else "held_bytes"
+    grown = int(getattr(after, size) - getattr(before, size))
+    judgement = None if arguments.fail_on is None else _judge(kind, grown, operands, arguments.fail_on)
+    if arguments.json:
+        module: Any = ledger_document if kind == LEDGER else containers
+        document = module.growth_document(before, after)
+        if judgement is not None:
+            document["judgement"] = judgement_object(judgement)
+        console.file.write(to_json(document))
+    elif kind == LEDGER:
+        ledger_text.print_growth(before, after, console, names)
+    else:
+        rows = growth(before, after)
+        containers.print_container_growth(rows, console, arguments.top or _MOST_ROWS, names[0])
+    return judgement
+
+
+def _judge(kind: str, grown: int, operands: Sequence[str], limit_bytes: int) -> Judgement:
+    what = "the resident set" if kind == LEDGER else "what the containers hold"
+    size = format_delta(grown)
+    text = f"{what} grew by {size.lstrip('+')}" if grown > 0 else f"{what} changed by {size}"
+    unseen = tuple(unseen_between(operands, kind=kind))
+    return Judgement("growth", text, limit_bytes, grown, grown, grown, unseen)
+
+
+def kept_sections(run: Run) -> list[Section]:
+    """Return the last ledger as on its own page, and the last container scan as in a terminal."""
+    from gdbmem.page.ledger_page import ledger_sections  # 15 ms, for pages only
+    from gdbmem.page.page import Section  # with it
+
+    last = {record.kind: record for record in kept_records(run)}
+    sections: list[Section] = []
+    for kind, record in last.items():
+        kept = load_kept(run, kind, record.name)
+        if kind == LEDGER:
+            sections += ledger_sections(kept, title=f"Resident memory at {record.name}")
+            continue
+        stream = io.StringIO()
+        containers.print_containers(kept, make_console(stream, width=110, color=False), _MOST_ROWS_OF_A_PAGE)
+        sections.append(Section(f"Containers at {printable(record.name)}", text=stream.getvalue()))
+    return sections

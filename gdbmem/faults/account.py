@@ -11,6 +11,7 @@ from typing import NamedTuple, Optional
 
 from gdbmem.faults.growth import DOUBT, SURELY_SAMPLED, Span, WeighedFault, standard_error
 from gdbmem.json_values import as_json
+from gdbmem.ledger.text import what_grew
 from gdbmem.linux.faults.readings import Reading
 from gdbmem.linux.memory.pages import PAGE, Ranges
 from gdbmem.model.faults import (
@@ -26,13 +27,16 @@ from gdbmem.model.faults import (
     REST,
     FaultAccount,
     FaultTotals,
+    HeldNow,
     NamedFaults,
     NamedStack,
+    SiteHoldings,
     Unseen,
 )
 from gdbmem.model.snapshot import Profile, Snapshot
 from gdbmem.profiles.documents import profile_document
 from gdbmem.profiles.query import Query
+from gdbmem.profiles.sites import describe_site
 from gdbmem.records import dataclass
 from gdbmem.terminal.console import Console, print_sentence
 from gdbmem.terminal.document import Document, to_json
@@ -340,3 +344,60 @@ def _path(one: NamedStack, recorded: NamedFaults) -> Document:
         "thread": recorded.threads.get(str(one.tid)),
         "frames": [as_json(recorded.frames[number]) for number in one.frames],
     }
+
+
+# The contents, at the end of a recording, of the memory that lines made resident.
+
+
+_LEAST_SHARE = 0.01
+_LEFT = "no longer resident"
+
+
+def print_held(held: Sequence[SiteHoldings], console: Console) -> None:
+    """Print a table: each line, and below it the contents of its memory."""
+    if not held:
+        return
+    table = Table(header_style="bold")
+    table.add_numbers("bytes")
+    table.add_column("contents of each line's memory now, by the addresses of its samples")
+    for one in held:
+        samples = plural(one.samples, "sample")
+        table.add_row(format_size(round(one.bytes)), f"{describe_site(one.site)}, {samples}")
+        for part in one.parts:
+            _held_text_add(table, part, one.bytes)
+    console.print()
+    console.print(table)
+
+
+def _held_text_add(table: Table, part: HeldNow, whole: float) -> None:
+    if part.bytes < _LEAST_SHARE * whole:
+        return
+    table.add_row(format_size(round(part.bytes)), f"  {printable(_words(part))}")
+    for name, size in sorted(part.pools.items(), key=lambda item: -item[1]):
+        if size >= _LEAST_SHARE * whole:
+            table.add_row(format_size(round(size)), f"    {name}")
+
+
+def _words(part: HeldNow) -> str:
+    return what_grew(part.category, part.label) if part.category else _LEFT
+
+
+def held_document(held: Sequence[SiteHoldings]) -> list[Document]:
+    """Return it as JSON values."""
+    return [
+        {
+            "site": {"function": one.site.function, "file": one.site.file, "line": one.site.line},
+            "bytes": round(one.bytes),
+            "samples": one.samples,
+            "holds": [
+                {
+                    "category": part.category or None,
+                    "label": part.label,
+                    "bytes": round(part.bytes),
+                    "pools": {name: round(size) for name, size in part.pools.items()},
+                }
+                for part in one.parts
+            ],
+        }
+        for one in held
+    ]

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Optional
 
 from gdbmem.allocators.cpython.arenas import PythonArena, PythonArenas
 from gdbmem.allocators.cpython.blocks import Blocks, Unsure, large_blocks, live_blocks
 from gdbmem.allocators.cpython.interpreters import NEWEST_KNOWN, find_debug_offsets, published_version
 from gdbmem.allocators.cpython.objects import ObjectCounter, TypeCounts
+from gdbmem.allocators.cpython.traces import Traces, read_traces
 from gdbmem.errors import Notice, TargetError
+from gdbmem.formats.json_profiles import untraced_bytes
 from gdbmem.inspection.linked_allocators import holds_python
+from gdbmem.inspection.live_process import Moment, Say, Subject, ask_process
+from gdbmem.inspection.pause import read_smaps
 from gdbmem.ledger.ledger import ProcessImage
+from gdbmem.linux.elf.corefile import CoreFile
 from gdbmem.linux.files.target_files import TargetFiles
+from gdbmem.linux.holding.ptrace import HeldThread
 from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.process.process import initial_environment
+from gdbmem.linux.memory.process_memory import careful_memory
+from gdbmem.linux.process.process import initial_environment, process_facts
 from gdbmem.model.ledger import FREE_IN_POOLS, FREE_POOLS, HEADERS, LIVE, PYMALLOC, Ledger
 from gdbmem.model.memory import Memory
 from gdbmem.model.python import ArenaUse, BlockClass, FillClass, PythonObjects, TypeUse
@@ -267,3 +275,83 @@ def _classes(arenas: Sequence[PythonArena]) -> list[BlockClass]:
                 row[1] += pool.live
                 row[2] += pool.capacity(arena.pool_bytes)
     return [BlockClass(size, *sums[size]) for size in sorted(sums)]
+
+
+# The records of tracemalloc in a process or a core, read without running anything there.
+
+
+@dataclass(frozen=True)
+class TracedProcess:
+    """The traces of a Python process, and the memory that they don't cover."""
+
+    program: str
+    pid: Optional[int]
+    traces: Traces
+    rss_bytes: Optional[int]  # at the same moment; None for a core
+    pause_seconds: Optional[float] = None
+
+    @property
+    def untraced_bytes(self) -> Optional[int]:
+        """Return the resident bytes that are neither traced nor tracemalloc's own; None if unknown."""
+        return untraced_bytes(self.rss_bytes, self.traces.bytes, self.traces.own_bytes)
+
+
+@dataclass(frozen=True)
+class _TracemallocTables:
+    """The query for the contents of tracemalloc's tables."""
+
+    subject: Subject
+    swapped: bool
+
+    def of_process(self, memory: Memory, threads: Sequence[HeldThread]) -> tuple[Traces, int]:
+        mappings = self.subject.mappings
+        careful = careful_memory(self.subject.pid, memory, mappings, swapped=self.swapped)
+        return read_traces(careful, mappings), _rss(mappings)
+
+    def of_copy(self, moment: Moment, memory: Memory) -> tuple[Traces, int]:
+        return read_traces(memory, moment.mappings), _rss(self.subject.mappings)
+
+
+def _rss(mappings: Sequence[Mapping]) -> int:
+    return sum(mapping.rss_bytes for mapping in mappings)
+
+
+def traces_of_process(pid: int, *, fork: Optional[bool], swapped: bool, say: Say) -> TracedProcess:
+    """Return the traces of live process *pid*; *fork*, *say* and errors as for `ask_process`."""
+    name = process_facts(pid).name
+
+    def prepare(subject: Subject) -> _TracemallocTables:
+        careful = careful_memory(pid, subject.memory, subject.mappings, swapped=swapped)
+        check_python(subject.mappings, pid, careful)
+        return _TracemallocTables(subject, swapped)
+
+    (traces, rss), pause = ask_process(pid, prepare, fork=fork, say=say)
+    return _checked(TracedProcess(name, pid, traces, rss, pause))
+
+
+def traces_of_stopped(pid: int, memory: Memory, *, swapped: bool) -> TracedProcess:
+    """Return the traces of process *pid*, which is stopped by someone else (gdb). Raises TargetError."""
+    mappings = read_smaps(pid)
+    careful = careful_memory(pid, memory, mappings, swapped=swapped)
+    check_python(mappings, pid, careful)
+    traces = read_traces(careful, mappings)
+    return _checked(TracedProcess(process_facts(pid).name, pid, traces, _rss(mappings)))
+
+
+def traces_of_core(path: Path, program: Optional[Path]) -> TracedProcess:
+    """Return the traces in core file *path*. Raises InputError if it is not a core, or of another program."""
+    core = CoreFile(path, program)
+    mappings = core.mappings()
+    check_python(mappings, memory=core)
+    return _checked(TracedProcess(core.program, None, read_traces(core, mappings), None))
+
+
+def _checked(result: TracedProcess) -> TracedProcess:
+    if not result.traces.tables:
+        refuse_newer(result.traces.version, "the tables of tracemalloc")
+        raise TargetError(
+            "tracemalloc has traced nothing in this process, or its tables were not recognised",
+            slug="python-no-traces",
+            hint="start it with PYTHONTRACEMALLOC=1 (or more, for deeper tracebacks) or 'python -X tracemalloc'",
+        )
+    return result

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Optional
 
-from gdbmem.launch import left_vgdb
+from gdbmem.launch import vgdb
 from gdbmem.launch.child import Child
 
 # A valgrind to which no gdb has connected yet blocks SIGTERM and waits forever; a program may ignore it.
@@ -41,7 +41,7 @@ class Sentinel:
             null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
             try:
                 self._child = Child(
-                    ["/bin/sh", "-c", _SCRIPT, "gdbmem-sentinel", sys.executable, left_vgdb.__file__],
+                    ["/bin/sh", "-c", _SCRIPT, "gdbmem-sentinel", sys.executable, vgdb.__file__],
                     folder="/",
                     stdin=end,
                     stdout=null,
@@ -74,7 +74,7 @@ class Sentinel:
     def dismiss(self) -> None:
         """There is nothing left to clean up."""
         if self._folder is not None:
-            left_vgdb.end_left(str(self._folder))
+            vgdb.end_left(str(self._folder))
         self._tell("done")
         os.close(self._pipe)
         self._child.wait(5.0)

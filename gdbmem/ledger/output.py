@@ -2,25 +2,196 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Protocol, TextIO
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Protocol, TextIO, Union
 
 from gdbmem.arguments import check_alone
 from gdbmem.json_values import as_json
 from gdbmem.ledger.answer import DAMAGES
 from gdbmem.ledger.blocks import print_types, types_document
-from gdbmem.ledger.chunks import chunk_document, print_bins, print_chunk
 from gdbmem.ledger.document import growth_json, ledger_json
 from gdbmem.ledger.heap_map import render_map
 from gdbmem.ledger.pinners import PinnerPaths, pinners_document, print_pinner_paths
 from gdbmem.ledger.remedies import print_remedies, remedies_json
 from gdbmem.ledger.text import LedgerOptions, print_growth, print_ledger
-from gdbmem.model.heap_blocks import BlockTypes, ChunkView, FreeLists, HeapMap
+from gdbmem.model.heap_blocks import (
+    BROKEN,
+    FASTBIN,
+    IN_USE,
+    MMAPPED,
+    TCACHE,
+    TOP,
+    UNSORTED,
+    BlockTypes,
+    Chunk,
+    ChunkView,
+    FreeList,
+    FreeLists,
+    HeapMap,
+    Pointer,
+)
 from gdbmem.model.ledger import Ledger
-from gdbmem.terminal.console import Console, picture_kind, print_notices
+from gdbmem.profiles.sites import plain_strings
+from gdbmem.terminal import drawing
+from gdbmem.terminal.console import Console, picture_kind, print_notices, print_sentence
+from gdbmem.terminal.document import Document
+from gdbmem.text import format_size, plural, printable
 
 if TYPE_CHECKING:
     import argparse
+
+
+# One chunk with its neighbours, and malloc's lists of free ones, as text and JSON.
+
+
+_FLAGS = ((1, "PREV_INUSE"), (2, "IS_MMAPPED"), (4, "NON_MAIN_ARENA"))
+_A_LINE = 16  # bytes
+
+
+def chunk_document(view: ChunkView, names: Mapping[str, str]) -> Document:
+    """Return *view* in the form of ``kind=ledger``, ``chunk``; *names* are demangled ones."""
+    return {
+        **as_json(view, "asked", "home"),
+        "chunk": _chunk_document(view.chunk, names),
+        "before": _chunk_document(view.before[0], names) if view.before else None,
+        "after": _chunk_document(view.after[0], names) if view.after else None,
+        **as_json(view, "faults", "data", "pointer_count"),
+        "pointers": [
+            {**as_json(one, "address", "value", "place"), **_class(one, names)} for one in view.pointers
+        ],
+    }
+
+
+def _chunk_document(chunk: Chunk, names: Mapping[str, str]) -> Document:
+    return {**as_json(chunk, "address", "memory", "size", "head", "state", "where"), **_class(chunk, names)}
+
+
+def _class(thing: Union[Chunk, Pointer], names: Mapping[str, str]) -> Document:
+    return {"class": names.get(thing.class_name, thing.class_name) or None}
+
+
+def print_chunk(view: ChunkView, names: Mapping[str, str], console: Console) -> None:
+    """Print the chunk, its neighbours, the pointers into it and its first bytes."""
+    console.print(drawing.Text(_headline(view), "bold"), soft_wrap=True)
+    for fault in view.faults:
+        print_sentence(console, printable(fault), label="inconsistency: ")
+    console.print()
+    console.print(_neighbours(view, names), soft_wrap=True)
+    if view.chunk.state in (IN_USE, MMAPPED, BROKEN):
+        _print_pointers(view, names, console)
+    console.print()
+    for line in _lines(view.chunk.memory, bytes.fromhex(view.data)):
+        console.print(drawing.Text(line), soft_wrap=True)
+
+
+def _headline(view: ChunkView) -> str:
+    chunk = view.chunk
+    if chunk.state == BROKEN:
+        text = f"the block at 0x{chunk.address:x} in {view.home}: its size word 0x{chunk.head:x} is invalid"
+    else:
+        flags = [name for flag, name in _FLAGS if chunk.head & flag]
+        text = (
+            f"the block at 0x{chunk.address:x} in {view.home}: {chunk.size:,} bytes, {_state(chunk)};"
+            f" size word 0x{chunk.head:x}{' (' + ', '.join(flags) + ')' if flags else ''}"
+        )
+    if view.asked not in (chunk.address, chunk.memory):
+        text += f"; 0x{view.asked:x} lies {_offset(view.asked - chunk.memory)} its memory"
+    return text
+
+
+def _offset(distance: int) -> str:
+    return f"{distance:,} bytes into" if distance > 0 else f"{-distance:,} bytes before"
+
+
+def _state(chunk: Chunk) -> str:
+    if chunk.state == TOP:
+        return "the top, from which new blocks are cut"
+    if chunk.state == BROKEN:
+        return "overwritten"
+    if chunk.state in (IN_USE, MMAPPED):
+        return "in use"
+    return f"free, in {chunk.where}" if chunk.where else "free, and in no list"
+
+
+def _neighbours(view: ChunkView, names: Mapping[str, str]) -> drawing.Table:
+    table = drawing.Table(header_style="dim")
+    table.add_column("")
+    table.add_column("block", no_wrap=True)
+    table.add_column("memory", no_wrap=True)
+    table.add_numbers("bytes")
+    table.add_column("state")
+    table.add_column("class")
+    rows = [*(("before", c) for c in view.before), ("this", view.chunk), *(("after", c) for c in view.after)]
+    for title, chunk in rows:
+        size = f"{chunk.size:,}" if chunk.size else f"0x{chunk.head:x}"
+        name = printable(plain_strings(names.get(chunk.class_name, chunk.class_name)))
+        table.add_row(title, f"0x{chunk.address:x}", f"0x{chunk.memory:x}", size, _state(chunk), name)
+    return table
+
+
+def _print_pointers(view: ChunkView, names: Mapping[str, str], console: Console) -> None:
+    if not view.pointers:
+        console.print("\nNo live block, variable or stack points to it.")
+        return
+    console.print(f"\nPointed to by {plural(view.pointer_count, 'word')}:")
+    for one in view.pointers:
+        to = "" if one.value == view.chunk.memory else f", to byte {one.value - view.chunk.memory:,}"
+        name = plain_strings(names.get(one.class_name, one.class_name))
+        of = f" ({name})" if name else ""
+        console.print(drawing.Text(printable(f"  0x{one.address:x}  {one.place}{of}{to}")), soft_wrap=True)
+    if view.pointer_count > len(view.pointers):
+        console.print(f"  and {view.pointer_count - len(view.pointers):,} more")
+
+
+def _lines(address: int, data: bytes) -> Iterator[str]:
+    for at in range(0, len(data), _A_LINE):
+        piece = data[at : at + _A_LINE]
+        shown = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in piece)
+        yield f"0x{address + at:x}  {piece.hex(' '):<{3 * _A_LINE}} |{shown}|"
+
+
+def print_bins(found: FreeLists, console: Console) -> None:
+    """Print the lists, thread by thread and arena by arena, with their inconsistencies."""
+    for cache in found.tcaches:
+        count, size = sum(o.count for o in cache.lists), sum(o.bytes for o in cache.lists)
+        title = f"tcache of thread {cache.tid}: {plural(count, 'block')}, {format_size(size)}"
+        _print_lists(title, cache.lists, console)
+    for arena in found.arenas:
+        name = f"arena {arena.number}" if arena.number else "main arena"
+        count, size = sum(o.count for o in arena.lists), sum(o.bytes for o in arena.lists)
+        top = f"top of {format_size(arena.top_bytes)} at 0x{arena.top:x}"
+        title = f"{name} at 0x{arena.address:x}: {plural(count, 'free block')}, {format_size(size)}; {top}"
+        _print_lists(title, arena.lists, console)
+        for fault in arena.faults:
+            print_sentence(console, printable(fault), label="inconsistency: ")
+    console.print()
+    every = [part.lists for part in found.tcaches] + [part.lists for part in found.arenas]
+    if not any(one.fault for lists in every for one in lists) and not any(
+        arena.faults for arena in found.arenas
+    ):
+        console.print("All lists are intact. Sizes are those of blocks with malloc's header.")
+
+
+def _print_lists(title: str, lists: Sequence[FreeList], console: Console) -> None:
+    console.print()
+    console.print(drawing.Text(title, "bold"), soft_wrap=True)
+    if not lists:
+        return
+    table = drawing.Table(header_style="dim")
+    table.add_numbers("blocks", "bytes", "sizes")
+    table.add_column("list", no_wrap=True)
+    table.add_column("")
+    for one in lists:
+        sizes = f"{one.low:,}" if one.low == one.high else f"{one.low:,} to {one.high:,}"
+        table.add_row(f"{one.count:,}", f"{one.bytes:,}", sizes, _name(one), printable(one.fault))
+    console.print(table, soft_wrap=True)
+
+
+def _name(one: FreeList) -> str:
+    if one.kind in (UNSORTED, TCACHE, FASTBIN):
+        return one.kind
+    return f"{one.kind} bin {one.number}"
+
 
 _VIEWS = ("sizes", "pinners", "paths", "types", "arena")
 # All options of commands.options.LEDGER, and those that save or compare.

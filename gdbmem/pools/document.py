@@ -8,15 +8,7 @@ from typing import Optional
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import as_json
-from gdbmem.model.bfc import (
-    FREE,
-    IN_USE,
-    STATES,
-    TAGS,
-    Allocator,
-    Decision,
-    Region,
-)
+from gdbmem.model.bfc import FREE, IN_USE, STATES, TAGS, Allocator, Decision, Region
 from gdbmem.pools.explanation import decision_sentence, headline
 from gdbmem.terminal.document import Document, head, to_json
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from itertools import chain
 
 from gdbmem.model.bfc import (
+    EXPANDABLE,
     EXTENDS,
     FAILS,
     FITS,
@@ -23,8 +24,9 @@ from gdbmem.model.bfc import (
     Decision,
     Region,
     TorchAccount,
+    is_private,
+    is_small,
 )
-from gdbmem.model.torch_memory import EXPANDABLE, is_private, is_small
 from gdbmem.pools.decision import Request, smallest_obstacle
 from gdbmem.records import replace
 from gdbmem.text import format_size, plural

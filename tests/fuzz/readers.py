@@ -23,7 +23,7 @@ from gdbmem.allocators.cpython.frames import FrameReader, find_frames
 from gdbmem.allocators.cpython.objects import ObjectCounter
 from gdbmem.allocators.glibc import lockstep, walk
 from gdbmem.allocators.glibc.tallies import HeapTally
-from gdbmem.api.pools import answer_failed
+from gdbmem.api.pools import answer_failed, read_pool_file
 from gdbmem.errors import InputError
 from gdbmem.formats.addresses import parse_maps
 from gdbmem.formats.documents import (
@@ -40,7 +40,6 @@ from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.formats.series import read_series
 from gdbmem.formats.valgrind.memcheck_xml import read_blocks, read_place, read_pointers
 from gdbmem.inspection.pause import read_maps
-from gdbmem.inspection.pool_files import read_pool_file
 from gdbmem.inspection.read_process import explain_core
 from gdbmem.linux.elf.objects import read_image
 from gdbmem.linux.memory.maps import Mapping, parse_rss, parse_smaps

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from gdbmem.linux.monitoring.copied import CopiedPages
+from gdbmem.linux.monitoring.children import CopiedPages
 from gdbmem.linux.monitoring.sampling import Counts, ProcessFiles, Stat, StatmSample
 from gdbmem.model.series import ProcessSample
 

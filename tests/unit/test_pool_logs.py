@@ -12,9 +12,9 @@ import pytest
 from gdbmem.api.pools import answer, answer_failed, read_pools
 from gdbmem.cli.main import main
 from gdbmem.errors import InputError
+from gdbmem.formats.bfc.dumps import read_memory_dump
 from gdbmem.formats.bfc.log import read_pool_log
 from gdbmem.formats.bfc.log_lines import parse_quantity
-from gdbmem.formats.bfc.memory_dump import read_memory_dump
 from gdbmem.model.bfc import FREE, IN_USE, Allocator
 from gdbmem.pools.decision import Request
 from gdbmem.pools.explanation import headline

@@ -11,7 +11,7 @@ from gdbmem.allocators.cpython.arenas import PythonArenas, find_arenas
 from gdbmem.allocators.cpython.blocks import Unsure, live_blocks
 from gdbmem.allocators.cpython.objects import read_str
 from gdbmem.allocators.cpython.traces import Traceback, Traces
-from gdbmem.inspection.python_traces import TracedProcess
+from gdbmem.inspection.python_queries import TracedProcess
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.model.memory import BytesMemory
 

@@ -10,7 +10,7 @@ from typing import Any, Optional
 import pytest
 
 from gdbmem.api.recipes import Diffs, KeptPairs, verdict_of
-from gdbmem.cli import recipe_play
+from gdbmem.cli import launch_job
 from gdbmem.cli.main import main
 from gdbmem.commands.shell import SHELL_COMMANDS
 from gdbmem.errors import Notice
@@ -108,10 +108,10 @@ def test_ctrl_c_while_the_answer_is_printed_states_where_the_run_is(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(recipe_play, "play_recipe", lambda *_, **__: played(tmp_path, "a", "m"))
-    monkeypatch.setattr(recipe_play, "_print", interrupt)
+    monkeypatch.setattr(launch_job, "play_recipe", lambda *_, **__: played(tmp_path, "a", "m"))
+    monkeypatch.setattr(launch_job, "_print", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        recipe_play.run_recipe(args, None, [], command=[])
+        launch_job.run_recipe(args, None, [], command=[])
     folder = tmp_path / "gdbmem.prog.1"
     assert capsys.readouterr().err.endswith(
         f"the run is kept in {folder}/; see more with  gdbmem show {folder}\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gdbmem.api.ledgers import _signed, malloc_count
-from gdbmem.api.repeated_calls import GrowthOfCalls, MeasuredCalls, judged
+from gdbmem.api.pytest_plugin import GrowthOfCalls, MeasuredCalls, judged
 from gdbmem.model.judgement import MET, NOT_JUDGED, NOT_MET
 from gdbmem.records import replace
 

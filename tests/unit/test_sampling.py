@@ -12,7 +12,7 @@ import pytest
 
 from gdbmem.linux.memory.maps import parse_rollup
 from gdbmem.linux.monitoring import cgroup, quick_sample
-from gdbmem.linux.monitoring.exited_usage import ExitedUsage, StoppedTime
+from gdbmem.linux.monitoring.children import ExitedUsage, StoppedTime
 from gdbmem.linux.monitoring.process_events import Started
 from gdbmem.linux.monitoring.quick_sample import clock_of, matters, series_clock
 from gdbmem.linux.monitoring.sampling import Counts, ProcessFiles, Stat, StatmSample, parse_stat

@@ -10,7 +10,7 @@ import pytest
 
 from gdbmem.errors import InputError
 from gdbmem.formats.documents import read_step_sums
-from gdbmem.steps.changes import (
+from gdbmem.steps.by_line import (
     GROUPINGS,
     answer_changes,
     changes_json,

@@ -17,7 +17,7 @@ from gdbmem.errors import GdbmemError, InputError
 from gdbmem.formats.bfc import plain_pickle, torch_rows
 from gdbmem.formats.bfc.torch_snapshot import is_torch_snapshot, read_torch_profile, read_torch_snapshot
 from gdbmem.formats.opening import open_profile
-from gdbmem.model.torch_memory import TorchSnapshot
+from gdbmem.model.bfc import TorchSnapshot
 from tests.cover import diagonals
 from tests.unit.torch_snapshots import SHAPES, Shape, held, make_snapshot
 

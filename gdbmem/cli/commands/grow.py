@@ -12,8 +12,7 @@ from gdbmem.api.profiles import load_from_profile
 from gdbmem.arguments import ArgumentParser, split_program
 from gdbmem.cli.reading import source_roots
 from gdbmem.errors import GdbmemError, UsageError
-from gdbmem.faults.account import grow_json, print_account
-from gdbmem.faults.held_text import held_document, print_held
+from gdbmem.faults.account import grow_json, held_document, print_account, print_held
 from gdbmem.profiles.query import Query, query_from
 from gdbmem.profiles.text import print_sites
 from gdbmem.records import replace

@@ -54,7 +54,7 @@ def _run(
 ) -> int:
     """Launch according to *args*; the recorded run is added to *runs*."""
     if args.recipe is not None:
-        from gdbmem.cli.recipe_play import run_recipe  # 25 ms
+        from gdbmem.cli.launch_job import run_recipe  # 25 ms
 
         return run_recipe(args, program_arguments, runs, command=command)
     return _run_interactive(args, program_arguments or [], runs, command=command)

@@ -44,8 +44,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 
 def _judge_again(args: argparse.Namespace, runs: Sequence[str], program: Optional[list[str]]) -> int:
+    from gdbmem.api.series import is_series_file, recorded  # 20 ms
     from gdbmem.runs.run import is_run  # 20 ms, not needed for a recording
-    from gdbmem.series.imported import is_series_file, recorded  # 20 ms
 
     for operand in runs:
         if not is_run(operand) and not is_series_file(Path(operand)):

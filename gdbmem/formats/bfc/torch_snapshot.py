@@ -13,18 +13,24 @@ from gdbmem.formats.bfc.torch_rows import NO_STACK, BlockSpan, NeedsHistory, Sna
 from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import IN_USE as IN_USE_METRIC
 from gdbmem.formats.stacks import Content, Singles, Stack, StackProfile, choose_metric
-from gdbmem.model.bfc import IN_USE, PYTORCH, Allocator, Chunks, Counters, Options, Region
-from gdbmem.model.calltree import Frame
-from gdbmem.model.snapshot import BYTES_MISSING
-from gdbmem.model.torch_memory import (
+from gdbmem.model.bfc import (
     EXPANDABLE,
+    IN_USE,
     LARGE,
     PRIVATE,
+    PYTORCH,
     SMALL,
+    Allocator,
+    Chunks,
+    Counters,
+    Options,
     RefusedRequest,
+    Region,
     TorchSegment,
     TorchSnapshot,
 )
+from gdbmem.model.calltree import Frame
+from gdbmem.model.snapshot import BYTES_MISSING
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass
 from gdbmem.text import format_size, plural, printable

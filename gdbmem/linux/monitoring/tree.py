@@ -9,8 +9,7 @@ from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Callable, Optional
 
 from gdbmem.linux.monitoring.cgroup import Family, Limit
-from gdbmem.linux.monitoring.copied import CopiedPages
-from gdbmem.linux.monitoring.exited_usage import ExitedUsage, StoppedTime
+from gdbmem.linux.monitoring.children import CopiedPages, ExitedUsage, StoppedTime
 from gdbmem.linux.monitoring.process_events import ProcessEvents
 from gdbmem.linux.monitoring.quick_sample import (
     Copies,

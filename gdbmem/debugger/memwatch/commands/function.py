@@ -16,9 +16,9 @@ from gdbmem.debugger.command import warn
 from gdbmem.debugger.location import real_pid
 from gdbmem.debugger.memwatch.commands.command import Driving
 from gdbmem.debugger.memwatch.commands.showing import source_lines
+from gdbmem.debugger.memwatch.driving.locking import Alarm
 from gdbmem.debugger.memwatch.driving.memory_syscalls import Releases, is_alone
 from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
-from gdbmem.debugger.memwatch.driving.watchdog import Alarm
 from gdbmem.debugger.memwatch.driving.watched_function import LineStart, find_place
 from gdbmem.debugger.memwatch.gauges.account import accounts
 from gdbmem.debugger.memwatch.gauges.line_tally import (
@@ -32,7 +32,7 @@ from gdbmem.debugger.program import NATIVE, target_kind
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.linux.memory.sharing import Sharing
-from gdbmem.steps.function import function_json, print_function
+from gdbmem.steps.by_line import function_json, print_function
 from gdbmem.steps.quiet_lines import ALL_WATCHED
 from gdbmem.text import format_duration, plural, printable
 

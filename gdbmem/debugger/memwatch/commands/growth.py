@@ -16,6 +16,7 @@ from gdbmem.debugger.location import real_pid
 from gdbmem.debugger.memwatch.commands.command import Driving
 from gdbmem.debugger.memwatch.commands.showing import source_lines
 from gdbmem.debugger.memwatch.driving.capture import Capture
+from gdbmem.debugger.memwatch.driving.locking import Alarm
 from gdbmem.debugger.memwatch.driving.memory_syscalls import (
     Key,
     MemoryCall,
@@ -25,11 +26,10 @@ from gdbmem.debugger.memwatch.driving.memory_syscalls import (
     stack_pointer,
 )
 from gdbmem.debugger.memwatch.driving.stop_recorder import described, newest_frames, recorder
-from gdbmem.debugger.memwatch.driving.watchdog import Alarm
 from gdbmem.debugger.program import CORE, NATIVE, NOTHING, REMOTE, VALGRIND, target_kind
 from gdbmem.debugger.python.call_paths import PythonPaths, with_python
 from gdbmem.debugger.stopping.interrupting import without_announcement
-from gdbmem.debugger.stopping.repeated_hits import RepeatedHits
+from gdbmem.debugger.stopping.stops import RepeatedHits
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError
 from gdbmem.linux.memory.resident import ProcessMemory

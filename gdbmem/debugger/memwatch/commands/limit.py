@@ -9,8 +9,8 @@ import gdb
 from gdbmem.debugger.command import say
 from gdbmem.debugger.memwatch.commands.command import Driving
 from gdbmem.debugger.memwatch.commands.growth import native_pid
+from gdbmem.debugger.memwatch.driving.locking import Alarm
 from gdbmem.debugger.memwatch.driving.stop_recorder import own_place, recorder
-from gdbmem.debugger.memwatch.driving.watchdog import Alarm
 from gdbmem.debugger.memwatch.gauges.account import accounts
 from gdbmem.debugger.memwatch.gauges.gauge import make_gauge
 from gdbmem.errors import UsageError

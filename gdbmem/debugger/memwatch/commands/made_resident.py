@@ -19,8 +19,8 @@ import gdb
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.memwatch.commands.command import Driving
 from gdbmem.debugger.memwatch.commands.growth import native_pid
+from gdbmem.debugger.memwatch.driving.locking import Alarm
 from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
-from gdbmem.debugger.memwatch.driving.watchdog import Alarm
 from gdbmem.errors import ToolError, UsageError
 from gdbmem.inspection.interpreters import own_python
 from gdbmem.text import printable

@@ -18,7 +18,7 @@ from gdbmem.errors import UsageError
 from gdbmem.formats.documents import read_step_sums
 from gdbmem.runs.distrust import check_name
 from gdbmem.runs.saved_results import file_text
-from gdbmem.steps.changes import GROUPINGS, answer_changes, changes_json, compare_steps, print_changes
+from gdbmem.steps.by_line import GROUPINGS, answer_changes, changes_json, compare_steps, print_changes
 from gdbmem.steps.charts import print_chart, steps_svg
 from gdbmem.steps.steps import noun, steps_json, sum_steps
 from gdbmem.terminal.console import open_output, picture_kind

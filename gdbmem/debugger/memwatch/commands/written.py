@@ -11,8 +11,8 @@ import gdb
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.memwatch.commands.command import Driving
 from gdbmem.debugger.memwatch.commands.growth import native_pid
+from gdbmem.debugger.memwatch.driving.locking import Alarm
 from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
-from gdbmem.debugger.memwatch.driving.watchdog import Alarm
 from gdbmem.debugger.native.inferior import program
 from gdbmem.debugger.program import executions, selection_kept, thread_pointer
 from gdbmem.debugger.stopping.stops import quietly
