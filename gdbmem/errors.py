@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING
-
-from gdbmem.records import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import signal
@@ -83,8 +81,7 @@ def internal_error(error: Exception) -> str:
     return f"gdbmem failed at {place} ({type(error).__name__}: {error}); please report this as a bug"
 
 
-@dataclass(frozen=True)
-class Notice:
+class Notice(NamedTuple):
     """A message beside a result; *slug* names its paragraph in docs/messages.md."""
 
     slug: str

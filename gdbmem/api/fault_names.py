@@ -120,7 +120,7 @@ def named_faults(
     for one in stacks:
         frames = [frame for number in samples.paths[one.path] for frame in chains[number]]
         numbers = [table.setdefault(frame, len(table)) for frame in frames]
-        sums = {name: value for name, value in vars(one).items() if name != "path"}
+        sums = {name: value for name, value in one._asdict().items() if name != "path"}
         named.append(NamedStack(numbers, **sums))
     threads = {str(tid): name for tid, name in samples.thread_names.items()}
     return NamedFaults(program, totals, threads, list(table), named)

@@ -6,7 +6,7 @@ import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Optional
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
 
 from gdbmem.api.fault_names import Binaries, named_faults, names_of, rows_of, without_libdw
 from gdbmem.errors import Notice
@@ -31,7 +31,6 @@ from gdbmem.formats.stacks import StackProfile
 from gdbmem.linux.faults.readings import Reading
 from gdbmem.model.faults import FaultTotals, NamedFaults, SiteHoldings
 from gdbmem.recording.faults import FaultRecorder, FaultRecording, Watched
-from gdbmem.records import dataclass, replace
 from gdbmem.symbols.address_names import GdbSymbols
 from gdbmem.symbols.call_paths import CallPaths, Samples
 
@@ -43,8 +42,7 @@ __all__ = ["RecordedGrowth", "record_growth", "record_program_growth"]
 Progress = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class RecordedGrowth:
+class RecordedGrowth(NamedTuple):
     """A recording with names; its two profiles are the growth, and the memory that was made resident."""
 
     faults: NamedFaults
@@ -208,7 +206,7 @@ def _sums(
         )  # fmt: skip
         found = account(one.name, pid, mine, spans[pid], evidence)
         accounts.append(
-            replace(found, ended_seconds_after=_ended_after(one), zero_bytes=round(zero.get(pid, 0.0)))
+            found._replace(ended_seconds_after=_ended_after(one), zero_bytes=round(zero.get(pid, 0.0)))
         )
     totals = FaultTotals(
         recording.seconds, recording.faults, recording.samples, recording.lost, min(used), max(used),

@@ -25,7 +25,6 @@ from gdbmem.linux.memory.pages import PAGE
 from gdbmem.model.calltree import Frame
 from gdbmem.model.faults import FaultAccount, FaultTotals, NamedFaults
 from gdbmem.recording.faults import Interval, IntervalRecorder
-from gdbmem.records import replace
 from gdbmem.symbols.address_names import GdbSymbols
 from gdbmem.symbols.call_paths import CallPaths, Samples
 from gdbmem.terminal.console import open_output
@@ -69,8 +68,7 @@ class GrowthSnapshots:
         stacks = self._standing.stacks()
         self._name(samples, {number for one in stacks for number in samples.paths[one.path]})
         totals = self._totals(interval.after, samples)
-        return replace(
-            named_faults(self._recorder.name, samples, stacks, self._names, totals),
+        return named_faults(self._recorder.name, samples, stacks, self._names, totals)._replace(
             notices=[*self._notices, *self._recorder.spool.notices()],
             recording=f"{self._recorder.pid}.{self._recorder.first.time}",
         )
@@ -130,7 +128,7 @@ class GrowthSnapshots:
             missed_faults=self._paths.samples.lost_faults, sees_kernel_mode=sees_kernel_mode,
         )  # fmt: skip
         found = account(recorder.name, recorder.pid, rows, span, evidence)
-        return replace(found, seen_bytes=self._standing.seen_bytes)
+        return found._replace(seen_bytes=self._standing.seen_bytes)
 
 
 _STDIN = 0

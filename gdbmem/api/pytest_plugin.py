@@ -12,7 +12,7 @@ import unittest
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
-from typing import Any, Callable, NoReturn, Optional
+from typing import Any, Callable, NamedTuple, NoReturn, Optional
 
 import pytest
 
@@ -21,7 +21,6 @@ from gdbmem.errors import GdbmemError
 from gdbmem.line_recorder import BACKENDS, RSS, TRACEMALLOC, Meter
 from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone
 from gdbmem.model.judgement import MET, NOT_JUDGED, Judgement, Unseen
-from gdbmem.records import dataclass, replace
 from gdbmem.text import format_delta, format_size, parse_size, plural, printable
 
 # Growth of memory over repeated calls, judged with its interval; where it grows, the paths that allocated it.
@@ -36,8 +35,7 @@ _QUANTILES = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class GrowthOfCalls:
+class GrowthOfCalls(NamedTuple):
     """The bytes that each of several calls added to memory."""
 
     changes: Sequence[int]
@@ -67,8 +65,7 @@ class GrowthOfCalls:
         return self.mean + self.uncertainty
 
 
-@dataclass(frozen=True)
-class MeasuredCalls:
+class MeasuredCalls(NamedTuple):
     """The growth of several calls, by the backend and by the counts of the allocators."""
 
     backend: str
@@ -89,9 +86,9 @@ def judge_calls(call: Callable[[], object], at_most: int, *, repeat: int, backen
     if judged(calls, at_most).judged == NOT_JUDGED:
         calls = measure_calls(call, repeat=_MORE * repeat, backend=backend)
     judgement = judged(calls, at_most)
-    is_hidden = judgement.judged == NOT_JUDGED and replace(judgement, unseen=()).judged == MET
+    is_hidden = judgement.judged == NOT_JUDGED and judgement._replace(unseen=()).judged == MET
     if is_hidden and calls.in_use is not None:
-        calls = replace(calls, traced=measure_calls(call, repeat=repeat, backend=TRACEMALLOC).size)
+        calls = calls._replace(traced=measure_calls(call, repeat=repeat, backend=TRACEMALLOC).size)
         judgement = judged(calls, at_most)
     if judgement.judged == MET:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Callable, Optional, TextIO, TypeVar, Union
+from typing import Callable, NamedTuple, Optional, TextIO, TypeVar, Union
 
 from gdbmem.allocators.glibc.locate import ThreadPointers
 from gdbmem.api.profiles import load_from_profile
@@ -56,7 +56,6 @@ from gdbmem.python.objects import (
     print_objects,
 )
 from gdbmem.python.stacks import print_stacks, stacks_json
-from gdbmem.records import dataclass
 from gdbmem.terminal.console import Console, open_named, open_output, print_notices
 from gdbmem.text import format_size
 
@@ -82,8 +81,7 @@ Operand = Union[str, "os.PathLike[str]"]
 Progress = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class HeldProcess:
+class HeldProcess(NamedTuple):
     """A process stopped in gdb."""
 
     memory: Memory
@@ -241,8 +239,7 @@ Found = TypeVar("Found")
 KEEP_TRACES = "keep-traces"
 
 
-@dataclass(frozen=True)
-class ReportWords:
+class ReportWords(NamedTuple):
     """Options of a report."""
 
     json: bool = False

@@ -7,7 +7,7 @@ import re
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Callable, Optional, Union
+from typing import Callable, NamedTuple, Optional, Union
 
 from gdbmem.engines.engine import options_of, table
 from gdbmem.errors import InputError, Notice
@@ -203,8 +203,7 @@ def _course(point: PlayedPoint, outcome: Outcome, action: str) -> str:
     return f"'{at}' was never hit"
 
 
-@dataclass(frozen=True)
-class RecipeResult:
+class RecipeResult(NamedTuple):
     """The outcome of a recipe."""
 
     run: str  # the run folder, which keeps the snapshots

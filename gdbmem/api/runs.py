@@ -21,7 +21,6 @@ from gdbmem.profiles.amounts import (
 )
 from gdbmem.profiles.query import Query, matches
 from gdbmem.profiles.ranking import rank
-from gdbmem.records import replace
 from gdbmem.runs.distrust import split_name
 from gdbmem.runs.operand import find_operand
 from gdbmem.runs.run import Run, asked_for
@@ -191,7 +190,7 @@ def judge_growth(
     """
     if one_process:
         diff = of_one_process(diff)
-    ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0))
+    ranking = rank(diff, query._replace(by="line", top=None, min_bytes=0))
     grown, rows = ranking.delta_matched_bytes, ranking.rows
     # The total is exact; the part that remains without known or unmatched paths may be larger than it appears.
     divided = bool(query.known or query.filters)
@@ -230,7 +229,7 @@ def _unselected(diff: Diff, query: Query) -> Iterator[Unseen]:
     """Yield a reason if the filters of *query* select no path of *diff*, as with a misspelt name, or may miss some."""
     if not query.filters:
         return
-    ranking = rank(diff, replace(query, by="line", top=None, min_bytes=0, unchanged=True))
+    ranking = rank(diff, query._replace(by="line", top=None, min_bytes=0, unchanged=True))
     if not any(True for _ in ranking.rows.amounts()):
         yield Unseen(
             "nothing-selected", "no path matches the filters; see the names with  gdbmem show FILE --by path"

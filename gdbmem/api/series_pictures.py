@@ -13,7 +13,6 @@ from typing import Any
 from gdbmem.linux.monitoring.quick_sample import boot_id
 from gdbmem.model.series import TREE, LineSummary, Mark, SeriesSummary
 from gdbmem.recording.triggers import trigger_text, triggers_of
-from gdbmem.records import replace
 from gdbmem.runs.run import is_run, open_run
 from gdbmem.series.charts import Curve, Panel, Picture
 from gdbmem.series.statistics import thinned
@@ -143,7 +142,7 @@ def _curves_of_processes(recording: Recording, summary: SeriesSummary) -> list[C
         if r.line.respawns
     }
     return [
-        replace(curve, absences=absent[curve.name]) if curve.name in absent else curve for curve in curves
+        curve._replace(absences=absent[curve.name]) if curve.name in absent else curve for curve in curves
     ]
 
 

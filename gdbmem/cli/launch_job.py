@@ -260,7 +260,7 @@ def _without_snapshots(recipe: Recipe, engine: str) -> tuple[Recipe, Optional[No
     points = []
     for point in recipe.points:
         actions = tuple(action for action in point.actions if action.kind != "snap")
-        points += [replace(point, actions=actions)] if actions else []
+        points += [point._replace(actions=actions)] if actions else []
     rest = replace(recipe, points=tuple(points), diffs=(), expectations=())
     if not recipe.diffs and not recipe.expectations:
         return rest, None

@@ -5,14 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Iterator
-from typing import Optional, TextIO
+from typing import NamedTuple, Optional, TextIO
 
-from gdbmem.records import dataclass
 from gdbmem.terminal.console import open_named, open_output
 
 
-@dataclass(frozen=True)
-class Outputs:
+class Outputs(NamedTuple):
     """The output files, opened before the recording begins."""
 
     text: TextIO

@@ -24,7 +24,6 @@ from gdbmem.api.series_pictures import picture_of
 from gdbmem.cli.series_options import Outputs, prepare_outputs
 from gdbmem.model.judgement import MET, NOT_MET, Judgement, exit_status
 from gdbmem.model.series import SeriesSummary
-from gdbmem.records import replace
 from gdbmem.series import charts
 from gdbmem.series.text import print_course, print_summary
 from gdbmem.terminal.console import make_console, picture_kind, print_sentence
@@ -86,7 +85,7 @@ def _report(
     program: Optional[Sequence[str]] = None,
 ) -> int:
     summaries = [
-        replace(summary_of(recording), resolve_bytes_per_second=args.resolve) for recording in recordings
+        summary_of(recording)._replace(resolve_bytes_per_second=args.resolve) for recording in recordings
     ]
     if outputs.plot is not None:
         outputs.plot.write(_drawn(recordings, summaries, picture_kind(args.plot, "--plot")))

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Annotated, Optional
+from typing import Annotated, NamedTuple, Optional
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import Key, as_json
 from gdbmem.model.containers import Container, Survey, Uncounted
 from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices
 from gdbmem.terminal.document import Document, head, to_json
 from gdbmem.text import format_delta, format_size, plural, printable
 
 
-@dataclass(frozen=True)
-class ContainerGrowth:
+class ContainerGrowth(NamedTuple):
     """The change of one path between two scans."""
 
     path: str

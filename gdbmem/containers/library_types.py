@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable, Optional
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
 
 from gdbmem.records import dataclass, field
 
@@ -60,8 +60,7 @@ class TypePlan:
         return True
 
 
-@dataclass(frozen=True)
-class Resolved:
+class Resolved(NamedTuple):
     """The dynamic type of an object."""
 
     plan: TypePlan

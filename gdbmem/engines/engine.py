@@ -5,10 +5,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol, Union
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Protocol, Union
 
 from gdbmem.errors import TargetError, UsageError
-from gdbmem.records import dataclass, fields
+from gdbmem.records import fields
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -18,8 +18,7 @@ VALGRIND, NATIVE = "valgrind", "native"
 EngineOptions = Union["ValgrindOptions", "NativeOptions"]
 
 
-@dataclass(frozen=True)
-class EngineTable:
+class EngineTable(NamedTuple):
     """One engine, declared: `gdbmem doctor`, the documentation and --engine read this."""
 
     name: str
@@ -36,8 +35,7 @@ class EngineTable:
     reads_memory: bool = False  # a snapshot calls nothing in the program: it is read while it stands still
 
 
-@dataclass(frozen=True)
-class NativeOptions:
+class NativeOptions(NamedTuple):
     """The options of an engine that runs natively; sizes are bytes, None is the engine's default."""
 
     sample_rate: Optional[int] = None  # one sample each so many bytes; 0: every allocation
@@ -46,8 +44,7 @@ class NativeOptions:
     period: Optional[int] = None  # page faults to a sample
 
 
-@dataclass(frozen=True)
-class Call:
+class Call(NamedTuple):
     """One call into the program for a snapshot.
 
     `finish` gets what it returned, and returns the call to be made next, if there is one; it raises TargetError.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from gdbmem.engines.engine import NATIVE, EngineTable, Inferior, NativeOptions, no_snapshots
 from gdbmem.errors import MissingToolError
-from gdbmem.records import dataclass
 
 NAME = "heaptrack"
 
@@ -31,8 +31,7 @@ TABLE = EngineTable(
 RAW = "heaptrack.$$.raw"  # in the run folder, while the program runs; heaptrack puts the process for $$
 
 
-@dataclass(frozen=True)
-class Installed:
+class Installed(NamedTuple):
     """Paths of heaptrack's parts, which are in the folder of its script."""
 
     library: Path

@@ -37,7 +37,6 @@ from gdbmem.model.snapshot import Profile, Snapshot
 from gdbmem.profiles.documents import profile_document
 from gdbmem.profiles.query import Query
 from gdbmem.profiles.sites import describe_site
-from gdbmem.records import dataclass
 from gdbmem.terminal.console import Console, print_sentence
 from gdbmem.terminal.document import Document, to_json
 from gdbmem.terminal.drawing import Table
@@ -52,8 +51,7 @@ _COUNTERPART = 0.9  # of the pages without a fault must have left elsewhere to b
 _Row = tuple[WeighedFault, float]  # a sample, and how many of its bytes stayed resident
 
 
-@dataclass(frozen=True)
-class Evidence:
+class Evidence(NamedTuple):
     """Faults of a process that have no sample, as far as they are known; None: unknown."""
 
     # In kernel mode, if this user may not sample those.

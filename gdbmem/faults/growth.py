@@ -66,8 +66,7 @@ class WeighedFault(NamedTuple):
         return self.doubt + ((1.0 - 1.0 / self.weight) / self.pages if self.weight > 1 else 0.0)
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """The resident memory of a process at the two ends of a recording."""
 
     before: Reading

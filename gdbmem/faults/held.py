@@ -89,7 +89,7 @@ def _only(image: ProcessImage, touched: Ranges) -> ProcessImage:
         size = pieces.within(one.start, one.end) if one.is_anonymous else inside
         private = size if one.anonymous_bytes else 0
         mappings.append(
-            replace(one, rss_bytes=size, anonymous_bytes=private, lazily_freed_bytes=0, hugetlb_bytes=0)
+            one._replace(rss_bytes=size, anonymous_bytes=private, lazily_freed_bytes=0, hugetlb_bytes=0)
         )
     return replace(image, mappings=mappings, resident=pieces)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from gdbmem.errors import Notice
 from gdbmem.faults.growth import WeighedFault
@@ -201,8 +202,7 @@ def _key(fault: WeighedFault) -> _Key:
 _LARGE_SHARE = 0.5
 
 
-@dataclass(frozen=True)
-class _Interpreter:
+class _Interpreter(NamedTuple):
     name: str
     loop: re.Pattern[str]  # functions that run code of the language
     sources: tuple[str, ...]  # how names of its files end

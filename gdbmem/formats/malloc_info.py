@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from gdbmem.errors import InputError
 from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass
 from gdbmem.text import printable
 
 _START, _END = '<malloc version="1">', "</malloc>"
@@ -18,8 +18,7 @@ _HEAP = lazy_pattern(r'<heap nr="(\d+)">\n(.*?)</heap>\n', re.S)
 _SUM = lazy_pattern(r'^<(total|system|aspace) type="(\w+)"(?: count="(\d+)")? size="(\d+)"/>$', re.M)
 
 
-@dataclass(frozen=True)
-class MallocInfoSums:
+class MallocInfoSums(NamedTuple):
     """Blocks and bytes of one arena, or of all."""
 
     fast_count: int  # in fastbins
@@ -29,8 +28,7 @@ class MallocInfoSums:
     system_bytes: int
 
 
-@dataclass(frozen=True)
-class MallocInfo:
+class MallocInfo(NamedTuple):
     """The sums of a malloc_info document."""
 
     arenas: Sequence[MallocInfoSums]

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple, Optional
 from gdbmem.errors import InputError
 from gdbmem.formats.spooling import location
 from gdbmem.json_values import MISFITS
-from gdbmem.records import dataclass
 from gdbmem.text import printable
 
 _HEAD_BYTES = 4096
@@ -37,8 +36,7 @@ _PSRECORD_CSV = "elapsed_time,nproc,cpu,mem_real"
 _BEFORE = 5e8  # a smaller time is none since 1970
 
 
-@dataclass(frozen=True)
-class RecordedSeries:
+class RecordedSeries(NamedTuple):
     """Another tool's recording of one process, or of one sum of several."""
 
     tool: str

@@ -25,7 +25,7 @@ from gdbmem.model.snapshot import (
     Totals,
 )
 from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass, field, replace
+from gdbmem.records import dataclass, field
 from gdbmem.text import format_size, printable
 
 if TYPE_CHECKING:
@@ -155,8 +155,7 @@ def _swapped(numbers: array[int]) -> array[int]:
     return numbers
 
 
-@dataclass(frozen=True)
-class Hidden:
+class Hidden(NamedTuple):
     """Bytes that a file counts in its total but does not list."""
 
     bytes: int
@@ -164,8 +163,7 @@ class Hidden:
     blocks: int = 0
 
 
-@dataclass(frozen=True)
-class Content:
+class Content(NamedTuple):
     """The stacks of a profile by one metric, with the frames that their numbers stand for.
 
     ``chains[number]`` is the frames of one number, innermost first: an address may hold inlined ones.
@@ -238,7 +236,7 @@ class StackProfile:
     def tree_before(self) -> CallTree:
         """Return, of a difference, what went away as a call tree; tree() is what came."""
         content = self.load(self)
-        return build_tree(replace(content, stacks=content.taken), self.source)
+        return build_tree(content._replace(stacks=content.taken), self.source)
 
     def add_notices(self, notices: Iterable[Notice]) -> None:
         """Add those of *notices* that it does not have yet: a tree may be made several times."""
@@ -269,7 +267,7 @@ class StackProfile:
             if number == len(chains):
                 chains.append((frame,))
             stacks.append(stack._replace(frames=(number, *stack.frames)))
-        return replace(content, stacks=stacks, chains=chains)
+        return content._replace(stacks=stacks, chains=chains)
 
 
 _ADDRESS = lazy_pattern(rb"0x[0-9a-f]{1,16}")

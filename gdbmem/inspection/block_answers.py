@@ -31,7 +31,7 @@ from gdbmem.model.heap_blocks import (
     Pointer,
 )
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
-from gdbmem.records import dataclass, replace
+from gdbmem.records import dataclass
 from gdbmem.symbols.elf_files import ObjectSymbols, VtableSymbols
 
 # Naming the class of a chunk and the pointers to it: classes by vtables, variables by symbols, threads by stacks.
@@ -79,8 +79,7 @@ def look_at_chunk(
         areas = variable_areas(reading)
         found = list(find_pointers(memory, tables, heap.mmapped, areas, target, pure=pure))
     found.sort(key=lambda one: (one.value != chunk.memory, one.place == HEAP, one.address))
-    return replace(
-        view,
+    return view._replace(
         before=[names.classed(one) for one in view.before],
         chunk=names.classed(chunk),
         after=[names.classed(one) for one in view.after],
@@ -109,7 +108,7 @@ class _Names:
         """Return *chunk* with its class, if it is an object of one."""
         if chunk.state not in (IN_USE, MMAPPED):
             return chunk
-        return replace(chunk, class_name=self._class_at(chunk.memory))
+        return chunk._replace(class_name=self._class_at(chunk.memory))
 
     def _class_at(self, address: int) -> str:
         try:

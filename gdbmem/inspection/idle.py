@@ -28,7 +28,7 @@ from gdbmem.linux.process.process import check_analysable, ended, has_ended
 from gdbmem.model.heap_blocks import CLASS, UNKNOWN
 from gdbmem.model.ledger import BlockGroup, BlockSum, IdleMemory, TreeHolder
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
-from gdbmem.records import dataclass, field, replace
+from gdbmem.records import dataclass, field
 from gdbmem.symbols.elf_files import ObjectSymbols
 from gdbmem.text import format_duration, printable
 
@@ -199,7 +199,7 @@ def read_idle(pid: int, seconds: float, *, say: Callable[[str], None]) -> IdleMe
     look = BlocksLook()
     found = idle_memory(explain_process(pid, look=look, say=say), accessed, waited)
     types, sizes = idle_types(look.groups, accessed), idle_sizes(look.groups, accessed)
-    return replace(found, types=types, sizes=sizes, tree_holders=look.holders)
+    return found._replace(types=types, sizes=sizes, tree_holders=look.holders)
 
 
 def _wait(pid: int, seconds: float) -> float:

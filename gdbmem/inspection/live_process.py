@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Callable, Optional, Protocol, TypeVar
+from typing import Callable, NamedTuple, Optional, Protocol, TypeVar
 
 from gdbmem.allocators.glibc.heap import Walker, choose_walker
 from gdbmem.errors import TargetError
@@ -54,7 +54,6 @@ from gdbmem.linux.process.process import (
 from gdbmem.linux.process.processes import forked_from
 from gdbmem.model.ledger import Ledger
 from gdbmem.model.memory import Memory
-from gdbmem.records import dataclass, replace
 from gdbmem.text import format_duration, format_size, printable
 
 # Reading a process with the shortest possible stop: a copy of it is read, or the process itself if it can't be
@@ -70,8 +69,7 @@ Answer = TypeVar("Answer")
 Told = TypeVar("Told", covariant=True)
 
 
-@dataclass(frozen=True)
-class Subject:
+class Subject(NamedTuple):
     """A process before it is stopped."""
 
     facts: ProcessFacts
@@ -88,8 +86,7 @@ class Subject:
         return f"process {self.pid} ({printable(self.facts.name)})"
 
 
-@dataclass(frozen=True)
-class Moment:
+class Moment(NamedTuple):
     """The copy, and the data read from the process itself while the copy was made."""
 
     copy: Copy
@@ -276,8 +273,7 @@ def uncopied_areas(known: Sequence[Mapping], mappings: Sequence[Mapping]) -> lis
     return areas
 
 
-@dataclass(frozen=True)
-class _Contents:
+class _Contents(NamedTuple):
     """The question that fills a ledger."""
 
     subject: Subject
@@ -358,7 +354,7 @@ def _copied_view(subject: Subject, moment: Moment) -> ProcessImage:
             rss = known.rss_bytes
             if moment.present is not None:
                 rss = 0 if is_huge else moment.present.within(held.start, held.end)
-        mappings.append(replace(known, end=held.end, name=held.name, rss_bytes=rss))
+        mappings.append(known._replace(end=held.end, name=held.name, rss_bytes=rss))
     partial, whole = areas_to_scan(mappings)
     scanned, zero_known = resident_ranges(pid, partial)
     present = moment.present.items if moment.present is not None else []

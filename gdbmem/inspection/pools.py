@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Callable, Optional
+from typing import Callable, NamedTuple, Optional
 
 from gdbmem.allocators.bfc.layout import Layout, LayoutUnknown, calibrate
 from gdbmem.allocators.bfc.search import FoundObject, find_objects
@@ -34,8 +34,7 @@ _BYTES_A_SECOND = 2 << 30  # measured in a virtual machine: 3 GiB
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Pools:
+class Pools(NamedTuple):
     """The allocators of one process, or core, at one moment."""
 
     allocators: Sequence[Allocator]

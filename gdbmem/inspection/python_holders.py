@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from gdbmem.allocators.cpython.arenas import PythonArena
 from gdbmem.allocators.cpython.blocks import Blocks, Unsure, large_blocks, live_blocks
@@ -170,8 +170,7 @@ class Labels:
 _MOST_SEARCHED_BYTES = 1 << 31  # most bytes of other memory that are searched
 
 
-@dataclass(frozen=True)
-class KindOfRoot:
+class KindOfRoot(NamedTuple):
     """Roots that are followed together."""
 
     kind: str

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.allocators.cpython.arenas import PythonArena, PythonArenas
 from gdbmem.allocators.cpython.blocks import Blocks, Unsure, large_blocks, live_blocks
@@ -280,8 +280,7 @@ def _classes(arenas: Sequence[PythonArena]) -> list[BlockClass]:
 # The records of tracemalloc in a process or a core, read without running anything there.
 
 
-@dataclass(frozen=True)
-class TracedProcess:
+class TracedProcess(NamedTuple):
     """The traces of a Python process, and the memory that they don't cover."""
 
     program: str
@@ -296,8 +295,7 @@ class TracedProcess:
         return untraced_bytes(self.rss_bytes, self.traces.bytes, self.traces.own_bytes)
 
 
-@dataclass(frozen=True)
-class _TracemallocTables:
+class _TracemallocTables(NamedTuple):
     """The query for the contents of tracemalloc's tables."""
 
     subject: Subject

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.allocators.cpython.frames import FrameReader, find_frames
 from gdbmem.allocators.cpython.interpreters import published_version
@@ -20,7 +20,6 @@ from gdbmem.linux.process.process import process_facts
 from gdbmem.linux.process.threads import thread_name
 from gdbmem.model.memory import Memory
 from gdbmem.model.python import PythonStacks, PythonThread
-from gdbmem.records import dataclass, replace
 from gdbmem.text import plural
 
 _Answer = tuple[list[PythonThread], list[HeldThread]]
@@ -42,8 +41,7 @@ def frame_reader(memory: Memory, mappings: Sequence[Mapping], pid: Optional[int]
     return reader
 
 
-@dataclass(frozen=True)
-class _Stacks:
+class _Stacks(NamedTuple):
     """The query for the Python frames of the threads."""
 
     mappings: Sequence[Mapping]
@@ -72,7 +70,7 @@ def stacks_of_process(pid: int, *, fork: Optional[bool], swapped: bool, say: Say
     (threads, held), pause = ask_process(pid, prepare, fork=fork, brief=True, say=say)
     calls = {one.tid: one.system_call for one in held}
     named = [
-        replace(one, name=thread_name(pid, one.tid), system_call=_call(calls.get(one.tid)))
+        one._replace(name=thread_name(pid, one.tid), system_call=_call(calls.get(one.tid)))
         if one.tid is not None
         else one
         for one in threads
@@ -87,7 +85,7 @@ def stacks_of_core(path: Path, program: Optional[Path]) -> PythonStacks:
     threads = reader.threads(core, {one.thread_pointer: one.tid for one in core.threads})
     calls = {one.tid: one.system_call for one in core.threads}
     known = [
-        replace(one, system_call=_call(calls.get(one.tid))) if one.tid is not None else one for one in threads
+        one._replace(system_call=_call(calls.get(one.tid))) if one.tid is not None else one for one in threads
     ]
     return _stacks(core.program, None, known, len(core.threads), None)
 

@@ -24,7 +24,7 @@ from gdbmem.linux.process.process import has_ended, process_facts
 from gdbmem.linux.process.processes import descendants, parents, runs_same_program
 from gdbmem.model.memory import Memory, MemoryUnreadable
 from gdbmem.model.python import CopiedType, PythonCopies, WorkerCopies
-from gdbmem.records import dataclass, field, replace
+from gdbmem.records import dataclass, field
 from gdbmem.text import format_size, plural
 
 # The pages of forked processes beside those of their parent: copied, still shared, its own.
@@ -232,8 +232,8 @@ def add_collections(
         theirs = _state(collector, worker.pid)
         if theirs is not None:
             more = theirs.full_collections - ours.full_collections
-            family.workers[number] = replace(
-                worker, full_collections=max(more, 0), most_full_collections=theirs.full_collections
+            family.workers[number] = worker._replace(
+                full_collections=max(more, 0), most_full_collections=theirs.full_collections
             )
             least = max(least, -more)
             frozen |= theirs.has_frozen

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Callable, Optional
+from typing import Callable, NamedTuple, Optional
 
 from gdbmem.allocators.cpython.arenas import find_arenas
 from gdbmem.allocators.glibc.arenas import HeapCorrupt
@@ -34,7 +34,6 @@ from gdbmem.linux.process.threads import thread_name
 from gdbmem.model.ledger import SHARED_BY_FORK, Ledger
 from gdbmem.model.memory import Memory
 from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass, replace
 from gdbmem.text import format_size, printable
 
 _LIBC = lazy_pattern(r"/libc(-[\d.]+\.so|\.so\.6(\.1)?)( \(deleted\))?$")
@@ -47,8 +46,7 @@ Look = Callable[[ProcessImage, Memory], None]
 """A further question to a process (or its copy, or a core) while its memory can be read."""
 
 
-@dataclass(frozen=True)
-class Malloc:
+class Malloc(NamedTuple):
     """The object file that contains malloc, and the facts from its file."""
 
     image: Optional[Image]
@@ -102,7 +100,7 @@ def explain_core(
     reading.notices += _of_core(zeros, core.omitted_bytes, core.cut_bytes)
     malloc = find_malloc(core, mappings, TargetFiles())
     if core.cut_bytes and malloc.notice is not None:
-        malloc = replace(malloc, notice=_BEHIND_THE_CUT)
+        malloc = malloc._replace(notice=_BEHIND_THE_CUT)
     main = min((t.tid for t in threads), default=0)
     fill_reading(reading, core, malloc, main=main, look=look, searched=WHEN_STILL)
     return build_ledger(reading)

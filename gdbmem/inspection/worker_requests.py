@@ -67,7 +67,7 @@ def stopped_request(
     pid: int, name: str, descriptor: int, threads: Sequence[ThreadPointers]
 ) -> dict[str, object]:
     """Return a stopped process as JSON values."""
-    pointers = [list(vars(thread).values()) for thread in threads]
+    pointers = [list(thread) for thread in threads]
     return {"pid": pid, "name": name, "descriptor": descriptor, "threads": pointers}
 
 

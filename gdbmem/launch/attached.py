@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 from gdbmem import __version__
 from gdbmem.errors import GdbmemError, Interrupted, TargetError, ToolError
@@ -65,8 +65,7 @@ SNAP_SECONDS = 120.0  # gdb reads the symbols of a browser meanwhile
 _SNAP = gdb_call("native.snapshot", "snap()")
 
 
-@dataclass(frozen=True)
-class AttachTarget:
+class AttachTarget(NamedTuple):
     """A process that gdb may have."""
 
     facts: ProcessFacts
@@ -401,8 +400,7 @@ def _environment(attachment: Attachment) -> dict[str, str]:
     return {**os.environ, ENVIRONMENT: str(attachment.supervisor.socket_path), ATTACHED: "1"}
 
 
-@dataclass(frozen=True)
-class TakenSnapshot:
+class TakenSnapshot(NamedTuple):
     """One snapshot, and the time for which it stopped the process."""
 
     record: SnapshotRecord

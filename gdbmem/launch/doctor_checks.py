@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated, NamedTuple, Optional
 
 from gdbmem import __version__
 from gdbmem.engines.engine import EngineTable, tables
@@ -19,7 +19,6 @@ from gdbmem.launch.native import find_library
 from gdbmem.launch.valgrind import own_settings
 from gdbmem.linux.faults.watch import FaultWatch
 from gdbmem.linux.process.rights import NOBODY, asker
-from gdbmem.records import dataclass
 from gdbmem.setup import gdbinit
 from gdbmem.setup.gdb_packages import import_problem
 from gdbmem.setup.gdb_python import (
@@ -41,8 +40,7 @@ _WITHOUT_VALGRIND = "no launch --massif, no engines memcheck and dhat"
 _TOOLS = (("massif", "--massif-out-file"), ("memcheck", ""), ("dhat", "--dhat-out-file"))
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """The result of one check."""
 
     name: str

@@ -18,13 +18,12 @@ import socket
 import stat
 import time
 from pathlib import Path
-from typing import Callable, NoReturn, Optional
+from typing import Callable, NamedTuple, NoReturn, Optional
 
 from gdbmem.files import close_all_but
 from gdbmem.linux.files import open_requests
 from gdbmem.linux.files.open_requests import OpenRequest
 from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass
 
 _DEVICES = (b"/dev/null", b"/dev/zero", b"/dev/random", b"/dev/urandom")
 # The allowed files of the kernel, whose files may block or act: those with data about processes or the machine.
@@ -143,8 +142,7 @@ def _answer(listener: int, request: OpenRequest, files: _Files) -> None:
         os.close(descriptor)
 
 
-@dataclass(frozen=True)
-class _Files:
+class _Files(NamedTuple):
     folder: bytes
     missing: Callable[[str], Optional[int]]
 

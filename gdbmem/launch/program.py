@@ -8,10 +8,9 @@ import stat
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.records import dataclass
 from gdbmem.runs.run import current_folder
 from gdbmem.text import printable
 
@@ -28,8 +27,7 @@ class NotExecutableError(InputError):
     """The program can't be executed (exit status 126)."""
 
 
-@dataclass(frozen=True)
-class Program:
+class Program(NamedTuple):
     """A program that was found and examined."""
 
     path: Path  # as it will be started; absolute

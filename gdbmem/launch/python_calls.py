@@ -13,7 +13,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path, PurePath
-from typing import BinaryIO, Optional
+from typing import BinaryIO, NamedTuple, Optional
 
 from gdbmem.allocators.cpython.collector import CallDepth
 from gdbmem.allocators.cpython.frames import FrameReader
@@ -28,7 +28,6 @@ from gdbmem.linux.holding.returning_thread import CallSites, ReturningThread, fi
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.process_memory import WritableMemory
 from gdbmem.model.memory import MemoryUnreadable, word_at
-from gdbmem.records import dataclass
 from gdbmem.symbols.elf_files import symbol_values
 
 # The few instructions that a Python process calls for us, on x86-64.
@@ -39,8 +38,7 @@ CALLS_NEEDED = 100  # calls: the lines need 12, an import hook of the program so
 _CALL_RAX = b"\xff\xd0"
 
 
-@dataclass(frozen=True)
-class InterpreterFunctions:
+class InterpreterFunctions(NamedTuple):
     """Addresses of functions of the interpreter."""
 
     add_pending_call: int

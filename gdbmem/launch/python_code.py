@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Optional, Protocol, cast
+from typing import NamedTuple, Optional, Protocol, cast
 
 from gdbmem.allocators.cpython.frames import FrameReader
 from gdbmem.errors import GdbmemError, TargetError
@@ -29,7 +29,6 @@ from gdbmem.linux.memory.process_memory import WritableMemory
 from gdbmem.linux.process.process import check_analysable, ended, has_ended, own_tid
 from gdbmem.linux.process.threads import call_name, parse_syscall
 from gdbmem.model.python import PythonThread
-from gdbmem.records import dataclass
 
 _POLL_SECONDS = 0.002
 _TRIES = 8  # if the main thread is at its recursion limit, or between two frames
@@ -76,8 +75,7 @@ class Placed(Protocol):
         """Release its resources in the process, if it has run."""
 
 
-@dataclass(frozen=True)
-class CodeResult:
+class CodeResult(NamedTuple):
     """The answer of code that has run in a process."""
 
     numbers: dict[str, int]
@@ -123,8 +121,7 @@ def _run_once(pid: int, code: str, wait_seconds: float) -> CodeResult:
     return cast("CodeResult", result)
 
 
-@dataclass(frozen=True)
-class _Work:
+class _Work(NamedTuple):
     """The work of the helper process that schedules the code."""
 
     pid: int

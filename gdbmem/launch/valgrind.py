@@ -10,7 +10,7 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.engines import massif
 from gdbmem.engines.engine import valgrind_engine
@@ -26,8 +26,7 @@ from gdbmem.text import printable
 _FIFO = lazy_pattern(r"-from-vgdb-to-(\d+)-by-(.*)-on-(.*)", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class Valgrind:
+class Valgrind(NamedTuple):
     """An installed valgrind."""
 
     path: str
@@ -59,8 +58,7 @@ def own_settings() -> list[str]:
     return ["--command-line-only=yes", *written.split(), *os.environ.get("VALGRIND_OPTS", "").split()]
 
 
-@dataclass(frozen=True)
-class Order:
+class Order(NamedTuple):
     """The options for one program under valgrind."""
 
     valgrind: Valgrind

@@ -11,14 +11,13 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.errors import TargetError, ToolError
 from gdbmem.launch.valgrind import executable, find_valgrind, vgdb_command
 from gdbmem.linux.memory.maps import maps_text
 from gdbmem.linux.process.process import ended, has_ended, memory_folder, own_tid
 from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass
 from gdbmem.text import printable
 
 _TOOL = lazy_pattern(r"/([a-z]+)-(?:amd64|x86|arm64|arm|ppc64\w*|s390x|mips\w*|riscv64)-\w+$")
@@ -28,8 +27,7 @@ _SECONDS = 120.0  # a program of many gigabytes takes its time
 _PAUSE_SECONDS = 1.0  # between two checks whether valgrind still lives
 
 
-@dataclass(frozen=True)
-class RunningValgrind:
+class RunningValgrind(NamedTuple):
     """A program under a valgrind that gdbmem has not started."""
 
     pid: int

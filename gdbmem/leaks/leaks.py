@@ -22,7 +22,6 @@ from gdbmem.model.leaks import (
 from gdbmem.profiles.headline import path_text
 from gdbmem.profiles.own_code import own_frame
 from gdbmem.profiles.sites import describe_site
-from gdbmem.records import replace
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_sentence
 from gdbmem.terminal.document import Document, head, to_json
@@ -39,7 +38,7 @@ def with_changes(found: LeakSearch, changed: LeakSearch, *, since: str) -> LeakS
     records = [
         _with_delta(record, deltas.get((record.kind, tuple(record.frames)))) for record in found.records
     ]
-    return replace(found, records=records, since=since or "the start")
+    return found._replace(records=records, since=since or "the start")
 
 
 def _with_delta(record: LeakRecord, change: Optional[LeakRecord]) -> LeakRecord:

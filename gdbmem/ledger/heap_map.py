@@ -10,7 +10,6 @@ from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
 from gdbmem.allocators.glibc.tallies import FASTBIN, FREE, LIVE, PAGE, TCACHE, HeapTally
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.heap_blocks import PARTS, HeapMap, MapRegion
-from gdbmem.records import replace
 from gdbmem.terminal.charting import Swatch, box, drawing, group, key_in_columns, text
 from gdbmem.text import format_size, plural, printable
 
@@ -287,7 +286,7 @@ def _coarser(heap: HeapMap, most: int) -> HeapMap:
     while sum(len(region.cells) for region in heap.regions) > most and any(
         len(region.cells) > 1 for region in heap.regions
     ):
-        regions = [replace(region, cells=list(_pairs(region.cells))) for region in heap.regions]
+        regions = [region._replace(cells=list(_pairs(region.cells))) for region in heap.regions]
         heap = HeapMap(2 * heap.cell_bytes, regions)
     return heap
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from gdbmem.errors import Notice
 from gdbmem.formats.malloc_info import MallocInfo, MallocInfoSums
 from gdbmem.model.ledger import Arena, Ledger
-from gdbmem.records import replace
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices
 from gdbmem.terminal.document import Document, head, to_json
@@ -119,7 +118,7 @@ def explained(theirs: MallocInfo, ledger: Ledger, stream_bytes: int) -> Iterator
         if sums == known:
             continue
         more = sums.rest_bytes - known.rest_bytes
-        if sums == replace(known, rest_bytes=sums.rest_bytes) and 0 < more <= _FLAGS * known.rest_count:
+        if sums == known._replace(rest_bytes=sums.rest_bytes) and 0 < more <= _FLAGS * known.rest_count:
             yield (
                 f"Arena {ours.number}: malloc_info adds up free blocks' size fields with the flags in their lowest"
                 f" bits, which makes {more:,} bytes too many."

@@ -9,7 +9,7 @@ isn't an integer, the path allocates several sizes, and is not used.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gdbmem.errors import InputError
 from gdbmem.json_values import as_json
@@ -18,7 +18,6 @@ from gdbmem.model.snapshot import Snapshot
 from gdbmem.profiles.diff import as_growth
 from gdbmem.profiles.query import Query
 from gdbmem.profiles.sites import describe_site
-from gdbmem.records import dataclass
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console
 from gdbmem.terminal.document import Document
@@ -32,8 +31,7 @@ MOST_SIZES = 10
 _ROUNDING = ("jemalloc",)  # formats with the allocator's size classes in place of requested sizes
 
 
-@dataclass(frozen=True)
-class SizedPath:
+class SizedPath(NamedTuple):
     """A call path whose blocks are, on average, of one whole size."""
 
     block_bytes: int  # as requested by the program
@@ -41,16 +39,14 @@ class SizedPath:
     row: Row
 
 
-@dataclass(frozen=True)
-class PinningSize:
+class PinningSize(NamedTuple):
     """Live blocks of one size, and the paths that allocate such blocks, most blocks first."""
 
     size: SizeClass
     paths: Sequence[SizedPath]
 
 
-@dataclass(frozen=True)
-class PinnerPaths:
+class PinnerPaths(NamedTuple):
     """The sizes that pin most, with their paths."""
 
     source: str  # the snapshot

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError
 from gdbmem.ledger.answer import DAMAGES, answer_ledger, doubt_of
@@ -30,7 +30,6 @@ from gdbmem.model.ledger import (
     SizeClass,
     in_arena,
 )
-from gdbmem.records import dataclass
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices
 from gdbmem.text import format_delta, format_duration, format_size, plural, printable
@@ -85,8 +84,7 @@ _IN_ADDITION = {
 _LEAST_UNUSED = 1 << 16  # of vectors: every C++ program has some
 
 
-@dataclass(frozen=True)
-class LedgerOptions:
+class LedgerOptions(NamedTuple):
     """The requested parts of a ledger."""
 
     sizes: bool = False

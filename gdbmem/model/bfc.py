@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import compress
-from typing import Annotated, Optional
+from typing import Annotated, NamedTuple, Optional
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import Key
@@ -108,8 +108,7 @@ class Region:
         return range(self.first, self.first + self.count)
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(NamedTuple):
     """An allocator's settings; None if unknown."""
 
     allow_growth: Optional[bool] = None  # False: the whole limit is one region
@@ -124,8 +123,7 @@ class Options:
     largest_extension_bytes: Optional[int] = None  # onnxruntime's max_power_of_two_extend_bytes
 
 
-@dataclass(frozen=True)
-class Counters:
+class Counters(NamedTuple):
     """The allocator's own counters, in bytes; None is what it doesn't count, or wasn't read."""
 
     in_use_bytes: Optional[int] = None
@@ -136,16 +134,14 @@ class Counters:
     reserved_bytes: Optional[int] = None  # onnxruntime: in use, counted above, but in no region
 
 
-@dataclass(frozen=True)
-class Violation:
+class Violation(NamedTuple):
     """A contradiction in the allocator's own data; *rule* is a short fixed name, *text* has the numbers."""
 
     rule: str
     text: str
 
 
-@dataclass(frozen=True)
-class Bin:
+class Bin(NamedTuple):
     """Sums of the chunks whose sizes belong to one bin."""
 
     number: int
@@ -297,8 +293,7 @@ FRAGMENTATION = "fragmentation"
 FULL = "full"
 
 
-@dataclass(frozen=True)
-class Obstacle:
+class Obstacle(NamedTuple):
     """A run of neighbouring chunks of one region that would be one hole if those in use were freed."""
 
     first: int  # indices of chunks
@@ -308,8 +303,7 @@ class Obstacle:
     hole_bytes: int
 
 
-@dataclass(frozen=True)
-class Advice:
+class Advice(NamedTuple):
     """One thing that would help; *slug* is a short fixed name, *is_tried* whether it was simulated on this pool."""
 
     slug: str
@@ -317,8 +311,7 @@ class Advice:
     is_tried: bool = False
 
 
-@dataclass(frozen=True)
-class Decision:
+class Decision(NamedTuple):
     """The allocator's decision on a request, step by step. Sizes are bytes."""
 
     request_bytes: Annotated[int, Key("bytes")]
@@ -346,8 +339,7 @@ class Decision:
 # Two moments of one pool of memory.
 
 
-@dataclass(frozen=True)
-class PoolChange:
+class PoolChange(NamedTuple):
     """Chunks in use of one size or one owner, before and after; sizes are bytes."""
 
     name: str  # an owner, a stranger's word; "" of a size
@@ -362,8 +354,7 @@ class PoolChange:
         return self.after_bytes - self.before_bytes
 
 
-@dataclass(frozen=True)
-class PoolDiff:
+class PoolDiff(NamedTuple):
     """The changes of one pool. Where chunks are missing on a side, so are its sizes and owners."""
 
     before: Allocator
@@ -379,8 +370,7 @@ class PoolDiff:
 # Pools of memory as a log describes them: dumps of allocators, and refusals that came without one.
 
 
-@dataclass(frozen=True)
-class TorchAccount:
+class TorchAccount(NamedTuple):
     """The amounts in PyTorch's sentence about a refused request, in bytes; None: it does not say."""
 
     asked: int
@@ -409,8 +399,7 @@ class TorchAccount:
         return self.allowed is not None and used + self.asked > self.allowed * 0.99
 
 
-@dataclass(frozen=True)
-class Refusal:
+class Refusal(NamedTuple):
     """A device, or a framework, that gave no memory; nothing is known of a pool."""
 
     line: int  # from 1
@@ -422,8 +411,7 @@ class Refusal:
     account: Optional[TorchAccount] = None
 
 
-@dataclass(frozen=True)
-class PoolLog:
+class PoolLog(NamedTuple):
     """The findings in a file, in its order."""
 
     source: str
@@ -435,8 +423,7 @@ class PoolLog:
 # Walks of the pools of one process, one after the other.
 
 
-@dataclass(frozen=True)
-class PoolSample:
+class PoolSample(NamedTuple):
     """The sums of one pool at one moment, in bytes; what isn't known is None."""
 
     at_seconds: float  # since the first walk
@@ -453,8 +440,7 @@ class PoolSample:
     cause: Annotated[str, Key(or_null=True)] = ""
 
 
-@dataclass(frozen=True)
-class PoolSeries:
+class PoolSeries(NamedTuple):
     """The course of a process's pools over time."""
 
     source: str
@@ -504,8 +490,7 @@ def is_private(region: Region) -> bool:
     return PRIVATE in region.label
 
 
-@dataclass(frozen=True)
-class RefusedRequest:
+class RefusedRequest(NamedTuple):
     """An allocation that failed, from the history of its device."""
 
     device: int
@@ -514,8 +499,7 @@ class RefusedRequest:
     stack: int  # index into TorchSnapshot.stacks
 
 
-@dataclass(frozen=True)
-class TorchSegment:
+class TorchSegment(NamedTuple):
     """One region of an allocator, with what BFC's regions don't have."""
 
     device: int
@@ -528,8 +512,7 @@ class TorchSegment:
     stack: int
 
 
-@dataclass(frozen=True)
-class TorchSnapshot:
+class TorchSnapshot(NamedTuple):
     """The file's contents: an allocator for each device, and where its blocks were allocated."""
 
     source: str

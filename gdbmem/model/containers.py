@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Optional
+from typing import Annotated, NamedTuple, Optional
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import Key
 from gdbmem.model.calltree import Frame
-from gdbmem.records import dataclass
 
 
-@dataclass(frozen=True)
-class Container:
+class Container(NamedTuple):
     """One container, or all that share a path (``states[*].arcs``); sizes are bytes, counts elements."""
 
     path: str
@@ -24,8 +22,7 @@ class Container:
     slack_bytes: int  # of these, room for elements that aren't there
 
 
-@dataclass(frozen=True)
-class Uncounted:
+class Uncounted(NamedTuple):
     """Objects of one type at one path that were reached, and whose content is unknown."""
 
     path: str
@@ -33,8 +30,7 @@ class Uncounted:
     objects: int
 
 
-@dataclass(frozen=True)
-class Survey:
+class Survey(NamedTuple):
     """All containers that were reached."""
 
     containers: Sequence[Container]
@@ -63,8 +59,7 @@ class Survey:
 # The program's containers, and the bytes that each holds of what a call path allocated.
 
 
-@dataclass(frozen=True)
-class Holding:
+class Holding(NamedTuple):
     """Bytes that a line allocated between two moments, found again in a container, to the byte."""
 
     site: Frame  # the user's own line

@@ -15,8 +15,7 @@ from gdbmem.model.snapshot import HEAP_BYTES
 from gdbmem.records import dataclass
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(NamedTuple):
     """One side of a diff: its source and its totals."""
 
     source: str
@@ -26,8 +25,7 @@ class Side:
     command: str = ""  # that was profiled
 
 
-@dataclass(frozen=True)
-class SideSites:
+class SideSites(NamedTuple):
     """The call sites that one snapshot of a series shows; how far its diff with any other may be off follows."""
 
     # Of each node: how many call sites it stands for, 0: it is not there; (): all are listed.
@@ -40,8 +38,7 @@ class SideSites:
     recording: str  # snapshots of one share their samples; "": of none
 
 
-@dataclass(frozen=True)
-class OutsideHeap:
+class OutsideHeap(NamedTuple):
     """Memory that a file counts outside the heap, without call paths."""
 
     name: str  # as reports call it
@@ -239,8 +236,7 @@ class Position(NamedTuple):
     column: int
 
 
-@dataclass(frozen=True)
-class Expectation:
+class Expectation(NamedTuple):
     """A limit on the difference of two snapshots: one of the two limits is set, the other is None.
 
     Limits are bytes; of the metric blocks a number of blocks.
@@ -261,8 +257,7 @@ class Expectation:
         return self.at_most if self.at_most is not None else self.at_least or 0
 
 
-@dataclass(frozen=True)
-class ExpectationVerdict:
+class ExpectationVerdict(NamedTuple):
     """The outcome of one expectation, in its unit: bytes, or blocks."""
 
     expectation: Expectation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Optional
+from typing import Annotated, NamedTuple, Optional
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import Key
@@ -11,8 +11,7 @@ from gdbmem.model.calltree import Frame
 from gdbmem.records import dataclass, field
 
 
-@dataclass(frozen=True)
-class FaultStack:
+class FaultStack(NamedTuple):
     """The faults of one thread along one call path; sizes are bytes, estimated from samples."""
 
     path: int  # number of a path
@@ -28,8 +27,7 @@ class FaultStack:
     grown_path_variance: float = 0.0
 
 
-@dataclass(frozen=True)
-class Unseen:
+class Unseen(NamedTuple):
     """A part of the change that no sampled fault explains."""
 
     kind: str  # one of the words below
@@ -41,8 +39,7 @@ LATER, MOVED, POPULATED, JOINED, PEAK, REST = "later", "moved", "populated", "jo
 _OWN_ENTRIES = (FILES, INHERITED, LATER)  # parts that a program has without making memory of its own
 
 
-@dataclass(frozen=True)
-class FaultAccount:
+class FaultAccount(NamedTuple):
     """The resident set of one process beside its faults; sizes are bytes."""
 
     pid: int
@@ -81,8 +78,7 @@ class HeldNow:
     pools: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class SiteHoldings:
+class SiteHoldings(NamedTuple):
     """The contents, at the end, of the memory that one line made resident; sizes are bytes."""
 
     site: Frame
@@ -91,8 +87,7 @@ class SiteHoldings:
     parts: Sequence[HeldNow]
 
 
-@dataclass(frozen=True)
-class FaultTotals:
+class FaultTotals(NamedTuple):
     """The counts of a recording."""
 
     seconds: float
@@ -107,8 +102,7 @@ class FaultTotals:
     assumed_paths: int = 0  # samples whose own stack was not copied: they have the call path of another one
 
 
-@dataclass(frozen=True)
-class NamedStack:
+class NamedStack(NamedTuple):
     """The faults of one thread along one call path, as a `FaultStack` has them, with frames in place of a path."""
 
     frames: Sequence[int]  # numbers of frames of the recording, the one of the fault first
@@ -124,8 +118,7 @@ class NamedStack:
     grown_path_variance: float = 0.0
 
 
-@dataclass(frozen=True)
-class NamedFaults:
+class NamedFaults(NamedTuple):
     """A recording of page faults, with names in place of addresses."""
 
     command: str

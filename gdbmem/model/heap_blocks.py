@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import Key
@@ -18,8 +18,7 @@ HEADER = 16  # from a chunk's address to the memory that the program has of it
 TCACHE, FASTBIN, UNSORTED, SMALL, LARGE = "tcache", "fastbin", "unsorted", "small", "large"
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(NamedTuple):
     """One chunk; *size* is in bytes, header included, and 0 if the size word can't be."""
 
     address: int  # of its header
@@ -36,8 +35,7 @@ class Chunk:
         return self.address + HEADER
 
 
-@dataclass(frozen=True)
-class Pointer:
+class Pointer(NamedTuple):
     """A word that points into a chunk."""
 
     address: int
@@ -46,8 +44,7 @@ class Pointer:
     class_name: str = ""  # mangled, of the object that the word stands in
 
 
-@dataclass(frozen=True)
-class ChunkView:
+class ChunkView(NamedTuple):
     """The chunk that contains an address, and its neighbours."""
 
     asked: int
@@ -82,16 +79,14 @@ class FreeList:
     fault: Annotated[str, Key(or_null=True)] = ""
 
 
-@dataclass(frozen=True)
-class ThreadLists:
+class ThreadLists(NamedTuple):
     """The tcache of one thread."""
 
     tid: int
     lists: Sequence[FreeList]
 
 
-@dataclass(frozen=True)
-class ArenaLists:
+class ArenaLists(NamedTuple):
     """The lists of one arena that aren't empty, and its top."""
 
     number: int
@@ -102,8 +97,7 @@ class ArenaLists:
     lists: Sequence[FreeList]
 
 
-@dataclass(frozen=True)
-class FreeLists:
+class FreeLists(NamedTuple):
     """All of malloc's lists."""
 
     tcaches: Sequence[ThreadLists]
@@ -117,8 +111,7 @@ class FreeLists:
 CLASS, VECTOR, TREE, LIST, UNKNOWN = "class", "vector", "tree", "list", "unknown"
 
 
-@dataclass(frozen=True)
-class BlockType:
+class BlockType(NamedTuple):
     """Live blocks of one kind; sizes are bytes, without malloc's headers."""
 
     kind: str
@@ -128,8 +121,7 @@ class BlockType:
     pinned_bytes: float  # free bytes on the pages that these blocks share, in equal shares
 
 
-@dataclass(frozen=True)
-class BlockTypes:
+class BlockTypes(NamedTuple):
     """All live blocks, the types that hold most first; together they are the live heap."""
 
     types: Sequence[BlockType]
@@ -143,8 +135,7 @@ class BlockTypes:
 PARTS = ("live", "cached", "pinned", "releasable", "absent")
 
 
-@dataclass(frozen=True)
-class MapRegion:
+class MapRegion(NamedTuple):
     """One piece of the heap; of each cell the bytes of each of PARTS."""
 
     name: str
@@ -153,8 +144,7 @@ class MapRegion:
     cells: Sequence[Sequence[int]]
 
 
-@dataclass(frozen=True)
-class HeapMap:
+class HeapMap(NamedTuple):
     """The regions of a heap, in order of address."""
 
     cell_bytes: int  # the last cell of a region may be smaller
@@ -174,8 +164,7 @@ class HeapMap:
 HEAP, DATA, STACK = "heap", "data", "stack"
 
 
-@dataclass(frozen=True)
-class FoundVector:
+class FoundVector(NamedTuple):
     """One vector; addresses of its memory, which is one live block of the heap."""
 
     begin: Annotated[int, Key("address")]

@@ -6,18 +6,16 @@ import contextlib
 import math
 import signal
 from collections.abc import Iterable
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.errors import ExitStatus
-from gdbmem.records import dataclass
 
 MET, NOT_MET, NOT_JUDGED = "met", "not_met", "not_judged"
 AT_MOST, AT_LEAST = "at_most", "at_least"
 BYTES = "bytes"
 
 
-@dataclass(frozen=True)
-class Unseen:
+class Unseen(NamedTuple):
     """A reason why memory may be missing from what was measured."""
 
     slug: str  # its paragraph in docs/messages.md
@@ -27,8 +25,7 @@ class Unseen:
     could_hide_bytes: Optional[int] = None
 
 
-@dataclass(frozen=True)
-class Judgement:
+class Judgement(NamedTuple):
     """One thing that a gate judged.
 
     Numbers are in *unit*; None where nothing could be measured, or where the gate judges no number.

@@ -7,7 +7,6 @@ from typing import NamedTuple, Optional
 
 from gdbmem.errors import Notice
 from gdbmem.model.calltree import Frame
-from gdbmem.records import dataclass
 
 # The kinds of blocks that a leak search distinguishes.
 
@@ -39,8 +38,7 @@ class Sum(NamedTuple):
     blocks: int
 
 
-@dataclass(frozen=True)
-class LeakSearch:
+class LeakSearch(NamedTuple):
     """One leak search."""
 
     records: Sequence[LeakRecord]
@@ -78,8 +76,7 @@ class Holder(NamedTuple):
     frames: Sequence[Frame] = ()  # where that was allocated
 
 
-@dataclass(frozen=True)
-class BlockHolders:
+class BlockHolders(NamedTuple):
     """The pointers that keep one block alive."""
 
     block: Block

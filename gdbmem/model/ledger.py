@@ -22,8 +22,7 @@ _NEAR = 0.1
 _BY_COST = (TRIM, "trim_threshold", "mmap_threshold", "top_pad", "arena_max", "tcache_count")
 
 
-@dataclass(frozen=True)
-class Remedy:
+class Remedy(NamedTuple):
     """One setting, in the form that GLIBC_TUNABLES= takes, or a call."""
 
     setting: str
@@ -60,8 +59,7 @@ def _cost_rank(remedy: Remedy) -> int:
     return next((rank for rank, name in enumerate(_BY_COST) if name in remedy.setting), len(_BY_COST))
 
 
-@dataclass(frozen=True)
-class MeasuredRemedy:
+class MeasuredRemedy(NamedTuple):
     """The memory that one remedy returned, compared with runs without it; None: not measured."""
 
     remedy: Remedy
@@ -81,8 +79,7 @@ class MeasuredRemedy:
         return near or self.remedy.low_bytes <= self.gained_bytes <= self.remedy.high_bytes
 
 
-@dataclass(frozen=True)
-class MeasuredRemedies:
+class MeasuredRemedies(NamedTuple):
     """The measured remedies of a program, the most effective first."""
 
     command: tuple[str, ...]
@@ -195,8 +192,7 @@ class Entry:
         return self.category, self.label
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(NamedTuple):
     """The division of one mapping's resident bytes: entry key → bytes."""
 
     start: int
@@ -206,8 +202,7 @@ class Share:
     parts: MappingType[tuple[str, str], int]
 
 
-@dataclass(frozen=True)
-class Arena:
+class Arena(NamedTuple):
     """One arena of glibc's malloc, in bytes of chunks (resident or not)."""
 
     number: int
@@ -226,8 +221,7 @@ class Arena:
     fastbin_chunks: int = 0
 
 
-@dataclass(frozen=True)
-class SizeClass:
+class SizeClass(NamedTuple):
     """Chunks of one size (header included) over all arenas."""
 
     size_bytes: int
@@ -238,8 +232,7 @@ class SizeClass:
     pinned_bytes: float = 0.0  # free bytes on the pages that live chunks of this size share
 
 
-@dataclass(frozen=True)
-class Heap:
+class Heap(NamedTuple):
     """The sums of glibc's malloc over all arenas."""
 
     arenas: Sequence[Arena]
@@ -328,8 +321,7 @@ class Ledger:
 # Resident memory that was not touched for a while, by the entries of a ledger.
 
 
-@dataclass(frozen=True)
-class IdleEntry:
+class IdleEntry(NamedTuple):
     """An entry of the ledger; sizes are bytes.
 
     Accessed bits are counted by mapping: where several entries share one, only bounds are known.
@@ -349,8 +341,7 @@ class BlockSum(NamedTuple):
     bytes: int
 
 
-@dataclass(frozen=True)
-class BlockGroup:
+class BlockGroup(NamedTuple):
     """The live blocks in one mapping, or in a part of it."""
 
     start: int  # of the mapping
@@ -360,8 +351,7 @@ class BlockGroup:
     sizes: Mapping[int, BlockSum]  # by the bytes of each
 
 
-@dataclass(frozen=True)
-class IdleBlocks:
+class IdleBlocks(NamedTuple):
     """Live blocks of one type, or of one size; sizes are bytes, with bounds as those of entries."""
 
     kind: str  # as model.ledger.block_types has it; "" if they are alike in size
@@ -373,16 +363,14 @@ class IdleBlocks:
     most_idle_bytes: int
 
 
-@dataclass(frozen=True)
-class TreeHolder:
+class TreeHolder(NamedTuple):
     """A place that owns nodes of trees."""
 
     name: str  # of a variable, mangled; else in words
     share: float  # of the nodes, by bytes, estimated from a sample
 
 
-@dataclass(frozen=True)
-class IdleMemory:
+class IdleMemory(NamedTuple):
     """Memory that was resident at the end of some time and was not touched in it; sizes are bytes."""
 
     seconds: float

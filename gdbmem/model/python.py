@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Optional, TypedDict
+from typing import Annotated, NamedTuple, Optional, TypedDict
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import Key
@@ -44,8 +44,7 @@ class PythonObjects:
         return sum(one.bytes for one in self.types)
 
 
-@dataclass(frozen=True)
-class BlockClass:
+class BlockClass(NamedTuple):
     """Pools of blocks of one size."""
 
     block_bytes: int
@@ -54,8 +53,7 @@ class BlockClass:
     capacity_blocks: int
 
 
-@dataclass(frozen=True)
-class FillClass:
+class FillClass(NamedTuple):
     """Arenas of which no more than a share is live."""
 
     most: float  # 0 to 1
@@ -99,8 +97,7 @@ class ArenaUse:
             raise ValueError(f"the parts of the arenas are {parts} bytes, the arenas {self.bytes}")
 
 
-@dataclass(frozen=True)
-class WorkerCopies:
+class WorkerCopies(NamedTuple):
     """One forked process."""
 
     pid: int
@@ -117,8 +114,7 @@ class WorkerCopies:
     most_full_collections: Optional[int] = None
 
 
-@dataclass(frozen=True)
-class CopiedType:
+class CopiedType(NamedTuple):
     """Objects of one type on copied pages."""
 
     type: str
@@ -126,8 +122,7 @@ class CopiedType:
     pages: int  # copies of pages with such an object
 
 
-@dataclass(frozen=True)
-class PythonCopies:
+class PythonCopies(NamedTuple):
     """Pages that forked workers have copied of their parent's memory."""
 
     program: str
@@ -147,8 +142,7 @@ class PythonCopies:
     notices: Sequence[Notice] = ()
 
 
-@dataclass(frozen=True)
-class PythonCall:
+class PythonCall(NamedTuple):
     """One Python frame."""
 
     # Qualified where the version keeps that; "": it could not be read.
@@ -160,8 +154,7 @@ class PythonCall:
     entered_at: Optional[int] = None  # since 3.12: an address within that loop's native frame
 
 
-@dataclass(frozen=True)
-class PythonThread:
+class PythonThread(NamedTuple):
     """One thread that Python knows."""
 
     tid: Optional[int]  # the kernel's number; None: unknown
@@ -173,8 +166,7 @@ class PythonThread:
     system_call: Optional[int] = None
 
 
-@dataclass(frozen=True)
-class PythonStacks:
+class PythonStacks(NamedTuple):
     """The Python frames of a process's threads at one moment."""
 
     program: str
@@ -185,8 +177,7 @@ class PythonStacks:
     notices: Sequence[Notice] = ()
 
 
-@dataclass(frozen=True)
-class MixedStack:
+class MixedStack(NamedTuple):
     """The frames of one thread, the innermost first: native ones, and Python's, which have no object."""
 
     tid: int
@@ -195,8 +186,7 @@ class MixedStack:
     is_whole: Annotated[bool, Key("whole")] = True
 
 
-@dataclass(frozen=True)
-class TracingChange:
+class TracingChange(NamedTuple):
     """The state of tracemalloc in a process after a change, reported by the process itself."""
 
     pid: int
@@ -239,8 +229,7 @@ ROOT_MODULE, ROOT_FRAME, ROOT_VARIABLES, ROOT_STACK, ROOT_MEMORY = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Referrer:
+class Referrer(NamedTuple):
     """Objects of one type that refer to the objects in question themselves."""
 
     type: str  # "": memory that is not an object's: variables, stacks, of libraries

@@ -7,7 +7,6 @@ from typing import Annotated, NamedTuple, Optional
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import Key
-from gdbmem.records import dataclass
 
 # No annotations from __future__: NamedTuple compiles each one that is a string, which doubles its cost.
 
@@ -81,8 +80,7 @@ class Sample(NamedTuple):
     reading: ProcessSample
 
 
-@dataclass(frozen=True)
-class SeriesLine:
+class SeriesLine(NamedTuple):
     """One process over time; a respawned worker carries on the line of the one before it."""
 
     number: Annotated[int, Key("line")]
@@ -102,16 +100,14 @@ class SeriesLine:
         return f"{self.earlier}, then {self.name}" if self.earlier else self.name
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """A named moment."""
 
     t: float
     text: str
 
 
-@dataclass(frozen=True)
-class SeriesFacts:
+class SeriesFacts(NamedTuple):
     """Properties of a whole recording."""
 
     target: str
@@ -133,8 +129,7 @@ class SeriesFacts:
 KINDS = ("growing", "plateau", "sawtooth", "step", "shrinking", "inconclusive")
 
 
-@dataclass(frozen=True)
-class Slope:
+class Slope(NamedTuple):
     """A rate with its 95 % confidence interval, bytes per second (or per mark)."""
 
     value: float
@@ -142,8 +137,7 @@ class Slope:
     high: float
 
 
-@dataclass(frozen=True)
-class Regime:
+class Regime(NamedTuple):
     """A stretch of a series in which it did one thing; a step lasts from the sample before it to the one after."""
 
     begin: Annotated[float, Key("from")]  # seconds since the series began, as end
@@ -153,8 +147,7 @@ class Regime:
     slope: Optional[Slope] = None  # bytes per second; None of a step
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     """The judgement on one series."""
 
     kind: str  # one of KINDS: what the last regime is, with a step where that came before a level
@@ -190,8 +183,7 @@ class Verdict:
 # The summary of a recording: the verdict, the lines, what grew.
 
 
-@dataclass(frozen=True)
-class LineSummary:
+class LineSummary(NamedTuple):
     """One process over the whole recording, bytes; None is what was never read."""
 
     line: SeriesLine
@@ -204,16 +196,14 @@ class LineSummary:
     most_threads: int
 
 
-@dataclass(frozen=True)
-class Component:
+class Component(NamedTuple):
     """A part of the memory, and how much it changed over the window, bytes."""
 
     name: str  # anonymous, file, shmem, heap, swap
     change_bytes: float
 
 
-@dataclass(frozen=True)
-class CgroupSummary:
+class CgroupSummary(NamedTuple):
     """The cgroup over the whole recording, bytes, others' processes in it included; None if it was not recorded."""
 
     last_bytes: float
@@ -235,16 +225,14 @@ class CgroupSummary:
         return max(self.limit_bytes - self.last_bytes + (self.cache_bytes or 0), 0.0)
 
 
-@dataclass(frozen=True)
-class Spike:
+class Spike(NamedTuple):
     """A peak between two looks that only the kernel's own count knows, bytes."""
 
     line: Optional[SeriesLine]  # None: of a process that had ended before it was read
     rss_bytes: float
 
 
-@dataclass(frozen=True)
-class Outside:
+class Outside(NamedTuple):
     """Growth after the first third of the recording, bytes, that no process shows; None: not recorded."""
 
     # Anonymous and shared memory of the program's own cgroup beside its processes: memfds, segments, files in /dev/shm.
@@ -259,8 +247,7 @@ class Outside:
     for_files_bytes: Optional[float] = None
 
 
-@dataclass(frozen=True)
-class SeriesSummary:
+class SeriesSummary(NamedTuple):
     """A recording, judged."""
 
     facts: SeriesFacts
@@ -312,8 +299,7 @@ class SeriesSummary:
 # Two groups of recordings, set against each other. Sizes are bytes.
 
 
-@dataclass(frozen=True)
-class Difference:
+class Difference(NamedTuple):
     """One number, the second group's minus the first's, with its interval if one is known.
 
     The intervals of all differences of a comparison leave out zero by chance once in twenty comparisons, not rows.
@@ -335,8 +321,7 @@ class Difference:
         return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """The differences between two groups of runs."""
 
     first: Sequence[str]  # names of the runs

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Optional, Protocol
+from typing import Annotated, NamedTuple, Optional, Protocol
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import Key
@@ -106,8 +106,7 @@ class Profile(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(NamedTuple):
     """A named moment with its tree: one side of a diff."""
 
     source: str  # the file or RUN:NAME it came from

@@ -95,8 +95,7 @@ class LineProfile(NamedTuple):
     shared_hits: int  # changes that were divided among threads, and may be off
 
 
-@dataclass(frozen=True)
-class FunctionProfile:
+class FunctionProfile(NamedTuple):
     """The lines of *function*, in the order of the source; lines without code are absent."""
 
     function: str

@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.model.calltree import PRUNED, Frame, Frames
 from gdbmem.model.diff import Diff
@@ -30,7 +30,6 @@ from gdbmem.profiles.wrappers import (
     nameless_frames,
     ranks_of,
 )
-from gdbmem.records import dataclass, replace
 from gdbmem.text import format_size, printable
 
 # The profile for a page's script: the paths of a diff as columns, compressed for the browser.
@@ -255,8 +254,7 @@ _DROPPED = lazy_pattern(
 _LAYERS = 8
 
 
-@dataclass(frozen=True)
-class Explored:
+class Explored(NamedTuple):
     """The profile that a page's script shows, and its history."""
 
     profile: str  # in the form of profile_data.packed()
@@ -280,7 +278,7 @@ def explored(
     with the wrappers of *like*, a section of the page that shows the same as *shown*.
     """
     asked = Query(mine=query.mine, known=query.known, by="line")
-    query = replace(asked, wrappers=rank(diff if like is None else like, asked).wrappers)
+    query = asked._replace(wrappers=rank(diff if like is None else like, asked).wrappers)
     picture = course = ""
     if diff.course and len(times) == len(diff.course) and times[-1] > times[0]:
         names = [side.name for side in diff.sides]

@@ -12,7 +12,7 @@ import functools
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional, Union
+from typing import TYPE_CHECKING, NamedTuple, Optional, Union
 
 from gdbmem import __version__
 from gdbmem.errors import Notice
@@ -35,7 +35,7 @@ from gdbmem.profiles.sites import (
 )
 from gdbmem.profiles.text import own_code_notices
 from gdbmem.profiles.tree_from_main import Outward, outward
-from gdbmem.records import dataclass, field, replace
+from gdbmem.records import dataclass, field
 from gdbmem.series.charts import svg, zoomable
 from gdbmem.terminal import charting
 from gdbmem.terminal.charting import Swatch, box, element, group, shortened
@@ -93,8 +93,7 @@ _LARGE_SHARE = 0.2  # of all; unfolded from the start
 _DEEPEST = 120  # a browser lays out no deeper nesting in reasonable time
 
 
-@dataclass(frozen=True)
-class Number:
+class Number(NamedTuple):
     """A formatted number, and its exact value."""
 
     text: str
@@ -105,8 +104,7 @@ class Number:
         return markup('<span data-value="{}">{}</span>').format(self.value, self.text)
 
 
-@dataclass(frozen=True)
-class Keyed:
+class Keyed(NamedTuple):
     """A name with its colour in the picture."""
 
     text: str
@@ -122,8 +120,7 @@ class Keyed:
 Cell = Union[str, Number, Keyed]
 
 
-@dataclass(frozen=True)
-class PageLine:
+class PageLine(NamedTuple):
     """One row of a table: the change, and its details."""
 
     amount: Number
@@ -144,8 +141,7 @@ class PageLine:
     spark: Optional[Markup] = None  # of a series: its history
 
 
-@dataclass(frozen=True)
-class Node:
+class Node(NamedTuple):
     """One step through a call tree in print order."""
 
     kind: str  # opens (a branch with others inside), leaf, or closes (the one opened last)
@@ -155,8 +151,7 @@ class Node:
     is_large: bool = False  # unfolded from the start
 
 
-@dataclass(frozen=True)
-class MarginLine:
+class MarginLine(NamedTuple):
     """A line of a source file with its change in the margin; one without a number represents omitted lines."""
 
     number: str
@@ -168,8 +163,7 @@ class MarginLine:
     function: str = ""  # shown if there is no text
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """One part of a page; empty fields are omitted."""
 
     title: str
@@ -211,8 +205,7 @@ class Page:
     follows: Optional[tuple[str, str]] = None
 
 
-@dataclass(frozen=True)
-class IndexRow:
+class IndexRow(NamedTuple):
     """A page in the index of served pages."""
 
     name: str
@@ -327,7 +320,7 @@ def diff_section(title: str, diff: Diff, query: Query, *, is_change: bool = True
     """Return the section of *diff*, or of a snapshot as a diff against nothing: answer, picture, lines, call tree."""
     asked = Query(known=query.known, mine=query.mine)
     sources = SourceLines(query.source_folders, query.source_roots) if query.embed_source else None
-    ranking = rank(diff, replace(asked, top=_ROWS, by="line"))
+    ranking = rank(diff, asked._replace(top=_ROWS, by="line"))
     paths = paths_of_lines(diff, asked, ranking, _PATHS)
     calls = outward(diff, asked, _LEAST)
     sentence = answer_diff(diff, query) if is_change else answer_snapshot(diff, query, moment=title)
@@ -486,8 +479,7 @@ _KEY_ROW, _KEY_COLUMNS, _KEY_LETTERS = 18, 2, 62
 _LEAST_WIDTH = 0.4  # pixels
 
 
-@dataclass(frozen=True)
-class BarPart:
+class BarPart(NamedTuple):
     """One part of a bar."""
 
     name: str

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gdbmem.profiles.sites import function_name
 from gdbmem.profiles.tree_from_main import Outward
-from gdbmem.records import dataclass
 from gdbmem.terminal import charting
 from gdbmem.terminal.charting import Plot, Swatch, box, element, group, round_up, shortened, text, time_ticks
 from gdbmem.text import format_delta, format_size, format_time, printable
@@ -27,8 +26,7 @@ _STACK = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Layer:
+class Layer(NamedTuple):
     """One line's bytes at each moment of a stacked picture."""
 
     name: str

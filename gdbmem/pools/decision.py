@@ -10,7 +10,7 @@ import re
 import struct
 from collections.abc import Iterator
 from itertools import compress
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.model.bfc import (
     ALIGNMENT,
@@ -37,7 +37,6 @@ from gdbmem.model.bfc import (
     Region,
     rounded,
 )
-from gdbmem.records import dataclass, replace
 from gdbmem.text import format_size, plural
 
 # The smallest set of chunks in use whose release makes a hole large enough for a request.
@@ -85,8 +84,7 @@ _LEAST_BACKPEDAL = 8 << 10  # below this onnxruntime requests nothing from the d
 _MOST_RETRIES = 1000
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """A request to an allocator; sizes are bytes."""
 
     bytes: int
@@ -101,8 +99,8 @@ def decide(allocator: Allocator, request: Request) -> Decision:
     """Return the outcome of *request*, by the rules of *allocator* and its chunks."""
     base = Decision(request.bytes, request.alignment, rounded(request.bytes), UNDECIDED)
     if request.bytes == 0:
-        return replace(
-            base, outcome=NOTHING, steps=["0 bytes are requested: it returns nullptr without a search"]
+        return base._replace(
+            outcome=NOTHING, steps=["0 bytes are requested: it returns nullptr without a search"]
         )
     if not allocator.is_complete and request.has_failed:
         return _by_bar(allocator, base)
@@ -114,7 +112,7 @@ def _by_bar(allocator: Allocator, base: Decision) -> Decision:
     """Return why a request failed if chunks of the pool are missing, as far as the bar of its log shows."""
     pool, bar = allocator.counters.pool_bytes or allocator.limit_bytes, allocator.bar
     if not bar or pool is None or allocator.available_bytes:
-        return replace(base, outcome=FAILS, steps=["the reason is unknown: chunks are missing here"])
+        return base._replace(outcome=FAILS, steps=["the reason is unknown: chunks are missing here"])
     free = pool * bar.count("_") // len(bar)
     longest = pool * max(map(len, re.findall("_+", bar)), default=0) // len(bar)
     steps = [
@@ -124,9 +122,9 @@ def _by_bar(allocator: Allocator, base: Decision) -> Decision:
     character = pool // len(bar)
     need = base.rounded_bytes
     if need > free + character:
-        return replace(base, outcome=FAILS, cause=FULL, steps=steps)
+        return base._replace(outcome=FAILS, cause=FULL, steps=steps)
     is_split = need < free - character and need > longest + character
-    return replace(base, outcome=FAILS, cause=FRAGMENTATION if is_split else "", steps=steps)
+    return base._replace(outcome=FAILS, cause=FRAGMENTATION if is_split else "", steps=steps)
 
 
 class _Search:
@@ -249,9 +247,9 @@ class _Search:
         idle = sum(region.size_bytes for region in allocator.idle_regions())
         free = allocator.free_bytes
         obstacle = None
-        if self._best(replace(self.request, alignment=SMALLEST)) is not None:
+        if self._best(self.request._replace(alignment=SMALLEST)) is not None:
             cause = ALIGNMENT
-        elif self._best(replace(self.request, end=LOWER + UPPER - self.request.end)) is not None:
+        elif self._best(self.request._replace(end=LOWER + UPPER - self.request.end)) is not None:
             cause = OTHER_END
         elif self._fits_with_other_streams():
             cause = OTHER_STREAM
@@ -268,7 +266,7 @@ class _Search:
         return self._done(outcome=FAILS, cause=cause, obstacle=obstacle)
 
     def _done(self, **what: object) -> Decision:
-        return replace(self.base, steps=tuple(self.steps), **what)  # type: ignore[arg-type]  # fields by name
+        return self.base._replace(steps=tuple(self.steps), **what)  # type: ignore[arg-type]  # fields by name
 
     def _need(self) -> str:
         return format_size(self.need)

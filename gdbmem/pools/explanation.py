@@ -194,7 +194,7 @@ def with_advice(allocator: Allocator, decision: Decision, request: Request) -> D
                 "others hold the device's memory, or it is fragmented: find out which processes use it",
             )
         )
-    return replace(decision, advice=tuple(advice))
+    return decision._replace(advice=tuple(advice))
 
 
 def _smaller_request(allocator: Allocator, decision: Decision, request: Request) -> Sequence[Advice]:
@@ -204,7 +204,7 @@ def _smaller_request(allocator: Allocator, decision: Decision, request: Request)
         largest = max(largest, allocator.available_bytes or 0)
     if not decision.rounded_bytes <= 2 * largest < 2 * decision.rounded_bytes:
         return []
-    if decide(allocator, replace(request, bytes=largest)).outcome not in (FITS, EXTENDS):
+    if decide(allocator, request._replace(bytes=largest)).outcome not in (FITS, EXTENDS):
         return []
     text = f"a request of at most {format_size(largest)}, {format_size(request.bytes - largest)} less"
     return [Advice("smaller-request", text, is_tried=True)]
@@ -222,7 +222,7 @@ def _one_region(allocator: Allocator, decision: Decision, request: Request) -> S
         other = replay(allocator, WhatIf(allow_growth=False))
     except InputError:  # the requested sizes are unknown
         return []
-    if decide(other, replace(request, has_failed=False)).outcome != FITS:
+    if decide(other, request._replace(has_failed=False)).outcome != FITS:
         return []
     text = f"the whole limit as one region ({setting}), in which the chunks now in use would leave enough room at best"
     return [Advice("allow-growth", text)]
@@ -243,7 +243,7 @@ def _regions(allocator: Allocator, request: Request) -> Sequence[Advice]:
     """Return the advice to return idle regions, if that alone makes the request succeed."""
     if allocator.kind == PYTORCH or allocator.options.garbage_collection:
         return []
-    collecting = replace(allocator, options=replace(allocator.options, garbage_collection=True))
+    collecting = replace(allocator, options=allocator.options._replace(garbage_collection=True))
     if decide(collecting, request).outcome != EXTENDS:
         return []
     how = (

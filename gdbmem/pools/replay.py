@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from bisect import insort
 from collections.abc import Sequence
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice, UsageError
 from gdbmem.model.bfc import (
@@ -26,15 +26,14 @@ from gdbmem.model.bfc import (
     rounded,
 )
 from gdbmem.pools.decision import extension_bytes, is_split
-from gdbmem.records import dataclass, replace
+from gdbmem.records import replace
 from gdbmem.text import format_size, parse_size, plural
 
 _FIRST_REGION, _OLD_FIRST_REGION = 2 << 20, 1 << 20  # of a pool that may grow
 _GAP = 1 << 40  # gap between regions, which are never adjacent
 
 
-@dataclass(frozen=True)
-class WhatIf:
+class WhatIf(NamedTuple):
     """Other settings of an allocator; None leaves one unchanged."""
 
     allow_growth: Optional[bool] = None
@@ -50,11 +49,11 @@ class WhatIf:
         for word in words:
             name, _, text = word.partition("=")
             if name == "allow_growth" and text in ("on", "off"):
-                found = replace(found, allow_growth=text == "on")
+                found = found._replace(allow_growth=text == "on")
             elif name == "limit":
-                found = replace(found, limit_bytes=parse_size(text))
+                found = found._replace(limit_bytes=parse_size(text))
             elif name == "fraction":
-                found = replace(found, limit_bytes=_share(text, device_bytes))
+                found = found._replace(limit_bytes=_share(text, device_bytes))
             else:
                 raise UsageError(
                     f"unknown setting '{word}'",
@@ -115,7 +114,7 @@ class _Replay:
 
     def __init__(self, allocator: Allocator, limit: int, growth: bool) -> None:
         first = min(rounded(limit), _first_region(allocator)) if growth else rounded(limit)
-        options = replace(allocator.options, allow_growth=growth, next_region_bytes=first)
+        options = allocator.options._replace(allow_growth=growth, next_region_bytes=first)
         self._old = allocator
         self._options: Options = options
         self._limit = limit
@@ -160,7 +159,7 @@ class _Replay:
         grown = following
         while grown < need:
             grown *= 2
-        self._options = replace(self._options, next_region_bytes=grown * 2 if grown == following else grown)
+        self._options = self._options._replace(next_region_bytes=grown * 2 if grown == following else grown)
         address = _GAP * (len(self._regions) + 1)
         self._regions.append((address, size))
         self._pool += size

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import compress, zip_longest
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.model.bfc import FREE, IN_USE, PYTORCH, Allocator, Decision, Options, Region
 from gdbmem.pools.explanation import NO_LIMIT, headline, largest_waste, pool_name
-from gdbmem.records import dataclass
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices, print_sentence
 from gdbmem.text import format_size, plural, printable
@@ -19,8 +18,7 @@ _MOST_ROWS = 20
 ALL = "all"
 
 
-@dataclass(frozen=True)
-class PoolView:
+class PoolView(NamedTuple):
     """The parts of each pool to print."""
 
     chunks: bool = False  # a row for each chunk

@@ -59,17 +59,17 @@ def decide_torch(allocator: Allocator, request: Request) -> Decision:
     if fitting and not request.has_failed:
         best = min(fitting, key=lambda index: (allocator.chunks.size[index], allocator.chunks.address[index]))
         steps.append("a free block serves only requests of its stream")
-        return replace(base, outcome=FITS, chunk=best, taken_bytes=need, steps=steps)
+        return base._replace(outcome=FITS, chunk=best, taken_bytes=need, steps=steps)
     segment = _segment_bytes(need)
     if not request.has_failed:
         steps.append(f"it requests from the device a segment of {format_size(segment)}")
-        return replace(base, outcome=EXTENDS, extends_bytes=segment, taken_bytes=need, steps=steps)
+        return base._replace(outcome=EXTENDS, extends_bytes=segment, taken_bytes=need, steps=steps)
     steps.append(f"the device refused a segment of {format_size(segment)}")
     total = sum(allocator.chunks.size[index] for index in free)
     cause = OTHER_STREAM if fitting else FRAGMENTATION if total >= need else FULL
     obstacle = None if fitting else smallest_obstacle(replace(allocator, regions=usable), need)
-    decision = replace(base, outcome=FAILS, cause=cause, obstacle=obstacle, steps=steps)
-    return replace(decision, advice=_advice(usable, cause, total))
+    decision = base._replace(outcome=FAILS, cause=cause, obstacle=obstacle, steps=steps)
+    return decision._replace(advice=_advice(usable, cause, total))
 
 
 def _free(allocator: Allocator, regions: Sequence[Region]) -> Sequence[int]:

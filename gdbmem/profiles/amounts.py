@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterator, Sequence, Set
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.opening import ENDS_EARLY
@@ -17,12 +17,11 @@ from gdbmem.model.snapshot import BYTES_MISSING, UNTRACED, Snapshot
 from gdbmem.patterns import lazy_pattern
 from gdbmem.profiles.own_code import is_library
 from gdbmem.profiles.timeline import Trend, change_of, judge
-from gdbmem.records import dataclass, replace
+from gdbmem.records import replace
 from gdbmem.text import format_size, printable
 
 
-@dataclass(frozen=True)
-class Amount:
+class Amount(NamedTuple):
     """The sum of several paths."""
 
     paths: int
@@ -60,8 +59,7 @@ class Amount:
         return judge(self.course, uncertain_bytes=self.uncertain_bytes)
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """Paths that count as one; *amount* is theirs together, the frames are the largest one's."""
 
     amount: Amount
@@ -93,7 +91,7 @@ def normalized(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
                 slug="nothing-to-normalize",
                 hint="leave --normalize out",
             )
-    return [replace(one, tree=_scaled(one.tree, total_bytes)) for one in snapshots]
+    return [one._replace(tree=_scaled(one.tree, total_bytes)) for one in snapshots]
 
 
 def scaling_notices(snapshots: Sequence[Snapshot]) -> list[Notice]:

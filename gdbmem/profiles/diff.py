@@ -96,7 +96,7 @@ def as_growth(snapshot: Snapshot) -> Diff:
     empty = CallTree(frames=(), parent=[-1], frame=[ROOT], bytes=[0], blocks=blocks, ends=())
     beside = dict.fromkeys(snapshot.totals.beside, 0)
     nothing = replace(snapshot.totals, heap_bytes=0, extra_bytes=0, stacks_bytes=0, beside=beside)
-    return diff_snapshots(replace(snapshot, name="nothing", totals=nothing, tree=empty), snapshot)
+    return diff_snapshots(snapshot._replace(name="nothing", totals=nothing, tree=empty), snapshot)
 
 
 def _outside(before: Totals, after: Totals) -> list[OutsideHeap]:
@@ -485,8 +485,7 @@ def _in_pre_order(diff: Diff) -> Diff:
         path_variance=_chosen(diff.path_variance, order),
         course=tuple(sort(column) for column in diff.course),
         side_sites=[
-            replace(
-                one,
+            one._replace(
                 sites=sort(one.sites) if one.sites else (),
                 variance=_chosen(one.variance, order),
             )

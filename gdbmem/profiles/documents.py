@@ -15,7 +15,6 @@ from gdbmem.profiles.holding import holdings_document
 from gdbmem.profiles.query import Query
 from gdbmem.profiles.ranking import Amount, Ranking, Row, rank
 from gdbmem.profiles.text import applied_rules, applied_wrappers, unused_known
-from gdbmem.records import replace
 from gdbmem.terminal.document import Document, head, judgement_object, to_json
 from gdbmem.text import printable
 
@@ -116,7 +115,7 @@ def _totals(totals: Totals, time_unit: str) -> Document:
 
 def _sites(snapshot: Snapshot, query: Query) -> Document:
     growth = as_growth(snapshot)
-    ranking = rank(growth, replace(query, all_frames=True) if query.by == "path" else query)
+    ranking = rank(growth, query._replace(all_frames=True) if query.by == "path" else query)
     return {
         "index": snapshot.totals.index,
         "by": query.by,
@@ -166,7 +165,7 @@ def diff_document(diff: Diff, query: Query, *, notices: Iterable[Notice] = ()) -
 
 
 def _change(diff: Diff, query: Query) -> Document:
-    listed = replace(query, unchanged=True, all_frames=query.all_frames or query.by == "path")
+    listed = query._replace(unchanged=True, all_frames=query.all_frames or query.by == "path")
     ranking = rank(diff, listed)
     return {
         "answer": answer_diff(diff, query),

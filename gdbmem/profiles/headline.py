@@ -15,7 +15,6 @@ from gdbmem.profiles.query import Query
 from gdbmem.profiles.ranking import Amount, Ranking, Row, rank
 from gdbmem.profiles.sites import Places, describe_site, full_function, has_place_only, share
 from gdbmem.profiles.timeline import STEADY, WENT_BACK
-from gdbmem.records import replace
 from gdbmem.terminal import drawing
 from gdbmem.text import format_delta, format_size, plural, printable
 
@@ -59,7 +58,7 @@ def answer_snapshot(diff: Diff, query: Query, *, moment: str) -> str:
 
 def _of_headline(query: Query) -> Query:
     by = query.by if query.by in _NAMED_AS_GROUPED else "line"
-    return replace(query, by=by, top=None, min_bytes=0, all_frames=False)
+    return query._replace(by=by, top=None, min_bytes=0, all_frames=False)
 
 
 def site_name(row: Row, by: str = "line") -> str:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.model.calltree import Frame, Frames, lines_of
 from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass
 
 # Whose code a frame is: the user's, or the allocator's and the standard library's (which reports fold).
 
@@ -183,8 +182,7 @@ def _is_standard(function: str) -> bool:
 NOBODY, OTHER, NAMELESS, WRAPPER, INSTALLED, OWN = range(6)
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """Frames whose file, object or function matches belong to installed code."""
 
     name: str  # as in reports

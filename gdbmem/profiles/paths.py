@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import compress
 from operator import or_
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from gdbmem.arrays import import_numpy
 from gdbmem.model.calltree import PRUNED, SIZE_CLASS, Frame, Frames
@@ -15,7 +15,7 @@ from gdbmem.model.diff import Diff
 from gdbmem.profiles.own_code import INSTALLED, NAMELESS, NOBODY, OTHER, OWN, WRAPPER
 from gdbmem.profiles.query import Query, matches
 from gdbmem.profiles.wrappers import find_wrappers, ranks_of
-from gdbmem.records import dataclass, replace
+from gdbmem.records import dataclass
 
 FOCUSED, IGNORED, KNOWN_PATH = 1, 2, 4
 _UNSEEN = -2
@@ -72,7 +72,7 @@ class Walk:
 def own_query(diff: Diff, query: Query) -> Query:
     """Return *query* without its wrappers if they are those that were found in *diff* itself; what is cached fits."""
     if query.wrappers is not None:
-        plain = replace(query, wrappers=None)
+        plain = query._replace(wrappers=None)
         found = diff.memo.get(plain.of_walk)
         if isinstance(found, Walk) and found.wrappers == query.wrappers:
             return plain
@@ -237,8 +237,7 @@ def _most_hidden(diff: Diff, origin: Sequence[int]) -> dict[int, int]:
 _SMALL = 20_000  # nodes: importing numpy takes longer than writing this many
 
 
-@dataclass(frozen=True)
-class PathTree:
+class PathTree(NamedTuple):
     """Nodes of paths; a parent precedes its children, node 0 is the root."""
 
     parent: Sequence[int]

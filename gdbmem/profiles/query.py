@@ -7,13 +7,12 @@ import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError, UsageError
 from gdbmem.files import read_small
 from gdbmem.model.calltree import Frame
 from gdbmem.profiles.own_code import source_name
-from gdbmem.records import dataclass
 from gdbmem.text import printable
 
 GROUPINGS = ("path", "function", "line", "file", "library", "size")
@@ -22,8 +21,7 @@ BLOCKS = "blocks"
 _KNOWN_LIMIT_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
-class Query:
+class Query(NamedTuple):
     """Which paths to list and how; the defaults list the largest ten, the library's frames folded."""
 
     top: Optional[int] = None  # rows; None: DEFAULT_TOP in a text, all in JSON

@@ -21,7 +21,7 @@ from gdbmem.profiles.own_code import INSTALLED, WRAPPER
 from gdbmem.profiles.paths import FOCUSED, IGNORED, KNOWN_PATH, own_query, walk
 from gdbmem.profiles.query import Query
 from gdbmem.profiles.timeline import TRENDS
-from gdbmem.records import dataclass, field, replace
+from gdbmem.records import dataclass, field
 from gdbmem.text import printable
 
 __all__ = ["Amount", "Ranking", "Row", "Rows", "paths_of_lines", "rank"]
@@ -562,10 +562,10 @@ def paths_of_lines(
     diff: Diff, query: Query, ranking: Ranking, most: int
 ) -> list[tuple[Sequence[Row], Amount]]:
     """Return, for each row of *ranking* (by line), its *most* largest paths, and the sum of the others."""
-    lines = grouped(diff, replace(query, by="line"))
+    lines = grouped(diff, query._replace(by="line"))
     wanted = {group: number for number, group in enumerate(ranking.rows.groups)}
     holders, line_of = lines.paths_in(wanted)
-    by_path = GroupedPaths(diff, replace(query, by="path"), holders)
+    by_path = GroupedPaths(diff, query._replace(by="path"), holders)
     found: list[list[int]] = [[] for _ in wanted]
     for group in by_path.changed(query):
         found[wanted[line_of[by_path.sums.heaviest[group]]]].append(group)

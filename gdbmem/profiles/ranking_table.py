@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Optional, Union
+from typing import TYPE_CHECKING, NamedTuple, Optional, Union
 
 from gdbmem.model.calltree import Frame
 from gdbmem.profiles.charts import Stacked
@@ -24,7 +24,6 @@ from gdbmem.profiles.sites import (
 )
 from gdbmem.profiles.timeline import APPEARED, STEADY, UNCHANGED, VANISHED
 from gdbmem.python.frames import INTERPRETER, fold_interpreter, is_interpreters
-from gdbmem.records import dataclass
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, Glyphs, glyphs_for
 from gdbmem.terminal.drawing import sparkline, thinned
@@ -44,8 +43,7 @@ _DOUBT_SHOWN = 0.05  # of a size: what is less is below its last digits
 _NARROW = 32  # columns that names need beside the numbers
 
 
-@dataclass(frozen=True)
-class RowLayout:
+class RowLayout(NamedTuple):
     """The layout of rows: with or without a former snapshot, their kind, and their sources."""
 
     console: Console

@@ -20,7 +20,7 @@ from gdbmem.profiles.query import DEFAULT_TOP, Query, matches
 from gdbmem.profiles.ranking import Amount, Ranking, Row, rank
 from gdbmem.profiles.ranking_table import Drawing, RowLayout, add_other_rows, new_table, row_cells, rows_table
 from gdbmem.profiles.sites import function_name
-from gdbmem.records import dataclass, field, replace
+from gdbmem.records import dataclass, field
 from gdbmem.terminal.console import Console, print_notices, print_sentence
 from gdbmem.terminal.source import SourceLines
 from gdbmem.text import plural, printable
@@ -196,7 +196,7 @@ def print_sites(
     growth = as_growth(snapshot)
     sentence = answer_snapshot(growth, query, moment=moment)
     print_sentence(console, sentence, "bold")
-    ranking = rank(growth, replace(query, top=query.top or DEFAULT_TOP))
+    ranking = rank(growth, query._replace(top=query.top or DEFAULT_TOP))
     if not ranking.total.after_bytes:
         return
     sources = SourceLines(query.source_folders, query.source_roots)
@@ -224,7 +224,7 @@ def print_diff(
     """
     print_sentence(console, answer_diff(diff, query), "bold")
     sources = SourceLines(query.source_folders, query.source_roots)
-    ranking = rank(diff, replace(query, top=query.top or DEFAULT_TOP))
+    ranking = rank(diff, query._replace(top=query.top or DEFAULT_TOP))
     grew = any(one.delta_bytes for one in diff.outside)
     if ranking.rows or ranking.rest.paths or ranking.known.paths or ranking.unmatched.paths or grew:
         layout = RowLayout(

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from gdbmem.model.snapshot import Totals
-from gdbmem.records import dataclass
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """A chart's value at one place of the time axis: the largest snapshot there."""
 
     heap_bytes: int

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from itertools import compress
-from typing import Optional, Union
+from typing import NamedTuple, Optional, Union
 
 from gdbmem.model.calltree import PRUNED, ROOT, Frame, Frames
 from gdbmem.model.diff import Diff
@@ -20,8 +20,7 @@ from gdbmem.text import format_size
 _FEW = 4  # calls are few if there are more than so many frames for each
 
 
-@dataclass(frozen=True)
-class _EndingPaths:
+class _EndingPaths(NamedTuple):
     """Paths as columns: the node at which each ends, the next node inward, its change in bytes."""
 
     ends: Sequence[int]
@@ -88,7 +87,7 @@ class Outward:
 def outward(diff: Diff, query: Query, least_share: float) -> Outward:
     """Return the paths of *diff* that *query* lists as a tree of calls; *least_share* is relative to the total."""
     # Cached by the report: their grouping is irrelevant here.
-    paths = grouped(diff, replace(query, by="line"))
+    paths = grouped(diff, query._replace(by="line"))
     ends, before, after = paths.holders(), paths.before, paths.after
     if paths.walk.marks:
         ends = array("i", [end for end in ends if paths.fate(end) == LISTED])
@@ -112,8 +111,7 @@ MOST_PATHS = 30_000  # number of paths that are always kept separate
 LEAST_SHARE = 1e-5  # fraction of the total: larger paths are also kept separate
 
 
-@dataclass(frozen=True)
-class LargePaths:
+class LargePaths(NamedTuple):
     """A diff, and the number of paths merged into its last one."""
 
     diff: Diff
@@ -128,7 +126,7 @@ def large_paths(
 
     The size of a path is its maximum over the snapshots. Known paths of *query* and omitted parts stay separate.
     """
-    paths = grouped(diff, replace(query, by="line"))
+    paths = grouped(diff, query._replace(by="line"))
     ends = paths.holders()
     if len(ends) <= most:
         return LargePaths(diff)
@@ -214,5 +212,5 @@ class _Merging:
     def _uncertain(self) -> int:
         if not any(self._diff.uncertain):
             return 0
-        paths = GroupedPaths(self._diff, replace(self._query, by="line"), self._small)
+        paths = GroupedPaths(self._diff, self._query._replace(by="line"), self._small)
         return sum(sum(origins.values()) for origins in paths.sums.origins.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from gdbmem.allocators.cpython.nodes import Nodes
 from gdbmem.allocators.cpython.references import Reach
@@ -43,8 +43,7 @@ class PathStep:
     is_named: bool = False  # the object after a module's or class's dict is a separate step
 
 
-@dataclass(frozen=True)
-class Kinds:
+class Kinds(NamedTuple):
     """Numbers of the types whose objects are distinguished by name, of dicts, and of all containers."""
 
     spaces: frozenset[int]  # modules and classes

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from gdbmem.json_values import as_json
 from gdbmem.model.python import ArenaUse, PythonObjects, TracingChange, TypeUse
-from gdbmem.records import dataclass
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices, print_pause, print_sentence
 from gdbmem.terminal.document import Document, head, to_json, whole
@@ -14,8 +14,7 @@ from gdbmem.terminal.drawing import Table, new_table
 from gdbmem.text import format_delta, format_duration, format_size, plural, printable
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """The objects of one type, before and after."""
 
     before: TypeUse

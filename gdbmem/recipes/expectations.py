@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from gdbmem.ledger.answer import DAMAGES, retained_bytes
 from gdbmem.model.calltree import PRUNED, Frame
@@ -21,7 +22,7 @@ from gdbmem.profiles.amounts import (
     unseen_in_diff,
 )
 from gdbmem.profiles.query import matches
-from gdbmem.records import dataclass, replace
+from gdbmem.records import replace
 from gdbmem.text import format_delta, format_size, plural, printable
 
 _NOUNS = {"rss": "resident set", "retained": "freed memory that malloc keeps", UNTRACED: UNTRACED_BYTES}
@@ -30,8 +31,7 @@ _DOUBTS = (*DAMAGES, "tcache-unread")
 _UNREAD = ("malloc-unknown", "malloc-replaced", "other-libc")
 
 
-@dataclass(frozen=True)
-class _Measured:
+class _Measured(NamedTuple):
     delta: int  # bytes, or blocks; so are the others
     hidden_before: int  # of the matching paths, at most this much may be hidden in either snapshot
     hidden_after: int
@@ -65,7 +65,7 @@ def judge(
         return _unmeasured(expectation, _no_match(expectation, measured), unseen)
     if known:
         accepted = _accepted(diff, expectation.path, known)
-        measured = replace(measured, delta=measured.delta - accepted, accepted=accepted)
+        measured = measured._replace(delta=measured.delta - accepted, accepted=accepted)
     if expectation.path and expectation.metric != BLOCKS:
         unseen = (*unseen, *nameless_growth(diff, _matching_frames(diff.frames, expectation.path)))
     return _verdict(expectation, measured, unseen, unit=diff.unit)
@@ -87,7 +87,7 @@ def _verdict(
         unit=BLOCKS if expectation.metric == BLOCKS else BYTES,
     )
     text = _sentence(expectation, measured, judgement, unit=unit)
-    return ExpectationVerdict(expectation, replace(judgement, text=text))
+    return ExpectationVerdict(expectation, judgement._replace(text=text))
 
 
 def judge_ledgers(
@@ -239,7 +239,7 @@ def _sentence(expectation: Expectation, measured: _Measured, judgement: Judgemen
     excess = measured.delta - expectation.limit if most else expectation.limit - measured.delta
     if judgement.judged == NOT_MET:
         return f"{subject}, {size(excess)} {'more' if most else 'less'} than expected ({limit})"
-    seen = replace(judgement, unseen=()).judged
+    seen = judgement._replace(unseen=()).judged
     if seen == NOT_JUDGED:
         hidden = measured.hidden_after if most else measured.hidden_before
         if hidden and abs(excess) > measured.sampling:

@@ -15,7 +15,7 @@ import yaml
 from gdbmem.errors import InputError
 from gdbmem.model.diff import BLOCKS, OF_PROCESS, UNTRACED, Expectation
 from gdbmem.recipes.abilities import check_pair, refusals
-from gdbmem.recipes.recipe import Action, HitFilter, Pair, Point, Recipe
+from gdbmem.recipes.recipe import SNAPSHOT_ONLY, Action, HitFilter, Pair, Point, Recipe
 from gdbmem.recipes.yaml_text import Reader, RecipeError, compose, position_of, read_text, suggest
 from gdbmem.runs.distrust import check_name, split_name
 from gdbmem.text import parse_duration, parse_size, printable
@@ -229,7 +229,7 @@ def _point(reader: Reader, node: yaml.Node) -> tuple[Point, yaml.Node]:
         when=reader.line(nodes["when"], "'when'") if "when" in nodes else "",
         hits=_hits(reader, nodes["hits"]) if "hits" in nodes else HitFilter(),
         after=reader.flag(nodes["after"], "'after'") if "after" in nodes else False,
-        actions=_actions(reader, nodes["do"]) if "do" in nodes else Point.actions,
+        actions=_actions(reader, nodes["do"]) if "do" in nodes else SNAPSHOT_ONLY,
     )
     return point, name_node
 
@@ -256,7 +256,7 @@ def _actions(reader: Reader, node: yaml.Node) -> tuple[Action, ...]:
         reader.problem(node, "'do' is empty", "leave it out for a snapshot")
     actions = [_action(reader, item) for item in items]
     if None in actions:
-        return Point.actions  # has been named; nothing is to follow from it
+        return SNAPSHOT_ONLY  # has been named; nothing is to follow from it
     return tuple(action for action in actions if action)
 
 

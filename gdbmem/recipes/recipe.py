@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any, NamedTuple, Optional
 
 from gdbmem.json_values import Key, as_json, from_fields
 from gdbmem.model.diff import Expectation, Position
@@ -52,16 +52,17 @@ class HitFilter:
         return len(self.only) if self.only else self.first
 
 
-@dataclass(frozen=True)
-class Action:
+class Action(NamedTuple):
     """An action at a point: snap, ledger, containers, backtrace, print (an expression), gdb (a command)."""
 
     kind: str
     argument: str = ""
 
 
-@dataclass(frozen=True)
-class Point:
+SNAPSHOT_ONLY = (Action("snap"),)
+
+
+class Point(NamedTuple):
     """One place of the program where something is recorded."""
 
     at: str  # any gdb location
@@ -87,8 +88,7 @@ class Point:
         return frozenset(kind for kind in RECORDED if self.does(kind))
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """Two snapshots to compare, by name."""
 
     before: str

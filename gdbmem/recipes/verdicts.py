@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import as_json
 from gdbmem.model.diff import BLOCKS, Expectation, ExpectationVerdict
 from gdbmem.model.judgement import MET, NOT_JUDGED, NOT_MET
 from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass
 from gdbmem.terminal.document import head, judgement_object
 
 
-@dataclass(frozen=True)
-class PointOutcome:
+class PointOutcome(NamedTuple):
     """The outcome of one point of a recipe."""
 
     name: str

@@ -5,14 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Callable, Optional, TypeVar, Union
+from typing import Any, Callable, NamedTuple, Optional, TypeVar, Union
 
 import yaml
 
 from gdbmem.errors import InputError
 from gdbmem.files import read_small
 from gdbmem.model.diff import Position
-from gdbmem.records import dataclass
 from gdbmem.text import plural, printable
 
 T = TypeVar("T")
@@ -24,8 +23,7 @@ _TRUE, _FALSE = ("true", "yes", "on"), ("false", "no", "off")
 Where = Union[yaml.Node, Position]
 
 
-@dataclass(frozen=True)
-class Problem:
+class Problem(NamedTuple):
     """One thing that is wrong in a recipe."""
 
     position: Position

@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 from gdbmem.errors import Notice
 from gdbmem.linux.faults.event import HEADER
@@ -35,8 +35,7 @@ _LARGEST_BYTES = 2 << 30
 _EVENTS_A_TURN = 400
 
 
-@dataclass(frozen=True)
-class _StoredTurn:
+class _StoredTurn(NamedTuple):
     pieces: Sequence[tuple[int, int, int]]  # ring, place in the file, size
     stacks: Sequence[tuple[int, int]]  # place in the file, size
     faults: Mapping[int, int]
@@ -357,8 +356,7 @@ def _births(data: bytes) -> Iterator[tuple[int, int]]:
 _WAIT_SECONDS = 0.05
 
 
-@dataclass(frozen=True)
-class Interval:
+class Interval(NamedTuple):
     """The faults between two moments; the counts are those of this interval alone."""
 
     before: Reading
@@ -371,8 +369,7 @@ class Interval:
     executed: bool  # another program was executed, or the same again
 
 
-@dataclass(frozen=True)
-class _Counts:
+class _Counts(NamedTuple):
     faults: int
     samples: int
     lost: int

@@ -9,13 +9,12 @@ import select
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from typing import Callable, Optional, Protocol
+from typing import Callable, NamedTuple, Optional, Protocol
 
 from gdbmem.linux.monitoring.quick_sample import Glance, family_row
 from gdbmem.linux.monitoring.tree import Look, Tree
 from gdbmem.model.series import TREE, Mark, ProcessSample
 from gdbmem.recording.watched_program import WatchedProgram
-from gdbmem.records import dataclass
 from gdbmem.series.store import SeriesWriter
 
 _THIN_EVERY_SECONDS = 60.0
@@ -23,8 +22,7 @@ _GRACE_SECONDS = 10.0  # time for a program to end after a signal
 _DEAF_SECONDS = 0.1  # after the births of other programs: a child that lives for longer is seen
 
 
-@dataclass(frozen=True)
-class SamplingPlan:
+class SamplingPlan(NamedTuple):
     """The duration and the interval of a recording."""
 
     interval_seconds: float

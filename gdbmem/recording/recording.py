@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Callable, Optional
+from typing import Callable, NamedTuple, Optional
 
 from gdbmem.errors import InputError
 from gdbmem.linux.monitoring.cgroup import Family, Limit, make_family, tightest_limit, tightest_over
@@ -26,7 +26,6 @@ from gdbmem.recording.recorder import RecorderView, SamplingPlan, SeriesRecorder
 from gdbmem.recording.targets import Wanted, WatchTarget, find_again, find_target, target_of_program
 from gdbmem.recording.triggers import Condition, Triggers
 from gdbmem.recording.watched_program import WatchedProgram
-from gdbmem.records import dataclass
 from gdbmem.runs.distrust import check_own
 from gdbmem.runs.run import Run, current_folder, open_run, timestamp
 from gdbmem.series.store import Damaged, Recording, SeriesWriter, set_aside
@@ -41,8 +40,7 @@ OpenView = Callable[[str, Path], "contextlib.AbstractContextManager[RecorderView
 """Opens what shows the recording while it runs; gets the target's name and the run's folder."""
 
 
-@dataclass(frozen=True)
-class RecordingOptions:
+class RecordingOptions(NamedTuple):
     """Options of a recording. One of *program*, *resume* and *wanted* is given."""
 
     program: Optional[Sequence[str]]  # its path or name, and its arguments
@@ -61,8 +59,7 @@ class RecordingOptions:
     grow: bool = False  # also record the lines that make the processes grow
 
 
-@dataclass(frozen=True)
-class Recorded:
+class Recorded(NamedTuple):
     """A completed recording."""
 
     run: Run
@@ -168,8 +165,7 @@ def _finish(ready: _Ready, ending: str, status: Optional[int], unseen: Mapping[s
         raise ready.run.unwritable(OSError(errno.ESTALE, os.strerror(errno.ESTALE)))
 
 
-@dataclass(frozen=True)
-class _Ready:
+class _Ready(NamedTuple):
     """Everything that the recording of a program, or of a target, needs."""
 
     target: WatchTarget

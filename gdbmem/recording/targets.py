@@ -7,19 +7,17 @@ import pwd
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Callable, Optional
+from typing import Callable, NamedTuple, Optional
 
 from gdbmem.errors import InputError, TargetError
 from gdbmem.linux.process import processes
 from gdbmem.linux.process.process import program_name, words_of
 from gdbmem.recording.watched_program import WatchedProgram
-from gdbmem.records import dataclass
 from gdbmem.runs.run import Run
 from gdbmem.text import printable
 
 
-@dataclass(frozen=True)
-class WatchTarget:
+class WatchTarget(NamedTuple):
     """The watched processes: how to find them, their title, and the words that find them again."""
 
     find: Callable[[], set[int]]
@@ -28,8 +26,7 @@ class WatchTarget:
     may_return: bool  # more of its kind may start after all have ended
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(NamedTuple):
     """The target as named by the user: one of these."""
 
     pids: Sequence[int] = ()

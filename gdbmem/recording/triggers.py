@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Callable, Optional, TypedDict
+from typing import Callable, NamedTuple, Optional, TypedDict
 
 from gdbmem.errors import InputError
 from gdbmem.inspection.interpreters import module_words
@@ -19,7 +19,6 @@ from gdbmem.json_values import fits
 from gdbmem.linux.monitoring.tree import Look
 from gdbmem.model.series import TREE, Mark, ProcessSample, SeriesLine
 from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass
 from gdbmem.runs.run import Run, is_run, open_run
 from gdbmem.text import format_duration, format_size, parse_size, printable
 
@@ -54,8 +53,7 @@ class FiredTrigger(TypedDict):
     failed: bool  # a step of it did, as far as is known
 
 
-@dataclass(frozen=True)
-class Condition:
+class Condition(NamedTuple):
     """A condition on a metric; `growing` has no metric."""
 
     text: str

@@ -7,7 +7,7 @@ import glob
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Optional, Union
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.addresses import Binary
@@ -16,7 +16,7 @@ from gdbmem.formats.spooling import STANDARD_INPUT, is_fifo, location, spool_fif
 from gdbmem.formats.valgrind.massif import MassifProfile
 from gdbmem.model.leaks import LOST, WITH_INDIRECT
 from gdbmem.model.snapshot import HEAP_BYTES, LATER, Profile, Snapshot
-from gdbmem.records import dataclass, replace
+from gdbmem.records import replace
 from gdbmem.runs.distrust import DamagedError, read_regular
 from gdbmem.runs.ordering import SeriesMoment, process_notices
 from gdbmem.runs.run import BINARIES, LOADED, Run, SnapshotRecord, asked_for, is_run, open_run
@@ -30,8 +30,7 @@ _LARGEST_END = 3  # a third of a series is not an end
 _FORMS = "name a profile, FILE:NUMBER, a run folder or RUN:NAME"
 
 
-@dataclass(frozen=True)
-class Loaded:
+class Loaded(NamedTuple):
     """One snapshot with its tree, and its notices."""
 
     snapshot: Snapshot
@@ -196,7 +195,7 @@ def _load_together(opened: Sequence[_Opened], reading: OpenOptions) -> list[Load
 
 
 def _with_notices(said: Sequence[Notice], loaded: Loaded) -> Loaded:
-    return replace(loaded, notices=[*said, *loaded.notices])
+    return loaded._replace(notices=[*said, *loaded.notices])
 
 
 def load_record(run: Run, record: SnapshotRecord, reading: OpenOptions) -> Loaded:
@@ -238,7 +237,7 @@ def load_from_profile(profile: Profile, selector: Optional[str]) -> Loaded:
     if selector is None:
         later = profile.snapshots[-1].total_bytes - snapshot.totals.total_bytes
         beside = {**snapshot.totals.beside, LATER: max(later, 0)}
-        snapshot = replace(snapshot, totals=replace(snapshot.totals, beside=beside))
+        snapshot = snapshot._replace(totals=replace(snapshot.totals, beside=beside))
     if selector is None and trees > 1:
         message = f"of the {trees} snapshots with a call tree in {profile.source} the last is used,"
         message += f" {snapshot.totals.index}; another one is {name}:NUMBER"
@@ -308,7 +307,7 @@ def difference_in(profile: Profile) -> Optional[tuple[Snapshot, Snapshot]]:
         return None
     name = _short_name(profile.source)
     came = _snapshot_of(profile, 0, profile.source, name)
-    return replace(came, name="its base", tree=stacks.tree_before()), came
+    return came._replace(name="its base", tree=stacks.tree_before()), came
 
 
 def _stacks(profile: Profile) -> Optional[StackProfile]:

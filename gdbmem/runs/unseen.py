@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Optional, Union
+from typing import NamedTuple, Optional, Union
 
 from gdbmem.errors import InputError
 from gdbmem.json_values import as_json, from_fields, from_json
@@ -29,8 +29,7 @@ _SEES_ALL = (
 _WORDS = {SNAP: "snapshot", LEDGER: "ledger"}
 
 
-@dataclass(frozen=True)
-class RunEnd:
+class RunEnd(NamedTuple):
     """How the program of a recipe ended, as `run.json` has it."""
 
     status: Optional[int] = None  # as in a shell; None: unknown

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
-from gdbmem.records import dataclass
 from gdbmem.terminal import charting
 from gdbmem.terminal.charting import Plot, Swatch, element, group, round_step, round_up, text, time_label
 from gdbmem.terminal.drawing import Text
@@ -32,8 +31,7 @@ _BANDS = {  # distinguishable by colour-blind readers, and named
 _SWATCH = Swatch(14, 4, 18, 6)
 
 
-@dataclass(frozen=True)
-class Curve:
+class Curve(NamedTuple):
     """One line of the picture, bytes over seconds."""
 
     name: str
@@ -44,8 +42,7 @@ class Curve:
     group: Optional[int] = None  # curves of one group have one colour and one name
 
 
-@dataclass(frozen=True)
-class Panel:
+class Panel(NamedTuple):
     """A smaller plot of counts below the one of memory, over the same time."""
 
     name: str
@@ -53,8 +50,7 @@ class Panel:
     gap_seconds: float = math.inf  # a longer stretch without samples is left open
 
 
-@dataclass(frozen=True)
-class Picture:
+class Picture(NamedTuple):
     """The data of the picture."""
 
     title: str

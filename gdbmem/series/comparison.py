@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import mean, variance
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.json_values import as_json
 from gdbmem.model.judgement import Judgement
 from gdbmem.model.series import Comparison, Difference, Slope, Verdict
-from gdbmem.records import dataclass, replace
 from gdbmem.series.document import verdict_json
 from gdbmem.series.statistics import chance_of, critical
 from gdbmem.series.text import headline
@@ -24,8 +23,7 @@ _FROM_RUN_TO_RUN = 0.1  # standard deviation of a rate, of the rate, on a machin
 _ALPHA = 0.05  # probability that runs of the same program seem to differ, in any row
 
 
-@dataclass(frozen=True)
-class Figures:
+class Figures(NamedTuple):
     """The numbers by which recordings are compared."""
 
     peak_bytes: float
@@ -95,7 +93,7 @@ def _widened(row: Difference, level: float) -> Difference:
     if row.low is None or row.dof is None:
         return row
     half = (row.value - row.low) * critical(level, row.dof) / critical(_ALPHA, row.dof)
-    return replace(row, low=row.value - half, high=row.value + half)
+    return row._replace(low=row.value - half, high=row.value + half)
 
 
 def difference_of(metric: str, unit: str, first: Sequence[float], second: Sequence[float]) -> Difference:

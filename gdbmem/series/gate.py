@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Optional, Union
+from typing import Any, NamedTuple, Optional, Union
 
 from gdbmem.json_values import from_fields
 from gdbmem.model.judgement import MET, NOT_JUDGED, NOT_MET, Judgement, Unseen, unseen_end
 from gdbmem.model.series import TREE, Outside, SeriesSummary, Verdict
-from gdbmem.records import dataclass
 from gdbmem.runs.run import open_run
 from gdbmem.series.filling import FAMILY
 from gdbmem.series.statistics import thinned
@@ -241,8 +240,7 @@ def _may_hide(verdict: Verdict, least: float) -> bool:
     return verdict.resolution is None or verdict.resolution >= least
 
 
-@dataclass(frozen=True)
-class _NotSampled:
+class _NotSampled(NamedTuple):
     """What the samples of a recording don't show, as its run.json has it."""
 
     stopped_seconds: float = 0.0

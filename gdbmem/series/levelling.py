@@ -9,7 +9,6 @@ from typing import NamedTuple, Optional
 
 from gdbmem.model.series import Slope, Verdict
 from gdbmem.patterns import lazy_pattern
-from gdbmem.records import replace
 from gdbmem.series.regimes import QUANTUM_BYTES, Stretch
 from gdbmem.series.statistics import Z_95, bins, fit_line, t_critical, theil_sen
 from gdbmem.text import format_duration, format_rate, format_size, printable
@@ -274,8 +273,8 @@ def beside_heap(
         f"{format_rate(slope.value)}, but a JVM fills its heap, of {format_size(heap or 0)} at most, leak or not, and"
         f" {printable(name)} holds {format_size(last_bytes)}: in another {format_duration(needs)} it would be full"
     )
-    regimes = [*verdict.regimes[:-1], *(replace(last, kind="inconclusive") for last in verdict.regimes[-1:])]
+    regimes = [*verdict.regimes[:-1], *(last._replace(kind="inconclusive") for last in verdict.regimes[-1:])]
     floor = "unclear" if verdict.floor else ""
-    return replace(
-        verdict, kind="inconclusive", floor=floor, evidence=evidence, regimes=regimes, needs_seconds=needs
+    return verdict._replace(
+        kind="inconclusive", floor=floor, evidence=evidence, regimes=regimes, needs_seconds=needs
     )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from statistics import mean, median, pstdev
-from typing import Optional
+from typing import NamedTuple, Optional
 
-from gdbmem.records import dataclass
 from gdbmem.series.fitted import FittedLine
 from gdbmem.series.statistics import fit_line, isotonic, noise_of, theil_sen
 
@@ -21,8 +20,7 @@ _FEWEST_IRREGULAR, _FEWEST_SAMPLES_IRREGULAR = 6, 10  # teeth, and samples of ea
 _EVEN_FLOOR = 0.1  # largest distance of troughs from their line, as a fraction of the teeth's height
 
 
-@dataclass(frozen=True)
-class Teeth:
+class Teeth(NamedTuple):
     """The teeth of a series."""
 
     peaks: Sequence[int]  # indices
@@ -210,8 +208,7 @@ _PART = 0.1  # of the fall: a recording that began within a tooth has seen so mu
 _NEAR = 0.1  # of the fall: a level this close is the same
 
 
-@dataclass(frozen=True)
-class Repeated:
+class Repeated(NamedTuple):
     """A rise like the one before the last fall."""
 
     fall_bytes: float

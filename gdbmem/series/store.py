@@ -23,7 +23,6 @@ from gdbmem.errors import InputError
 from gdbmem.files import HeldFolder, JsonObject
 from gdbmem.linux.monitoring.quick_sample import PAGE_BYTES, Glance, sizes_of
 from gdbmem.model.series import READING_FIELDS, TREE, Mark, ProcessSample, Sample, SeriesFacts, SeriesLine
-from gdbmem.records import fields, replace
 from gdbmem.runs.distrust import DamagedError, typed_facts
 from gdbmem.runs.run import DATABASE, has_series
 from gdbmem.series.journal import Journal, forget_journal, read_journal, thin
@@ -31,7 +30,7 @@ from gdbmem.text import printable
 
 _LOCK = "series.lock"
 _VERSION = 4  # 2: GPUs, cgroups; 3: copied pages by process, torn rounds; 4: earlier names; older ones don't have them
-_LINE_FIELDS = tuple(entry.name for entry in fields(SeriesLine))
+_LINE_FIELDS = SeriesLine._fields
 # dataclasses.astuple() copies deeply and takes longer than all the rest.
 _line_values = attrgetter(*_LINE_FIELDS)
 _SAMPLE_FIELDS = ("line", "t", *READING_FIELDS)
@@ -149,7 +148,7 @@ class SeriesWriter:
     def _correct(self, **values: Any) -> None:
         for name, value in values.items():
             if getattr(self.facts, name) != value:
-                self.facts = replace(self.facts, **{name: value})
+                self.facts = self.facts._replace(**{name: value})
                 self._waiting.append((f"UPDATE fact SET value = ? WHERE name = '{name}'", [(value,)]))
 
     def marks_since(self, count: int) -> list[Mark]:
@@ -305,7 +304,7 @@ class Recording:
     def _typed(self, kind: Any, table: str, order: str) -> Iterator[JsonObject]:
         """Yield the rows of *table* as values of *kind*; an older one lacks some columns."""
         has = _columns(self._connection, table)
-        names, kinds = [entry.name for entry in fields(kind) if entry.name in has], get_type_hints(kind)
+        names, kinds = [name for name in kind._fields if name in has], get_type_hints(kind)
         for row in self._rows(f"SELECT {', '.join(names)} FROM {table} ORDER BY {order}"):
             values, wrong = typed_facts(dict(zip(names, row)), {name: kinds[name] for name in names})
             if wrong:
@@ -351,7 +350,7 @@ def _begin(folder: Path, facts: SeriesFacts) -> None:
     new.touch(mode=0o600)
     with contextlib.closing(_connect(new)) as connection, connection:
         _prepare(connection)
-        values = {name: _storable(value) for name, value in vars(facts).items()}
+        values = {name: _storable(value) for name, value in facts._asdict().items()}
         connection.executemany("INSERT INTO fact VALUES (?, ?)", values.items())
         connection.execute("INSERT INTO fact VALUES ('version', ?)", (_VERSION,))
     new.rename(folder / DATABASE)
@@ -434,7 +433,7 @@ def read_facts(connection: sqlite3.Connection) -> SeriesFacts:
         "unknown_samples": 0,
         **dict(connection.execute("SELECT name, value FROM fact")),
     }
-    names = [entry.name for entry in fields(SeriesFacts)]
+    names = SeriesFacts._fields
     if not set(names) <= values.keys():
         raise sqlite3.DatabaseError("its facts are missing")
     chosen = {name: values[name] for name in names}

@@ -16,7 +16,6 @@ from gdbmem.model.series import (
     Spike,
     Verdict,
 )
-from gdbmem.records import replace
 from gdbmem.series.filling import FAMILY, Filled, judged_metric, total_points, with_beside, without_others
 from gdbmem.series.gaps import without_teardown
 from gdbmem.series.gate import outside_of
@@ -49,7 +48,7 @@ def summarize(recording: Recording) -> SeriesSummary:
     times, values = thinned(filled.points)
     verdict = _judged(filled, metric, recording.marks)
     if not recording.lines:
-        verdict = replace(verdict, evidence="there was no process to watch")
+        verdict = verdict._replace(evidence="there was no process to watch")
     lines = [_line(recording, number) for number in range(min(len(recording.lines), _MOST_LINES))]
     verdict = _with_heap(verdict, recording, lines)
     cgroup = _cgroup(recording)
@@ -93,7 +92,7 @@ def _judged(filled: Filled, metric: str, marks: Sequence[Mark]) -> Verdict:
     verdict = judge(times, values, metric=metric, marks=marks)
     if filled.beside:
         counted = " and ".join(f"{name} {format_delta(change)}" for name, change in filled.beside)
-        verdict = replace(verdict, evidence=f"{verdict.evidence}; this includes {counted}, which RSS lacks")
+        verdict = verdict._replace(evidence=f"{verdict.evidence}; this includes {counted}, which RSS lacks")
     change = filled.by_others[-1][1] if filled.by_others else 0.0
     if not values or abs(change) < _LEAST_BY_OTHERS * values[-1]:
         return verdict
@@ -101,7 +100,7 @@ def _judged(filled: Filled, metric: str, marks: Sequence[Mark]) -> Verdict:
         f"not counted: {format_delta(change)} of PSS while RSS and page faults did not change, because other"
         " programs share these pages"
     )
-    return replace(verdict, evidence=f"{verdict.evidence}; {others}")
+    return verdict._replace(evidence=f"{verdict.evidence}; {others}")
 
 
 def _with_heap(verdict: Verdict, recording: Recording, lines: Sequence[LineSummary]) -> Verdict:

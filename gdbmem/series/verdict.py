@@ -17,7 +17,6 @@ from typing import NamedTuple, Optional
 
 from gdbmem.model.series import Mark, Regime, Slope, Verdict
 from gdbmem.patterns import lazy_pattern
-from gdbmem.records import replace
 from gdbmem.series.fitted import PAGES_BYTES
 from gdbmem.series.gaps import without_standstills
 from gdbmem.series.history import regimes_of
@@ -266,17 +265,17 @@ def judge(
         return _too_few(times, metric)
     awake = without_standstills(times, values)
     verdict = _judge_shape(awake.times, values, metric, () if awake.left_out else marks)
-    verdict = replace(verdict, first_bytes=values[0], last_bytes=values[-1])
+    verdict = verdict._replace(first_bytes=values[0], last_bytes=values[-1])
     if awake.left_out:
         at = None if verdict.step_at is None else awake.original(verdict.step_at)
         regimes = [
-            replace(regime, begin=awake.original(regime.begin), end=awake.original(regime.end))
+            regime._replace(begin=awake.original(regime.begin), end=awake.original(regime.end))
             for regime in verdict.regimes
         ]
         left_out = f"{format_duration(awake.seconds)} without samples and without change are left out"
-        verdict = replace(verdict, evidence=f"{verdict.evidence}; {left_out}", step_at=at, regimes=regimes)
+        verdict = verdict._replace(evidence=f"{verdict.evidence}; {left_out}", step_at=at, regimes=regimes)
     per_mark = _per_mark(times, values, marks, verdict)
-    return replace(verdict, per_mark=per_mark) if per_mark else verdict
+    return verdict._replace(per_mark=per_mark) if per_mark else verdict
 
 
 def _too_few(times: Sequence[float], metric: str) -> Verdict:
@@ -325,12 +324,12 @@ def _judge_teeth(
         )
         then = _FIRST_OF_ALL.sub(r"\1 \2, then ", later.evidence)
         evidence = f"{len(teeth.peaks)} teeth in {lasted}, then {then}"
-        return replace(later, evidence=evidence, samples=len(times), regimes=[*before, had, *later.regimes])
+        return later._replace(evidence=evidence, samples=len(times), regimes=[*before, had, *later.regimes])
     verdict = judge_teeth(times[begin:], values[begin:], teeth, metric, marks)
     change = values[-1] - values[begin]
     last = Regime(times[begin] if before else times[0], times[-1], "sawtooth", change, verdict.slope)
-    return replace(
-        verdict, warmup_seconds=times[begin] - times[0], samples=len(times), regimes=[*before, last]
+    return verdict._replace(
+        warmup_seconds=times[begin] - times[0], samples=len(times), regimes=[*before, last]
     )
 
 

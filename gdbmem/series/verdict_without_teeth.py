@@ -8,7 +8,6 @@ from statistics import median
 from typing import NamedTuple, Optional
 
 from gdbmem.model.series import Regime, Verdict
-from gdbmem.records import replace
 from gdbmem.series.fitted import MOST_BINS, PAGES_BYTES, FittedLine, find_onset, find_pauses, fitted, worth_of
 from gdbmem.series.history import before_now, regimes_of, tell_step
 from gdbmem.series.levelling import find_ending, slows_down
@@ -308,7 +307,7 @@ def _level(course: Course, now: FittedLine) -> Verdict:
     step = tell_step(course.stretches, course.times)
     if step is not None:
         verdict = course.verdict("step", f"{step.words}; since then {shown}", now)
-        return replace(verdict, step_bytes=step.size_bytes, step_at=step.at - course.times[0])
+        return verdict._replace(step_bytes=step.size_bytes, step_at=step.at - course.times[0])
     return _plateau(course, now, history, shown)
 
 

@@ -6,13 +6,10 @@ import importlib
 import os
 import sys
 from pathlib import Path
-from typing import Optional
-
-from gdbmem.records import dataclass
+from typing import NamedTuple, Optional
 
 
-@dataclass(frozen=True)
-class Requirement:
+class Requirement(NamedTuple):
     """A package: what it is imported as, its name for pip, and what is lost without it."""
 
     module: str

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from gdbmem.json_values import as_json
 from gdbmem.model.steps import FunctionProfile, LineProfile, StepSum
-from gdbmem.records import dataclass, replace
+from gdbmem.records import replace
 from gdbmem.steps.steps import noun, place_of_sum
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_sentence
@@ -130,8 +130,7 @@ _ADDED = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class StepChange:
+class StepChange(NamedTuple):
     """One line (function, file) in the two; None: it had no step in that one."""
 
     before: Optional[StepSum]

@@ -13,7 +13,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.errors import TargetError
 from gdbmem.linux.elf.objects import Image, images, loaded_by
@@ -24,7 +24,6 @@ from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.model.calltree import Frame
 from gdbmem.patterns import lazy_pattern
 from gdbmem.profiles.own_code import is_library
-from gdbmem.records import dataclass
 from gdbmem.symbols.elf_files import elf_in, read_elf
 from gdbmem.text import printable
 
@@ -33,8 +32,7 @@ _DELETED = " (deleted)"  # of a program that is: gdb opens it by /proc/PID/exe
 _KEPT_BYTES = 256 << 20  # of programs and libraries, in a run
 
 
-@dataclass(frozen=True)
-class Sysroot:
+class Sysroot(NamedTuple):
     """Folders that last as long as the launch."""
 
     folder: Path  # for "set sysroot"

@@ -22,7 +22,6 @@ from gdbmem.inspection.python_stacks import frame_reader
 from gdbmem.linux.holding.keeper import spared_for_want_of_memory
 from gdbmem.linux.holding.ptrace import Freeze
 from gdbmem.linux.memory.process_memory import WritableMemory
-from gdbmem.records import replace
 from tests.cover import cover
 from tests.live.explaining import Running, gdbmem, running
 from tests.live.python_programs import pythons, version
@@ -324,7 +323,7 @@ def test_the_place_of_the_frames_is_not_one_that_only_looked_like_it_while_the_p
 
         def deduced(*words: Any) -> Any:
             layout = deduce(*words)
-            return replace(layout, frame=layout.frame + 8) if layout and next(later, False) else layout
+            return layout._replace(frame=layout.frame + 8) if layout and next(later, False) else layout
 
         monkeypatch.setattr(frames, "_layout_by_shape", deduced)
         reader = frame_reader(memory, read_maps(target.pid), target.pid)

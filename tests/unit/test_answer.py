@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -113,12 +112,12 @@ def test_the_options_of_the_table_leave_the_answer_alone() -> None:
 
 
 def test_pages_are_not_called_heap() -> None:
-    sides = [replace(snapshot(side, "x"), unit=PAGE_BYTES) for side in (tree(0), tree(9, (LEAK, 9)))]
+    sides = [snapshot(side, "x")._replace(unit=PAGE_BYTES) for side in (tree(0), tree(9, (LEAK, 9)))]
     assert answer_diff(diff_snapshots(*sides), Query()).startswith("mapped memory grew by 9 B")
 
 
 def test_pages_and_heap_are_not_compared() -> None:
-    pages = replace(snapshot(tree(0), "pages"), unit=PAGE_BYTES)
+    pages = snapshot(tree(0), "pages")._replace(unit=PAGE_BYTES)
     with pytest.raises(InputError, match="counts bytes of pages"):
         diff_snapshots(pages, snapshot(tree(0), "heap"))
 

@@ -181,7 +181,7 @@ def test_one_region_is_advised_where_what_is_in_use_would_leave_room_in_it(
     assert setting in found.text and not found.is_tried  # the best case of it
     assert "allow-growth" not in advice_of(one, Request(15 * MIB))
     assert "allow-growth" not in advice_of(two_regions("bfc_cpu_allocator_for_gpu"), Request(10 * MIB))
-    grown = replace(one, options=replace(one.options, allow_growth=False))
+    grown = replace(one, options=one.options._replace(allow_growth=False))
     assert "allow-growth" not in advice_of(grown, Request(10 * MIB))
 
 
@@ -199,7 +199,7 @@ def test_a_limit_of_a_gpu_comes_with_how_it_is_made_and_its_fraction_of_the_devi
 def test_an_alignment_needs_room_where_it_is_honoured() -> None:
     one = full((256, 1, IN_USE), (1024, 0, FREE))
     assert decide(one, Request(1024, alignment=4096)).outcome == FITS
-    one = replace(one, options=replace(one.options, honours_alignment=True))
+    one = replace(one, options=one.options._replace(honours_alignment=True))
     assert decide(one, Request(1024, alignment=4096)).cause == ALIGNMENT
 
 
@@ -256,7 +256,7 @@ def test_idle_regions_do_not_join_and_collecting_them_is_tried_before_it_is_advi
         "garbage-collection",
         "limit",
     ]
-    collecting = replace(one, options=replace(one.options, garbage_collection=True))
+    collecting = replace(one, options=one.options._replace(garbage_collection=True))
     decision = decide(collecting, Request(8192))
     assert (decision.outcome, decision.extends_bytes, decision.gives_back_bytes) == (EXTENDS, 8192, 8192)
 

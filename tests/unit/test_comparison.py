@@ -63,7 +63,7 @@ def test_a_leak_in_one_of_two_runs_is_shown() -> None:
 def test_an_inconclusive_run_is_not_compared_by_its_slope() -> None:
     rng = random.Random(4)
     first, second = run(rng), run(rng)
-    open_one = Figures(**{**vars(second), "is_settled": False, "slope": Slope(MIB, MIB - 1, MIB + 1)})
+    open_one = Figures(**{**second._asdict(), "is_settled": False, "slope": Slope(MIB, MIB - 1, MIB + 1)})
     assert all(row.low is None for row in compare([first], [open_one]))
 
 
@@ -78,7 +78,7 @@ def test_what_really_differs_is_shown_with_the_row_that_does() -> None:
 def test_what_one_run_did_not_record_is_no_row() -> None:
     rng = random.Random(3)
     first, second = run(rng), run(rng)
-    blind = Figures(**{**vars(second), "cpu_seconds": None})
+    blind = Figures(**{**second._asdict(), "cpu_seconds": None})
     assert "CPU" not in {row.metric for row in compare([first], [blind])}
 
 

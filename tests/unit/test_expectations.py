@@ -102,7 +102,7 @@ def test_a_path_that_may_be_under_the_threshold_is_not_called_misspelt() -> None
 
 
 def test_pages_are_not_called_heap_beside_a_diff_that_calls_them_mapped_memory() -> None:
-    pages = [replace(snapshot(tree(size)), unit=PAGE_BYTES) for size in (0, 100)]
+    pages = [snapshot(tree(size))._replace(unit=PAGE_BYTES) for size in (0, 100)]
     assert judge(expect(at_most=0), diff_snapshots(*pages)).text.startswith(
         "mapped memory from a to b: +100 B"
     )

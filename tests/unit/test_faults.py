@@ -564,7 +564,7 @@ def test_faults_behind_the_last_reading_are_no_growth_beyond_the_sizes_seen_late
     )
     faults = [fault(200 + n, 2000 + n) for n in range(60)] + [fault(300 + n, 6000 + n) for n in range(30)]
     assert sum(grown_bytes(faults, {1: span}, {})) == pytest.approx(grown * PAGE)
-    known = replace(span, peak_bytes=(100 + grown) * PAGE)  # the peak has the same value
+    known = span._replace(peak_bytes=(100 + grown) * PAGE)  # the peak has the same value
     limited = grown_bytes(faults, {1: known}, {})
     within_peaks(faults, limited, {1: known})
     assert sum(limited) == pytest.approx(grown * PAGE)
@@ -654,7 +654,7 @@ def test_a_recording_comes_back_from_its_file(tmp_path: Path) -> None:
     whole, tree = read.tree(0), direct.tree(0)
     assert whole is not None and tree is not None
     assert (list(whole.frames), list(whole.bytes)) == (list(tree.frames), list(tree.bytes))
-    noted = replace(made, notices=[Notice("faults-no-libdw", "no libdw")], recording="7.1")
+    noted = made._replace(notices=[Notice("faults-no-libdw", "no libdw")], recording="7.1")
     path.write_bytes(encode_faults(noted))
     assert [notice.slug for notice in open_profile(path).notices] == ["faults-no-libdw"]
 

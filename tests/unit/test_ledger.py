@@ -246,7 +246,7 @@ def test_freed_blocks_in_a_threads_caches_are_no_live_heap() -> None:
 
 def make_heap(*sizes: SizeClass, arenas: int = 1) -> Heap:
     one = Arena(0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0)
-    return Heap([replace(one, number=n) for n in range(arenas)], sizes, 0, 0, 0, 0, 0, 0, True, "layouts")
+    return Heap([one._replace(number=n) for n in range(arenas)], sizes, 0, 0, 0, 0, 0, 0, True, "layouts")
 
 
 def test_the_answer_names_the_live_blocks_that_pin_freed_memory() -> None:

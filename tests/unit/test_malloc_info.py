@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from gdbmem.errors import InputError
@@ -105,9 +103,9 @@ def test_each_difference_has_its_own_reason() -> None:
     same = MallocInfoSums(0, 0, 10, 5000, 9000)
     assert said(same) == []
     assert (
-        "flags in their lowest bits, which makes 9 bytes too many" in said(replace(same, rest_bytes=5009))[0]
+        "flags in their lowest bits, which makes 9 bytes too many" in said(same._replace(rest_bytes=5009))[0]
     )
-    assert "leaves out its end, 3,000 bytes" in said(replace(same, rest_count=9, rest_bytes=2000))[0]
-    assert said(replace(same, rest_bytes=6000, rest_count=11)) == [
+    assert "leaves out its end, 3,000 bytes" in said(same._replace(rest_count=9, rest_bytes=2000))[0]
+    assert said(same._replace(rest_bytes=6000, rest_count=11)) == [
         "Arena 0 differs: malloc_info counts 0 + 11 free blocks, gdbmem 0 + 10."
     ]

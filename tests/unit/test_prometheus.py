@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import urllib.request
-from dataclasses import replace
 from pathlib import Path
 from typing import Optional
 
@@ -76,7 +75,7 @@ def test_a_process_that_has_gone_leaves_no_number_to_the_tree_or_to_its_heir() -
     both = [(1, alone), (2, alone), (TREE, ProcessSample(pss_bytes=8192))]
     view.show(Look(2.0, both, [worker], True, 2))
     assert "gdbmem_tree_rss_bytes" not in scraped(view), "the RSS of several has no honest sum"
-    heir = replace(worker, pid=21, start_ticks=9, respawns=1)
+    heir = worker._replace(pid=21, start_ticks=9, respawns=1)
     view.show(
         Look(4.0, [(1, alone), (2, ProcessSample(rss_bytes=8192)), (TREE, ProcessSample())], [heir], False, 2)
     )

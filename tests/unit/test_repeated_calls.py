@@ -7,7 +7,6 @@ import pytest
 from gdbmem.api.ledgers import _signed, malloc_count
 from gdbmem.api.pytest_plugin import GrowthOfCalls, MeasuredCalls, judged
 from gdbmem.model.judgement import MET, NOT_JUDGED, NOT_MET
-from gdbmem.records import replace
 
 KIB = 1024
 NOTHING = GrowthOfCalls([0] * 5)
@@ -20,20 +19,20 @@ def each(size: int) -> GrowthOfCalls:
 
 def test_calls_that_keep_nothing_pass_and_a_leak_into_free_memory_does_not() -> None:
     assert judged(HEALTHY, 0).judged == MET
-    leak = replace(HEALTHY, in_use=each(976 * KIB), reused=each(976 * KIB))
+    leak = HEALTHY._replace(in_use=each(976 * KIB), reused=each(976 * KIB))
     assert judged(leak, 100 * KIB).judged == NOT_MET
     assert judged(leak, 1000 * KIB).judged == MET
 
 
 def test_halves_of_a_leak_that_only_together_exceed_the_limit_do_not_pass() -> None:
-    halves = replace(HEALTHY, size=each(60 * KIB), in_use=each(60 * KIB), reused=each(60 * KIB))
+    halves = HEALTHY._replace(size=each(60 * KIB), in_use=each(60 * KIB), reused=each(60 * KIB))
     assert judged(halves, 100 * KIB).judged == NOT_JUDGED
-    fresh = replace(halves, reused=NOTHING)  # the blocks lie in memory that made the process bigger
+    fresh = halves._replace(reused=NOTHING)  # the blocks lie in memory that made the process bigger
     assert judged(fresh, 100 * KIB).judged == MET
 
 
 def test_a_malloc_without_a_count_is_not_judged_and_tracemalloc_is_named() -> None:
-    uncounted = judged(replace(HEALTHY, in_use=None, reused=None), 100 * KIB)
+    uncounted = judged(HEALTHY._replace(in_use=None, reused=None), 100 * KIB)
     assert uncounted.judged == NOT_JUDGED
     assert "backend='tracemalloc'" in uncounted.sentence
     assert judged(MeasuredCalls("tracemalloc", NOTHING), 100 * KIB).judged == MET
@@ -41,14 +40,14 @@ def test_a_malloc_without_a_count_is_not_judged_and_tracemalloc_is_named() -> No
 
 @pytest.mark.parametrize(("blocks", "judgement"), [(-3, MET), (100, MET), (201, NOT_JUDGED)])
 def test_blocks_of_python_hide_at_most_their_largest_size(blocks: int, judgement: str) -> None:
-    assert judged(replace(HEALTHY, python_blocks=each(blocks)), 100 * KIB).judged == judgement
+    assert judged(HEALTHY._replace(python_blocks=each(blocks)), 100 * KIB).judged == judgement
 
 
 def test_blocks_of_python_hide_no_more_than_was_traced() -> None:
-    some = replace(HEALTHY, python_blocks=each(2000))
-    assert judged(replace(some, traced=each(70 * KIB)), 100 * KIB).judged == MET
-    assert judged(replace(some, traced=each(70 * KIB), size=each(70 * KIB)), 100 * KIB).judged == NOT_JUDGED
-    assert judged(replace(some, traced=each(170 * KIB)), 100 * KIB).judged == NOT_MET
+    some = HEALTHY._replace(python_blocks=each(2000))
+    assert judged(some._replace(traced=each(70 * KIB)), 100 * KIB).judged == MET
+    assert judged(some._replace(traced=each(70 * KIB), size=each(70 * KIB)), 100 * KIB).judged == NOT_JUDGED
+    assert judged(some._replace(traced=each(170 * KIB)), 100 * KIB).judged == NOT_MET
 
 
 def test_the_malloc_of_this_process_counts_a_block_that_is_handed_out() -> None:

@@ -8,7 +8,6 @@ import json
 import os
 import re
 import xml.etree.ElementTree as ET
-from dataclasses import replace
 from pathlib import Path
 from typing import Optional
 
@@ -172,8 +171,8 @@ def test_the_terminal_gets_no_escape_from_a_process_name(recording: Recording) -
 def test_heap_that_grows_a_little_is_not_reported_to_stay(
     recording: Recording, heap: float, said: str
 ) -> None:
-    summary = replace(
-        summarize(recording), components=[Component("anonymous", 119.0 * MIB), Component("[heap]", heap)]
+    summary = summarize(recording)._replace(
+        components=[Component("anonymous", 119.0 * MIB), Component("[heap]", heap)]
     )
     assert any(sentence.startswith(said) for sentence in details(summary))
 
@@ -245,7 +244,7 @@ def test_a_growing_program_that_has_ended_is_to_be_launched_under_a_profiler(rec
 
 def test_teeth_whose_troughs_were_missed_are_to_be_recorded_with_marks(recording: Recording) -> None:
     teeth = Verdict("sawtooth", "rss_bytes", "three teeth", 100, floor="unclear")
-    summary = replace(summarize(recording), verdict=teeth)
+    summary = summarize(recording)._replace(verdict=teeth)
     recording.marks[:] = []
     assert next_commands(recording, summary, ["./a b"]) == ["gdbmem monitor --mark REGEX -- './a b'"]
     recording.marks.append(Mark(1.0, "epoch 1"))

@@ -13,7 +13,6 @@ import pytest
 
 from gdbmem.errors import InputError
 from gdbmem.model.series import READING_FIELDS, TREE, Mark, ProcessSample, SeriesFacts, SeriesLine
-from gdbmem.records import replace
 from gdbmem.runs.run import DATABASE
 from gdbmem.series import store
 from gdbmem.series.store import Damaged, Recording, SeriesWriter, add_mark, is_being_written, set_aside
@@ -271,7 +270,7 @@ def test_a_tree_without_readable_pss_is_judged_by_its_biggest_process(tmp_path: 
 
 
 def test_nobody_is_sent_to_root_for_what_was_not_asked_for(tmp_path: Path) -> None:
-    writer = SeriesWriter(tmp_path, replace(facts(), reads_pss=False))
+    writer = SeriesWriter(tmp_path, facts()._replace(reads_pss=False))
     for number in range(60):
         one = ProcessSample(rss_bytes=MIB, threads=1)
         writer.append(
@@ -312,7 +311,7 @@ def test_a_recording_of_an_older_version_is_read_and_gone_on_with(tmp_path: Path
     recording.close()
     again = SeriesWriter(tmp_path)
     around = ProcessSample(cgroup_bytes=5, cgroup_limit_bytes=20, cgroup_cache_bytes=1)
-    again.append(3.0, [(TREE, around)], [replace(before, name="b", earlier="a")])
+    again.append(3.0, [(TREE, around)], [before._replace(name="b", earlier="a")])
     again.close()
     assert [line.names for line in Recording(tmp_path).lines] == ["a, then b"]
     cgroup = summarize(Recording(tmp_path)).cgroup

@@ -109,7 +109,7 @@ def test_a_page_that_is_not_resident_gives_nothing_back() -> None:
 
 
 def test_only_where_the_thresholds_have_risen_setting_them_is_predicted_to_help() -> None:
-    risen = replace(ACTUAL, trim_threshold=64 * MIB, mmap_threshold=32 * MIB)
+    risen = ACTUAL._replace(trim_threshold=64 * MIB, mmap_threshold=32 * MIB)
     pieces = ((LIVE, PAGE), (FREE, 20 * MIB))
     assert simulated(heap_of(*pieces, parameters=risen))[
         "trim_threshold=131072"

@@ -10,12 +10,11 @@ import math
 import struct
 from array import array
 from collections.abc import Iterator
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.errors import TargetError
 from gdbmem.model.bfc import BINS, ONNXRUNTIME, SMALLEST, TENSORFLOW, bin_floor
 from gdbmem.model.memory import Memory, MemoryUnreadable
-from gdbmem.records import dataclass, replace
 
 BEHIND_BINS = 1024  # bytes of an object that may contain the members after the bins
 _BEFORE_BINS = 256
@@ -41,8 +40,7 @@ class LayoutUnknown(TargetError):  # noqa: N818  (what it says is the condition)
         )
 
 
-@dataclass(frozen=True)
-class StatsLayout:
+class StatsLayout(NamedTuple):
     """Offsets of the counters, in bytes from the beginning of the object."""
 
     allocations: int
@@ -53,8 +51,7 @@ class StatsLayout:
     requested: Optional[int] = None
 
 
-@dataclass(frozen=True)
-class Layout:
+class Layout(NamedTuple):
     """Offsets in bytes from the beginning of the object; None for members that this version lacks, or unknown ones."""
 
     class_name: str  # demangled; "" without type information
@@ -102,8 +99,7 @@ class Layout:
         return self.kind == ONNXRUNTIME and self.chunk_stride in (64, 72)
 
 
-@dataclass(frozen=True)
-class _Object:
+class _Object(NamedTuple):
     """The bytes of a possible allocator."""
 
     memory: Memory
@@ -166,7 +162,7 @@ def calibrate(memory: Memory, address: int, class_name: str) -> Layout:
         if words[regions >> 3] == words[(regions >> 3) + 1]:
             # Vectors without elements are ambiguous: the counters have to show that nothing was ever in use.
             if words[regions >> 3] or layout.stats is None or not subject.word(layout.stats.peak):
-                empty = empty or replace(layout, mutex=None)
+                empty = empty or layout._replace(mutex=None)
             continue
         return layout
     if empty is not None:
@@ -351,7 +347,7 @@ def _tensorflow(subject: _Object, layout: Layout) -> Layout:
     if _counts_regions_beside(subject, layout):
         found["next_region"] = subject.bins_end
         assert layout.stats is not None
-        found["stats"] = replace(layout.stats, pool=subject.bins_end + 8)
+        found["stats"] = layout.stats._replace(pool=subject.bins_end + 8)
         found["started_backpedal"] = subject.bins_end + 16
         found["garbage_collection"] = subject.bins_end + 17 if layout.has_timestamps else None
     elif name is not None and _has_options(subject):
@@ -359,7 +355,7 @@ def _tensorflow(subject: _Object, layout: Layout) -> Layout:
         total, following = subject.word(name - 24), subject.word(name - 32)
         if total == _pool_sum(subject, layout) and following and following % SMALLEST == 0:  # until 2.10
             assert layout.stats is not None
-            found["stats"] = replace(layout.stats, pool=name - 24)
+            found["stats"] = layout.stats._replace(pool=name - 24)
             found["next_region"], found["started_backpedal"] = name - 32, name - 16
         else:
             found["next_region"] = name - 24
@@ -417,7 +413,7 @@ def _pool_sum(subject: _Object, layout: Layout) -> int:
 
 
 def _replaced(layout: Layout, found: dict[str, object]) -> Layout:
-    return replace(layout, **found)  # type: ignore[arg-type]  # members by name
+    return layout._replace(**found)  # type: ignore[arg-type]  # members by name
 
 
 def read_words(memory: Memory, address: int, size: int) -> array[int]:

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import nlargest
 from itertools import compress
-from typing import Callable, Optional
+from typing import Callable, NamedTuple, Optional
 
 from gdbmem.allocators.bfc.layout import NONE
 from gdbmem.model.bfc import BINS, bin_floor
@@ -28,8 +28,7 @@ _LONGEST_NAME = 512
 _NESTED = lazy_pattern(r"N((?:\d+\w+?)+)E$")
 
 
-@dataclass(frozen=True)
-class FoundObject:
+class FoundObject(NamedTuple):
     """An object with the bins of a BFC allocator."""
 
     address: int

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 from operator import itemgetter
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.allocators.bfc.layout import (
     ABSL,
@@ -46,7 +46,7 @@ from gdbmem.model.bfc import (
     bin_of,
 )
 from gdbmem.model.memory import Memory
-from gdbmem.records import dataclass, replace
+from gdbmem.records import replace
 from gdbmem.text import plural
 
 # The invariants of a BFC allocator, and checks for violations.
@@ -146,8 +146,7 @@ _SPARE_BYTES = 1 << 12  # growth allowed for until the process is stopped
 _SIGN = 1 << 63
 
 
-@dataclass(frozen=True)
-class RawPool:
+class RawPool(NamedTuple):
     """The bytes of an allocator at one moment."""
 
     address: int

@@ -31,8 +31,7 @@ _PIECE = 1 << 24
 _SMALLEST_PAGE = 1 << 12
 
 
-@dataclass(frozen=True)
-class Pool:
+class Pool(NamedTuple):
     """A pool: blocks of one size, of which *live* are allocated; 0 if the whole pool is free."""
 
     address: int
@@ -46,8 +45,7 @@ class Pool:
         return (pool_bytes - POOL_HEADER_BYTES) // self.block_bytes
 
 
-@dataclass(frozen=True)
-class PythonArena:
+class PythonArena(NamedTuple):
     """An arena and its pools, in order of address."""
 
     address: int
@@ -103,8 +101,7 @@ class ArenaPiece(NamedTuple):
         return self.header_bytes > 0
 
 
-@dataclass(frozen=True)
-class PythonArenas:
+class PythonArenas(NamedTuple):
     """All arenas of a process, interpreter by interpreter."""
 
     arenas: Sequence[PythonArena] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gdbmem.allocators.cpython.arenas import POOL_HEADER_BYTES, PythonArena
 from gdbmem.allocators.gather import gather_words
@@ -12,15 +12,14 @@ from gdbmem.allocators.glibc.heap import HeapReading
 from gdbmem.allocators.glibc.trails import UNIT
 from gdbmem.arrays import import_numpy
 from gdbmem.model.memory import Memory, MemoryUnreadable
-from gdbmem.records import dataclass, replace
+from gdbmem.records import dataclass
 
 _BATCH_BYTES = 1 << 26
 _MARK = 0xFDFDFDFDFDFDFD  # after the letter of an allocator (Objects/obmalloc.c, PYMEM_FORBIDDENBYTE)
 _HOOK_WORDS = 3  # before and after the memory that Python uses
 
 
-@dataclass(frozen=True)
-class Blocks:
+class Blocks(NamedTuple):
     """Allocated blocks, of pymalloc or another allocator; parallel arrays.
 
     *words* has the memory of all of them, and *at* the offset of each, in words.
@@ -43,7 +42,7 @@ class Blocks:
         hooked = self.word(1) >> 8 == _MARK
         if not hooked.any():
             return self
-        return replace(self, at=self.at + 2 * hooked, sizes=self.sizes - 8 * _HOOK_WORDS * hooked)
+        return self._replace(at=self.at + 2 * hooked, sizes=self.sizes - 8 * _HOOK_WORDS * hooked)
 
 
 @dataclass

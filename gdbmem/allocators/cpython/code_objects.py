@@ -9,11 +9,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from enum import Enum
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.allocators.cpython.objects import Types, read_str
 from gdbmem.model.memory import Memory, MemoryUnreadable, read_text, word_at, words_at
-from gdbmem.records import dataclass
 
 # Line tables of CPython's code objects: the line of an instruction.
 #
@@ -124,8 +123,7 @@ _INSTRUCTION = 2  # bytes
 _KEPT = 20_000  # names of code objects
 
 
-@dataclass(frozen=True)
-class PythonCode:
+class PythonCode(NamedTuple):
     """A code object; *name* is the qualified one if this version has it."""
 
     address: int
@@ -142,8 +140,7 @@ class PythonCode:
         return line_of(self.lines, self.kind, self.first_line, offset)
 
 
-@dataclass(frozen=True)
-class _Members:
+class _Members(NamedTuple):
     file: int
     name: int
     first_line: int

@@ -8,10 +8,9 @@ and by statistics of each generation: three words, or since 3.15 the address of 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at, words_at
-from gdbmem.records import dataclass
 
 LINKS_BYTES = 16  # two words before each object that can be tracked; the first is 0 while it is not
 _GENERATION = 3  # words: next, previous, threshold and count
@@ -25,8 +24,7 @@ _MOST_RUNS = 1 << 40
 _FROZEN_AT_START = 1000
 
 
-@dataclass(frozen=True)
-class CollectorState:
+class CollectorState(NamedTuple):
     """The collector's work in one process."""
 
     full_collections: (
@@ -35,8 +33,7 @@ class CollectorState:
     has_frozen: bool  # gc.freeze() was called, so that it leaves the objects of that moment alone
 
 
-@dataclass(frozen=True)
-class Collector:
+class Collector(NamedTuple):
     """The addresses of the parts of a collector's state."""
 
     permanent: int  # generation
@@ -138,8 +135,7 @@ _LARGEST = 1 << 30  # of a limit
 _MOST_OVERFLOWS = 8  # one within the other
 
 
-@dataclass(frozen=True)
-class CallDepth:
+class CallDepth(NamedTuple):
     """Offsets in a thread's state."""
 
     overflowed: int  # of a byte that is 0 unless the thread may exceed its limit now

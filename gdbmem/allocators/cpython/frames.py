@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.allocators.cpython.code_objects import CodeReader, PythonCode, frame_places, local_names, words
 from gdbmem.allocators.cpython.collector import CallDepth, call_depth
@@ -17,7 +17,6 @@ from gdbmem.allocators.cpython.objects import Types
 from gdbmem.linux.memory.maps import Mapping as MemoryMapping
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
 from gdbmem.model.python import PythonCall, PythonThread
-from gdbmem.records import dataclass, replace
 
 _THREAD_WORDS = 64  # bytes of a thread's state that are searched
 _FIRST = 3  # skipped first bytes: prev, next and interp
@@ -30,8 +29,7 @@ _TAGS = 7  # low bits of a reference since 3.14
 _NO_OBJECT = frozenset({"<shim>", "<interpreter trampoline>"})  # code of frames that represent C
 
 
-@dataclass(frozen=True)
-class _FrameLayout:
+class _FrameLayout(NamedTuple):
     """Offsets of a frame's parts; *unit* is the unit of its instruction offset, 0 if that is an address."""
 
     previous: int
@@ -47,8 +45,7 @@ _IN_3_11 = _FrameLayout(previous=48, code=32, instruction=56, unit=0, is_entry=6
 _IN_3_12 = _FrameLayout(previous=8, code=0, instruction=56, unit=0, owner=70, from_c=3)
 
 
-@dataclass(frozen=True)
-class _ThreadLayout:
+class _ThreadLayout(NamedTuple):
     """The offsets that lead from a thread's state to its frames and its name."""
 
     frame: int
@@ -58,8 +55,7 @@ class _ThreadLayout:
     pthread: Optional[int] = None
 
 
-@dataclass(frozen=True)
-class LocatedFrame:
+class LocatedFrame(NamedTuple):
     """A Python frame and the address of its local variables: from *locals_at* on, *names* first, then its stack."""
 
     tid: Optional[int]
@@ -115,7 +111,7 @@ class FrameReader:
             one = self._thread(memory, state, pthreads or {})
             if any(one.tid == earlier.tid for earlier in found):
                 # Up to 3.12 a subinterpreter's state has the thread that created it, not the one that runs it.
-                one = replace(one, tid=None)
+                one = one._replace(tid=None)
             found.append(one)
         return found
 
@@ -221,7 +217,7 @@ def _with_entries(calls: Sequence[PythonCall], layout: _FrameLayout) -> list[Pyt
         following = calls[number + 1] if number + 1 < len(calls) else None
         entered = following is None or not (following.function or following.file)
         entered_at = following.entered_at if following is not None else None
-        found.append(replace(one, is_entry=entered, entered_at=entered_at))
+        found.append(one._replace(is_entry=entered, entered_at=entered_at))
     return found
 
 

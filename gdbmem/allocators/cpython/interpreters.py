@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable, read_pieces, word_at, words_at
-from gdbmem.records import dataclass
 
 # Offsets that CPython publishes since 3.13 (_Py_DebugOffsets), as far as they are consistent.
 #
@@ -37,8 +36,7 @@ _NUMBERS_WITHIN = (
 _LARGEST_TID = 1 << 22
 
 
-@dataclass(frozen=True)
-class RemoteDebugging:
+class RemoteDebugging(NamedTuple):
     """Offsets of PEP 768's words in a thread's state, of *enabled* in an interpreter's."""
 
     eval_breaker: int
@@ -49,8 +47,7 @@ class RemoteDebugging:
     path_bytes: int
 
 
-@dataclass(frozen=True)
-class DebugOffsets:
+class DebugOffsets(NamedTuple):
     """Offsets of the words that lead from the runtime to the frames."""
 
     runtime: int  # address
@@ -193,16 +190,14 @@ _MOST_THREADS, _MOST_INTERPRETERS = 100_000, 10_000
 _PIECE = 1 << 20
 
 
-@dataclass(frozen=True)
-class ThreadState:
+class ThreadState(NamedTuple):
     """The address of one thread's state, and the number of its interpreter, the oldest being 0."""
 
     address: int
     interpreter: int
 
 
-@dataclass(frozen=True)
-class Interpreters:
+class Interpreters(NamedTuple):
     """The heads and links of the lists of interpreters and of their threads."""
 
     head: int  # address of the word that leads to the first interpreter

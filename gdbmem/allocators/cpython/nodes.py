@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gdbmem.allocators.cpython.objects import INLINE_VALUES, MANAGED_DICT, PythonType, TypedBlocks
 from gdbmem.allocators.gather import gather, gather_words
@@ -110,8 +110,7 @@ _MOST_ATTRIBUTES = 30  # that keep their own order
 _SMALLEST_ADDRESS = 4096
 
 
-@dataclass(frozen=True)
-class UsedParts:
+class UsedParts(NamedTuple):
     """The part of each node that may contain references, in bytes from its start."""
 
     begin: Any  # uint8

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from gdbmem.allocators.cpython.arenas import PythonArena
 from gdbmem.allocators.cpython.blocks import Blocks
@@ -30,8 +30,7 @@ IS_LIST, IS_TUPLE, IS_STR, IS_DICT, IS_TYPE = 1 << 25, 1 << 26, 1 << 28, 1 << 29
 _HIGHEST = 1 << 47
 
 
-@dataclass(frozen=True)
-class PythonType:
+class PythonType(NamedTuple):
     """A type object; sizes are bytes of an instance."""
 
     address: int
@@ -119,8 +118,7 @@ class TypeCounts:
     other_bytes: int = 0
 
 
-@dataclass(frozen=True)
-class TypedBlocks:
+class TypedBlocks(NamedTuple):
     """Blocks and their types."""
 
     blocks: Blocks

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gdbmem.allocators.cpython.nodes import NO_OBJECT, Nodes, UsedParts, used_parts
 from gdbmem.allocators.cpython.objects import HAS_GC, INLINE_VALUES, PythonType, Types
@@ -34,8 +34,7 @@ _MOST_REFERENCES = 150_000_000  # 600 MB
 _LOW_BITS = 7
 
 
-@dataclass(frozen=True)
-class Root:
+class Root(NamedTuple):
     """Memory other than blocks that contains references: variables of a library, a stack, a frame."""
 
     label: str

@@ -7,7 +7,7 @@ into the interpreter; a table of traces by its entries (Modules/_tracemalloc.c, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from gdbmem.allocators.cpython.arenas import data_mappings
 from gdbmem.allocators.cpython.interpreters import published_version
@@ -17,7 +17,7 @@ from gdbmem.arrays import import_numpy
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable, read_pieces, read_text
-from gdbmem.records import dataclass, field, replace
+from gdbmem.records import dataclass, field
 
 _TABLE_WORDS = 10  # entries, buckets, their address, 4 functions, 2 that may be missing, 2 more
 _CODE_AT, _CODE_OR_NONE_AT = (3, 4, 5, 8, 9), (6, 7)
@@ -32,16 +32,14 @@ _LONGEST_NAME = 1 << 14  # bytes
 _SAMPLE = 64  # entries examined to determine the contents of a table
 
 
-@dataclass(frozen=True)
-class PythonFrame:
+class PythonFrame(NamedTuple):
     """One frame that tracemalloc recorded, without a function name."""
 
     file: str
     line: int
 
 
-@dataclass(frozen=True)
-class Traceback:
+class Traceback(NamedTuple):
     """The frames of one traceback, the allocating one first, and the allocations made there."""
 
     frames: Sequence[PythonFrame]
@@ -50,8 +48,7 @@ class Traceback:
     cut_frames: int = 0  # omitted because of the limit of start(nframe)
 
 
-@dataclass(frozen=True)
-class Traces:
+class Traces(NamedTuple):
     """All live blocks that tracemalloc has traced."""
 
     tracebacks: Sequence[Traceback]
@@ -69,8 +66,7 @@ class Traces:
         return sum(one.blocks for one in self.tracebacks)
 
 
-@dataclass(frozen=True)
-class _Table:
+class _Table(NamedTuple):
     entries: int
     buckets: int
     first: int  # address of the buckets
@@ -100,7 +96,7 @@ def read_traces(memory: Memory, mappings: Sequence[Mapping]) -> Traces:
         tables += 1
         own += own_of_table + table.entries * 16
         _add_table(memory, table, sums)
-    return replace(_named(memory, sums, tables, own), version=published_version(memory, mappings))
+    return _named(memory, sums, tables, own)._replace(version=published_version(memory, mappings))
 
 
 def find_tables(memory: Memory, mappings: Iterable[Mapping]) -> list[_Table]:

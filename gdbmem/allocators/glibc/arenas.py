@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.allocators.glibc.layout import MIN_CHUNK, PREV_INUSE
 from gdbmem.allocators.glibc.locate import HEAP_MAX, Found, Parameters
@@ -11,7 +11,7 @@ from gdbmem.allocators.glibc.mmapped import area_of, find_pieces
 from gdbmem.errors import TargetError
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at, words_at
-from gdbmem.records import dataclass, field, replace
+from gdbmem.records import dataclass, field
 
 _MOST_ARENAS = 100_000
 _PAGE = 4096
@@ -30,8 +30,7 @@ class HeapCorrupt(TargetError):  # noqa: N818  (what it says is the condition)
         )
 
 
-@dataclass(frozen=True)
-class HeapRegion:
+class HeapRegion(NamedTuple):
     """Memory that contains one arena's chunks end to end."""
 
     start: int  # the first chunk
@@ -132,7 +131,7 @@ def _main_regions(
     if not regions or regions[-1].end != end:
         regions.append(HeapRegion(arena.top, arena.top, end, arena.top))
     else:
-        regions[-1] = replace(regions[-1], limit=arena.top)
+        regions[-1] = regions[-1]._replace(limit=arena.top)
     if heap is not None and heap.start <= start < heap.end:
         regions.insert(0, HeapRegion(start, heap.end, heap.end, start))
     return regions

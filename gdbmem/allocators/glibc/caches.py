@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from gdbmem.allocators.glibc import lockstep
 from gdbmem.allocators.glibc.arenas import ArenaState
@@ -102,8 +102,7 @@ def _follow_tcaches(
             result.broken.append(Damage(tcache.address - 16, 0, what))
 
 
-@dataclass(frozen=True)
-class _Tcache:
+class _Tcache(NamedTuple):
     address: int
     size: int  # bytes, with the header
     entries: Sequence[int]  # the first entry of each bin: addresses of user memory, or 0

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from gdbmem.allocators.glibc.bins import BINS, bins_at, follow_bins
 from gdbmem.allocators.glibc.layout import ALIGNMENT, MIN_CHUNK, PREV_INUSE
 from gdbmem.allocators.glibc.tallies import FASTBIN, link_difference
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory, word_at, words_at
-from gdbmem.records import dataclass
 
 if TYPE_CHECKING:
     from gdbmem.allocators.glibc.caches import Caches
@@ -21,8 +20,7 @@ _HOPS = 32
 _SEARCHED = 1 << 20  # bytes after a broken size in which intact chunks are searched for
 
 
-@dataclass(frozen=True)
-class Damage:
+class Damage(NamedTuple):
     """One inconsistency."""
 
     address: int
@@ -97,8 +95,7 @@ def is_fencepost(memory: Memory, address: int, end: int, *, in_further_arena: bo
     return following in (16, 17) and any((address + size) % 4096 == 0 for size in (32, 48))
 
 
-@dataclass(frozen=True)
-class Break:
+class Break(NamedTuple):
     """A size that leads to no chunk."""
 
     address: int  # of the chunk whose size word was overwritten

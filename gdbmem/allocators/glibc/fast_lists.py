@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from gdbmem.allocators.glibc import lockstep
 from gdbmem.allocators.glibc.tallies import FENCEPOST, PAGE, why_stopped
 from gdbmem.allocators.glibc.trails import UNIT, Trail
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
-from gdbmem.records import dataclass, field, replace
+from gdbmem.records import dataclass, field
 
 if TYPE_CHECKING:
     from gdbmem.allocators.glibc.arenas import ArenaState, HeapRegion
@@ -35,8 +35,7 @@ _FLAGS = 3  # bits of a slot
 _NOWHERE, _END, _PARKED = 0, _SLOTS, _SLOTS + 1
 
 
-@dataclass(frozen=True)
-class BrokenList:
+class BrokenList(NamedTuple):
     """The place where a fastbin is broken."""
 
     bin: int
@@ -81,7 +80,7 @@ def read_fast_lists(memory: Memory, arena: ArenaState, protected: bool) -> Optio
         if not broken.is_circle:
             to = _link_of(memory, broken.chunk, protected) if broken.chunk else arena.fastbins[broken.bin]
             if any(trail.has(to) for trail in result.trails.values()):
-                result.broken[at] = replace(broken, to=to)
+                result.broken[at] = broken._replace(to=to)
     return result
 
 

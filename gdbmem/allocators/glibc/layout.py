@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.patterns import lazy_pattern
 from gdbmem.records import dataclass
@@ -44,8 +44,7 @@ class Struct:
         return 0 if at is None else int.from_bytes(raw[at : at + size], "little")
 
 
-@dataclass(frozen=True)
-class MallocLayout:
+class MallocLayout(NamedTuple):
     """The structures of one glibc."""
 
     state: Struct  # malloc_state
@@ -56,8 +55,7 @@ class MallocLayout:
         return 10 if "fastbinsY" in self.state else 0
 
 
-@dataclass(frozen=True)
-class LibcFacts:
+class LibcFacts(NamedTuple):
     """Facts from a libc's file: the addresses of malloc's variables (as in the file), and their layout."""
 
     symbols: Mapping[str, int]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.allocators.glibc.layout import (
     ALIGNMENT,
@@ -33,8 +33,7 @@ _PAGE = 4096
 HEAP_MAX = 64 << 20  # heaps of further arenas are aligned to this
 
 
-@dataclass(frozen=True)
-class Found:
+class Found(NamedTuple):
     """Addresses of malloc's variables in this process."""
 
     main_arena: int
@@ -230,8 +229,7 @@ def _parameters_are_sound(memory: Memory, address: int, struct: Struct) -> bool:
     )
 
 
-@dataclass(frozen=True)
-class Parameters:
+class Parameters(NamedTuple):
     """The fields of mp_ that the ledger needs; bytes unless a count."""
 
     mmapped_chunks: int
@@ -361,8 +359,7 @@ def _pointers(words: memoryview) -> Iterator[int]:
 # Threads with the registers that malloc's readers need.
 
 
-@dataclass(frozen=True)
-class ThreadPointers:
+class ThreadPointers(NamedTuple):
     """One thread, with the registers that the analysis needs."""
 
     tid: int

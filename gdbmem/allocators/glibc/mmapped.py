@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.allocators.glibc.layout import CHUNK_HEADER, IS_MMAPPED, MIN_CHUNK, NON_MAIN_ARENA, PREV_INUSE
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory, word_at, words_at
-from gdbmem.records import dataclass
 
 PAGE = 4096
 # Possible offsets of the header of an aligned block on its first page.
 _OFFSETS = (0, 16, 48, 112, 240, 496, 1008, 2032, 4080)
 
 
-@dataclass(frozen=True)
-class MmappedChunk:
+class MmappedChunk(NamedTuple):
     """One such chunk: its pages, whose size malloc counts, and the offset of its header in the first one."""
 
     start: int

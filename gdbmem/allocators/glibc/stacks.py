@@ -11,12 +11,11 @@ import contextlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.allocators.glibc.locate import ThreadPointers
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory, words_at
-from gdbmem.records import dataclass
 
 _REACH = 0x1000  # distance of a list node from the thread pointer
 _PTHREAD = (
@@ -27,8 +26,7 @@ _MOST_OFFSETS = 16
 _SAMPLE = 64  # descriptors that must agree on the offset of the stack's bounds
 
 
-@dataclass(frozen=True)
-class ThreadStack:
+class ThreadStack(NamedTuple):
     """One thread's stack; tid is None if the thread has ended."""
 
     start: int

@@ -17,7 +17,6 @@ from gdbmem.allocators.glibc.blocks import HEADER, ChunkTable
 from gdbmem.allocators.glibc.trails import UNIT
 from gdbmem.model.heap_blocks import DATA, HEAP, STACK, FoundVector
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
-from gdbmem.records import dataclass
 
 if TYPE_CHECKING:
     from gdbmem.allocators.glibc.mmapped import MmappedChunk
@@ -62,8 +61,7 @@ def find_vectors(
     return list(found.values())
 
 
-@dataclass(frozen=True)
-class VectorColumns:
+class VectorColumns(NamedTuple):
     """Vectors as numpy's columns, for sums over a million of them."""
 
     begin: Any

@@ -19,7 +19,6 @@ from gdbmem.model.judgement import MET, NOT_MET, Judgement, exit_status
 from gdbmem.profiles.documents import diff_json
 from gdbmem.profiles.query import Query, query_from
 from gdbmem.profiles.text import print_diff
-from gdbmem.records import replace
 from gdbmem.terminal.console import make_console, open_output
 from gdbmem.terminal.working import Working
 from gdbmem.text import format_size, printable
@@ -34,7 +33,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     if arguments.series and len(arguments.operands) > 1:
         raise UsageError("--series takes one run, RUN:NAME or file", hint="leave --series out")
     try:
-        query = replace(query_from(arguments), source_roots=source_roots())
+        query = query_from(arguments)._replace(source_roots=source_roots())
         if arguments.normalize and (query.by_blocks or arguments.fail_on is not None):
             other = "blocks cannot be counted" if query.by_blocks else "--fail-on has nothing to judge"
             raise UsageError(

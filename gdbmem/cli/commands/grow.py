@@ -15,7 +15,6 @@ from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.faults.account import grow_json, held_document, print_account, print_held
 from gdbmem.profiles.query import Query, query_from
 from gdbmem.profiles.text import print_sites
-from gdbmem.records import replace
 from gdbmem.terminal.console import make_console, open_output, print_notices, say
 from gdbmem.text import format_duration, printable
 
@@ -32,7 +31,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             "name processes, or a program to start",
             hint="gdbmem grow PID, or gdbmem grow -- PROGRAM ARGUMENTS",
         )
-    query = replace(query_from(args), source_roots=source_roots())
+    query = query_from(args)._replace(source_roots=source_roots())
     try:
         with open_output(args.output, force=args.force) as stream:
             with open_output(args.profile, force=args.force) as kept:

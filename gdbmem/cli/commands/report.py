@@ -12,7 +12,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional, TextIO
+from typing import TYPE_CHECKING, NamedTuple, Optional, TextIO
 
 from gdbmem.api.profiles import spool_operands
 from gdbmem.arguments import ArgumentParser
@@ -22,7 +22,6 @@ from gdbmem.errors import InputError, MissingToolError, ToolError, UsageError
 from gdbmem.page.page import Page, render
 from gdbmem.patterns import lazy_pattern
 from gdbmem.profiles.query import Query, compile_regex, counts_blocks, read_known
-from gdbmem.records import dataclass
 from gdbmem.terminal.console import open_named
 from gdbmem.terminal.working import Working
 from gdbmem.text import printable
@@ -132,8 +131,7 @@ _OFFLINE = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class DrawnPicture:
+class DrawnPicture(NamedTuple):
     """A picture of a page."""
 
     name: str  # the title of its section

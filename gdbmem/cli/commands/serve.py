@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gdbmem.api.profiles import ReadOptions, Run, current_folder, find_operand
 from gdbmem.arguments import ArgumentParser
@@ -26,7 +26,6 @@ from gdbmem.cli.reading import read_options_from, source_roots
 from gdbmem.errors import GdbmemError, InputError, internal_error
 from gdbmem.page.page import IndexRow, Page, render, render_index
 from gdbmem.profiles.query import Query, compile_regex
-from gdbmem.records import dataclass
 from gdbmem.runs.run import is_run
 from gdbmem.text import printable
 
@@ -92,8 +91,7 @@ _FAILED = (
 )
 
 
-@dataclass(frozen=True)
-class Served:
+class Served(NamedTuple):
     """A run or profile, and the function that makes its page."""
 
     name: str

@@ -26,7 +26,6 @@ from gdbmem.errors import UsageError
 from gdbmem.profiles.documents import diff_json, profile_json
 from gdbmem.profiles.query import Query, query_from
 from gdbmem.profiles.text import print_diff, print_sites, print_timeline
-from gdbmem.records import replace
 from gdbmem.terminal.console import make_console, open_output, print_notices
 from gdbmem.terminal.working import Working
 from gdbmem.text import printable
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Read and print."""
     arguments = parser.parse_args(argv)
-    query = replace(query_from(arguments), source_roots=source_roots())
+    query = query_from(arguments)._replace(source_roots=source_roots())
     options = read_options_from(arguments)
     with collector_paused(), open_output(arguments.output, force=arguments.force) as stream:
         given = [arguments.operand] if arguments.base is None else [arguments.operand, arguments.base]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Callable, Optional
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
 
 import gdb
 
@@ -27,7 +27,6 @@ from gdbmem.model.heap_blocks import DATA, STACK, FoundVector
 from gdbmem.model.memory import Memory
 from gdbmem.patterns import lazy_pattern
 from gdbmem.profiles.own_code import qualified_name
-from gdbmem.records import dataclass, replace
 from gdbmem.runs.saved_results import CONTAINERS
 from gdbmem.terminal.console import open_output
 
@@ -164,7 +163,7 @@ def _survey(expression: str) -> Survey:
         except (gdb.error, RuntimeError, TypeError, OverflowError):
             unread[root.path] = None
     found = surveyor.survey(_notices(planner.unknown_classes, list(unread)))
-    return found if expression else replace(found, live_heap_bytes=_live_heap_bytes(memory))
+    return found if expression else found._replace(live_heap_bytes=_live_heap_bytes(memory))
 
 
 def _referred(found: gdb.Type) -> gdb.Type:
@@ -245,8 +244,7 @@ def _same_stack(memory: Memory) -> bool:
     return memory.read(stack, 64) == GdbMemory().read(stack, 64)
 
 
-@dataclass(frozen=True)
-class _Root:
+class _Root(NamedTuple):
     """A variable, or an expression, from which containers are reached."""
 
     path: str

@@ -190,9 +190,9 @@ def _saved_allocator(values: Mapping[str, Any]) -> Allocator:
         regions.append(Region(address, size, len(rows), len(chunks), from_json(str, region.get("label", ""))))
         rows += chunks
     found = from_fields(Allocator, values, regions=regions, chunks=_saved_pools_chunks(rows))
-    for record in (found, found.options, found.counters):
-        if any(isinstance(value, int) and value < 0 for value in vars(record).values()):
-            raise ValueError
+    numbers = (*vars(found).values(), *found.options, *found.counters)
+    if any(isinstance(value, int) and value < 0 for value in numbers):
+        raise ValueError
     return found
 
 

@@ -6,7 +6,7 @@ import math
 import re
 from array import array
 from collections.abc import Sequence
-from typing import Callable, Optional
+from typing import Callable, NamedTuple, Optional
 
 from gdbmem.errors import Notice
 from gdbmem.formats.bfc import log_lines
@@ -27,7 +27,7 @@ from gdbmem.model.bfc import (
     Region,
     TorchAccount,
 )
-from gdbmem.records import dataclass, field, replace
+from gdbmem.records import dataclass, field
 from gdbmem.text import format_size, plural, printable
 
 LAST = (1 << 64) - 1  # the handle that the last chunk of a region names as next
@@ -36,8 +36,7 @@ _LARGEST = 1 << 62
 _FEWEST_AMOUNTS = 3  # a dump has as many, or other lines
 
 
-@dataclass(frozen=True)
-class LoggedBytes:
+class LoggedBytes(NamedTuple):
     """Bytes from a log; rounding may have changed them by *error_bytes*."""
 
     size_bytes: int
@@ -352,7 +351,7 @@ class Refusals:
                 found = pattern.match(body)
                 if found is not None:
                     text = body[:_LONGEST].decode("utf-8", "surrogateescape").strip()
-                    self._add(replace(read(found), line=number, text=text), found)
+                    self._add(read(found)._replace(line=number, text=text), found)
                     self._last_sentence = _sentence(body)
                     return True
         return False
@@ -360,7 +359,7 @@ class Refusals:
     def _add(self, refusal: Refusal, found: re.Match[bytes]) -> None:
         last = self._found[-1] if self._found else None
         if last is not None and self._is_again(last, refusal, found.string):
-            self._found[-1] = replace(last, times=last.times + 1)
+            self._found[-1] = last._replace(times=last.times + 1)
         elif len(self._found) < _MOST:
             if "name" in found.groupdict():
                 self._allocators[len(self._found)] = (

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from typing import Callable, Optional
-
-from gdbmem.records import dataclass
+from typing import Callable, NamedTuple, Optional
 
 FRAME = "frame"  # the kind of the dictionaries that lists of frames hold
 MEMO = "memo of "
@@ -30,8 +28,7 @@ _FRAME_VALUE = rb"(?:" + _ATOM + rb"|\x8c.[^\x94]{0,255}\x94)"
 _FRAMES = b"(?#frames)"  # stands for a list's items, frames among them, until the pattern is compiled
 
 
-@dataclass(frozen=True)
-class RowPattern:
+class RowPattern(NamedTuple):
     """The shape of one kind of dictionary."""
 
     kind: str

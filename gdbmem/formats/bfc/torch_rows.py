@@ -6,7 +6,7 @@ import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Optional, Union, overload
+from typing import Any, NamedTuple, Optional, Union, overload
 
 from gdbmem.errors import InputError
 from gdbmem.formats.bfc.plain_pickle import MISSING, PickleMachine, PlainDict, PlainList
@@ -47,8 +47,7 @@ class BlockSpan:
     count: int
 
 
-@dataclass(frozen=True)
-class KnownStack:
+class KnownStack(NamedTuple):
     """A list of frames that was matched: its stack."""
 
     number: int

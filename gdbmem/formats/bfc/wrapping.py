@@ -6,11 +6,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from gdbmem.formats.spooling import Data
 from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass
 
 _BOMS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 _LARGEST_BYTES = 256 << 20  # of what is unwrapped in memory
@@ -35,8 +34,7 @@ _FEWEST = 5  # stamps, or full lines, that show how a log was written
 _WIDTHS = (60, 400)  # columns of terminals
 
 
-@dataclass(frozen=True)
-class PlainLog:
+class PlainLog(NamedTuple):
     """The lines of a log, oldest first."""
 
     data: Data

@@ -10,7 +10,7 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Callable, Optional, Union
+from typing import Callable, NamedTuple, Optional, Union
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.heap_profilers.heaptrack_lines import (
@@ -81,8 +81,7 @@ class _Tables:
         return True
 
 
-@dataclass(frozen=True)
-class _Course:
+class _Course(NamedTuple):
     events: Events
     at_peak: int  # lines from the start of the counting to the peak
 

@@ -28,7 +28,6 @@ from gdbmem.formats.stacks import (
 from gdbmem.model.calltree import Frame
 from gdbmem.model.snapshot import BYTES_MISSING
 from gdbmem.patterns import lazy_pattern
-from gdbmem.records import replace
 from gdbmem.text import printable
 
 _HEADER = lazy_pattern(rb"heap_v2/([0-9]{1,18})\s*")
@@ -73,9 +72,9 @@ def read_jemalloc(data: Data, source: str, metric: Optional[str], symbols: Optio
         metric=chosen,
         metrics=metrics,
         total_bytes=total_of(stacks) + (hidden.bytes if hidden is not None else 0),
-        load=lambda profile: replace(_load(profile, stacks, addresses, maps, rate, symbols), hidden=hidden),
+        load=lambda profile: _load(profile, stacks, addresses, maps, rate, symbols)._replace(hidden=hidden),
         wanted=lambda: wanted_of(addresses, parse_maps(maps)),
-        notices=[replace(one, slug=BYTES_MISSING) for one in reader.notices] if lacks else reader.notices,
+        notices=[one._replace(slug=BYTES_MISSING) for one in reader.notices] if lacks else reader.notices,
     )
 
 

@@ -24,7 +24,6 @@ from gdbmem.formats.stacks import (
     total_of,
 )
 from gdbmem.model.calltree import Frame
-from gdbmem.records import replace
 from gdbmem.text import printable
 
 _METRICS = {"inuse_space": IN_USE, "alloc_space": ALLOCATED}
@@ -70,8 +69,8 @@ class _PprofReader:
             metrics=metrics,
             total_bytes=total_of(stacks) - total_of(taken),
             taken_at=max(self.profile.time_nanos, 0) / 1e9,
-            load=lambda profile: replace(
-                self._content(profile, stacks, columns[chosen], symbols), taken=taken
+            load=lambda profile: self._content(profile, stacks, columns[chosen], symbols)._replace(
+                taken=taken
             ),
             is_difference=bool(taken) or DIFFERENCE in map(self._text, self.profile.comment),
         )

@@ -14,7 +14,6 @@ from gdbmem.errors import InputError
 from gdbmem.formats.spooling import Data
 from gdbmem.model.calltree import NO_LINE, PRUNED, ROOT, CallTree, Frame, Frames, line_column
 from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass
 from gdbmem.text import printable
 
 NODE = lazy_pattern(rb"^( *)n([0-9]+): ([0-9]+) (.*)$", re.MULTILINE)
@@ -199,8 +198,7 @@ def _decode(text: bytes) -> str:
     return text.decode("utf-8", "surrogateescape")
 
 
-@dataclass(frozen=True)
-class TreeArea:
+class TreeArea(NamedTuple):
     """The part of a file that a tree occupies, and the facts of its snapshot."""
 
     data: Data

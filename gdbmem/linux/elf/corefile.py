@@ -8,14 +8,13 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError
 from gdbmem.linux.elf.objects import read_image
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.pages import PAGE, Ranges
 from gdbmem.model.memory import Buffer, BytesMemory, MemoryUnreadable
-from gdbmem.records import dataclass, replace
 from gdbmem.text import printable
 
 _CORE, _PT_LOAD, _PT_NOTE = 4, 1, 4
@@ -27,8 +26,7 @@ _HEADER = 64  # bytes of an ELF header
 _EXTENDED = 0xFFFF  # more segments than fit in the header's field
 
 
-@dataclass(frozen=True)
-class CoreThread:
+class CoreThread(NamedTuple):
     """One thread in the core."""
 
     tid: int
@@ -38,8 +36,7 @@ class CoreThread:
     system_call: int = -1  # number of the system call that the thread is in; -1: unknown
 
 
-@dataclass(frozen=True)
-class _Segment:
+class _Segment(NamedTuple):
     start: int
     size: int  # in the process
     stored: int  # bytes of the complete core
@@ -176,9 +173,9 @@ class CoreFile:
             if mapping.name or "w" not in mapping.permissions:
                 continue
             if end < mapping.start < end + (1 << 36) and all(m.name != "[heap]" for m in named):
-                named[number] = replace(mapping, name="[heap]")
+                named[number] = mapping._replace(name="[heap]")
             if self.threads and mapping.start <= self.threads[0].stack_pointer < mapping.end:
-                named[number] = replace(mapping, name="[stack]")
+                named[number] = mapping._replace(name="[stack]")
         return named
 
     @property
@@ -278,7 +275,7 @@ class CoreFile:
                 self._add_thread(at, machine)
             elif kind == _NT_ARM_TLS and self.threads:
                 pointer = struct.unpack_from("<Q", data, at)[0]
-                self.threads[-1] = replace(self.threads[-1], thread_pointer=pointer)
+                self.threads[-1] = self.threads[-1]._replace(thread_pointer=pointer)
             elif kind == _NT_PRPSINFO:
                 self.program = data[at + 40 : at + 56].split(b"\0")[0].decode(errors="surrogateescape")
             elif kind == _NT_FILE:

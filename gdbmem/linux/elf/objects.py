@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple, Optional
 from gdbmem.linux.memory.process_memory import auxiliary_vector
 from gdbmem.model.memory import Memory, MemoryUnreadable, read_text, words_at
 from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass
 
 if TYPE_CHECKING:
     from gdbmem.linux.memory.maps import Mapping
@@ -26,8 +25,7 @@ _PAGE = 4096
 _ROW, _MOST_ROWS = 56, 1170  # as the kernel requires: others may be of any size
 
 
-@dataclass(frozen=True)
-class Image:
+class Image(NamedTuple):
     """One loaded object."""
 
     name: str

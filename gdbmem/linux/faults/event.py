@@ -14,9 +14,9 @@ import os
 import platform
 import struct
 from functools import lru_cache
+from typing import NamedTuple
 
 from gdbmem.linux.memory.resident import PAGE_BYTES
-from gdbmem.records import dataclass
 
 # PERF_COUNT_SW_…: PAGE_FAULTS_MIN and _MAJ, counted once the fault is served; PAGE_FAULTS, both, counted before that;
 # and DUMMY, which counts nothing
@@ -39,8 +39,7 @@ _ENABLE, _DISABLE, _PERIOD, _SET_OUTPUT, _ID = 0x2400, 0x2401, 0x40082404, 0x240
 _CLOSE_ON_EXEC = 8  # PERF_FLAG_FD_CLOEXEC
 
 
-@dataclass(frozen=True)
-class Wishes:
+class Wishes(NamedTuple):
     """The requested parts of every sample; the kernel may support fewer, or not allow them to this user.
 
     Two kinds of samples are taken: small ones of MINOR and MAJOR, which say where and what was touched, and fewer of

@@ -22,7 +22,6 @@ from gdbmem.linux.faults.records import SampleLayout, Taken, small_samples, trim
 from gdbmem.linux.memory.resident import PAGE_BYTES
 from gdbmem.linux.process.process import thread_ids
 from gdbmem.linux.process.processes import descendants, parents
-from gdbmem.records import replace
 
 STACK_BYTES = 16 << 10  # bytes copied of each stack,
 _SMALL_STACK_BYTES = 8 << 10  # and where the rings are small
@@ -181,7 +180,7 @@ class FaultWatch:
                 os.close(owner)
             raise
         if any(ring.size_bytes < _LARGE_PAGES * PAGE_BYTES for ring in self._stack_rings.values()):
-            self.wishes = replace(self.wishes, stack_bytes=_SMALL_STACK_BYTES)
+            self.wishes = self.wishes._replace(stack_bytes=_SMALL_STACK_BYTES)
         for owner in (one for pair in owners.values() for one in pair):
             self._poll.register(owner, select.POLLIN)
 
@@ -226,9 +225,9 @@ class FaultWatch:
                 return event.open_event(event.attributes(self.wishes, config), tid, cpu)
             except OSError as error:
                 if error.errno == errno.EACCES and self.wishes.kernel:
-                    self.wishes = replace(self.wishes, kernel=False)
+                    self.wishes = self.wishes._replace(kernel=False)
                 elif error.errno == errno.EINVAL and self.wishes.page_size:
-                    self.wishes = replace(self.wishes, page_size=False)
+                    self.wishes = self.wishes._replace(page_size=False)
                 else:
                     raise
 
@@ -267,7 +266,7 @@ class FaultWatch:
         disobeyed = then.ended > self._changed and taken > 2 * faults / self.period + _MANY_SAMPLES
         if now.stacks - then.stacks > 2 * _MOST_STACKS * max(seconds, _ADAPT_SECONDS):  # of many threads
             rate = self.wishes.stacks_per_second * _MOST_STACKS * seconds / (now.stacks - then.stacks)
-            self.wishes = replace(self.wishes, stacks_per_second=max(round(rate), 1))
+            self.wishes = self.wishes._replace(stacks_per_second=max(round(rate), 1))
             disobeyed = True
         if wanted > self.period * 2 or self.period > 2 * longest:
             self._change(pids, wanted, now.ended)
@@ -285,7 +284,7 @@ class FaultWatch:
         if is_inherited or len(self._events) <= _REOPENED_EVENTS:
             self._reopen(pids, period, now)
             return
-        self._changed, self.wishes = now, replace(self.wishes, period=period)
+        self._changed, self.wishes = now, self.wishes._replace(period=period)
         for (_, _, config), one in self._events.items():
             if config == ANY:
                 continue
@@ -297,7 +296,7 @@ class FaultWatch:
         before, self._changed, self._opened_after = (self._pids, self.wishes), now, self.births
         # A child born since the rings were read has only inherited events, which end with those of its parent.
         self._pids = (*pids, *descendants(set(pids), parents()))
-        self.wishes = replace(self.wishes, on_exec=False, period=period)
+        self.wishes = self.wishes._replace(on_exec=False, period=period)
         try:
             events = self._open_events()
         except OSError:  # too many threads, or none is left

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 from gdbmem.linux.process.process import memory_folder, soft_limit, status_fields
-from gdbmem.records import dataclass
 from gdbmem.text import format_size, printable
 
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
@@ -40,8 +39,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
 
-@dataclass(frozen=True)
-class OpenRequest:
+class OpenRequest(NamedTuple):
     """An open() for reading in which the process of *tid* waits."""
 
     number: int  # the kernel's number of this request

@@ -16,11 +16,10 @@ import stat
 import struct
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Callable, NoReturn, Optional
+from typing import Any, Callable, NamedTuple, NoReturn, Optional
 
 from gdbmem.files import close_all_but
 from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass
 from gdbmem.text import format_size
 
 FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")  # folders in which one of these users may write
@@ -37,8 +36,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
 
-@dataclass(frozen=True)
-class Rights:
+class Rights(NamedTuple):
     """User, groups and namespaces with which a process opens files."""
 
     uid: int

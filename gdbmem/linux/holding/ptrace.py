@@ -11,7 +11,7 @@ import signal
 import time
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.errors import TargetError
 from gdbmem.linux.process.process import (
@@ -44,8 +44,7 @@ class _Vector(ctypes.Structure):
     _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
 
 
-@dataclass(frozen=True)
-class PtraceMachine:
+class PtraceMachine(NamedTuple):
     """Offsets of registers in the kernel's register set of one architecture, in words."""
 
     words: int

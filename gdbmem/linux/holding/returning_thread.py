@@ -14,7 +14,7 @@ import signal
 import struct
 import time
 from collections.abc import Iterable, Sequence
-from typing import Callable, Optional
+from typing import Callable, NamedTuple, Optional
 
 from gdbmem.linux.holding.ptrace import (
     X86_64,
@@ -32,7 +32,6 @@ from gdbmem.linux.memory.pages import resident_ranges
 from gdbmem.linux.memory.process_memory import WritableMemory
 from gdbmem.linux.process.process import ended, signals_in, status_fields, thread_lives
 from gdbmem.model.memory import Memory, MemoryUnreadable
-from gdbmem.records import dataclass, replace
 
 # Signal frames of x86-64 on a thread's own stack, from which the kernel restores its registers (rt_sigreturn).
 #
@@ -60,8 +59,7 @@ _TILES = 1 << 18  # AMX: in a frame only if in use, and last
 _TILE_BYTES = 8192
 
 
-@dataclass(frozen=True)
-class SignalFrame:
+class SignalFrame(NamedTuple):
     """One frame at *address*; it holds *registers*, the vector registers at *state*, and the signal *mask*."""
 
     address: int
@@ -92,8 +90,7 @@ class SignalFrame:
 
     def below(self, registers: Sequence[int], mask: int) -> SignalFrame:
         """Return a frame below this one, with cleared vector registers."""
-        return replace(
-            self,
+        return self._replace(
             address=_aligned(self.address - _WITH_INFORMATION),
             registers=registers,
             state=0,
@@ -165,8 +162,7 @@ _NO_PROCESS = 0x7FFFFFFF  # beyond the numbers that the kernel gives
 _ALONE_SECONDS, _FUNCTION_SECONDS = 0.03, 1.0
 
 
-@dataclass(frozen=True)
-class SystemCalls:
+class SystemCalls(NamedTuple):
     """Numbers of system calls on one architecture."""
 
     clone: int
@@ -176,8 +172,7 @@ class SystemCalls:
     munmap: int
 
 
-@dataclass(frozen=True)
-class CallSites:
+class CallSites(NamedTuple):
     """Addresses of instructions that every C library has, on x86-64."""
 
     restorer: int  # which a signal handler returns to

@@ -9,7 +9,6 @@ from typing import NamedTuple, Optional
 
 from gdbmem.linux.process.process import memory_folder
 from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass
 
 _HEADER = lazy_pattern(
     rb"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) ([0-9a-f]+:[0-9a-f]+) (\d+)[ ]*([^\n]*)\n", re.M
@@ -25,8 +24,7 @@ _HUGETLB = "/anon_hugepage"  # the kernel's name of memory from mmap(MAP_HUGETLB
 _SHARED_NAMES = ("/dev/shm/", "/SYSV", "/memfd:", "/dev/zero", "[anon_shmem", "/i915", "/drm")
 
 
-@dataclass(frozen=True)
-class Mapping:
+class Mapping(NamedTuple):
     """One line of /proc/PID/maps with smaps' figures; sizes are bytes."""
 
     start: int
@@ -146,8 +144,7 @@ _RSS = lazy_pattern(rb"^Rss:\s+(\d{1,19}) kB", re.M)
 _FIELD = lazy_pattern(rb"^(\w+):\s+(\d{1,19}) kB", re.M)
 
 
-@dataclass(frozen=True)
-class Rollup:
+class Rollup(NamedTuple):
     """The values of /proc/PID/smaps_rollup, bytes."""
 
     rss_bytes: int

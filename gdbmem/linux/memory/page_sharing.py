@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, NamedTuple
 
 from gdbmem.arrays import import_numpy
 from gdbmem.linux.memory.pages import PAGE, open_pagemap
-from gdbmem.records import dataclass
 
 # Bits of an entry (Documentation/admin-guide/mm/pagemap.rst): in memory, swapped out, mapped once, of a file.
 _PRESENT, _SWAPPED, _FILE, _ALONE = 63, 62, 61, 56
@@ -15,8 +14,7 @@ _FRAME = (1 << 55) - 1  # the number of the page frame; 0 without CAP_SYS_ADMIN
 _ENTRIES = 1 << 20  # entries read at once
 
 
-@dataclass(frozen=True)
-class Pages:
+class Pages(NamedTuple):
     """The entries of adjacent pages of one process."""
 
     entries: Any  # uint64

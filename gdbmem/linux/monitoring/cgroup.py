@@ -6,20 +6,18 @@ import contextlib
 import os
 import re
 from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.linux.process.process import text_of
 from gdbmem.linux.process.processes import stat_of
 from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass
 
 _ROOT = Path("/sys/fs/cgroup")
 _ROOTS = (_ROOT, _ROOT / "memory")
 _NO_LIMIT = 1 << 60  # version 1 writes "none" as a huge number
 
 
-@dataclass(frozen=True)
-class CgroupMemory:
+class CgroupMemory(NamedTuple):
     """The memory values of a cgroup; None if it has no such value."""
 
     folder: Path
@@ -67,8 +65,7 @@ def read_cgroup(folder: Path) -> CgroupMemory:
     return CgroupMemory(folder, usage, peak, limit, cache, shmem, _events(folder))
 
 
-@dataclass(frozen=True)
-class Limit:
+class Limit(NamedTuple):
     """The lowest memory limit that applies to a process."""
 
     size_bytes: int

@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Collection, Container, Iterable, Sequence
-from typing import Callable, Optional
+from typing import Callable, NamedTuple, Optional
 
 from gdbmem.linux.monitoring.cgroup import Family, Limit
 from gdbmem.linux.monitoring.children import CopiedPages, ExitedUsage, StoppedTime
@@ -34,7 +34,6 @@ from gdbmem.linux.monitoring.surroundings import Surroundings
 from gdbmem.linux.process.process import program_name
 from gdbmem.linux.process.processes import descendants, parents, stat_of
 from gdbmem.model.series import TREE, ProcessSample, SeriesLine
-from gdbmem.records import dataclass, replace
 
 # Assigns processes to the lines of a series: a respawned worker gets the line of one with its name.
 
@@ -69,8 +68,7 @@ class SeriesLines:
             line = SeriesLine(len(self._lines) + 1, pid, stat.start_ticks, name, command, above, t)
         else:
             again = (line.pid, line.start_ticks) != (pid, stat.start_ticks)
-            line = replace(
-                line, pid=pid, start_ticks=stat.start_ticks, name=name, command=command, gone=None,
+            line = line._replace(pid=pid, start_ticks=stat.start_ticks, name=name, command=command, gone=None,
                 respawns=line.respawns + again,
             )  # fmt: skip
         self._note(line)
@@ -87,14 +85,14 @@ class SeriesLines:
     def rename(self, line: SeriesLine, name: str, command: str, *, was_read: bool) -> SeriesLine:
         """Return *line* for a process that has executed another program, or *was_read* as an earlier one."""
         name = program_name(name, command.split(" "))
-        line = replace(line, name=name, command=command, earlier=line.names if was_read else line.earlier)
+        line = line._replace(name=name, command=command, earlier=line.names if was_read else line.earlier)
         self._note(line)
         return line
 
     def bury(self, line: SeriesLine, t: float) -> None:
         """Release *line*, whose process had ended at time *t*, for reuse."""
         self._by_process.pop((line.pid, line.start_ticks), None)
-        self._note(replace(line, gone=t))
+        self._note(line._replace(gone=t))
         self._orphaned.setdefault((line.name, line.parent), []).append(line.number)
 
     def take_changed(self) -> list[SeriesLine]:
@@ -126,8 +124,7 @@ _Reader = Callable[[], bytes]
 _FamilyReader = Callable[[], Optional[int]]
 
 
-@dataclass(frozen=True)
-class Look:
+class Look(NamedTuple):
     """The result of one scan of the tree."""
 
     t: float

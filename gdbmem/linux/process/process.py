@@ -6,11 +6,10 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Optional, Union
+from typing import NamedTuple, Optional, Union
 
 from gdbmem.errors import TargetError
 from gdbmem.linux.process.rights import AS_ROOT, asker, forbidden
-from gdbmem.records import dataclass
 from gdbmem.text import printable
 
 # The thread through which a process's memory is read, because the main thread may end while others still run.
@@ -126,8 +125,7 @@ _KERNEL_THREAD = 0x00200000  # PF_KTHREAD
 _ENDED = "ZX"  # states
 
 
-@dataclass(frozen=True)
-class ProcessFacts:
+class ProcessFacts(NamedTuple):
     """The values of /proc/PID/status, of a living thread if the main one has ended; sizes are bytes."""
 
     pid: int

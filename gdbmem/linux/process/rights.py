@@ -10,10 +10,9 @@ import pwd
 import re
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gdbmem.errors import TargetError
-from gdbmem.records import dataclass
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -28,8 +27,7 @@ NOBODY = 3  # the scope that can't be changed before a reboot
 AS_ROOT = 'type it as root: sudo "$(command -v gdbmem)" …'
 
 
-@dataclass(frozen=True)
-class Asker:
+class Asker(NamedTuple):
     """The rights of the inspecting process, and the system's restrictions."""
 
     uid: int
