@@ -9,9 +9,9 @@ from __future__ import annotations
 import functools
 import typing
 from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
 from typing import Annotated, Any, Callable, NamedTuple, Optional, TypeVar, cast
 
-from gdbmem.records import is_dataclass
 from gdbmem.text import printable
 
 # Raised by code that reads a JSON document of another form than it expects.

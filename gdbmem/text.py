@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 from gdbmem.errors import InputError
-from gdbmem.patterns import lazy_pattern
 
 # Control, format (also the bidirectional overrides), surrogate, private use, line and paragraph separators.
 _UNSAFE_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
@@ -54,7 +54,7 @@ _SIZE_UNITS = {"b": 1} | {
     for suffix, base in (("iB", 1024), ("B", 1000))
 }
 _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_QUANTITY = lazy_pattern(r"\s*([+-]?)\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*")
+_QUANTITY = re.compile(r"\s*([+-]?)\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*")
 
 
 def format_size(size_bytes: float) -> str:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import BinaryIO, Optional
 
 from gdbmem.allocators.cpython.arenas import PythonArenas, find_arenas
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.memory import Memory
-from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass, field
 
 # Replacements of malloc: all unclaimed anonymous memory is theirs.
 _REPLACEMENTS = (
-    (lazy_pattern(r"/libtcmalloc[^/]*\.so"), "tcmalloc"),
-    (lazy_pattern(r"/libjemalloc[^/]*\.so"), "jemalloc"),
-    (lazy_pattern(r"/libmimalloc[^/]*\.so"), "mimalloc"),
-    (lazy_pattern(r"/libc_malloc_debug\.so"), "glibc's libc_malloc_debug"),
+    (re.compile(r"/libtcmalloc[^/]*\.so"), "tcmalloc"),
+    (re.compile(r"/libjemalloc[^/]*\.so"), "jemalloc"),
+    (re.compile(r"/libmimalloc[^/]*\.so"), "mimalloc"),
+    (re.compile(r"/libc_malloc_debug\.so"), "glibc's libc_malloc_debug"),
 )
 # The beginnings of their messages, in a file that one of them is linked into.
 _MARKS = (
@@ -31,17 +30,17 @@ _MARKS = (
 _PIECE, _PIECES = 1 << 22, 256  # bytes of a file that are searched
 # Runtimes with a separate heap besides malloc.
 _RUNTIMES = (
-    (lazy_pattern(r"/libjvm\.so"), "jvm"),
-    (lazy_pattern(r"/(node|nodejs|electron|chrom(e|ium))$|/lib(v8|node)[^/]*\.so"), "v8"),
-    (lazy_pattern(r"/(cc1|cc1plus|lto1|f951)$"), "gcc-gc"),
-    (lazy_pattern(r"/libmozjs[^/]*\.so|/libxul\.so"), "spidermonkey"),
-    (lazy_pattern(r"/libcoreclr\.so"), "dotnet"),
-    (lazy_pattern(r"/(beam|beam\.smp)$"), "erlang"),
-    (lazy_pattern(r"/libluajit[^/]*\.so"), "luajit"),
-    (lazy_pattern(r"/libruby[^/]*\.so"), "ruby"),
-    (lazy_pattern(r"/libgc\.so"), "bdwgc"),
-    (lazy_pattern(r"valgrind/[a-z]+-(amd64|arm64)-linux$"), "valgrind"),
-    (lazy_pattern(r"/postgres$"), "postgresql"),
+    (re.compile(r"/libjvm\.so"), "jvm"),
+    (re.compile(r"/(node|nodejs|electron|chrom(e|ium))$|/lib(v8|node)[^/]*\.so"), "v8"),
+    (re.compile(r"/(cc1|cc1plus|lto1|f951)$"), "gcc-gc"),
+    (re.compile(r"/libmozjs[^/]*\.so|/libxul\.so"), "spidermonkey"),
+    (re.compile(r"/libcoreclr\.so"), "dotnet"),
+    (re.compile(r"/(beam|beam\.smp)$"), "erlang"),
+    (re.compile(r"/libluajit[^/]*\.so"), "luajit"),
+    (re.compile(r"/libruby[^/]*\.so"), "ruby"),
+    (re.compile(r"/libgc\.so"), "bdwgc"),
+    (re.compile(r"valgrind/[a-z]+-(amd64|arm64)-linux$"), "valgrind"),
+    (re.compile(r"/postgres$"), "postgresql"),
 )
 _NAMES = (
     ("Go:", "go"),

@@ -7,17 +7,10 @@ import os
 import sys
 import sysconfig
 from pathlib import Path
-from typing import Callable, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union
 
 from gdbmem.errors import TargetError
 from gdbmem.inspection.block_queries import Looks
-from gdbmem.inspection.holdings import (
-    load_heap_map,
-    load_ledger,
-    paths_of_pinners,
-    place_to_save,
-    save_ledger,
-)
 from gdbmem.inspection.idle import read_idle
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.inspection.read_process import explain_core as explain_core_file
@@ -26,8 +19,11 @@ from gdbmem.launch.program import find_program
 from gdbmem.ledger.pinners import PinnerPaths
 from gdbmem.model.heap_blocks import HeapMap
 from gdbmem.model.ledger import IdleMemory, Ledger
-from gdbmem.symbols.address_names import GdbSymbols
 from gdbmem.symbols.batch_gdb import class_names
+
+if TYPE_CHECKING:
+    from gdbmem.runs.run import Run
+    from gdbmem.runs.saved_results import Kept
 
 __all__ = [
     "Looks",
@@ -99,16 +95,37 @@ def read_ledger(operand: Operand) -> Ledger:
 
     Raises InputError if there is none.
     """
+    from gdbmem.inspection.holdings import load_ledger  # with the readers of all formats, as the next
+
     return load_ledger(os.fspath(operand))
 
 
 def saved_heap_map(operand: Operand) -> Optional[HeapMap]:
     """Return the map of the heap that was saved with the ledger of *operand*; None if there is none."""
+    from gdbmem.inspection.holdings import load_heap_map
+
     return load_heap_map(os.fspath(operand))
+
+
+def place_to_save(text: str) -> tuple[Run, str]:
+    """Return the run and the name of the moment that *text*, ``RUN:NAME``, names. Raises InputError."""
+    from gdbmem.inspection import holdings
+
+    return holdings.place_to_save(text)
+
+
+def save_ledger(run: Run, name: str, ledger: Ledger) -> Kept:
+    """Save *ledger* in *run* as *name*. Raises InputError."""
+    from gdbmem.inspection import holdings
+
+    return holdings.save_ledger(run, name, ledger)
 
 
 def pinner_paths(operand: str, ledger: Ledger) -> PinnerPaths:
     """Return the call paths that allocate blocks of the sizes that pin pages in *ledger*, by snapshot *operand*."""
+    from gdbmem.inspection.holdings import paths_of_pinners
+    from gdbmem.symbols.address_names import GdbSymbols
+
     return paths_of_pinners(operand, ledger, GdbSymbols())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Callable, Optional, Union
 
@@ -19,7 +20,6 @@ from gdbmem.profiles.diff import as_difference, as_growth, diff_series
 from gdbmem.profiles.query import BLOCKS, Query, counts_blocks
 from gdbmem.profiles.ranking import Amount, Ranking, Row
 from gdbmem.profiles.timeline import outline
-from gdbmem.records import dataclass, replace
 from gdbmem.runs import operand as operands
 from gdbmem.runs.operand import (
     Loaded,

@@ -6,6 +6,7 @@ import os
 import re
 import signal
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional, Union
 
@@ -28,7 +29,6 @@ from gdbmem.recipes.expectations import judge, judge_ledgers, unjudged
 from gdbmem.recipes.reader import load_recipe
 from gdbmem.recipes.recipe import Point, Recipe
 from gdbmem.recipes.verdicts import verdict_object
-from gdbmem.records import dataclass, field
 from gdbmem.runs.distrust import split_name
 from gdbmem.runs.operand import load_record
 from gdbmem.runs.saved_results import CONTAINERS, LEDGER, find_kept, kept_text

@@ -7,6 +7,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Optional, TextIO
 
@@ -33,7 +34,6 @@ from gdbmem.recipes.abilities import check_engine
 from gdbmem.recipes.reader import load_recipe
 from gdbmem.recipes.recipe import Recipe
 from gdbmem.recipes.verdicts import PointOutcome, junit_error, junit_xml, recipe_object
-from gdbmem.records import dataclass, field, replace
 from gdbmem.runs.run import Run
 from gdbmem.setup.gdb_python import find_gdb
 from gdbmem.terminal.console import make_console, open_named, open_output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple, Optional
@@ -9,7 +10,6 @@ from typing import Annotated, NamedTuple, Optional
 from gdbmem.errors import Notice
 from gdbmem.json_values import Key, as_json
 from gdbmem.model.containers import Container, Survey, Uncounted
-from gdbmem.patterns import lazy_pattern
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices
 from gdbmem.terminal.document import Document, head, to_json
@@ -83,18 +83,18 @@ def _brief(type_name: str) -> str:
 
 _NOISE = (
     (
-        lazy_pattern(r"std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> ?>"),
+        re.compile(r"std::__cxx11::basic_string<char, std::char_traits<char>, std::allocator<char> ?>"),
         "std::string",
     ),
     (
-        lazy_pattern(
+        re.compile(
             r"std::(__\w+)::basic_string<char, std::\1::char_traits<char>, std::\1::allocator<char> ?>"
         ),
         "std::string",
     ),
-    (lazy_pattern(r"std::__\w+::"), "std::"),
+    (re.compile(r"std::__\w+::"), "std::"),
 )
-_DEFAULTS = lazy_pattern(r", std::(allocator|less|hash|equal_to|default_delete)<")
+_DEFAULTS = re.compile(r", std::(allocator|less|hash|equal_to|default_delete)<")
 
 
 def containers_json(survey: Survey, before: Optional[Survey] = None) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
-
-from gdbmem.records import dataclass, field
 
 if TYPE_CHECKING:
     from gdbmem.containers.survey import Surveyor

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
 from gdbmem.containers.containers import not_read, not_sound, ranked
@@ -25,7 +26,6 @@ from gdbmem.containers.library_types import (
 from gdbmem.errors import Notice
 from gdbmem.model.containers import Container, Survey
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
-from gdbmem.records import dataclass
 
 MOST_ELEMENTS = 1_000_000  # elements of one container that are followed
 DEEPEST = 30  # most pointers and containers from a variable to an object

@@ -22,29 +22,28 @@ from gdbmem.debugger.memwatch.driving.function_code import FunctionCode, Instruc
 from gdbmem.debugger.stopping.signals import interruptible
 from gdbmem.debugger.terminal import file_name, gdb_text, library_at, symbol_at
 from gdbmem.linux.elf.landing_pads import find_landing_pads
-from gdbmem.patterns import lazy_pattern
 
 Calls = tuple[BlockKey, ...]
 """Inlined calls in progress, outermost first."""
 
-_NEVER_RETURNS = lazy_pattern(
+_NEVER_RETURNS = re.compile(
     r"<(_Unwind_Resume|__cxa_(re)?throw|__cxa_bad_cast|__cxa_throw_bad_array_new_length|_ZSt9terminatev|std::terminate\(\)"
     r"|_ZSt\d+__throw_\w+|std::__throw_[^>]*|__clang_call_terminate|abort|exit|_exit|__assert_fail|__stack_chk_fail)(@|>|\+)"
 )
-_CATCHES = lazy_pattern(r"<__cxa_begin_catch(@|>|\+)")
-_PADDING = lazy_pattern(r"^(?:(?:cs|data16|xchg %ax,%ax|nop\w*|int3)\b)")
-_LOADS_ADDRESS = lazy_pattern(r"^lea\s+(?:.*,%(\w+)|(\w+),.*)\s+# 0x([0-9a-f]+)")
-_INDEXES = lazy_pattern(r"\(%(\w+),%\w+,[48]\)|\[(\w+)\+\w+\*[48]")
-_TABLE_AT = lazy_pattern(r"^(?:bnd |notrack )*jmpq?\s+(?:\*0x([0-9a-f]+)\(|.*\[.*0x([0-9a-f]+)\])")
+_CATCHES = re.compile(r"<__cxa_begin_catch(@|>|\+)")
+_PADDING = re.compile(r"^(?:(?:cs|data16|xchg %ax,%ax|nop\w*|int3)\b)")
+_LOADS_ADDRESS = re.compile(r"^lea\s+(?:.*,%(\w+)|(\w+),.*)\s+# 0x([0-9a-f]+)")
+_INDEXES = re.compile(r"\(%(\w+),%\w+,[48]\)|\[(\w+)\+\w+\*[48]")
+_TABLE_AT = re.compile(r"^(?:bnd |notrack )*jmpq?\s+(?:\*0x([0-9a-f]+)\(|.*\[.*0x([0-9a-f]+)\])")
 _NEAR = 16  # instructions before a jump, among which the one that reads its table is
 _LONGEST_TABLE = 4096  # entries
 _MOST_INSTRUCTIONS = 75_000  # of a function: about 5 s of CPU
 _MOST_STEPS = 5_000_000  # from one instruction to the next, in code with very many branches: about 3 s
-_CALLEE = lazy_pattern(r"<(?:[^<>@+(]*[: ])?(\w+)(?:\([^<>]*\))?(?:@[^>]*)?>$")
-_LOOPS = lazy_pattern(r"\b(?:for|while|do|goto)\b")
+_CALLEE = re.compile(r"<(?:[^<>@+(]*[: ])?(\w+)(?:\([^<>]*\))?(?:@[^>]*)?>$")
+_LOOPS = re.compile(r"\b(?:for|while|do|goto)\b")
 _LONGEST_GAP = 1024  # instructions that the compiler has moved into an inlined call
-_STOPS = lazy_pattern(r"^(?:hlt|ud2|udf|brk|int3)\b")
-_PIECE = lazy_pattern(r"^.* \+ (\d+)$")
+_STOPS = re.compile(r"^(?:hlt|ud2|udf|brk|int3)\b")
+_PIECE = re.compile(r"^.* \+ (\d+)$")
 
 
 class LargeFunctionError(Exception):

@@ -12,7 +12,6 @@ from typing import Optional
 import gdb
 
 from gdbmem.debugger.terminal import file_name, library_at, symbol_at
-from gdbmem.patterns import lazy_pattern
 
 
 def current_place() -> Optional[str]:
@@ -114,8 +113,8 @@ def real_pid() -> Optional[int]:
 
 BlockKey = tuple[int, int, str]  # start, end, function
 
-_WITHIN = lazy_pattern(r" \+ \d+$|\.cold(?:\.\d+)?$")  # not at the address at which a symbol begins
-_INLINED = lazy_pattern(
+_WITHIN = re.compile(r" \+ \d+$|\.cold(?:\.\d+)?$")  # not at the address at which a symbol begins
+_INLINED = re.compile(
     r"^\[\(block \*\) \S+\] 0x([0-9a-f]+)\.\.0x([0-9a-f]+)\n  entry pc: 0x([0-9a-f]+)\n  inline function: (.*)$",
     re.MULTILINE,
 )

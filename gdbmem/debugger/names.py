@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Optional
 
@@ -14,13 +15,12 @@ from gdbmem.debugger.terminal import file_name, source_file, symbol_at
 from gdbmem.formats.addresses import Binary, MemoryMap, parse_maps
 from gdbmem.linux.memory.maps import maps_text
 from gdbmem.model.calltree import Frame
-from gdbmem.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from gdbmem.errors import Notice
 
 
-_OFFSET = lazy_pattern(r" \+ \d+$")
+_OFFSET = re.compile(r" \+ \d+$")
 
 # function, file, line, is it inlined
 Named = tuple[Optional[str], Optional[str], Optional[int], bool]
@@ -72,7 +72,7 @@ class Namer:
 
 
 # The characters of a mangled name: none can be mistaken for an option or a second word.
-_MANGLED = lazy_pattern(r"[A-Za-z0-9_.$]+")
+_MANGLED = re.compile(r"[A-Za-z0-9_.$]+")
 _PREFIX = "typeinfo name for "
 
 

@@ -7,6 +7,7 @@ import os
 import shlex
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -38,7 +39,6 @@ from gdbmem.launch.messages import (
     ValgrindTarget,
     Wire,
 )
-from gdbmem.records import dataclass, field
 from gdbmem.runs.run import Run, current_folder, open_run
 
 # Converting the program's arguments to and from gdb's `show args`.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Protocol, Union
 
 from gdbmem.errors import TargetError, UsageError
-from gdbmem.records import fields
 from gdbmem.text import printable
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Callable
@@ -17,7 +18,6 @@ from gdbmem.engines.engine import (
     refuse_limited,
 )
 from gdbmem.engines.gperftools_table import complete
-from gdbmem.patterns import lazy_pattern
 
 TABLE = EngineTable(
     name="gperftools",
@@ -39,7 +39,7 @@ TABLE = EngineTable(
 FUNCTIONS = ("HeapProfilerDump",)
 _REASON = b"gdbmem\0"
 _HELD = b"generic.total_physical_bytes\0"  # known since gperftools 2.8
-_NUMBER = lazy_pattern(r"\.(\d{4,})\.heap$")
+_NUMBER = re.compile(r"\.(\d{4,})\.heap$")
 # Dumps that gperftools takes by itself go by allocated bytes; these are out of any program's reach.
 _NEVER = str(1 << 60)
 _QUIET = "-1"  # word of each dump is level 0; info, warnings and errors are -1 and below

@@ -17,11 +17,10 @@ from gdbmem.errors import TargetError
 from gdbmem.linux.memory.maps import Mapping, maps_text, parse_smaps
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.model.memory import MemoryUnreadable
-from gdbmem.patterns import lazy_pattern
 
 _COUNTS = rb" *(\d+): *(\d+) \[ *(\d+): *(\d+)\] @"
-_FIRST = lazy_pattern(rb"heap profile:" + _COUNTS + rb" heapprofile\n")
-_ROW = lazy_pattern(rb"^" + _COUNTS + rb"((?: 0x[0-9a-f]+)+)\n", re.M)
+_FIRST = re.compile(rb"heap profile:" + _COUNTS + rb" heapprofile\n")
+_ROW = re.compile(rb"^" + _COUNTS + rb"((?: 0x[0-9a-f]+)+)\n", re.M)
 _BUCKET = struct.Struct("<iiqqQi4xQQ")  # allocs, frees, their bytes, hash, depth, stack, next
 _CUT_FROM = 1 << 19  # a shorter dump is whole
 _SLOTS = 179999

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from gdbmem.engines.engine import VALGRIND, EngineTable
 from gdbmem.engines.valgrind import ValgrindOptions, refuse_ours, shared_arguments, yes
 from gdbmem.errors import UsageError
-from gdbmem.records import dataclass
 from gdbmem.text import printable
 
 NAME = "massif"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional, Protocol
 
 from gdbmem.engines.engine import EngineTable
 from gdbmem.errors import UsageError
-from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass
 from gdbmem.text import printable
 
 # Options that the launch itself sets: with another value gdb would have no connection, or the run folder no files.
@@ -22,7 +22,7 @@ _OURS = (
 # The monitor command that prints what valgrind itself has mapped, and its line on the program's malloc blocks.
 # Source: valgrind 3.16 to 3.24, coregrind/m_mallocfree.c, VG_(print_all_arena_stats).
 MEMORY_COMMAND = "v.info memory"
-_CLIENT_ARENA = lazy_pattern(r"\bclient *: *[\d,]+/ *([\d,]+) max/curr mmap'd")
+_CLIENT_ARENA = re.compile(r"\bclient *: *[\d,]+/ *([\d,]+) max/curr mmap'd")
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ import os
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
 from gdbmem.linux.faults.readings import Reading
 from gdbmem.linux.memory.pages import PAGE
 from gdbmem.model.faults import FaultStack
-from gdbmem.records import dataclass
 
 _BLOCK_BYTES = 1 << 20
 _SAMPLES_A_BLOCK = 64

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from gdbmem.ledger.ledger import ProcessImage, resident_by_entry
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.faults import HeldNow
 from gdbmem.model.ledger import PYMALLOC
-from gdbmem.records import replace
 
 
 class GrownPage(NamedTuple):

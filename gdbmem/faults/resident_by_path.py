@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from gdbmem.errors import Notice
@@ -13,8 +14,6 @@ from gdbmem.linux.faults.readings import Reading
 from gdbmem.linux.memory.pages import PAGE, Ranges
 from gdbmem.model.calltree import Frame
 from gdbmem.model.faults import FaultStack
-from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass
 
 _Key = tuple[int, int, int]  # path, process, thread
 _DOUBT = 3.0  # standard errors
@@ -212,14 +211,14 @@ class _Interpreter(NamedTuple):
 _INTERPRETERS = (
     _Interpreter(
         "CPython",
-        lazy_pattern(r"_?PyEval_(?:EvalFrameDefault|EvalFrameEx|EvalCode|Vector)\b[^\n]*"),
+        re.compile(r"_?PyEval_(?:EvalFrameDefault|EvalFrameEx|EvalCode|Vector)\b[^\n]*"),
         (".py",),
         "'python -X perf' (3.12) names its functions; 'gdbmem python start PID' and 'gdbmem python traces PID' name the"
         " lines of a running process",
     ),
     _Interpreter(
         "node",
-        lazy_pattern(r"v8::internal::Execution::[^\n]*|node::\w+::Run\b[^\n]*"),
+        re.compile(r"v8::internal::Execution::[^\n]*|node::\w+::Run\b[^\n]*"),
         (".js", ".mjs", ".cjs", ".ts"),
         "'node --perf-basic-prof' names its functions",
     ),

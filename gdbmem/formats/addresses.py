@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Optional, Protocol
 
 from gdbmem.errors import Notice
 from gdbmem.model.calltree import CallTree, Frame, Frames
-from gdbmem.patterns import lazy_pattern
-from gdbmem.records import replace
 from gdbmem.text import plural, printable
 
 # start-end perms offset dev inode path, as /proc/PID/maps has it
-_MAPS_LINE = lazy_pattern(
+_MAPS_LINE = re.compile(
     rb"\s*([0-9a-f]{1,16})-([0-9a-f]{1,16}):? +([-rwxsp]{4}) +([0-9a-f]{1,16}) +\S+ +(\d{1,20}) *(.*?)\s*$"
 )
 # older gperftools: start-end: path (@offset) build-id
-_BRIEF_LINE = lazy_pattern(
+_BRIEF_LINE = re.compile(
     rb"\s*([0-9a-f]{1,16})-([0-9a-f]{1,16}): +(\S.*?)(?: \(@([0-9a-f]+)\))?(?: ([0-9a-f]{8,}))?\s*$"
 )
-_BUILD_LINE = lazy_pattern(rb"\s*build=(.*?)\s*$")
+_BUILD_LINE = re.compile(rb"\s*build=(.*?)\s*$")
 
 
 class Binary(NamedTuple):
@@ -210,7 +210,7 @@ def written(source: str) -> float:
 # Calls that valgrind had no names for, ``0x39161B`` in a program: named through gdb where its symbols are here.
 
 
-_ADDRESS = lazy_pattern(r"0x[0-9A-Fa-f]{1,16}")
+_ADDRESS = re.compile(r"0x[0-9A-Fa-f]{1,16}")
 
 
 def with_names(tree: CallTree, symbols: Symbols, source: str) -> tuple[CallTree, Sequence[Notice]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import math
+import re
 from array import array
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -31,14 +32,13 @@ from gdbmem.formats.stacks import (
 )
 from gdbmem.model.calltree import NO_LINE, Frame, Frames, Names, line_column
 from gdbmem.model.snapshot import BYTES_MISSING
-from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 
 _LINES = 1024  # read at once
-_COUNT = lazy_pattern(rb"-?[0-9]{1,25}")
+_COUNT = re.compile(rb"-?[0-9]{1,25}")
 # Appended to a function's name by export: its place in the source, or its program.
-_PLACE = lazy_pattern(r"(.*) \(((?:[^()]|\([^()]*\))+?):(0|[1-9][0-9]{0,8})\)")
-_OBJECT = lazy_pattern(r"(.*) \(in ([^()]+)\)")
+_PLACE = re.compile(r"(.*) \(((?:[^()]|\([^()]*\))+?):(0|[1-9][0-9]{0,8})\)")
+_OBJECT = re.compile(r"(.*) \(in ([^()]+)\)")
 
 
 def read_folded(data: Data, source: str, metric: Optional[str]) -> StackProfile:

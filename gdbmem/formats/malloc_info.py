@@ -10,12 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gdbmem.errors import InputError
-from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 
 _START, _END = '<malloc version="1">', "</malloc>"
-_HEAP = lazy_pattern(r'<heap nr="(\d+)">\n(.*?)</heap>\n', re.S)
-_SUM = lazy_pattern(r'^<(total|system|aspace) type="(\w+)"(?: count="(\d+)")? size="(\d+)"/>$', re.M)
+_HEAP = re.compile(r'<heap nr="(\d+)">\n(.*?)</heap>\n', re.S)
+_SUM = re.compile(r'^<(total|system|aspace) type="(\w+)"(?: count="(\d+)")? size="(\d+)"/>$', re.M)
 
 
 class MallocInfoSums(NamedTuple):

@@ -10,6 +10,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
 from gdbmem.errors import InputError, Notice
@@ -17,7 +18,6 @@ from gdbmem.formats.spooling import Data, location
 from gdbmem.formats.stacks import no_block_sizes
 from gdbmem.formats.valgrind.massif import read_massif
 from gdbmem.model.snapshot import Profile
-from gdbmem.records import dataclass
 from gdbmem.text import format_size, printable
 
 if TYPE_CHECKING:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import mmap
 import os
+import re
 import stat
 from pathlib import Path
 from typing import IO, Union
 
 from gdbmem.errors import InputError
-from gdbmem.patterns import lazy_pattern
 from gdbmem.text import format_size, printable
 
 Data = Union[bytes, mmap.mmap]  # the bytes of a file, held or mapped
@@ -18,7 +18,7 @@ STANDARD_INPUT = "standard input"  # the name of `-` in messages
 _LIMIT_BYTES = 1 << 30
 _STEP_BYTES = 1 << 20
 
-_PIPE = lazy_pattern(r"/(?:dev|proc/self)/fd/[0-9]+")
+_PIPE = re.compile(r"/(?:dev|proc/self)/fd/[0-9]+")
 _ORDINALS = ("first", "second", "third", "fourth")
 
 _copies: dict[str, IO[bytes]] = {}  # name → its copy; the files have no name, so that nothing is left behind

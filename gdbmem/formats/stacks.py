@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from array import array
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate, chain, groupby, islice
 from operator import eq
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union, overload
@@ -24,8 +26,6 @@ from gdbmem.model.snapshot import (
     PEAK,
     Totals,
 )
-from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass, field
 from gdbmem.text import format_size, printable
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ UNITS = {
     GROWN: GROWN_BYTES,
     MADE_RESIDENT: FAULTED_BYTES,
 }
-_LOST = lazy_pattern(
+_LOST = re.compile(
     rf"(?:(?:in|de)creased-)?(?:{'|'.join((*LOST, WITH_INDIRECT))}|definitely-indirectly-lost)"
 )
 
@@ -270,7 +270,7 @@ class StackProfile:
         return content._replace(stacks=stacks, chains=chains)
 
 
-_ADDRESS = lazy_pattern(rb"0x[0-9a-f]{1,16}")
+_ADDRESS = re.compile(rb"0x[0-9a-f]{1,16}")
 
 
 class Numbers(dict[bytes, int]):

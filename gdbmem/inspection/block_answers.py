@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Optional
 
@@ -31,7 +32,6 @@ from gdbmem.model.heap_blocks import (
     Pointer,
 )
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
-from gdbmem.records import dataclass
 from gdbmem.symbols.elf_files import ObjectSymbols, VtableSymbols
 
 # Naming the class of a chunk and the pointers to it: classes by vtables, variables by symbols, threads by stacks.

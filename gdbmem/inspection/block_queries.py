@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.json_values import as_json, from_fields
 from gdbmem.model.heap_blocks import BlockTypes, ChunkView, FoundVectors, FreeLists, HeapMap
-from gdbmem.records import dataclass
 
 if TYPE_CHECKING:
     import argparse

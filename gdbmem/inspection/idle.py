@@ -8,6 +8,7 @@ import time
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, Optional
 
@@ -28,7 +29,6 @@ from gdbmem.linux.process.process import check_analysable, ended, has_ended
 from gdbmem.model.heap_blocks import CLASS, UNKNOWN
 from gdbmem.model.ledger import BlockGroup, BlockSum, IdleMemory, TreeHolder
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
-from gdbmem.records import dataclass, field
 from gdbmem.symbols.elf_files import ObjectSymbols
 from gdbmem.text import format_duration, printable
 

@@ -2,29 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gdbmem.allocators.glibc import lockstep
 from gdbmem.allocators.glibc.blocks import chunk_tables
 from gdbmem.allocators.glibc.heap import HeapReading
 from gdbmem.allocators.glibc.vectors import Area, find_columns, find_vectors
 from gdbmem.errors import Notice, TargetError
-from gdbmem.inspection.pools import read_stopped_pools
 from gdbmem.ledger.ledger import ProcessImage
 from gdbmem.linux.memory.maps import mapping_at
 from gdbmem.linux.memory.pages import Ranges, resident_ranges
-from gdbmem.model.bfc import Allocator
 from gdbmem.model.heap_blocks import DATA, STACK
 from gdbmem.model.ledger import UNUSED_IN_VECTORS
 from gdbmem.model.memory import Memory, MemoryUnreadable
-from gdbmem.patterns import lazy_pattern
 from gdbmem.symbols.elf_files import VtableSymbols
 
-_LIBRARIES = lazy_pattern(
-    r"/[^/]*(tensorflow|onnxruntime|xla_extension|xla_cuda|libtsl)[^/]*$|/jaxlib/[^/]*$"
-)
+if TYPE_CHECKING:
+    from gdbmem.model.bfc import Allocator
+
+_LIBRARIES = re.compile(r"/[^/]*(tensorflow|onnxruntime|xla_extension|xla_cuda|libtsl)[^/]*$|/jaxlib/[^/]*$")
 
 
 def find_pools(reading: ProcessImage, memory: Memory) -> list[Allocator]:
@@ -32,6 +31,8 @@ def find_pools(reading: ProcessImage, memory: Memory) -> list[Allocator]:
     files = {mapping.name.removesuffix(" (deleted)") for mapping in reading.mappings if mapping.is_file}
     if not any(_LIBRARIES.search(name) for name in files):
         return []
+    from gdbmem.inspection.pools import read_stopped_pools  # few processes have any
+
     names = VtableSymbols(reading.images, reading.open)
     try:
         pools = read_stopped_pools(memory, _areas(reading), reading.mappings, reading.program, names.name)

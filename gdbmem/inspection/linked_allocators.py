@@ -22,7 +22,6 @@ from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.files.target_side import LARGEST_BYTES
 from gdbmem.linux.files.target_side_helper import Rights
 from gdbmem.linux.memory.maps import Mapping
-from gdbmem.patterns import lazy_pattern
 from gdbmem.setup.gdb_python import find_gdb, quiet_gdb
 from gdbmem.symbols.elf_files import Elf, debug_link, elf_in
 
@@ -112,7 +111,7 @@ _NOTHING = LibcFacts({}, None)
 _SECONDS = 60.0
 _SYMBOLS = ("main_arena", "mp_")
 _STRUCTS = ("malloc_state", "malloc_par")
-_ADDRESS = lazy_pattern(r'Symbol "(\w+)" is (?:static storage )?at (?:address )?0x([0-9a-f]+)')
+_ADDRESS = re.compile(r'Symbol "(\w+)" is (?:static storage )?at (?:address )?0x([0-9a-f]+)')
 
 
 def libc_facts(files: TargetFiles, name: str, build_id: str) -> LibcFacts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
@@ -23,7 +24,6 @@ from gdbmem.linux.memory.process_memory import ProcMemory, careful_memory
 from gdbmem.linux.process.process import check_analysable, ended, has_ended
 from gdbmem.model.bfc import Allocator
 from gdbmem.model.memory import Memory, MemoryUnreadable
-from gdbmem.records import dataclass, field
 from gdbmem.symbols.elf_files import VtableSymbols
 from gdbmem.text import format_size, printable
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any, NamedTuple, Optional
 
@@ -45,7 +46,6 @@ from gdbmem.model.python import (
     TypeUse,
 )
 from gdbmem.python.holders import Kinds, Paths, PathSums, direct_holders, merge_alike, sum_paths
-from gdbmem.records import dataclass, field, replace
 from gdbmem.text import format_size, plural, printable
 
 # The way in which one Python object refers to another: an attribute, a key, a number, a local variable.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -26,14 +28,12 @@ from gdbmem.linux.process.process import initial_environment, process_facts
 from gdbmem.model.ledger import FREE_IN_POOLS, FREE_POOLS, HEADERS, LIVE, PYMALLOC, Ledger
 from gdbmem.model.memory import Memory
 from gdbmem.model.python import ArenaUse, BlockClass, FillClass, PythonObjects, TypeUse
-from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass, field
 from gdbmem.text import plural, printable
 
 _FILL = (0.01, 0.1, 0.25, 0.5, 0.75, 1.0)
 _SPARSE = 0.25  # arenas at most this full are listed with the objects that keep them
-_FREE_THREADED = lazy_pattern(r"/(lib)?python3\.\d+t(\.so[.\d]*)?$")
-_PYPY = lazy_pattern(r"/(lib)?pypy[^/]*$")
+_FREE_THREADED = re.compile(r"/(lib)?python3\.\d+t(\.so[.\d]*)?$")
+_PYPY = re.compile(r"/(lib)?pypy[^/]*$")
 
 
 def check_python(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from gdbmem.allocators.cpython.arenas import PythonArena
@@ -24,7 +25,6 @@ from gdbmem.linux.process.process import has_ended, process_facts
 from gdbmem.linux.process.processes import descendants, parents, runs_same_program
 from gdbmem.model.memory import Memory, MemoryUnreadable
 from gdbmem.model.python import CopiedType, PythonCopies, WorkerCopies
-from gdbmem.records import dataclass, field
 from gdbmem.text import format_size, plural
 
 # The pages of forked processes beside those of their parent: copied, still shared, its own.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional
@@ -33,12 +34,11 @@ from gdbmem.linux.process.processes import forked_from
 from gdbmem.linux.process.threads import thread_name
 from gdbmem.model.ledger import SHARED_BY_FORK, Ledger
 from gdbmem.model.memory import Memory
-from gdbmem.patterns import lazy_pattern
 from gdbmem.text import format_size, printable
 
-_LIBC = lazy_pattern(r"/libc(-[\d.]+\.so|\.so\.6(\.1)?)( \(deleted\))?$")
-_MUSL = lazy_pattern(r"/(ld-musl-[^/]*|libc\.musl-[^/]*)\.so(\.1)?$|-musl/[^/]*libc\.so$")
-_THREAD_LIBRARIES = lazy_pattern(r"/(ld-linux[^/]*|ld-[\d.]+|ld64)\.so(\.\d+)?$|/libpthread[^/]*\.so(\.0)?$")
+_LIBC = re.compile(r"/libc(-[\d.]+\.so|\.so\.6(\.1)?)( \(deleted\))?$")
+_MUSL = re.compile(r"/(ld-musl-[^/]*|libc\.musl-[^/]*)\.so(\.1)?$|-musl/[^/]*libc\.so$")
+_THREAD_LIBRARIES = re.compile(r"/(ld-linux[^/]*|ld-[\d.]+|ld64)\.so(\.\d+)?$|/libpthread[^/]*\.so(\.0)?$")
 _SMALL_GAP = 1 << 20  # bytes
 
 

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional
 
@@ -53,7 +54,6 @@ from gdbmem.linux.process.process import (
 )
 from gdbmem.linux.process.processes import stat_of
 from gdbmem.linux.process.terminal_modes import TerminalModes
-from gdbmem.records import dataclass, field
 from gdbmem.runs.run import BINARIES, Run, SnapshotRecord, current_folder, run_for_process, timestamp
 from gdbmem.setup.gdb_packages import ensure_private_folder
 from gdbmem.setup.gdb_python import gdb_call, loader_file, quiet_gdb

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import Callable, Optional
 
 from gdbmem.errors import ToolError
-from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 
 # (signal, seconds to wait for its effect)
@@ -171,7 +171,7 @@ def _group_exists(group: int) -> bool:
 
 
 # vgdb splits its arguments at spaces, gdb passes a command to a shell: a plain path needs no quoting.
-_PLAIN = lazy_pattern(r"/[A-Za-z0-9_./-]{1,60}")
+_PLAIN = re.compile(r"/[A-Za-z0-9_./-]{1,60}")
 
 
 @contextlib.contextmanager

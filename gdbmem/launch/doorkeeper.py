@@ -12,6 +12,7 @@ import contextlib
 import errno
 import mmap
 import os
+import re
 import select
 import signal
 import socket
@@ -23,11 +24,10 @@ from typing import Callable, NamedTuple, NoReturn, Optional
 from gdbmem.files import close_all_but
 from gdbmem.linux.files import open_requests
 from gdbmem.linux.files.open_requests import OpenRequest
-from gdbmem.patterns import lazy_pattern
 
 _DEVICES = (b"/dev/null", b"/dev/zero", b"/dev/random", b"/dev/urandom")
 # The allowed files of the kernel, whose files may block or act: those with data about processes or the machine.
-_KERNELS = lazy_pattern(
+_KERNELS = re.compile(
     rb"/proc/(?:(?:self|thread-self|\d+)(?:/task/\d+)?/(?!root|cwd|exe|fd|map_files)\w+|[a-z]+info|stat|version|mounts"
     rb"|filesystems|uptime|loadavg|sys/[\w/.-]+)|/sys/(?:devices/system|kernel/mm|fs/cgroup)/[\w/.:-]+"
 )

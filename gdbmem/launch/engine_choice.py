@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from gdbmem.allocators.others import runtime_among
@@ -12,8 +13,6 @@ from gdbmem.engines.engine import table
 from gdbmem.errors import MissingToolError
 from gdbmem.launch.native import find_library
 from gdbmem.launch.program import Program
-from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass, field
 from gdbmem.symbols.elf_files import needed_libraries, odd_debug_sections
 from gdbmem.text import printable
 
@@ -23,17 +22,17 @@ _LARGE_BYTES = 200 << 20  # valgrind reads all debug information before it begin
 # Libraries that a program is linked to → the reason against valgrind. In this order.
 _NOT_UNDER_VALGRIND = (
     (
-        lazy_pattern(r"lib(?:cuda|cudart|cublas|nvidia-ml|amdhip64|OpenCL|ze_loader)\b.*"),
+        re.compile(r"lib(?:cuda|cudart|cublas|nvidia-ml|amdhip64|OpenCL|ze_loader)\b.*"),
         "uses a GPU, which valgrind does not support",
     ),
     (
-        lazy_pattern(r"lib(?:g|i)?omp5?\b.*|libtbb\b.*"),
+        re.compile(r"lib(?:g|i)?omp5?\b.*|libtbb\b.*"),
         "computes on several processors at a time, and valgrind runs one thread at a time",
     ),
 )
 _OWN_ALLOCATORS = (
-    (lazy_pattern(r"libtcmalloc.*"), "gperftools"),
-    (lazy_pattern(r"libjemalloc.*"), "jemalloc"),
+    (re.compile(r"libtcmalloc.*"), "gperftools"),
+    (re.compile(r"libjemalloc.*"), "jemalloc"),
 )
 
 

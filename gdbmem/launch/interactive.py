@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import re
 import shlex
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Optional
 
@@ -36,9 +38,7 @@ from gdbmem.launch.messages import (
 )
 from gdbmem.launch.native import shared_with_program
 from gdbmem.launch.supervisor import saved_terminal
-from gdbmem.patterns import lazy_pattern
 from gdbmem.recipes.recipe import Point, Recipe
-from gdbmem.records import dataclass, field
 from gdbmem.runs.operand import histories
 from gdbmem.runs.run import Run
 from gdbmem.runs.unseen import RunEnd, end_facts
@@ -148,7 +148,7 @@ def shown(folder: Path) -> str:
 Progress = Callable[[str], None]
 
 _ENDS = ("program-signal", "program-ended")  # notices on how the program ended
-_PYTHON_LINE = lazy_pattern(r"\.pyw?(?::|$)")
+_PYTHON_LINE = re.compile(r"\.pyw?(?::|$)")
 _PLAY = gdb_call("launched.playback", "play()")
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Callable, Optional
 
@@ -32,7 +33,6 @@ from gdbmem.launch.program import Program
 from gdbmem.launch.sentinel import Sentinel
 from gdbmem.launch.supervisor import Supervisor
 from gdbmem.launch.terminal import OwnTerminal
-from gdbmem.records import dataclass, field, replace
 from gdbmem.runs.run import Run, current_folder, timestamp
 from gdbmem.setup.gdb_python import refuse_little_room
 from gdbmem.text import plural, printable

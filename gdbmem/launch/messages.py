@@ -9,11 +9,11 @@ import contextlib
 import json
 import socket
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Optional, TypeVar
 
 from gdbmem.errors import GdbmemError, ToolError
 from gdbmem.json_values import as_json, from_json
-from gdbmem.records import dataclass
 from gdbmem.text import printable
 
 

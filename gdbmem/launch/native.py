@@ -18,7 +18,6 @@ from gdbmem.engines.engine import EngineTable, NativeOptions, native_engine
 from gdbmem.errors import GdbmemError, InputError, MissingToolError, Notice
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.launch.messages import ENVIRONMENT, NATIVE, NEWLINE, NativePlan
-from gdbmem.patterns import lazy_pattern
 from gdbmem.runs.run import OWN, Run
 from gdbmem.setup.requirements import how_to_install
 from gdbmem.text import printable
@@ -169,7 +168,7 @@ def now() -> float:
 
 
 # own.PROCESS.NUMBER.i0.heap is jemalloc's; own_PROCESS.0001.heap gperftools' of a program that was executed.
-_OF_PROCESS = lazy_pattern(rf"{PREFIX}(?:\.(\d+)\.\d+\.\w+|_(\d+)\.\d+)\.heap")
+_OF_PROCESS = re.compile(rf"{PREFIX}(?:\.(\d+)\.\d+\.\w+|_(\d+)\.\d+)\.heap")
 
 
 def collect_own_dumps(run: Run, engine: str, began: float) -> Sequence[Notice]:

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -19,11 +20,9 @@ from gdbmem.launch.child import Child
 from gdbmem.launch.program import Program
 from gdbmem.launch.terminal import OwnTerminal
 from gdbmem.linux.process.process import memory_folder
-from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass
 from gdbmem.text import printable
 
-_FIFO = lazy_pattern(r"-from-vgdb-to-(\d+)-by-(.*)-on-(.*)", re.DOTALL)
+_FIFO = re.compile(r"-from-vgdb-to-(\d+)-by-(.*)-on-(.*)", re.DOTALL)
 
 
 class Valgrind(NamedTuple):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import select
 import signal
 import subprocess
@@ -17,12 +18,11 @@ from gdbmem.errors import TargetError, ToolError
 from gdbmem.launch.valgrind import executable, find_valgrind, vgdb_command
 from gdbmem.linux.memory.maps import maps_text
 from gdbmem.linux.process.process import ended, has_ended, memory_folder, own_tid
-from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 
-_TOOL = lazy_pattern(r"/([a-z]+)-(?:amd64|x86|arm64|arm|ppc64\w*|s390x|mips\w*|riscv64)-\w+$")
+_TOOL = re.compile(r"/([a-z]+)-(?:amd64|x86|arm64|arm|ppc64\w*|s390x|mips\w*|riscv64)-\w+$")
 # Valgrind keeps the memory that it shares with vgdb mapped: its name contains all that vgdb needs.
-_SHARED = lazy_pattern(rb" (/[^\n]*)-shared-mem-vgdb-(\d+)-by-([^\n]*)-on-([^\n]*?)(?: \(deleted\))?\n")
+_SHARED = re.compile(rb" (/[^\n]*)-shared-mem-vgdb-(\d+)-by-([^\n]*)-on-([^\n]*?)(?: \(deleted\))?\n")
 _SECONDS = 120.0  # a program of many gigabytes takes its time
 _PAUSE_SECONDS = 1.0  # between two checks whether valgrind still lives
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Callable, Optional
 
@@ -19,7 +20,6 @@ from gdbmem.model.heap_blocks import (
     FoundVectors,
 )
 from gdbmem.model.memory import Memory, MemoryUnreadable, read_text, words_at
-from gdbmem.patterns import lazy_pattern
 from gdbmem.profiles.sites import plain_strings
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices
@@ -27,7 +27,7 @@ from gdbmem.terminal.document import Document, to_json, whole
 from gdbmem.text import format_size, plural, printable
 
 # The possible beginnings of a class name in the Itanium C++ ABI.
-_CLASS_NAME = lazy_pattern(rb"\*?((?:\d|N|S|Z|I)[A-Za-z0-9_.$]+)")
+_CLASS_NAME = re.compile(rb"\*?((?:\d|N|S|Z|I)[A-Za-z0-9_.$]+)")
 _LONGEST = 4096
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping as MappingType
 from collections.abc import Sequence
-from typing import BinaryIO, Callable, Optional
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, BinaryIO, Callable, Optional
 
 from gdbmem.allocators.cpython.arenas import PythonArenas
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
@@ -16,16 +17,16 @@ from gdbmem.allocators.others import Recognised, owner_of
 from gdbmem.errors import Notice
 from gdbmem.files import open_regular
 from gdbmem.ledger.division import Division, Key
-from gdbmem.ledger.pools import claim_pools
 from gdbmem.ledger.remedies import simulate_remedies
 from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model import ledger as names
-from gdbmem.model.bfc import Allocator
 from gdbmem.model.ledger import Arena, Entry, Heap, LargePiece, Ledger, SizeClass
-from gdbmem.records import dataclass, field, replace
 from gdbmem.text import format_size, plural
+
+if TYPE_CHECKING:
+    from gdbmem.model.bfc import Allocator
 
 _LISTED = 8  # mappings or files named in an entry's detail
 
@@ -184,6 +185,10 @@ class _LedgerBuilder:
 
     def _claim_pools(self) -> Ranges:
         """Assign the memory of pools; return the part of it that malloc may have mapped."""
+        if not self.reading.pools:
+            return Ranges(())
+        from gdbmem.ledger.pools import claim_pools  # few processes have any
+
         heap = self.reading.heap
         arenas = [
             (tally.start, tally.end, _arena_key(names.HEAP_LIVE, arena.state.number))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from gdbmem.errors import Notice
 from gdbmem.ledger.division import Division, Key
 from gdbmem.model.bfc import FREE, Allocator, Region
 from gdbmem.model.ledger import BFC, FREE_CHUNKS, INTERNAL_WASTE, LIVE
-from gdbmem.records import dataclass, field
 
 _LIVE, _WASTE, _FREE = (BFC, LIVE), (BFC, INTERNAL_WASTE), (BFC, FREE_CHUNKS)
 

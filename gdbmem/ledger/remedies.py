@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
 from gdbmem.allocators.glibc.tallies import FASTBIN, FREE, LIVE, PAGE, STATES, TCACHE, HeapTally
@@ -17,7 +18,6 @@ from gdbmem.json_values import as_json
 from gdbmem.ledger.answer import answer_ledger, retained_bytes
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.ledger import TRIM, Ledger, MeasuredRemedies, MeasuredRemedy, Remedy, in_order
-from gdbmem.records import dataclass
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices, print_sentence
 from gdbmem.terminal.document import head, to_json

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import compress
 from typing import Annotated, NamedTuple, Optional
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import Key
 from gdbmem.model.calltree import Frame
-from gdbmem.records import dataclass, field
 
 SMALLEST = 256  # bytes: every size is rounded up to a multiple of this
 BINS = 21

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple, Optional, Union, overload
-
-from gdbmem.records import dataclass
 
 ROOT = -1  # frame number of node 0, which stands for the whole heap
 PRUNED = -2  # frame number of a node in which the tool merged paths too small to list

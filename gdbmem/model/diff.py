@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple, Optional
 
@@ -12,7 +13,6 @@ from gdbmem.json_values import Key
 from gdbmem.model.calltree import PRUNED, Frame
 from gdbmem.model.judgement import MET, NOT_MET, Judgement
 from gdbmem.model.snapshot import HEAP_BYTES
-from gdbmem.records import dataclass
 
 
 class Side(NamedTuple):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import Key
-from gdbmem.records import dataclass
 
 # States of a chunk.
 IN_USE, FREE, IN_TCACHE, IN_FASTBIN = "in use", "free", "tcache", "fastbin"

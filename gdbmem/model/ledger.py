@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Mapping as MappingType
+from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple, Optional, TypedDict
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import Key
-from gdbmem.records import dataclass, field
 
 # Settings of malloc that may give memory back, and how much each would. Sizes are bytes.
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple, Optional, TypedDict
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import Key
 from gdbmem.model.calltree import Frame
-from gdbmem.records import dataclass, field
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple, Optional, Protocol
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import Key
 from gdbmem.model.calltree import CallTree
-from gdbmem.records import dataclass, field
 
 HEAP_BYTES = "bytes of heap"
 PAGE_BYTES = "bytes of pages"

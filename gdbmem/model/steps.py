@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, NamedTuple, Optional
 
 from gdbmem.json_values import Key
 from gdbmem.model.calltree import Frame
-from gdbmem.records import dataclass
 
 LOCKED, FREE, SHARED = "on", "off", "shared"
 

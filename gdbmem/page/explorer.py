@@ -14,7 +14,6 @@ from typing import NamedTuple, Optional
 from gdbmem.model.calltree import PRUNED, Frame, Frames
 from gdbmem.model.diff import Diff
 from gdbmem.page.pictures import Layer, stack, zoomable_stack
-from gdbmem.patterns import lazy_pattern
 from gdbmem.profiles.amounts import Row
 from gdbmem.profiles.diff import may_be_many
 from gdbmem.profiles.own_code import OWN
@@ -248,7 +247,7 @@ _SCRIPTS = (
 )
 _TIMELINE = ("unpacking.js", "sizes.js", "scales.js", "timeline.js")
 # What a page does not need of the modules: imports, the word `export`, and comments that begin a line.
-_DROPPED = lazy_pattern(
+_DROPPED = re.compile(
     r"^(?:import [^\n]*\n|export | *(?:/\*\*[^*]*(?:\*(?!/)[^*]*)*\*/|//[^\n]*)\n)", re.MULTILINE
 )
 _LAYERS = 8

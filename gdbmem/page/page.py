@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Optional, Union
 
@@ -35,7 +36,6 @@ from gdbmem.profiles.sites import (
 )
 from gdbmem.profiles.text import own_code_notices
 from gdbmem.profiles.tree_from_main import Outward, outward
-from gdbmem.records import dataclass, field
 from gdbmem.series.charts import svg, zoomable
 from gdbmem.terminal import charting
 from gdbmem.terminal.charting import Swatch, box, element, group, shortened

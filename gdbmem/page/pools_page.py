@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
@@ -24,7 +25,6 @@ from gdbmem.page.page import (
     markup,
     printable_rows,
 )
-from gdbmem.patterns import lazy_pattern
 from gdbmem.pools.explanation import headline, pool_name
 from gdbmem.pools.map import render_pools
 from gdbmem.pools.text import PoolView, print_pool
@@ -233,7 +233,7 @@ def _row(one: TypeUse, whole: int, colors: dict[str, str]) -> Sequence[Cell]:
 
 CORE = "core"
 _HEAD_BYTES = 1 << 16
-_KIND = lazy_pattern(rb'"kind"\s*:\s*"([a-z-]{1,40})"')
+_KIND = re.compile(rb'"kind"\s*:\s*"([a-z-]{1,40})"')
 
 
 def kind_of_file(path: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Optional
 
@@ -24,7 +25,6 @@ from gdbmem.page.page import (
     source_notices,
 )
 from gdbmem.profiles.query import Query
-from gdbmem.records import dataclass, field
 from gdbmem.series.charts import Picture
 from gdbmem.series.comparison import (
     amount_text,

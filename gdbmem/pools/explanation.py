@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import compress
 from typing import Optional
 
@@ -31,7 +32,6 @@ from gdbmem.model.bfc import (
 )
 from gdbmem.pools.decision import Request, decide
 from gdbmem.pools.replay import WhatIf, replay
-from gdbmem.records import replace
 from gdbmem.text import format_size, plural, printable
 
 NO_LIMIT = 1 << 62  # larger limits mean no limit: allocators write the largest number

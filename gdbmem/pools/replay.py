@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from bisect import insort
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice, UsageError
@@ -26,7 +27,6 @@ from gdbmem.model.bfc import (
     rounded,
 )
 from gdbmem.pools.decision import extension_bytes, is_split
-from gdbmem.records import replace
 from gdbmem.text import format_size, parse_size, plural
 
 _FIRST_REGION, _OLD_FIRST_REGION = 2 << 20, 1 << 20  # of a pool that may grow

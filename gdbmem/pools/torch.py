@@ -7,6 +7,7 @@ private pool, never serve each other; what no free block can serve needs a new s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import chain
 
 from gdbmem.model.bfc import (
@@ -28,7 +29,6 @@ from gdbmem.model.bfc import (
     is_small,
 )
 from gdbmem.pools.decision import Request, smallest_obstacle
-from gdbmem.records import replace
 from gdbmem.text import format_size, plural
 
 _ROUNDED_TO = 512

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 from array import array
 from collections.abc import Iterator, Sequence, Set
+from dataclasses import replace
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice
@@ -14,10 +16,8 @@ from gdbmem.model.calltree import CallTree, Frame
 from gdbmem.model.diff import Diff, Side
 from gdbmem.model.judgement import Unseen
 from gdbmem.model.snapshot import BYTES_MISSING, UNTRACED, Snapshot
-from gdbmem.patterns import lazy_pattern
 from gdbmem.profiles.own_code import is_library
 from gdbmem.profiles.timeline import Trend, change_of, judge
-from gdbmem.records import replace
 from gdbmem.text import format_size, printable
 
 
@@ -177,7 +177,7 @@ _LACKING = (
 )
 # Notices of sides that have addresses in the place of names.
 _NAMELESS = ("another-binary", "build-id-differs", "binary-missing", "addresses-outside")
-_ADDRESS = lazy_pattern(r"0x[0-9A-Fa-f]+")
+_ADDRESS = re.compile(r"0x[0-9A-Fa-f]+")
 _LEAST_UNTRACED = 1 << 20  # bytes: less comes and goes with arenas and buffers
 
 

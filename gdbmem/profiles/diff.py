@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Optional
@@ -12,11 +14,9 @@ from gdbmem.errors import InputError, Notice
 from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame, Frames
 from gdbmem.model.diff import Diff, OutsideHeap, Side, SideSites
 from gdbmem.model.snapshot import LOST_BYTES, PAGE_BYTES, Snapshot, Totals
-from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass, replace
 from gdbmem.text import format_size, printable
 
-_MINOR_VERSION = lazy_pattern(r"(\.so\.[0-9]+)(?:\.[0-9]+)+$")
+_MINOR_VERSION = re.compile(r"(\.so\.[0-9]+)(?:\.[0-9]+)+$")
 
 
 def diff_snapshots(before: Snapshot, after: Snapshot) -> Diff:

@@ -6,17 +6,17 @@ container did.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.containers.containers import ContainerGrowth, growth, short_type
 from gdbmem.json_values import as_json
 from gdbmem.model.containers import Holding, Survey
-from gdbmem.patterns import lazy_pattern
 from gdbmem.profiles.own_code import qualified_name
 from gdbmem.profiles.paths import Walk, walk
 from gdbmem.profiles.sites import describe_site
-from gdbmem.records import dataclass, field
 from gdbmem.terminal.console import Console, print_sentence
 from gdbmem.text import format_delta, printable
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 _LEAST_BYTES = 256  # of a growth that is recognised by its number alone
-_TEMPLATE = lazy_pattern(r"std::(?:__\w+::)?(\w+)<([^,>]*)")
+_TEMPLATE = re.compile(r"std::(?:__\w+::)?(\w+)<([^,>]*)")
 # Names of the containers' internals in the library's own functions.
 _INSIDES = {
     "map": "_Rb_tree", "set": "_Rb_tree", "multimap": "_Rb_tree", "multiset": "_Rb_tree",

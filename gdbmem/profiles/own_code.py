@@ -12,7 +12,6 @@ from functools import cache, lru_cache
 from typing import NamedTuple, Optional
 
 from gdbmem.model.calltree import Frame, Frames, lines_of
-from gdbmem.patterns import lazy_pattern
 
 # Whose code a frame is: the user's, or the allocator's and the standard library's (which reports fold).
 
@@ -46,17 +45,17 @@ _LIBRARY_NAMES = frozenset(
     loadarchive.c findlocale.c l10nflist.c explodename.c bindtextdom.c textdomain.c tzfile.c tzset.c localealias.c
     loadmsgcat.c dcigettext.c""".split()  # noqa: SIM905  (seventy lines less)
 )
-_LIBRARY_NAME = lazy_pattern(
+_LIBRARY_NAME = re.compile(
     r"(?:stl|uninitialized)_\w+\.h|regex\w*\.tcc|new_op\w*\.cc|(?:dl-[\w-]+|iov\w*(?:printf|scanf)|nss_files_\w+"
     r"|iof(?:dopen|(?:open|write|read|puts|gets|close|flush)(?:64|_u)?))\.c"
 )
 # Base names that a user's project may also have: the name of the function decides.
-_SHARED_NAME = lazy_pattern(
+_SHARED_NAME = re.compile(
     r"(?:allocator|hashtable|shared_ptr|unique_ptr|unordered_map|unordered_set|move|atomic_base|forward_list"
     r"|sstream|invoke|construct_at|split_buffer)\.h|\w+"
 )
-_RESERVED_FUNCTION = lazy_pattern(r"_[A-Z_]|(?:de)?allocate\b")
-_ALLOCATOR = lazy_pattern(
+_RESERVED_FUNCTION = re.compile(r"_[A-Z_]|(?:de)?allocate\b")
+_ALLOCATOR = re.compile(
     r"(?:(?:__libc_|__interceptor_|je_|tc_|mi_|rpl_)?(?:malloc|calloc|realloc|reallocarray|memalign|aligned_alloc"
     r"|posix_memalign|valloc|pvalloc|strdup|strndup|wcsdup|vasprintf|asprintf|free|cfree)"
     r"|g_(?:try_)?(?:malloc|realloc|calloc)(?:0|_n|0_n)?|g_slice_(?:alloc|alloc0|copy)|g_aligned_alloc0?"
@@ -65,12 +64,12 @@ _ALLOCATOR = lazy_pattern(
     re.DOTALL,
 )
 # Functions that run before main and before a thread's function, or request pages from the kernel.
-_SYSTEM = lazy_pattern(
+_SYSTEM = re.compile(
     r"(?:\(below main\)|_start|__libc_start_\w+|_dl_\w+|(?:__)?(?:mmap(?:64)?|mremap|s?brk)|sysmalloc\w*"
     r"|_int_(?:malloc|realloc|memalign|free|new_arena)|tcache_init|arena_get2|alloc_new_heap|__\w+_morecore)"
     r"(?:\.\w+)*(?:@.*)?"
 )
-_LIBRARY_OBJECT = lazy_pattern(
+_LIBRARY_OBJECT = re.compile(
     r"(?:.*/)?(?:(?:libstdc\+\+|libc\+\+|libc\+\+abi|libc|libpthread|libm|libdl|librt|libgcc_s|libjemalloc"
     r"|libtcmalloc\w*|libmimalloc\w*)(?:-\d[\d.]*)?\.so(?:\.[\d.]+)?"
     r"|ld(?:-[\w.-]+)?\.so(?:\.[\d.]+)?|ld-(?:musl|linux)[\w.-]*|vgpreload_[\w.-]+)"
@@ -78,15 +77,15 @@ _LIBRARY_OBJECT = lazy_pattern(
 _STANDARD_SPACES = ("std::", "__gnu_cxx::", "__cxxabiv1::", "boost::container::allocator")
 # Brackets nest; those in an operator's own name do not count, nor does the space in "operator bool".
 # Nor does one before the qualifiers of an enclosing function: "A::f() const::{lambda()#1}".
-_TOKENS = lazy_pattern(
+_TOKENS = re.compile(
     r"operator(?:\(\)|\[\]|[^\w\s()\[]{1,3}\s?(?=[<(])|\s[^(<]+)"
     r"|\s(?:const|volatile|noexcept|&&?)(?=::|\s)|[<>(){} ]"
 )
-_FORTRAN = lazy_pattern(r"__([a-z]\w*?)_MOD_([a-z]\w*)", re.IGNORECASE)
-_LENGTH = lazy_pattern(r"[1-9][0-9]{0,3}")
-_TEMPLATE = lazy_pattern(r"__[TU]([1-9][0-9]{0,3})")
-_CLONE = lazy_pattern(r"(?:\s\[[^\]]*\]|@+[\w.]+)+$")
-_QUALIFIERS = lazy_pattern(r"(?<=\))(?:\s*(?:const|volatile|noexcept|&&?))+$")
+_FORTRAN = re.compile(r"__([a-z]\w*?)_MOD_([a-z]\w*)", re.IGNORECASE)
+_LENGTH = re.compile(r"[1-9][0-9]{0,3}")
+_TEMPLATE = re.compile(r"__[TU]([1-9][0-9]{0,3})")
+_CLONE = re.compile(r"(?:\s\[[^\]]*\]|@+[\w.]+)+$")
+_QUALIFIERS = re.compile(r"(?<=\))(?:\s*(?:const|volatile|noexcept|&&?))+$")
 
 
 @lru_cache(maxsize=1 << 14)
@@ -221,12 +220,12 @@ INSTALLED_RULES: Sequence[Rule] = (
     ),
 )
 _RUST = next(rule for rule in INSTALLED_RULES if rule.name.startswith("Rust"))
-_OF_RUST = lazy_pattern(r"(?:<&?(?:mut )?|\(|\[)*(?:alloc|core|std|hashbrown|proc_macro|test)::")
-_FILE_RULES = [(lazy_pattern(rule.file), rule) for rule in INSTALLED_RULES if rule.file]
+_OF_RUST = re.compile(r"(?:<&?(?:mut )?|\(|\[)*(?:alloc|core|std|hashbrown|proc_macro|test)::")
+_FILE_RULES = [(re.compile(rule.file), rule) for rule in INSTALLED_RULES if rule.file]
 # Functions with an allocator's name allocate for their callers: Perl_safesysmalloc, xcalloc, av_mallocz; and those of
 # programs that have allocators of their own: palloc of PostgreSQL, nginx and APR, PostgreSQL's memory contexts, ggc of
 # GCC, talloc of Samba, emalloc of PHP.
-_WRAPPER_NAME = lazy_pattern(
+_WRAPPER_NAME = re.compile(
     r"(?:.*::)?(?:\w*(?:malloc|calloc|realloc|memalign|strn?dup)_?(?:z|0|n|nn|raw|rawnn|array|zero|zeroed)?"
     r"|(?:\w*_)?(?:re)?pn?alloc(?:0|_(?:large|block|extended|aligned|huge))?"
     r"|MemoryContext(?:Alloc(?:Zero|Aligned|Extended|Huge|ZeroAligned)?|Create|Realloc)"
@@ -236,7 +235,7 @@ _WRAPPER_NAME = lazy_pattern(
     re.IGNORECASE,
 )
 # Copying and moving whole objects, which the compiler writes for most classes: the caller is the answer.
-_COPY = lazy_pattern(
+_COPY = re.compile(
     r"(?:.*::)?(?:operator=(?:\(.*)?"
     r"|(?P<name>\w+)(?:<.*>)?::(?P=name)\((?:[\w:]*::)?(?P=name)(?:<.*>)?(?: const)?&&?\))",
     re.DOTALL,
@@ -246,11 +245,11 @@ _COPY = lazy_pattern(
 # In lower case: strings missing in all names that only the file or library classifies, that is most functions.
 # Several, because one whose alternatives all begin with a letter, or alike, is searched for three times as fast.
 _PECULIAR = (
-    lazy_pattern(
+    re.compile(
         r"(?:alloc|contextcreate|memalign|dup|free|printf|slice|mmap|remap|brk|arena|heap|start|py|_[a-z_]).*"
     ),
-    lazy_pattern(r"[^a-z0-9_\n].*"),
-    lazy_pattern(r"\n(?![a-z]).*"),
+    re.compile(r"[^a-z0-9_\n].*"),
+    re.compile(r"\n(?![a-z]).*"),
 )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
 from operator import or_
@@ -15,7 +16,6 @@ from gdbmem.model.diff import Diff
 from gdbmem.profiles.own_code import INSTALLED, NAMELESS, NOBODY, OTHER, OWN, WRAPPER
 from gdbmem.profiles.query import Query, matches
 from gdbmem.profiles.wrappers import find_wrappers, ranks_of
-from gdbmem.records import dataclass
 
 FOCUSED, IGNORED, KNOWN_PATH = 1, 2, 4
 _UNSEEN = -2

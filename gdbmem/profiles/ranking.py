@@ -6,6 +6,7 @@ import math
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import compress, count
 from operator import add, sub
@@ -21,7 +22,6 @@ from gdbmem.profiles.own_code import INSTALLED, WRAPPER
 from gdbmem.profiles.paths import FOCUSED, IGNORED, KNOWN_PATH, own_query, walk
 from gdbmem.profiles.query import Query
 from gdbmem.profiles.timeline import TRENDS
-from gdbmem.records import dataclass, field
 from gdbmem.text import printable
 
 __all__ = ["Amount", "Ranking", "Row", "Rows", "paths_of_lines", "rank"]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Optional, TypeVar, Union
 
 from gdbmem.model.calltree import Frame
 from gdbmem.model.snapshot import LATER
-from gdbmem.patterns import lazy_pattern
 from gdbmem.profiles.own_code import OWN, own_rank, qualified_name
 from gdbmem.text import printable
 
@@ -22,8 +22,8 @@ SiteKey = tuple[Optional[str], Optional[str], Optional[int], Optional[str]]  # a
 
 _NAME_ROOM = 60
 _OF_EVERY_PACKAGE = ("__init__.py", "__main__.py")
-_OPERATOR = lazy_pattern(r"\boperator\b(?![^<]*::)")
-_STRING = lazy_pattern(
+_OPERATOR = re.compile(r"\boperator\b(?![^<]*::)")
+_STRING = re.compile(
     r"std::(?:__cxx11::)?basic_string<char, std::char_traits<char>, std::allocator<char> ?>|std::__cxx11::string"
 )
 

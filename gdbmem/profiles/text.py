@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.errors import Notice
@@ -20,7 +21,6 @@ from gdbmem.profiles.query import DEFAULT_TOP, Query, matches
 from gdbmem.profiles.ranking import Amount, Ranking, Row, rank
 from gdbmem.profiles.ranking_table import Drawing, RowLayout, add_other_rows, new_table, row_cells, rows_table
 from gdbmem.profiles.sites import function_name
-from gdbmem.records import dataclass, field
 from gdbmem.terminal.console import Console, print_notices, print_sentence
 from gdbmem.terminal.source import SourceLines
 from gdbmem.text import plural, printable

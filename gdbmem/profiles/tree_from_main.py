@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress
 from typing import NamedTuple, Optional, Union
@@ -14,7 +15,6 @@ from gdbmem.model.diff import Diff
 from gdbmem.profiles.paths import nodes_on_paths
 from gdbmem.profiles.query import Query
 from gdbmem.profiles.ranking import KNOWN, LISTED, GroupedPaths, grouped
-from gdbmem.records import dataclass, replace
 from gdbmem.text import format_size
 
 _FEW = 4  # calls are few if there are more than so many frames for each

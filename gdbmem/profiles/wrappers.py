@@ -10,14 +10,13 @@ from typing import Optional
 
 from gdbmem.model.calltree import Frames, Names
 from gdbmem.model.diff import Diff
-from gdbmem.patterns import lazy_pattern
 from gdbmem.profiles.own_code import NAMELESS, OTHER, WRAPPER, is_allocator, is_copy_name, own_ranks
 
 MANY_CALLERS = 8  # number of callers from which a function that only allocates is a wrapper
 _CALLERS_OF_NAMED = 2  # the same if "alloc" is in its name
 _WHOLE = 0.9  # the least fraction of a function's bytes that it requests itself from the allocator
 _DEEPEST = 6  # wrappers of wrappers
-_NAMED = lazy_pattern("alloc", re.IGNORECASE)
+_NAMED = re.compile("alloc", re.IGNORECASE)
 
 
 def find_wrappers(diff: Diff) -> set[str]:

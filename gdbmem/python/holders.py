@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Optional
 
 from gdbmem.allocators.cpython.nodes import Nodes
@@ -20,7 +21,6 @@ from gdbmem.model.python import (
     PythonHolders,
     Referrer,
 )
-from gdbmem.records import dataclass, field, replace
 from gdbmem.terminal.console import Console, print_notices, print_pause, print_sentence
 from gdbmem.terminal.document import Document, to_json, whole
 from gdbmem.terminal.drawing import Table, new_table

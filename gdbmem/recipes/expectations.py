@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from gdbmem.ledger.answer import DAMAGES, retained_bytes
@@ -22,7 +23,6 @@ from gdbmem.profiles.amounts import (
     unseen_in_diff,
 )
 from gdbmem.profiles.query import matches
-from gdbmem.records import replace
 from gdbmem.text import format_delta, format_size, plural, printable
 
 _NOUNS = {"rss": "resident set", "retained": "freed memory that malloc keeps", UNTRACED: UNTRACED_BYTES}

@@ -7,12 +7,12 @@ as a plan (plain JSON values) and reads it back with `recipe_from_plan`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Optional
 
 from gdbmem.json_values import Key, as_json, from_fields
 from gdbmem.model.diff import Expectation, Position
-from gdbmem.records import dataclass, field
 from gdbmem.text import printable
 
 PLAN_VERSION = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
@@ -9,7 +10,6 @@ from gdbmem.errors import Notice
 from gdbmem.json_values import as_json
 from gdbmem.model.diff import BLOCKS, Expectation, ExpectationVerdict
 from gdbmem.model.judgement import MET, NOT_JUDGED, NOT_MET
-from gdbmem.patterns import lazy_pattern
 from gdbmem.terminal.document import head, judgement_object
 
 
@@ -69,7 +69,7 @@ def verdict_object(verdict: ExpectationVerdict) -> dict[str, object]:
 
 
 # XML 1.0 allows no other characters, not even escaped.
-_ILLEGAL = lazy_pattern("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 _OUTCOMES = {MET: "system-out", NOT_MET: "failure", NOT_JUDGED: "error"}
 

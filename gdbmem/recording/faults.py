@@ -10,6 +10,7 @@ import struct
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional
 
@@ -25,7 +26,6 @@ from gdbmem.linux.process.processes import descendants, parents, stat_of
 from gdbmem.linux.process.threads import page_faults
 from gdbmem.recording.growing_lines import RECORDING
 from gdbmem.recording.watched_program import WatchedProgram
-from gdbmem.records import dataclass, field
 from gdbmem.text import format_duration, plural, printable
 
 # The records of sampled page faults, turn by turn, in a temporary file.

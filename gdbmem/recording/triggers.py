@@ -6,6 +6,7 @@ import contextlib
 import errno
 import operator
 import os
+import re
 import subprocess
 import sys
 import time
@@ -18,7 +19,6 @@ from gdbmem.inspection.interpreters import module_words
 from gdbmem.json_values import fits
 from gdbmem.linux.monitoring.tree import Look
 from gdbmem.model.series import TREE, Mark, ProcessSample, SeriesLine
-from gdbmem.patterns import lazy_pattern
 from gdbmem.runs.run import Run, is_run, open_run
 from gdbmem.text import format_duration, format_size, parse_size, printable
 
@@ -36,7 +36,7 @@ _METRICS = {
     "files": ("open_files", True),
 }
 _COUNTED = ("threads", "files")
-_CONDITION = lazy_pattern(r"\s*(\w+)\s*(>=|<=|>|<)\s*(\S.*?)\s*")
+_CONDITION = re.compile(r"\s*(\w+)\s*(>=|<=|>|<)\s*(\S.*?)\s*")
 _JUDGE_EVERY_SECONDS, _JUDGE_BUDGET = 10.0, 0.01  # of a CPU
 _LAST_WAIT_SECONDS = 30.0  # for actions in progress when the recording ends
 

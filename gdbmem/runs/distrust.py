@@ -12,14 +12,13 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any, Callable, NamedTuple, Optional, TypeVar
 
 from gdbmem.errors import InputError
 from gdbmem.files import JsonObject
 from gdbmem.json_values import as_json, fits, from_json
-from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass, replace
 from gdbmem.text import format_size, printable
 
 LARGEST_BYTES = 1 << 28  # of a file of facts or records: a million snapshots take less
@@ -144,7 +143,7 @@ def typed_facts(values: Mapping[str, Any], kinds: Mapping[str, Any]) -> tuple[Js
 # The record of one result in a run: its name, NAME or NAME#2 if several have the same one, and its file.
 
 
-_ORDINAL = lazy_pattern(r"(.+)#([1-9]\d{0,8})", re.DOTALL)
+_ORDINAL = re.compile(r"(.+)#([1-9]\d{0,8})", re.DOTALL)
 
 
 @dataclass(frozen=True)

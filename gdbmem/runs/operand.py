@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import glob
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union
@@ -16,7 +17,6 @@ from gdbmem.formats.spooling import STANDARD_INPUT, is_fifo, location, spool_fif
 from gdbmem.formats.valgrind.massif import MassifProfile
 from gdbmem.model.leaks import LOST, WITH_INDIRECT
 from gdbmem.model.snapshot import HEAP_BYTES, LATER, Profile, Snapshot
-from gdbmem.records import replace
 from gdbmem.runs.distrust import DamagedError, read_regular
 from gdbmem.runs.ordering import SeriesMoment, process_notices
 from gdbmem.runs.run import BINARIES, LOADED, Run, SnapshotRecord, asked_for, is_run, open_run

@@ -6,21 +6,19 @@ that the user made is kept, and reported if the files deny it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional, Union
 
 from gdbmem.errors import Notice
-from gdbmem.patterns import lazy_pattern
 from gdbmem.text import plural, printable
 
 _SLACK_SECONDS = 1  # files that were copied or unpacked together
-_DIGITS = lazy_pattern(r"([0-9]+)")
-_NOT_COLLATED = lazy_pattern(r"[^0-9A-Za-z]")
+_DIGITS = re.compile(r"([0-9]+)")
+_NOT_COLLATED = re.compile(r"[^0-9A-Za-z]")
 # jemalloc's PREFIX.PID.NUMBER.TYPE.heap, and gperftools' PREFIX_PID.NUMBER.heap of a forked process
-_PROCESS = lazy_pattern(
-    r"(?:\.([0-9]{1,10})\.[0-9]+\.[fimu][0-9]*|_([0-9]{1,10})\.[0-9]{4,})\.heap(?:\.\w+)?$"
-)
+_PROCESS = re.compile(r"(?:\.([0-9]{1,10})\.[0-9]+\.[fimu][0-9]*|_([0-9]{1,10})\.[0-9]{4,})\.heap(?:\.\w+)?$")
 
 _OF_FILES = "the times in the files"
 _OF_SNAPSHOTS = "the snapshots in it"

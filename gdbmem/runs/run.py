@@ -15,12 +15,12 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Optional
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.files import HeldFolder, JsonObject, make_private, replace_file
-from gdbmem.records import dataclass, field, replace
 from gdbmem.runs.distrust import (
     DamagedError,
     NamedRecord,

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
 from gdbmem.errors import InputError
 from gdbmem.files import replace_file
-from gdbmem.records import dataclass, field
 from gdbmem.runs.distrust import (
     DamagedError,
     NamedRecord,

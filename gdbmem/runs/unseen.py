@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Optional, Union
 
 from gdbmem.errors import InputError
 from gdbmem.json_values import as_json, from_fields, from_json
 from gdbmem.model.judgement import Unseen, name_status, unseen_end
 from gdbmem.model.snapshot import GROWN_BYTES, HEAP_BYTES
-from gdbmem.records import dataclass, field
 from gdbmem.runs.distrust import split_name
 from gdbmem.runs.run import Run, SnapshotRecord
 from gdbmem.runs.saved_results import LEDGER, Kept, find_kept, kept_records

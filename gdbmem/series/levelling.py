@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Optional
 
 from gdbmem.model.series import Slope, Verdict
-from gdbmem.patterns import lazy_pattern
 from gdbmem.series.regimes import QUANTUM_BYTES, Stretch
 from gdbmem.series.statistics import Z_95, bins, fit_line, t_critical, theil_sen
 from gdbmem.text import format_duration, format_rate, format_size, printable
@@ -227,10 +226,10 @@ def _sizes_at(times: Sequence[float], memory: Points) -> list[float]:
 # Growth of a JVM below the size of its heap, which it touches for the first time until it is full, leak or not.
 
 
-_JVM = lazy_pattern(r"(?:\S*/)?java(?: .*)?", re.DOTALL)
+_JVM = re.compile(r"(?:\S*/)?java(?: .*)?", re.DOTALL)
 # Source: the manual of java: a size in bytes, or with k, m, g, t; the last one counts; without one a quarter of memory.
-_HEAP_SIZE = lazy_pattern(r"(?:^| )(?:-Xmx|-XX:MaxHeapSize=)(\d{1,15})([kmgtKMGT]?)(?= |$)")
-_HEAP_SHARE = lazy_pattern(r"(?:^| )-XX:MaxRAMPercentage=(\d{1,3}(?:\.\d+)?)(?= |$)")
+_HEAP_SIZE = re.compile(r"(?:^| )(?:-Xmx|-XX:MaxHeapSize=)(\d{1,15})([kmgtKMGT]?)(?= |$)")
+_HEAP_SHARE = re.compile(r"(?:^| )-XX:MaxRAMPercentage=(\d{1,3}(?:\.\d+)?)(?= |$)")
 _UNITS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _BESIDE_BYTES = 64 << 20  # resident memory of a JVM besides its heap: itself, classes, compiled code, stacks
 _LEAST_SHARE = 0.5  # of the growth that is the JVM's

@@ -9,6 +9,7 @@ not be contradicted by the interval of its slope.
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
@@ -16,7 +17,6 @@ from statistics import median
 from typing import NamedTuple, Optional
 
 from gdbmem.model.series import Mark, Regime, Slope, Verdict
-from gdbmem.patterns import lazy_pattern
 from gdbmem.series.fitted import PAGES_BYTES
 from gdbmem.series.gaps import without_standstills
 from gdbmem.series.history import regimes_of
@@ -242,7 +242,7 @@ def _resolution(xs: Sequence[float], ys: Sequence[float]) -> float:
 
 
 _SHARES_OF_START = (0.0, 0.15, 0.3)  # of the time, not searched for teeth
-_FIRST_OF_ALL = lazy_pattern(r"^(\S+ \S+ in) the first (.*?)(?: of warm-up)?, then ")
+_FIRST_OF_ALL = re.compile(r"^(\S+ \S+ in) the first (.*?)(?: of warm-up)?, then ")
 _OF_METRIC = {
     "pss_bytes": " of the total (PSS)",
     "family_bytes": " of its cgroup",

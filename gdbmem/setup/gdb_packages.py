@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Optional
 
 from gdbmem.errors import InputError, ToolError
 from gdbmem.files import NEUTRAL_FOLDER, read_cached, replace_file, write_cached
-from gdbmem.patterns import lazy_pattern
 from gdbmem.setup.gdb_python import (
     GdbPython,
     data_folder,
@@ -35,9 +34,9 @@ _MANIFEST = "gdbmem-packages.json"
 _STAMPS = "gdbs.json"
 _PIP_SECONDS = 600.0
 _IMPORTS = "pygments.lexers.c_cpp, pygments.util"
-_REQUIREMENT = lazy_pattern(r"([A-Za-z0-9][A-Za-z0-9._-]*)[^;]*(?:;(.*))?")
-_CLAUSE = lazy_pattern(r"\s*(>=|<=|!=|==|~=|>|<)\s*(\d+(?:\.\d+)*)(\.\*)?\s*")
-_MARKER = lazy_pattern(r"""python_version\s*(>=|<=|!=|==|>|<)\s*["'](\d+(?:\.\d+)*)["']""")
+_REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)[^;]*(?:;(.*))?")
+_CLAUSE = re.compile(r"\s*(>=|<=|!=|==|~=|>|<)\s*(\d+(?:\.\d+)*)(\.\*)?\s*")
+_MARKER = re.compile(r"""python_version\s*(>=|<=|!=|==|>|<)\s*["'](\d+(?:\.\d+)*)["']""")
 
 
 class _NotCopyable(Exception):  # noqa: N818  (no failure: pip is tried next)

@@ -10,7 +10,6 @@ import tempfile
 from pathlib import Path
 
 from gdbmem.errors import InputError
-from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 
 _FIRST = b"# >>> gdbmem >>> ('gdbmem install' made this; 'gdbmem uninstall' removes it)"
@@ -19,7 +18,7 @@ _NO_NEWLINE = b" [the line above had no end]"
 _NEW_FILE = b" [the file is new]"
 _LAST = b"# <<< gdbmem <<<"
 _FIRST_MARK = b"# >>> gdbmem >>>"
-_SAFE = lazy_pattern(rb"[A-Za-z0-9_./+@%=,\x80-\xff-]")
+_SAFE = re.compile(rb"[A-Za-z0-9_./+@%=,\x80-\xff-]")
 _XDG_SINCE = (11,)  # gdb's version that began to look in ~/.config
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from gdbmem.json_values import as_json
 from gdbmem.model.steps import FunctionProfile, LineProfile, StepSum
-from gdbmem.records import replace
 from gdbmem.steps.steps import noun, place_of_sum
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_sentence

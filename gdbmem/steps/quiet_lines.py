@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import AbstractSet, Callable, NamedTuple, Optional, Protocol
 
 from gdbmem.linux.memory.resident import PAGE_BYTES
-from gdbmem.patterns import lazy_pattern
 
 RETURNED, CALLING = (
     -1,
@@ -27,26 +26,26 @@ _RED_ZONE = 128  # bytes below the stack pointer that x86-64's functions may use
 _WIDEST_ACCESS = 64  # bytes
 
 # Only AT&T's syntax for x86 is read: all else matches nothing, and no line is quiet.
-_PREFIX = lazy_pattern(r"^(?:lock |data16 |bnd |notrack |cs )*")
-_HARMLESS = lazy_pattern(r"^(?:lea[a-z]?|nop[a-z]?|endbr64)$")
-_KERNEL = lazy_pattern(r"^(?:syscall|sysenter|int\d?|enter|maskmov\w*|clzero|xbegin|ud\d)$")
-_PLAIN = lazy_pattern(r"^(?:%\w+|%st\(\d\)|\$-?\w+|%fs:0x28)$")  # that one holds the stack protector's word
-_MEMORY = lazy_pattern(r"^(?:-?0x[0-9a-f]+)?\((%\w+)\)$")
-_STATIC = lazy_pattern(r"# 0x([0-9a-f]+)")
-_COMMA = lazy_pattern(r",(?![^(]*\))")
-_GROWS = lazy_pattern(r"^(sub|add|and)q?\s+\$(-?)0x([0-9a-f]+),%rsp$")
-_MOVES = lazy_pattern(r"^lea\s+(-?)0x([0-9a-f]+)\(%r[sb]p\),%rsp$")
-_SETS_STACK = lazy_pattern(r"(?:^(?:cmp|xchg|xadd)\S*\s.*%[er]?sp\b|[\s,]%[er]?spl?$)")
-_KEEPS_STACK = lazy_pattern(r"^(?:mov\s+%rbp,%rsp$|push\s|test\s)")
-_SETS_BASE = lazy_pattern(r"(?:^(?:xchg|xadd)\S*\s.*%[er]?bp\b|[\s,]%[er]?bpl?$)")
-_KEEPS_BASE = lazy_pattern(r"^(?:mov\s+%rsp,%rbp$|push\s|pop\s|cmp|test)")
+_PREFIX = re.compile(r"^(?:lock |data16 |bnd |notrack |cs )*")
+_HARMLESS = re.compile(r"^(?:lea[a-z]?|nop[a-z]?|endbr64)$")
+_KERNEL = re.compile(r"^(?:syscall|sysenter|int\d?|enter|maskmov\w*|clzero|xbegin|ud\d)$")
+_PLAIN = re.compile(r"^(?:%\w+|%st\(\d\)|\$-?\w+|%fs:0x28)$")  # that one holds the stack protector's word
+_MEMORY = re.compile(r"^(?:-?0x[0-9a-f]+)?\((%\w+)\)$")
+_STATIC = re.compile(r"# 0x([0-9a-f]+)")
+_COMMA = re.compile(r",(?![^(]*\))")
+_GROWS = re.compile(r"^(sub|add|and)q?\s+\$(-?)0x([0-9a-f]+),%rsp$")
+_MOVES = re.compile(r"^lea\s+(-?)0x([0-9a-f]+)\(%r[sb]p\),%rsp$")
+_SETS_STACK = re.compile(r"(?:^(?:cmp|xchg|xadd)\S*\s.*%[er]?sp\b|[\s,]%[er]?spl?$)")
+_KEEPS_STACK = re.compile(r"^(?:mov\s+%rbp,%rsp$|push\s|test\s)")
+_SETS_BASE = re.compile(r"(?:^(?:xchg|xadd)\S*\s.*%[er]?bp\b|[\s,]%[er]?bpl?$)")
+_KEEPS_BASE = re.compile(r"^(?:mov\s+%rsp,%rbp$|push\s|pop\s|cmp|test)")
 # The C++ runtime's names, and those of other languages. A call without a name could be any of them.
-_CALLED = lazy_pattern(r"<([^>+]+)")
-_NO_RETURN = lazy_pattern(
+_CALLED = re.compile(r"<([^>+]+)")
+_NO_RETURN = re.compile(
     r"_Unwind_Resume|__cxa_(?:re)?throw|__stack_chk_fail|__assert_fail|__throw_|terminate|^_?exit\b|^abort\b"
 )
-_CAUGHT = lazy_pattern(r"_Unwind_Resume|begin_catch|begin_handler|enter_catch|terminate")
-_TWICE = lazy_pattern(r"setjmp|vfork|getcontext")  # may return again, later
+_CAUGHT = re.compile(r"_Unwind_Resume|begin_catch|begin_handler|enter_catch|terminate")
+_TWICE = re.compile(r"setjmp|vfork|getcontext")  # may return again, later
 
 
 class Instruction(Protocol):

@@ -9,6 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import sub
 from typing import Callable, NamedTuple, Optional, TypeVar
@@ -34,8 +35,6 @@ from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.memory.pages import PAGE
 from gdbmem.linux.process.process import own_tid
 from gdbmem.model.calltree import Frame
-from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass, field
 from gdbmem.symbols.unwinder import (
     MACHINES,
     AddressSpace,
@@ -541,8 +540,8 @@ def _when(row: tuple[Record, int]) -> int:
 _NO_FILE = "memory without a file"
 # py::function:/path/file.py of Python, JS:*function /path/file.js:2:17 of node
 _IN_NAMES = (
-    lazy_pattern(r"py::(?P<function>[^\n]+):(?P<file>[^\n:]+)"),
-    lazy_pattern(
+    re.compile(r"py::(?P<function>[^\n]+):(?P<file>[^\n:]+)"),
+    re.compile(
         r"(?:JS|Function|LazyCompile|Eval|Script):[*^~+]?(?P<function>\S+)"
         r" (?P<file>[^\n]+):(?P<line>\d{1,9}):\d{1,9}"
     ),
@@ -591,7 +590,7 @@ def _jit_frame(name: Optional[str], address: int) -> Frame:
 
 _LARGEST_BYTES = 64 << 20
 _LONGEST_NAME = 1000
-_LINE = lazy_pattern(rb"^(?:0x)?([0-9a-f]{1,16}) (?:0x)?([0-9a-f]{1,16}) ([^\n]+)$", re.M | re.I)
+_LINE = re.compile(rb"^(?:0x)?([0-9a-f]{1,16}) (?:0x)?([0-9a-f]{1,16}) ([^\n]+)$", re.M | re.I)
 
 
 def jit_names(pid: int, addresses: Iterable[int]) -> dict[int, str]:

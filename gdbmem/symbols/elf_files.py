@@ -6,12 +6,12 @@ import os
 import struct
 from bisect import bisect_right
 from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, BinaryIO, Callable, Optional
 
 from gdbmem.files import open_regular
 from gdbmem.linux.elf.objects import Image, build_id_in
-from gdbmem.records import dataclass, field
 
 _PT_LOAD, _PT_DYNAMIC, _PT_INTERP, _PT_NOTE = 1, 2, 3, 4
 _DT_NEEDED, _DT_STRTAB = 1, 5

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Callable, NamedTuple, Optional
 
-from gdbmem.patterns import lazy_pattern
-
-_NO_FUNCTION = lazy_pattern(r"\s*(?:\*|[-+]?\d+\s*$|$|-(?!function\b|qualified\b|q\b|source\b|func))")
-_OPTION = lazy_pattern(r"\s*-(?:qualified|q|function|func|source\s+\S+)\s+")
-_FILE = lazy_pattern(r"\s*(?:\"[^\"]*\"|[^\s:<(]*):(?!:)\s*")
-_LINE = lazy_pattern(r"\s*\d+\s*$")
-_OPERATOR = lazy_pattern(r"\boperator(?:\s*\(\)|\s*(?:<=>|<<=?|>>=?|->\*?|[<>]=?|[^\s\w(]+|[^(]+))")
-_NAME = lazy_pattern(r"[\w~{]")
+_NO_FUNCTION = re.compile(r"\s*(?:\*|[-+]?\d+\s*$|$|-(?!function\b|qualified\b|q\b|source\b|func))")
+_OPTION = re.compile(r"\s*-(?:qualified|q|function|func|source\s+\S+)\s+")
+_FILE = re.compile(r"\s*(?:\"[^\"]*\"|[^\s:<(]*):(?!:)\s*")
+_LINE = re.compile(r"\s*\d+\s*$")
+_OPERATOR = re.compile(r"\boperator(?:\s*\(\)|\s*(?:<=>|<<=?|>>=?|->\*?|[<>]=?|[^\s\w(]+|[^(]+))")
+_NAME = re.compile(r"[\w~{]")
 _ANONYMOUS = "(anonymous namespace)"
 
 
@@ -85,7 +84,7 @@ def is_named(wanted: FunctionName, symbol: str) -> bool:
 # The names in an expression of gdb's that may be variables of the function where it is evaluated.
 
 
-_TOKEN = lazy_pattern(
+_TOKEN = re.compile(
     r"""(?P<skipped>\s+|"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\$[\w$]*|\.?\d(?:[eEpP][-+]|[\w.])*)"""
     r"|(?P<name>[^\W\d]\w*)|(?P<sign>->|::|.)",
     0,

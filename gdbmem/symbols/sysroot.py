@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Optional
@@ -22,12 +23,11 @@ from gdbmem.linux.files.target_side import TargetSide
 from gdbmem.linux.memory.maps import Mapping, mappings_of
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.model.calltree import Frame
-from gdbmem.patterns import lazy_pattern
 from gdbmem.profiles.own_code import is_library
 from gdbmem.symbols.elf_files import elf_in, read_elf
 from gdbmem.text import printable
 
-_PLAIN = lazy_pattern(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,60}")
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,60}")
 _DELETED = " (deleted)"  # of a program that is: gdb opens it by /proc/PID/exe
 _KEPT_BYTES = 256 << 20  # of programs and libraries, in a run
 

@@ -6,11 +6,11 @@ import platform
 import struct
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Callable, NamedTuple, Optional
 
 from gdbmem.formats.addresses import Binary
 from gdbmem.linux.memory.maps import parse_smaps
-from gdbmem.records import dataclass, field
 from gdbmem.symbols.cfi import Expression, UnwindRule, UnwindTable, evaluate
 
 # The code mapped in the processes of a recording, and its changes.

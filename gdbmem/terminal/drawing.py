@@ -5,15 +5,14 @@ A library for this (rich) takes 60 ms to import, which is more than reading and 
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Union
 
-from gdbmem.patterns import lazy_pattern
-
 _GAP = 2  # spaces between the columns of a table
 _NARROWEST = 8  # least width of a column that may be wrapped, on any screen
-_WORD = lazy_pattern(r"\s*\S+\s*")
+_WORD = re.compile(r"\s*\S+\s*")
 ELLIPSIS = "…"
 
 # The sixteen colours of a terminal only: they follow the user's own theme.

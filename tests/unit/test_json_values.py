@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, NamedTuple, Optional, TypedDict
 
 import pytest
 
 from gdbmem.json_values import Key, as_json, fits, from_fields, from_json
 from gdbmem.model.containers import Container, Survey
-from gdbmem.records import dataclass, field, replace
 
 
 class Piece(TypedDict):

@@ -45,8 +45,6 @@ GROUND = {
     "json_values",
     "line_recorder",
     "notebook",
-    "patterns",
-    "records",
     "text",
 }
 EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "base", "json", "gdb", "misc"}

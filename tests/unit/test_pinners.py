@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gdbmem.errors import InputError
@@ -9,7 +11,6 @@ from gdbmem.ledger.pinners import chunk_bytes, join_paths
 from gdbmem.model.calltree import CallTree, Frame
 from gdbmem.model.ledger import Heap, Ledger, SizeClass
 from gdbmem.model.snapshot import Snapshot, Totals
-from gdbmem.records import replace
 
 
 def ledger(*sizes: SizeClass) -> Ledger:

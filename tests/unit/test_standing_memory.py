@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gdbmem.faults.growth import WeighedFault
 from gdbmem.faults.resident_by_path import StandingMemory
 from gdbmem.formats.faults import faults_profile
@@ -11,7 +13,6 @@ from gdbmem.model.calltree import Frame
 from gdbmem.model.faults import FaultTotals, NamedFaults, NamedStack
 from gdbmem.model.snapshot import Snapshot
 from gdbmem.profiles.diff import diff_snapshots
-from gdbmem.records import replace
 
 PID = 7
 FIRST, SECOND = 0, 1  # paths

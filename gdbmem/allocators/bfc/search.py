@@ -10,6 +10,7 @@ import re
 import struct
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from heapq import nlargest
 from itertools import compress
 from typing import Callable, NamedTuple, Optional
@@ -17,15 +18,13 @@ from typing import Callable, NamedTuple, Optional
 from gdbmem.allocators.bfc.layout import NONE
 from gdbmem.model.bfc import BINS, bin_floor
 from gdbmem.model.memory import Memory, MemoryUnreadable, read_text
-from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass, field
 
 _LAST = struct.pack("<Q", bin_floor(BINS - 1))
 _PIECE = 32 << 20
 _FARTHEST = 512  # of the bins from the beginning of their object
 _STRIDES = range(16, 129, 8)
 _LONGEST_NAME = 512
-_NESTED = lazy_pattern(r"N((?:\d+\w+?)+)E$")
+_NESTED = re.compile(r"N((?:\d+\w+?)+)E$")
 
 
 class FoundObject(NamedTuple):

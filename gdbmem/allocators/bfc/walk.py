@@ -9,6 +9,7 @@ import struct
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import compress
 from operator import itemgetter
 from typing import NamedTuple, Optional
@@ -46,7 +47,6 @@ from gdbmem.model.bfc import (
     bin_of,
 )
 from gdbmem.model.memory import Memory
-from gdbmem.records import replace
 from gdbmem.text import plural
 
 # The invariants of a BFC allocator, and checks for violations.

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from gdbmem.arrays import import_numpy
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable, read_pieces
-from gdbmem.records import dataclass, field
 
 POOL_HEADER_BYTES = 48
 GRANULE = 16  # a block's size is a multiple of this

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gdbmem.allocators.cpython.arenas import POOL_HEADER_BYTES, PythonArena
@@ -12,7 +13,6 @@ from gdbmem.allocators.glibc.heap import HeapReading
 from gdbmem.allocators.glibc.trails import UNIT
 from gdbmem.arrays import import_numpy
 from gdbmem.model.memory import Memory, MemoryUnreadable
-from gdbmem.records import dataclass
 
 _BATCH_BYTES = 1 << 26
 _MARK = 0xFDFDFDFDFDFDFD  # after the letter of an allocator (Objects/obmalloc.c, PYMEM_FORBIDDENBYTE)

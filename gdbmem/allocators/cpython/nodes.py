@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gdbmem.allocators.cpython.objects import INLINE_VALUES, MANAGED_DICT, PythonType, TypedBlocks
@@ -10,7 +11,6 @@ from gdbmem.allocators.gather import gather, gather_words
 from gdbmem.arrays import import_numpy
 from gdbmem.errors import TargetError
 from gdbmem.model.memory import Memory
-from gdbmem.records import dataclass
 from gdbmem.text import plural
 
 # Kinds of blocks: not an object (a table, a buffer, C's own); an object kept for reuse.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Optional
 
 from gdbmem.allocators.cpython.arenas import PythonArena
@@ -12,7 +13,6 @@ from gdbmem.arrays import import_numpy
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable, read_text
-from gdbmem.records import dataclass, field
 
 # Python's types, by the objects that point to them (Include/cpython/object.h, PyTypeObject; CPython 3.8 to 3.15).
 

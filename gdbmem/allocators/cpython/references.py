@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gdbmem.allocators.cpython.nodes import NO_OBJECT, Nodes, UsedParts, used_parts
 from gdbmem.allocators.cpython.objects import HAS_GC, INLINE_VALUES, PythonType, Types
 from gdbmem.arrays import import_numpy
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
-from gdbmem.records import dataclass, field
 
 _LEAVES = frozenset({"str", "bytes", "int", "float", "complex", "bool"})  # types without references
 _MANY = 1 << 40

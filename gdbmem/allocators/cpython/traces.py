@@ -7,6 +7,7 @@ into the interpreter; a table of traces by its entries (Modules/_tracemalloc.c, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Optional
 
 from gdbmem.allocators.cpython.arenas import data_mappings
@@ -17,7 +18,6 @@ from gdbmem.arrays import import_numpy
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable, read_pieces, read_text
-from gdbmem.records import dataclass, field
 
 _TABLE_WORDS = 10  # entries, buckets, their address, 4 functions, 2 that may be missing, 2 more
 _CODE_AT, _CODE_OR_NONE_AT = (3, 4, 5, 8, 9), (6, 7)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from gdbmem.allocators.glibc.layout import MIN_CHUNK, PREV_INUSE
@@ -11,7 +12,6 @@ from gdbmem.allocators.glibc.mmapped import area_of, find_pieces
 from gdbmem.errors import TargetError
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at, words_at
-from gdbmem.records import dataclass, field
 
 _MOST_ARENAS = 100_000
 _PAGE = 4096

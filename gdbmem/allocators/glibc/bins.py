@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.allocators.glibc.layout import ALIGNMENT, MIN_CHUNK, PREV_INUSE
@@ -24,7 +25,6 @@ from gdbmem.model.heap_blocks import (
     ThreadLists,
 )
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory, words_at
-from gdbmem.records import dataclass
 
 if TYPE_CHECKING:
     from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading

@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gdbmem.allocators.gather import gather_words
@@ -19,7 +20,6 @@ from gdbmem.allocators.glibc.trails import UNIT
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.heap_blocks import LIST, TREE, UNKNOWN, VECTOR
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
-from gdbmem.records import dataclass, field
 
 if TYPE_CHECKING:
     from gdbmem.allocators.glibc.heap import HeapReading

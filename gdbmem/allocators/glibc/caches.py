@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Optional
 
 from gdbmem.allocators.glibc import lockstep
@@ -18,7 +19,6 @@ from gdbmem.allocators.glibc.tallies import Cached
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
-from gdbmem.records import dataclass, field
 
 _LONG = 1_000  # length of a list from which on the numpy algorithm is faster
 

@@ -9,6 +9,7 @@ that it had in a list until the program overwrites it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
@@ -16,7 +17,6 @@ from gdbmem.allocators.glibc import lockstep
 from gdbmem.allocators.glibc.tallies import FENCEPOST, PAGE, why_stopped
 from gdbmem.allocators.glibc.trails import UNIT, Trail
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
-from gdbmem.records import dataclass, field
 
 if TYPE_CHECKING:
     from gdbmem.allocators.glibc.arenas import ArenaState, HeapRegion

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Callable, Optional
 
 from gdbmem.allocators.glibc import lockstep, walk
@@ -26,7 +27,6 @@ from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.pages import PAGE as KERNEL_PAGE
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.memory import Memory, word_at
-from gdbmem.records import dataclass, field
 from gdbmem.text import format_size, plural
 
 Walker = Callable[[Memory, HeapTally, int, Cached], None]

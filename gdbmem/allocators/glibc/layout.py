@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple, Optional
-
-from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass
 
 ALIGNMENT = 16
 MIN_CHUNK = 32
@@ -19,10 +17,10 @@ CHUNK_HEADER = 16  # prev_size and size
 # whole where less than another one would be left; glibc 2.43 rounds the size up twice where free() makes the tcache.
 TCACHE_CHUNKS = {0x290: 64, 0x2A0: 64, 0x300: 76, 0x310: 76, 0x320: 76}
 PREV_INUSE, IS_MMAPPED, NON_MAIN_ARENA = 1, 2, 4
-_FIELD = lazy_pattern(
+_FIELD = re.compile(
     r"^/\*\s+(\d+)(?::\s*\d+)?\s+\|\s+(\d+)\s+\*/\s+.*?(\w+)((?:\[\d+\])*)(?:\s*:\s*\d+)?;\s*$", re.M
 )
-_TOTAL = lazy_pattern(r"/\* total size.*?:\s+(\d+) \*/")
+_TOTAL = re.compile(r"/\* total size.*?:\s+(\d+) \*/")
 
 
 @dataclass(frozen=True)

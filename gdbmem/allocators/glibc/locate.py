@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Optional
 
@@ -20,7 +21,6 @@ from gdbmem.allocators.glibc.layout import (
 )
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at, words_at
-from gdbmem.records import dataclass, field
 
 _BINS = 127  # pairs of pointers in malloc_state.bins
 _MOST_ODD = 2  # bins that a thread in malloc may have changed in part

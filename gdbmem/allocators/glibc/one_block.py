@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.allocators.glibc.bins import bin_of, bin_text, bins_at
@@ -24,7 +25,6 @@ from gdbmem.model.heap_blocks import (
     ChunkView,
 )
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory, word_at
-from gdbmem.records import dataclass
 
 if TYPE_CHECKING:
     from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading

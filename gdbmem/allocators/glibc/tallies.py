@@ -5,12 +5,12 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gdbmem.allocators.glibc.layout import IS_MMAPPED, NON_MAIN_ARENA
 from gdbmem.linux.memory.pages import PAGE as KERNEL_PAGE
 from gdbmem.model.memory import Memory, word_at, words_at
-from gdbmem.records import dataclass, field
 
 if TYPE_CHECKING:
     from gdbmem.allocators.glibc.trails import HeapChunks, Trail

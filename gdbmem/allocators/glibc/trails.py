@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.model.memory import Memory
-from gdbmem.records import dataclass, field
 
 if TYPE_CHECKING:
     import numpy as np  # 110 ms

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional
 
@@ -22,7 +23,6 @@ from gdbmem.pools.changes import (
     series_json,
 )
 from gdbmem.pools.output import decisions_in, request_of, selected, write_pools
-from gdbmem.records import dataclass, field
 from gdbmem.terminal.console import (
     Console,
     make_console,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -20,7 +21,6 @@ from gdbmem.cli.pages import open_browser, page_of
 from gdbmem.cli.reading import collector_paused, read_options_from, source_roots
 from gdbmem.errors import InputError, MissingToolError, ToolError, UsageError
 from gdbmem.page.page import Page, render
-from gdbmem.patterns import lazy_pattern
 from gdbmem.profiles.query import Query, compile_regex, counts_blocks, read_known
 from gdbmem.terminal.console import open_named
 from gdbmem.terminal.working import Working
@@ -115,7 +115,7 @@ _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-sta
 _SECONDS = 60
 _PIXELS_A_UNIT = 2
 _LARGEST = 16384  # pixels: the largest height that a browser draws
-_SIZE = lazy_pattern(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"')
+_SIZE = re.compile(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"')
 _PNG = b"\x89PNG\r\n\x1a\n"
 _PAGE = (
     '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
 
@@ -25,7 +26,6 @@ from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.linux.process.process import process_facts
 from gdbmem.model.heap_blocks import DATA, STACK, FoundVector
 from gdbmem.model.memory import Memory
-from gdbmem.patterns import lazy_pattern
 from gdbmem.profiles.own_code import qualified_name
 from gdbmem.runs.saved_results import CONTAINERS
 from gdbmem.terminal.console import open_output
@@ -102,7 +102,7 @@ def _stack_pointer(frame: gdb.Frame) -> int:
 
 _MOST_FRAMES = 100  # of each thread
 _MOST_NAMED = 3
-_ADDRESS = lazy_pattern(r"\b(?:is|starts) at address (0x[0-9a-f]+)")  # in the output of `info line`
+_ADDRESS = re.compile(r"\b(?:is|starts) at address (0x[0-9a-f]+)")  # in the output of `info line`
 _MOST_FILES = 5_000
 _SOURCES = (".cpp", ".cc", ".cxx", ".C", ".c++", ".cp", ".cu", ".CPP")
 

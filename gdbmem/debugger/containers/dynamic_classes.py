@@ -8,6 +8,7 @@ if it has one.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator
 from typing import Optional
@@ -16,10 +17,9 @@ import gdb
 
 from gdbmem.debugger.terminal import symbol_at
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
-from gdbmem.patterns import lazy_pattern
 
-_VTABLE = lazy_pattern(r"vtable for (.+) \+ (\d+)")
-_ANY = lazy_pattern(  # libc++ 15 and later put a tag after the name: __handle[abi:ne190107](
+_VTABLE = re.compile(r"vtable for (.+) \+ (\d+)")
+_ANY = re.compile(  # libc++ 15 and later put a tag after the name: __handle[abi:ne190107](
     r"std::(?:__\w+::)?(?:any::_Manager|__any_imp::_)(\w+?)(?:Handler)?<(.+)>::\w+(?:\[abi:\w+\])*\("
 )
 _OUTSIDE = {"_external": True, "_internal": False, "Large": True, "Small": False}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Optional
 
 import gdb
@@ -18,15 +20,13 @@ from gdbmem.debugger.containers.dynamic_classes import (
     virtual_bases,
 )
 from gdbmem.model.memory import Memory
-from gdbmem.patterns import lazy_pattern
-from gdbmem.records import replace
 
 # An inline namespace of libc++ (__1, or the vendor's own) or of libstdc++ may be in between.
-_STD = lazy_pattern(r"^std::(__\w+::)?(\w+)(?:<|$)")
-_TUPLE_PART = lazy_pattern(r"^std::(?:__\w+::)?(?:_Head_base|__tuple_leaf)<(\d+)")
+_STD = re.compile(r"^std::(__\w+::)?(\w+)(?:<|$)")
+_TUPLE_PART = re.compile(r"^std::(?:__\w+::)?(?:_Head_base|__tuple_leaf)<(\d+)")
 _TUPLE_VALUES = ("_M_head_impl", "__value_")
 # They own nothing, and may point past the last element.
-_ITERATOR = lazy_pattern(
+_ITERATOR = re.compile(
     r"^(?:__gnu_cxx|std)::(?:\w+::)*(?:_\w*_?(?:const_)?iterator(?:_base)?|__wrap_iter|__bounded_iter|reverse_iterator)<"
 )
 _TREES = {"map", "multimap", "set", "multiset"}
@@ -43,22 +43,22 @@ _FIRST_FIELDS = {
     "hash": ("_M_buckets", 0),
 }
 # Containers of other libraries that are read.
-_VEC = lazy_pattern(r"^alloc::(?:vec::Vec|collections::vec_deque::VecDeque)<")
-_REPEATED = lazy_pattern(r"^google::protobuf::Repeated(Ptr)?Field<")
-_BOOST_VECTOR = lazy_pattern(r"^boost::container::(?:vector|small_vector(?:_base)?|stable_vector)<")
+_VEC = re.compile(r"^alloc::(?:vec::Vec|collections::vec_deque::VecDeque)<")
+_REPEATED = re.compile(r"^google::protobuf::Repeated(Ptr)?Field<")
+_BOOST_VECTOR = re.compile(r"^boost::container::(?:vector|small_vector(?:_base)?|stable_vector)<")
 # Classes around a container that is read, by the field that it has then.
 _AROUND = (
-    (lazy_pattern(r"^absl::(\w+::)?(flat_hash_|container_internal::raw_hash_)"), "ctrl_"),
-    (lazy_pattern(r"^boost::container::(flat_|dtl::)"), "m_start"),
+    (re.compile(r"^absl::(\w+::)?(flat_hash_|container_internal::raw_hash_)"), "ctrl_"),
+    (re.compile(r"^boost::container::(flat_|dtl::)"), "m_start"),
 )
 # Others, with their own layouts of elements.
-_UNREAD = lazy_pattern(
+_UNREAD = re.compile(
     r"^(alloc::collections::(btree|binary_heap|linked_list)::|absl::(\w+::)?(flat_hash_|node_hash_|btree_|InlinedVector|FixedArray|Cord$)"
     r"|boost::(container|unordered|intrusive|multi_index|multi_array|circular_buffer|unordered_\w+|\w+_array)\b"
     r"|folly::(F14|fb|small_vector|sorted_vector)|google::(dense|sparse)_hash|tbb::|robin_hood::|tsl::"
     r"|Q(Vector|List|Map|Hash|Set|String|ByteArray)\b|Eigen::(Matrix|Array)<)"
 )
-_UNREAD_VALUES = lazy_pattern(
+_UNREAD_VALUES = re.compile(
     r"^(absl::(\w+::)?StatusOr|boost::(optional|variant))<"
 )  # hold values inside the object
 _POINTER_DEPTH = 3  # plain pointers that are followed from a variable

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import signal
+from dataclasses import replace
 from typing import Callable, ClassVar, Optional
 
 import gdb
@@ -44,9 +45,7 @@ from gdbmem.launch.messages import (
 )
 from gdbmem.ledger.answer import answer_ledger
 from gdbmem.linux.process.process import has_ended
-from gdbmem.patterns import lazy_pattern
 from gdbmem.recipes.recipe import Action, Point, recipe_from_plan
-from gdbmem.records import replace
 from gdbmem.runs.run import SnapshotRecord
 from gdbmem.runs.saved_results import CONTAINERS, LEDGER
 
@@ -58,8 +57,8 @@ _NEED_A_STOP = (
     "containers",
 )  # gdb can't carry them out while it decides whether to stop
 # gdb's message on a child that runs the program's code; one of vfork() executes another program.
-_FORKED = lazy_pattern(r"Detaching after fork from child")
-_ENTRY = lazy_pattern(r"^9 +AT_ENTRY .*?(0x[0-9a-f]+)", re.MULTILINE)
+_FORKED = re.compile(r"Detaching after fork from child")
+_ENTRY = re.compile(r"^9 +AT_ENTRY .*?(0x[0-9a-f]+)", re.MULTILINE)
 _SETTINGS = (
     "set pagination off",
     "set confirm off",

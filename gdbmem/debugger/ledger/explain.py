@@ -26,7 +26,6 @@ from gdbmem.ledger.document import ledger_json
 from gdbmem.ledger.output import LEDGER_OPTIONS, Host, check_views_apart, write_result
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.linux.process.process import check_analysable, process_facts
-from gdbmem.patterns import lazy_pattern
 from gdbmem.runs.saved_results import LEDGER
 from gdbmem.terminal.console import open_named, open_output
 from gdbmem.text import format_size, printable
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
 
 _SMALL_BYTES = 256 << 10  # 10 ms of reading in plain Python; a worker takes 0.3 s of CPU to start
-_CORE = lazy_pattern(r"^Local core dump file:\n\s+.(.+)., file type ", re.M)
+_CORE = re.compile(r"^Local core dump file:\n\s+.(.+)., file type ", re.M)
 
 
 def read_ledger_here(looks: Optional[Looks] = None, *, swapped: bool = False) -> Ledger:

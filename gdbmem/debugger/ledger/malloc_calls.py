@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -22,7 +23,6 @@ from gdbmem.ledger.document import returned_bytes, trim_json
 from gdbmem.ledger.malloc_info import malloc_info_json, print_malloc_info
 from gdbmem.ledger.text import print_growth
 from gdbmem.model.memory import MemoryUnreadable
-from gdbmem.patterns import lazy_pattern
 from gdbmem.terminal.console import open_output
 from gdbmem.text import format_size
 
@@ -196,7 +196,7 @@ _CLOSE_ON_EXEC = 1  # MFD_CLOEXEC
 _BUFFER_BYTES = 8192
 _MOST_BYTES = 1 << 26
 # A thread inside one of these may hold the lock of libc's list of streams, or have changed it in part.
-_WITH_STREAMS = lazy_pattern(
+_WITH_STREAMS = re.compile(
     r"_IO_(?:new_)?(?:link_in|un_link|flush_all\w*|cleanup|unbuffer_all|list_\w+|fclose|fopen\w*|fdopen)"
     r"|(?:__)?(?:fopen|fdopen|fclose|fflush|fcloseall|popen|pclose|freopen|exit|fork|vfork)(?:64)?|__run_exit_handlers"
     r"|__libc_fork|open_memstream|fmemopen|fopencookie|tmpfile"

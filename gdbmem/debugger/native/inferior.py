@@ -8,6 +8,7 @@ restore those registers; gdb sets only the general registers.
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Optional
@@ -24,7 +25,6 @@ from gdbmem.errors import TargetError
 from gdbmem.launch.guard import calling
 from gdbmem.linux.holding.seccomp import filter_count, may_end_for_a_call
 from gdbmem.linux.memory.maps import mappings_of
-from gdbmem.patterns import lazy_pattern
 from gdbmem.text import format_size
 
 _TEXT_START, _TEXT_END = 512, 1 << 14  # of the strings passed to calls; the instructions precede them
@@ -34,7 +34,7 @@ _CALLS = 15  # that have room for both in one piece of our memory, behind the in
 _MAP_BYTES = (_CALLS + 1) * _STATE_BYTES + _CALLS * _STACK_BYTES  # less than a huge page, all of it resident
 _MAP_ARGUMENTS = (0, _MAP_BYTES, 7, 0x22, -1, 0)
 _WORD = (1 << 64) - 1
-_ALLOCATOR = lazy_pattern(
+_ALLOCATOR = re.compile(
     r"(?:je_|_rjem_|rjem_|tc_)?(?:malloc\w*|calloc|realloc\w*|free|cfree|sdallocx|\w*allocx|posix_memalign|memalign"
     r"|aligned_alloc|valloc|pvalloc|mallctl\w*)|operator (?:new|delete).*|tcmalloc::.*|(?:je|_rjem_je)_\w+"
 )

@@ -24,7 +24,6 @@ from gdbmem.debugger.terminal import symbol_at
 from gdbmem.errors import GdbmemError, UsageError, internal_error
 from gdbmem.linux.elf.objects import chosen_code, images
 from gdbmem.linux.memory.maps import mappings_of
-from gdbmem.patterns import lazy_pattern
 from gdbmem.recipes.recipe import HitFilter
 from gdbmem.runs.distrust import check_name
 from gdbmem.runs.run import SnapshotRecord
@@ -409,7 +408,7 @@ def _warn_of_replaced(location: str) -> None:
 
 
 # The options precede the location, which has gdb's own syntax and is kept as typed.
-_CONDITION = lazy_pattern(r"(?:^|\s)if\b\s*(.*)$", re.DOTALL)
+_CONDITION = re.compile(r"(?:^|\s)if\b\s*(.*)$", re.DOTALL)
 
 
 class BreakCommand(Command):

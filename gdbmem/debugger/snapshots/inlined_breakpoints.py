@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Sequence
 from contextlib import suppress
@@ -26,13 +27,12 @@ from gdbmem.debugger.stopping.ctrlc import ctrl_c
 from gdbmem.debugger.terminal import symbol_at
 from gdbmem.errors import GdbmemError, internal_error, sentence_of
 from gdbmem.linux.elf.objects import folded_with, plain_name
-from gdbmem.patterns import lazy_pattern
 from gdbmem.symbols.function_names import FunctionName, is_named, named_function, split_function
 from gdbmem.text import plural
 
 Thread = tuple[int, int, int]
 
-_LINE = lazy_pattern(r"(?:^|:)\s*(\d+)\s*$")
+_LINE = re.compile(r"(?:^|:)\s*(\d+)\s*$")
 _NAMED_LINES = 5  # in a message
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -35,7 +36,6 @@ from gdbmem.leaks.leaks import (
 from gdbmem.model.leaks import DEFINITELY, INDIRECTLY, Block, BlockHolders, Holder, LeakSearch
 from gdbmem.model.snapshot import HEAP_BYTES
 from gdbmem.profiles.sites import stack_sites
-from gdbmem.records import dataclass, field
 from gdbmem.runs.operand import leaks_file
 from gdbmem.terminal.console import open_output
 from gdbmem.text import format_delta, format_size, printable

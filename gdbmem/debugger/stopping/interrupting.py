@@ -31,13 +31,10 @@ from gdbmem.debugger.stopping.signals import stop_signal, stopping_at
 from gdbmem.debugger.stopping.stops import is_quiet, quietly
 from gdbmem.linux.holding.ptrace import blocks, pending_signals, send_marked, stop_mark, waits_for_process
 from gdbmem.linux.process.process import parse_status, thread_ids
-from gdbmem.patterns import lazy_pattern
 
 _MOST_TRIES = 5
 _TAKEN_SECONDS, _POLL_SECONDS = 0.02, 0.0002  # a thread takes it at once, unless the kernel keeps it busy
-_ANNOUNCEMENT = lazy_pattern(
-    r"\n?^(?:Program|Thread .*) received signal SIGSTOP, Stopped \(signal\)\.\n", re.M
-)
+_ANNOUNCEMENT = re.compile(r"\n?^(?:Program|Thread .*) received signal SIGSTOP, Stopped \(signal\)\.\n", re.M)
 _LOST_SECONDS, _LOOKS = 0.1, 3  # three looks in a row: what is on its way has come by then
 _marks = itertools.count(1)
 

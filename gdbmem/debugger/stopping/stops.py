@@ -11,7 +11,6 @@ from typing import Any, Callable, NamedTuple, Optional
 import gdb
 
 from gdbmem.debugger.terminal import gdb_text
-from gdbmem.patterns import lazy_pattern
 
 # Steps and stops that gdbmem makes for itself, hidden from the commands that observe the program's stops.
 
@@ -82,10 +81,10 @@ def signal_here() -> str | None:
 
 
 # gdb numbers its own temporary breakpoints 0, and their locations 0.1. Before gdb 13 both are in one row.
-_ROW = lazy_pattern(r"^0(?= )", re.MULTILINE)
-_RESUME = lazy_pattern(r" +high-priority step resume .*?\b0x([0-9a-f]+)", re.DOTALL)
-_FRAME = lazy_pattern(r"\bstop only in stack frame at 0x([0-9a-f]+)")
-_BASE = lazy_pattern(r"\bframe at 0x([0-9a-f]+)")
+_ROW = re.compile(r"^0(?= )", re.MULTILINE)
+_RESUME = re.compile(r" +high-priority step resume .*?\b0x([0-9a-f]+)", re.DOTALL)
+_FRAME = re.compile(r"\bstop only in stack frame at 0x([0-9a-f]+)")
+_BASE = re.compile(r"\bframe at 0x([0-9a-f]+)")
 
 
 _DEEPEST_BYTES = 8 << 20  # of a stack

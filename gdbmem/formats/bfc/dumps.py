@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -25,7 +26,6 @@ from gdbmem.model.bfc import (
     Counters,
     Region,
 )
-from gdbmem.records import replace
 from gdbmem.text import printable
 
 # The files of TF_BFC_MEMORY_DUMP: a protobuf for each allocation that failed.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Callable, Optional
 
 from gdbmem.errors import Notice
@@ -13,8 +14,6 @@ from gdbmem.formats.bfc.log_dump import Dump, LoggedBytes, Refusals
 from gdbmem.formats.bfc.wrapping import writers_of
 from gdbmem.formats.spooling import Data
 from gdbmem.model.bfc import ONNXRUNTIME, UNKNOWN, Allocator, Chunks, Counters, Options, PoolLog, Region
-from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass, field, replace
 from gdbmem.text import plural, printable
 
 # onnxruntime's verbose log: the creation of its arenas, and each extension; the log never lists chunks.
@@ -165,7 +164,7 @@ _MOST_DUMPS = 1000
 _ALLOCATORS = b"bfc_a"  # in the prefix of an allocator's line
 _LONGEST = 4096  # bytes of a line that are parsed
 # Words of the lines that are parsed.
-_WORDS = lazy_pattern(
+_WORDS = re.compile(
     rb"bfc_a(?:llocator|rena)\.cc|InUse at|Free  ?at|Chunk at|Next region of"
     rb"|ran out of memory|BFCAllocator dump|in-use chunks:|^ ?Allocator:"
     rb"|memory_limit_:|Limit: |InUse: |MaxInUse: |NumAllocs: |MaxAllocSize: |requested by op|[*x_]{20}"

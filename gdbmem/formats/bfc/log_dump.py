@@ -6,6 +6,7 @@ import math
 import re
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Callable, NamedTuple, Optional
 
 from gdbmem.errors import Notice
@@ -27,7 +28,6 @@ from gdbmem.model.bfc import (
     Region,
     TorchAccount,
 )
-from gdbmem.records import dataclass, field
 from gdbmem.text import format_size, plural, printable
 
 LAST = (1 << 64) - 1  # the handle that the last chunk of a region names as next

@@ -9,15 +9,13 @@ from __future__ import annotations
 import re
 from typing import Optional
 
-from gdbmem.patterns import lazy_pattern
-
 _SIZE = rb"-?[0-9.]+ ?[KMGTPE]?i?B?"
 _FACTORS = {
     "": 1,
     "B": 1,
     **{f"{unit}{end}": 1024 ** (n + 1) for n, unit in enumerate("KMGTPE") for end in ("iB", "B", "i", "")},
 }
-_QUANTITY = lazy_pattern(r"(-?[0-9]{1,20}(?:\.[0-9]{1,9})?) ?([KMGTPE]?i?B?)")
+_QUANTITY = re.compile(r"(-?[0-9]{1,20}(?:\.[0-9]{1,9})?) ?([KMGTPE]?i?B?)")
 
 
 def parse_quantity(text: bytes) -> tuple[int, int]:
@@ -43,17 +41,17 @@ def _line(pattern: bytes) -> re.Pattern[bytes]:
 
 
 # absl's prefix names the thread: "I0000 00:00:1795368014.062794    2281 bfc_allocator.cc:1049] ".
-_THREAD = lazy_pattern(rb"\b[IWEF][0-9]{4} [0-9:.]+ +([0-9]+) ")
+_THREAD = re.compile(rb"\b[IWEF][0-9]{4} [0-9:.]+ +([0-9]+) ")
 
 CHUNK = _line(
     rb"\s*(?P<state>InUse|Free|Chunk)\s+at (?:0x)?(?P<address>[0-9A-Fa-f]{1,16})(?: next (?P<old_next>[0-9]+))?"
     rb" of size (?P<size>[0-9]{1,19})(?P<rest>[^\r\n]*)"
 )
-CHUNK_NEXT = lazy_pattern(rb".* next ([0-9]{1,20})", re.DOTALL)
-CHUNK_OP = lazy_pattern(rb"by op (.{1,300}?) action_count ", re.DOTALL)
-CHUNK_TAG = lazy_pattern(rb" tag (lower|upper|central gap|gap)\b")
-CHUNK_ANNOTATION = lazy_pattern(rb" allocation_annotation (.{1,1000}?)(?= next [0-9]+|$)", re.DOTALL)
-CHUNK_FREED = lazy_pattern(rb"freed_at_count ([0-9]{1,19})\]")
+CHUNK_NEXT = re.compile(rb".* next ([0-9]{1,20})", re.DOTALL)
+CHUNK_OP = re.compile(rb"by op (.{1,300}?) action_count ", re.DOTALL)
+CHUNK_TAG = re.compile(rb" tag (lower|upper|central gap|gap)\b")
+CHUNK_ANNOTATION = re.compile(rb" allocation_annotation (.{1,1000}?)(?= next [0-9]+|$)", re.DOTALL)
+CHUNK_FREED = re.compile(rb"freed_at_count ([0-9]{1,19})\]")
 REGION = _line(rb"\s*Next region of size (?P<size>[0-9]{1,19})")
 DUMP = _line(rb"\s*(?:BFCAllocator dump for |Allocator:)(?P<name>[^\r\n]{1,200})")
 OUT = _line(
@@ -98,7 +96,7 @@ STAT_NAMES = (
     "Limit", "InUse", "MaxInUse", "NumAllocs", "MaxAllocSize", "Reserved", "PeakReserved", "LargestFreeBlock",
 )  # fmt: skip
 # Counters are on separate lines, which lack the source location at the beginning of other lines.
-PLACE = lazy_pattern(rb"[\w-]\.(?:cc|cpp|cu|c|h|py|go|rs):[0-9]+\]")
+PLACE = re.compile(rb"[\w-]\.(?:cc|cpp|cu|c|h|py|go|rs):[0-9]+\]")
 BAR = _line(rb"\s*(?P<bar>[*x_]{100})\s*\Z")
 
 # onnxruntime's own lines, at the severities verbose and info.

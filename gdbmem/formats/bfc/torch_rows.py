@@ -6,6 +6,7 @@ import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Optional, Union, overload
 
 from gdbmem.errors import InputError
@@ -15,7 +16,6 @@ from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import DEEPEST
 from gdbmem.model.bfc import FREE, IN_USE, PENDING
 from gdbmem.model.calltree import Frame
-from gdbmem.records import dataclass, field
 from gdbmem.text import printable
 
 BLOCK, ENTRY = "block", "entry"  # kinds of rows

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Optional
 
 from gdbmem.errors import InputError, Notice
@@ -31,8 +32,6 @@ from gdbmem.model.bfc import (
 )
 from gdbmem.model.calltree import Frame
 from gdbmem.model.snapshot import BYTES_MISSING
-from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass
 from gdbmem.text import format_size, plural, printable
 
 CLASS_NAME = "c10::cuda::CUDACachingAllocator"
@@ -40,7 +39,7 @@ _NO_STACK = Frame("(no stack was recorded)")
 _MOST_REFUSED = 10_000
 
 
-_START = lazy_pattern(rb"\x80[\x02-\x05].{0,400}?(?:segments|device_traces|total_size)", re.DOTALL)
+_START = re.compile(rb"\x80[\x02-\x05].{0,400}?(?:segments|device_traces|total_size)", re.DOTALL)
 
 
 def is_torch_snapshot(data: Data) -> bool:

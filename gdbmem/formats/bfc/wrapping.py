@@ -9,16 +9,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Optional
 
 from gdbmem.formats.spooling import Data
-from gdbmem.patterns import lazy_pattern
 
 _BOMS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 _LARGEST_BYTES = 256 << 20  # of what is unwrapped in memory
-_ESCAPE = lazy_pattern(
+_ESCAPE = re.compile(
     rb"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[()][0-9A-Za-z]|[@-Z\\-_])"
 )
 # Where collectors of logs put the line, and who wrote it.
 _TEXTS = ("log", "message", "MESSAGE", "msg", "textPayload", "text", "traceback", "line", "_raw", "body")
-_WRITERS = lazy_pattern(
+_WRITERS = re.compile(
     r"(?i)(?:.*[._-])?(?:pod|pod_?name|pod_?id|container|container_?id|container_?name|host|host_?name|pid|rank|worker"
     r"|instance|instance_?id|replica|process|node|task|task_?id|logstream|log_?stream|unit|_pid|_hostname|syslog_pid)"
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice
@@ -32,8 +33,6 @@ from gdbmem.formats.stacks import (
 )
 from gdbmem.model.calltree import Frame
 from gdbmem.model.snapshot import BYTES_MISSING
-from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass, field
 from gdbmem.text import format_size, printable
 
 # Counts of a sampled heap profile, scaled to what the program holds, with their standard errors.
@@ -67,17 +66,17 @@ def unsample(blocks: int, size_bytes: int, rate_bytes: int) -> Estimate:
 
 
 _NUMBERS = rb"\s*(-?[0-9]{1,25}): *(-?[0-9]{1,25}) *\[ *(-?[0-9]{1,25}): *(-?[0-9]{1,25}) *\] *@"
-_HEADER = lazy_pattern(
+_HEADER = re.compile(
     rb"heap profile:" + _NUMBERS + rb" *(heap[_a-z0-9]*|growthz?|fragmentationz?)/?([0-9]{0,18}) *"
 )
-_ROW = lazy_pattern(_NUMBERS)
+_ROW = re.compile(_NUMBERS)
 _EXPECTED = "'BLOCKS: BYTES [BLOCKS: BYTES] @ ADDRESSES' or the memory map"
 _PAGE_BYTES = 4096
 _MAP_START = (b"MAPPED_LIBRARIES:", b"--- Memory map: ---")
 # Go writes its symbols after each stack, and its memory statistics at the end.
-_GO_FRAME = lazy_pattern(rb"#\t0x([0-9a-f]{1,16})\t(.+?)(?:\+0x[0-9a-f]+)?\t+(.*?)(?::(\d{1,9}))?\s*")
-_SYMBOL_ADDRESS = lazy_pattern(r"<[0-9a-f]{8,16}>$")  # of the symbol itself, from nm
-_SYMBOL = lazy_pattern(rb"0x([0-9a-f]{1,16}) (.*)")
+_GO_FRAME = re.compile(rb"#\t0x([0-9a-f]{1,16})\t(.+?)(?:\+0x[0-9a-f]+)?\t+(.*?)(?::(\d{1,9}))?\s*")
+_SYMBOL_ADDRESS = re.compile(r"<[0-9a-f]{8,16}>$")  # of the symbol itself, from nm
+_SYMBOL = re.compile(rb"0x([0-9a-f]{1,16}) (.*)")
 
 
 class _StackRow(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Callable, NamedTuple, Optional, Union
 
@@ -40,7 +41,6 @@ from gdbmem.formats.stacks import (
 )
 from gdbmem.model.calltree import Frame
 from gdbmem.model.snapshot import BYTES_MISSING, PEAK
-from gdbmem.records import dataclass, field
 from gdbmem.text import format_size, printable
 
 METRICS = (IN_USE, PEAK, ALLOCATED)

@@ -14,11 +14,10 @@ from itertools import accumulate, repeat
 from typing import Any, NamedTuple, Optional, Protocol
 
 from gdbmem.arrays import import_numpy
-from gdbmem.patterns import lazy_pattern
 
-_DEFINITION = lazy_pattern(rb"^(?![+\-cR#IS])[^\n]+", re.MULTILINE)
+_DEFINITION = re.compile(rb"^(?![+\-cR#IS])[^\n]+", re.MULTILINE)
 _OTHERS = frozenset(b"+-cR#IS\n")  # how lines begin that define nothing
-_INDEX = lazy_pattern(rb"[0-9a-f]{1,8}")
+_INDEX = re.compile(rb"[0-9a-f]{1,8}")
 _LONGEST_INDEX = 8
 _LONGEST_NUMBER = 15  # digits that fit 63 bits
 _SHORT_INDEX = 7  # that many digits, and one bit, fit 31 bits

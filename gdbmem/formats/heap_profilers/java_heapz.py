@@ -25,15 +25,14 @@ from gdbmem.formats.stacks import (
 )
 from gdbmem.model.calltree import Frame
 from gdbmem.model.snapshot import BYTES_MISSING
-from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 
 RATE_BYTES = 512 << 10
 
-_SAMPLE = lazy_pattern(rb" *([0-9]{1,25}) +([0-9]{1,25}) +@((?: +0x[0-9a-f]{1,16})*)\s*")
-_LOCATION = lazy_pattern(rb"\s*0x([0-9a-f]{1,16})\s+(.*?)\s*")
-_ATTRIBUTE = lazy_pattern(rb"\s*([\w ]+?)\s*=\s*([\w ]+?)\s*")
-_PLACE = lazy_pattern(r"(.*)\s+\((.+):(-?[0-9]{1,9})\)|(.*)\s+\((.*)\)", re.DOTALL)
+_SAMPLE = re.compile(rb" *([0-9]{1,25}) +([0-9]{1,25}) +@((?: +0x[0-9a-f]{1,16})*)\s*")
+_LOCATION = re.compile(rb"\s*0x([0-9a-f]{1,16})\s+(.*?)\s*")
+_ATTRIBUTE = re.compile(rb"\s*([\w ]+?)\s*=\s*([\w ]+?)\s*")
+_PLACE = re.compile(r"(.*)\s+\((.+):(-?[0-9]{1,9})\)|(.*)\s+\((.*)\)", re.DOTALL)
 _EXPECTED = "'BYTES BLOCKS @ ADDRESSES' or '0xADDRESS NAME'"
 
 

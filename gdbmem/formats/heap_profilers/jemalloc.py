@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Optional
 
@@ -27,15 +28,14 @@ from gdbmem.formats.stacks import (
 )
 from gdbmem.model.calltree import Frame
 from gdbmem.model.snapshot import BYTES_MISSING
-from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 
-_HEADER = lazy_pattern(rb"heap_v2/([0-9]{1,18})\s*")
-_COUNTS = lazy_pattern(
+_HEADER = re.compile(rb"heap_v2/([0-9]{1,18})\s*")
+_COUNTS = re.compile(
     rb" *t(\*|[0-9]{1,20}): *(-?[0-9]{1,25}): *(-?[0-9]{1,25}) *\[ *(-?[0-9]{1,25}): *(-?[0-9]{1,25}) *\](?: .*)?"
 )
 # A stack with its counts as jemalloc writes them: most of a file. So few digits can't be too large a count.
-_STACK = lazy_pattern(
+_STACK = re.compile(
     rb"@((?: 0x[0-9a-f]{1,16})+)\n *t\*: ([0-9]{1,18}): ([0-9]{1,18}) \[([0-9]{1,18}): ([0-9]{1,18})\]\n"
     rb"(?: *t[0-9]{1,20}: [0-9]{1,18}: [0-9]{1,18} \[[0-9]{1,18}: [0-9]{1,18}\]\n)*"
 )
@@ -43,7 +43,7 @@ _MAP_START = b"MAPPED_LIBRARIES:"
 _EXPECTED = "'@ ADDRESSES', 't*: BLOCKS: BYTES [BLOCKS: BYTES]' or the memory map"
 # The profiler's own frames stand at the top of every stack, in front of the function that was called. Where
 # jemalloc is linked into the program, their names identify them.
-_OWN = lazy_pattern(
+_OWN = re.compile(
     r"(?:je_|jet_)?(?:prof|arena|tsd|tcache|imalloc|ialloc)_\w+|(?:je_)?(?:i?malloc_default|imalloc\w*|ialloc\w*)"
 )
 

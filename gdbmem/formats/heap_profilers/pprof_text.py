@@ -5,6 +5,7 @@ Source: pprof, internal/report/report.go (printCallgrind).
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import Optional
 
@@ -27,15 +28,14 @@ from gdbmem.formats.stacks import (
 )
 from gdbmem.model.calltree import Frame
 from gdbmem.model.snapshot import BYTES_MISSING
-from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 
 _METRICS = {b"inuse_space": IN_USE, b"alloc_space": ALLOCATED}
 _UNITS = {b"B": 1, b"kB": 1 << 10, b"MB": 1 << 20, b"GB": 1 << 30, b"TB": 1 << 40}
-_EVENTS = lazy_pattern(rb"events: ([^()\n]{0,80})\(([^()\n]{0,20})\)\r?")
-_NAME = lazy_pattern(rb"c?(ob|fl|fn)=(?:\(([0-9]{1,9})\) ?)?(.*)")
-_PLACE = lazy_pattern(rb"([+-]?)(0x[0-9a-f]{1,16}|[0-9]{1,18})|\*")
-_COST = lazy_pattern(rb"-?[0-9]{1,25}")
+_EVENTS = re.compile(rb"events: ([^()\n]{0,80})\(([^()\n]{0,20})\)\r?")
+_NAME = re.compile(rb"c?(ob|fl|fn)=(?:\(([0-9]{1,9})\) ?)?(.*)")
+_PLACE = re.compile(rb"([+-]?)(0x[0-9a-f]{1,16}|[0-9]{1,18})|\*")
+_COST = re.compile(rb"-?[0-9]{1,25}")
 _UNKNOWN = ("", "?", "??", "<unknown>")
 
 

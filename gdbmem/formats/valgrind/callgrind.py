@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice
@@ -30,8 +31,6 @@ from gdbmem.formats.valgrind.massif import MassifProfile, read_massif
 from gdbmem.model.calltree import PRUNED, CallTree, Frame
 from gdbmem.model.leaks import DEFINITELY, INDIRECTLY, POSSIBLY, REACHABLE, SUPPRESSED, WITH_INDIRECT
 from gdbmem.model.snapshot import BYTES_MISSING
-from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass, field
 from gdbmem.text import printable
 
 # Event of bytes → (metric, event of blocks). The first that a file has is its default. DB is what DIB is a part of, and
@@ -49,8 +48,8 @@ _EVENTS = {
     "SB": (SUPPRESSED, "SBk"),
 }
 _LEAKS = ("D", "P", "I", "DI", "R", "S")
-_NAME = lazy_pattern(rb"(cfi|cfl|cfn|fl|fn|fi|fe|ob|cob)=(?:\((\d{1,9})\) ?)?(.*)")
-_COST = lazy_pattern(rb"(\+|-|\*)?(0x[0-9a-f]+|[0-9]*)((?: +[0-9]{1,25})*) *")
+_NAME = re.compile(rb"(cfi|cfl|cfn|fl|fn|fi|fe|ob|cob)=(?:\((\d{1,9})\) ?)?(.*)")
+_COST = re.compile(rb"(\+|-|\*)?(0x[0-9a-f]+|[0-9]*)((?: +[0-9]{1,25})*) *")
 _UNKNOWN = ("???", "UnknownFn???", "UnknownFile???", "")
 
 

@@ -27,14 +27,13 @@ from gdbmem.formats.stacks import (
 )
 from gdbmem.model.calltree import Frame
 from gdbmem.model.snapshot import PEAK
-from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 
 _KEYS = {PEAK: ("gb", "gbk"), IN_USE: ("eb", "ebk"), ALLOCATED: ("tb", "tbk"), OWN_PEAK: ("mb", "mbk")}
 _KEYS_1 = {**_KEYS, IN_USE: ("fb", "fbk")}
 # valgrind's own malloc stands at the top of each stack; no other tool's files have it.
-_OWN = lazy_pattern(r"\(in (?:.*/)?vgpreload_[\w.-]+\)$|/vg_replace_malloc\.c:[0-9]+\)$")
-_FRAME = lazy_pattern(
+_OWN = re.compile(r"\(in (?:.*/)?vgpreload_[\w.-]+\)$|/vg_replace_malloc\.c:[0-9]+\)$")
+_FRAME = re.compile(
     r"(?:(0x[0-9A-Fa-f]+): )?(?:(.*) \((?:in (.*)|(.*?):(\d{1,9})(?::\d{1,9})?)\)|(.*))", re.DOTALL
 )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Callable, NamedTuple, Optional
 
@@ -21,8 +22,6 @@ from gdbmem.formats.valgrind.massif_tree import (
 )
 from gdbmem.model.calltree import CallTree, Frame
 from gdbmem.model.snapshot import HEAP_BYTES, PAGE_BYTES, Totals, peak_index, peak_tree_index
-from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass, field, replace
 from gdbmem.text import plural, printable
 
 __all__ = [
@@ -43,8 +42,8 @@ FrameKey = tuple[Optional[str], Optional[str], Optional[int], Optional[str]]
 
 UNKNOWN_SITE: FrameKey = Frame().key  # bytes of which not even the allocation site is listed
 
-_TREE = lazy_pattern(rb"^heap_tree=(?:detailed|peak)\n", re.MULTILINE)
-_LINE = lazy_pattern(rb" *n([0-9]{1,18}): ([0-9]{1,18}) (.*)\n")
+_TREE = re.compile(rb"^heap_tree=(?:detailed|peak)\n", re.MULTILINE)
+_LINE = re.compile(rb" *n([0-9]{1,18}): ([0-9]{1,18}) (.*)\n")
 
 
 _PRUNED, _LIBRARY = 0, 1  # ranks below those of the user's own frames
@@ -162,9 +161,9 @@ _HEAD_LINES = (
     ("'mem_stacks_B=BYTES'", rb"mem_stacks_B=" + _NUMBER),
     ("'heap_tree=empty', 'detailed' or 'peak'", rb"heap_tree=(empty|detailed|peak)"),
 )
-_HEAD = lazy_pattern(rb"\r?\n".join(pattern for _, pattern in _HEAD_LINES) + rb"(?:\r?\n|\Z)")
-_XTREE_ROOT = lazy_pattern(rb"n[0-9]+: [0-9]+ ([A-Za-z]+) : ")
-_CHILDREN = lazy_pattern(rb"\n *n([1-9][0-9]{0,17}): ")  # of a node that has some
+_HEAD = re.compile(rb"\r?\n".join(pattern for _, pattern in _HEAD_LINES) + rb"(?:\r?\n|\Z)")
+_XTREE_ROOT = re.compile(rb"n[0-9]+: [0-9]+ ([A-Za-z]+) : ")
+_CHILDREN = re.compile(rb"\n *n([1-9][0-9]{0,17}): ")  # of a node that has some
 
 
 @dataclass

@@ -13,16 +13,15 @@ from typing import NamedTuple, Optional
 from gdbmem.errors import InputError
 from gdbmem.formats.spooling import Data
 from gdbmem.model.calltree import NO_LINE, PRUNED, ROOT, CallTree, Frame, Frames, line_column
-from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 
-NODE = lazy_pattern(rb"^( *)n([0-9]+): ([0-9]+) (.*)$", re.MULTILINE)
-_PRUNED_TEXT = lazy_pattern(
+NODE = re.compile(rb"^( *)n([0-9]+): ([0-9]+) (.*)$", re.MULTILINE)
+_PRUNED_TEXT = re.compile(
     rb"in ([0-9]{1,18}) places?, (?:all )?below massif's threshold \(([0-9.]+(?:e[-+]?[0-9]+)?)%?\)"
 )
-_FRAME_TEXT = lazy_pattern(rb"0x([0-9A-Fa-f]{1,16}): (.+)")
+_FRAME_TEXT = re.compile(rb"0x([0-9A-Fa-f]{1,16}): (.+)")
 # Most are so: nothing that is in parentheses but a file and a line. Of others all groups are empty.
-_ORDINARY_TEXTS = lazy_pattern(
+_ORDINARY_TEXTS = re.compile(
     r"^(?:0x([0-9A-F]{1,16}): ([^()?\n]+) \(([^():\n]+):([0-9]{1,9})\)|.*)$", re.MULTILINE
 )
 _KEPT_TEXTS = 50_000  # in their numbers' dictionary, or frames for the trees to come

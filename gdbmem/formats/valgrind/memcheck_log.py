@@ -35,7 +35,6 @@ from gdbmem.model.leaks import (
     Sum,
 )
 from gdbmem.model.snapshot import BYTES_MISSING
-from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 
 SEVERAL = "several-processes"
@@ -50,18 +49,18 @@ _KINDS = {
 _COUNT = r"([0-9,]{1,26})(?: \(([-+][0-9,]{1,26})\))?"  # and by how much it has changed
 _KIND = "|".join(_KINDS)
 # With --time-stamp=yes a time precedes the process; journald, Kubernetes and docker put their own words in front.
-_PREFIX = lazy_pattern(r"(?:[^\n=]{0,300}?[\s|:\]>])?(?:==|--)(?:[0-9:.]{12,20} )?([0-9]+)(?:==|--)(?: |$)")
-_ESCAPE = lazy_pattern(r"\x1b\[[0-9;]*[A-Za-z]")
-_RECORD = lazy_pattern(
+_PREFIX = re.compile(r"(?:[^\n=]{0,300}?[\s|:\]>])?(?:==|--)(?:[0-9:.]{12,20} )?([0-9]+)(?:==|--)(?: |$)")
+_ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_RECORD = re.compile(
     rf"{_COUNT}(?: \({_COUNT} direct, {_COUNT} indirect\))? bytes in {_COUNT} blocks"
     rf" are ({_KIND}) in loss record ([0-9,]{{1,26}}) of ([0-9,]{{1,26}})"
 )
-_SUM = lazy_pattern(rf" +({_KIND}): {_COUNT} bytes in {_COUNT} blocks")
-_FRAME = lazy_pattern(r" +(?:at|by) (0x[0-9A-F]+: .*)")
-_COMMAND = lazy_pattern(r"Command: (.*)")
-_NO_BLOCK = lazy_pattern(r"All heap blocks were freed -- no leaks are possible\.?")
+_SUM = re.compile(rf" +({_KIND}): {_COUNT} bytes in {_COUNT} blocks")
+_FRAME = re.compile(r" +(?:at|by) (0x[0-9A-F]+: .*)")
+_COMMAND = re.compile(r"Command: (.*)")
+_NO_BLOCK = re.compile(r"All heap blocks were freed -- no leaks are possible\.?")
 # valgrind's own malloc stands at the top of each stack; the execution trees leave it out.
-_OWN = lazy_pattern(r"(?:.*/)?vgpreload_[\w.-]+|.*/vg_replace_malloc\.c")
+_OWN = re.compile(r"(?:.*/)?vgpreload_[\w.-]+|.*/vg_replace_malloc\.c")
 
 
 def read_memcheck_log(data: Data, source: str, metric: Optional[str]) -> StackProfile:

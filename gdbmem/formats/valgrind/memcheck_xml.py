@@ -5,6 +5,7 @@ Source: valgrind, docs/internals/xml-output-protocol4.txt.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
@@ -17,7 +18,6 @@ from gdbmem.formats.valgrind.memcheck_log import SEVERAL, LeakStack, profile_of,
 from gdbmem.model.calltree import Frame
 from gdbmem.model.leaks import DEFINITELY, POSSIBLY, Block, LeakRecord, LeakSearch
 from gdbmem.model.snapshot import BYTES_MISSING
-from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 _STEP_BYTES = 1 << 16
-_DECLARATION = lazy_pattern(rb"<\?xml[^>]{0,200}\?>")
-_ADDRESS = lazy_pattern(r"0x([0-9A-Fa-f]{1,16})")
+_DECLARATION = re.compile(rb"<\?xml[^>]{0,200}\?>")
+_ADDRESS = re.compile(r"0x([0-9A-Fa-f]{1,16})")
 _KINDS = {"definite": DEFINITELY, "possible": POSSIBLY}  # of which memcheck lists all records by default
 
 
@@ -170,20 +170,20 @@ def _damaged(source: str, reason: str) -> InputError:
 
 
 _SIZE = r"([0-9][0-9,]{0,25})"
-_PREFIX = lazy_pattern(r"(?:==|--)[0-9]+(?:==|--) ?")
-_BLOCK = lazy_pattern(rf"( *)(0x[0-9A-Fa-f]+)\[{_SIZE}\](?: indirect loss record {_SIZE})?.*")
-_POINTER = lazy_pattern(
+_PREFIX = re.compile(r"(?:==|--)[0-9]+(?:==|--) ?")
+_BLOCK = re.compile(rf"( *)(0x[0-9A-Fa-f]+)\[{_SIZE}\](?: indirect loss record {_SIZE})?.*")
+_POINTER = re.compile(
     rf"\*(0x[0-9a-fA-F]+) (?:points at 0x|interior points at {_SIZE} bytes inside 0x)[0-9a-fA-F]+"
 )
-_REGISTER = lazy_pattern(
+_REGISTER = re.compile(
     rf"tid ([0-9]+) register (\S+) (?:pointing at 0x|interior pointing (?:at )?{_SIZE} bytes inside 0x)[0-9a-fA-F]+"
 )
-_PLACE = lazy_pattern(r" *(?:Address|Location) (0x[0-9a-fA-F]+) (.*)")
-_IN_BLOCK = lazy_pattern(
+_PLACE = re.compile(r" *(?:Address|Location) (0x[0-9a-fA-F]+) (.*)")
+_IN_BLOCK = re.compile(
     rf"is {_SIZE} bytes inside (?:a|an unallocated|a recently re-allocated) block of size {_SIZE} (\S+)"
 )
-_FRAME = lazy_pattern(r" +(?:at|by) (0x[0-9A-F]+: .*)")
-_ALLOCATORS = lazy_pattern(r"vgpreload_[\w.-]+$|vg_replace_malloc\.c$")
+_FRAME = re.compile(r" +(?:at|by) (0x[0-9A-F]+: .*)")
+_ALLOCATORS = re.compile(r"vgpreload_[\w.-]+$|vg_replace_malloc\.c$")
 
 
 class AddressOwner(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from gdbmem.linux.memory.process_memory import auxiliary_vector
 from gdbmem.model.memory import Memory, MemoryUnreadable, read_text, words_at
-from gdbmem.patterns import lazy_pattern
 
 if TYPE_CHECKING:
     from gdbmem.linux.memory.maps import Mapping
@@ -228,8 +228,8 @@ _MARKS = (b"Linker: ", b"LLD ", b"mold ")  # in .comment
 _GOLD = b".note.gnu.gold-version"
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
-_MANGLED = lazy_pattern(r"_Z(?:N[rVK]*)?L?")
-_LENGTH = lazy_pattern(r"\d+")
+_MANGLED = re.compile(r"_Z(?:N[rVK]*)?L?")
+_LENGTH = re.compile(r"\d+")
 _FUNCTION = 2  # type of a symbol
 
 

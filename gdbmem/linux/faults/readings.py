@@ -7,6 +7,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Optional
@@ -17,10 +18,8 @@ from gdbmem.linux.memory.pages import PAGE, Ranges, page_kinds
 from gdbmem.linux.process.process import check_analysable, memory_folder
 from gdbmem.linux.process.rights import AS_ROOT
 from gdbmem.linux.process.threads import page_faults
-from gdbmem.patterns import lazy_pattern
-from gdbmem.records import dataclass, field
 
-_HUGETLB = lazy_pattern(rb"^HugetlbPages:\s+(\d{1,19}) kB", re.M)
+_HUGETLB = re.compile(rb"^HugetlbPages:\s+(\d{1,19}) kB", re.M)
 _LAST_ADDRESS = 1 << 63  # the kernel's addresses begin after it
 
 

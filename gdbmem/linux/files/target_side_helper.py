@@ -10,6 +10,7 @@ import ctypes
 import errno
 import json
 import os
+import re
 import signal
 import socket
 import stat
@@ -19,7 +20,6 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple, NoReturn, Optional
 
 from gdbmem.files import close_all_but
-from gdbmem.patterns import lazy_pattern
 from gdbmem.text import format_size
 
 FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")  # folders in which one of these users may write
@@ -30,7 +30,7 @@ _NO_MAGIC_LINKS, _NO_LINKS, _IN_ROOT = 0x02, 0x04, 0x10
 _SET_DUMPABLE, _SET_NO_NEW_PRIVS = 4, 38
 _CAPABILITY_VERSION_3 = 0x20080522
 _FOLDER = os.O_DIRECTORY | os.O_NOFOLLOW
-_NAME = lazy_pattern(r"gdbmem-[0-9a-f]{16}")
+_NAME = re.compile(r"gdbmem-[0-9a-f]{16}")
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long

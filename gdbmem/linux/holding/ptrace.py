@@ -10,6 +10,7 @@ import platform
 import signal
 import time
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -26,7 +27,6 @@ from gdbmem.linux.process.process import (
 from gdbmem.linux.process.processes import parents
 from gdbmem.linux.process.rights import AS_ROOT, asker
 from gdbmem.linux.process.threads import parse_syscall
-from gdbmem.records import dataclass, field
 
 SEIZE, INTERRUPT, DETACH = 0x4206, 0x4207, 17
 GETREGSET, SETREGSET = 0x4204, 0x4205

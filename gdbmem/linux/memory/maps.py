@@ -8,18 +8,17 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 from gdbmem.linux.process.process import memory_folder
-from gdbmem.patterns import lazy_pattern
 
-_HEADER = lazy_pattern(
+_HEADER = re.compile(
     rb"^([0-9a-f]+)-([0-9a-f]+) (\S{4}) ([0-9a-f]+) ([0-9a-f]+:[0-9a-f]+) (\d+)[ ]*([^\n]*)\n", re.M
 )
 # Those that are not 0: most are.
-_FIELDS = lazy_pattern(
+_FIELDS = re.compile(
     rb"^(Rss|Pss|Shared_(?:Clean|Dirty|Hugetlb)|Anonymous|AnonHugePages|LazyFree|ShmemPmdMapped|FilePmdMapped|Swap|KSM"
     rb"|Private_Hugetlb): +([1-9]\d{0,18}) kB",
     re.M,
 )
-_FLAGS = lazy_pattern(rb"^VmFlags: ([^\n]*)", re.M)
+_FLAGS = re.compile(rb"^VmFlags: ([^\n]*)", re.M)
 _HUGETLB = "/anon_hugepage"  # the kernel's name of memory from mmap(MAP_HUGETLB), followed by "(deleted)"
 _SHARED_NAMES = ("/dev/shm/", "/SYSV", "/memfd:", "/dev/zero", "[anon_shmem", "/i915", "/drm")
 
@@ -140,8 +139,8 @@ def _mapping(header: re.Match[bytes], data: bytes, end: int) -> Mapping:
 # The sums over a process's mappings: /proc/PID/smaps_rollup, or computed from /proc/PID/smaps.
 
 
-_RSS = lazy_pattern(rb"^Rss:\s+(\d{1,19}) kB", re.M)
-_FIELD = lazy_pattern(rb"^(\w+):\s+(\d{1,19}) kB", re.M)
+_RSS = re.compile(rb"^Rss:\s+(\d{1,19}) kB", re.M)
+_FIELD = re.compile(rb"^(\w+):\s+(\d{1,19}) kB", re.M)
 
 
 class Rollup(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import fcntl
 import os
+import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -14,7 +15,6 @@ from gdbmem.errors import TargetError
 from gdbmem.linux.memory.maps import maps_text
 from gdbmem.linux.memory.resident import PAGE_BYTES
 from gdbmem.linux.process.process import ended, has_ended, memory_folder
-from gdbmem.patterns import lazy_pattern
 
 PAGE = os.sysconf("SC_PAGE_SIZE")  # 16 or 64 KiB on some aarch64 kernels
 _SCAN = 0xC0606610  # _IOWR('f', 16, struct pm_scan_arg)
@@ -244,7 +244,7 @@ def _read(
 
 
 _REFERENCED = b"1"  # for clear_refs: the accessed bits of all pages
-_HEADER = lazy_pattern(rb"^([0-9a-f]+)-([0-9a-f]+) ")
+_HEADER = re.compile(rb"^([0-9a-f]+)-([0-9a-f]+) ")
 
 
 class Accessed(NamedTuple):

@@ -11,13 +11,12 @@ from typing import NamedTuple, Optional
 
 from gdbmem.linux.memory.maps import Mapping, mappings_of, parse_rss, parse_smaps
 from gdbmem.linux.process.process import memory_folder, soft_limit
-from gdbmem.patterns import lazy_pattern
 from gdbmem.text import format_size
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _STATM_LIMIT = 256
 _FIRST_MAPS = (1024, 4096)  # bytes: the heap follows the program directly
-_HEAP = lazy_pattern(rb"^[0-9a-f]+-([0-9a-f]+) .*\[heap\]$", re.MULTILINE)
+_HEAP = re.compile(rb"^[0-9a-f]+-([0-9a-f]+) .*\[heap\]$", re.MULTILINE)
 _PAGEMAP_CHUNK = 1 << 16  # pages per read
 PARTS = ("heap", "mmap", "stack", "file", "other")
 

@@ -10,7 +10,6 @@ from typing import NamedTuple, Optional
 
 from gdbmem.linux.process.process import text_of
 from gdbmem.linux.process.processes import stat_of
-from gdbmem.patterns import lazy_pattern
 
 _ROOT = Path("/sys/fs/cgroup")
 _ROOTS = (_ROOT, _ROOT / "memory")
@@ -159,12 +158,12 @@ _NAME = "gdbmem."
 _DELEGATED = ("user.delegate", "trusted.delegate")  # set by systemd, the second one by root's
 _LIMITS = ("memory.max", "memory.high", "memory.swap.max", "cpu.max", "pids.max")  # "max" if there is none
 _HELD = {
-    1: lazy_pattern(rb"^total_(?:rss|shmem) (\d+)$", re.M),
-    2: lazy_pattern(rb"^(?:anon|shmem) (\d+)$", re.M),
+    1: re.compile(rb"^total_(?:rss|shmem) (\d+)$", re.M),
+    2: re.compile(rb"^(?:anon|shmem) (\d+)$", re.M),
 }
 _KERNEL, _RECLAIMABLE = (
-    lazy_pattern(rb"^kernel (\d+)$", re.M),
-    lazy_pattern(rb"^slab_reclaimable (\d+)$", re.M),
+    re.compile(rb"^kernel (\d+)$", re.M),
+    re.compile(rb"^slab_reclaimable (\d+)$", re.M),
 )
 
 

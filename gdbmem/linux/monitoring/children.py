@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Optional
 
 from gdbmem.linux.monitoring.sampling import Counts, ProcessFiles, ProcessGone, Stat
 from gdbmem.model.series import ProcessSample
-from gdbmem.records import dataclass, field
 
 # Copy-on-write by process: pages that a forked process shared with its parent, and has copied since.
 #

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 from pathlib import Path
 from typing import NamedTuple, Optional
 
 from gdbmem.linux.memory.resident import KeptFile
 from gdbmem.linux.process.process import text_of, thread_ids
-from gdbmem.patterns import lazy_pattern
 
 _SLEEPS = {
     "x86_64": {35, 230},  # nanosleep, clock_nanosleep: they end by themselves
@@ -21,7 +21,7 @@ _RESTART = {
     "aarch64": 128,
 }  # the system call by which the kernel continues an interrupted sleep
 _FUTEX = {"x86_64": 202, "aarch64": 98}
-_SWITCHES = lazy_pattern(r"ctxt_switches:\s+(\d+)")
+_SWITCHES = re.compile(r"ctxt_switches:\s+(\d+)")
 _MACHINE = platform.machine()
 _STAT_BYTES = 1024
 
@@ -247,7 +247,7 @@ def call_name(number: int) -> str:
 
 
 _STATUS_BYTES = 4096
-_CAUGHT = lazy_pattern(rb"\nSigCgt:\s*([0-9a-f]+)")
+_CAUGHT = re.compile(rb"\nSigCgt:\s*([0-9a-f]+)")
 _C_LIBRARY = 1 << 31 | 1 << 32  # its own signals, 32 and 33
 
 

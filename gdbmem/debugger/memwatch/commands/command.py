@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, TextIO
@@ -20,7 +21,6 @@ from gdbmem.debugger.program import NATIVE, NOTHING, VALGRIND, target_kind
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import GdbmemError, TargetError, UsageError
 from gdbmem.linux.memory.statm_accuracy import known_exactness
-from gdbmem.patterns import lazy_pattern
 from gdbmem.steps.steps import print_sums, steps_json, sum_steps
 from gdbmem.terminal.console import open_output
 from gdbmem.text import plural
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _MOST_STEPS = 10_000_000
 # The options surround gdb's own argument, which is kept as typed.
-_LATER_OPTIONS = lazy_pattern(r"\s(?=--[a-z]|-o\s)")
+_LATER_OPTIONS = re.compile(r"\s(?=--[a-z]|-o\s)")
 
 
 class MemwatchCommand(Command):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TextIO
 
@@ -22,7 +23,6 @@ from gdbmem.linux.memory.maps import Mapping, mappings_of
 from gdbmem.linux.memory.pages import PAGE
 from gdbmem.linux.memory.written_pages import FLAGS, WrittenPages, refused_in_program, take_descriptor
 from gdbmem.model.steps import WrittenMemory, WrittenRange
-from gdbmem.patterns import lazy_pattern
 from gdbmem.steps.growth import print_written, written_json
 from gdbmem.text import printable
 
@@ -42,7 +42,7 @@ _SHORT = {
 }
 
 _THREAD_BYTES = 2304  # of glibc's data of a thread; the kernel writes there on its own account (rseq)
-_OFFSET = lazy_pattern(r" \+ \d+$")
+_OFFSET = re.compile(r" \+ \d+$")
 
 
 class WrittenCommand(Driving):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
@@ -9,16 +10,15 @@ import gdb
 
 from gdbmem.debugger.location import BlockKey, block_key, function_blocks, inlined_entries
 from gdbmem.debugger.terminal import file_name
-from gdbmem.patterns import lazy_pattern
 
 # x86: jumps and loop; ARM: branches. The address is that of a direct one. Calls are stepped over at full speed by gdb.
-_BRANCH = lazy_pattern(
+_BRANCH = re.compile(
     r"^(?:bnd |notrack )*(j\w+|loop\w*|b(?:\.\w+)?|cbn?z|tbn?z|br)(?![\w.])"
     r"(?:\S*\s+(?:[\w#]+,\s*)*0x([0-9a-f]+)(?: <.*>)?(?:\s*//.*)?$)?"
 )
-_CALL = lazy_pattern(r"^(?:bnd |notrack )*(?:call\w*|blr?)\b")
-_RETURN = lazy_pattern(r"^(?:bnd |repz )*(?:ret\w*|eret|hlt|ud2)\b")
-_REPEATED = lazy_pattern(r"^(?:rep\w*|repz|repnz) ")
+_CALL = re.compile(r"^(?:bnd |notrack )*(?:call\w*|blr?)\b")
+_RETURN = re.compile(r"^(?:bnd |repz )*(?:ret\w*|eret|hlt|ud2)\b")
+_REPEATED = re.compile(r"^(?:rep\w*|repz|repnz) ")
 _ALWAYS = ("jmp", "jmpq", "b", "br")  # branches that don't fall through to the next instruction
 _WIDEST_ROW = 1 << 16  # bytes that are disassembled at once
 

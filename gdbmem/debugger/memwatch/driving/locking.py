@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import re
 import threading
 import time
 from pathlib import PurePath
@@ -18,13 +19,12 @@ from gdbmem.debugger.stopping.interrupting import Interrupter, without_announcem
 from gdbmem.debugger.terminal import library_at, symbol_at
 from gdbmem.linux.process.process import own_tid
 from gdbmem.linux.process.threads import Blocked, ThreadEye, can_see_calls, thread_count
-from gdbmem.patterns import lazy_pattern
 from gdbmem.text import printable
 
 _POLL_SECONDS = 0.02
 _ASLEEP_SECONDS = 0.03
 _SPUN_SECONDS = 0.1
-_INNER = lazy_pattern(r"^_*(?:GI_+)?(?:libc_|new_)?")
+_INNER = re.compile(r"^_*(?:GI_+)?(?:libc_|new_)?")
 
 
 class Wait(NamedTuple):

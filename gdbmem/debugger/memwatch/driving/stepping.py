@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import AbstractSet, NamedTuple, Optional
 
 import gdb
@@ -34,7 +35,6 @@ from gdbmem.errors import TargetError
 from gdbmem.linux.memory.sharing import Part, Sharing
 from gdbmem.linux.process.threads import activities, has_run, is_ending, ran_between
 from gdbmem.model.steps import FREE, LOCKED, SHARED, Step
-from gdbmem.records import dataclass
 
 LINE_COMMANDS = ("step", "next", "stepi", "nexti")
 _RESUMABLE = ("step", "next")  # after a wait: run out of the call that waited, then step the rest of the line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 from typing import NamedTuple, Optional
@@ -13,13 +14,12 @@ from gdbmem.debugger.location import function_blocks
 from gdbmem.debugger.memwatch.driving.function_code import FunctionCode, Spot
 from gdbmem.debugger.terminal import file_name, source_file, symbol_at
 from gdbmem.errors import TargetError
-from gdbmem.patterns import lazy_pattern
 from gdbmem.steps.quiet_lines import QuietLines, quiet_lines
 from gdbmem.text import plural, printable
 
 _NAMED_CALLS = 3  # in a message
 # Names by g++ and clang: "tick(tick()::_Z4tickv.Frame*) [clone .actor]", "tick() [clone .resume]"; not a cold part
-_BODY = lazy_pattern(r"\.(?:actor|resume)\]?$")
+_BODY = re.compile(r"\.(?:actor|resume)\]?$")
 
 
 class LineStart(NamedTuple):

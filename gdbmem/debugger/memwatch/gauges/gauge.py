@@ -17,11 +17,10 @@ from gdbmem.errors import TargetError, UsageError
 from gdbmem.linux.memory.maps import parse_rss
 from gdbmem.linux.memory.resident import PAGE_BYTES, ProcessMemory, Statm, parse_statm
 from gdbmem.linux.memory.statm_accuracy import known_exactness
-from gdbmem.patterns import lazy_pattern
 
 SOURCES = ("auto", "statm", "smaps", "pagemap", "heap")
 UNCOUNTED = "too many free blocks to count: the number is what malloc took from the kernel"
-_MASSIF_BYTES = lazy_pattern(rb"^mem_heap_B=(\d+)$", re.M)
+_MASSIF_BYTES = re.compile(rb"^mem_heap_B=(\d+)$", re.M)
 
 
 class Detail(NamedTuple):
