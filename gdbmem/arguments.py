@@ -63,7 +63,7 @@ class ArgumentParser(argparse.ArgumentParser):
 
     def unknown(self, word: str, hint: str = "") -> UsageError:
         """Return the error for a *word* too many, with the nearest option, else *hint*."""
-        import difflib  # 1 ms
+        import difflib  # not always needed
 
         see = f"see '{self.prog} --help'"
         if not word.startswith("-"):
@@ -95,7 +95,7 @@ class ArgumentParser(argparse.ArgumentParser):
         # argparse's own words are "argument check: invalid choice: …".
         if action.choices is None or value in action.choices:
             return
-        import difflib  # 1 ms
+        import difflib  # not always needed
 
         names = [str(choice) for choice in action.choices]
         close = difflib.get_close_matches(str(value), names, n=1)

@@ -12,13 +12,13 @@ _THREADS = "OPENBLAS_NUM_THREADS"
 def import_numpy() -> Any:
     """Return numpy without starting the threads of its linear algebra library, which is unused; raises ImportError."""
     if "numpy" in sys.modules:
-        import numpy as loaded  # 110 ms
+        import numpy as loaded  # slow to import
 
         return loaded
     given = os.environ.get(_THREADS)
     os.environ[_THREADS] = given or "1"
     try:
-        import numpy  # 110 ms
+        import numpy  # slow to import
     finally:
         if given is None:
             del os.environ[_THREADS]

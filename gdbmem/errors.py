@@ -74,7 +74,7 @@ def sentence_of(error: Exception) -> str:
 
 def internal_error(error: Exception) -> str:
     """Return the sentence for an internal error, with its location, so that it can be reported."""
-    import traceback  # 2 ms
+    import traceback  # not always needed
 
     at = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{at.filename.rpartition('/gdbmem/')[2]}:{at.lineno}"

@@ -114,7 +114,7 @@ def read_small(path: Path, *, limit_bytes: int, refuse: Callable[[str], InputErr
 
 def replace_file(path: Path, text: str) -> None:
     """Write *text* to *path*, whole or not at all, for this user only. Raises OSError."""
-    temporary = path.with_name(f".{path.name}.new-{os.getpid()}")  # tempfile takes 4 ms of CPU to import
+    temporary = path.with_name(f".{path.name}.new-{os.getpid()}")  # tempfile is slow to import
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         temporary.unlink(missing_ok=True)

@@ -113,8 +113,8 @@ class FunctionLines:
         }
 
     def _texts(self) -> List[str]:
-        import inspect  # 17 ms
-        import linecache  # 8 ms
+        import inspect  # slow to import
+        import linecache  # not always needed
 
         try:
             if self.code.co_name == "<module>":
@@ -321,7 +321,7 @@ class LineRecorder:
             return
         path = os.path.join(self._folder, f"{os.getpid()}.json")  # noqa: PTH118  (starts sooner)
         try:
-            import json  # 8 ms
+            import json  # not always needed
 
             with open(path + ".new", "w", encoding="ascii") as file:  # noqa: PTH123
                 json.dump(self.document(), file)
@@ -431,7 +431,7 @@ def begin_in_child(configuration: str) -> None:
 def _prepared(configuration: str) -> LineRecorder:
     """Return this process's recorder, with the decorator in place of which scripts have the name only."""
     global _recorder
-    import json  # 8 ms
+    import json  # not always needed
 
     settings = json.loads(configuration)
     recorder = _recorder = LineRecorder(settings["backend"], settings["names"], settings["folder"])
@@ -457,7 +457,7 @@ class _Spawning:
         if name != "multiprocessing.util":
             return None
         sys.meta_path.remove(self)  # it finds nothing else
-        import importlib.util  # 4 ms
+        import importlib.util  # not always needed
 
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:

@@ -119,7 +119,7 @@ class _LateSymbols:
 
     @cached_property
     def _symbols(self) -> GdbSymbols:
-        from gdbmem.symbols.address_names import GdbSymbols  # 3 ms
+        from gdbmem.symbols.address_names import GdbSymbols  # not always needed
 
         return GdbSymbols(folders=self._folders, progress=self._progress or (lambda text: None))
 

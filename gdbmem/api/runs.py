@@ -66,10 +66,10 @@ def load_kept(place: Union[Path, Run], kind: str, name: Optional[str]) -> Any:
     Raises InputError if there is none.
     """
     from gdbmem.formats.documents import (
-        read_ledger,  # 3 ms
-        read_survey,  # 3 ms
+        read_ledger,  # not always needed
+        read_survey,  # not always needed
     )
-    from gdbmem.inspection.holdings import kept_document  # 7 ms, with the next two
+    from gdbmem.inspection.holdings import kept_document  # with the next two
 
     read = read_ledger if kind == LEDGER else read_survey
     return read(*kept_document(place, kind, name))
@@ -97,7 +97,7 @@ def load_kept_pair(kind: str, operands: Sequence[str]) -> tuple[tuple[Any, Any],
 
 def growth(before: Survey, after: Survey) -> Sequence[ContainerGrowth]:
     """Return the containers whose size or bytes changed, the largest change first."""
-    from gdbmem.containers import containers  # 3 ms
+    from gdbmem.containers import containers  # not always needed
 
     return containers.growth(before, after)
 
@@ -169,7 +169,7 @@ def containers_holding(operands: Sequence[str], diff: Diff, query: Query) -> Seq
     run = places[0][0]
     if not isinstance(run, Run) or not is_of_one_run(operands):
         return []
-    from gdbmem.inspection.holdings import holdings  # 3 ms
+    from gdbmem.inspection.holdings import holdings  # not always needed
 
     if len(places) == 1:
         return holdings(run, asked_for(run.snapshots)[-2:], diff, query)

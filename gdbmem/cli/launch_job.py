@@ -240,7 +240,7 @@ def _run_recipe(
             else:
                 _print(result, query, stream)
                 if whole_run:
-                    from gdbmem.launch.whole_run import show_whole_run  # 10 ms
+                    from gdbmem.launch.whole_run import show_whole_run  # slow to import
 
                     show_whole_run(outcome.run, stream)
             if junit is not None:

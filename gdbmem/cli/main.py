@@ -125,7 +125,7 @@ def _missing_package(error: Exception) -> Optional[MissingToolError]:
     if not isinstance(error, ImportError):
         return None
 
-    from gdbmem.setup.requirements import pip_install, required  # 2 ms
+    from gdbmem.setup.requirements import pip_install, required  # not always needed
 
     package = required(error.name)
     if package is None:
@@ -186,7 +186,7 @@ class Help:
 
     def run(self, argv: Sequence[str], parser: ArgumentParser) -> int:
         """Print the paragraph or the command's help."""
-        from gdbmem.terminal.console import explain_message  # 2 ms
+        from gdbmem.terminal.console import explain_message  # not always needed
 
         name = parser.parse_args(argv).name
         command = SHELL_COMMANDS.get(name)
@@ -195,7 +195,7 @@ class Help:
 
 
 def _nearest(name: str) -> str:
-    import difflib  # 1 ms
+    import difflib  # not always needed
 
     close = difflib.get_close_matches(name, SHELL_COMMANDS, n=1)
     return f"did you mean '{close[0]}'?" if close else "see 'gdbmem --help'"

@@ -71,7 +71,7 @@ def facts_of_diff(diff: Diff) -> list[tuple[str, str]]:
 
 def facts_of_series(summary: SeriesSummary) -> list[tuple[str, str]]:
     """Return the facts of the recording that *summary* judges."""
-    from datetime import datetime  # 1 ms, for series only
+    from datetime import datetime  # for series only
 
     facts = summary.facts
     began = datetime.fromtimestamp(facts.began).astimezone() if facts.began > 0 else None

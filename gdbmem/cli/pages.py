@@ -59,7 +59,7 @@ def make_page(operands: Sequence[str], query: Query, options: ReadOptions) -> Pa
     if len(operands) > 1:
         places = [find_operand(one) for one in operands]
         if all(_is_series(*one) for one in places):
-            from gdbmem.cli.series_page import page_of_comparison  # 30 ms, for series only
+            from gdbmem.cli.series_page import page_of_comparison  # for series only
 
             return page_of_comparison(
                 [place.folder if isinstance(place, Run) else place for place, _ in places]
@@ -67,7 +67,7 @@ def make_page(operands: Sequence[str], query: Query, options: ReadOptions) -> Pa
         return _page_of_difference(operands, query, options)
     place, selector = find_operand(operands[0])
     if _is_series(place, selector):
-        from gdbmem.cli.series_page import page_of_series  # 30 ms, for series only
+        from gdbmem.cli.series_page import page_of_series  # for series only
 
         return page_of_series(place.folder if isinstance(place, Run) else place)
     if not isinstance(place, Run):
@@ -119,7 +119,7 @@ def _page_of_profile(path: Path, selector: Optional[str], query: Query, options:
         said = [*of_loaded, *(said if whole is None else whole.notices)]
         page.explored = page.explored or explored(growth, query)
     if totals is not None:
-        from gdbmem.page.steps_page import account_section  # 1 ms, for page faults only
+        from gdbmem.page.steps_page import account_section  # for page faults only
 
         page.sections.append(account_section(totals))
     _add_notices(page, said)
@@ -265,7 +265,7 @@ def _snapshots(records: Sequence[SnapshotRecord]) -> list[Section]:
         if r.seconds is not None and r.heap_bytes is not None
     ]
     if len(points) > 1:
-        from gdbmem.model.series import Mark  # 1 ms, for runs only
+        from gdbmem.model.series import Mark  # for runs only
 
         curve = Curve("heap at each snapshot", [p[0] for p in points], [float(p[1]) for p in points])
         marks = [Mark(t, name) for t, _, name in points] if len(points) <= 20 else ()
@@ -308,7 +308,7 @@ def _single_section(
 def _kept_sections(run: Run) -> list[Section]:
     if not kept_records(run):
         return []
-    from gdbmem.cli.showing_runs import kept_sections  # 15 ms, for ledgers and containers only
+    from gdbmem.cli.showing_runs import kept_sections  # for ledgers and containers only
 
     return kept_sections(run)
 
@@ -325,7 +325,7 @@ def page_of(operands: Sequence[str], query: Query, options: ReadOptions) -> Page
     Raises GdbmemError if one can't be read, or if they can't be compared.
     """
     if len(operands) == 1 and is_process(operands[0]):
-        from gdbmem.cli.page_documents import process_page  # 200 ms, as below: not needed for profiles
+        from gdbmem.cli.page_documents import process_page  # as below: not needed for profiles
 
         unwind_when_ended()
         return process_page(int(operands[0]), say)
@@ -343,7 +343,7 @@ def page_of(operands: Sequence[str], query: Query, options: ReadOptions) -> Page
 
 
 def _page_of_kind(kind: str, operands: Sequence[str], query: Query) -> Page:
-    from gdbmem.cli.page_documents import PAGES, core_page  # 200 ms
+    from gdbmem.cli.page_documents import PAGES, core_page  # slow to import
 
     if kind == CORE:
         return core_page(Path(operands[0]))
@@ -364,7 +364,7 @@ def _profiles_or_pools(operands: Sequence[str], query: Query, options: ReadOptio
     except InputError as error:
         if error.slug != "format-unreadable" or len(operands) > 1:
             raise
-        from gdbmem.cli.page_documents import pools_of_files  # 200 ms
+        from gdbmem.cli.page_documents import pools_of_files  # slow to import
 
         try:
             return pools_of_files(operands, query)
@@ -384,7 +384,7 @@ def _kind(operand: str) -> str:
 
 def open_browser(address: str) -> None:
     """Show *address* in a browser; print a message on stderr if none could be started."""
-    import webbrowser  # 7 ms
+    import webbrowser  # not always needed
 
     if not webbrowser.open(address):
         print("gdbmem: no browser could be started to show the page", file=sys.stderr)

@@ -25,7 +25,7 @@ def record(args: argparse.Namespace, words: Optional[Sequence[str]]) -> int:
     with prepare_outputs(args) as outputs:
         recorded = record_by(args, words)
         # Imported after the recording, which does not need some MiB of code.
-        from gdbmem.cli.series_reporting import report_recorded  # 20 ms
+        from gdbmem.cli.series_reporting import report_recorded  # slow to import
 
         status = report_recorded(
             recorded.run.folder, args, outputs, status=recorded.status, program=recorded.program
@@ -82,7 +82,7 @@ def _terminal_view(
         yield PlainView(sys.stderr, quiet=args.quiet)
         return
 
-    from gdbmem.series.live import LiveView, may_share  # 8 ms
+    from gdbmem.series.live import LiveView, may_share  # not always needed
 
     console = make_console(sys.stderr, color=args.color)
     shared = starts_program and args.stdout is None and not _captures(args) and sys.stdout.isatty()
@@ -98,7 +98,7 @@ def _terminal_view(
 
 
 def _in_foreground() -> bool:
-    from gdbmem.series.live import in_foreground  # 2 ms, with termios and tty
+    from gdbmem.series.live import in_foreground  # with termios and tty
 
     return in_foreground()
 

@@ -92,7 +92,7 @@ def _report(
     several = args.json and len(recordings) > 1  # as an array: two consecutive documents are not valid JSON
     outputs.text.write("[\n" * several)
     if args.json:
-        from gdbmem.series.document import write_series_json  # 8 ms
+        from gdbmem.series.document import write_series_json  # not always needed
     judgements = judge_recordings(recordings, summaries, args.fail_on, status=status)
     for number, (recording, summary, own) in enumerate(zip(recordings, summaries, judgements)):
         commands = next_commands(recording, summary, program)
@@ -117,7 +117,7 @@ def _report(
 def _drawn(recordings: Sequence[Recording], summaries: Sequence[SeriesSummary], kind: str) -> str:
     if kind == "svg":
         return charts.svg(picture_of(recordings, summaries))
-    from gdbmem.cli.series_page import recorded_page  # 30 ms, with the page's own
+    from gdbmem.cli.series_page import recorded_page  # with the page's own
     from gdbmem.page.page import render  # with it
 
     return render(recorded_page(recordings, summaries))

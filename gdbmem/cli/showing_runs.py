@@ -164,7 +164,7 @@ def _judge(kind: str, grown: int, operands: Sequence[str], limit_bytes: int) -> 
 
 def kept_sections(run: Run) -> list[Section]:
     """Return the last ledger as on its own page, and the last container scan as in a terminal."""
-    from gdbmem.page.ledger_page import ledger_sections  # 15 ms, for pages only
+    from gdbmem.page.ledger_page import ledger_sections  # for pages only
     from gdbmem.page.page import Section  # with it
 
     last = {record.kind: record for record in kept_records(run)}

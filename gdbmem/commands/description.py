@@ -172,7 +172,7 @@ class Command:
 
     def parser(self, name: str = "") -> ArgumentParser:
         """Return a parser of its options and operands; *name* is another one of its names."""
-        from gdbmem.arguments import ArgumentParser  # argparse takes 4 ms of gdb's start
+        from gdbmem.arguments import ArgumentParser  # argparse is slow to import
 
         parser = ArgumentParser(prog=name or self.name)
         self._fill(parser)

@@ -28,7 +28,7 @@ def default_in(text: str, read: Optional[Callable[[str], Any]]) -> Any:
 
 def parse_fail_on(text: str) -> tuple[str, float]:
     """Return the verdict and the least slope, bytes per second, of ``growing``, ``growing:1MiB/h`` and the like."""
-    from gdbmem.model.series import KINDS  # 4 ms
+    from gdbmem.model.series import KINDS  # not always needed
 
     kind, colon, slope = text.partition(":")
     if kind not in KINDS:
@@ -59,7 +59,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 
 
 def _condition(text: str) -> Condition:
-    from gdbmem.recording.triggers import parse_condition  # 15 ms
+    from gdbmem.recording.triggers import parse_condition  # slow to import
 
     return parse_condition(text)
 

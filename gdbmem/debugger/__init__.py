@@ -14,16 +14,16 @@ def install() -> None:
         return
     import gdb  # imported here, because a plain Python can import this package, too
 
-    from gdbmem.commands.in_gdb import GDB_COMMANDS  # 2 ms
-    from gdbmem.debugger.command import register  # 1 ms
-    from gdbmem.debugger.memwatch.commands.settings import register_all  # 1 ms
-    from gdbmem.debugger.stopping.stops import note_stop  # 1 ms
+    from gdbmem.commands.in_gdb import GDB_COMMANDS  # not always needed
+    from gdbmem.debugger.command import register  # not always needed
+    from gdbmem.debugger.memwatch.commands.settings import register_all  # not always needed
+    from gdbmem.debugger.stopping.stops import note_stop  # not always needed
 
     register(GDB_COMMANDS)
     register_all()
     gdb.events.stop.connect(note_stop)
     if "GDBMEM_SESSION" in os.environ:  # launch.protocol.ENVIRONMENT, which would import sockets
-        from gdbmem.debugger.launched.launched import install_launched  # 70 ms
+        from gdbmem.debugger.launched.launched import install_launched  # slow to import
 
         install_launched()
     _installed = True

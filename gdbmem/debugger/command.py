@@ -42,7 +42,7 @@ class Command:
 
     def leading_options(self, text: str) -> tuple[list[str], str]:
         """Return the words of the options that *text* begins with, and the rest, as it was typed; some take a value."""
-        import re  # gdb starts 4 ms sooner
+        import re  # gdb starts sooner
 
         with_value = "|".join(name for one in self.description.options() if one.metavar for name in one.names)
         value = r"(?:\"[^\"]*\"|'[^']*'|\S+)"
@@ -69,7 +69,7 @@ class Command:
 
 def implementation_of(description: GdbCommand, name: str) -> Command:
     """Import what runs the described command, and return it under *name*."""
-    import importlib  # 2 ms of gdb's start
+    import importlib  # gdb starts sooner
 
     module, _, class_name = description.implementation.partition(":")
     found: type[Command] = getattr(importlib.import_module(f"gdbmem.debugger.{module}"), class_name)
@@ -110,9 +110,9 @@ class RegisteredCommand(gdb.Command):  # type: ignore[misc]  # gdb's module has 
 
     def invoke(self, argument: str, from_tty: bool) -> None:
         """Called by gdb. Raises only gdb.GdbError: any other exception would print a traceback."""
-        from gdbmem.arguments import ParserExit  # gdb starts 4 ms sooner
-        from gdbmem.errors import GdbmemError, internal_error  # gdb starts 4 ms sooner
-        from gdbmem.text import printable  # gdb starts 4 ms sooner
+        from gdbmem.arguments import ParserExit  # gdb starts sooner
+        from gdbmem.errors import GdbmemError, internal_error  # gdb starts sooner
+        from gdbmem.text import printable  # gdb starts sooner
 
         if not self._description.repeats:
             self.dont_repeat()
@@ -139,14 +139,14 @@ class RegisteredCommand(gdb.Command):  # type: ignore[misc]  # gdb's module has 
 
 def say(text: str) -> None:
     """Print *text*, one line, made safe."""
-    from gdbmem.text import printable  # gdb starts 4 ms sooner
+    from gdbmem.text import printable  # gdb starts sooner
 
     gdb.write(printable(text) + "\n")
 
 
 def warn(text: str, *, slug: str = "") -> None:
     """Print *text* to gdb's stderr, with the name of its paragraph in docs/messages.md if it has one."""
-    from gdbmem.text import printable  # gdb starts 4 ms sooner
+    from gdbmem.text import printable  # gdb starts sooner
 
     name = f" [{slug}]" if slug else ""
     gdb.write(f"gdbmem: {printable(text)}{name}\n", gdb.STDERR)

@@ -194,7 +194,7 @@ def no_snapshots(name: str) -> TargetError:
 
 def nothing_written(message: str, pid: int, target: str, *, hint: str) -> TargetError:
     """Return the error *message* of a profiler that has not written to *target*, with the reason if one is found."""
-    from gdbmem.linux.files.open_requests import why_unwritable  # 1 ms
+    from gdbmem.linux.files.open_requests import why_unwritable  # not always needed
 
     obstacle = why_unwritable(pid, Path(target).parent.resolve())
     if obstacle is not None:
@@ -204,7 +204,7 @@ def nothing_written(message: str, pid: int, target: str, *, hint: str) -> Target
 
 def refuse_limited(pid: int) -> None:
     """Raise TargetError if process *pid* would be killed for writing a heap profile."""
-    from gdbmem.linux.files.open_requests import file_limit  # 1 ms
+    from gdbmem.linux.files.open_requests import file_limit  # not always needed
 
     obstacle = file_limit(pid)
     if obstacle is not None:

@@ -339,7 +339,7 @@ def _load(file: IO[bytes]) -> Data:
 
 def _unpack(file: IO[bytes], path: str, packing: bytes) -> tuple[Data, list[Notice]]:
     """Unpack *file*; a big one into a temporary file, so that it is mapped rather than held."""
-    import tempfile  # 5 ms
+    import tempfile  # not always needed
 
     notices = []
     with tempfile.SpooledTemporaryFile(_HELD_BYTES) as unpacked:
@@ -357,7 +357,7 @@ def _unpack(file: IO[bytes], path: str, packing: bytes) -> tuple[Data, list[Noti
 
 def _unpacked_blocks(file: IO[bytes], path: str, packing: bytes) -> Iterator[bytes]:
     """Yield the unpacked content of *file*. Raises EOFError at a cut, after everything before it."""
-    import zlib  # 1 ms
+    import zlib  # not always needed
 
     total = 0
     # read1: read would lose what it has unpacked when it comes upon a cut.
@@ -382,15 +382,15 @@ def _unpacked_blocks(file: IO[bytes], path: str, packing: bytes) -> Iterator[byt
 
 def _decompressor(file: IO[bytes], packing: bytes) -> Any:
     if packing == _GZIP:
-        import gzip  # 2 ms
+        import gzip  # not always needed
 
         return gzip.GzipFile(fileobj=file)
     try:
         if packing == _ZSTD:
-            import zstandard  # 3 ms
+            import zstandard  # not always needed
 
             return _Zstd(zstandard.ZstdDecompressor(max_window_size=1 << 31), zstandard.ZstdError, file)
-        import bz2  # 1 ms
+        import bz2  # not always needed
     except ImportError:  # gdb's Python, or one that was built without it
         tool = "zstd, unpack it with unzstd" if packing == _ZSTD else "bzip2, unpack it with bunzip2"
         raise OSError(errno.ENOSYS, f"this Python can't unpack {tool}") from None

@@ -18,7 +18,7 @@ Field = tuple[str, int, str]  # its name, number, type ("*": repeated; a capital
 def message_class(messages: Mapping[str, Sequence[Field]], root: str) -> Any:
     """Return the class of the message *root*. Raises MissingToolError if protobuf is not installed."""
     try:
-        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # 29 ms
+        from google.protobuf import descriptor_pb2, descriptor_pool, message_factory  # slow to import
     except ImportError:
         raise MissingToolError(
             "protobufs (pprof's profiles, TensorFlow's memory dumps) need Python's protobuf package, which is not here",
@@ -38,7 +38,7 @@ def message_class(messages: Mapping[str, Sequence[Field]], root: str) -> Any:
 
 
 def _declare(message: DescriptorProto, fields: Sequence[Field]) -> None:
-    from google.protobuf.descriptor_pb2 import FieldDescriptorProto  # 29 ms
+    from google.protobuf.descriptor_pb2 import FieldDescriptorProto  # slow to import
 
     types = {
         "int32": FieldDescriptorProto.TYPE_INT32,

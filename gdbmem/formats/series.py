@@ -176,7 +176,7 @@ class _Columns(NamedTuple):
 def _csv(path: Path, text: str) -> Iterator[tuple[float, float]]:
     columns = _csv_columns(text.partition("\n")[0])
     assert columns is not None
-    import csv  # 1 ms, for series only
+    import csv  # for series only
 
     found: dict[tuple[str, ...], list[tuple[float, float]]] = {}
     rows = csv.reader(io.StringIO(text))

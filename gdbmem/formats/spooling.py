@@ -71,7 +71,7 @@ def spool_fifo(path: str) -> str:
 
 
 def _spool(descriptor: int, name: str) -> None:
-    import tempfile  # 5 ms
+    import tempfile  # not always needed
 
     copy = tempfile.TemporaryFile(prefix="gdbmem-")  # noqa: SIM115  (kept until the process ends)
     total = 0

@@ -73,6 +73,6 @@ class Looks:
 
     def __call__(self, reading: ProcessImage, memory: Memory) -> None:
         """Read the blocks of the heap. Raises TargetError if malloc could not be read."""
-        from gdbmem.inspection.block_answers import look  # 30 ms: for gdb a worker does it
+        from gdbmem.inspection.block_answers import look  # for gdb a worker does it
 
         look(self, reading, memory)

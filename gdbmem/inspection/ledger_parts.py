@@ -144,7 +144,7 @@ def variable_areas(reading: ProcessImage) -> Sequence[Area]:
 
 
 def _resident_of_columns(resident: Ranges, starts: Any, ends: Any) -> int:
-    import numpy as np  # 110 ms
+    import numpy as np  # slow to import
 
     if not resident.items or not len(starts):
         return 0

@@ -124,7 +124,7 @@ def say_run(run: Run) -> None:
     print(f"gdbmem: the run is kept in {folder}/ ({', '.join(kept) or 'no snapshot'})", file=sys.stderr)
     whole_run = engine in NAMES and table(engine).whole_run
     if whole_run:
-        from gdbmem.launch.whole_run import show_whole_run  # 10 ms
+        from gdbmem.launch.whole_run import show_whole_run  # slow to import
 
         show_whole_run(run, sys.stdout)
     elif count >= 2:

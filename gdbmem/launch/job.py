@@ -202,7 +202,7 @@ def _finish(launch: Launch, began: float) -> None:
             launch.notices += collect_own_dumps(launch.run, launch.job.engine, began)
     with contextlib.suppress(InputError):
         if table(launch.job.engine).whole_run:
-            from gdbmem.launch.whole_run import record_whole_runs  # 10 ms
+            from gdbmem.launch.whole_run import record_whole_runs  # slow to import
 
             launch.notices += record_whole_runs(launch.run, launch.job.engine, launch.supervisor)
 

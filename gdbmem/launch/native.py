@@ -38,7 +38,7 @@ def find_library(table: EngineTable) -> str:
         return str(heaptrack.find_heaptrack().library)
     if not table.library:
         return ""
-    from ctypes.util import find_library  # 15 ms
+    from ctypes.util import find_library  # slow to import
 
     found = find_library(table.library)
     if found is None:
@@ -53,7 +53,7 @@ def find_library(table: EngineTable) -> str:
 def refuse_unsuitable(job: Job, table: EngineTable) -> None:
     """Raise InputError if the program would ignore the preload, TargetError if the kernel does not sample faults."""
     if table.name == faults.NAME:
-        from gdbmem.linux.faults.watch import FaultWatch  # 5 ms
+        from gdbmem.linux.faults.watch import FaultWatch  # not always needed
 
         with FaultWatch():
             pass

@@ -142,7 +142,7 @@ class Supervisor:
         return True
 
     def _serve_once(self, seconds: Optional[float]) -> None:
-        import selectors  # 2 ms
+        import selectors  # not always needed
 
         extra = self.terminal.sources() if self.terminal is not None else {}
         with selectors.DefaultSelector() as selector:
@@ -373,7 +373,7 @@ class Supervisor:
 
 def _watch_for_files(runtime: Path) -> INotify:
     """Return an INotify of new files in *runtime* and in its run; raises ToolError if the kernel refuses."""
-    from inotify_simple import INotify, flags  # 18 ms
+    from inotify_simple import INotify, flags  # slow to import
 
     try:
         inotify = INotify(nonblocking=True)
@@ -420,7 +420,7 @@ def _end_pids(pids: set[int]) -> None:
 @contextlib.contextmanager
 def saved_terminal() -> Iterator[Optional[TerminalModes]]:
     """Yield the terminal's modes, and restore them at the end: a killed gdb leaves the terminal without echo."""
-    import termios  # 1 ms
+    import termios  # not always needed
 
     modes = None
     with contextlib.suppress(termios.error, OSError):

@@ -90,10 +90,10 @@ def _interpret(raw: Path, run: Run, notices: list[Notice]) -> Optional[Path]:
 
 def _run_interpreter(raw: Path, target: Path) -> str:
     """Interpret *raw*, compressed as by heaptrack itself; return the reason of a failure, else ""."""
-    import shutil  # 3 ms
-    import tempfile  # 5 ms
+    import shutil  # not always needed
+    import tempfile  # not always needed
 
-    from zstandard import ZstdCompressor  # 3 ms
+    from zstandard import ZstdCompressor  # not always needed
 
     words = [str(heaptrack.find_heaptrack().interpreter)]
     with raw.open("rb") as stdin, tempfile.TemporaryFile() as stderr:

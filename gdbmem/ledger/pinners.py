@@ -69,7 +69,7 @@ def join_paths(ledger: Ledger, snapshot: Snapshot, *, source_format: str) -> Pin
         )
     by_chunk: dict[int, list[SizedPath]] = {}
     mixed = [0, 0]
-    from gdbmem.profiles.ranking import rank  # 20 ms
+    from gdbmem.profiles.ranking import rank  # slow to import
 
     for row in rank(as_growth(snapshot), Query(by="path")).rows:
         size, blocks = row.amount.after_bytes, row.amount.delta_blocks or 0

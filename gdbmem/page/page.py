@@ -231,7 +231,7 @@ def render(page: Page) -> str:
 
 def render_index(entries: Sequence[IndexRow], follows: tuple[str, str]) -> str:
     """Return a page with a link to each of *entries*, the newest first; *follows* as of a `Page`."""
-    from datetime import datetime  # 1 ms, for the index only
+    from datetime import datetime  # for the index only
 
     rows = [
         (one, datetime.fromtimestamp(one.changed).isoformat(sep=" ", timespec="seconds"))
@@ -261,7 +261,7 @@ def _filled(
 
 @functools.cache  # a template is compiled once, not for each page that is served
 def _templates() -> Environment:
-    from jinja2 import Environment, FileSystemLoader  # 24 ms
+    from jinja2 import Environment, FileSystemLoader  # slow to import
 
     return Environment(
         loader=FileSystemLoader(Path(__file__).parent),
@@ -274,7 +274,7 @@ def _templates() -> Environment:
 
 def markup(text: str) -> Markup:
     """Return *text*, in which all foreign text is escaped, for the template."""
-    from markupsafe import Markup  # 2 ms
+    from markupsafe import Markup  # not always needed
 
     return Markup(text)
 
@@ -286,7 +286,7 @@ def _own_style() -> str:
 
 @functools.cache
 def _source_style() -> str:
-    from pygments.formatters.html import HtmlFormatter  # 6 ms, for source lines only
+    from pygments.formatters.html import HtmlFormatter  # for source lines only
 
     light, dark = (
         HtmlFormatter(style=name, classprefix="s-").get_style_defs(".source")  # type: ignore[no-untyped-call]  # types-pygments lacks it

@@ -134,6 +134,6 @@ def _rect(x: float, y: float, width: float, color: str, tip: str, value: int) ->
 
 
 def _broken(words: str) -> Sequence[str]:
-    import textwrap  # 1 ms
+    import textwrap  # not always needed
 
     return textwrap.wrap(words, 150) or [""]

@@ -109,7 +109,7 @@ def write_pools(
     """Write what the options *args* ask for about *pools* to *stream*, and their map to *picture*."""
     allocators, decisions = decisions_in(pools, args)
     if picture is not None:
-        from gdbmem.pools.map import render_pools  # 5 ms, for --map alone
+        from gdbmem.pools.map import render_pools  # for --map alone
 
         picture.write(render_pools(allocators, decisions, picture_kind(args.map, "--map")))
     if args.json:

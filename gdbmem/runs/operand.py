@@ -102,7 +102,7 @@ def load_operand(text: str, reading: OpenOptions = DEFAULT) -> Loaded:
 def load_all(texts: Sequence[str], reading: OpenOptions) -> list[Loaded]:
     """Return the snapshots that *texts* name; addresses that several hold are looked up once."""
     if len(texts) > 1 and all(_takes_long(text, reading) for text in texts):
-        from gdbmem.runs.parallel import side_by_side  # with pickle: 5 ms
+        from gdbmem.runs.parallel import side_by_side  # with pickle
 
         return side_by_side([partial(_load_alone, text, reading) for text in texts])
     return _load_together([_open(text, reading) for text in texts], reading)
@@ -314,7 +314,7 @@ def _stacks(profile: Profile) -> Optional[StackProfile]:
     """Return *profile* where it is one of stacks, as every format's but massif's is; else None."""
     if isinstance(profile, MassifProfile):
         return None
-    from gdbmem.formats.stacks import StackProfile  # 4 ms; a reader of any other format has imported it
+    from gdbmem.formats.stacks import StackProfile  # a reader of any other format has imported it
 
     return profile if isinstance(profile, StackProfile) else None
 

@@ -306,7 +306,7 @@ class Run:
 
     def remove(self) -> None:
         """Remove the folder; if its name leads elsewhere by now, only what is in it. Raises OSError."""
-        import shutil  # 3 ms
+        import shutil  # not always needed
 
         for path in self.place.iterdir():
             if path.is_dir() and not path.is_symlink():
@@ -393,7 +393,7 @@ def _number(record: SnapshotRecord) -> int:
 
 
 def _suggest(name: str, names: Sequence[str]) -> str:
-    import difflib  # 1 ms
+    import difflib  # not always needed
 
     close = difflib.get_close_matches(name, names, n=1)
     if close:

@@ -126,7 +126,7 @@ def _line(line: SeriesLine) -> Document:
 
 def write_series_csv(stream: TextIO, samples: Iterable[Sample], lines: Sequence[SeriesLine]) -> None:
     """Write one row per sample; the tree's own have no pid and are called "(tree)"."""
-    import csv  # 1 ms
+    import csv  # not always needed
 
     known = {line.number: line for line in lines}
     writer = csv.writer(stream, lineterminator="\n")

@@ -78,7 +78,7 @@ class PrometheusView(WatchedView):
         With *judge* also the verdict, updated as often as its cost allows. Raises MissingToolError, InputError.
         """
         try:
-            import prometheus_client  # 77 ms
+            import prometheus_client  # slow to import
         except ImportError:
             raise MissingToolError(
                 "the package prometheus_client is missing",
@@ -103,7 +103,7 @@ class PrometheusView(WatchedView):
 
     def collect(self) -> Iterator[Metric]:
         """Yield a family for each number of the tree and of the processes."""
-        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # 77 ms
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # slow to import
 
         lines, readings = dict(self._latest.lines), dict(self._latest.readings)
         total = readings.pop(TREE, None)
@@ -129,7 +129,7 @@ class PrometheusView(WatchedView):
         yield from self._verdicts()
 
     def _verdicts(self) -> Iterator[Metric]:
-        from prometheus_client.core import GaugeMetricFamily  # 77 ms
+        from prometheus_client.core import GaugeMetricFamily  # slow to import
 
         now = time.monotonic()
         if self._judge is not None and now >= self._next_judgement:

@@ -367,7 +367,7 @@ def draw_course(
     in_ascii: bool = False,
 ) -> str:
     """Return a chart of *values* (bytes) over *times*, *width* by *height* characters."""
-    import plotext  # 47 ms
+    import plotext  # slow to import
 
     unit, factor = _unit(max(values))
     figure = plotext

@@ -74,7 +74,7 @@ def is_current(found: GdbPython) -> bool:
     folder = private_folder(found.python)
     if not folder.is_dir():
         return False
-    import importlib.metadata  # 12 ms
+    import importlib.metadata  # slow to import
 
     with contextlib.suppress(importlib.metadata.PackageNotFoundError):
         if packages_in(folder).get("pygments") != importlib.metadata.version("pygments"):
@@ -134,7 +134,7 @@ def _fill(fresh: Path, found: GdbPython) -> None:
 
 
 def _copy_packages(target: Path, python: tuple[int, int]) -> dict[str, str]:
-    import importlib.metadata  # 12 ms
+    import importlib.metadata  # slow to import
 
     versions: dict[str, str] = {}
     waiting = [_REQUIREMENT.match(wanted)[1] for wanted in WANTED]  # type: ignore[index]  # constants match
@@ -236,7 +236,7 @@ def _install_with_pip(target: Path, python: tuple[int, int], reason: str) -> dic
             slug="private-folder",
             hint=f"install gdbmem into an environment of Python {version}, with pip in it",
         )
-    import importlib.metadata  # 12 ms
+    import importlib.metadata  # slow to import
 
     found = importlib.metadata.distributions(path=[str(target)])
     return {re.sub(r"[-_.]+", "-", package.metadata["Name"]).lower(): package.version for package in found}

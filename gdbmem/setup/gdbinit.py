@@ -195,7 +195,7 @@ def remove(path: Path) -> None:
 
 def difference(path: Path, before: bytes, after: bytes) -> str:
     """Return the change as a unified diff, safe to print."""
-    import difflib  # 1 ms
+    import difflib  # not always needed
 
     def lines(content: bytes) -> list[str]:
         return [printable(line) for line in content.decode("utf-8", "surrogateescape").splitlines()]

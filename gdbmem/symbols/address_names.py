@@ -324,7 +324,7 @@ class _Task:
 
 def _identity(elf: Elf) -> str:
     """Return what the names of *elf* depend on: the file, and its separate debug information."""
-    import hashlib  # 4 ms
+    import hashlib  # not always needed
 
     # Not by its build-id alone: any file can have that of another one.
     parts = [_MANNER, elf.build_id, str(elf.path)]

@@ -197,7 +197,7 @@ def open_output(path: Optional[str], *, force: bool = False) -> Iterator[TextIO]
             f"{printable(path)} exists", slug="output-exists", hint="name another file, or add --force"
         )
     target = target.resolve()  # a link stays a link
-    temporary = target.parent / f".gdbmem-{os.urandom(8).hex()}"  # tempfile takes 4 ms of CPU to import
+    temporary = target.parent / f".gdbmem-{os.urandom(8).hex()}"  # tempfile is slow to import
     try:
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as error:

@@ -93,9 +93,9 @@ class SourceLines:
         lines = (self._files.get(file) or [])[first - 1 : last]
         if not lines:
             return []
-        from markupsafe import Markup  # 2 ms
-        from pygments import highlight  # 6 ms
-        from pygments.formatters.html import HtmlFormatter  # 6 ms
+        from markupsafe import Markup  # not always needed
+        from pygments import highlight  # not always needed
+        from pygments.formatters.html import HtmlFormatter  # not always needed
 
         self._shown.add(file)
         text = "\n".join(map(_readable, lines))
@@ -106,7 +106,7 @@ class SourceLines:
         """Return line *number* of *file* and some lines on each side as HTML, that line marked; None as `line`."""
         if self.line(file, number) is None or file is None or number is None:
             return None
-        from markupsafe import Markup  # 2 ms
+        from markupsafe import Markup  # not always needed
 
         first = max(number - _MARGIN, 1)
         numbered = [
@@ -174,8 +174,8 @@ def _readable(line: bytes) -> str:
 
 
 def _lexer_for(suffix: str) -> Lexer:
-    from pygments.lexers import get_lexer_by_name, get_lexer_for_filename  # 7 ms
-    from pygments.util import ClassNotFound  # 1 ms
+    from pygments.lexers import get_lexer_by_name, get_lexer_for_filename  # not always needed
+    from pygments.util import ClassNotFound  # not always needed
 
     if suffix not in _CPP_SUFFIXES:
         try:

@@ -105,7 +105,7 @@ def _plain_chunks(memory: Memory, start: int, end: int, cached: Cached) -> Chunk
 
 
 def _quick_chunks(memory: Memory, start: int, end: int, cached: Cached) -> ChunkTable:
-    import numpy as np  # 110 ms
+    import numpy as np  # slow to import
 
     units, in_use = [], []
     for chunks in lockstep.follow_chunks(memory, start, end):
@@ -235,7 +235,7 @@ def _is_list_node(windows: WindowedMemory, user: int) -> bool:
 def _quick(
     memory: Memory, table: ChunkTable, tally: HeapTally, vectors: Sequence[int], files: Ranges, sums: TypeSums
 ) -> None:
-    import numpy as np  # 110 ms
+    import numpy as np  # slow to import
 
     free = np.frombuffer(tally.pages, dtype=np.uint16)[FREE::STATES]
     sharing = np.frombuffer(tally.headers, dtype=np.uint16) + np.frombuffer(tally.reached, dtype=np.uint8)

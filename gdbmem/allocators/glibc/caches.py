@@ -241,7 +241,7 @@ def _all_fast(
             result.broken.append(Damage(broken.chunk or head, arena.number, what))
     if not many:
         return array("Q", sorted(few))
-    import numpy as np  # 110 ms
+    import numpy as np  # slow to import
 
     chunks: Any = many[0]
     if few or len(many) > 1:

@@ -68,7 +68,7 @@ def read_fast_lists(memory: Memory, arena: ArenaState, protected: bool) -> Optio
 
     None if the chunks don't lead from one end of the arena to the other without a break.
     """
-    import numpy as np  # 110 ms
+    import numpy as np  # slow to import
 
     nodes = _Nodes(np, sorted(arena.regions, key=lambda region: region.start))
     for number in range(len(arena.regions)):

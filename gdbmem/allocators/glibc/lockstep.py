@@ -42,7 +42,7 @@ _BEYOND = 1 << 61
 
 def walk(memory: Memory, tally: HeapTally, limit: int, cached: Cached, *, block_bytes: int = BLOCK) -> None:
     """The same as `walk.walk`, in numpy."""
-    import numpy as np  # 110 ms
+    import numpy as np  # slow to import
 
     sums = PageSums(np, tally, cached, LinkSums(np, tally, memory))
     limit = min(limit, tally.end - UNIT)
@@ -71,7 +71,7 @@ def follow_chunks(
 
     Ends before *limit* at an impossible size.
     """
-    import numpy as np  # 110 ms
+    import numpy as np  # slow to import
 
     chain = _Chain(np, min(block_bytes, max(limit + UNIT - (address & -PAGE), UNIT)) // UNIT)
     while address < limit:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Optional
 from gdbmem.model.memory import Memory
 
 if TYPE_CHECKING:
-    import numpy as np  # 110 ms
+    import numpy as np  # slow to import
     from numpy.typing import NDArray
 
     Units = NDArray[np.int64]
@@ -76,7 +76,7 @@ class Trail:
 
     def replay(self, memory: Memory) -> Iterator[HeapChunks]:
         """Yield the chunks again; *memory* is read only for blocks with chunks that are not in use."""
-        import numpy as np  # 110 ms
+        import numpy as np  # slow to import
 
         words: Words = np.empty(2 * max((block.count for block in self.blocks), default=0), dtype=np.uint64)
         for block in self.blocks:
@@ -94,7 +94,7 @@ class Trail:
 
     def first_of_other_size(self, memory: Memory, addresses: Any, sizes: Sequence[int]) -> Optional[int]:
         """Return the first of the chunks at *addresses*, sorted, with a size not in *sizes* (bytes)."""
-        import numpy as np  # 110 ms
+        import numpy as np  # slow to import
 
         units = [size // UNIT for size in sizes]
         for chunks in self.replay(memory):

@@ -82,7 +82,7 @@ def find_columns(
     areas: Iterable[Area],
 ) -> VectorColumns:
     """Return find_vectors() as columns; requires numpy."""
-    import numpy as np  # 110 ms
+    import numpy as np  # slow to import
 
     blocks = _Blocks(tables, mmapped)
     parts = [np.empty((5, 0), dtype=np.int64)]
@@ -220,7 +220,7 @@ def _scan_plain(memory: Memory, start: int, end: int, blocks: _Blocks) -> Iterat
 
 def _scan_quick(memory: Memory, start: int, end: int, table: Any, blocks: _Blocks) -> Iterator[Any]:
     """Yield owners, begins, ends and limits of the vectors in ``[start, end)``, as columns."""
-    import numpy as np  # 110 ms
+    import numpy as np  # slow to import
 
     for at, stop in _windows(start, end):
         for base, data in readable_pieces(memory, at, stop):
@@ -337,7 +337,7 @@ def _scan(
 
 
 def _scan_pointers(base: int, data: bytes, low: int, high: int) -> Iterator[tuple[int, int]]:
-    import numpy as np  # 110 ms
+    import numpy as np  # slow to import
 
     words = np.frombuffer(data, dtype=np.uint64, count=len(data) // 8)
     # Below *low* the difference wraps around, and is larger than any block.

@@ -12,7 +12,7 @@ from gdbmem.cli.process_operand import check_pid
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     args = parser.parse_args(argv)
 
-    from gdbmem.launch.attached import find_target, run_attached  # 60 ms, not needed for --help
+    from gdbmem.launch.attached import find_target, run_attached  # not needed for --help
     from gdbmem.setup.gdb_python import find_gdb  # with it
 
     return run_attached(

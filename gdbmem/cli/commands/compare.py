@@ -40,7 +40,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     if args.runs < 1:
         raise UsageError("--runs has to be at least 1")
     if args.remedies:
-        from gdbmem.cli.compare_remedies import run_remedies  # 40 ms
+        from gdbmem.cli.compare_remedies import run_remedies  # slow to import
 
         return run_remedies(args, commands)
     if args.plot:

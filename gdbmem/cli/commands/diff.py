@@ -55,7 +55,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 
 def _compare_kept(kind: str, arguments: argparse.Namespace) -> int:
-    from gdbmem.cli.showing_runs import diff_kept  # 5 ms
+    from gdbmem.cli.showing_runs import diff_kept  # not always needed
 
     with open_output(arguments.output, force=arguments.force) as stream:
         console = make_console(stream, color=arguments.color)

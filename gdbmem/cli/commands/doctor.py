@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     args = parser.parse_args(argv)
 
-    from gdbmem.launch.doctor_checks import check_all  # 50 ms, not needed for --help
+    from gdbmem.launch.doctor_checks import check_all  # not needed for --help
 
     with open_output(args.output, force=args.force) as stream:
         checks = check_all()

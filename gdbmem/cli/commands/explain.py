@@ -78,7 +78,7 @@ def _run_idle(args: argparse.Namespace, pid: Optional[int]) -> int:
 
 
 def _write_page(ledger: Ledger, looks: Optional[Looks], stream: TextIO) -> None:
-    from gdbmem.page.ledger_page import ledger_page  # 30 ms, for --html alone
+    from gdbmem.page.ledger_page import ledger_page  # for --html alone
     from gdbmem.page.page import render  # with it
 
     stream.write(render(ledger_page(ledger, looks.map if looks is not None else None)))

@@ -43,7 +43,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     except GdbmemError as error:
         if program is None or isinstance(error, UsageError):
             raise
-        from gdbmem.cli.launch_job import launch_status  # 15 ms
+        from gdbmem.cli.launch_job import launch_status  # slow to import
 
         print(f"gdbmem: {printable(error.sentence)}", file=sys.stderr)
         return launch_status(error)

@@ -33,8 +33,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     try:
         if args.report is None:
             return _run(args, program_arguments, [], command=command)
-        from gdbmem.cli.launch_job import page_at_end  # 40 ms
-        from gdbmem.profiles.query import Query, read_known  # 4 ms
+        from gdbmem.cli.launch_job import page_at_end  # slow to import
+        from gdbmem.profiles.query import Query, read_known  # not always needed
 
         query = Query(known=tuple(read_known(args.known)) if args.known else ())
         with page_at_end(args.report, query, force=args.force) as awaited:
@@ -43,7 +43,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     except UsageError:
         raise
     except GdbmemError as error:
-        from gdbmem.cli.launch_job import launch_status  # 40 ms: what starts processes
+        from gdbmem.cli.launch_job import launch_status  # what starts processes
 
         print(f"gdbmem: {printable(error.sentence)}", file=sys.stderr)
         return launch_status(error)
@@ -54,7 +54,7 @@ def _run(
 ) -> int:
     """Launch according to *args*; the recorded run is added to *runs*."""
     if args.recipe is not None:
-        from gdbmem.cli.launch_job import run_recipe  # 25 ms
+        from gdbmem.cli.launch_job import run_recipe  # slow to import
 
         return run_recipe(args, program_arguments, runs, command=command)
     return _run_interactive(args, program_arguments or [], runs, command=command)
@@ -77,7 +77,7 @@ def _run_interactive(
     args: argparse.Namespace, program_arguments: list[str], runs: list[Run], *, command: list[str]
 ) -> int:
     from gdbmem.cli.launch_job import engine_options, make_job, resolve_engine
-    from gdbmem.launch.interactive import run_interactive  # 40 ms
+    from gdbmem.launch.interactive import run_interactive  # slow to import
     from gdbmem.launch.program import find_program  # with it
 
     program = find_program(args.program)

@@ -29,7 +29,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             return _judge_again(args, runs, program)
         _check(args, program)
 
-        from gdbmem.cli.series_recording import record  # 60 ms, not needed for --help
+        from gdbmem.cli.series_recording import record  # not needed for --help
 
         return record(args, program)
     except UsageError:
@@ -44,8 +44,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 
 def _judge_again(args: argparse.Namespace, runs: Sequence[str], program: Optional[list[str]]) -> int:
-    from gdbmem.api.series import is_series_file, recorded  # 20 ms
-    from gdbmem.runs.run import is_run  # 20 ms, not needed for a recording
+    from gdbmem.api.series import is_series_file, recorded  # slow to import
+    from gdbmem.runs.run import is_run  # not needed for a recording
 
     for operand in runs:
         if not is_run(operand) and not is_series_file(Path(operand)):
@@ -58,7 +58,7 @@ def _judge_again(args: argparse.Namespace, runs: Sequence[str], program: Optiona
     if len(runs) > 1 and args.plot is None:
         raise UsageError("several runs are overlaid with --plot", hint="to compare them: gdbmem compare")
     with recorded([Path(operand) for operand in runs]) as folders:
-        from gdbmem.cli.series_reporting import report  # 20 ms
+        from gdbmem.cli.series_reporting import report  # slow to import
 
         return report(folders, args)
 

@@ -71,7 +71,7 @@ def _python(name: Optional[str]) -> str:
 
 @contextlib.contextmanager
 def _folder() -> Iterator[Path]:
-    import tempfile  # 2 ms
+    import tempfile  # not always needed
 
     folder = Path(tempfile.mkdtemp(prefix="gdbmem-lines-"))
     try:
@@ -81,7 +81,7 @@ def _folder() -> Iterator[Path]:
 
 
 def _run(args: argparse.Namespace, python: str, folder: Path, *, output: Optional[int]) -> int:
-    import subprocess  # 4 ms
+    import subprocess  # not always needed
 
     settings = {"backend": args.backend, "names": args.function, "folder": str(folder)}
     command = [python, "-c", _RUN, json.dumps(settings), args.script, *args.arguments]
@@ -123,7 +123,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     from gdbmem.api.python import (  # with it
         WRITERS,
         ReportWords,
-        Target,  # 100 ms, not needed for --help
+        Target,  # not needed for --help
     )
 
     with open_output(args.output, force=args.force) as stream:
@@ -144,7 +144,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 def _change(args: argparse.Namespace) -> int:
     """Start or stop tracemalloc."""
-    from gdbmem.api.python import LONGEST_TRACEBACK, start_tracing, stop_tracing  # 40 ms
+    from gdbmem.api.python import LONGEST_TRACEBACK, start_tracing, stop_tracing  # slow to import
     from gdbmem.python.objects import change_json, print_change  # with it
 
     frames = getattr(args, "frames", 1)

@@ -83,8 +83,8 @@ def _shows_series(
         if series_tool(place) is None:
             return False
 
-    from gdbmem.api.series import recorded  # 10 ms, as the next: for series only
-    from gdbmem.cli.series_reporting import show_series  # 20 ms
+    from gdbmem.api.series import recorded  # as the next: for series only
+    from gdbmem.cli.series_reporting import show_series  # slow to import
 
     with recorded([place]) as (folder,):
         show_series(folder, arguments, stream)

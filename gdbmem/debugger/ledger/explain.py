@@ -53,7 +53,7 @@ def read_ledger_here(looks: Optional[Looks] = None, *, swapped: bool = False) ->
     """
     core = core_path()
     if core is not None:
-        from gdbmem.inspection.read_process import explain_core  # 60 ms
+        from gdbmem.inspection.read_process import explain_core  # slow to import
 
         of_core = explain_core(core, look=looks)
         of_core.check()
@@ -71,7 +71,7 @@ def read_ledger_here(looks: Optional[Looks] = None, *, swapped: bool = False) ->
         else:
             ledger = look_for_gdb(pid, facts.name, memory.descriptor, threads, looks, swapped=swapped)
         if ledger is None:
-            from gdbmem.inspection.read_process import explain_stopped  # 60 ms, which a worker spares gdb
+            from gdbmem.inspection.read_process import explain_stopped  # which a worker spares gdb
 
             ledger = explain_stopped(pid, facts.name, memory, threads, look=looks, swapped=swapped)
     ledger.check()
@@ -146,7 +146,7 @@ class ExplainCommand(Command):
     """Read, keep, compare."""
 
     def saved_names(self) -> list[str]:
-        from gdbmem.debugger.ledger.saved import saved_names  # 60 ms
+        from gdbmem.debugger.ledger.saved import saved_names  # slow to import
 
         return saved_names(LEDGER)
 
@@ -155,7 +155,7 @@ class ExplainCommand(Command):
         check_alone(args, "mallinfo", (*LEDGER_OPTIONS, "malloc_info"))
         check_alone(args, "malloc_info", LEDGER_OPTIONS)
         if args.html is not None:
-            from gdbmem.debugger.pages import check_page  # 5 ms
+            from gdbmem.debugger.pages import check_page  # not always needed
 
             check_page(args.html, force=args.force)
         earlier = _earlier(args.since) if args.since is not None else None
@@ -164,7 +164,7 @@ class ExplainCommand(Command):
             open_named(args.map, force=args.force) as picture,
         ):
             if args.malloc_info:
-                from gdbmem.debugger.ledger.malloc_calls import write_malloc_info  # 20 ms
+                from gdbmem.debugger.ledger.malloc_calls import write_malloc_info  # slow to import
 
                 write_malloc_info(stream, as_json=args.json)
             elif args.mallinfo:
@@ -174,7 +174,7 @@ class ExplainCommand(Command):
 
 
 def _earlier(name: str) -> Ledger:
-    from gdbmem.debugger.ledger.saved import kept_ledger  # 60 ms
+    from gdbmem.debugger.ledger.saved import kept_ledger  # slow to import
 
     return kept_ledger(name)
 
@@ -186,7 +186,7 @@ def _write_ledger(
     looks = Looks.of_options(args, _address_of(args.chunk) if args.chunk is not None else None)
     ledger = read_ledger_here(looks, swapped=args.swapped)
     if args.save is not None:
-        from gdbmem.debugger.ledger.saved import keep_ledger  # 60 ms
+        from gdbmem.debugger.ledger.saved import keep_ledger  # slow to import
 
         say(f"ledger saved as {keep_ledger(args.save, ledger).label}")
     host = Host(console_on, class_names, _paths_of_pinners)
@@ -196,7 +196,7 @@ def _write_ledger(
     if picture is not None and drawn is not None:
         say(f"the heap is drawn in {args.map}")
     if args.html is not None:
-        from gdbmem.debugger.pages import write_document_page  # 5 ms
+        from gdbmem.debugger.pages import write_document_page  # not always needed
 
         heap_map = as_json(drawn) if drawn is not None else None
         stem = PurePath(ledger.program).name or "ledger"
@@ -216,7 +216,7 @@ def _address_of(text: str) -> int:
 
 
 def _paths_of_pinners(operand: str, ledger: Ledger) -> PinnerPaths:
-    from gdbmem.inspection.holdings import paths_of_pinners  # 60 ms: the readers of all formats
+    from gdbmem.inspection.holdings import paths_of_pinners  # the readers of all formats
     from gdbmem.symbols.address_names import GdbSymbols  # with it
 
     return paths_of_pinners(operand, ledger, GdbSymbols(progress=warn))
@@ -230,7 +230,11 @@ def write_mallinfo(ledger: Ledger, stream: TextIO, *, as_json: bool) -> None:
             slug="trim-refused",
             hint="use 'memexplain' for the contents of the heap",
         )
-    from gdbmem.debugger.ledger.malloc_calls import check_callable, mallinfo_of, read_mallinfo  # 20 ms
+    from gdbmem.debugger.ledger.malloc_calls import (  # slow to import
+        check_callable,
+        mallinfo_of,
+        read_mallinfo,
+    )
     from gdbmem.ledger.malloc_info import mallinfo_json, print_mallinfo  # with it
 
     check_callable(ledger, "mallinfo2")

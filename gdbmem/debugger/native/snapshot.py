@@ -92,7 +92,7 @@ class PendingSnapshot:
             if self._native.engine == faults.NAME:
                 program_faults.keep(path)
             else:
-                from gdbmem.debugger.python.commands import keep_traces_here  # 40 ms
+                from gdbmem.debugger.python.commands import keep_traces_here  # slow to import
 
                 keep_traces_here(path)
             return

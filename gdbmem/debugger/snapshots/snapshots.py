@@ -175,7 +175,7 @@ def take_snapshot(name: Optional[str] = None, *, hit: Optional[int] = None) -> t
     require_program()
     engine = require_snapshots()
     if session.native is not None:
-        from gdbmem.debugger.native.snapshot import take  # 15 ms
+        from gdbmem.debugger.native.snapshot import take  # slow to import
 
         return take(session.native, name, hit)
     capture = capture_leaks if engine == memcheck.NAME else _capture_massif
@@ -219,7 +219,7 @@ def take_in_passing(name: Optional[str], hit: int, taken: Taken) -> bool:
     """
     if session.native is None:
         return False
-    from gdbmem.debugger.native.snapshot import take_in_passing as in_passing  # 15 ms
+    from gdbmem.debugger.native.snapshot import take_in_passing as in_passing  # slow to import
 
     return in_passing(session.native, name, hit, taken)
 
@@ -309,8 +309,8 @@ class SnapCommand(Command):
 
     @staticmethod
     def _survey(record: SnapshotRecord) -> None:
-        from gdbmem.debugger.containers.containers import survey_here  # 20 ms
-        from gdbmem.debugger.ledger.saved import keep_survey  # 10 ms
+        from gdbmem.debugger.containers.containers import survey_here  # slow to import
+        from gdbmem.debugger.ledger.saved import keep_survey  # slow to import
 
         survey = survey_here()
         survey.check()

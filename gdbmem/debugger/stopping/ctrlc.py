@@ -362,7 +362,7 @@ def interruptible(interrupter: Interrupter) -> Iterator[None]:
 
 
 def _make_quitter() -> Any:
-    import gdb.unwinder  # 1 ms
+    import gdb.unwinder  # not always needed
 
     class Quitter(gdb.unwinder.Unwinder):  # type: ignore[misc]  # gdb's module has no types
         """Ends a step of gdb's from inside: it asks all unwinders for the frame after each instruction.

@@ -37,7 +37,7 @@ class _PprofColumn(NamedTuple):
 
 def read_pprof(data: Data, source: str, metric: Optional[str], symbols: Optional[Symbols]) -> StackProfile:
     """Read *data*; raises InputError if it is cut, damaged, or counts no bytes."""
-    from google.protobuf.message import DecodeError  # 1 ms
+    from google.protobuf.message import DecodeError  # not always needed
 
     profile = profile_message()()
     try:

@@ -61,7 +61,7 @@ def _added_up(searches: Sequence[LeakSearch], source: str) -> LeakSearch:
 
 def _elements(data: Data, source: str, notices: list[Notice]) -> Iterator[Element]:
     """Yield the children of the root, each when it is whole."""
-    from xml.etree.ElementTree import ParseError, XMLPullParser  # 3 ms
+    from xml.etree.ElementTree import ParseError, XMLPullParser  # not always needed
 
     parser: Any = XMLPullParser(("start", "end"))  # its type hints differ from release to release
     depth, at = 0, 0

@@ -51,7 +51,7 @@ def probe() -> Exactness:
 
 def fresh_pages(count: int) -> mmap.mmap:
     """Return memory of untouched pages."""
-    import mmap  # 1 ms
+    import mmap  # not always needed
 
     area = mmap.mmap(-1, count * PAGE_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     if hasattr(area, "madvise") and hasattr(mmap, "MADV_NOHUGEPAGE"):
@@ -120,7 +120,7 @@ def _write(path: Optional[Path], found: Exactness) -> None:
 
 def _probe_in_child() -> Optional[Exactness]:
     """Run `probe` in a separate process: this one may be gdb, with threads that allocate too."""
-    import subprocess  # 7 ms
+    import subprocess  # not always needed
 
     # This Python may be the one inside gdb, whose executable is gdb itself.
     program = str(Path("/proc/self/exe").resolve())

@@ -112,7 +112,7 @@ class ProcessEvents:
                 (0x06, 0, 0, 0),  # drop
             )
         )
-        buffer = array("B", program)  # its address without ctypes, whose import takes 2 ms of CPU
+        buffer = array("B", program)  # its address without ctypes, which is slow to import
         pointer = struct.pack("@HP", len(program) // 8, buffer.buffer_info()[0])
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, pointer)
 
@@ -122,7 +122,7 @@ def listen() -> Optional[ProcessEvents]:
 
     In a PID namespace listening succeeds without receiving any event: so a thread is started as a test.
     """
-    import threading  # 1 ms
+    import threading  # not always needed
 
     try:
         events = ProcessEvents()

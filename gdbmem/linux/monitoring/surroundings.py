@@ -56,7 +56,7 @@ def find_gpus() -> Optional[GpuMemory]:
     if not _DRIVER.exists():
         return None
     try:
-        import pynvml  # 28 ms
+        import pynvml  # slow to import
     except ImportError:
         return None
     try:

@@ -45,7 +45,7 @@ class MemwatchCommand(Command):
         if not args.subcommand:
             gdb.execute("help memwatch")
             return
-        import difflib  # 1 ms
+        import difflib  # not always needed
 
         word = args.subcommand[0].split()[0]
         known = [
@@ -138,14 +138,14 @@ class ReportCommand(Command):
     """`memwatch report`."""
 
     def saved_names(self) -> list[str]:
-        from gdbmem.debugger.memwatch.commands.saving import saved_names  # 40 ms
+        from gdbmem.debugger.memwatch.commands.saving import saved_names  # slow to import
 
         return saved_names()
 
     def run(self, args: argparse.Namespace) -> None:
         steps = accounts.recorded().steps
         if args.since is not None:
-            from gdbmem.debugger.memwatch.commands.saving import report_since  # 40 ms
+            from gdbmem.debugger.memwatch.commands.saving import report_since  # slow to import
 
             report_since(args, steps)
             return

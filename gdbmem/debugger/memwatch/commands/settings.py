@@ -147,7 +147,7 @@ class HeapFunction(gdb.Function):  # type: ignore[misc]
 
 
 def _reading(source: str, *, heap: bool) -> int:
-    from gdbmem.debugger.memwatch.gauges.gauge import gauge_for  # gdb starts 20 ms sooner
+    from gdbmem.debugger.memwatch.gauges.gauge import gauge_for  # gdb starts sooner
 
     try:
         return gauge_for(source, heap=heap)
@@ -177,7 +177,7 @@ def register_layout() -> None:
 
 
 def _open(tui_window: Any) -> Any:
-    from gdbmem.debugger.memwatch.commands.window import MemoryWindow  # gdb starts 20 ms sooner
+    from gdbmem.debugger.memwatch.commands.window import MemoryWindow  # gdb starts sooner
 
     return MemoryWindow(tui_window)
 
