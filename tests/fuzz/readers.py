@@ -62,9 +62,9 @@ from gdbmem.symbols.elf_files import needed_libraries, read_elf
 from tests.fuzz import memory_readers
 from tests.fuzz.mutate import LARGEST_BYTES
 from tests.fuzz.printing import print_profile
+from tests.unit.formats.test_malloc_info import WRITTEN
 from tests.unit.heaps import make_heap
-from tests.unit.test_cut_core import make_core
-from tests.unit.test_malloc_info import WRITTEN
+from tests.unit.inspection.test_cut_core import make_core
 
 CAPTURES = Path(__file__).parents[1] / "captures"
 EXAMPLES = Path(__file__).parents[2]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_big_files import wide
-from tests.unit.test_cli_reports import here  # noqa: F401 - a fixture: a run and a history in the current folder
+from tests.unit.cli.test_big_files import wide
+from tests.unit.cli.test_cli_reports import here  # noqa: F401 - a fixture: a run and a history in the current folder
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
