@@ -29,7 +29,7 @@ from gdbmem.debugger.memwatch.driving.stop_recorder import described, newest_fra
 from gdbmem.debugger.program import CORE, NATIVE, NOTHING, REMOTE, VALGRIND, target_kind
 from gdbmem.debugger.python.call_paths import PythonPaths, with_python
 from gdbmem.debugger.stopping.interrupting import without_announcement
-from gdbmem.debugger.stopping.stops import RepeatedHits
+from gdbmem.debugger.stopping.repeated_hits import RepeatedHits
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError
 from gdbmem.linux.memory.resident import ProcessMemory

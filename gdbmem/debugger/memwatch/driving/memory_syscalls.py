@@ -10,7 +10,7 @@ from typing import NamedTuple, Optional
 
 import gdb
 
-from gdbmem.debugger.stopping.stops import RepeatedHits
+from gdbmem.debugger.stopping.repeated_hits import RepeatedHits
 from gdbmem.linux.memory.resident import PAGE_BYTES, ProcessMemory
 from gdbmem.linux.memory.sharing import Sharing
 

@@ -8,7 +8,7 @@ from typing import Optional
 import gdb
 
 from gdbmem.debugger.memwatch.driving.watched_function import LineStart, WatchedPlace
-from gdbmem.debugger.stopping.stops import is_step_postponed
+from gdbmem.debugger.stopping.repeated_hits import is_step_postponed
 from gdbmem.linux.memory.pages import SettledPages
 from gdbmem.linux.memory.sharing import Part, Sharing
 from gdbmem.linux.process.threads import SignalHandlers
