@@ -90,3 +90,4 @@ class Working:
             )
             self._drawn.add_task(self._what, total=None)
             self._drawn.start()
+            self._drawn.console.show_cursor()  # nothing would show it again if this process were killed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import pty
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -60,7 +61,16 @@ def test_what_takes_long_is_named_and_cleared_before_the_answer_is_printed() -> 
     said = on_a_terminal(body, until=b"reading big.massif")
     assert said.endswith("the answer\r\n")
     assert "\x1b[2K" in said.rpartition("reading big.massif")[2], "the line is cleared"
-    assert said.count("\x1b[?25l") == said.count("\x1b[?25h") == 1, "the cursor is back"
+
+
+def test_the_cursor_is_there_also_if_the_command_is_killed_while_it_works() -> None:
+    def body() -> None:
+        with Working("reading big.massif", after=0.0):
+            wait_for_line()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    said = on_a_terminal(body, until=b"\x1b[?25h")
+    assert said.rfind("\x1b[?25h") > said.rfind("\x1b[?25l") >= 0
 
 
 def test_a_message_meanwhile_stands_on_a_line_of_its_own() -> None:
