@@ -13,10 +13,11 @@ from typing import NamedTuple, Optional
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at, words_at
 
 LINKS_BYTES = 16  # two words before each object that can be tracked; the first is 0 while it is not
-_GENERATION = 3  # words: next, previous, threshold and count
+_GENERATION_BYTES = 24  # two links, threshold and count
+_ALIGNMENT = 4  # of a generation: Debian 13's Python 3.13 has it at no multiple of 8
 _SEARCHED = 1 << 16  # bytes of an interpreter's state
 _PIECE = 1 << 12
-_FLAGS = 7  # low bits of a link
+_FLAGS = 3  # low bits of a link
 _STATISTICS = 3  # words of a generation: collections, collected, uncollectable
 _RINGS = (11, 3, 3)  # records of each generation since 3.15, followed by the number of the last
 _RECORD, _RUNS_IN_RECORD = 8, 2  # words
@@ -55,27 +56,30 @@ class Collector(NamedTuple):
 
 def find_collector(memory: Memory, interpreter: int) -> Optional[Collector]:
     """Return the collector of the interpreter whose state is at *interpreter*; None if it was not recognised."""
-    words: list[int] = []
+    data = b""
     try:
-        while len(words) * 8 < _SEARCHED:
-            words += words_at(memory, interpreter + len(words) * 8, _PIECE // 8)
+        while len(data) < _SEARCHED:
+            data += memory.read(interpreter + len(data), _PIECE)
     except MemoryUnreadable:
         pass
-    for number in range(len(words) - 5 * _GENERATION):
-        if not all(_is_head(memory, interpreter, words, number + _GENERATION * part) for part in range(3)):
+    for at in range(0, len(data) - 5 * _GENERATION_BYTES, _ALIGNMENT):
+        if not all(_is_head(memory, interpreter, data, at + part * _GENERATION_BYTES) for part in range(3)):
             continue
-        permanent = number + 3 * _GENERATION
-        if (
-            words[permanent] == interpreter + number * 8
-        ):  # up to 3.13 the address of the youngest is in between
-            permanent += 1
-        if not _is_head(memory, interpreter, words, permanent):
+        permanent = at + 3 * _GENERATION_BYTES
+        word = -(-permanent // 8) * 8
+        if _word_in(data, word) == interpreter + at:  # up to 3.13 the address of the youngest is in between
+            permanent = word + 8
+        if not _is_head(memory, interpreter, data, permanent):
             continue
-        address = interpreter + permanent * 8
-        found = Collector(address, address + 8 * _GENERATION)
+        address = interpreter + permanent
+        found = Collector(address, -(-(address + _GENERATION_BYTES) // 8) * 8)
         if found.state(memory) is not None:
             return found
     return None
+
+
+def _word_in(data: bytes, at: int) -> int:
+    return int.from_bytes(data[at : at + 8], "little")
 
 
 def _is_long(memory: Memory, head: int) -> bool:
@@ -88,10 +92,10 @@ def _is_long(memory: Memory, head: int) -> bool:
     return True
 
 
-def _is_head(memory: Memory, start: int, words: Sequence[int], number: int) -> bool:
-    """Return whether a circular list begins at word *number* of *words*, which are at *start*."""
-    head = start + number * 8
-    following, before = words[number] & ~_FLAGS, words[number + 1] & ~_FLAGS
+def _is_head(memory: Memory, start: int, data: bytes, at: int) -> bool:
+    """Return whether a circular list begins at offset *at* of *data*, which is at *start*."""
+    head = start + at
+    following, before = _word_in(data, at) & ~_FLAGS, _word_in(data, at + 8) & ~_FLAGS
     if following == before == head:
         return True
     if min(following, before) < _PIECE or head in (following, before):
