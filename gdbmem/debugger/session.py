@@ -39,6 +39,7 @@ from gdbmem.launch.messages import (
     ValgrindTarget,
     Wire,
 )
+from gdbmem.linux.process.process import has_ended
 from gdbmem.runs.run import Run, current_folder, open_run
 
 # Converting the program's arguments to and from gdb's `show args`.
@@ -392,8 +393,14 @@ def require_snapshots() -> str:
 
 
 def not_under_massif() -> TargetError:
-    """Return the error of a massif command in a gdb whose program is not under massif."""
+    """Return the error of a massif command in a gdb whose program is not under massif, or no longer."""
     pid = real_pid()
+    if pid is not None and has_ended(pid):
+        return TargetError(
+            f"valgrind went away: process {pid} has ended",
+            slug="connection-lost",
+            hint="earlier snapshots are in the run folder",
+        )
     return TargetError(
         f"the program{f' (process {pid})' if pid else ''} does not run under massif or memcheck, so no heap "
         "snapshot can be taken",
