@@ -1,4 +1,4 @@
-"""What `gdbmem explain` and memexplain write: a ledger, its change, malloc's settings, or single blocks."""
+"""Writing the result of `gdbmem explain` and memexplain: a ledger, its change, malloc's settings, or single blocks."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ class BlockAnswers(Protocol):
 
 
 class Host(NamedTuple):
-    """What a shell and gdb do in their own way."""
+    """The functions that differ between a shell and gdb."""
 
     console_on: Callable[[TextIO], Console]
     demangled: Callable[[Iterable[str]], Mapping[str, str]]  # mangled names of classes → demangled

@@ -241,7 +241,7 @@ def _may_hide(verdict: Verdict, least: float) -> bool:
 
 
 class _NotSampled(NamedTuple):
-    """What the samples of a recording don't show, as its run.json has it."""
+    """The gaps in the samples of a recording, as its run.json has them."""
 
     stopped_seconds: float = 0.0
     children: int = 0

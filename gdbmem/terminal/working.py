@@ -1,4 +1,4 @@
-"""What a command is busy with, drawn at the bottom of the terminal while it takes long."""
+"""A line at the bottom of the terminal that names the work of a command, while it takes long."""
 
 from __future__ import annotations
 

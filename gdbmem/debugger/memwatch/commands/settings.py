@@ -1,4 +1,4 @@
-"""What memwatch registers when gdb loads it, besides commands: `set memwatch …`, $rss() and $heap(), its layout."""
+"""The parts of memwatch that gdb loads at its start, besides commands: `set memwatch …`, $rss(), $heap(), its layout."""
 
 from __future__ import annotations
 
