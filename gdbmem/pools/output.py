@@ -1,4 +1,4 @@
-"""Writing the result of `gdbmem bfc` and membfc: the pools that options select, and the outcome of a request in each."""
+"""Writing the result of `gdbmem bfc` and membfc: pools that options select, and the outcome of a request in each."""
 
 from __future__ import annotations
 

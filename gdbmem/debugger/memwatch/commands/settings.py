@@ -1,4 +1,4 @@
-"""The parts of memwatch that gdb loads at its start, besides commands: `set memwatch …`, $rss(), $heap(), its layout."""
+"""The parts of memwatch that gdb loads at its start, but commands: `set memwatch …`, $rss(), $heap(), its layout."""
 
 from __future__ import annotations
 
