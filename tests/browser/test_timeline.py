@@ -316,8 +316,13 @@ def test_what_is_read_of_a_monitored_program_was_measured(
             for share in (0.1, 0.35, 0.5, 0.8):
                 picture.page.mouse.move(*picture.at(share, 0.5))
                 sample, values = measured[picture.moment()], picture.values()
-                name = next(iter(values))
-                assert values[name] == sample[f"{name.lower()}_bytes"]
+                fields = {name: f"{name.lower().replace(' ', '_')}_bytes" for name in values}
+                sizes = {
+                    name: sample[field] for name, field in fields.items() if sample.get(field) is not None
+                }
+                # Not every sample has every size, and only the curve that is judged ends before memory is released.
+                assert sizes
+                assert {name: values[name] for name in sizes} == sizes
 
 
 def test_a_browser_that_cannot_unpack_states_that_it_cannot_zoom(browser: Browser, sqlite: Path) -> None:
