@@ -127,6 +127,19 @@ def function_blocks(address: int, names: Optional[dict[int, str]] = None) -> lis
     code is its own: the function did not inline it. gdb 18 gives an inlined function without code one byte after the
     function that it is inlined into. *names* keeps gdb's names of addresses from one query to the next.
     """
+    found = _nested_blocks(address)
+    ended = _ended_blocks(found, address)
+    found = found[ended[-1] + 1 if ended else 0 :]
+    return found[: _out_of_line(found, {} if names is None else names)] if len(found) > 1 else found
+
+
+def is_behind_inlined(address: int) -> bool:
+    """Return whether gdb still shows an inlined function at *address* whose code has ended there, as gdb 18 may."""
+    return bool(_ended_blocks(_nested_blocks(address), address))
+
+
+def _nested_blocks(address: int) -> list[gdb.Block]:
+    """Return the blocks of functions that gdb has around *address*, innermost first."""
     found: list[gdb.Block] = []
     block = gdb.block_for_pc(address)
     while block is not None and not block.is_static and not block.is_global:
@@ -135,9 +148,11 @@ def function_blocks(address: int, names: Optional[dict[int, str]] = None) -> lis
         block = block.superblock
     while found and not found[-1].start <= address < found[-1].end:
         found.pop()
-    ended = [at for at, one in enumerate(found) if not one.start <= address < one.end]
-    found = found[ended[-1] + 1 if ended else 0 :]
-    return found[: _out_of_line(found, {} if names is None else names)] if len(found) > 1 else found
+    return found
+
+
+def _ended_blocks(blocks: list[gdb.Block], address: int) -> list[int]:
+    return [at for at, one in enumerate(blocks) if not one.start <= address < one.end]
 
 
 def _out_of_line(blocks: list[gdb.Block], names: dict[int, str]) -> int:

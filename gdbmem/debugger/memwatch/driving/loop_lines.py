@@ -9,7 +9,7 @@ from typing import AbstractSet, Callable, NamedTuple, Optional
 import gdb
 
 from gdbmem.debugger.inlined_code import Kind, LargeFunctionError, read_inlined_code
-from gdbmem.debugger.location import BlockKey, block_key, function_blocks
+from gdbmem.debugger.location import BlockKey, block_key, function_blocks, is_behind_inlined
 from gdbmem.debugger.memwatch.driving.function_code import FunctionCode, SourceLine, Spot
 from gdbmem.debugger.terminal import file_name, source_file
 
@@ -98,6 +98,8 @@ def find_ends(code: FunctionCode, start: int, line: SourceLine, *, enters: bool)
             if goes_on is None:
                 return None
             if not goes_on:
+                if is_behind_inlined(address):  # gdb takes it for the inlined function's code, and steps on
+                    return None
                 exits.add(address)
                 continue
             loops = loops or address <= one.address
