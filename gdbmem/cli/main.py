@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Optional, Protocol, TextIO
 
 from gdbmem import __version__
-from gdbmem.arguments import ArgumentParser, ParserExit
-from gdbmem.cli.interrupts import forget_interrupts, raise_between_steps
+from gdbmem.cli.start import forget_interrupts, raise_between_steps
+from gdbmem.commands.arguments import ArgumentParser, ParserExit
 from gdbmem.commands.shell import SHELL_COMMANDS
 from gdbmem.errors import (
     ExitStatus,

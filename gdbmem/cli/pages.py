@@ -29,7 +29,8 @@ from gdbmem.api.profiles import (
 )
 from gdbmem.api.runs import kept_records, kind_of
 from gdbmem.cli.measured import facts_of_diff, facts_of_profile, facts_of_run
-from gdbmem.cli.process_operand import is_process, unwind_when_ended
+from gdbmem.cli.start import unwind_when_ended
+from gdbmem.commands.arguments import is_process
 from gdbmem.errors import InputError, Notice
 from gdbmem.page.explorer import Explored, explored
 from gdbmem.page.page import Number, Page, Section, course_section, diff_section, known_size, printable_rows

@@ -6,14 +6,12 @@ import argparse
 import contextlib
 import gc
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from gdbmem.api.profiles import ReadOptions
-from gdbmem.terminal.working import Working
+from gdbmem.terminal.console import Working
 from gdbmem.text import printable
-
-_CHECKOUTS = (".git", ".hg", ".svn", ".jj")
 
 
 def read_options_from(arguments: argparse.Namespace) -> ReadOptions:
@@ -27,16 +25,6 @@ def read_options_from(arguments: argparse.Namespace) -> ReadOptions:
     )
     options.check()
     return options
-
-
-def source_roots() -> Sequence[str]:
-    """Return the current folder, or the checkout that it is in: source files elsewhere are not shown."""
-    try:
-        here = Path.cwd()
-    except FileNotFoundError:  # it was deleted
-        return []
-    found = [one for one in (here, *here.parents) if any((one / name).exists() for name in _CHECKOUTS)]
-    return [str(one) for one in [*found, here][:1] if one != Path("/")]
 
 
 @contextlib.contextmanager

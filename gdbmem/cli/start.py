@@ -1,8 +1,31 @@
-"""Entry point of the shell's `gdbmem`: Ctrl-C ends it without a traceback also during its imports."""
+"""Entry point of the shell's `gdbmem`, and the signals that end it.
+
+Ctrl-C ends it without a traceback also during its imports; afterwards it is delayed to the end of an import, of the
+start of another program or of what a `with` statement puts back. An interrupted import leaves a partly initialised
+module: numpy can't be imported again after that. An interrupted start leaves a process that is never ended; so does a
+second Ctrl-C while the first one ends them.
+"""
 
 from __future__ import annotations
 
 import signal
+import sys
+import time
+
+TYPE_CHECKING = False  # a Ctrl-C while typing is imported would be a traceback
+if TYPE_CHECKING:
+    from types import FrameType
+    from typing import Optional
+
+_AGAIN_SECONDS = 0.01
+_LONGEST_SECONDS = 1.0  # an import that blocks, for example on a dead file server, is still interrupted
+_STEPS = {
+    "subprocess.py": ("__init__", "_execute_child"),  # the process is there, its Popen not yet
+    "batch_gdb.py": ("_start",),
+    "contextlib.py": ("__exit__",),
+}
+
+_first_at: list[float] = []  # the time of the signal that is pending until then
 
 
 def main() -> int:
@@ -12,3 +35,48 @@ def main() -> int:
     from gdbmem.cli.main import main as run_command  # only after Ctrl-C is handled
 
     return run_command()
+
+
+def raise_between_steps() -> None:
+    """Make SIGINT raise KeyboardInterrupt as by default, but only after a step that is under way: see the module."""
+    if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL):
+        signal.signal(signal.SIGINT, _interrupt)
+
+
+def forget_interrupts() -> None:
+    """Stop waiting for the end of a step: the command is done, and the alarm could interrupt Python's shutdown."""
+    if signal.getsignal(signal.SIGALRM) is _interrupt:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    if signal.getsignal(signal.SIGINT) is _interrupt:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def unwind_when_ended() -> None:
+    """Make SIGTERM and SIGHUP raise an exception, so that the copy is collected and does not remain a zombie child."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) == signal.SIG_DFL:
+            signal.signal(number, lambda received, frame: sys.exit(128 + received))
+
+
+def _interrupt(_number: int, frame: Optional[FrameType]) -> None:
+    now = time.monotonic()
+    if _is_in_step(frame) and now < (_first_at or [now])[0] + _LONGEST_SECONDS:
+        if not _first_at:
+            _first_at.append(now)
+        signal.signal(signal.SIGALRM, _interrupt)
+        signal.setitimer(signal.ITIMER_REAL, _AGAIN_SECONDS)
+        return
+    _first_at.clear()
+    raise KeyboardInterrupt
+
+
+def _is_in_step(frame: Optional[FrameType]) -> bool:
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename.startswith("<frozen importlib"):
+            return True
+        if code.co_name in _STEPS.get(code.co_filename.rpartition("/")[2], ()):
+            return True
+        frame = frame.f_back
+    return False

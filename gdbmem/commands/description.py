@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-    from gdbmem.arguments import ArgumentParser
+    from gdbmem.commands.arguments import ArgumentParser
 
 EITHER = "either"  # the title above options of which only one can be given
 # What a table can't state about an option, or about the operand of this attribute.
@@ -64,7 +64,7 @@ class Option:
         self, where: argparse._ActionsContainer, *, is_raw: bool, defaults: dict[str, object]
     ) -> None:
         """Add it to a parser or a group of one; a raw value is not read, but kept as text."""
-        from gdbmem.commands.values import default_in, reader_for  # with what reads sizes, durations, …
+        from gdbmem.commands.arguments import default_in, reader_for  # with what reads sizes, durations, …
 
         settings: dict[str, Any] = {"help": self.help.replace("%", "%%"), **self._settings}
         if self.metavar:
@@ -172,7 +172,7 @@ class Command:
 
     def parser(self, name: str = "") -> ArgumentParser:
         """Return a parser of its options and operands; *name* is another one of its names."""
-        from gdbmem.arguments import ArgumentParser  # argparse is slow to import
+        from gdbmem.commands.arguments import ArgumentParser  # argparse is slow to import
 
         parser = ArgumentParser(prog=name or self.name)
         self._fill(parser)

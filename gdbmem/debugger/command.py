@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from gdbmem.arguments import ArgumentParser
+    from gdbmem.commands.arguments import ArgumentParser
     from gdbmem.commands.description import GdbCommand
 
 
@@ -110,7 +110,7 @@ class RegisteredCommand(gdb.Command):  # type: ignore[misc]  # gdb's module has 
 
     def invoke(self, argument: str, from_tty: bool) -> None:
         """Called by gdb. Raises only gdb.GdbError: any other exception would print a traceback."""
-        from gdbmem.arguments import ParserExit  # gdb starts sooner
+        from gdbmem.commands.arguments import ParserExit  # gdb starts sooner
         from gdbmem.errors import GdbmemError, internal_error  # gdb starts sooner
         from gdbmem.text import printable  # gdb starts sooner
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Protocol, TextIO, Union
 
-from gdbmem.arguments import check_alone
 from gdbmem.json_values import as_json
 from gdbmem.ledger.answer import DAMAGES
 from gdbmem.ledger.blocks import print_types, types_document
@@ -193,11 +192,6 @@ def _name(one: FreeList) -> str:
     return f"{one.kind} bin {one.number}"
 
 
-_VIEWS = ("sizes", "pinners", "paths", "types", "arena")
-# All options of commands.options.LEDGER, and those that save or compare.
-LEDGER_OPTIONS = (*_VIEWS, "chunk", "bins", "map", "html", "remedies", "save", "since")
-
-
 class BlockAnswers(Protocol):
     """The answers to queries about single blocks; None: not requested."""
 
@@ -215,16 +209,6 @@ class Host(NamedTuple):
     console_on: Callable[[TextIO], Console]
     demangled: Callable[[Iterable[str]], Mapping[str, str]]  # mangled names of classes → demangled
     pinner_paths: Callable[[str, Ledger], PinnerPaths]  # by the operand of --paths
-
-
-def check_views_apart(args: argparse.Namespace) -> None:
-    """Refuse views of a ledger that can't be shown at once, and a name for a picture that is none."""
-    check_alone(args, "since", (*_VIEWS, "remedies", "chunk", "bins"))
-    check_alone(args, "remedies", (*_VIEWS, "chunk", "bins"))
-    check_alone(args, "chunk", (*_VIEWS, "bins"))
-    check_alone(args, "bins", _VIEWS)
-    if args.map is not None:
-        picture_kind(args.map, "--map")
 
 
 def write_result(

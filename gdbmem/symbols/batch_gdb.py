@@ -44,7 +44,7 @@ def ask_gdb(questions: Sequence[Question]) -> Iterator[Answer]:
 
 
 def _start(running: list[_RunningGdb], gdb: str, question: Question, stem: Path) -> None:
-    """Add a gdb to *running*. cli.interrupts lets no Ctrl-C in between: it would be started and not listed."""
+    """Add a gdb to *running*. cli.start lets no Ctrl-C in between: it would be started and not listed."""
     running.append(_RunningGdb(gdb, *question, stem))
 
 

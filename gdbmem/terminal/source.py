@@ -33,6 +33,7 @@ _SOURCE = (  # compiled when the first file is found
 # Folders whose headers may have no suffix.
 _SYSTEM = ("/usr/include/", "/usr/local/include/", "/usr/lib/", "/usr/src/")
 _CPP_SUFFIXES = ("", ".c", ".h", ".hpp", ".cc", ".cpp", ".cxx", ".hh", ".tcc", ".inl")
+_CHECKOUTS = (".git", ".hg", ".svn", ".jj")
 # Token type → style, the sixteen terminal colours only: they follow the user's own theme.
 _STYLES = (
     ("Comment.Preproc", "yellow"),
@@ -43,6 +44,16 @@ _STYLES = (
     ("Literal.String", "green"),
     ("Literal.Number", "blue"),
 )
+
+
+def source_roots() -> Sequence[str]:
+    """Return the current folder, or the checkout that it is in: source files elsewhere are not shown."""
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:  # it was deleted
+        return []
+    found = [one for one in (here, *here.parents) if any((one / name).exists() for name in _CHECKOUTS)]
+    return [str(one) for one in [*found, here][:1] if one != Path("/")]
 
 
 class SourceLines:

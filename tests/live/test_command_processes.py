@@ -132,7 +132,7 @@ def test_a_monitor_and_its_verdict_import_nothing_that_takes_a_tenth_of_a_second
 
 _IMPORTS = """
 import sys, time
-from gdbmem.cli.interrupts import raise_between_steps
+from gdbmem.cli.start import raise_between_steps
 raise_between_steps()
 try:
     import interrupted
@@ -175,7 +175,7 @@ _STARTS = """
 import os, signal, sys
 class InTheMidst:
     def find_spec(self, name, path=None, target=None):
-        if name == "gdbmem.arguments":
+        if name == "gdbmem.commands.arguments":
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, InTheMidst())
 from gdbmem.cli.start import main

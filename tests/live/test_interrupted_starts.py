@@ -22,7 +22,7 @@ exec sleep 100
 NAMES_ADDRESSES = """
 import os, signal, sys
 from pathlib import Path
-from gdbmem.cli.interrupts import forget_interrupts, raise_between_steps
+from gdbmem.cli.start import forget_interrupts, raise_between_steps
 from gdbmem.symbols.batch_gdb import ask_gdb
 os.cpu_count = lambda: 40
 raise_between_steps()

@@ -12,8 +12,7 @@ from collections.abc import Callable
 
 import pytest
 
-from gdbmem.terminal.console import make_console, say
-from gdbmem.terminal.working import Working
+from gdbmem.terminal.console import Working, make_console, say
 
 pytest.importorskip("rich")
 

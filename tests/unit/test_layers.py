@@ -38,7 +38,6 @@ LAYERS = [
     "model",
 ]
 GROUND = {
-    "arguments",
     "arrays",
     "errors",
     "files",

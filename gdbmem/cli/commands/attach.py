@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from gdbmem.arguments import ArgumentParser, gdb_words
-from gdbmem.cli.process_operand import check_pid
+from gdbmem.commands.arguments import ArgumentParser, check_pid, gdb_words
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Optional
 
 from gdbmem.api.pools import Pools, compare_pools, follow_pools, read_pools
-from gdbmem.arguments import ArgumentParser, check_alone
-from gdbmem.cli.process_operand import is_process
+from gdbmem.commands.arguments import ArgumentParser, check_alone, is_process
 from gdbmem.errors import Notice, UsageError
 from gdbmem.model.bfc import PoolSample, PoolSeries, sample_of
 from gdbmem.pools.changes import (
@@ -23,14 +22,7 @@ from gdbmem.pools.changes import (
     series_json,
 )
 from gdbmem.pools.output import decisions_in, request_of, selected, write_pools
-from gdbmem.terminal.console import (
-    Console,
-    make_console,
-    open_named,
-    open_output,
-    picture_kind,
-    say,
-)
+from gdbmem.terminal.console import Console, make_console, open_named, open_output, picture_kind, say
 
 # Compares pools of memory at two moments: `gdbmem bfc diff A B`.
 

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 from gdbmem.api.profiles import current_folder, spool_operands
 from gdbmem.api.series import Recording, compare_recordings, in_order, judge_recordings, recorded, summary_of
 from gdbmem.api.series_pictures import picture_of
-from gdbmem.arguments import ArgumentParser, split_program
 from gdbmem.cli.series_options import Outputs, prepare_outputs
 from gdbmem.cli.series_page import compared_page
 from gdbmem.cli.series_recording import record_by
 from gdbmem.cli.series_reporting import judged_status
+from gdbmem.commands.arguments import ArgumentParser, split_program
 from gdbmem.commands.shell import SHELL_COMMANDS
 from gdbmem.errors import UsageError
 from gdbmem.page.page import render

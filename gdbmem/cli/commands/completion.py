@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gdbmem.api.profiles import Run, find_operand
 from gdbmem.api.runs import kept_records
-from gdbmem.arguments import ArgumentParser
+from gdbmem.commands.arguments import ArgumentParser
 from gdbmem.commands.description import Command, Option
 from gdbmem.commands.shell import SHELL_COMMANDS
 from gdbmem.engines.engine import NAMES

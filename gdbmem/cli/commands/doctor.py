@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from gdbmem.arguments import ArgumentParser
+from gdbmem.commands.arguments import ArgumentParser
 from gdbmem.errors import ExitStatus
 from gdbmem.json_values import as_json
 from gdbmem.terminal.console import open_output

@@ -17,13 +17,18 @@ from gdbmem.api.ledgers import (
     read_ledger,
     save_ledger,
 )
-from gdbmem.arguments import ArgumentParser, read_address
-from gdbmem.cli.process_operand import checked_pid, unwind_when_ended
+from gdbmem.cli.start import unwind_when_ended
+from gdbmem.commands.arguments import (
+    LEDGER_OPTIONS,
+    ArgumentParser,
+    check_views_apart,
+    checked_pid,
+    read_address,
+)
 from gdbmem.errors import UsageError
 from gdbmem.ledger.idle import idle_json, mangled_names, print_idle
-from gdbmem.ledger.output import LEDGER_OPTIONS, Host, check_views_apart, write_result
-from gdbmem.terminal.console import make_console, open_named, open_output, say
-from gdbmem.terminal.working import Working
+from gdbmem.ledger.output import Host, write_result
+from gdbmem.terminal.console import Working, make_console, open_named, open_output, say
 from gdbmem.text import printable
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from gdbmem.arguments import ArgumentParser
+from gdbmem.commands.arguments import ArgumentParser
 from gdbmem.errors import ToolError
 from gdbmem.setup import gdbinit
 from gdbmem.setup.gdb_packages import fill_private_folder, is_current, packages_in

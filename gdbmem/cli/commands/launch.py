@@ -6,11 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.arguments import (
-    ArgumentParser,
-    gdb_words,
-    split_program,
-)
+from gdbmem.commands.arguments import ArgumentParser, gdb_words, split_program
 from gdbmem.engines.engine import options_of
 from gdbmem.errors import ExitStatus, GdbmemError, UsageError
 from gdbmem.text import printable

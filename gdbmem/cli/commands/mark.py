@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
-from gdbmem.arguments import ArgumentParser
+from gdbmem.commands.arguments import ArgumentParser
 from gdbmem.errors import InputError, UsageError
 from gdbmem.linux.monitoring.quick_sample import clock_of
 from gdbmem.runs.distrust import check_own

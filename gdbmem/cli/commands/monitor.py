@@ -7,10 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.arguments import (
-    ArgumentParser,
-    split_program,
-)
+from gdbmem.commands.arguments import ArgumentParser, split_program
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.terminal.console import picture_kind
 from gdbmem.text import printable

@@ -11,11 +11,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.arguments import ArgumentParser
-from gdbmem.cli.process_operand import checked_pid, unwind_when_ended
+from gdbmem.cli.start import unwind_when_ended
+from gdbmem.commands.arguments import ArgumentParser, checked_pid
 from gdbmem.errors import ExitStatus, InputError, UsageError
-from gdbmem.terminal.console import make_console, open_output, say
-from gdbmem.terminal.working import Working
+from gdbmem.terminal.console import Working, make_console, open_output, say
 from gdbmem.text import printable
 
 if TYPE_CHECKING:

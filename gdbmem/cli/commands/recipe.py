@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional, TypedDict
 
-from gdbmem.arguments import ArgumentParser
+from gdbmem.commands.arguments import ArgumentParser
 from gdbmem.engines.engine import options_of
 from gdbmem.engines.faults import NAME as FAULTS
 from gdbmem.engines.massif import NAME as MASSIF

@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Optional, TextIO
 
 from gdbmem.api.profiles import spool_operands
-from gdbmem.arguments import ArgumentParser
 from gdbmem.cli.pages import open_browser, page_of
-from gdbmem.cli.reading import collector_paused, read_options_from, source_roots
+from gdbmem.cli.reading import collector_paused, read_options_from
+from gdbmem.commands.arguments import ArgumentParser
 from gdbmem.errors import InputError, MissingToolError, ToolError, UsageError
 from gdbmem.page.page import Page, render
 from gdbmem.profiles.query import Query, compile_regex, counts_blocks, read_known
-from gdbmem.terminal.console import open_named
-from gdbmem.terminal.working import Working
+from gdbmem.terminal.console import Working, open_named
+from gdbmem.terminal.source import source_roots
 from gdbmem.text import printable
 
 if TYPE_CHECKING:

@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gdbmem.api.profiles import ReadOptions, Run, current_folder, find_operand
-from gdbmem.arguments import ArgumentParser
 from gdbmem.cli.pages import open_browser, page_of
-from gdbmem.cli.reading import read_options_from, source_roots
+from gdbmem.cli.reading import read_options_from
+from gdbmem.commands.arguments import ArgumentParser
 from gdbmem.errors import GdbmemError, InputError, internal_error
 from gdbmem.page.page import IndexRow, Page, render, render_index
 from gdbmem.profiles.query import Query, compile_regex
 from gdbmem.runs.run import is_run
+from gdbmem.terminal.source import source_roots
 from gdbmem.text import printable
 
 

@@ -19,15 +19,15 @@ from gdbmem.api.profiles import (
     series_tool,
     spool_operands,
 )
-from gdbmem.arguments import ArgumentParser
-from gdbmem.cli.reading import collector_paused, read_options_from, source_roots
+from gdbmem.cli.reading import collector_paused, read_options_from
 from gdbmem.cli.showing_runs import show_run
+from gdbmem.commands.arguments import ArgumentParser
 from gdbmem.errors import UsageError
 from gdbmem.profiles.documents import diff_json, profile_json
 from gdbmem.profiles.query import Query, query_from
 from gdbmem.profiles.text import print_diff, print_sites, print_timeline
-from gdbmem.terminal.console import make_console, open_output, print_notices
-from gdbmem.terminal.working import Working
+from gdbmem.terminal.console import Working, make_console, open_output, print_notices
+from gdbmem.terminal.source import source_roots
 from gdbmem.text import printable
 
 if TYPE_CHECKING:

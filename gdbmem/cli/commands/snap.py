@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gdbmem.arguments import ArgumentParser
-from gdbmem.cli.process_operand import check_pid
+from gdbmem.commands.arguments import ArgumentParser, check_pid
 from gdbmem.launch.attached import find_target, take_one
 from gdbmem.launch.interactive import shown
 from gdbmem.profiles.documents import snap_json

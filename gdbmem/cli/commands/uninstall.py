@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from gdbmem.arguments import ArgumentParser
+from gdbmem.commands.arguments import ArgumentParser
 from gdbmem.setup import gdbinit
 from gdbmem.setup.gdb_packages import remove_private_folders
 from gdbmem.setup.gdb_python import data_folder

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Optional, TextIO
 import gdb
 
 from gdbmem.allocators.glibc.locate import ThreadPointers
-from gdbmem.arguments import check_alone
+from gdbmem.commands.arguments import LEDGER_OPTIONS, check_alone, check_views_apart
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.location import program_runs, real_pid
 from gdbmem.debugger.names import class_names
@@ -23,7 +23,7 @@ from gdbmem.inspection.pause import expected_hold, is_long, read_maps, wait_text
 from gdbmem.inspection.worker_requests import explain_for_gdb, look_for_gdb
 from gdbmem.json_values import as_json
 from gdbmem.ledger.document import ledger_json
-from gdbmem.ledger.output import LEDGER_OPTIONS, Host, check_views_apart, write_result
+from gdbmem.ledger.output import Host, write_result
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.linux.process.process import check_analysable, process_facts
 from gdbmem.runs.saved_results import LEDGER

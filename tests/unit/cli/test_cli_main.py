@@ -12,8 +12,8 @@ from typing import Callable, NoReturn
 import pytest
 
 from gdbmem import __version__
-from gdbmem.arguments import ArgumentParser
 from gdbmem.cli import main as cli
+from gdbmem.commands.arguments import ArgumentParser
 from gdbmem.commands.shell import SHELL_COMMANDS
 from gdbmem.errors import (
     GdbmemError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gdbmem.arguments import ArgumentParser, ParserExit, split_program
+from gdbmem.commands.arguments import ArgumentParser, ParserExit, split_program
 from gdbmem.commands.description import Command
 from gdbmem.commands.options import OUTPUT
 from gdbmem.errors import UsageError

@@ -17,8 +17,8 @@ from gdbmem.api.series import compare as compare_runs
 from gdbmem.api.series_pictures import _MOST_CURVES, picture_of
 from gdbmem.cli.main import main
 from gdbmem.cli.series_reporting import next_commands
+from gdbmem.commands.arguments import parse_fail_on
 from gdbmem.commands.shell import SHELL_COMMANDS
-from gdbmem.commands.values import parse_fail_on
 from gdbmem.errors import InputError
 from gdbmem.linux.monitoring.tree import Look
 from gdbmem.linux.process.processes import stat_of
