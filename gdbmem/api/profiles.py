@@ -124,11 +124,7 @@ class _LateSymbols:
         return GdbSymbols(folders=self._folders, progress=self._progress or (lambda text: None))
 
     def frames(
-        self,
-        wanted: Mapping[Binary, Iterable[int]],
-        *,
-        recorded: float = 0.0,
-        are_calls: bool = False,
+        self, wanted: Mapping[Binary, Iterable[int]], *, recorded: float = 0.0, are_calls: bool = False
     ) -> tuple[Mapping[tuple[Binary, int], Sequence[Frame]], Sequence[Notice]]:
         return self._symbols.frames(wanted, recorded=recorded, are_calls=are_calls)
 

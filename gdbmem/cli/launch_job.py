@@ -115,11 +115,7 @@ def resolve_engine(
 
 
 def make_job(
-    args: argparse.Namespace,
-    program: Program,
-    arguments: Sequence[str],
-    options: EngineOptions,
-    engine: str,
+    args: argparse.Namespace, program: Program, arguments: Sequence[str], options: EngineOptions, engine: str
 ) -> Job:
     """Return the job that *args* describe."""
     return Job(

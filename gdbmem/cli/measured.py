@@ -86,10 +86,7 @@ def facts_of_series(summary: SeriesSummary) -> list[tuple[str, str]]:
             ("PSS", f"read {summary.reads_of_pss:,} times" if summary.reads_of_pss else "never read"),
             ("limit", f"{format_size(limit)}, of {facts.limit_of}" if limit is not None else ""),
             ("threads", "the kernel reported each start" if facts.exact_threads else ""),
-            (
-                "can't see",
-                "changes between two samples: at most the kernel's own peak is known",
-            ),
+            ("can't see", "changes between two samples: at most the kernel's own peak is known"),
         ]
     )
 

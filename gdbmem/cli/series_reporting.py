@@ -65,12 +65,7 @@ def show_series(folder: Path, args: argparse.Namespace, stream: TextIO) -> None:
 
 
 def report_recorded(
-    folder: Path,
-    args: argparse.Namespace,
-    outputs: Outputs,
-    *,
-    status: int,
-    program: Optional[Sequence[str]],
+    folder: Path, args: argparse.Namespace, outputs: Outputs, *, status: int, program: Optional[Sequence[str]]
 ) -> int:
     """Report the recording just made in *folder*; return the exit status."""
     return _report([Recording(folder)], args, outputs, status=status, program=program)

@@ -595,10 +595,7 @@ class _Reader:
             if jumps is not None:
                 yield address, Passage(jumps, calls)
             elif address in self._pads or any(self._calls[at] != calls for at in self._predecessors[address]):
-                yield (
-                    address,
-                    Passage(kind, calls, is_middle=bool(calls) and not self._is_start(address)),
-                )
+                yield (address, Passage(kind, calls, is_middle=bool(calls) and not self._is_start(address)))
             elif address in roots and calls:
                 yield address, Passage(kind, calls)
 

@@ -108,11 +108,7 @@ class LiveSymbols:
         self._known: dict[tuple[Binary, int], Sequence[Frame]] = {}
 
     def frames(
-        self,
-        wanted: Mapping[Binary, Iterable[int]],
-        *,
-        recorded: float = 0.0,
-        are_calls: bool = False,
+        self, wanted: Mapping[Binary, Iterable[int]], *, recorded: float = 0.0, are_calls: bool = False
     ) -> tuple[Mapping[tuple[Binary, int], Sequence[Frame]], Sequence[Notice]]:
         """Return the frames, innermost first, of file offsets in binaries; unknown ones are omitted."""
         places = [(binary, offset) for binary, offsets in wanted.items() for offset in offsets]

@@ -82,12 +82,7 @@ _Row = tuple[_Bucket, tuple[int, ...]]
 def _totals(rows: list[_Row]) -> tuple[int, ...]:
     buckets = [bucket for bucket, _ in rows]
     allocs, size = sum(b.allocs for b in buckets), sum(b.alloc_bytes for b in buckets)
-    return (
-        allocs - sum(b.frees for b in buckets),
-        size - sum(b.free_bytes for b in buckets),
-        allocs,
-        size,
-    )
+    return (allocs - sum(b.frees for b in buckets), size - sum(b.free_bytes for b in buckets), allocs, size)
 
 
 def _line(row: _Row) -> bytes:

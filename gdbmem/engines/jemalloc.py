@@ -73,11 +73,7 @@ def request(inferior: Inferior, function: str, target: str) -> Call:
     name = inferior.place(b"prof.dump\0")
     file = inferior.place(os.fsencode(target) + b"\0")
     pointer = inferior.place(file.to_bytes(8, "little"))
-    return Call(
-        function,
-        [name, 0, 0, pointer, 8],
-        lambda status: _check(status, inferior.process, target),
-    )
+    return Call(function, [name, 0, 0, pointer, 8], lambda status: _check(status, inferior.process, target))
 
 
 def resident(inferior: Inferior, tell: Callable[[int], None]) -> Call:

@@ -312,11 +312,7 @@ def only_read(one: FaultAccount) -> str:
 
 
 def grow_json(
-    profile: Profile,
-    snapshot: Snapshot,
-    recorded: NamedFaults,
-    query: Query,
-    held: Optional[list[Document]],
+    profile: Profile, snapshot: Snapshot, recorded: NamedFaults, query: Query, held: Optional[list[Document]]
 ) -> str:
     """Return the recording as text; *held*: the contents of the memory of the lines that grew most."""
     totals = recorded.totals

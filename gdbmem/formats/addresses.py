@@ -48,11 +48,7 @@ class Symbols(Protocol):
     """The interface that turns places in binaries into frames."""
 
     def frames(
-        self,
-        wanted: Mapping[Binary, Iterable[int]],
-        *,
-        recorded: float = 0.0,
-        are_calls: bool = False,
+        self, wanted: Mapping[Binary, Iterable[int]], *, recorded: float = 0.0, are_calls: bool = False
     ) -> tuple[Mapping[tuple[Binary, int], Sequence[Frame]], Sequence[Notice]]:
         """Return the frames, innermost first, of file offsets in binaries; what is unknown is left out.
 

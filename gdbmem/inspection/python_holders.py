@@ -275,11 +275,7 @@ class FindHolders:
         assert found is not None, "the question was not asked"
         notices = [*about_python(ledger), *_notices(found, self.unsure)]
         return replace(
-            found,
-            program=ledger.program,
-            pid=ledger.pid,
-            pause_seconds=ledger.pause_seconds,
-            notices=notices,
+            found, program=ledger.program, pid=ledger.pid, pause_seconds=ledger.pause_seconds, notices=notices
         )
 
 

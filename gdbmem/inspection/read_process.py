@@ -74,12 +74,7 @@ def explain_stopped(
         return build_ledger(read_process(pid, name, memory, threads, malloc, look=look, swapped=swapped))
 
 
-def explain_core(
-    path: Path,
-    *,
-    look: Optional[Look] = None,
-    program: Optional[Path] = None,
-) -> Ledger:
+def explain_core(path: Path, *, look: Optional[Look] = None, program: Optional[Path] = None) -> Ledger:
     """Return the ledger of a core file: its pages with data take the place of the resident set.
 
     *program* is the program's file, if it has moved. Raises InputError if *path* is not a core, or *program*
@@ -359,6 +354,5 @@ _NO_LIBC = Notice(
 
 
 _OF_MUSL = Notice(
-    "other-libc",
-    "this process uses musl, whose malloc gdbmem can't read: only the kernel's view is given",
+    "other-libc", "this process uses musl, whose malloc gdbmem can't read: only the kernel's view is given"
 )

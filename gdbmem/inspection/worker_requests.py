@@ -42,13 +42,7 @@ def explain_for_gdb(
 
 
 def look_for_gdb(
-    pid: int,
-    name: str,
-    descriptor: int,
-    threads: Sequence[ThreadPointers],
-    looks: Looks,
-    *,
-    swapped: bool,
+    pid: int, name: str, descriptor: int, threads: Sequence[ThreadPointers], looks: Looks, *, swapped: bool
 ) -> Optional[Ledger]:
     """Return the ledger, and fill *looks*, likewise."""
     request = {**stopped_request(pid, name, descriptor, threads), "looks": looks.order(), "swapped": swapped}

@@ -132,10 +132,7 @@ class Child:
 
 
 def _preparation(
-    dies_with_us: Optional[signal.Signals],
-    before_exec: Optional[Callable[[], None]],
-    *,
-    native_signals: bool,
+    dies_with_us: Optional[signal.Signals], before_exec: Optional[Callable[[], None]], *, native_signals: bool
 ) -> Callable[[], None]:
     """Return the steps of the child before it executes the program."""
     parent = os.getpid()

@@ -143,14 +143,7 @@ class Guard:
 
 
 def _watch(
-    end: int,
-    lock: int,
-    tracer: ThreadLock,
-    pid: int,
-    before: Container[int],
-    run: Run,
-    *,
-    is_stopped: bool,
+    end: int, lock: int, tracer: ThreadLock, pid: int, before: Container[int], run: Run, *, is_stopped: bool
 ) -> NoReturn:
     """Wait until gdb has died, or the launcher has finished or died; never return."""
     status, launcher = _UNKNOWN, os.getppid()

@@ -160,8 +160,7 @@ class RemoteScript:
         enabled = struct.unpack("<i", memory.read(interpreter + remote.enabled, 4))[0]
         if enabled != 1:
             raise refused(
-                pid,
-                "remote debugging is disabled in it (by PYTHON_DISABLE_REMOTE_DEBUG, or at build time)",
+                pid, "remote debugging is disabled in it (by PYTHON_DISABLE_REMOTE_DEBUG, or at build time)"
             )
         if offsets.threads_main is None:
             raise refused(pid, "its interpreter doesn't record which thread is the main one")

@@ -239,12 +239,7 @@ def _result_file(pid: int) -> Iterator[tuple[Path, Path, int]]:
 
 
 def _place(
-    pid: int,
-    memory: WritableMemory,
-    mappings: list[Mapping],
-    reader: FrameReader,
-    folder: Path,
-    source: str,
+    pid: int, memory: WritableMemory, mappings: list[Mapping], reader: FrameReader, folder: Path, source: str
 ) -> tuple[Placed, str, float]:
     """Schedule *source* in the main thread; return it, the method, and the duration of the stop."""
     offsets = reader.debug_offsets

@@ -35,10 +35,7 @@ def malloc_info_json(theirs: MallocInfo, ledger: Ledger, stream_bytes: int) -> s
                     "bytes": heap.mmapped_bytes if heap else 0,
                 },
             },
-            "tcache": {
-                "count": heap.tcache_chunks if heap else 0,
-                "bytes": heap.tcache_bytes if heap else 0,
-            },
+            "tcache": {"count": heap.tcache_chunks if heap else 0, "bytes": heap.tcache_bytes if heap else 0},
             "stream_bytes": stream_bytes,
         }
     )

@@ -96,10 +96,7 @@ _WHOLE = LedgerOptions()
 
 
 def print_ledger(
-    ledger: Ledger,
-    console: Console,
-    view: LedgerOptions = _WHOLE,
-    paths: Optional[PinnerPaths] = None,
+    ledger: Ledger, console: Console, view: LedgerOptions = _WHOLE, paths: Optional[PinnerPaths] = None
 ) -> None:
     """Print *ledger*, the answer first; *paths* are the call paths that allocate pinning blocks.
 

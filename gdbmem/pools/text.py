@@ -29,10 +29,7 @@ class PoolView(NamedTuple):
 
 
 def print_pools(
-    allocators: Sequence[Allocator],
-    decisions: Sequence[Optional[Decision]],
-    view: PoolView,
-    console: Console,
+    allocators: Sequence[Allocator], decisions: Sequence[Optional[Decision]], view: PoolView, console: Console
 ) -> None:
     """Print each of *allocators* with the outcome of the request, if there is one."""
     for number, (allocator, decision) in enumerate(zip_longest(allocators, decisions)):

@@ -485,10 +485,7 @@ def _in_pre_order(diff: Diff) -> Diff:
         path_variance=_chosen(diff.path_variance, order),
         course=tuple(sort(column) for column in diff.course),
         side_sites=[
-            one._replace(
-                sites=sort(one.sites) if one.sites else (),
-                variance=_chosen(one.variance, order),
-            )
+            one._replace(sites=sort(one.sites) if one.sites else (), variance=_chosen(one.variance, order))
             for one in diff.side_sites
         ],
         ends=None if diff.ends is None else sorted(place[node] for node in diff.ends),

@@ -116,12 +116,7 @@ def _totals(totals: Totals, time_unit: str) -> Document:
 def _sites(snapshot: Snapshot, query: Query) -> Document:
     growth = as_growth(snapshot)
     ranking = rank(growth, query._replace(all_frames=True) if query.by == "path" else query)
-    return {
-        "index": snapshot.totals.index,
-        "by": query.by,
-        "total_bytes": growth.after[0],
-        **rows(ranking),
-    }
+    return {"index": snapshot.totals.index, "by": query.by, "total_bytes": growth.after[0], **rows(ranking)}
 
 
 # A diff as JSON: ``kind=diff``, for a series ``kind=trend``.

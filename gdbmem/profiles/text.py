@@ -185,12 +185,7 @@ def print_timeline(profile: Profile, console: Console) -> None:
 
 
 def print_sites(
-    snapshot: Snapshot,
-    query: Query,
-    console: Console,
-    *,
-    moment: str,
-    known_from: str = "",
+    snapshot: Snapshot, query: Query, console: Console, *, moment: str, known_from: str = ""
 ) -> None:
     """Print where the memory of *snapshot* is; *moment* is its name in the sentence."""
     growth = as_growth(snapshot)
@@ -228,12 +223,7 @@ def print_diff(
     grew = any(one.delta_bytes for one in diff.outside)
     if ranking.rows or ranking.rest.paths or ranking.known.paths or ranking.unmatched.paths or grew:
         layout = RowLayout(
-            console,
-            query,
-            sources,
-            is_change=True,
-            known_from=known_from,
-            is_relative=diff.is_relative,
+            console, query, sources, is_change=True, known_from=known_from, is_relative=diff.is_relative
         )
         console.print()
         console.print(inverted_table(ranking, layout) if query.inverted else rows_table(ranking, layout))

@@ -89,12 +89,7 @@ class Trend(NamedTuple):
 
 
 def change_of(
-    before_bytes: int,
-    after_bytes: int,
-    *,
-    hidden_bytes: int,
-    error_bytes: int,
-    is_relative: bool = False,
+    before_bytes: int, after_bytes: int, *, hidden_bytes: int, error_bytes: int, is_relative: bool = False
 ) -> str:
     """Return the change between two snapshots, one of the five words.
 

@@ -17,11 +17,7 @@ INTERPRETER = "interpreter"  # the object of a frame that represents several of 
 
 
 def interleave(
-    native: Sequence[Frame],
-    calls: Sequence[PythonCall],
-    stack_pointers: Sequence[int],
-    *,
-    fold: bool = True,
+    native: Sequence[Frame], calls: Sequence[PythonCall], stack_pointers: Sequence[int], *, fold: bool = True
 ) -> list[Frame]:
     """Return the frames of one thread, innermost first: Python frames in place of the interpreter's loop.
 

@@ -41,10 +41,7 @@ class _Measured(NamedTuple):
 
 
 def judge(
-    expectation: Expectation,
-    diff: Diff,
-    known: Sequence[re.Pattern[str]] = (),
-    unseen: Sequence[Unseen] = (),
+    expectation: Expectation, diff: Diff, known: Sequence[re.Pattern[str]] = (), unseen: Sequence[Unseen] = ()
 ) -> ExpectationVerdict:
     """Compare *diff* of one program's snapshots, less the *known* and accepted paths, with *expectation*.
 

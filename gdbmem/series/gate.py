@@ -176,11 +176,7 @@ def _judgements(
     ):
         if is_growth and verdict is not None and is_met(verdict, *fail_on):
             yield judge_verdict(
-                verdict,
-                fail_on,
-                name=f"{name}: {where}",
-                target=f"{target}: {what}",
-                seconds=summary.seconds,
+                verdict, fail_on, name=f"{name}: {where}", target=f"{target}: {what}", seconds=summary.seconds
             )
 
 

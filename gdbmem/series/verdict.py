@@ -252,11 +252,7 @@ _ENDED = 2.5  # times the longest period without a tooth: the sawtooth has ended
 
 
 def judge(
-    times: Sequence[float],
-    values: Sequence[float],
-    *,
-    metric: str = "rss_bytes",
-    marks: Sequence[Mark] = (),
+    times: Sequence[float], values: Sequence[float], *, metric: str = "rss_bytes", marks: Sequence[Mark] = ()
 ) -> Verdict:
     """Judge the series of *values* (bytes) at *times* (seconds, rising)."""
     if len(times) > 4000:

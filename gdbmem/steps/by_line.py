@@ -167,9 +167,7 @@ def _grouped(sums: Iterable[StepSum], by: str) -> dict[object, StepSum]:
     found: dict[object, StepSum] = {}
     for one in sums:
         group = replace(
-            one,
-            line=one.line if by == "line" else None,
-            function=None if by == "file" else one.function,
+            one, line=one.line if by == "line" else None, function=None if by == "file" else one.function
         )
         key = (group.file, group.line, group.function if by == "function" or not group.file else None)
         known = found.get(key)

@@ -121,10 +121,7 @@ ALL_WATCHED = QuietLines(frozenset(), {}, {})
 
 
 def quiet_lines(
-    start: int,
-    beginnings: Sequence[int],
-    addresses: Sequence[int],
-    instruction: Callable[[int], Instruction],
+    start: int, beginnings: Sequence[int], addresses: Sequence[int], instruction: Callable[[int], Instruction]
 ) -> QuietLines:
     """Return the quiet lines of the function that begins at *start*; *addresses* are those of its instructions."""
     listed = list(map(instruction, addresses))

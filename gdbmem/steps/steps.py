@@ -167,10 +167,7 @@ def _painter(color: bool):  # type: ignore[no-untyped-def]  # a closure over two
 
 
 def print_sums(
-    sums: Sequence[StepSum],
-    steps: Sequence[Step],
-    console: Console,
-    sources: SourceLines,
+    sums: Sequence[StepSum], steps: Sequence[Step], console: Console, sources: SourceLines
 ) -> None:
     """Print one row for each of *sums* (some of them, perhaps) and the total over *steps*."""
     others = any(one.others_bytes for one in sums)

@@ -88,10 +88,7 @@ class GdbSymbols:
     """Names places in binaries (formats.addresses.Symbols)."""
 
     def __init__(
-        self,
-        *,
-        folders: Sequence[str] = (),
-        progress: Callable[[str], None] = lambda text: None,
+        self, *, folders: Sequence[str] = (), progress: Callable[[str], None] = lambda text: None
     ) -> None:
         """*folders* are searched for binaries that are not at the path in the profile."""
         self._folders = list(folders)
@@ -118,11 +115,7 @@ class GdbSymbols:
         return self._unloaded.find(address)
 
     def frames(
-        self,
-        wanted: Mapping[Binary, Iterable[int]],
-        *,
-        recorded: float = 0.0,
-        are_calls: bool = False,
+        self, wanted: Mapping[Binary, Iterable[int]], *, recorded: float = 0.0, are_calls: bool = False
     ) -> tuple[Mapping[Place, Sequence[Frame]], Sequence[Notice]]:
         """Return the frames, innermost first, of file offsets in binaries; what is unknown is left out.
 

@@ -210,11 +210,7 @@ class _LongError(Exception):
 
 
 def _all_fast(
-    memory: Memory,
-    windows: WindowedMemory,
-    arenas: Sequence[ArenaState],
-    protected: bool,
-    result: Caches,
+    memory: Memory, windows: WindowedMemory, arenas: Sequence[ArenaState], protected: bool, result: Caches
 ) -> Sequence[int]:
     """Return the chunks in fastbins, sorted: long lists with numpy if available, else one by one."""
     few: set[int] = set()

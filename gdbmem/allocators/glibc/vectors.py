@@ -76,10 +76,7 @@ class VectorColumns(NamedTuple):
 
 
 def find_columns(
-    memory: Memory,
-    tables: Sequence[ChunkTable],
-    mmapped: Sequence[MmappedChunk],
-    areas: Iterable[Area],
+    memory: Memory, tables: Sequence[ChunkTable], mmapped: Sequence[MmappedChunk], areas: Iterable[Area]
 ) -> VectorColumns:
     """Return find_vectors() as columns; requires numpy."""
     import numpy as np  # slow to import

@@ -71,10 +71,7 @@ def _check(arguments: argparse.Namespace, parser: ArgumentParser) -> None:
     if arguments.picture and not pictures:
         parser.error("--picture needs --svg FILE or --png FILE")
     if arguments.source and not arguments.embed_source:
-        raise UsageError(
-            "--source has no effect on a page without source lines",
-            hint="add --embed-source",
-        )
+        raise UsageError("--source has no effect on a page without source lines", hint="add --embed-source")
 
 
 def _write(

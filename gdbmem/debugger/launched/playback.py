@@ -51,11 +51,7 @@ from gdbmem.runs.saved_results import CONTAINERS, LEDGER
 
 # Signals that end a program that does not handle them: the location is reported.
 _FATAL = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS")
-_NEED_A_STOP = (
-    "gdb",
-    "ledger",
-    "containers",
-)  # gdb can't carry them out while it decides whether to stop
+_NEED_A_STOP = ("gdb", "ledger", "containers")  # gdb can't carry them out while it decides whether to stop
 # gdb's message on a child that runs the program's code; one of vfork() executes another program.
 _FORKED = re.compile(r"Detaching after fork from child")
 _ENTRY = re.compile(r"^9 +AT_ENTRY .*?(0x[0-9a-f]+)", re.MULTILINE)

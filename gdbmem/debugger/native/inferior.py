@@ -388,9 +388,7 @@ def refuse_inside(library: str) -> None:
     """Raise TargetError if the selected thread is inside the allocator *library*."""
     if is_inside(library):
         raise TargetError(
-            "a snapshot at this point could deadlock",
-            slug="inside-allocator",
-            hint=inside_hint(library),
+            "a snapshot at this point could deadlock", slug="inside-allocator", hint=inside_hint(library)
         )
 
 

@@ -16,12 +16,7 @@ from gdbmem.debugger.location import current_thread
 from gdbmem.debugger.names import LiveSymbols
 from gdbmem.debugger.native.attached import attach, prepare, request
 from gdbmem.debugger.native.calls_in_passing import detour, under_way
-from gdbmem.debugger.native.inferior import (
-    is_inside,
-    outside_allocator,
-    program,
-    refuse_inside,
-)
+from gdbmem.debugger.native.inferior import is_inside, outside_allocator, program, refuse_inside
 from gdbmem.debugger.native.program_faults import program_faults
 from gdbmem.debugger.program import executions
 from gdbmem.debugger.python.call_paths import place_and_python

@@ -160,11 +160,7 @@ def _native_frames() -> tuple[list[Frame], list[int]]:
 
 
 def _mixed(
-    tid: int,
-    native: tuple[Sequence[Frame], Sequence[int]],
-    known: Mapping[int, PythonThread],
-    *,
-    fold: bool,
+    tid: int, native: tuple[Sequence[Frame], Sequence[int]], known: Mapping[int, PythonThread], *, fold: bool
 ) -> MixedStack:
     thread = known.get(tid)
     if thread is None:

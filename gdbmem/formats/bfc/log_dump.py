@@ -175,10 +175,7 @@ class Dump:
             bar=self.bar,
             asked_bytes=None if self.asked is None or mixed else self.asked.size_bytes,
             asked_by="" if mixed else self.asked_by,
-            notices=[
-                *mixed,
-                *(self._notices(in_use, told_in_use, source) if not is_whole else ()),
-            ],
+            notices=[*mixed, *(self._notices(in_use, told_in_use, source) if not is_whole else ())],
         )
 
     def _chunks(self) -> Chunks:

@@ -198,8 +198,7 @@ def refusal(pids: Sequence[int], error: OSError) -> GdbmemError:
         )
     if error.errno not in (errno.EACCES, errno.EPERM):
         return TargetError(
-            f"the kernel can't sample page faults: {os.strerror(error.errno or 0)}",
-            slug="faults-refused",
+            f"the kernel can't sample page faults: {os.strerror(error.errno or 0)}", slug="faults-refused"
         )
     if level > _ANY_UP_TO:
         return TargetError(

@@ -79,10 +79,7 @@ class Copy:
 
 
 def make_copy(
-    freeze: Freeze,
-    mappings: Sequence[Mapping],
-    sites: Optional[CallSites],
-    announce: Callable[[Copy], None],
+    freeze: Freeze, mappings: Sequence[Mapping], sites: Optional[CallSites], announce: Callable[[Copy], None]
 ) -> Copy:
     """Return a copy of the process that *freeze* holds; raises TargetError if none can be made.
 

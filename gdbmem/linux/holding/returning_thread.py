@@ -91,10 +91,7 @@ class SignalFrame(NamedTuple):
     def below(self, registers: Sequence[int], mask: int) -> SignalFrame:
         """Return a frame below this one, with cleared vector registers."""
         return self._replace(
-            address=_aligned(self.address - _WITH_INFORMATION),
-            registers=registers,
-            state=0,
-            mask=mask,
+            address=_aligned(self.address - _WITH_INFORMATION), registers=registers, state=0, mask=mask
         )
 
 

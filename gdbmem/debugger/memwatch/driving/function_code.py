@@ -172,12 +172,7 @@ def _decode(address: int, length: int, text: str) -> Instruction:
     if match is not None:
         target = int(match[2], 16) if match[2] else None
         return Instruction(
-            address,
-            behind,
-            target,
-            goes_on=match[1] not in _ALWAYS,
-            is_known=target is not None,
-            text=text,
+            address, behind, target, goes_on=match[1] not in _ALWAYS, is_known=target is not None, text=text
         )
     if _CALL.match(text):
         return Instruction(address, behind, is_call=True, text=text)
