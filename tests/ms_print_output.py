@@ -6,8 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame
-from gdbmem.model.snapshot import Profile
+from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame, Profile
 
 _ROW = re.compile(r" *(\d+) +([\d,.]+) +([\d,]+) +([\d,]+) +([\d,]+) +([\d,]+)")
 _NODE = re.compile(r"((?:\| |  )*)(->)?\d+\.\d+% \(([\d,]+)B\) ?(.*)")

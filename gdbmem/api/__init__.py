@@ -32,12 +32,11 @@ if TYPE_CHECKING:
         ToolError,
         UsageError,
     )
-    from gdbmem.model.calltree import CallTree, Frame
+    from gdbmem.model.calltree import CallTree, Frame, Profile, Snapshot, Totals
     from gdbmem.model.diff import Diff, Side
     from gdbmem.model.ledger import Entry, Ledger
     from gdbmem.model.series import Comparison, Difference, LineSummary, Regime, SeriesSummary, Slope, Verdict
-    from gdbmem.model.snapshot import Profile, Snapshot, Totals
-    from gdbmem.profiles.query import Query
+    from gdbmem.profiles.paths import Query
     from gdbmem.profiles.ranking import Amount, Ranking, Row
 
 # Where each name is defined. A name is imported when it is first used: a program that only reads a massif file does
@@ -50,12 +49,11 @@ _HOMES = {
     "api.recipes": ("ExpectationVerdict", "Recipe", "RecipeResult", "load_recipe", "run_recipe"),
     "api.series": ("compare", "summarize"),
     "errors": ("GdbmemError", "InputError", "MissingToolError", "Notice", "TargetError", "ToolError", "UsageError"),
-    "model.calltree": ("CallTree", "Frame"),
+    "model.calltree": ("CallTree", "Frame", "Profile", "Snapshot", "Totals"),
     "model.diff": ("Diff", "Side"),
     "model.ledger": ("Entry", "Ledger"),
     "model.series": ("Comparison", "Difference", "LineSummary", "Regime", "SeriesSummary", "Slope", "Verdict"),
-    "model.snapshot": ("Profile", "Snapshot", "Totals"),
-    "profiles.query": ("Query",),
+    "profiles.paths": ("Query",),
     "profiles.ranking": ("Amount", "Ranking", "Row"),
 }  # fmt: skip
 

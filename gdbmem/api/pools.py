@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Callable, Optional, Union
 
 from gdbmem.errors import InputError, Notice, UsageError
+from gdbmem.files import Data, location
 from gdbmem.formats.bfc.dumps import is_memory_dump, is_saved_pools, read_memory_dump, read_saved_pools
 from gdbmem.formats.bfc.log import is_pool_log, read_pool_log
 from gdbmem.formats.bfc.torch_snapshot import is_torch_snapshot, read_torch_snapshot
 from gdbmem.formats.bfc.wrapping import unwrap
 from gdbmem.formats.opening import read_data
-from gdbmem.formats.spooling import Data, location
 from gdbmem.inspection.pools import Pools, follow_pools, read_core_pools
 from gdbmem.inspection.pools import read_pools as read_process_pools
 from gdbmem.linux.monitoring.surroundings import find_gpus

@@ -12,12 +12,12 @@ from gdbmem.files import is_there
 from gdbmem.formats import opening
 from gdbmem.formats.opening import FORMATS, OpenOptions
 from gdbmem.formats.series import series_tool
+from gdbmem.model.calltree import PEAK, Profile, Snapshot
 from gdbmem.model.diff import Diff
-from gdbmem.model.snapshot import PEAK, Profile, Snapshot
 from gdbmem.profiles import ranking
-from gdbmem.profiles.amounts import normalized, scaling_notices, stranger_notices
 from gdbmem.profiles.diff import as_difference, as_growth, diff_series
-from gdbmem.profiles.query import BLOCKS, Query, counts_blocks
+from gdbmem.profiles.doubts import normalized, scaling_notices, stranger_notices
+from gdbmem.profiles.paths import BLOCKS, Query, counts_blocks
 from gdbmem.profiles.ranking import Amount, Ranking, Row
 from gdbmem.profiles.timeline import outline
 from gdbmem.runs import operand as operands
@@ -28,13 +28,14 @@ from gdbmem.runs.operand import (
     histories,
     load_from_profile,
     load_trees,
+    order_of,
+    repetition_notices,
     same_run_notices,
     spool_operands,
     unit_of,
 )
-from gdbmem.runs.ordering import order_of, repetition_notices
 from gdbmem.runs.run import Run, SnapshotRecord, asked_for, current_folder, has_series, recipe_diffs
-from gdbmem.symbols.identity import candidates
+from gdbmem.symbols.address_names import candidates
 
 if TYPE_CHECKING:
     from gdbmem.errors import Notice

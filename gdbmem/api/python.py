@@ -29,6 +29,7 @@ from gdbmem.inspection.python_workers import copied_by_workers
 from gdbmem.inspection.read_process import explain_core, explain_stopped
 from gdbmem.launch.python_code import CodeResult, run_in_python
 from gdbmem.linux.process.process import process_facts
+from gdbmem.model.calltree import Snapshot
 from gdbmem.model.ledger import Ledger
 from gdbmem.model.memory import Memory
 from gdbmem.model.python import (
@@ -39,11 +40,10 @@ from gdbmem.model.python import (
     PythonStacks,
     TracingChange,
 )
-from gdbmem.model.snapshot import Snapshot
 from gdbmem.profiles.diff import as_growth
 from gdbmem.profiles.documents import profile_json
 from gdbmem.profiles.export import encode
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.paths import Query
 from gdbmem.profiles.text import print_sites
 from gdbmem.python.copies import copies_json, print_copies
 from gdbmem.python.holders import holders_json, print_holders

@@ -23,7 +23,7 @@ from gdbmem.model.diff import LEDGER_METRICS, Diff, Expectation, ExpectationVerd
 from gdbmem.model.judgement import Unseen
 from gdbmem.model.ledger import Ledger
 from gdbmem.profiles.diff import diff_snapshots
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.paths import Query
 from gdbmem.recipes.abilities import check_engine
 from gdbmem.recipes.expectations import judge, judge_ledgers, unjudged
 from gdbmem.recipes.reader import load_recipe

@@ -8,18 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional, Union
 
 from gdbmem.errors import InputError, UsageError
-from gdbmem.model.calltree import PRUNED
+from gdbmem.model.calltree import PRUNED, TRACING, UNTRACED
 from gdbmem.model.diff import Diff
 from gdbmem.model.judgement import Judgement, Unseen
-from gdbmem.model.snapshot import TRACING, UNTRACED
-from gdbmem.profiles.amounts import (
+from gdbmem.profiles.doubts import (
     nameless_growth,
     of_one_process,
     samples_off,
     sampling_error,
     unseen_in_diff,
 )
-from gdbmem.profiles.query import Query, matches
+from gdbmem.profiles.paths import Query, matches
 from gdbmem.profiles.ranking import rank
 from gdbmem.runs.distrust import split_name
 from gdbmem.runs.operand import find_operand

@@ -11,12 +11,12 @@ from statistics import median
 from typing import Union
 
 from gdbmem.errors import InputError, Notice
+from gdbmem.files import location
 from gdbmem.formats.series import RecordedSeries, read_series, series_tool
-from gdbmem.formats.spooling import location
 from gdbmem.linux.process.processes import stat_of
 from gdbmem.model.series import TREE, Comparison, SeriesFacts, SeriesLine, SeriesSummary
 from gdbmem.recording.triggers import trigger_text, triggers_of
-from gdbmem.runs.ordering import SeriesMoment, SeriesOrder, order_of
+from gdbmem.runs.operand import SeriesMoment, SeriesOrder, order_of
 from gdbmem.runs.run import Run, is_run, open_run
 from gdbmem.series import comparison
 from gdbmem.series.comparison import Figures, difference_of, levels_of

@@ -28,7 +28,7 @@ from gdbmem.model.diff import ExpectationVerdict
 from gdbmem.model.judgement import exit_status
 from gdbmem.page.page import render
 from gdbmem.profiles.documents import diff_document
-from gdbmem.profiles.query import Query, read_known
+from gdbmem.profiles.paths import Query, read_known
 from gdbmem.profiles.text import print_diff
 from gdbmem.recipes.abilities import check_engine
 from gdbmem.recipes.reader import load_recipe

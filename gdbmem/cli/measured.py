@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Optional
 
 from gdbmem.engines.engine import NAMES, table
 from gdbmem.formats.valgrind.massif import HEAPTRACK, MassifProfile
-from gdbmem.model.calltree import CallTree
+from gdbmem.model.calltree import CallTree, Profile
 from gdbmem.model.diff import Diff, Side
-from gdbmem.model.snapshot import Profile
 from gdbmem.runs.run import Run
 from gdbmem.text import format_duration, format_size, printable
 

@@ -13,7 +13,7 @@ from gdbmem.page.ledger_page import ledger_growth_page, ledger_page
 from gdbmem.page.page import Page
 from gdbmem.page.pools_page import objects_growth_page, objects_page, pools_page
 from gdbmem.page.steps_page import comparison_page, steps_page
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.paths import Query
 from gdbmem.runs.saved_results import file_text
 
 

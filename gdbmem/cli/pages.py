@@ -37,14 +37,14 @@ from gdbmem.page.page import Number, Page, Section, course_section, diff_section
 from gdbmem.page.pictures import COUNT
 from gdbmem.page.pools_page import CORE, kind_of_file
 from gdbmem.profiles.course import course_sentence, peak_sentence
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.paths import Query
 from gdbmem.series.charts import Curve, Picture
 from gdbmem.terminal.console import say
 from gdbmem.text import format_delta, printable
 
 if TYPE_CHECKING:
+    from gdbmem.model.calltree import Profile
     from gdbmem.model.diff import Diff
-    from gdbmem.model.snapshot import Profile
 
 
 _MOST_DIFFS = 12

@@ -14,6 +14,7 @@ from gdbmem.json_values import as_json
 from gdbmem.ledger.text import what_grew
 from gdbmem.linux.faults.readings import Reading
 from gdbmem.linux.memory.pages import PAGE, Ranges
+from gdbmem.model.calltree import Profile, Snapshot
 from gdbmem.model.faults import (
     FILES,
     INHERITED,
@@ -33,9 +34,8 @@ from gdbmem.model.faults import (
     SiteHoldings,
     Unseen,
 )
-from gdbmem.model.snapshot import Profile, Snapshot
 from gdbmem.profiles.documents import profile_document
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.paths import Query
 from gdbmem.profiles.sites import describe_site
 from gdbmem.terminal.console import Console, print_sentence
 from gdbmem.terminal.document import Document, to_json

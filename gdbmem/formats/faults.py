@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Optional
 
 from gdbmem.errors import InputError, Notice
+from gdbmem.files import Data
 from gdbmem.formats.json_profiles import encode_own, own_document
-from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
     GROWN,
     LARGEST,

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.files import JsonObject
+from gdbmem.files import Data, JsonObject
 from gdbmem.formats.json_profiles import read_json_profile
-from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
     DEEPEST,
     IN_USE,
@@ -30,8 +29,7 @@ from gdbmem.formats.stacks import (
     choose_metric,
     total_of,
 )
-from gdbmem.model.calltree import NO_LINE, Frame, Frames, Names, line_column
-from gdbmem.model.snapshot import BYTES_MISSING
+from gdbmem.model.calltree import BYTES_MISSING, NO_LINE, Frame, Frames, Names, line_column
 from gdbmem.text import printable
 
 _LINES = 1024  # read at once

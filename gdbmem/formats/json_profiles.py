@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Callable, Optional
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.files import JsonObject
-from gdbmem.formats.spooling import Data
+from gdbmem.files import Data, JsonObject
 from gdbmem.formats.stacks import (
     IN_USE,
     Content,
@@ -21,8 +20,7 @@ from gdbmem.formats.stacks import (
     total_of,
 )
 from gdbmem.json_values import MISFITS
-from gdbmem.model.calltree import Frame
-from gdbmem.model.snapshot import TRACING, UNTRACED
+from gdbmem.model.calltree import TRACING, UNTRACED, Frame
 from gdbmem.text import plural, printable
 
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.formats.spooling import Data, location
+from gdbmem.files import Data, location
 from gdbmem.formats.stacks import no_block_sizes
 from gdbmem.formats.valgrind.massif import read_massif
-from gdbmem.model.snapshot import Profile
+from gdbmem.model.calltree import Profile
 from gdbmem.text import format_size, printable
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 from gdbmem.errors import InputError
-from gdbmem.formats.spooling import location
+from gdbmem.files import location
 from gdbmem.json_values import MISFITS
 from gdbmem.text import printable
 

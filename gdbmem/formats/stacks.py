@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union, overloa
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.addresses import Binary, Symbols, with_names
-from gdbmem.model.calltree import PRUNED, ROOT, SIZE_CLASS, CallTree, Frame, Frames, lines_of
-from gdbmem.model.leaks import LOST, WITH_INDIRECT
-from gdbmem.model.snapshot import (
+from gdbmem.model.calltree import (
     ALLOCATED_BYTES,
     FAULTED_BYTES,
     FREED_BYTES,
@@ -24,8 +22,16 @@ from gdbmem.model.snapshot import (
     LOST_BYTES,
     OWN_PEAK_BYTES,
     PEAK,
+    PRUNED,
+    ROOT,
+    SIZE_CLASS,
+    CallTree,
+    Frame,
+    Frames,
     Totals,
+    lines_of,
 )
+from gdbmem.model.leaks import LOST, WITH_INDIRECT
 from gdbmem.text import format_size, printable
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from gdbmem.inspection.ledger_parts import note_unused, resident_bytes, variable
 from gdbmem.ledger.blocks import class_of, name_types, sum_vectors
 from gdbmem.ledger.heap_map import map_heap
 from gdbmem.ledger.ledger import ProcessImage
+from gdbmem.linux.elf.objects import ObjectSymbols, VtableSymbols
 from gdbmem.linux.memory.maps import mapping_at
 from gdbmem.linux.memory.pages import Ranges
 from gdbmem.model.heap_blocks import (
@@ -32,7 +33,6 @@ from gdbmem.model.heap_blocks import (
     Pointer,
 )
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
-from gdbmem.symbols.elf_files import ObjectSymbols, VtableSymbols
 
 # Naming the class of a chunk and the pointers to it: classes by vtables, variables by symbols, threads by stacks.
 

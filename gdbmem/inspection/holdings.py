@@ -36,7 +36,7 @@ from gdbmem.text import printable
 if TYPE_CHECKING:
     from gdbmem.model.containers import Holding
     from gdbmem.model.diff import Diff
-    from gdbmem.profiles.query import Query
+    from gdbmem.profiles.paths import Query
     from gdbmem.runs.run import SnapshotRecord
 
 

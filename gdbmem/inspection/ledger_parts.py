@@ -13,12 +13,12 @@ from gdbmem.allocators.glibc.heap import HeapReading
 from gdbmem.allocators.glibc.vectors import Area, find_columns, find_vectors
 from gdbmem.errors import Notice, TargetError
 from gdbmem.ledger.ledger import ProcessImage
+from gdbmem.linux.elf.objects import VtableSymbols
 from gdbmem.linux.memory.maps import mapping_at
 from gdbmem.linux.memory.pages import Ranges, resident_ranges
 from gdbmem.model.heap_blocks import DATA, STACK
 from gdbmem.model.ledger import UNUSED_IN_VECTORS
 from gdbmem.model.memory import Memory, MemoryUnreadable
-from gdbmem.symbols.elf_files import VtableSymbols
 
 if TYPE_CHECKING:
     from gdbmem.model.bfc import Allocator

@@ -18,12 +18,12 @@ from gdbmem.errors import GdbmemError
 from gdbmem.files import NEUTRAL_FOLDER, cache_folder, read_cached, write_cached
 from gdbmem.json_values import as_json, from_json
 from gdbmem.ledger.ledger import ProcessImage
+from gdbmem.linux.elf.objects import Elf, debug_link, elf_in
 from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.files.target_side import LARGEST_BYTES
 from gdbmem.linux.files.target_side_helper import Rights
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.setup.gdb_python import find_gdb, quiet_gdb
-from gdbmem.symbols.elf_files import Elf, debug_link, elf_in
 
 _WORTH_BYTES = 1 << 20
 _PYTHONS = "mimalloc"  # linked into CPython since 3.13, and unused if Python uses its own arenas

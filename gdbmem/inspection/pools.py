@@ -15,7 +15,7 @@ from gdbmem.allocators.bfc.walk import Buffers, RawPool, capture, decode, is_bus
 from gdbmem.errors import Notice, TargetError
 from gdbmem.inspection.pause import is_long, read_maps, read_smaps, wait_text
 from gdbmem.linux.elf.corefile import CoreFile
-from gdbmem.linux.elf.objects import images
+from gdbmem.linux.elf.objects import VtableSymbols, images
 from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.holding.ptrace import Freeze
 from gdbmem.linux.memory.maps import Mapping
@@ -24,7 +24,6 @@ from gdbmem.linux.memory.process_memory import ProcMemory, careful_memory
 from gdbmem.linux.process.process import check_analysable, ended, has_ended
 from gdbmem.model.bfc import Allocator
 from gdbmem.model.memory import Memory, MemoryUnreadable
-from gdbmem.symbols.elf_files import VtableSymbols
 from gdbmem.text import format_size, printable
 
 _TRIES = 20  # attempts to stop it outside any allocation

@@ -13,7 +13,7 @@ from gdbmem.engines.engine import table
 from gdbmem.errors import MissingToolError
 from gdbmem.launch.native import find_library
 from gdbmem.launch.program import Program
-from gdbmem.symbols.elf_files import needed_libraries, odd_debug_sections
+from gdbmem.linux.elf.objects import needed_libraries, odd_debug_sections
 from gdbmem.text import printable
 
 AUTO = "auto"

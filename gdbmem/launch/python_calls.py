@@ -19,7 +19,7 @@ from gdbmem.allocators.cpython.collector import CallDepth
 from gdbmem.allocators.cpython.frames import FrameReader
 from gdbmem.allocators.cpython.interpreters import RemoteDebugging
 from gdbmem.errors import TargetError
-from gdbmem.linux.elf.objects import images
+from gdbmem.linux.elf.objects import images, symbol_values
 from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.holding.injected_calls import calling, is_taking_signals, maps_of_thread
 from gdbmem.linux.holding.keeper import spared_for_want_of_memory
@@ -28,7 +28,6 @@ from gdbmem.linux.holding.returning_thread import CallSites, ReturningThread, fi
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.process_memory import WritableMemory
 from gdbmem.model.memory import MemoryUnreadable, word_at
-from gdbmem.symbols.elf_files import symbol_values
 
 # The few instructions that a Python process calls for us, on x86-64.
 

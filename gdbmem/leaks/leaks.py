@@ -21,11 +21,10 @@ from gdbmem.model.leaks import (
 )
 from gdbmem.profiles.headline import path_text
 from gdbmem.profiles.own_code import own_frame
-from gdbmem.profiles.sites import describe_site
+from gdbmem.profiles.sites import SourceLines, describe_site
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_sentence
 from gdbmem.terminal.document import Document, head, to_json
-from gdbmem.terminal.source import SourceLines
 from gdbmem.text import format_delta, format_size, plural, printable
 
 

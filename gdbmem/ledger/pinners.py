@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gdbmem.errors import InputError
 from gdbmem.json_values import as_json
+from gdbmem.model.calltree import Snapshot
 from gdbmem.model.ledger import Ledger, SizeClass
-from gdbmem.model.snapshot import Snapshot
 from gdbmem.profiles.diff import as_growth
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.paths import Query
 from gdbmem.profiles.sites import describe_site
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console

@@ -10,9 +10,8 @@ from typing import Annotated, Any, NamedTuple, Optional
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import Key
-from gdbmem.model.calltree import PRUNED, Frame
+from gdbmem.model.calltree import HEAP_BYTES, PRUNED, Frame
 from gdbmem.model.judgement import MET, NOT_MET, Judgement
-from gdbmem.model.snapshot import HEAP_BYTES
 
 
 class Side(NamedTuple):

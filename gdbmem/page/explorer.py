@@ -14,21 +14,19 @@ from typing import NamedTuple, Optional
 from gdbmem.model.calltree import PRUNED, Frame, Frames
 from gdbmem.model.diff import Diff
 from gdbmem.page.pictures import Layer, stack, zoomable_stack
-from gdbmem.profiles.amounts import Row
 from gdbmem.profiles.diff import may_be_many
-from gdbmem.profiles.own_code import OWN
-from gdbmem.profiles.paths import PathTree, smallest_tree
-from gdbmem.profiles.query import Query, matches
-from gdbmem.profiles.ranking import KNOWN, LISTED, UNMATCHED, GroupedPaths, grouped, rank
-from gdbmem.profiles.sites import describe_site, full_function, function_name, has_place_only, unlisted_site
-from gdbmem.profiles.tree_from_main import LargePaths, large_paths
-from gdbmem.profiles.wrappers import (
+from gdbmem.profiles.own_code import (
+    OWN,
     allocator_frames,
     has_alloc_in_name,
     named_wrappers,
     nameless_frames,
     ranks_of,
 )
+from gdbmem.profiles.paths import PathTree, Query, matches, smallest_tree
+from gdbmem.profiles.ranking import KNOWN, LISTED, UNMATCHED, GroupedPaths, Row, grouped, rank
+from gdbmem.profiles.sites import describe_site, full_function, function_name, has_place_only, unlisted_site
+from gdbmem.profiles.tree_from_main import LargePaths, large_paths
 from gdbmem.text import format_size, printable
 
 # The profile for a page's script: the paths of a diff as columns, compressed for the browser.

@@ -22,10 +22,11 @@ from gdbmem.model.diff import Diff
 from gdbmem.page.explorer import Explored, digest, following, pack, script, timeline_script
 from gdbmem.page.pictures import icicle, spark
 from gdbmem.profiles.headline import answer_diff, answer_snapshot, trend_word
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.paths import Query
 from gdbmem.profiles.ranking import Amount, Ranking, Row, paths_of_lines, rank
 from gdbmem.profiles.sites import (
     Places,
+    SourceLines,
     full_function,
     full_place,
     function_name,
@@ -39,7 +40,6 @@ from gdbmem.profiles.tree_from_main import Outward, outward
 from gdbmem.series.charts import svg, zoomable
 from gdbmem.terminal import charting
 from gdbmem.terminal.charting import Swatch, box, element, group, shortened
-from gdbmem.terminal.source import SourceLines
 from gdbmem.text import format_delta, format_size, plural, printable
 
 if TYPE_CHECKING:

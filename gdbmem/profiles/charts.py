@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gdbmem.model.snapshot import Profile
+from gdbmem.model.calltree import Profile
 from gdbmem.profiles.timeline import Column, columns_of
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, Glyphs, glyphs_for

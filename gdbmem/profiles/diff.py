@@ -11,9 +11,18 @@ from pathlib import PurePosixPath
 from typing import Optional
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame, Frames
+from gdbmem.model.calltree import (
+    LOST_BYTES,
+    PAGE_BYTES,
+    PRUNED,
+    ROOT,
+    CallTree,
+    Frame,
+    Frames,
+    Snapshot,
+    Totals,
+)
 from gdbmem.model.diff import Diff, OutsideHeap, Side, SideSites
-from gdbmem.model.snapshot import LOST_BYTES, PAGE_BYTES, Snapshot, Totals
 from gdbmem.text import format_size, printable
 
 _MINOR_VERSION = re.compile(r"(\.so\.[0-9]+)(?:\.[0-9]+)+$")

@@ -11,11 +11,10 @@ from typing import Callable, NamedTuple, Optional
 
 from gdbmem.errors import InputError
 from gdbmem.formats.protobuf_schema import DIFFERENCE, profile_message
-from gdbmem.model.calltree import PRUNED, Frame
+from gdbmem.model.calltree import ALLOCATED_BYTES, PRUNED, Frame
 from gdbmem.model.diff import Diff
-from gdbmem.model.snapshot import ALLOCATED_BYTES
 from gdbmem.profiles.documents import diff_json
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.paths import Query
 from gdbmem.profiles.sites import function_name, has_place_only, short_file
 from gdbmem.text import csv_cell, printable
 

@@ -7,11 +7,10 @@ from itertools import takewhile
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.model.calltree import Frame
+from gdbmem.model.calltree import GROWN_BYTES, LATER, Frame, holds, memory_noun
 from gdbmem.model.diff import Diff
-from gdbmem.model.snapshot import GROWN_BYTES, LATER, holds, memory_noun
 from gdbmem.profiles.own_code import OTHER, OWN, own_frame, own_rank
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.paths import Query
 from gdbmem.profiles.ranking import Amount, Ranking, Row, rank
 from gdbmem.profiles.sites import Places, describe_site, full_function, has_place_only, share
 from gdbmem.profiles.timeline import STEADY, WENT_BACK
@@ -19,7 +18,7 @@ from gdbmem.terminal import drawing
 from gdbmem.text import format_delta, format_size, plural, printable
 
 if TYPE_CHECKING:
-    from gdbmem.terminal.source import SourceLines
+    from gdbmem.profiles.sites import SourceLines
 
 
 _MOST_NAMED = 3

@@ -23,7 +23,7 @@ from gdbmem.text import format_delta, printable
 if TYPE_CHECKING:
     from gdbmem.model.calltree import Frame
     from gdbmem.model.diff import Diff
-    from gdbmem.profiles.query import Query
+    from gdbmem.profiles.paths import Query
     from gdbmem.terminal.document import Document
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional, Protocol, Union
 
-from gdbmem.model.snapshot import GROWN_BYTES, HEAP_BYTES, PAGE_BYTES
+from gdbmem.model.calltree import GROWN_BYTES, HEAP_BYTES, PAGE_BYTES
 from gdbmem.profiles.charts import Stacked
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console

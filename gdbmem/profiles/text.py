@@ -1,32 +1,356 @@
-"""A heap profile as text: its history, its peak, and the allocation sites of one snapshot."""
+"""A heap profile or a diff as text: its history, its peak, and the table of allocation sites."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Optional
+from itertools import groupby
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, NamedTuple, Optional, Union
 
 from gdbmem.errors import Notice
-from gdbmem.model.calltree import Frame
+from gdbmem.model.calltree import Frame, Profile, Snapshot
 from gdbmem.model.containers import Holding
 from gdbmem.model.diff import Diff
-from gdbmem.model.snapshot import Profile, Snapshot
 from gdbmem.profiles.charts import Stacked, print_chart
 from gdbmem.profiles.course import course_sentence, peak_sentence
 from gdbmem.profiles.diff import as_growth
-from gdbmem.profiles.headline import answer_diff, answer_snapshot
+from gdbmem.profiles.headline import answer_diff, answer_snapshot, trend_word
 from gdbmem.profiles.holding import print_holdings
 from gdbmem.profiles.own_code import installed_rule, is_copy_name
-from gdbmem.profiles.query import DEFAULT_TOP, Query, matches
+from gdbmem.profiles.paths import DEFAULT_TOP, Query, matches
 from gdbmem.profiles.ranking import Amount, Ranking, Row, rank
-from gdbmem.profiles.ranking_table import Drawing, RowLayout, add_other_rows, new_table, row_cells, rows_table
-from gdbmem.profiles.sites import function_name
-from gdbmem.terminal.console import Console, print_notices, print_sentence
-from gdbmem.terminal.source import SourceLines
-from gdbmem.text import plural, printable
+from gdbmem.profiles.sites import (
+    Places,
+    SourceLines,
+    full_function,
+    full_place,
+    function_name,
+    has_place_only,
+    outside_row,
+    unlisted_callers,
+    unlisted_site,
+)
+from gdbmem.profiles.timeline import APPEARED, STEADY, UNCHANGED, VANISHED
+from gdbmem.python.frames import INTERPRETER, fold_interpreter, is_interpreters
+from gdbmem.terminal import drawing
+from gdbmem.terminal.console import Console, Glyphs, glyphs_for, print_notices, print_sentence
+from gdbmem.terminal.drawing import sparkline, thinned
+from gdbmem.text import format_delta, format_size, plural, printable
+
+# The table of a ranking: amounts, the user's own line with its source, and amounts in no row.
+
 
 if TYPE_CHECKING:
-    from gdbmem.profiles.ranking_table import Rows
+    Rows = Union[drawing.Table, Stacked]
+
+_CALLERS_FIRST, _CALLERS_LAST = 5, 2
+_MARKS = {APPEARED: "new", VANISHED: "gone"}
+_PLAIN = ("function", "file", "library", "size")  # rows without a source line
+_COURSE = 24  # columns
+_WIDE = 110  # width that has room for before and after
+_GAP = 2
+_DOUBT_SHOWN = 0.05  # of a size: what is less is below its last digits
+_NARROW = 32  # columns that names need beside the numbers
+
+
+class RowLayout(NamedTuple):
+    """The layout of rows: with or without a former snapshot, their kind, and their sources."""
+
+    console: Console
+    query: Query
+    sources: SourceLines
+    is_change: bool  # deltas with signs and colours; else sizes with shares
+    known_from: str = ""  # the file of --known, for its row
+    is_relative: bool = False  # the earlier bytes are unknown
+
+    @property
+    def glyphs(self) -> Glyphs:
+        return glyphs_for(self.console)
+
+    def source_text(self, file: str, line: str) -> drawing.Text:
+        """Return *line* of *file*, highlighted only if there are colours, because that takes time."""
+        is_colored = self.console.has_colors
+        return self.sources.highlighted(file, line) if is_colored else drawing.Text(line, no_wrap=True)
+
+    @property
+    def shows_before_and_after(self) -> bool:
+        return self.is_change and not self.is_relative and self.console.width >= _WIDE
+
+
+def rows_table(ranking: Ranking, layout: RowLayout) -> Rows:
+    """Return the table: one row for each row of *ranking*, the amounts in none of them, and the total."""
+    table, drawing = new_table(ranking, layout)
+    for row in ranking.rows:
+        table.add_row(*row_cells(row.amount, ranking, layout), drawing.lines(row))
+    add_other_rows(table, drawing, ranking, layout)
+    return table
+
+
+def new_table(ranking: Ranking, layout: RowLayout) -> tuple[Rows, Drawing]:
+    """Return a table with its columns, and the renderer of the last one."""
+    titles = _titles(ranking, layout)
+    room = layout.console.width - _width_of_numbers(titles, ranking, layout)
+    if room < _NARROW:
+        room = Stacked.room(layout.console.width)
+        return Stacked(titles), Drawing(layout, _places(ranking), room=room)
+    return _columns(titles), Drawing(layout, _places(ranking), room=room)
+
+
+def _columns(titles: Sequence[str]) -> drawing.Table:
+    table = drawing.Table(header_style="dim")
+    for title in titles:
+        table.add_column(title, justify="left" if title == "course" else "right", no_wrap=True)
+    table.add_column("where")
+    return table
+
+
+def _width_of_numbers(titles: Sequence[str], ranking: Ranking, layout: RowLayout) -> int:
+    widths = [len(title) for title in titles]
+    others = [ranking.rest, ranking.unmatched, ranking.known, ranking.total]
+    others += [amount for amount, _ in ranking.outside]
+    for amount in [*(row.amount for row in ranking.rows), *others]:
+        for column, cell in enumerate(row_cells(amount, ranking, layout)):
+            widths[column] = max(widths[column], *(len(line) for line in cell.plain.split("\n")))
+    return sum(widths) + _GAP * len(widths)
+
+
+def add_other_rows(table: Rows, drawing: Drawing, ranking: Ranking, layout: RowLayout) -> None:
+    """Add the amounts in no row of *ranking*, and the total."""
+    for amount, text in _other_rows(ranking, layout):
+        table.add_row(*row_cells(amount, ranking, layout), drawing.plain(text, "dim"))
+    total = drawing.plain("total of the heap" if ranking.outside else "total", "bold")
+    table.add_row(*row_cells(ranking.total, ranking, layout), total)
+    for amount, name in ranking.outside:
+        table.add_row(*row_cells(amount, ranking, layout), drawing.plain(outside_row(name), "dim"))
+
+
+def _titles(ranking: Ranking, layout: RowLayout) -> list[str]:
+    titles = ["change"] if layout.is_change else ["bytes", "share"]
+    if ranking.total.course:
+        titles.append("course")
+    if layout.query.compare:
+        titles.append("of before")
+    if layout.shows_before_and_after:
+        titles += ["before", "after"]
+    return [*titles, "blocks"] if ranking.total.delta_blocks is not None else titles
+
+
+def row_cells(amount: Amount, ranking: Ranking, layout: RowLayout) -> list[drawing.Text]:
+    """Return the columns of numbers for *amount*."""
+    delta, total = amount.delta_bytes, ranking.total
+    if layout.is_change:
+        style = "red" if delta > 0 else "green" if delta < 0 else ""
+        cells = [drawing.Text.assemble((format_delta(delta), style))]
+        shows_doubt = amount.uncertain_bytes > 0
+    else:
+        percent = f"{100 * delta / total.delta_bytes:.1f} %" if total.delta_bytes and amount.paths else ""
+        cells = [drawing.Text(format_size(delta)), drawing.Text(percent, "dim")]
+        shows_doubt = ranking.has_doubtful_paths and amount.uncertain_bytes > _DOUBT_SHOWN * abs(delta)
+    if shows_doubt:
+        cells[0].append(f"\n{layout.glyphs.plus_minus} {format_size(amount.uncertain_bytes)}", "yellow")
+    if total.course:
+        cells.append(_course_cell(amount, layout) if amount.course else drawing.Text(""))
+    if layout.is_change and layout.query.compare:
+        cells.append(drawing.Text(_percent(amount), "dim"))
+    if layout.shows_before_and_after:
+        cells += [
+            drawing.Text(format_size(amount.before_bytes), "dim"),
+            drawing.Text(format_size(amount.after_bytes), "dim"),
+        ]
+    if total.delta_blocks is not None:
+        if amount.delta_blocks is None:
+            return [*cells, drawing.Text("")]
+        blocks = amount.delta_blocks
+        cells.append(drawing.Text(f"{blocks:+,}" if layout.is_change and blocks else f"{blocks:,}"))
+    return cells
+
+
+def _percent(amount: Amount) -> str:
+    if amount.change in _MARKS:
+        return _MARKS[amount.change]
+    if amount.is_relative or not amount.before_bytes:
+        return ""
+    return f"{100 * amount.delta_bytes / amount.before_bytes:+,.1f} %"
+
+
+def _course_cell(amount: Amount, layout: RowLayout) -> drawing.Text:
+    line = sparkline(thinned(amount.course, _COURSE), layout.glyphs.levels)
+    kind = amount.trend.kind
+    style = "bold red" if kind == STEADY else "dim"
+    return drawing.Text.assemble(line, ("" if kind == UNCHANGED else f"\n{trend_word(kind)}", style))
+
+
+def _other_rows(ranking: Ranking, layout: RowLayout) -> list[tuple[Amount, str]]:
+    what, ellipsis = layout.query.by, layout.glyphs.ellipsis
+    rows = []
+    if ranking.rest.paths:
+        rows.append((ranking.rest, f"{ellipsis} {plural(ranking.rest.paths, f'more {what}')}"))
+    if ranking.unmatched.delta_bytes or ranking.unmatched.uncertain_bytes:
+        rows.append((ranking.unmatched, f"{plural(ranking.unmatched.paths, 'path')} not selected"))
+    if ranking.known.paths:
+        source = f" ({layout.known_from})" if layout.known_from else ""
+        rows.append((ranking.known, f"known: {plural(ranking.known.paths, 'path')}{source}"))
+    return rows
+
+
+def _places(ranking: Ranking) -> Places:
+    frames: list[Optional[Frame]] = []
+    for row in ranking.rows:
+        frames += [row.site, row.call, row.allocator, *row.frames]
+    return Places(frames)
+
+
+def _library_name(site: Frame) -> str:
+    return printable(PurePosixPath(site.object).name) if site.object else "program or library unknown"
+
+
+class Drawing:
+    """Render the cells of the last column."""
+
+    def __init__(self, layout: RowLayout, places: Places, *, room: int) -> None:
+        self.layout, self.places, self.room = layout, places, room
+        self.glyphs = layout.glyphs
+
+    def plain(self, text: str, style: str = "") -> drawing.Text:
+        """Return *text* in *style*."""
+        return drawing.Text(text, style)
+
+    def branch(self, frame: Optional[Frame], rows: Sequence[Row], *, indent: int) -> drawing.Text:
+        """Return one frame of a tree, with the source and the library's part at the end of rows."""
+        margin = " " * indent
+        narrow = Drawing(self.layout, self.places, room=max(self.room - indent, 20))
+        lines = [narrow._frame(frame, "bold" if rows else "")] if frame is not None else []
+        for row in rows:
+            if row.is_pruned:
+                lines.append(self.plain(unlisted_callers(row), "italic"))
+            elif frame is row.site:
+                lines += [*narrow._source(row), *narrow._library(row)]
+        return drawing.Text("\n").join([drawing.Text.assemble(margin, line) for line in lines])
+
+    def lines(self, row: Row) -> drawing.Text:
+        """Return the cell of *row*: site, source line, library frames and callers."""
+        if self.layout.query.by == "path" and self.layout.query.all_frames:
+            lines = self._all_frames(row)
+        else:
+            lines = [self.site(row), *self._source(row), *self._library(row)]
+            if self.layout.query.by == "path":
+                lines += self._callers(row)
+        return drawing.Text("\n").join(lines)
+
+    def site(self, row: Row) -> drawing.Text:
+        """Return the user's own place of *row*."""
+        if row.site is None:
+            return self.plain(self._nobody(row), "italic")
+        if row.site.is_size_class:
+            text = self.plain(row.site.function or "", "bold")
+        elif self.layout.query.by == "library":
+            text = self.plain(_library_name(row.site), "bold" if row.site.object else "italic")
+        elif self.layout.query.by == "function":
+            text = self._name(row.site, row.site.function and full_function(row.site))
+        elif self.layout.query.by == "file":
+            text = self.plain(self.places.place(row.site._replace(line=None)), "bold")
+        else:
+            text = self._frame(row.site, "bold")
+        return text
+
+    def _nobody(self, row: Row) -> str:
+        if row.is_pruned or self.layout.query.hide is None:
+            return unlisted_site(row)
+        return "no frame left by --hide"
+
+    def _name(self, frame: Frame, text: Optional[str]) -> drawing.Text:
+        return self.plain(text or self.places.place(frame), "bold")
+
+    def _frame(self, frame: Frame, style: str = "", *, indent: int = 0) -> drawing.Text:
+        place = self.places.place(frame)
+        if has_place_only(frame):
+            return drawing.Text(place, style)
+        room = max(self.room - indent - len(place) - _GAP, 8)
+        name = function_name(frame, room=room, ellipsis=self.glyphs.ellipsis)
+        first, second = (place, name) if frame.file is not None else (name, place)
+        return drawing.Text.assemble((first, style), " " * _GAP, second)
+
+    def _source(self, row: Row) -> list[drawing.Text]:
+        site = row.site
+        if site is None or site.file is None or self.layout.query.by in _PLAIN:
+            return []
+        line = self.layout.sources.line(site.file, site.line)
+        if line is None:
+            return []
+        margin = f"{site.line} {self.glyphs.bar} "
+        highlighted = self.layout.source_text(site.file, line)
+        room = self.room - len(margin)
+        if len(highlighted) > room:
+            highlighted.truncate(room - 1)
+            highlighted.append(self.glyphs.ellipsis)
+        return [drawing.Text.assemble((margin, "dim"), highlighted)]
+
+    def _library(self, row: Row) -> list[drawing.Text]:
+        if self.layout.query.by in _PLAIN:
+            return [] if row.amount.paths < 2 else [self.plain(plural(row.amount.paths, "path"), "dim")]
+        more = f", and {row.amount.paths - 1:,} more" if row.amount.paths > 1 else ""
+        if row.call is None or row.allocator is None:
+            return []
+        for room in (0, self.room // 3):
+            inner = self._library_frame(row.call, room)
+            outer = "" if row.allocator is row.call else self._library_frame(row.allocator, room)
+            text = f"by {inner} {self.glyphs.ellipsis} {outer}" if outer else f"by {inner}"
+            if len(text + more) <= self.room:
+                break
+        else:
+            text = f"by {self._library_frame(row.call, self.room // 2)}"
+        return [self.plain(text + more, "dim")]
+
+    def _library_frame(self, frame: Frame, room: int) -> str:
+        place = self.places.place(frame)
+        if has_place_only(frame):
+            return place
+        return f"{function_name(frame, room=room, ellipsis=self.glyphs.ellipsis)} ({place})"
+
+    def _callers(self, row: Row) -> list[drawing.Text]:
+        at = next((n for n, frame in enumerate(row.frames) if frame is row.site), -1)
+        frames = row.frames[at + 1 :]
+        if row.site is not None and not is_interpreters(row.site):
+            frames = fold_interpreter(frames)
+        callers = [(frame, len(list(same))) for frame, same in groupby(frames)]
+        hidden = max(len(callers) - _CALLERS_FIRST - _CALLERS_LAST, 0)
+        if hidden < 2:
+            lines = [self._caller(*caller) for caller in callers]
+        else:
+            count = sum(times for _, times in callers[_CALLERS_FIRST:-_CALLERS_LAST])
+            lines = [self._caller(*caller) for caller in callers[:_CALLERS_FIRST]]
+            lines.append(
+                self.plain(f"{self.glyphs.caller} {self.glyphs.ellipsis} {count} more frames", "dim")
+            )
+            lines += [self._caller(*caller) for caller in callers[-_CALLERS_LAST:]]
+        return [*lines, *self._unlisted(row)]
+
+    def _unlisted(self, row: Row) -> list[drawing.Text]:
+        # The tool pruned callers: they are further out than the listed part of the path.
+
+        if not row.is_pruned or row.site is None:
+            return []
+        return [drawing.Text.assemble((f"{self.glyphs.caller} ", "dim"), (unlisted_callers(row), "italic"))]
+
+    def _caller(self, frame: Frame, times: int) -> drawing.Text:
+        repeated = f"  {times} times" if times > 1 else ""
+        if frame.object == INTERPRETER:
+            line = self.plain(frame.function or "")
+        else:
+            line = self._frame(frame, indent=2 + len(repeated))
+        return drawing.Text.assemble((f"{self.glyphs.caller} ", "dim"), line, (repeated, "dim"))
+
+    def _all_frames(self, row: Row) -> list[drawing.Text]:
+        lines: list[drawing.Text] = []
+        for frame in row.frames:
+            is_site = frame is row.site
+            margin = f"{self.glyphs.caller} " if lines else ""
+            place = (full_place(frame), "bold" if is_site else "")
+            lines.append(drawing.Text.assemble((margin, "dim"), place, " " * _GAP, full_function(frame)))
+            if is_site:
+                lines += self._source(row)
+        return [*lines, *self._unlisted(row)] if lines else [self.site(row)]
 
 
 # The own-code rules applied to a ranking's rows, and how to disable them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
-from gdbmem.model.snapshot import Totals
+from gdbmem.model.calltree import Totals
 
 
 class Column(NamedTuple):

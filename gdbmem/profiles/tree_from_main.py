@@ -12,8 +12,7 @@ from typing import NamedTuple, Optional, Union
 
 from gdbmem.model.calltree import PRUNED, ROOT, Frame, Frames
 from gdbmem.model.diff import Diff
-from gdbmem.profiles.paths import nodes_on_paths
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.paths import Query, nodes_on_paths
 from gdbmem.profiles.ranking import KNOWN, LISTED, GroupedPaths, grouped
 from gdbmem.text import format_size
 

@@ -9,20 +9,19 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gdbmem.ledger.answer import DAMAGES, retained_bytes
-from gdbmem.model.calltree import PRUNED, Frame
+from gdbmem.model.calltree import FAULTED_BYTES, GROWN_BYTES, HEAP_BYTES, PRUNED, Frame, memory_noun
+from gdbmem.model.calltree import UNTRACED as UNTRACED_BYTES
 from gdbmem.model.diff import BLOCKS, UNTRACED, Diff, Expectation, ExpectationVerdict
 from gdbmem.model.judgement import AT_LEAST, AT_MOST, BYTES, NOT_JUDGED, NOT_MET, Judgement, Unseen
 from gdbmem.model.ledger import Ledger
-from gdbmem.model.snapshot import FAULTED_BYTES, GROWN_BYTES, HEAP_BYTES, memory_noun
-from gdbmem.model.snapshot import UNTRACED as UNTRACED_BYTES
-from gdbmem.profiles.amounts import (
+from gdbmem.profiles.doubts import (
     nameless_growth,
     of_one_process,
     samples_off,
     sampling_error,
     unseen_in_diff,
 )
-from gdbmem.profiles.query import matches
+from gdbmem.profiles.paths import matches
 from gdbmem.text import format_delta, format_size, plural, printable
 
 _NOUNS = {"rss": "resident set", "retained": "freed memory that malloc keeps", UNTRACED: UNTRACED_BYTES}

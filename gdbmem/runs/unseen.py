@@ -9,8 +9,8 @@ from typing import NamedTuple, Optional, Union
 
 from gdbmem.errors import InputError
 from gdbmem.json_values import as_json, from_fields, from_json
+from gdbmem.model.calltree import GROWN_BYTES, HEAP_BYTES
 from gdbmem.model.judgement import Unseen, name_status, unseen_end
-from gdbmem.model.snapshot import GROWN_BYTES, HEAP_BYTES
 from gdbmem.runs.distrust import split_name
 from gdbmem.runs.run import Run, SnapshotRecord
 from gdbmem.runs.saved_results import LEDGER, Kept, find_kept, kept_records

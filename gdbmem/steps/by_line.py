@@ -16,7 +16,7 @@ from gdbmem.terminal.document import head, to_json
 from gdbmem.text import format_delta, format_size, plural, printable
 
 if TYPE_CHECKING:
-    from gdbmem.terminal.source import SourceLines
+    from gdbmem.profiles.sites import SourceLines
 
 
 # One function, line by line: the table, and ``kind=function``.

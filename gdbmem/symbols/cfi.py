@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Callable, NamedTuple, Optional
 
-from gdbmem.symbols.elf_files import address_in
+from gdbmem.linux.elf.objects import address_in
 
 ReadAt = Callable[[int, int], bytes]  # offset in the file, size → bytes, fewer at the end
 

@@ -17,14 +17,13 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import TargetError
-from gdbmem.linux.elf.objects import Image, images, loaded_by
+from gdbmem.linux.elf.objects import Image, elf_in, images, loaded_by, read_elf
 from gdbmem.linux.files.target_files import may_be_opened
 from gdbmem.linux.files.target_side import TargetSide
 from gdbmem.linux.memory.maps import Mapping, mappings_of
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.model.calltree import Frame
 from gdbmem.profiles.own_code import is_library
-from gdbmem.symbols.elf_files import elf_in, read_elf
 from gdbmem.text import printable
 
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,60}")

@@ -14,7 +14,7 @@ from gdbmem.api.profiles import ReadOptions, diff, open_profile
 from gdbmem.cli.main import main
 from gdbmem.model.diff import Diff
 from gdbmem.page.explorer import profile_data
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.paths import Query
 from tests.browser.explorer import CAPTURES, massif_capture
 from tests.unit.stack_files import capture
 

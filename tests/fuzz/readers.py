@@ -41,7 +41,7 @@ from gdbmem.formats.series import read_series
 from gdbmem.formats.valgrind.memcheck_xml import read_blocks, read_place, read_pointers
 from gdbmem.inspection.pause import read_maps
 from gdbmem.inspection.read_process import explain_core
-from gdbmem.linux.elf.objects import read_image
+from gdbmem.linux.elf.objects import needed_libraries, read_elf, read_image
 from gdbmem.linux.memory.maps import Mapping, parse_rss, parse_smaps
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.linux.memory.resident import parse_parts, parse_statm
@@ -58,7 +58,6 @@ from gdbmem.runs.saved_results import kept_records
 from gdbmem.series.journal import read_journal
 from gdbmem.series.store import Recording, SeriesWriter
 from gdbmem.series.summary import summarize
-from gdbmem.symbols.elf_files import needed_libraries, read_elf
 from tests.fuzz import memory_readers
 from tests.fuzz.mutate import LARGEST_BYTES
 from tests.fuzz.printing import print_profile

@@ -11,10 +11,10 @@ from typing import Callable
 import pytest
 
 from gdbmem.formats.opening import open_profile
+from gdbmem.model.calltree import Profile, Snapshot
 from gdbmem.model.diff import Diff
-from gdbmem.model.snapshot import Profile, Snapshot
 from gdbmem.profiles.diff import diff_snapshots
-from gdbmem.profiles.query import frame_text
+from gdbmem.profiles.paths import frame_text
 
 pytestmark = pytest.mark.needs("g++", "valgrind")
 

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 import pytest
 
 from gdbmem.formats.addresses import Binary
+from gdbmem.linux.elf.objects import read_elf
 from gdbmem.symbols import address_names
-from gdbmem.symbols.elf_files import read_elf
 from tests.conftest import PROGRAMS, Program
 from tests.live.user import GDBMEM, environment
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gdbmem.formats.valgrind.massif import MassifProfile, read_massif
-from gdbmem.model.snapshot import Snapshot
+from gdbmem.model.calltree import Snapshot
 from gdbmem.profiles.diff import diff_snapshots
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.paths import Query
 from gdbmem.profiles.ranking import Row, rank
 from gdbmem.profiles.timeline import APPEARED, VANISHED
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame
-from gdbmem.model.snapshot import Snapshot, Totals
+from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame, Snapshot, Totals
 
 PRUNED_NODE = "below threshold"
 

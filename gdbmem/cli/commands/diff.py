@@ -17,10 +17,10 @@ from gdbmem.errors import ExitStatus, GdbmemError, UsageError
 from gdbmem.model.diff import Diff
 from gdbmem.model.judgement import MET, NOT_MET, Judgement, exit_status
 from gdbmem.profiles.documents import diff_json
-from gdbmem.profiles.query import Query, query_from
+from gdbmem.profiles.paths import Query, query_from
+from gdbmem.profiles.sites import source_roots
 from gdbmem.profiles.text import print_diff
 from gdbmem.terminal.console import Working, make_console, open_output
-from gdbmem.terminal.source import source_roots
 from gdbmem.text import format_size, printable
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from gdbmem.commands.arguments import ArgumentParser
 from gdbmem.errors import Notice, UsageError
 from gdbmem.model.diff import Diff
 from gdbmem.profiles.export import BINARY, encode
-from gdbmem.profiles.query import counts_blocks
+from gdbmem.profiles.paths import counts_blocks
 from gdbmem.series.document import write_series_csv, write_series_json
 from gdbmem.terminal.console import open_output
 from gdbmem.text import printable

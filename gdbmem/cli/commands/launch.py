@@ -30,7 +30,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         if args.report is None:
             return _run(args, program_arguments, [], command=command)
         from gdbmem.cli.launch_job import page_at_end  # slow to import
-        from gdbmem.profiles.query import Query, read_known  # not always needed
+        from gdbmem.profiles.paths import Query, read_known  # not always needed
 
         query = Query(known=tuple(read_known(args.known)) if args.known else ())
         with page_at_end(args.report, query, force=args.force) as awaited:

@@ -21,9 +21,9 @@ from gdbmem.cli.reading import collector_paused, read_options_from
 from gdbmem.commands.arguments import ArgumentParser
 from gdbmem.errors import InputError, MissingToolError, ToolError, UsageError
 from gdbmem.page.page import Page, render
-from gdbmem.profiles.query import Query, compile_regex, counts_blocks, read_known
+from gdbmem.profiles.paths import Query, compile_regex, counts_blocks, read_known
+from gdbmem.profiles.sites import source_roots
 from gdbmem.terminal.console import Working, open_named
-from gdbmem.terminal.source import source_roots
 from gdbmem.text import printable
 
 if TYPE_CHECKING:

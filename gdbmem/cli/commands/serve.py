@@ -25,9 +25,9 @@ from gdbmem.cli.reading import read_options_from
 from gdbmem.commands.arguments import ArgumentParser
 from gdbmem.errors import GdbmemError, InputError, internal_error
 from gdbmem.page.page import IndexRow, Page, render, render_index
-from gdbmem.profiles.query import Query, compile_regex
+from gdbmem.profiles.paths import Query, compile_regex
+from gdbmem.profiles.sites import source_roots
 from gdbmem.runs.run import is_run
-from gdbmem.terminal.source import source_roots
 from gdbmem.text import printable
 
 

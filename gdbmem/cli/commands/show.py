@@ -24,15 +24,15 @@ from gdbmem.cli.showing_runs import show_run
 from gdbmem.commands.arguments import ArgumentParser
 from gdbmem.errors import UsageError
 from gdbmem.profiles.documents import diff_json, profile_json
-from gdbmem.profiles.query import Query, query_from
+from gdbmem.profiles.paths import Query, query_from
+from gdbmem.profiles.sites import source_roots
 from gdbmem.profiles.text import print_diff, print_sites, print_timeline
 from gdbmem.terminal.console import Working, make_console, open_output, print_notices
-from gdbmem.terminal.source import source_roots
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
+    from gdbmem.model.calltree import Profile
     from gdbmem.model.diff import Diff
-    from gdbmem.model.snapshot import Profile
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:

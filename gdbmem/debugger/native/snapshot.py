@@ -30,8 +30,8 @@ from gdbmem.formats.json_profiles import CUT
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.formats.stacks import StackProfile
 from gdbmem.launch.messages import AskAttached, AttachedPlan, Failed, SnapTaken
+from gdbmem.model.calltree import UNTRACED
 from gdbmem.model.faults import FILES, INHERITED, LATER
-from gdbmem.model.snapshot import UNTRACED
 from gdbmem.profiles.sites import stack_sites
 from gdbmem.runs.run import SnapshotRecord
 from gdbmem.text import printable

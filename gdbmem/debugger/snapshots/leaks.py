@@ -33,8 +33,8 @@ from gdbmem.leaks.leaks import (
     print_leaks,
     with_changes,
 )
+from gdbmem.model.calltree import HEAP_BYTES
 from gdbmem.model.leaks import DEFINITELY, INDIRECTLY, Block, BlockHolders, Holder, LeakSearch
-from gdbmem.model.snapshot import HEAP_BYTES
 from gdbmem.profiles.sites import stack_sites
 from gdbmem.runs.operand import leaks_file
 from gdbmem.terminal.console import open_output

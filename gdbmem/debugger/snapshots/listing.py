@@ -17,11 +17,10 @@ from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.inspection.holdings import holdings
 from gdbmem.profiles.diff import diff_series
 from gdbmem.profiles.documents import diff_json, list_json, profile_json
-from gdbmem.profiles.query import query_from
+from gdbmem.profiles.paths import query_from
 from gdbmem.profiles.run_text import print_kept, print_snapshots
 from gdbmem.profiles.text import print_diff, print_timeline
-from gdbmem.runs.operand import load_record, unit_of
-from gdbmem.runs.ordering import process_notices
+from gdbmem.runs.operand import load_record, process_notices, unit_of
 from gdbmem.runs.run import SnapshotRecord
 from gdbmem.runs.saved_results import kept_records
 from gdbmem.symbols.address_names import GdbSymbols

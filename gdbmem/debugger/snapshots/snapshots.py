@@ -33,7 +33,7 @@ from gdbmem.linux.memory.resident import (
     under_valgrind,
     unmapped_bytes,
 )
-from gdbmem.model.snapshot import HEAP_BYTES, memory_noun
+from gdbmem.model.calltree import HEAP_BYTES, memory_noun
 from gdbmem.profiles.own_code import OWN, own_rank
 from gdbmem.profiles.sites import describe_site, growing_site
 from gdbmem.runs.distrust import check_name

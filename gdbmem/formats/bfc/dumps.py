@@ -9,10 +9,9 @@ from functools import lru_cache
 from typing import Any
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.files import JsonObject
+from gdbmem.files import Data, JsonObject
 from gdbmem.formats.documents import notices_in, read_document
 from gdbmem.formats.protobuf_schema import message_class
-from gdbmem.formats.spooling import Data
 from gdbmem.json_values import from_fields, from_json
 from gdbmem.model.bfc import (
     FREE,

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import Callable, Optional
 
 from gdbmem.errors import Notice
+from gdbmem.files import Data
 from gdbmem.formats.bfc import log_lines
 from gdbmem.formats.bfc.log_dump import Dump, LoggedBytes, Refusals
 from gdbmem.formats.bfc.wrapping import writers_of
-from gdbmem.formats.spooling import Data
 from gdbmem.model.bfc import ONNXRUNTIME, UNKNOWN, Allocator, Chunks, Counters, Options, PoolLog, Region
 from gdbmem.text import plural, printable
 

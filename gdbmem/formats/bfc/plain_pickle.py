@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Callable, Union
 
 from gdbmem.errors import InputError
-from gdbmem.formats.spooling import Data
+from gdbmem.files import Data
 from gdbmem.text import format_size, printable
 
 DEEPEST = 64  # containers in containers

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Optional, Union, overload
 
 from gdbmem.errors import InputError
+from gdbmem.files import Data
 from gdbmem.formats.bfc.plain_pickle import MISSING, PickleMachine, PlainDict, PlainList
 from gdbmem.formats.bfc.row_patterns import FRAME, MEMO, RowPattern, RowPatterns, atom, list_memo, text_of
-from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import DEEPEST
 from gdbmem.model.bfc import FREE, IN_USE, PENDING
 from gdbmem.model.calltree import Frame

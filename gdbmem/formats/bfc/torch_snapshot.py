@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Optional
 
 from gdbmem.errors import InputError, Notice
+from gdbmem.files import Data
 from gdbmem.formats.bfc.plain_pickle import PlainDict, PlainList
 from gdbmem.formats.bfc.torch_rows import NO_STACK, BlockSpan, NeedsHistory, SnapshotMachine
-from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import IN_USE as IN_USE_METRIC
 from gdbmem.formats.stacks import Content, Singles, Stack, StackProfile, choose_metric
 from gdbmem.model.bfc import (
@@ -30,8 +30,7 @@ from gdbmem.model.bfc import (
     TorchSegment,
     TorchSnapshot,
 )
-from gdbmem.model.calltree import Frame
-from gdbmem.model.snapshot import BYTES_MISSING
+from gdbmem.model.calltree import BYTES_MISSING, Frame
 from gdbmem.text import format_size, plural, printable
 
 CLASS_NAME = "c10::cuda::CUDACachingAllocator"

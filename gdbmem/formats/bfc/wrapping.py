@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Optional
 
-from gdbmem.formats.spooling import Data
+from gdbmem.files import Data
 
 _BOMS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 _LARGEST_BYTES = 256 << 20  # of what is unwrapped in memory

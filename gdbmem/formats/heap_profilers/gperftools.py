@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice
+from gdbmem.files import Data
 from gdbmem.formats.addresses import MemoryMap, Symbols, frames_of, parse_maps, wanted_of
-from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
     ALLOCATED,
     IN_USE,
@@ -31,8 +31,7 @@ from gdbmem.formats.stacks import (
     several_dumps,
     total_of,
 )
-from gdbmem.model.calltree import Frame
-from gdbmem.model.snapshot import BYTES_MISSING
+from gdbmem.model.calltree import BYTES_MISSING, Frame
 from gdbmem.text import format_size, printable
 
 # Counts of a sampled heap profile, scaled to what the program holds, with their standard errors.

@@ -14,6 +14,7 @@ from itertools import chain, islice
 from typing import Callable, NamedTuple, Optional, Union
 
 from gdbmem.errors import InputError, Notice
+from gdbmem.files import Data
 from gdbmem.formats.heap_profilers.heaptrack_lines import (
     NUMPY_FROM_BYTES,
     BadLineError,
@@ -23,7 +24,6 @@ from gdbmem.formats.heap_profilers.heaptrack_lines import (
     Tables,
     take_apart,
 )
-from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
     ALLOCATED,
     DEEPEST,
@@ -39,8 +39,7 @@ from gdbmem.formats.stacks import (
     count_too_big,
     several_dumps,
 )
-from gdbmem.model.calltree import Frame
-from gdbmem.model.snapshot import BYTES_MISSING, PEAK
+from gdbmem.model.calltree import BYTES_MISSING, PEAK, Frame
 from gdbmem.text import format_size, printable
 
 METRICS = (IN_USE, PEAK, ALLOCATED)

@@ -9,8 +9,8 @@ import re
 from typing import Optional
 
 from gdbmem.errors import Notice
+from gdbmem.files import Data
 from gdbmem.formats.heap_profilers.gperftools import unsample
-from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
     IN_USE,
     Content,
@@ -23,8 +23,7 @@ from gdbmem.formats.stacks import (
     choose_metric,
     total_of,
 )
-from gdbmem.model.calltree import Frame
-from gdbmem.model.snapshot import BYTES_MISSING
+from gdbmem.model.calltree import BYTES_MISSING, Frame
 from gdbmem.text import printable
 
 RATE_BYTES = 512 << 10

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Optional
 
 from gdbmem.errors import InputError, Notice
+from gdbmem.files import Data
 from gdbmem.formats.addresses import Binary, Symbols, frames_of, parse_maps, wanted_of
 from gdbmem.formats.heap_profilers.gperftools import unsample
-from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
     ALLOCATED,
     IN_USE,
@@ -26,8 +26,7 @@ from gdbmem.formats.stacks import (
     several_dumps,
     total_of,
 )
-from gdbmem.model.calltree import Frame
-from gdbmem.model.snapshot import BYTES_MISSING
+from gdbmem.model.calltree import BYTES_MISSING, Frame
 from gdbmem.text import printable
 
 _HEADER = re.compile(rb"heap_v2/([0-9]{1,18})\s*")

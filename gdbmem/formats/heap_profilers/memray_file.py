@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any, Optional
 
 from gdbmem.errors import InputError
-from gdbmem.formats.spooling import Data
+from gdbmem.files import Data
 from gdbmem.formats.stacks import (
     IN_USE,
     Content,
@@ -18,8 +18,7 @@ from gdbmem.formats.stacks import (
     choose_metric,
     total_of,
 )
-from gdbmem.model.calltree import Frame
-from gdbmem.model.snapshot import PEAK
+from gdbmem.model.calltree import PEAK, Frame
 from gdbmem.text import printable
 
 _RECORDS = {IN_USE: "get_leaked_allocation_records", PEAK: "get_high_watermark_allocation_records"}

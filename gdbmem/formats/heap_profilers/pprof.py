@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional
 
 from gdbmem.errors import InputError
+from gdbmem.files import Data
 from gdbmem.formats.addresses import Binary, MappedRegion, MemoryMap, Symbols, frames_of
 from gdbmem.formats.protobuf_schema import DIFFERENCE, profile_message
-from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
     ALLOCATED,
     DEEPEST,

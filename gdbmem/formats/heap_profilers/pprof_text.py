@@ -10,8 +10,8 @@ import struct
 from typing import Optional
 
 from gdbmem.errors import InputError, Notice
+from gdbmem.files import Data
 from gdbmem.formats.heap_profilers.gperftools import symbol_section
-from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
     ALLOCATED,
     IN_USE,
@@ -26,8 +26,7 @@ from gdbmem.formats.stacks import (
     choose_metric,
     total_of,
 )
-from gdbmem.model.calltree import Frame
-from gdbmem.model.snapshot import BYTES_MISSING
+from gdbmem.model.calltree import BYTES_MISSING, Frame
 from gdbmem.text import printable
 
 _METRICS = {b"inuse_space": IN_USE, b"alloc_space": ALLOCATED}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.formats.spooling import Data
+from gdbmem.files import Data
 from gdbmem.formats.stacks import (
     ALLOCATED,
     DEEPEST,
@@ -28,9 +28,8 @@ from gdbmem.formats.stacks import (
     choose_metric,
 )
 from gdbmem.formats.valgrind.massif import MassifProfile, read_massif
-from gdbmem.model.calltree import PRUNED, CallTree, Frame
+from gdbmem.model.calltree import BYTES_MISSING, PRUNED, CallTree, Frame
 from gdbmem.model.leaks import DEFINITELY, INDIRECTLY, POSSIBLY, REACHABLE, SUPPRESSED, WITH_INDIRECT
-from gdbmem.model.snapshot import BYTES_MISSING
 from gdbmem.text import printable
 
 # Event of bytes → (metric, event of blocks). The first that a file has is its default. DB is what DIB is a part of, and

@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Optional
 
 from gdbmem.errors import InputError
-from gdbmem.files import JsonObject
+from gdbmem.files import Data, JsonObject
 from gdbmem.formats.json_profiles import read_json_profile
-from gdbmem.formats.spooling import Data
 from gdbmem.formats.stacks import (
     ALLOCATED,
     IN_USE,
@@ -25,8 +24,7 @@ from gdbmem.formats.stacks import (
     choose_metric,
     total_of,
 )
-from gdbmem.model.calltree import Frame
-from gdbmem.model.snapshot import PEAK
+from gdbmem.model.calltree import PEAK, Frame
 from gdbmem.text import printable
 
 _KEYS = {PEAK: ("gb", "gbk"), IN_USE: ("eb", "ebk"), ALLOCATED: ("tb", "tbk"), OWN_PEAK: ("mb", "mbk")}

@@ -9,8 +9,8 @@ from itertools import chain
 from typing import Callable, NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice
+from gdbmem.files import Data
 from gdbmem.formats.addresses import Symbols, with_names
-from gdbmem.formats.spooling import Data
 from gdbmem.formats.valgrind.massif_tree import (
     NodeTexts,
     TreeArea,
@@ -20,8 +20,7 @@ from gdbmem.formats.valgrind.massif_tree import (
     read_node_text,
     unknown_line,
 )
-from gdbmem.model.calltree import CallTree, Frame
-from gdbmem.model.snapshot import HEAP_BYTES, PAGE_BYTES, Totals, peak_index, peak_tree_index
+from gdbmem.model.calltree import HEAP_BYTES, PAGE_BYTES, CallTree, Frame, Totals, peak_index, peak_tree_index
 from gdbmem.text import plural, printable
 
 __all__ = [

@@ -11,7 +11,7 @@ from operator import eq, sub
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError
-from gdbmem.formats.spooling import Data
+from gdbmem.files import Data
 from gdbmem.model.calltree import NO_LINE, PRUNED, ROOT, CallTree, Frame, Frames, line_column
 from gdbmem.text import printable
 

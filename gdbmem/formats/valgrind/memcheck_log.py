@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.formats.spooling import Data
+from gdbmem.files import Data
 from gdbmem.formats.stacks import (
     DEEPEST,
     TRUNCATED,
@@ -20,7 +20,7 @@ from gdbmem.formats.stacks import (
     total_of,
 )
 from gdbmem.formats.valgrind.massif_tree import UnknownTextError, read_node_text
-from gdbmem.model.calltree import Frame
+from gdbmem.model.calltree import BYTES_MISSING, Frame
 from gdbmem.model.leaks import (
     DEFINITELY,
     INDIRECTLY,
@@ -34,7 +34,6 @@ from gdbmem.model.leaks import (
     LeakSearch,
     Sum,
 )
-from gdbmem.model.snapshot import BYTES_MISSING
 from gdbmem.text import printable
 
 SEVERAL = "several-processes"

@@ -11,13 +11,12 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.formats.spooling import Data
+from gdbmem.files import Data
 from gdbmem.formats.stacks import StackProfile
 from gdbmem.formats.valgrind.massif_tree import UnknownTextError, read_node_text
 from gdbmem.formats.valgrind.memcheck_log import SEVERAL, LeakStack, profile_of, read_record, sum_of
-from gdbmem.model.calltree import Frame
+from gdbmem.model.calltree import BYTES_MISSING, Frame
 from gdbmem.model.leaks import DEFINITELY, POSSIBLY, Block, LeakRecord, LeakSearch
-from gdbmem.model.snapshot import BYTES_MISSING
 from gdbmem.text import printable
 
 if TYPE_CHECKING:

@@ -1,5 +1,5 @@
 // Which functions only allocate for their callers, and so which frame names each path: both depend on the compared snapshots.
-// It has the results of profiles/wrappers.py and paths.py for the same snapshots; a test compares the two.
+// It has the results of profiles/own_code.py and paths.py for the same snapshots; a test compares the two.
 
 import { makeCalls } from "./calls.js";
 import { framesOf } from "./profile.js";

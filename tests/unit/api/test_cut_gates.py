@@ -12,7 +12,7 @@ from gdbmem.api.runs import judge_growth
 from gdbmem.cli.main import main
 from gdbmem.errors import GdbmemError
 from gdbmem.model.judgement import NOT_JUDGED
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.paths import Query
 from tests.unit.stack_files import capture
 
 CUTS = 12  # of each file

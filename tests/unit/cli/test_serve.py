@@ -20,7 +20,7 @@ from gdbmem.cli.main import main
 from gdbmem.cli.pages import make_page
 from gdbmem.errors import InputError
 from gdbmem.page.page import Page
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.paths import Query
 from gdbmem.runs.run import Run
 from tests.unit.massif_texts import massif, path
 

@@ -17,7 +17,7 @@ from gdbmem.commands.shell import SHELL_COMMANDS
 from gdbmem.engines import engine, massif
 from gdbmem.errors import UsageError
 from gdbmem.profiles import export
-from gdbmem.profiles import query as queries
+from gdbmem.profiles import paths as queries
 from gdbmem.steps import steps
 from tests.unit.sources import PACKAGE
 

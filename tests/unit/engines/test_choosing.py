@@ -13,7 +13,7 @@ from gdbmem.engines.engine import NAMES, options_of, table
 from gdbmem.errors import MissingToolError, UsageError
 from gdbmem.launch import engine_choice
 from gdbmem.launch.program import Program
-from gdbmem.symbols.elf_files import needed_libraries, odd_debug_sections
+from gdbmem.linux.elf.objects import needed_libraries, odd_debug_sections
 
 
 @pytest.fixture

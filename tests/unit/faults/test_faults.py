@@ -45,7 +45,7 @@ from gdbmem.linux.memory.pages import PAGE, Ranges
 from gdbmem.model.calltree import Frame
 from gdbmem.model.faults import FaultAccount, FaultTotals, NamedFaults, NamedStack
 from gdbmem.model.faults import Unseen as Hidden
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.paths import Query
 from gdbmem.symbols.call_paths import CallPaths, _named
 from gdbmem.symbols.unwinder import MACHINES, AddressSpace, Unwinder, code_in, code_region
 

@@ -9,9 +9,8 @@ from gdbmem.faults.resident_by_path import StandingMemory
 from gdbmem.formats.faults import faults_profile
 from gdbmem.linux.faults.readings import Reading
 from gdbmem.linux.memory.pages import PAGE, Ranges
-from gdbmem.model.calltree import Frame
+from gdbmem.model.calltree import Frame, Snapshot
 from gdbmem.model.faults import FaultTotals, NamedFaults, NamedStack
-from gdbmem.model.snapshot import Snapshot
 from gdbmem.profiles.diff import diff_snapshots
 
 PID = 7

@@ -8,8 +8,7 @@ import pytest
 
 from gdbmem.errors import InputError
 from gdbmem.formats.valgrind.massif import MassifProfile, read_massif
-from gdbmem.model.calltree import CallTree
-from gdbmem.model.snapshot import Totals
+from gdbmem.model.calltree import CallTree, Totals
 from tests.unit.massif_files import HEADER, NAMES, capture, line_starts, read, snapshot
 
 

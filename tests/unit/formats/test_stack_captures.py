@@ -15,7 +15,7 @@ from gdbmem.formats.addresses import Binary
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.model.calltree import PRUNED, Frame
 from gdbmem.profiles.diff import as_growth, diff_snapshots
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.paths import Query
 from gdbmem.profiles.ranking import rank
 from gdbmem.runs.operand import load_from_profile
 from tests.unit.stack_files import CAPTURES, capture, flat, read, tree

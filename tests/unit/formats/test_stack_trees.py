@@ -11,10 +11,9 @@ import pytest
 
 from gdbmem.formats.heap_profilers.jemalloc import read_jemalloc
 from gdbmem.formats.stacks import Content, Hidden, PackedStacks, Singles, Stack, build_tree, pack_path
-from gdbmem.model.calltree import CallTree, Frame, Frames
-from gdbmem.model.snapshot import Snapshot, Totals
+from gdbmem.model.calltree import CallTree, Frame, Frames, Snapshot, Totals
 from gdbmem.profiles.diff import as_growth, diff_snapshots
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.paths import Query
 from gdbmem.profiles.ranking import rank
 
 CAPTURES = Path(__file__).parents[2] / "captures" / "stacks"

@@ -14,13 +14,13 @@ from gdbmem.api.runs import judge_growth
 from gdbmem.errors import InputError
 from gdbmem.formats.json_profiles import encode_own, untraced_bytes
 from gdbmem.formats.opening import open_profile
+from gdbmem.model.calltree import TRACING, UNTRACED
 from gdbmem.model.judgement import MET, NOT_JUDGED
-from gdbmem.model.snapshot import TRACING, UNTRACED
 from gdbmem.page.explorer import profile_data
 from gdbmem.profiles.diff import as_growth
 from gdbmem.profiles.export import encode
 from gdbmem.profiles.headline import site_name
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.paths import Query
 from gdbmem.profiles.ranking import rank
 from gdbmem.runs.operand import load_operand
 

@@ -26,7 +26,7 @@ from gdbmem.leaks.leaks import (
     ranked,
     with_changes,
 )
-from gdbmem.model.calltree import Frame
+from gdbmem.model.calltree import Frame, memory_noun
 from gdbmem.model.leaks import (
     DEFINITELY,
     INDIRECTLY,
@@ -37,7 +37,6 @@ from gdbmem.model.leaks import (
     Holder,
     LeakRecord,
 )
-from gdbmem.model.snapshot import memory_noun
 from gdbmem.profiles.diff import diff_snapshots
 from gdbmem.runs.operand import load_from_profile
 from gdbmem.terminal.console import make_console

@@ -8,9 +8,8 @@ import pytest
 
 from gdbmem.errors import InputError
 from gdbmem.ledger.pinners import chunk_bytes, join_paths
-from gdbmem.model.calltree import CallTree, Frame
+from gdbmem.model.calltree import CallTree, Frame, Snapshot, Totals
 from gdbmem.model.ledger import Heap, Ledger, SizeClass
-from gdbmem.model.snapshot import Snapshot, Totals
 
 
 def ledger(*sizes: SizeClass) -> Ledger:

@@ -19,7 +19,7 @@ from gdbmem.cli.page_documents import PAGES
 from gdbmem.errors import GdbmemError
 from gdbmem.page.page import Section, exact_pieces, render
 from gdbmem.pools.explanation import headline
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.paths import Query
 from gdbmem.text import printable
 
 CAPTURES = Path(__file__).parents[2] / "captures" / "documents"

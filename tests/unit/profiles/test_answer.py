@@ -6,11 +6,10 @@ from typing import Any
 import pytest
 
 from gdbmem.errors import InputError
-from gdbmem.model.calltree import CallTree, Frame
-from gdbmem.model.snapshot import PAGE_BYTES
+from gdbmem.model.calltree import PAGE_BYTES, CallTree, Frame
 from gdbmem.profiles.diff import as_growth, diff_snapshots
 from gdbmem.profiles.headline import answer_diff, answer_snapshot
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.paths import Query
 from gdbmem.profiles.sites import describe_site
 from tests.unit.trees import PRUNED_NODE, at, snapshot, tree
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gdbmem.cli.main import main
-from gdbmem.model.snapshot import Totals
+from gdbmem.model.calltree import Totals
 from gdbmem.profiles.course import course_of
 from gdbmem.terminal.drawing import thinned
 from tests.unit.massif_texts import massif, path

@@ -10,11 +10,11 @@ from typing import Any, Optional
 
 import pytest
 
+from gdbmem.model.calltree import PAGE_BYTES
 from gdbmem.model.diff import Diff, Expectation, ExpectationVerdict, Position
 from gdbmem.model.judgement import Unseen
-from gdbmem.model.snapshot import PAGE_BYTES
 from gdbmem.profiles.diff import diff_snapshots
-from gdbmem.profiles.query import Query, parse_known
+from gdbmem.profiles.paths import Query, parse_known
 from gdbmem.profiles.ranking import rank
 from gdbmem.recipes.expectations import judge, unjudged
 from tests.unit.trees import PRUNED_NODE, at, snapshot, tree

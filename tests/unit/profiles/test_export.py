@@ -14,9 +14,8 @@ from gdbmem.cli.main import main
 from gdbmem.errors import InputError
 from gdbmem.formats.opening import OpenOptions
 from gdbmem.formats.stacks import Content, Stack, build_tree
-from gdbmem.model.calltree import Frame
+from gdbmem.model.calltree import Frame, Snapshot, Totals
 from gdbmem.model.diff import Diff
-from gdbmem.model.snapshot import Snapshot, Totals
 from gdbmem.profiles.diff import as_growth, diff_snapshots
 from gdbmem.profiles.export import encode
 from gdbmem.runs.operand import load_operand

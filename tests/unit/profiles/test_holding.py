@@ -11,7 +11,7 @@ from gdbmem.model.diff import Diff
 from gdbmem.profiles.diff import diff_snapshots
 from gdbmem.profiles.holding import find_holdings, holding_sentence
 from gdbmem.profiles.own_code import OWN, WRAPPER, own_rank
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.paths import Query
 from tests.unit.trees import at, snapshot, tree
 
 MAP = "std::map<int, Hypothesis, std::less<int>, std::allocator<std::pair<int const, Hypothesis> > >"

@@ -16,7 +16,7 @@ from gdbmem.model.diff import Diff
 from gdbmem.profiles.diff import as_growth
 from gdbmem.profiles.documents import diff_json
 from gdbmem.profiles.export import encode
-from gdbmem.profiles.query import GROUPINGS, Query
+from gdbmem.profiles.paths import GROUPINGS, Query
 from gdbmem.profiles.text import print_diff
 from gdbmem.runs.operand import load_from_profile
 from gdbmem.terminal.console import make_console

@@ -10,12 +10,12 @@ import pytest
 
 from gdbmem.cli.main import main
 from gdbmem.formats.valgrind.massif import read_massif
+from gdbmem.model.calltree import Snapshot
 from gdbmem.model.diff import Diff
-from gdbmem.model.snapshot import Snapshot
 from gdbmem.page import explorer
 from gdbmem.page.explorer import profile_data
 from gdbmem.profiles.diff import as_growth, diff_snapshots
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.paths import Query
 from gdbmem.profiles.ranking import Row, rank
 from gdbmem.profiles.tree_from_main import large_paths
 from gdbmem.runs.operand import load_from_profile

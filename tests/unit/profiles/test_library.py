@@ -6,7 +6,7 @@ import pytest
 
 from gdbmem.model.calltree import Frame
 from gdbmem.profiles.own_code import is_library, own_frame, qualified_name
-from gdbmem.profiles.query import matches
+from gdbmem.profiles.paths import matches
 from tests.unit.trees import at
 
 HEADERS = "/usr/include/c++/12/bits"

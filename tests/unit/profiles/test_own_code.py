@@ -16,17 +16,18 @@ from gdbmem.profiles.diff import as_growth
 from gdbmem.profiles.own_code import (
     INSTALLED,
     INSTALLED_RULES,
+    MANY_CALLERS,
     NAMELESS,
     OTHER,
     OWN,
     WRAPPER,
+    find_wrappers,
     own_frame,
     own_rank,
     own_ranks,
 )
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.paths import Query
 from gdbmem.profiles.ranking import rank
-from gdbmem.profiles.wrappers import MANY_CALLERS, find_wrappers
 from tests.unit.trees import at, snapshot, tree
 
 CAPTURES = Path(__file__).parents[2] / "captures"

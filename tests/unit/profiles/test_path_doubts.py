@@ -7,13 +7,12 @@ from typing import NamedTuple
 import pytest
 
 from gdbmem.formats.faults import faults_profile
-from gdbmem.model.calltree import Frame
+from gdbmem.model.calltree import Frame, Snapshot
 from gdbmem.model.diff import Diff, Expectation, Position
 from gdbmem.model.faults import FaultTotals, NamedFaults, NamedStack
-from gdbmem.model.snapshot import Snapshot
 from gdbmem.page.explorer import profile_data
 from gdbmem.profiles.diff import as_growth
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.paths import Query
 from gdbmem.profiles.ranking import rank
 from gdbmem.recipes.expectations import judge
 

@@ -9,7 +9,7 @@ from gdbmem.commands.description import Command
 from gdbmem.commands.options import query
 from gdbmem.errors import InputError, UsageError
 from gdbmem.model.calltree import Frame
-from gdbmem.profiles.query import Query, frame_text, parse_known, query_from
+from gdbmem.profiles.paths import Query, frame_text, parse_known, query_from
 from tests.unit.trees import at
 
 

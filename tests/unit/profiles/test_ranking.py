@@ -10,7 +10,7 @@ from gdbmem.model.calltree import CallTree
 from gdbmem.model.diff import Diff
 from gdbmem.profiles.diff import diff_snapshots
 from gdbmem.profiles.documents import diff_document
-from gdbmem.profiles.query import GROUPINGS, Query
+from gdbmem.profiles.paths import GROUPINGS, Query
 from gdbmem.profiles.ranking import Ranking, rank
 from tests.unit.trees import PRUNED_NODE, at, snapshot, tree
 

@@ -10,11 +10,9 @@ import pytest
 from gdbmem.api.profiles import ReadOptions, as_growth, load_from_profile, open_profile
 from gdbmem.formats.stacks import _all_of
 from gdbmem.model.calltree import Frames, Names, lines_of
-from gdbmem.profiles.own_code import OTHER, OWN
-from gdbmem.profiles.paths import _sites
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.own_code import OTHER, OWN, ranks_of
+from gdbmem.profiles.paths import Query, _sites
 from gdbmem.profiles.ranking import GroupedPaths
-from gdbmem.profiles.wrappers import ranks_of
 
 
 @pytest.mark.parametrize("place", ["", " (in libz.so)", " (a.c:3)"])

@@ -13,7 +13,7 @@ from gdbmem.cli.main import main
 from gdbmem.model.diff import Diff
 from gdbmem.profiles.diff import diff_series, diff_snapshots
 from gdbmem.profiles.headline import answer_diff
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.paths import Query
 from gdbmem.profiles.ranking import rank
 from gdbmem.profiles.timeline import TRENDS, change_of, judge
 from gdbmem.runs.run import Run

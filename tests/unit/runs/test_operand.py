@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.errors import InputError
-from gdbmem.model.snapshot import PAGE_BYTES
+from gdbmem.model.calltree import PAGE_BYTES
 from gdbmem.runs.operand import find_operand, histories, last_two, load_operand
 from gdbmem.runs.run import Run
 from tests.unit.massif_texts import PAGES_TEXT, massif, path

@@ -10,7 +10,7 @@ import pytest
 
 from gdbmem.errors import InputError
 from gdbmem.runs.distrust import check_name
-from gdbmem.runs.ordering import process_notices
+from gdbmem.runs.operand import process_notices
 from gdbmem.runs.run import Run, is_run, open_run
 
 

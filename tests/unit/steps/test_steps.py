@@ -11,7 +11,7 @@ import pytest
 from gdbmem.model.steps import LOCKED, SHARED, Step
 from gdbmem.page.page import render
 from gdbmem.page.steps_page import steps_page
-from gdbmem.profiles.query import Query
+from gdbmem.profiles.paths import Query
 from gdbmem.steps.charts import steps_svg
 from gdbmem.steps.steps import (
     GROUPINGS,

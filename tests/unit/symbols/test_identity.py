@@ -11,8 +11,8 @@ import pytest
 
 from gdbmem.cli.main import main
 from gdbmem.formats.addresses import Binary
-from gdbmem.symbols.elf_files import read_elf
-from gdbmem.symbols.identity import Sameness, candidates, compare_file
+from gdbmem.linux.elf.objects import read_elf
+from gdbmem.symbols.address_names import Sameness, candidates, compare_file
 from tests.unit.stack_files import CAPTURES
 
 CODE_AT = 0x1000

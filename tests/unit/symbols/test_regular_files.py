@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.files import open_regular
-from gdbmem.symbols.elf_files import debug_link, needed_libraries, read_elf, symbol_tables
+from gdbmem.linux.elf.objects import debug_link, needed_libraries, read_elf, symbol_tables
 
 
 def test_a_fifo_in_place_of_a_binary_blocks_no_command(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The sum of several paths, and their row in a ranking."""
+"""Snapshots scaled to one total; whether sampled or incomplete snapshots allow a decision."""
 
 from __future__ import annotations
 
@@ -7,73 +7,16 @@ import re
 from array import array
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import replace
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.opening import ENDS_EARLY
 from gdbmem.formats.valgrind.massif import DAMAGED, TRUNCATED
-from gdbmem.model.calltree import CallTree, Frame
+from gdbmem.model.calltree import BYTES_MISSING, UNTRACED, CallTree, Snapshot
 from gdbmem.model.diff import Diff, Side
 from gdbmem.model.judgement import Unseen
-from gdbmem.model.snapshot import BYTES_MISSING, UNTRACED, Snapshot
 from gdbmem.profiles.own_code import is_library
-from gdbmem.profiles.timeline import Trend, change_of, judge
 from gdbmem.text import format_size, printable
-
-
-class Amount(NamedTuple):
-    """The sum of several paths."""
-
-    paths: int
-    before_bytes: int
-    after_bytes: int
-    hidden_bytes: int = 0  # the part of delta_bytes that a threshold or a truncated file may hide
-    error_bytes: int = 0  # the standard error of delta_bytes if it is sampled
-    delta_blocks: Optional[int] = None
-    is_relative: bool = False  # before_bytes and after_bytes are only the removed and the added bytes
-    course: Sequence[int] = ()  # of a series: the bytes at each snapshot
-
-    @property
-    def delta_bytes(self) -> int:
-        return self.after_bytes - self.before_bytes
-
-    @property
-    def uncertain_bytes(self) -> int:
-        """The error bound of delta_bytes."""
-        return self.hidden_bytes + self.error_bytes
-
-    @property
-    def change(self) -> str:
-        """The trend between the two: a word of analysis.profiles.trend."""
-        return change_of(
-            self.before_bytes,
-            self.after_bytes,
-            hidden_bytes=self.hidden_bytes,
-            error_bytes=self.error_bytes,
-            is_relative=self.is_relative,
-        )
-
-    @property
-    def trend(self) -> Trend:
-        """The trend in a series."""
-        return judge(self.course, uncertain_bytes=self.uncertain_bytes)
-
-
-class Row(NamedTuple):
-    """Paths that count as one; *amount* is theirs together, the frames are the largest one's."""
-
-    amount: Amount
-    site: Optional[Frame]  # the user's own innermost frame; None: only known to be under the threshold
-    call: Optional[Frame]  # the library's function that the site called, if it called one
-    allocator: Optional[Frame]  # where the path's memory was allocated
-    frames: Sequence[Frame]  # from the allocation site outward, folded unless the query wants all
-    folded: int  # how many frames of the library are left out of frames
-    is_pruned: bool  # stands for places that the tool did not list
-    is_cut: bool = False  # … because the file is truncated, not because they are below a threshold
-    via: Optional[Frame] = None  # the allocation wrapper that the site called for most of it
-    via_bytes: int = 0  # the part of delta_bytes through that
-    passed: Sequence[Frame] = ()  # inside the site: frames skipped by the own-code rules
-
 
 # Snapshots scaled to one total, so that a diff shows changes of the proportions.
 
@@ -130,7 +73,7 @@ def _scaled(tree: CallTree, total_bytes: int) -> CallTree:
     )
 
 
-# Judging sampled or incomplete data against a limit: whether it allows a decision.
+# The errors of sampled sizes.
 
 
 STANDARD_ERRORS = 3  # the true value is further from the estimate in one of 370 cases
