@@ -1,0 +1,66 @@
+"""The heap of an allocator that replaces glibc's malloc, as each reader returns it: spans of pages, and block sizes.
+
+A span is a run of pages that the allocator treats as one: a slab of blocks of one size, one large block, free pages, or
+its own metadata. Readers are given an `Image` whose data may have the allocator's roots, and a `HeapView`; they return
+None unless the allocator's own invariants prove the layout that they assume.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from gdbmem.arrays import import_numpy
+from gdbmem.linux.memory.pages import Ranges
+from gdbmem.model.memory import Memory
+
+# Kinds of spans, as in `Spans.kinds`.
+SLAB = 0  # blocks of one size, live or not
+LARGE = 1  # one live block
+FREE = 2  # pages without a live block, resident until the allocator returns them
+LAZY = 3  # the same, which the allocator has offered to the kernel (MADV_FREE)
+RETURNED = 4  # address space whose pages the allocator has returned: normally not resident
+METADATA = 5
+CHANGING = 6  # between two kinds at this moment
+
+
+class HeapView(NamedTuple):
+    """The memory of one process, copy or core, for a reader."""
+
+    memory: Memory
+    anonymous: Ranges  # writable private memory that is not a file's: where an allocator's spans may be
+    touched: Ranges  # of all writable memory, what may have something other than zeros
+
+
+class Spans(NamedTuple):
+    """Spans in order of address; none overlap. Columns of numpy, all of one length."""
+
+    starts: Any  # int64 addresses
+    ends: Any  # int64
+    kinds: Any  # uint8
+    block_bytes: Any  # int64: of a slab the size of its blocks, of a large block its usable size; else 0
+    live_blocks: (
+        Any  # int64: blocks in use of a slab, including those that caches keep; 1 for a large block; else 0
+    )
+
+    @classmethod
+    def of_rows(cls, rows: Sequence[tuple[int, int, int, int, int]]) -> Spans:
+        """Return *rows* of start, end, kind, block_bytes and live_blocks as columns."""
+        np = import_numpy()
+        table = np.array(sorted(rows), np.int64).reshape(-1, 5)
+        return cls(table[:, 0], table[:, 1], table[:, 2].astype(np.uint8), table[:, 3], table[:, 4])
+
+
+@dataclass(frozen=True)
+class MallocHeap:
+    """One allocator in one process. Sizes are bytes."""
+
+    allocator: str  # "jemalloc"
+    layout: str  # what was proved: "5.3, 48 address bits"
+    file: str  # the program or library that it is linked into
+    spans: Spans
+    # Freed blocks that caches keep for the next request, by size of block: they are among the live blocks of spans.
+    cached: Mapping[int, int] = field(default_factory=dict)
+    caches: int = 0  # number of caches read
+    is_complete: bool = True  # False: some caches could not be read, so that live blocks are too many
