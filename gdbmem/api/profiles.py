@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Callable, Optional, Union
 
-from gdbmem.files import is_there
 from gdbmem.formats import opening
 from gdbmem.formats.opening import FORMATS, OpenOptions
 from gdbmem.formats.series import series_tool
@@ -35,13 +34,10 @@ from gdbmem.runs.operand import (
     unit_of,
 )
 from gdbmem.runs.run import Run, SnapshotRecord, asked_for, current_folder, has_series, recipe_diffs
-from gdbmem.symbols.address_names import candidates
+from gdbmem.symbols.address_names import GdbSymbols
 
 if TYPE_CHECKING:
     from gdbmem.errors import Notice
-    from gdbmem.formats.addresses import Binary
-    from gdbmem.model.calltree import Frame
-    from gdbmem.symbols.address_names import GdbSymbols
 
 __all__ = [
     "FORMATS",
@@ -103,50 +99,13 @@ class ReadOptions:
         metric = self.metric
         if metric is not None and counts_blocks(metric):  # for any kind of counted bytes
             metric = metric[: -len(BLOCKS)].rstrip("-") or None
-        symbols = _LateSymbols([os.fspath(folder) for folder in self.binaries], self.progress)
+        folders = [os.fspath(folder) for folder in self.binaries]
+        symbols = GdbSymbols(folders=folders, progress=self.progress or (lambda text: None))
         return OpenOptions(self.format, metric, symbols, by_size=self.by_size)
 
     def check(self) -> None:
         """Raise InputError if `format` is unknown."""
         assert self.reading is not None
-
-
-class _LateSymbols:
-    """Names addresses through gdb (formats.addresses.Symbols), which is imported when a file has addresses."""
-
-    def __init__(self, folders: list[str], progress: Optional[Callable[[str], None]]) -> None:
-        self._folders = folders
-        self._progress = progress
-
-    @cached_property
-    def _symbols(self) -> GdbSymbols:
-        from gdbmem.symbols.address_names import GdbSymbols  # not always needed
-
-        return GdbSymbols(folders=self._folders, progress=self._progress or (lambda text: None))
-
-    def frames(
-        self, wanted: Mapping[Binary, Iterable[int]], *, recorded: float = 0.0, are_calls: bool = False
-    ) -> tuple[Mapping[tuple[Binary, int], Sequence[Frame]], Sequence[Notice]]:
-        return self._symbols.frames(wanted, recorded=recorded, are_calls=are_calls)
-
-    def frames_under_valgrind(
-        self, wanted: Mapping[str, Iterable[int]], *, recorded: float = 0.0
-    ) -> tuple[Mapping[tuple[str, int], Sequence[Frame]], Sequence[Notice]]:
-        if not any(is_there(file) for path in wanted for file in candidates(path, self._folders)):
-            return {}, ()  # none of the programs is on this machine: importing the naming code takes 5 ms
-        return self._symbols.frames_under_valgrind(wanted, recorded=recorded)
-
-    def prepare(self, wanted: Mapping[Binary, Iterable[int]]) -> None:
-        self._symbols.prepare(wanted)
-
-    def note_loaded(self, lines: Iterable[bytes]) -> None:
-        self._symbols.note_loaded(lines)
-
-    def unloaded(self, address: int) -> Optional[tuple[Binary, int]]:
-        return self._symbols.unloaded(address)
-
-    def look_in(self, folder: str) -> None:
-        self._symbols.look_in(folder)
 
 
 # -- reading ----------------------------------------------------------------------------------------------

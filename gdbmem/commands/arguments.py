@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, NoReturn, Optional
@@ -13,6 +14,7 @@ from gdbmem.errors import InputError, UsageError
 from gdbmem.text import parse_duration, parse_size, printable
 
 if TYPE_CHECKING:
+    from gdbmem.api.profiles import ReadOptions
     from gdbmem.recording.triggers import Condition
 
 _COLUMNS = 80  # without a terminal
@@ -170,6 +172,28 @@ def split_program(words: Sequence[str]) -> tuple[list[str], Optional[list[str]]]
         return list(words), None
     at = list(words).index("--")
     return list(words[:at]), list(words[at + 1 :])
+
+
+def read_options_from(arguments: argparse.Namespace) -> ReadOptions:
+    """Return the ReadOptions of the options of add_reading_options()."""
+    from gdbmem.api.profiles import ReadOptions  # for commands that read profiles
+
+    options = ReadOptions(
+        arguments.format,
+        arguments.metric,
+        [str(Path(folder)) for folder in arguments.binaries or ()],
+        by_size=getattr(arguments, "by", None) == "size",
+        progress=_print_progress,
+    )
+    options.check()
+    return options
+
+
+def _print_progress(text: str) -> None:
+    from gdbmem.terminal.console import Working  # as above
+
+    if sys.stderr.isatty():
+        Working.print_above(f"gdbmem: {printable(text)}")
 
 
 # Operands that are processes.

@@ -35,8 +35,8 @@ from gdbmem.model.faults import (
     Unseen,
 )
 from gdbmem.profiles.documents import profile_document
+from gdbmem.profiles.own_code import describe_site
 from gdbmem.profiles.paths import Query
-from gdbmem.profiles.sites import describe_site
 from gdbmem.terminal.console import Console, print_sentence
 from gdbmem.terminal.document import Document, to_json
 from gdbmem.terminal.drawing import Table

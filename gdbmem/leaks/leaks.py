@@ -20,11 +20,11 @@ from gdbmem.model.leaks import (
     LeakSearch,
 )
 from gdbmem.profiles.headline import path_text
-from gdbmem.profiles.own_code import own_frame
-from gdbmem.profiles.sites import SourceLines, describe_site
+from gdbmem.profiles.own_code import describe_site, own_frame
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_sentence
 from gdbmem.terminal.document import Document, head, to_json
+from gdbmem.terminal.drawing import SourceLines
 from gdbmem.text import format_delta, format_size, plural, printable
 
 

@@ -20,7 +20,7 @@ from gdbmem.model.heap_blocks import (
     FoundVectors,
 )
 from gdbmem.model.memory import Memory, MemoryUnreadable, read_text, words_at
-from gdbmem.profiles.sites import plain_strings
+from gdbmem.profiles.own_code import plain_strings
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices
 from gdbmem.terminal.document import Document, to_json, whole

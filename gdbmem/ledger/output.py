@@ -30,7 +30,7 @@ from gdbmem.model.heap_blocks import (
     Pointer,
 )
 from gdbmem.model.ledger import Ledger
-from gdbmem.profiles.sites import plain_strings
+from gdbmem.profiles.own_code import plain_strings
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, picture_kind, print_notices, print_sentence
 from gdbmem.terminal.document import Document

@@ -16,8 +16,8 @@ from gdbmem.json_values import as_json
 from gdbmem.model.calltree import Snapshot
 from gdbmem.model.ledger import Ledger, SizeClass
 from gdbmem.profiles.diff import as_growth
+from gdbmem.profiles.own_code import describe_site
 from gdbmem.profiles.paths import Query
-from gdbmem.profiles.sites import describe_site
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console
 from gdbmem.terminal.document import Document

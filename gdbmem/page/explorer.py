@@ -17,15 +17,24 @@ from gdbmem.page.pictures import Layer, stack, zoomable_stack
 from gdbmem.profiles.diff import may_be_many
 from gdbmem.profiles.own_code import (
     OWN,
+    describe_site,
+    full_function,
+    function_name,
+    has_place_only,
+    unlisted_site,
+)
+from gdbmem.profiles.paths import (
+    PathTree,
+    Query,
     allocator_frames,
     has_alloc_in_name,
+    matches,
     named_wrappers,
     nameless_frames,
     ranks_of,
+    smallest_tree,
 )
-from gdbmem.profiles.paths import PathTree, Query, matches, smallest_tree
 from gdbmem.profiles.ranking import KNOWN, LISTED, UNMATCHED, GroupedPaths, Row, grouped, rank
-from gdbmem.profiles.sites import describe_site, full_function, function_name, has_place_only, unlisted_site
 from gdbmem.profiles.tree_from_main import LargePaths, large_paths
 from gdbmem.text import format_size, printable
 

@@ -22,11 +22,8 @@ from gdbmem.model.diff import Diff
 from gdbmem.page.explorer import Explored, digest, following, pack, script, timeline_script
 from gdbmem.page.pictures import icicle, spark
 from gdbmem.profiles.headline import answer_diff, answer_snapshot, trend_word
-from gdbmem.profiles.paths import Query
-from gdbmem.profiles.ranking import Amount, Ranking, Row, paths_of_lines, rank
-from gdbmem.profiles.sites import (
+from gdbmem.profiles.own_code import (
     Places,
-    SourceLines,
     full_function,
     full_place,
     function_name,
@@ -35,11 +32,14 @@ from gdbmem.profiles.sites import (
     unlisted_callers,
     unlisted_site,
 )
+from gdbmem.profiles.paths import Query
+from gdbmem.profiles.ranking import Amount, Ranking, Row, paths_of_lines, rank
 from gdbmem.profiles.text import own_code_notices
 from gdbmem.profiles.tree_from_main import Outward, outward
 from gdbmem.series.charts import svg, zoomable
 from gdbmem.terminal import charting
 from gdbmem.terminal.charting import Swatch, box, element, group, shortened
+from gdbmem.terminal.drawing import SourceLines
 from gdbmem.text import format_delta, format_size, plural, printable
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from gdbmem.profiles.sites import function_name
+from gdbmem.profiles.own_code import function_name
 from gdbmem.profiles.tree_from_main import Outward
 from gdbmem.terminal import charting
 from gdbmem.terminal.charting import Plot, Swatch, box, element, group, round_up, shortened, text, time_ticks

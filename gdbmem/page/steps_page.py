@@ -25,7 +25,6 @@ from gdbmem.page.page import (
     source_notices,
 )
 from gdbmem.profiles.paths import Query
-from gdbmem.profiles.sites import SourceLines
 from gdbmem.series.charts import Picture
 from gdbmem.series.comparison import (
     amount_text,
@@ -37,6 +36,7 @@ from gdbmem.series.comparison import (
 )
 from gdbmem.steps.charts import steps_svg
 from gdbmem.steps.steps import noun, reservations, sum_steps, total_bytes, total_sentence
+from gdbmem.terminal.drawing import SourceLines
 from gdbmem.text import format_delta, format_size, plural, printable
 
 _AROUND = 2  # lines before the first that ran, and after the last

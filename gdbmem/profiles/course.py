@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from gdbmem.model.calltree import Profile, Totals
-from gdbmem.profiles.sites import share
+from gdbmem.profiles.own_code import share
 from gdbmem.profiles.timeline import AT_ONCE, SETTLED, STEADY, UNEVEN, columns_of, floor_of, judge
 from gdbmem.text import format_size, format_time
 

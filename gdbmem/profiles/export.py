@@ -14,8 +14,8 @@ from gdbmem.formats.protobuf_schema import DIFFERENCE, profile_message
 from gdbmem.model.calltree import ALLOCATED_BYTES, PRUNED, Frame
 from gdbmem.model.diff import Diff
 from gdbmem.profiles.documents import diff_json
+from gdbmem.profiles.own_code import function_name, has_place_only, short_file
 from gdbmem.profiles.paths import Query
-from gdbmem.profiles.sites import function_name, has_place_only, short_file
 from gdbmem.text import csv_cell, printable
 
 NAMES = ("folded", "speedscope", "pprof", "massif", "csv", "json")

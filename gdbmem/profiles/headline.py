@@ -9,16 +9,25 @@ from typing import TYPE_CHECKING, Optional
 
 from gdbmem.model.calltree import GROWN_BYTES, LATER, Frame, holds, memory_noun
 from gdbmem.model.diff import Diff
-from gdbmem.profiles.own_code import OTHER, OWN, own_frame, own_rank
+from gdbmem.profiles.own_code import (
+    OTHER,
+    OWN,
+    Places,
+    describe_site,
+    full_function,
+    has_place_only,
+    own_frame,
+    own_rank,
+    share,
+)
 from gdbmem.profiles.paths import Query
 from gdbmem.profiles.ranking import Amount, Ranking, Row, rank
-from gdbmem.profiles.sites import Places, describe_site, full_function, has_place_only, share
 from gdbmem.profiles.timeline import STEADY, WENT_BACK
 from gdbmem.terminal import drawing
 from gdbmem.text import format_delta, format_size, plural, printable
 
 if TYPE_CHECKING:
-    from gdbmem.profiles.sites import SourceLines
+    from gdbmem.terminal.drawing import SourceLines
 
 
 _MOST_NAMED = 3

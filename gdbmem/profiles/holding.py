@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Optional
 from gdbmem.containers.containers import ContainerGrowth, growth, short_type
 from gdbmem.json_values import as_json
 from gdbmem.model.containers import Holding, Survey
-from gdbmem.profiles.own_code import qualified_name
+from gdbmem.profiles.own_code import describe_site, qualified_name
 from gdbmem.profiles.paths import Walk, walk
-from gdbmem.profiles.sites import describe_site
 from gdbmem.terminal.console import Console, print_sentence
 from gdbmem.text import format_delta, printable
 

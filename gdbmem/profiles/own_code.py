@@ -1,4 +1,4 @@
-"""Classifying frames: the user's own code, installed code, or an allocation wrapper.
+"""Frames: whether they are the user's own code, installed code or an allocation wrapper; the names of their sites.
 
 The rules are data: INSTALLED_RULES for folders, `find_wrappers` and is_wrapper_name() for functions that only allocate.
 `--mine REGEX` overrules them all.
@@ -7,14 +7,18 @@ The rules are data: INSTALLED_RULES for folders, `find_wrappers` and is_wrapper_
 from __future__ import annotations
 
 import re
-from array import array
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, lru_cache
-from typing import NamedTuple, Optional
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, NamedTuple, Optional, TypeVar, Union
 
-from gdbmem.model.calltree import Frame, Frames, Names, lines_of
-from gdbmem.model.diff import Diff
+from gdbmem.model.calltree import LATER, Frame, Frames, lines_of
+from gdbmem.text import printable
+
+if TYPE_CHECKING:
+    from gdbmem.formats.stacks import Stack
+    from gdbmem.profiles.ranking import Row
+
 
 # Compiled when the first file with its folder is checked: many profiles have names only.
 # Folders that occur only in the sources of a C++ standard library, a compiler or a libc.
@@ -348,185 +352,187 @@ def is_wrapper_name(function: str) -> bool:
     return _WRAPPER_NAME.fullmatch(qualified_name(function)) is not None
 
 
-# Allocation wrappers: functions that only allocate for many callers; the answer should name the callers.
+# Allocation sites: their growth, and their names.
 
 
-MANY_CALLERS = 8  # number of callers from which a function that only allocates is a wrapper
-_CALLERS_OF_NAMED = 2  # the same if "alloc" is in its name
-_WHOLE = 0.9  # the least fraction of a function's bytes that it requests itself from the allocator
-_DEEPEST = 6  # wrappers of wrappers
-_NAMED = re.compile("alloc", re.IGNORECASE)
+Key = TypeVar("Key")
+SiteKey = tuple[Optional[str], Optional[str], Optional[int], Optional[str]]  # as Frame.key
+
+_NAME_ROOM = 60
+_OF_EVERY_PACKAGE = ("__init__.py", "__main__.py")
+_OPERATOR = re.compile(r"\boperator\b(?![^<]*::)")
+_STRING = re.compile(
+    r"std::(?:__cxx11::)?basic_string<char, std::char_traits<char>, std::allocator<char> ?>|std::__cxx11::string"
+)
 
 
-def find_wrappers(diff: Diff) -> set[str]:
-    """Return the names of the functions in *diff* that are allocation wrappers.
+def growing_site(before: Mapping[Key, int], after: Mapping[Key, int]) -> Optional[tuple[Key, int]]:
+    """Return the key whose bytes grew most from *before* to *after*, and by how much; None: none grew."""
+    best: Optional[tuple[Key, int]] = None
+    for key, size_bytes in after.items():
+        delta_bytes = size_bytes - before.get(key, 0)
+        if delta_bytes > (best[1] if best else 0):
+            best = (key, delta_bytes)
+    return best
 
-    Those with an allocator's name; and those that request at least 90 % of their bytes from an allocator or another
-    wrapper, and are called by MANY_CALLERS functions, or by two if "alloc" is in their name. Calls through which no
-    bytes came do not count, so that the answer for two snapshots is the same beside others. A page's script finds the
-    same (``web/wrappers.js``).
+
+def stack_sites(stacks: Iterable[Stack], chains: Sequence[Sequence[Frame]]) -> dict[SiteKey, int]:
+    """Return the bytes of each user site in *stacks*, whose numbers refer to *chains* of frames.
+
+    The site of a stack is chosen by `analysis.profiles.own_code.own_frame`.
     """
-    return _WrapperSearch(diff).wrappers
-
-
-def named_wrappers(diff: Diff) -> set[str]:
-    """Return the functions in *diff* that have an allocator's name."""
-    ranks = ranks_of(diff)
-    if WRAPPER not in ranks:
-        return set()
-    functions = Frames.of(diff.frames).functions
-    found = {f for f, rank in zip(functions, ranks) if rank == WRAPPER} - {None}
-    return {function for function in found if function and not is_copy_name(function)}
-
-
-def allocator_frames(diff: Diff) -> set[int]:
-    """Return the numbers of the frames in *diff* that are an allocator."""
-    ranks, functions = ranks_of(diff), Frames.of(diff.frames).functions
-    others = enumerate(ranks) if OTHER in ranks else ()
-    allocators = {number for number, rank in others if rank == OTHER}
-    return {number for number in allocators if is_allocator(functions[number] or "")}
-
-
-def nameless_frames(diff: Diff) -> set[int]:
-    """Return the numbers of the frames in *diff* for which ``Frame.is_nameless`` holds."""
-    ranks, frames = ranks_of(diff), Frames.of(diff.frames)
-    if NAMELESS not in ranks and OTHER not in ranks:
-        return set()
-    candidates = [number for number, rank in enumerate(ranks) if rank in (NAMELESS, OTHER)]
-    return {number for number in candidates if frames[number].is_nameless}
-
-
-def has_alloc_in_name(function: str) -> bool:
-    """Return whether two callers suffice for *function* to be a wrapper."""
-    return _NAMED.search(function) is not None
-
-
-def ranks_of(diff: Diff) -> Sequence[int]:
-    """Return the rank of analysis.own_code of each frame of *diff*, found once."""
-    found = diff.memo.get("ranks")
-    if found is None:
-        found = diff.memo["ranks"] = own_ranks(Frames.of(diff.frames))
-    ranks: Sequence[int] = found
-    return ranks
-
-
-class _WrapperSearch:
-    def __init__(self, diff: Diff) -> None:
-        self.diff = diff
-        self.ranks = ranks_of(diff)
-        self.functions = Frames.of(diff.frames).functions
-        self.nameless = nameless_frames(diff)
-        self.wrappers = named_wrappers(diff)
-        columns = [column for column in (diff.before, diff.after, *diff.course) if any(column)]
-        held = map(any, zip(*columns)) if len(columns) != 1 else map(bool, columns[0])
-        self._is_held = bytes(held) or bytes(len(diff))
-        tops = self._tops()
-        for turn in range(_DEEPEST):
-            tops = self._beyond(tops, nameless=turn > 0)
-            found = self._called_by_many(tops, any_name=turn == 0)
-            if not found and (turn or not self.nameless):
+    found: dict[SiteKey, int] = {}
+    for stack in stacks:
+        site, best = Frame().key, -1
+        for frame in (frame for number in stack.frames for frame in chains[number]):
+            rank = own_rank(frame)
+            if rank > best:
+                site, best = frame.key, rank
+            if best == OWN:
                 break
-            self.wrappers = self.wrappers | found
+        found[site] = found.get(site, 0) + stack.bytes
+    return found
 
-    def _function(self, node: int) -> Optional[str]:
-        number = self.diff.frame[node]
-        return self.functions[number] if number >= 0 else None
 
-    def _tops(self) -> list[int]:
-        # The nodes that call an allocator itself.
-        parent, frame = self.diff.parent, self.diff.frame
-        allocators = allocator_frames(self.diff)
-        is_inner = bytearray(len(frame))
-        is_inner[0] = 1
-        for node in [node for node, number in enumerate(frame) if number in allocators] if allocators else ():
-            is_inner[node] = is_inner[parent[node]]
-        held = self._is_held
-        return [
-            node for node, above in enumerate(parent) if is_inner[above] and not is_inner[node] and held[node]
+def describe_site(site: Union[Frame, SiteKey]) -> str:
+    """Return ``decoder.cpp:120 (Decoder::remember)``, or ``sqlite3Malloc (in libsqlite3.so)`` without a file.
+
+    *site* is a frame or its key.
+    """
+    frame = site if isinstance(site, Frame) else Frame(*site)
+    if frame.key == Frame().key:
+        return "call sites that are not listed"
+    name = function_name(frame, room=_NAME_ROOM)
+    if frame.file is None:
+        return f"{name} ({place_without_file(frame)})"
+    if has_place_only(frame):
+        return name
+    file = printable(short_file(frame.file))
+    in_brackets = name if name.startswith("(") and name.endswith(")") else f"({name})"  # "(below main)"
+    return f"{file if frame.line is None else f'{file}:{frame.line}'} {in_brackets}"
+
+
+def place_without_file(frame: Frame) -> str:
+    """Return ``in libx.so`` for a frame that has no source file."""
+    return f"in {printable(PurePosixPath(frame.object).name)}" if frame.object else "no source known"
+
+
+def function_name(frame: Frame, *, room: int = 0, ellipsis: str = "…") -> str:
+    """Return the name of *frame*'s function without parameters, in *room* columns if given.
+
+    A frame with a place only, as in tracemalloc, is named by that.
+    """
+    if frame.function is None:
+        return f"{printable(short_file(frame.file or ''))}:{frame.line}" if has_place_only(frame) else "???"
+    name = plain_strings(printable(qualified_name(frame.function)))
+    if room and len(name) > room:
+        name = _without_template_arguments(name, ellipsis)
+    if room and len(name) > room:
+        kept = max(room, 8) - 1
+        # A name that could not be demangled begins with the function's name; others end with it.
+        name = name[:kept] + ellipsis if name.startswith("_Z") else ellipsis + name[-kept:]
+    return name
+
+
+def has_place_only(frame: Frame) -> bool:
+    """Return whether *frame* has a line and no function, as those of tracemalloc."""
+    return frame.function is None and frame.file is not None and frame.line is not None
+
+
+def short_file(file: str) -> str:
+    """Return the last part of *file*; with its folder for names that occur in every Python package."""
+    parts = PurePosixPath(file).parts
+    return str(PurePosixPath(*parts[-2 if parts and parts[-1] in _OF_EVERY_PACKAGE else -1 :]))
+
+
+def plain_strings(name: str) -> str:
+    """Return *name* with the full type of std::string abbreviated."""
+    return _STRING.sub("std::string", name)
+
+
+def _without_template_arguments(name: str, ellipsis: str) -> str:
+    # The brackets in "operator<" are not a template's.
+    operator = _OPERATOR.search(name)
+    end = operator.start() if operator else len(name)
+    depth, kept = 0, []
+    for char in name[:end]:
+        if char == "<":
+            depth += 1
+            if depth == 1:
+                kept.append(f"<{ellipsis}>")
+        elif char == ">":
+            depth -= 1
+        elif depth == 0:
+            kept.append(char)
+    return "".join(kept) + name[end:]
+
+
+# Frames and numbers for text reports: short function names, places, deltas, shares.
+
+
+class Places:
+    """File names as short as they stay distinct: ``decoder.cpp:120``, or ``a/io.cpp:3`` beside ``b/io.cpp:3``."""
+
+    def __init__(self, frames: Iterable[Optional[Frame]]) -> None:
+        self._folders: dict[str, set[str]] = {}
+        for frame in frames:
+            if frame is not None and frame.file is not None:
+                self._folders.setdefault(PurePosixPath(frame.file).name, set()).add(frame.file)
+
+    def place(self, frame: Frame) -> str:
+        """Return where *frame* is: ``file:line``, or ``in libx.so``."""
+        if frame.file is None:
+            return place_without_file(frame)
+        name = printable(self._short(frame.file))
+        return name if frame.line is None else f"{name}:{frame.line}"
+
+    def _short(self, file: str) -> str:
+        parts = PurePosixPath(file).parts
+        others = [
+            PurePosixPath(o).parts for o in self._folders.get(parts[-1] if parts else "", ()) if o != file
         ]
-
-    def _children(self, nodes: set[int]) -> list[tuple[int, int]]:
-        held = self._is_held
-        return [
-            (node, parent) for node, parent in enumerate(self.diff.parent) if parent in nodes and held[node]
-        ]
-
-    def _beyond(self, tops: list[int], *, nameless: bool) -> list[int]:
-        # The same nodes, those of wrappers (and of nameless functions) replaced by their callers.
-        through = set(self.nameless) if nameless else set()
-        if self.wrappers:
-            through |= {number for number, function in enumerate(self.functions) if function in self.wrappers}
-        frame = self.diff.frame
-        for _ in range(_DEEPEST if through else 0):
-            passed = {node for node in tops if frame[node] in through}
-            if not passed:
-                break
-            tops = [node for node in tops if node not in passed]
-            tops += [node for node, _ in self._children(passed)]
-        return tops
-
-    def _called_by_many(self, tops: Sequence[int], *, any_name: bool) -> set[str]:
-        direct: dict[str, int] = {}
-        for node in self._called_often(tops):
-            function = self._function(node)
-            if function is None or self.ranks[self.diff.frame[node]] == OTHER:
-                continue
-            if any_name or has_alloc_in_name(function):
-                direct[function] = direct.get(function, 0) + self._bytes(node)
-        if not direct:
-            return set()
-        wanted = {node for node in tops if self._function(node) in direct}
-        callers = self._callers(wanted)
-        enough = {f for f, found in callers.items() if len(found) >= _least_callers(f)}
-        return {f for f, size in self._totals(enough).items() if direct[f] >= _WHOLE * size}
-
-    def _called_often(self, tops: Sequence[int]) -> Sequence[int]:
-        # Without functions that can't have enough callers. One nameless caller may represent many.
-        frame, functions = self.diff.frame, self.functions
-        is_top = bytearray(len(frame))
-        for node in tops:
-            is_top[node] = frame[node] >= 0
-        # The root is none, nor is the last node.
-        called = array("i", (frame[above] for above in self.diff.parent if is_top[above]))
-        names: Sequence[object] = called if isinstance(functions, Names) else [functions[n] for n in called]
-        least = 1 if self.nameless else _CALLERS_OF_NAMED
-        if least > 1 and len(set(names)) == len(names):  # as in the largest files
-            return ()
-        callers = Counter(functions[number] for number in called)
-        enough = {function for function, count in callers.items() if count >= least}
-        return (
-            [node for node in tops if frame[node] >= 0 and functions[frame[node]] in enough] if enough else ()
-        )
-
-    def _callers(self, nodes: set[int]) -> dict[str, set[str]]:
-        # The named functions that call those of *nodes*, also through nameless ones.
-        found: dict[str, set[str]] = {}
-        called = {node: self._function(node) or "" for node in nodes}
-        for _ in range(_DEEPEST):
-            if not called:
-                break
-            further: dict[int, str] = {}
-            for node, parent in self._children(set(called)):
-                caller, function = self._function(node), called[parent]
-                if self.diff.frame[node] in self.nameless:
-                    further[node] = function
-                elif caller is not None and caller != function:
-                    found.setdefault(function, set()).add(caller)
-            called = further
-        return found
-
-    def _bytes(self, node: int) -> int:
-        return max(self.diff.before[node], self.diff.after[node])
-
-    def _totals(self, functions: set[str]) -> dict[str, int]:
-        found: dict[str, int] = {}
-        wanted = [function in functions for function in self.functions]
-        for node, number in enumerate(self.diff.frame) if functions else ():
-            if number >= 0 and wanted[number]:
-                function = self.functions[number] or ""
-                found[function] = found.get(function, 0) + self._bytes(node)
-        return found
+        for count in range(len(PurePosixPath(short_file(file)).parts), len(parts)):
+            if all(other[-count:] != parts[-count:] for other in others):
+                return str(PurePosixPath(*parts[-count:]))
+        return file
 
 
-def _least_callers(function: str) -> int:
-    return _CALLERS_OF_NAMED if has_alloc_in_name(function) else MANY_CALLERS
+def full_place(frame: Frame) -> str:
+    """Return where *frame* is with the whole path of its file."""
+    if frame.file is None:
+        return f"in {printable(frame.object)}" if frame.object else "no source known"
+    return printable(frame.file if frame.line is None else f"{frame.file}:{frame.line}")
+
+
+def full_function(frame: Frame) -> str:
+    """Return the function of *frame* with its parameters, as in its symbol."""
+    return plain_strings(printable(frame.function or ("" if has_place_only(frame) else "???")))
+
+
+def unlisted_site(row: Row) -> str:
+    """Return the label for the place of *row* without a known frame."""
+    if not row.is_pruned:
+        return "no frame recorded"
+    return (
+        "call sites that the file leaves out" if row.is_cut else "call sites under the threshold, not listed"
+    )
+
+
+def unlisted_callers(row: Row) -> str:
+    """Return the label for the unlisted callers of *row*'s last frame."""
+    return "callers that the file leaves out" if row.is_cut else "callers under the threshold, not listed"
+
+
+def outside_row(name: str) -> str:
+    """Return the text of the row for memory in no call tree; *name* is that of an OutsideHeap (model.profiles.diff)."""
+    return name if name == LATER else f"{name}, outside the heap"
+
+
+def share(part: int, whole: int) -> str:
+    """Return ``98 %`` or ``all``; 100 % and 0 % never result from rounding."""
+    if part == whole:
+        return "all"
+    percent = 100 * part / whole
+    if percent > 99:
+        return "over 99 %"
+    return f"{percent:.0f} %" if percent >= 1 else "under 1 %"

@@ -17,25 +17,25 @@ from gdbmem.profiles.course import course_sentence, peak_sentence
 from gdbmem.profiles.diff import as_growth
 from gdbmem.profiles.headline import answer_diff, answer_snapshot, trend_word
 from gdbmem.profiles.holding import print_holdings
-from gdbmem.profiles.own_code import installed_rule, is_copy_name
-from gdbmem.profiles.paths import DEFAULT_TOP, Query, matches
-from gdbmem.profiles.ranking import Amount, Ranking, Row, rank
-from gdbmem.profiles.sites import (
+from gdbmem.profiles.own_code import (
     Places,
-    SourceLines,
     full_function,
     full_place,
     function_name,
     has_place_only,
+    installed_rule,
+    is_copy_name,
     outside_row,
     unlisted_callers,
     unlisted_site,
 )
+from gdbmem.profiles.paths import DEFAULT_TOP, Query, matches
+from gdbmem.profiles.ranking import Amount, Ranking, Row, rank
 from gdbmem.profiles.timeline import APPEARED, STEADY, UNCHANGED, VANISHED
 from gdbmem.python.frames import INTERPRETER, fold_interpreter, is_interpreters
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, Glyphs, glyphs_for, print_notices, print_sentence
-from gdbmem.terminal.drawing import sparkline, thinned
+from gdbmem.terminal.drawing import SourceLines, sparkline, thinned
 from gdbmem.text import format_delta, format_size, plural, printable
 
 # The table of a ranking: amounts, the user's own line with its source, and amounts in no row.

@@ -252,9 +252,9 @@ def find_operand(text: str) -> tuple[Union[Path, Run], Optional[str]]:
             raise InputError(f"there is no file or run '{printable(text)}'", slug="no-such-file", hint=_FORMS)
         head, selector = text[:end], text[end + 1 :]
     path = Path(head)
-    if is_run(path):
-        return open_run(path), selector
     if path.is_dir():
+        if is_run(path):
+            return open_run(path), selector
         raise InputError(
             f"{printable(head)} is a folder without run.json, so it is not a run", slug="no-run", hint=_FORMS
         )

@@ -16,7 +16,7 @@ from gdbmem.terminal.document import head, to_json
 from gdbmem.text import format_delta, format_size, plural, printable
 
 if TYPE_CHECKING:
-    from gdbmem.profiles.sites import SourceLines
+    from gdbmem.terminal.drawing import SourceLines
 
 
 # One function, line by line: the table, and ``kind=function``.

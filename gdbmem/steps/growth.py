@@ -15,7 +15,7 @@ from gdbmem.terminal.document import head, to_json
 from gdbmem.text import format_delta, format_duration, format_size, plural, printable
 
 if TYPE_CHECKING:
-    from gdbmem.profiles.sites import SourceLines
+    from gdbmem.terminal.drawing import SourceLines
 
 
 _TELLING = 50  # requests; with fewer, start and end dominate the cost

@@ -16,7 +16,7 @@ from gdbmem.terminal.document import head, to_json
 from gdbmem.text import format_delta, plural, printable
 
 if TYPE_CHECKING:
-    from gdbmem.profiles.sites import SourceLines
+    from gdbmem.terminal.drawing import SourceLines
 
 
 GROUPINGS = ("line", "function", "file", "thread")

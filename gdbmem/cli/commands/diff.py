@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Optional
 from gdbmem.api.profiles import DiffSide, Run, find_operand, read_last_two, read_series, spool_operands
 from gdbmem.api.profiles import diff as diff_of
 from gdbmem.api.runs import containers_holding, is_of_one_run, judge_growth, unseen_between
-from gdbmem.cli.reading import collector_paused, read_options_from
 from gdbmem.cli.showing_runs import kept_kind
-from gdbmem.commands.arguments import ArgumentParser
+from gdbmem.commands.arguments import ArgumentParser, read_options_from
 from gdbmem.errors import ExitStatus, GdbmemError, UsageError
 from gdbmem.model.diff import Diff
 from gdbmem.model.judgement import MET, NOT_MET, Judgement, exit_status
 from gdbmem.profiles.documents import diff_json
 from gdbmem.profiles.paths import Query, query_from
-from gdbmem.profiles.sites import source_roots
 from gdbmem.profiles.text import print_diff
 from gdbmem.terminal.console import Working, make_console, open_output
+from gdbmem.terminal.drawing import source_roots
 from gdbmem.text import format_size, printable
 
 if TYPE_CHECKING:
@@ -64,7 +63,7 @@ def _compare_kept(kind: str, arguments: argparse.Namespace) -> int:
 
 
 def _compare_profiles(arguments: argparse.Namespace, query: Query) -> int:
-    with collector_paused(), open_output(arguments.output, force=arguments.force) as stream:
+    with open_output(arguments.output, force=arguments.force) as stream:
         with Working("reading and comparing " + ", ".join(map(str, arguments.operands))):
             diff = _diff(arguments)
         held: Sequence[Holding] = ()

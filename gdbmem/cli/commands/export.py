@@ -9,8 +9,7 @@ from pathlib import Path
 
 from gdbmem.api.profiles import as_growth, diff, has_series, read_shown, spool_operands
 from gdbmem.api.series import Recording, summary_of
-from gdbmem.cli.reading import read_options_from
-from gdbmem.commands.arguments import ArgumentParser
+from gdbmem.commands.arguments import ArgumentParser, read_options_from
 from gdbmem.errors import Notice, UsageError
 from gdbmem.model.diff import Diff
 from gdbmem.profiles.export import BINARY, encode

@@ -13,9 +13,9 @@ from gdbmem.commands.arguments import ArgumentParser, split_program
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.faults.account import grow_json, held_document, print_account, print_held
 from gdbmem.profiles.paths import Query, query_from
-from gdbmem.profiles.sites import source_roots
 from gdbmem.profiles.text import print_sites
 from gdbmem.terminal.console import make_console, open_output, print_notices, say
+from gdbmem.terminal.drawing import source_roots
 from gdbmem.text import format_duration, printable
 
 if TYPE_CHECKING:

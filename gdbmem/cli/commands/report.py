@@ -17,13 +17,12 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, TextIO
 
 from gdbmem.api.profiles import spool_operands
 from gdbmem.cli.pages import open_browser, page_of
-from gdbmem.cli.reading import collector_paused, read_options_from
-from gdbmem.commands.arguments import ArgumentParser
+from gdbmem.commands.arguments import ArgumentParser, read_options_from
 from gdbmem.errors import InputError, MissingToolError, ToolError, UsageError
 from gdbmem.page.page import Page, render
 from gdbmem.profiles.paths import Query, compile_regex, counts_blocks, read_known
-from gdbmem.profiles.sites import source_roots
 from gdbmem.terminal.console import Working, open_named
+from gdbmem.terminal.drawing import source_roots
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     target = arguments.output
     if target is None and not (arguments.svg or arguments.png):
         target = f"{_stem(arguments.operands[-1])}.html"
-    with collector_paused(), contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         files = [
             stack.enter_context(open_named(name, force=arguments.force))
             for name in (target, arguments.svg, arguments.png)

@@ -21,13 +21,12 @@ from typing import Any, NamedTuple
 
 from gdbmem.api.profiles import ReadOptions, Run, current_folder, find_operand
 from gdbmem.cli.pages import open_browser, page_of
-from gdbmem.cli.reading import read_options_from
-from gdbmem.commands.arguments import ArgumentParser
+from gdbmem.commands.arguments import ArgumentParser, read_options_from
 from gdbmem.errors import GdbmemError, InputError, internal_error
 from gdbmem.page.page import IndexRow, Page, render, render_index
 from gdbmem.profiles.paths import Query, compile_regex
-from gdbmem.profiles.sites import source_roots
 from gdbmem.runs.run import is_run
+from gdbmem.terminal.drawing import source_roots
 from gdbmem.text import printable
 
 

@@ -19,15 +19,14 @@ from gdbmem.api.profiles import (
     series_tool,
     spool_operands,
 )
-from gdbmem.cli.reading import collector_paused, read_options_from
 from gdbmem.cli.showing_runs import show_run
-from gdbmem.commands.arguments import ArgumentParser
+from gdbmem.commands.arguments import ArgumentParser, read_options_from
 from gdbmem.errors import UsageError
 from gdbmem.profiles.documents import diff_json, profile_json
 from gdbmem.profiles.paths import Query, query_from
-from gdbmem.profiles.sites import source_roots
 from gdbmem.profiles.text import print_diff, print_sites, print_timeline
 from gdbmem.terminal.console import Working, make_console, open_output, print_notices
+from gdbmem.terminal.drawing import source_roots
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -40,7 +39,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     arguments = parser.parse_args(argv)
     query = query_from(arguments)._replace(source_roots=source_roots())
     options = read_options_from(arguments)
-    with collector_paused(), open_output(arguments.output, force=arguments.force) as stream:
+    with open_output(arguments.output, force=arguments.force) as stream:
         given = [arguments.operand] if arguments.base is None else [arguments.operand, arguments.base]
         arguments.operand, *rest = spool_operands(given)
         arguments.base = rest[0] if rest else None

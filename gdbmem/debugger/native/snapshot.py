@@ -32,7 +32,7 @@ from gdbmem.formats.stacks import StackProfile
 from gdbmem.launch.messages import AskAttached, AttachedPlan, Failed, SnapTaken
 from gdbmem.model.calltree import UNTRACED
 from gdbmem.model.faults import FILES, INHERITED, LATER
-from gdbmem.profiles.sites import stack_sites
+from gdbmem.profiles.own_code import stack_sites
 from gdbmem.runs.run import SnapshotRecord
 from gdbmem.text import printable
 

@@ -35,7 +35,7 @@ from gdbmem.leaks.leaks import (
 )
 from gdbmem.model.calltree import HEAP_BYTES
 from gdbmem.model.leaks import DEFINITELY, INDIRECTLY, Block, BlockHolders, Holder, LeakSearch
-from gdbmem.profiles.sites import stack_sites
+from gdbmem.profiles.own_code import stack_sites
 from gdbmem.runs.operand import leaks_file
 from gdbmem.terminal.console import open_output
 from gdbmem.text import format_delta, format_size, printable

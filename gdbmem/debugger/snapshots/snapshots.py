@@ -34,8 +34,7 @@ from gdbmem.linux.memory.resident import (
     unmapped_bytes,
 )
 from gdbmem.model.calltree import HEAP_BYTES, memory_noun
-from gdbmem.profiles.own_code import OWN, own_rank
-from gdbmem.profiles.sites import describe_site, growing_site
+from gdbmem.profiles.own_code import OWN, describe_site, growing_site, own_rank
 from gdbmem.runs.distrust import check_name
 from gdbmem.runs.run import SnapshotRecord
 from gdbmem.text import format_delta, format_size

@@ -9,7 +9,7 @@ import pytest
 from gdbmem.model.calltree import PRUNED, ROOT, CallTree, Frame
 from gdbmem.model.diff import Diff
 from gdbmem.profiles.diff import as_growth, diff_snapshots
-from gdbmem.profiles.sites import growing_site
+from gdbmem.profiles.own_code import growing_site
 from tests.unit.cli.test_big_files import grows_with_its_size
 from tests.unit.trees import PRUNED_NODE, at, snapshot, tree
 

@@ -10,8 +10,8 @@ from gdbmem.errors import InputError
 from gdbmem.formats.valgrind.massif import UNKNOWN_SITE, FrameKey, read_massif, read_sites, read_totals
 from gdbmem.model.calltree import PRUNED, CallTree, Frame, Snapshot
 from gdbmem.profiles.diff import as_growth
-from gdbmem.profiles.own_code import OTHER, OWN, find_wrappers, is_wrapper_name, own_frame, own_rank
-from gdbmem.profiles.paths import Query
+from gdbmem.profiles.own_code import OTHER, OWN, is_wrapper_name, own_frame, own_rank
+from gdbmem.profiles.paths import Query, find_wrappers
 from gdbmem.profiles.ranking import rank
 from tests.unit.massif_files import HEADER, NAMES, TREE, capture, snapshot
 

@@ -16,17 +16,15 @@ from gdbmem.profiles.diff import as_growth
 from gdbmem.profiles.own_code import (
     INSTALLED,
     INSTALLED_RULES,
-    MANY_CALLERS,
     NAMELESS,
     OTHER,
     OWN,
     WRAPPER,
-    find_wrappers,
     own_frame,
     own_rank,
     own_ranks,
 )
-from gdbmem.profiles.paths import Query
+from gdbmem.profiles.paths import MANY_CALLERS, Query, find_wrappers
 from gdbmem.profiles.ranking import rank
 from tests.unit.trees import at, snapshot, tree
 

@@ -18,10 +18,10 @@ from gdbmem.profiles.course import peak_sentence
 from gdbmem.profiles.diff import diff_snapshots
 from gdbmem.profiles.paths import Query
 from gdbmem.profiles.run_text import print_snapshots
-from gdbmem.profiles.sites import SourceLines
 from gdbmem.profiles.text import print_diff, print_sites, print_timeline
 from gdbmem.profiles.timeline import columns_of
 from gdbmem.terminal.console import make_console
+from gdbmem.terminal.drawing import SourceLines
 from tests.unit.trees import PRUNED_NODE, at, snapshot, tree
 
 ALLOCATE = at("allocate", "/usr/include/c++/12/bits/new_allocator.h:137")

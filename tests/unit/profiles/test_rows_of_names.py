@@ -10,8 +10,8 @@ import pytest
 from gdbmem.api.profiles import ReadOptions, as_growth, load_from_profile, open_profile
 from gdbmem.formats.stacks import _all_of
 from gdbmem.model.calltree import Frames, Names, lines_of
-from gdbmem.profiles.own_code import OTHER, OWN, ranks_of
-from gdbmem.profiles.paths import Query, _sites
+from gdbmem.profiles.own_code import OTHER, OWN
+from gdbmem.profiles.paths import Query, _sites, ranks_of
 from gdbmem.profiles.ranking import GroupedPaths
 
 

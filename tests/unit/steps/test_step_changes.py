@@ -10,7 +10,6 @@ import pytest
 
 from gdbmem.errors import InputError
 from gdbmem.formats.documents import read_step_sums
-from gdbmem.profiles.sites import SourceLines
 from gdbmem.steps.by_line import (
     GROUPINGS,
     answer_changes,
@@ -21,6 +20,7 @@ from gdbmem.steps.by_line import (
 )
 from gdbmem.steps.steps import steps_json, sum_steps
 from gdbmem.terminal.console import make_console
+from gdbmem.terminal.drawing import SourceLines
 from tests.unit.steps.test_steps import STEPS, step
 
 LATER = [
