@@ -10,7 +10,7 @@ from typing import Optional
 
 import gdb
 
-from gdbmem.debugger.location import BlockKey, block_key, function_blocks
+from gdbmem.debugger.location import BlockKey, block_key, block_of, function_blocks, function_key
 from gdbmem.debugger.terminal import file_name
 from gdbmem.errors import UsageError
 from gdbmem.symbols.function_names import names_in, replace_names
@@ -28,7 +28,7 @@ def holds_inlined(condition: str, call: BlockKey) -> bool:
         block = _block_of(call, frame.pc())
         if block is None:
             raise gdb.error("gdb does not know its variables there")
-        is_shown = block_key(block) == _key_of(frame)
+        is_shown = block_key(block) == function_key(frame)
         return bool(
             gdb.parse_and_eval(
                 condition if is_shown else replace_names(condition, _Scope(frame, block).replacement)
@@ -68,28 +68,13 @@ def _block_of(call: BlockKey, address: int) -> Optional[gdb.Block]:
     return found
 
 
-def _key_of(frame: gdb.Frame) -> Optional[BlockKey]:
-    """Return the key of the function that *frame* is of, inlined or not."""
-    block = _scope_of(frame)
-    while block is not None and block.function is None:
-        block = block.superblock
-    return block_key(block) if block is not None else None
-
-
-def _scope_of(frame: gdb.Frame) -> Optional[gdb.Block]:
-    try:
-        return frame.block()
-    except RuntimeError:  # no debug information
-        return None
-
-
 class _Scope:
     """The variables of one inlined call."""
 
     def __init__(self, frame: gdb.Frame, block: gdb.Block) -> None:
         self._frame = frame
         self._block = block
-        self._callers = _scope_of(frame)
+        self._callers = block_of(frame)
 
     def replacement(self, name: str) -> Optional[str]:
         """Return what stands for *name* in an expression that is evaluated in the caller; None for the name itself."""

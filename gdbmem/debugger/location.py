@@ -14,6 +14,48 @@ import gdb
 from gdbmem.debugger.terminal import file_name, library_at, symbol_at
 
 
+def frames_from(frame: Optional[gdb.Frame], most: int) -> Iterator[gdb.Frame]:
+    """Yield *frame* and its callers, at most *most* frames, as far as gdb can unwind the stack."""
+    for _ in range(most):
+        if frame is None:
+            return
+        yield frame
+        try:
+            frame = frame.older()
+        except gdb.error:
+            return
+
+
+def function_frame(frame: gdb.Frame) -> gdb.Frame:
+    """Return *frame*, or the frame of the function into which that of *frame* is inlined."""
+    while frame.type() == gdb.INLINE_FRAME:
+        frame = frame.older()
+    return frame
+
+
+def stack_pointer(frame: gdb.Frame) -> int:
+    """Return the stack pointer of *frame*."""
+    return int(frame.read_register("sp")) & (1 << 64) - 1
+
+
+def block_of(frame: gdb.Frame) -> Optional[gdb.Block]:
+    """Return the innermost block of *frame*; None without debug information."""
+    try:
+        return frame.block()
+    except RuntimeError:
+        return None
+
+
+def frame_variables(frame: gdb.Frame) -> Iterator[tuple[gdb.Symbol, gdb.Block]]:
+    """Yield the variables and arguments of the function that *frame* shows, innermost first, and their blocks."""
+    block = block_of(frame)
+    while block is not None and not block.is_static and not block.is_global:
+        for symbol in block:
+            if symbol.is_variable or symbol.is_argument:
+                yield symbol, block
+        block = block.superblock if block.function is None else None
+
+
 def current_place() -> Optional[str]:
     """Return the location of the selected thread: ``function at file:line``; None when nothing runs.
 
@@ -180,6 +222,14 @@ def block_key(block: gdb.Block) -> BlockKey:
     return block.start, block.end, str(block.function)
 
 
+def function_key(frame: gdb.Frame) -> Optional[BlockKey]:
+    """Return the key of the function that *frame* shows, inlined or not; None without debug information."""
+    block = block_of(frame)
+    while block is not None and block.function is None:
+        block = block.superblock
+    return block_key(block) if block is not None else None
+
+
 def inlined_entries(address: int) -> Mapping[BlockKey, int]:
     """Return at which address each of the inlined functions at *address* is entered; empty before gdb 16.
 
@@ -199,15 +249,16 @@ def _has_entries() -> bool:
     return bool(str(gdb.execute("complete maintenance info blocks", to_string=True)).strip())
 
 
-# Evaluating gdbmem's own expressions as C, whatever the language of the current frame.
+# The user's settings of gdb, changed for a while.
 
 
 @contextmanager
-def speaking(language: str) -> Iterator[None]:
-    """Make gdb parse expressions as *language* ("c", "c++") during the block."""
-    before = str(gdb.parameter("language"))
-    gdb.execute(f"set language {language}", to_string=True)
+def gdb_setting(name: str, value: str) -> Iterator[None]:
+    """Set gdb's *name* to *value* during the block."""
+    before = gdb.parameter(name)
+    gdb.execute(f"set {name} {value}", to_string=True)
     try:
         yield
     finally:
-        gdb.execute(f"set language {before}", to_string=True)
+        words = {True: "on", False: "off"}.get(before, before)
+        gdb.execute(f"set {name} {words}", to_string=True)

@@ -10,14 +10,14 @@ import _thread
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Callable, Optional
+from typing import Callable, Optional, Union
 
 import gdb
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.location import program_file, speaking
+from gdbmem.debugger.location import gdb_setting, program_file
 from gdbmem.debugger.terminal import gdb_text
 from gdbmem.errors import TargetError
 from gdbmem.linux.memory.process_memory import random_bytes
@@ -78,7 +78,7 @@ executions = _Executions()
 def address_of(function: str) -> int:
     """Return the address of *function*; raises TargetError if the program has none of that name."""
     try:
-        with speaking("c"):
+        with gdb_setting("language", "c"):
             return int(gdb.parse_and_eval(f"(unsigned long) &{function}"))
     except gdb.error:
         raise _not_loaded(function) from None
@@ -285,3 +285,26 @@ def execute_despite_hooks(command: str, *, happened: Callable[[], bool]) -> None
             f"'{words}' succeeded, but a hook of another gdb extension failed after it: {error}",
             slug="foreign-hook",
         )
+
+
+# Breakpoints that the user does not see.
+
+
+class InternalBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
+    """A breakpoint at an address or a location that is in none of gdb's lists, and of whose stop gdb says nothing."""
+
+    def __init__(self, place: Union[int, str]) -> None:
+        super().__init__(place if isinstance(place, str) else f"*{place:#x}", internal=True)
+        self.silent = True
+
+
+def delete_breakpoints(points: Iterable[gdb.Breakpoint]) -> None:
+    """Delete those of *points* that gdb still has."""
+    for point in points:
+        if point.is_valid():
+            point.delete()
+
+
+def numbers_of(points: Iterable[gdb.Breakpoint]) -> set[int]:
+    """Return gdb's numbers of those of *points* that it still has."""
+    return {point.number for point in points if point.is_valid()}

@@ -122,12 +122,7 @@ class Session:
     def __init__(self) -> None:
         self.wire: Optional[Wire] = None  # to the launcher; None under plain gdb
         self.started = time.monotonic()
-        self.last_sites: dict[Any, int] = {}  # of the latest snapshot: bytes per site
-        self.last_heap_bytes: Optional[int] = None
-        self.last_label = ""
-        self.last_beside: Optional[int] = None  # resident bytes that the engine doesn't trace
-        self.last_leaked_bytes: Optional[int] = None
-        self.last_leak_search = ""  # what asked memcheck for it last, in words
+        self.forget_snapshots()
         self.judged = (
             False  # whether a recipe judges this run, so that its snapshots record what they don't see
         )
@@ -291,11 +286,11 @@ class Session:
 
     def forget_snapshots(self) -> None:
         """The next snapshot has no predecessor in this process."""
-        self.last_sites = {}
-        self.last_heap_bytes = None
+        self.last_sites: dict[Any, int] = {}  # of the latest snapshot: bytes per site
+        self.last_heap_bytes: Optional[int] = None
         self.last_label = ""
-        self.last_beside = None
-        self.last_leaked_bytes = None
+        self.last_beside: Optional[int] = None  # resident bytes that the engine doesn't trace
+        self.last_leaked_bytes: Optional[int] = None
         self.last_leak_search = ""  # what asked memcheck for it last, in words
 
     # -- the run ------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.containers.type_plans import Planner
 from gdbmem.debugger.ledger.explain import read_ledger_here
 from gdbmem.debugger.ledger.saved import keep_survey, kept_survey, saved_names
-from gdbmem.debugger.location import program_runs, real_pid, speaking
+from gdbmem.debugger.location import frame_variables, frames_from, gdb_setting, program_runs, real_pid
 from gdbmem.debugger.memwatch.gauges.heap import HeapReader
 from gdbmem.debugger.program import GdbMemory, selection_kept
 from gdbmem.debugger.terminal import console_on, file_name, gdb_text, symbol_at
@@ -29,6 +29,7 @@ from gdbmem.model.memory import Memory
 from gdbmem.profiles.own_code import qualified_name
 from gdbmem.runs.saved_results import CONTAINERS
 from gdbmem.terminal.console import open_output
+from gdbmem.text import plural
 
 if TYPE_CHECKING:
     import argparse
@@ -81,15 +82,11 @@ def _in_frame(address: int) -> str:
         if not pointers:
             return ""
         max(pointers, key=lambda found: found[0])[1].switch()
-        frame, name = gdb.newest_frame(), ""
-        for _ in range(_MOST_OUTER_FRAMES):
-            if frame is None or not 0 < _stack_pointer(frame) <= address:
+        name = ""
+        for frame in frames_from(gdb.newest_frame(), _MOST_OUTER_FRAMES):
+            if not 0 < _stack_pointer(frame) <= address:
                 break
             name = frame.name() or ""
-            try:
-                frame = frame.older()
-            except gdb.error:
-                break
         return f"{name.partition('(')[0]}()" if name else ""
 
 
@@ -139,7 +136,7 @@ class ContainersCommand(Command):
 
 def survey_here(expression: str = "") -> Survey:
     """Return the containers reachable from every frame's variables and the globals, or from *expression*."""
-    with speaking("c++"):  # names of types are C++, also if the program is stopped in libc
+    with gdb_setting("language", "c++"):  # names of types are C++, also if the program is stopped in libc
         return _survey(expression)
 
 
@@ -197,11 +194,7 @@ def _notices(unknown_classes: set[str], unread: Sequence[str]) -> list[Notice]:
             )
         )
     if unread:
-        variables = (
-            "1 variable that may hold containers"
-            if len(unread) == 1
-            else f"{len(unread):,} variables that may hold containers"
-        )
+        variables = f"{plural(len(unread), 'variable')} that may hold containers"
         notices.append(
             Notice(
                 "variables-unread",
@@ -267,25 +260,9 @@ def _roots() -> Iterator[_Root]:
 
 
 def _frames() -> Iterator[_Root]:
-    frame = gdb.newest_frame()
-    for _ in range(_MOST_FRAMES):
-        if frame is None:
-            return
-        try:
-            block = frame.block()
-        except RuntimeError:
-            block = None  # no debug information for this one
-        while block is not None and not block.is_global and not block.is_static:
-            for symbol in block:
-                if symbol.is_argument or symbol.is_variable:
-                    yield from _of_frame(symbol, frame)
-            if block.function is not None:
-                break
-            block = block.superblock
-        try:
-            frame = frame.older()
-        except gdb.error:
-            return
+    for frame in frames_from(gdb.newest_frame(), _MOST_FRAMES):
+        for symbol, _ in frame_variables(frame):
+            yield from _of_frame(symbol, frame)
 
 
 def _of_frame(symbol: gdb.Symbol, frame: gdb.Frame) -> Iterator[_Root]:

@@ -274,20 +274,13 @@ class Planner:
         elif kind == "deque":
             self._elements(made, "deque", type_.template_argument(0), pointers)
         elif kind == "list" and "_M_impl" in _names(type_):
-            self._elements(made, "list", type_.template_argument(0), pointers)
-            made.element_offset = _align(16, type_.template_argument(0))
-            made.node_size = _round(made.element_offset + made.element_size, 8)
+            self._nodes(made, "list", type_.template_argument(0), 16, pointers)
         elif kind == "forward_list" and "_M_impl" in _names(type_):
-            self._elements(made, "forward", type_.template_argument(0), pointers)
-            _place_in_node(made, 8, _alignment(type_.template_argument(0)))
+            self._nodes(made, "forward", type_.template_argument(0), 8, pointers)
         elif kind in _TREES:
-            self._elements(made, "tree", _value_type(type_, kind), pointers)
-            made.element_offset = _align(32, _value_type(type_, kind))
-            made.node_size = _round(made.element_offset + made.element_size, 8)
+            self._nodes(made, "tree", _value_type(type_, kind), 32, pointers)
         elif kind in _HASHES:
-            self._elements(made, "hash", _value_type(type_, kind), pointers)
-            made.element_offset = _align(8, _value_type(type_, kind))
-            made.node_size = _round(made.element_offset + made.element_size, 8)
+            self._nodes(made, "hash", _value_type(type_, kind), 8, pointers)
             if _caches_hash(type_):
                 made.node_size += 8
         elif kind in ("unique_ptr", "shared_ptr", "optional"):
@@ -310,11 +303,9 @@ class Planner:
         elif kind == "deque" and "__map_" in names:
             self._elements(made, "libcxx_deque", value, pointers)
         elif kind == "list" and "__end_" in names:
-            self._elements(made, "libcxx_list", value, pointers)
-            _place_in_node(made, 16, _alignment(value))
+            self._nodes(made, "libcxx_list", value, 16, pointers)
         elif kind == "forward_list" and "__before_begin_" in names:
-            self._elements(made, "forward", type_.template_argument(0), pointers)
-            _place_in_node(made, 8, _alignment(type_.template_argument(0)))
+            self._nodes(made, "forward", type_.template_argument(0), 8, pointers)
         elif kind in _TREES and "__tree_" in names:
             # The value may begin right after the colour, which is one byte.
             _place_in_node(made, 25, self._values(made, "libcxx_tree", type_, kind, pointers))
@@ -367,6 +358,11 @@ class Planner:
         made.kind = kind
         made.element_size = max(int(value.strip_typedefs().sizeof), 1)
         made.element = self._plan(value, pointers)
+
+    def _nodes(self, made: TypePlan, kind: str, value: gdb.Type, offset: int, pointers: int) -> None:
+        """Make *made* a container of nodes that hold a *value* each, at *offset* or the next aligned place."""
+        self._elements(made, kind, value, pointers)
+        _place_in_node(made, offset, _alignment(value))
 
     def _fill_struct(self, made: TypePlan, type_: gdb.Type, pointers: int) -> None:
         for field in type_.fields():
@@ -521,10 +517,6 @@ def _value_type(type_: gdb.Type, kind: str) -> gdb.Type:
             continue
     key, value = type_.template_argument(0), type_.template_argument(1)
     return gdb.lookup_type(f"std::pair<{key} const, {value}>").strip_typedefs()
-
-
-def _align(offset: int, type_: gdb.Type) -> int:
-    return _round(offset, _alignment(type_))
 
 
 def _alignment(type_: gdb.Type) -> int:

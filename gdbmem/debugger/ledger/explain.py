@@ -224,19 +224,15 @@ def _paths_of_pinners(operand: str, ledger: Ledger) -> PinnerPaths:
 
 def write_mallinfo(ledger: Ledger, stream: TextIO, *, as_json: bool) -> None:
     """Write the values of mallinfo2, called in the process, beside those of *ledger*."""
-    if core_path() is not None:
-        raise TargetError(
-            "a core can't run mallinfo2",
-            slug="trim-refused",
-            hint="use 'memexplain' for the contents of the heap",
-        )
     from gdbmem.debugger.ledger.malloc_calls import (  # slow to import
         check_callable,
         mallinfo_of,
         read_mallinfo,
+        refuse_core,
     )
     from gdbmem.ledger.malloc_info import mallinfo_json, print_mallinfo  # with it
 
+    refuse_core("mallinfo2")
     check_callable(ledger, "mallinfo2")
     theirs = read_mallinfo()
     if as_json:

@@ -7,12 +7,13 @@ import re
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Optional, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import gdb
 
 from gdbmem.debugger.command import Command
 from gdbmem.debugger.ledger.explain import core_path, local_pid, read_ledger_here
+from gdbmem.debugger.location import frames_from, gdb_setting
 from gdbmem.debugger.native.inferior import program, signed
 from gdbmem.debugger.program import scheduler_locking, selection_kept
 from gdbmem.debugger.terminal import console_on
@@ -46,6 +47,23 @@ _FIELDS = (
 )  # fmt: skip
 
 
+def refuse_core(function: str) -> None:
+    """Raise TargetError if gdb has a core, in which malloc's *function* can't be called."""
+    if core_path() is not None:
+        raise TargetError(
+            f"a core can't run {function}",
+            slug="trim-refused",
+            hint="'memexplain' shows what its heap contains",
+        )
+
+
+def refused(message: str) -> TargetError:
+    """Return the error for a call that would be dangerous now."""
+    return TargetError(
+        message, slug="trim-refused", hint="continue for a moment ('finish', 'next') and try again"
+    )
+
+
 def check_callable(ledger: Ledger, function: str) -> None:
     """Raise TargetError if calling malloc's *function* would be useless or dangerous."""
     if any(notice.slug == "swapped-unread" for notice in ledger.notices):
@@ -77,13 +95,6 @@ def check_callable(ledger: Ledger, function: str) -> None:
         if frame.name() in _IN_MALLOC:
             raise refused(f"the selected thread is in {frame.name()}, where malloc may not be called")
         frame = frame.older()
-
-
-def refused(message: str) -> TargetError:
-    """Return the error for a call that would be dangerous now."""
-    return TargetError(
-        message, slug="trim-refused", hint="continue for a moment ('finish', 'next') and try again"
-    )
 
 
 def call_malloc(function: str, arguments: Sequence[int]) -> int:
@@ -124,13 +135,10 @@ def alone() -> Iterator[None]:
     while frame is not None:
         level, frame = level + 1, frame.newer()
     thread = gdb.selected_thread()
-    asks = bool(gdb.parameter("confirm"))
-    gdb.execute("set confirm off", to_string=True)
     try:
-        with scheduler_locking("on"):
+        with gdb_setting("confirm", "off"), scheduler_locking("on"):
             yield
     finally:
-        gdb.execute(f"set confirm {'on' if asks else 'off'}", to_string=True)
         if thread.is_valid():
             thread.switch()
             frame = gdb.newest_frame()
@@ -206,12 +214,7 @@ _MOST_CALLERS = 32
 
 def write_malloc_info(stream: TextIO, *, as_json: bool) -> None:
     """Write the output of malloc_info, called in the process, beside the ledger."""
-    if core_path() is not None:
-        raise TargetError(
-            "a core can't run malloc_info",
-            slug="trim-refused",
-            hint="use 'memexplain' for the contents of the heap",
-        )
+    refuse_core("malloc_info")
     check_callable(read_ledger_here(), "malloc_info")
     _check_streams()
     with _stream() as (file, descriptor):
@@ -276,23 +279,15 @@ def _check_streams() -> None:
     with selection_kept():
         for thread in gdb.selected_inferior().threads():
             thread.switch()
-            name = _with_streams(gdb.newest_frame())
+            name = _with_streams()
             if name:
                 raise refused(f"thread {thread.num} is in {name}, where opening a stream could deadlock")
 
 
-def _with_streams(frame: Optional[gdb.Frame]) -> str:
-    for _ in range(_MOST_CALLERS):
-        if frame is None:
-            break
-        name = frame.name() or ""
-        if _WITH_STREAMS.fullmatch(name):
-            return name
-        try:
-            frame = frame.older()
-        except gdb.error:
-            break
-    return ""
+def _with_streams() -> str:
+    """Return the function that handles streams in which the selected thread is; "" if it is in none."""
+    names = (frame.name() or "" for frame in frames_from(gdb.newest_frame(), _MOST_CALLERS))
+    return next(filter(_WITH_STREAMS.fullmatch, names), "")
 
 
 # memtrim: malloc_trim(0) in the stopped process; the bytes returned beside the prediction.
@@ -302,12 +297,7 @@ class TrimCommand(Command):
     """Predict, call, measure."""
 
     def run(self, args: argparse.Namespace) -> None:
-        if core_path() is not None:
-            raise TargetError(
-                "a core can't run malloc_trim",
-                slug="trim-refused",
-                hint="use 'memexplain' for what it would have returned",
-            )
+        refuse_core("malloc_trim")
         with open_output(args.output, force=args.force) as stream:
             before = read_ledger_here()
             check_callable(before, "malloc_trim")

@@ -13,7 +13,11 @@ import gdb
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.location import loaded_files, program_runs
 from gdbmem.debugger.native.inferior import get_register, machine_here, outside_allocator, program
-from gdbmem.debugger.program import address_of, execute_despite_hooks
+from gdbmem.debugger.program import (
+    InternalBreakpoint,
+    address_of,
+    execute_despite_hooks,
+)
 from gdbmem.debugger.session import AttachedProcess, NativeProgram, session
 from gdbmem.debugger.terminal import library_at
 from gdbmem.engines.engine import Call, nothing_written, profilers
@@ -178,14 +182,13 @@ def request(native: NativeProgram, process: AttachedProcess, target: Path) -> Ca
     return Call(call.function, call.arguments, finish)
 
 
-class _Opens(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
+class _Opens(InternalBreakpoint):
     """Records the files opened during a dump: only the program knows where gperftools writes to."""
 
     stays = True  # also during our own calls
 
     def __init__(self) -> None:
-        super().__init__(f"*{address_of('open'):#x}", internal=True)
-        self.silent = True
+        super().__init__(address_of("open"))
         self._paths: list[bytes] = []
         self._register = machine_here().arguments[0]
 

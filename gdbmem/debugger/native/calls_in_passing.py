@@ -19,7 +19,7 @@ from gdbmem.debugger.native.inferior import (
     program,
     set_registers,
 )
-from gdbmem.debugger.program import address_of, executions
+from gdbmem.debugger.program import InternalBreakpoint, address_of, delete_breakpoints, executions
 from gdbmem.engines.call_stubs import CallMachine
 from gdbmem.engines.engine import Call
 from gdbmem.errors import GdbmemError, TargetError, internal_error, sentence_of
@@ -120,9 +120,7 @@ class _Ends:
 
     def forget(self) -> None:
         self.threads.clear()
-        for point in self._points.values():
-            if point.is_valid():
-                point.delete()
+        delete_breakpoints(self._points.values())
         self._points.clear()
 
     def free_slot(self) -> Optional[int]:
@@ -130,12 +128,11 @@ class _Ends:
         return next((slot for slot in range(1, _MOST_ABREAST) if slot not in used), None)
 
 
-class _End(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
+class _End(InternalBreakpoint):
     stays = True  # also while another thread makes an injected call
 
     def __init__(self, address: int) -> None:
-        super().__init__(f"*{address:#x}", internal=True)
-        self.silent = True
+        super().__init__(address)
         self._address = address
 
     def stop(self) -> bool:

@@ -16,8 +16,13 @@ from typing import Optional
 import gdb
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.location import real_pid, speaking
-from gdbmem.debugger.program import address_of, executions, selection_kept
+from gdbmem.debugger.location import gdb_setting, real_pid
+from gdbmem.debugger.program import (
+    InternalBreakpoint,
+    address_of,
+    executions,
+    selection_kept,
+)
 from gdbmem.debugger.terminal import library_at
 from gdbmem.engines.call_stubs import SAVED, CallMachine, machine_of
 from gdbmem.engines.engine import inside_hint
@@ -273,7 +278,7 @@ def get_register(register: str) -> int:
 
 def set_registers(registers: Mapping[str, int]) -> None:
     """Set *registers* of the selected thread's newest frame."""
-    with speaking("c"):
+    with gdb_setting("language", "c"):
         for name, value in registers.items():
             # With another stack pointer gdb may consider the selected frame an outer one, and write there.
             gdb.newest_frame().select()
@@ -335,8 +340,7 @@ def _breakpoints_off() -> Iterator[None]:
 def _run_to(end: int, function: str, *, start: int) -> None:
     """Run the selected thread from *start* to *end*; other threads continue past their stops meanwhile."""
     thread = gdb.selected_thread()
-    stop = gdb.Breakpoint(f"*{end:#x}", internal=True)
-    stop.silent = True
+    stop = InternalBreakpoint(end)
     program.arrival = thread.ptid, end
     try:
         command = f"jump *{start:#x}"  # gdb's own command: gdb may reset a program counter that is merely set
@@ -412,15 +416,9 @@ def is_inside(library: str, only: Optional[gdb.Frame] = None) -> bool:
 
 @contextmanager
 def _locking(mode: str) -> Iterator[None]:
-    before = str(gdb.parameter("scheduler-locking"))
-    asks = bool(gdb.parameter("confirm"))
-    gdb.execute(f"set scheduler-locking {mode}", to_string=True)
-    gdb.execute("set confirm off", to_string=True)  # jump asks where it leaves the function
-    try:
+    # jump asks where it leaves the function
+    with gdb_setting("scheduler-locking", mode), gdb_setting("confirm", "off"):
         yield
-    finally:
-        gdb.execute(f"set scheduler-locking {before}", to_string=True)
-        gdb.execute(f"set confirm {'on' if asks else 'off'}", to_string=True)
 
 
 program = StoppedProgram()

@@ -12,13 +12,13 @@ from typing import Any, Callable, Optional
 import gdb
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.location import current_thread
+from gdbmem.debugger.location import current_thread, frames_from
 from gdbmem.debugger.names import LiveSymbols
 from gdbmem.debugger.native.attached import attach, prepare, request
 from gdbmem.debugger.native.calls_in_passing import detour, under_way
 from gdbmem.debugger.native.inferior import is_inside, outside_allocator, program, refuse_inside
 from gdbmem.debugger.native.program_faults import program_faults
-from gdbmem.debugger.program import executions
+from gdbmem.debugger.program import InternalBreakpoint, executions
 from gdbmem.debugger.python.call_paths import place_and_python
 from gdbmem.debugger.session import NativeProgram, session
 from gdbmem.debugger.snapshots.snapshots import beside_resident_facts, outside_facts, summary_line
@@ -278,18 +278,14 @@ def _to_a_safe_point(library: str) -> None:
 def _leave(library: str) -> None:
     """Run the selected thread until its call into the allocator returns."""
     thread = gdb.selected_thread()
-    frame = gdb.newest_frame()
     outer = None
-    for _ in range(64):
-        if frame is None:
-            break
+    for frame in frames_from(gdb.newest_frame(), 64):
         if is_inside(library, frame):
             outer = frame.older()
-        frame = frame.older()
     if outer is None:
         return
-    point = gdb.Breakpoint(f"*{outer.pc():#x}", internal=True)
-    point.silent, point.thread = True, thread.global_num
+    point = InternalBreakpoint(outer.pc())
+    point.thread = thread.global_num
     try:
         gdb.execute("continue", to_string=True)
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import struct
 from collections.abc import Sequence
@@ -20,10 +21,9 @@ from gdbmem.debugger.inlined_code import (
     Passage,
     read_inlined_code,
 )
-from gdbmem.debugger.location import BlockKey, block_key, function_blocks
-from gdbmem.debugger.program import executions
-from gdbmem.debugger.snapshots.return_breakpoints import outermost_inlined
-from gdbmem.debugger.stopping.ctrlc import ctrl_c
+from gdbmem.debugger.location import BlockKey, block_key, function_blocks, function_frame
+from gdbmem.debugger.program import delete_breakpoints, executions
+from gdbmem.debugger.snapshots.return_breakpoints import OwnedBreakpoint
 from gdbmem.debugger.terminal import symbol_at
 from gdbmem.errors import GdbmemError, internal_error, sentence_of
 from gdbmem.linux.elf.objects import folded_with, plain_name
@@ -76,7 +76,7 @@ class InlinedCalls:
         self._codes: dict[BlockKey, InlinedCode] = {}
         self._too_large: set[BlockKey] = set()
         self._others: set[str] = set()  # functions whose code has the name, too
-        self._points: list[_PassageBreakpoint] = []
+        self._points: list[OwnedBreakpoint] = []
         self._threads: dict[Thread, list[_Frame]] = {}
         self._covered: dict[int, bool] = {}
         self._parts: set[int] = set()  # addresses in functions that were split off
@@ -191,7 +191,8 @@ class InlinedCalls:
             return
         self._codes[key] = code
         for address, passage in code.passages.items():
-            self._points.append(_PassageBreakpoint(address, passage, self, self._commands))
+            act = functools.partial(self.passed, passage)
+            self._points.append(OwnedBreakpoint(address, act, self.listener, commands=self._commands))
 
     def _code_loaded(self, event: object) -> None:
         # No command may fail here: gdb would take the program for stopped.
@@ -212,9 +213,7 @@ class InlinedCalls:
         self.forget()
         self._codes.clear()
         self._too_large.clear()
-        for point in self._points:
-            if point.is_valid():
-                point.delete()
+        delete_breakpoints(self._points)
         self._points.clear()
 
     def delete(self) -> None:
@@ -253,7 +252,7 @@ class InlinedCalls:
 
     def _is_called_by_itself(self) -> bool:
         assert self._name is not None
-        caller = outermost_inlined(gdb.newest_frame()).older()
+        caller = function_frame(gdb.newest_frame()).older()
         name = caller.name() if caller is not None else None
         return name is not None and is_named(self._name, name)
 
@@ -261,7 +260,7 @@ class InlinedCalls:
 
     def passed(self, passage: Passage) -> bool:
         """Note that the selected thread is at *passage*; return whether to stop it."""
-        frame = outermost_inlined(gdb.newest_frame())
+        frame = function_frame(gdb.newest_frame())
         pointer = int(frame.read_register("sp"))
         frames = self._threads.setdefault(gdb.selected_thread().ptid, [])
         while frames and frames[-1].pointer < pointer and frames[-1].frame != frame:
@@ -337,28 +336,6 @@ class _Frame:
         self.frame = frame
         self.pointer = pointer  # the stack pointer as the first of them began
         self.calls: list[_Call] = []
-
-
-class _PassageBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
-    def __init__(self, address: int, passage: Passage, calls: InlinedCalls, commands: Optional[str]) -> None:
-        super().__init__(f"*{address:#x}", internal=True)
-        self.silent = True
-        if commands is not None:
-            self.commands = commands
-        self._passage = passage
-        self._calls = calls
-        self.owner = calls.listener
-
-    def stop(self) -> bool:
-        try:
-            return self._calls.passed(self._passage) or ctrl_c.interrupted()
-        except (GdbmemError, gdb.error) as error:
-            warn(sentence_of(error))
-        except KeyboardInterrupt:
-            pass
-        except Exception as error:  # noqa: BLE001  (a host: gdb calls this)
-            warn(internal_error(error))
-        return True
 
 
 def _shared(here: _Frame, calls: Calls) -> int:

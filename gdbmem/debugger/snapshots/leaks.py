@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Optional
 import gdb
 
 from gdbmem.debugger.command import Command, warn
+from gdbmem.debugger.location import frame_variables
 from gdbmem.debugger.program import selection_kept
 from gdbmem.debugger.session import monitor, monitor_text, require_program, session
 from gdbmem.debugger.terminal import console_on, symbol_at
@@ -172,7 +173,7 @@ def _frame_around(address: int) -> Optional[tuple[int, gdb.Frame]]:
 
 
 def _variable(frame: gdb.Frame, address: int) -> str:
-    for symbol, block in _variables(frame):
+    for symbol, block in frame_variables(frame):
         try:
             value = frame.read_var(symbol, block)
             at = int(value.address) if value.address is not None else None
@@ -181,20 +182,6 @@ def _variable(frame: gdb.Frame, address: int) -> str:
         if at is not None and at <= address < at + int(value.type.sizeof):
             return str(symbol.name)
     return ""
-
-
-def _variables(frame: gdb.Frame) -> Iterator[tuple[Any, Any]]:
-    try:
-        block = frame.block()
-    except RuntimeError:  # no debug information
-        return
-    while block is not None and not block.is_static and not block.is_global:
-        for symbol in block:
-            if symbol.is_variable or symbol.is_argument:
-                yield symbol, block
-        if block.function is not None:
-            return
-        block = block.superblock
 
 
 class LeaksCommand(Command):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Callable, Optional
 
 import gdb
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.program import executions
+from gdbmem.debugger.location import function_frame, gdb_setting, stack_pointer
+from gdbmem.debugger.program import InternalBreakpoint, delete_breakpoints, executions
 from gdbmem.debugger.stopping.ctrlc import ctrl_c
 from gdbmem.errors import GdbmemError, UsageError, internal_error, sentence_of
 
@@ -25,7 +27,7 @@ class Returns:
         self._act = act
         self._commands = commands
         self._pending: list[_Call] = []  # innermost last, per thread
-        self._breakpoints: dict[int, _ReturnBreakpoint] = {}
+        self._breakpoints: dict[int, OwnedBreakpoint] = {}
         self.left_calls = 0  # by an exception or longjmp: seen when the stack has passed them
         executions.tell(self._leave_program)
 
@@ -41,19 +43,19 @@ class Returns:
     def _leave_program(self) -> None:
         # In the program that has replaced it, these addresses are meaningless.
         self.forget()
-        for point in self._breakpoints.values():
-            if point.is_valid():
-                point.delete()
+        delete_breakpoints(self._breakpoints.values())
         self._breakpoints.clear()
 
     def arm(self, hit: int) -> None:
         address = _return_address()
-        thread, pointer = gdb.selected_thread().ptid, _stack_pointer(gdb.newest_frame())
+        thread, pointer = gdb.selected_thread().ptid, stack_pointer(gdb.newest_frame())
         # A call whose frame is at or below the beginning of a new one has been left.
         self._leave([c for c in self._pending if c.thread == thread and c.stack_pointer <= pointer])
         self._pending.append(_Call(thread, address, pointer, hit))
         if address not in self._breakpoints:
-            self._breakpoints[address] = _ReturnBreakpoint(address, self, self._commands)
+            self._breakpoints[address] = OwnedBreakpoint(
+                address, functools.partial(self.returned, address), self, commands=self._commands
+            )
 
     def _leave(self, calls: list[_Call]) -> None:
         if calls:
@@ -73,7 +75,7 @@ class Returns:
     def returned(self, address: int) -> bool:
         """Act on the call of this thread that has returned to *address*, if any; True: stop for it."""
         thread = gdb.selected_thread().ptid
-        pointer = _stack_pointer(gdb.newest_frame())
+        pointer = stack_pointer(gdb.newest_frame())
         for call in reversed(self._pending):
             # An inner recursive call returns with the stack still below the entry of the outer one.
             if call.thread == thread and call.address == address and pointer > call.stack_pointer:
@@ -93,19 +95,21 @@ class _Call:
         self.hit = hit
 
 
-class _ReturnBreakpoint(gdb.Breakpoint):  # type: ignore[misc]
-    def __init__(self, address: int, returns: Returns, commands: Optional[str]) -> None:
-        super().__init__(f"*{address:#x}", internal=True)
-        self.silent = True
+class OwnedBreakpoint(InternalBreakpoint):
+    """A breakpoint that acts for the point *owner*; where it stops the program, gdb's *commands* are executed."""
+
+    def __init__(
+        self, address: int, act: Callable[[], bool], owner: object, *, commands: Optional[str]
+    ) -> None:
+        super().__init__(address)
         if commands is not None:
             self.commands = commands
-        self._address = address
-        self._returns = self.owner = returns
+        self._act = act
+        self.owner = owner
 
     def stop(self) -> bool:
         try:
-            stops = self._returns.returned(self._address)
-            return stops or ctrl_c.interrupted()
+            return self._act() or ctrl_c.interrupted()
         except (GdbmemError, gdb.error) as error:
             warn(sentence_of(error))
         except KeyboardInterrupt:
@@ -120,14 +124,10 @@ def _return_address() -> int:
     caller = _caller()
     if caller is None:
         # gdb hides the caller of main.
-        hidden = gdb.parameter("backtrace past-main")
-        gdb.execute("set backtrace past-main on")
-        try:
+        with gdb_setting("backtrace past-main", "on"):
             caller = _caller()
             if caller is not None:
                 return int(caller.pc())
-        finally:
-            gdb.execute(f"set backtrace past-main {'on' if hidden else 'off'}")
         raise UsageError(
             "--after needs a function that returns to a caller", hint="set it on a function's name"
         )
@@ -135,19 +135,8 @@ def _return_address() -> int:
 
 
 def _caller() -> Optional[gdb.Frame]:
-    caller = outermost_inlined(gdb.newest_frame()).older()
+    caller = function_frame(gdb.newest_frame()).older()
     # gdb invents frames for functions that have jumped to the next one: none of these returns.
     while caller is not None and caller.type() in (gdb.INLINE_FRAME, gdb.TAILCALL_FRAME):
         caller = caller.older()
     return caller
-
-
-def outermost_inlined(frame: gdb.Frame) -> gdb.Frame:
-    """Return the frame of the function into which that of *frame* is inlined, if it is."""
-    while frame.type() == gdb.INLINE_FRAME:
-        frame = frame.older()
-    return frame
-
-
-def _stack_pointer(frame: gdb.Frame) -> int:
-    return int(frame.read_register("sp"))

@@ -253,16 +253,3 @@ def remote_blocks_interrupts() -> bool:
 def without_announcement(text: str) -> str:
     """Return *text*, gdb's report of a stop, without the line that names the interrupt's signal."""
     return _ANNOUNCEMENT.sub("", text)
-
-
-@contextlib.contextmanager
-def without_pages() -> Iterator[None]:
-    """Turn off gdb's pagination: inside one of our commands no user would press the key."""
-    if not gdb.parameter("pagination"):
-        yield
-        return
-    gdb.execute("set pagination off")
-    try:
-        yield
-    finally:
-        gdb.execute("set pagination on")

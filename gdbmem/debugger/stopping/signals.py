@@ -10,6 +10,7 @@ from typing import Callable, NamedTuple, Optional
 
 import gdb
 
+from gdbmem.debugger.location import gdb_setting
 from gdbmem.linux.process.threads import switch_counts
 
 
@@ -34,14 +35,8 @@ def handling(name: str) -> Handling:
 
 def handle(name: str, words: str) -> None:
     """Make gdb handle the signal *name* as *words* specify."""
-    confirm = bool(gdb.parameter("confirm"))
-    if confirm:  # gdb asks before it changes what SIGINT does
-        gdb.execute("set confirm off")
-    try:
+    with gdb_setting("confirm", "off"):  # gdb asks before it changes what SIGINT does
         gdb.execute(f"handle {name} {words}", to_string=True)
-    finally:
-        if confirm:
-            gdb.execute("set confirm on")
 
 
 @contextlib.contextmanager

@@ -28,7 +28,7 @@ from gdbmem.debugger.memwatch.gauges.line_tally import (
     register,
     return_address,
 )
-from gdbmem.debugger.program import NATIVE, target_kind
+from gdbmem.debugger.program import NATIVE, InternalBreakpoint, delete_breakpoints, numbers_of, target_kind
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.linux.memory.sharing import Sharing
@@ -127,12 +127,11 @@ def _word(address: int) -> int:
     return int.from_bytes(bytes(gdb.selected_inferior().read_memory(address & _WORD, 8)), "little")
 
 
-class _Watch(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
+class _Watch(InternalBreakpoint):
     """An invisible breakpoint that reports an event and does not stop the program, except for the last event."""
 
     def __init__(self, place: Union[int, str], act: Callable[[], bool], failures: list[str]) -> None:
-        super().__init__(place if isinstance(place, str) else f"*{place:#x}", internal=True)
-        self.silent = True
+        super().__init__(place)
         self._act = act
         self._failures = failures
 
@@ -185,13 +184,11 @@ class _Watches:
             self._spare.give_up()
 
     def __exit__(self, *exception: object) -> None:
-        for one in [*self._breakpoints, *self._returns.values()]:
-            if one.is_valid():
-                one.delete()
+        delete_breakpoints([*self._breakpoints, *self._returns.values()])
 
     @property
     def numbers(self) -> set[int]:
-        return {one.number for one in [*self._breakpoints, *self._returns.values()] if one.is_valid()}
+        return numbers_of([*self._breakpoints, *self._returns.values()])
 
     def _enter(self) -> bool:
         self._releases.watch()

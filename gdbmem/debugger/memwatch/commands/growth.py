@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Optional, TextIO
 import gdb
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.location import real_pid
+from gdbmem.debugger.location import gdb_setting, real_pid, stack_pointer
 from gdbmem.debugger.memwatch.commands.command import Driving
 from gdbmem.debugger.memwatch.commands.showing import source_lines
 from gdbmem.debugger.memwatch.driving.capture import Capture
@@ -23,10 +23,18 @@ from gdbmem.debugger.memwatch.driving.memory_syscalls import (
     PendingCall,
     Requests,
     is_alone,
-    stack_pointer,
 )
 from gdbmem.debugger.memwatch.driving.stop_recorder import described, newest_frames, recorder
-from gdbmem.debugger.program import CORE, NATIVE, NOTHING, REMOTE, VALGRIND, target_kind
+from gdbmem.debugger.program import (
+    CORE,
+    NATIVE,
+    NOTHING,
+    REMOTE,
+    VALGRIND,
+    InternalBreakpoint,
+    delete_breakpoints,
+    target_kind,
+)
 from gdbmem.debugger.python.call_paths import PythonPaths, with_python
 from gdbmem.debugger.stopping.interrupting import without_announcement
 from gdbmem.debugger.stopping.repeated_hits import RepeatedHits
@@ -244,34 +252,14 @@ class RequestLog:
         )
 
 
-class _Request(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
+class _Request(InternalBreakpoint):
     def __init__(self, call: str, log: RequestLog) -> None:
-        super().__init__(call, internal=True)
-        self.silent = True
+        super().__init__(call)
         self._call = call
         self._log = log
 
     def stop(self) -> bool:
         return self._log.passing(MemoryCall(self._call, gdb.newest_frame(), self._log.memory))
-
-
-@contextlib.contextmanager
-def _always_inserted() -> Iterator[None]:
-    """Leave the breakpoints in the program's code at each stop, until the `with` ends."""
-    before = gdb.parameter("breakpoint always-inserted")
-    gdb.execute("set breakpoint always-inserted on")
-    try:
-        yield
-    finally:
-        gdb.execute(f"set breakpoint always-inserted {'on' if before else 'off'}")
-
-
-class _Place(gdb.Breakpoint):  # type: ignore[misc]
-    """A breakpoint that stops the program."""
-
-    def __init__(self, location: str) -> None:
-        super().__init__(location, internal=True)
-        self.silent = True
 
 
 class _Passing:
@@ -299,7 +287,7 @@ class _Passing:
             )
         if until is not None:
             gdb.decode_line(until)
-            self._until.append(_Place(until))
+            self._until.append(InternalBreakpoint(until))
 
     def begin(self) -> None:
         """Record the request that the thread is about to make: gdb steps over breakpoints where it continues."""
@@ -314,9 +302,7 @@ class _Passing:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for one in [*self._requests.values(), *self._until]:
-            if one.is_valid():
-                one.delete()
+        delete_breakpoints([*self._requests.values(), *self._until])
 
     @property
     def numbers(self) -> set[int]:
@@ -338,10 +324,10 @@ class _Passing:
         """Stop the program at each request: gdb itself doesn't stop for one that it has reported already."""
         for call, request in self._requests.items():
             request.delete()
-            self._requests[call] = _Place(call)
+            self._requests[call] = InternalBreakpoint(call)
         calls = {one.number: call for call, one in self._requests.items()}
         alarm.captured = True
-        with Capture() as capture, _always_inserted():
+        with Capture() as capture, gdb_setting("breakpoint always-inserted", "on"):
             while True:
                 capture.forget()
                 recorder.arm()

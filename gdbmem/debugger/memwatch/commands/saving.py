@@ -102,7 +102,7 @@ class PlotCommand(Command):
     def run(self, args: argparse.Namespace) -> None:
         steps = accounts.recorded().steps
         if args.file is None:
-            self._draw()
+            print_chart(steps, console_on(sys.stdout))
             return
         kind = picture_kind(args.file, "memwatch plot")
         program = Path(program_file()).name
@@ -114,7 +114,3 @@ class PlotCommand(Command):
         with open_output(args.file, force=args.force) as stream:
             stream.write(steps_svg(steps))
         say(f"{plural(len(steps), 'step')} drawn in {args.file}")
-
-    @staticmethod
-    def _draw() -> None:
-        print_chart(accounts.recorded().steps, console_on(sys.stdout))

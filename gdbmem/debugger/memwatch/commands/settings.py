@@ -78,35 +78,16 @@ class TimeoutSetting(gdb.Parameter):  # type: ignore[misc]
         return f"A memwatch step runs alone for {format_duration(parse_duration(text))}."
 
 
-_PREFIXES = (
-    ("set memwatch", "Set how memwatch measures and locks."),
-    ("show memwatch", "Show how memwatch measures and locks."),
-)
-
-
-def register_settings() -> None:
-    """Register `set memwatch …` and `show memwatch …`."""
-    for name, summary in _PREFIXES:
-        _prefix(name, summary)
-    for setting in (LockSetting, SourceSetting, TimeoutSetting):
-        setting()
-
-
-def _prefix(name: str, summary: str) -> None:
-    # gdb takes a command's help from its class.
-    type("Prefix", (gdb.Command,), {"__doc__": summary, "invoke": _list_settings(name)})(
-        name, gdb.COMMAND_DATA, gdb.COMPLETE_NONE, True
-    )
-
-
-def _list_settings(name: str):  # type: ignore[no-untyped-def]  # gdb calls it
+def _register_prefix(name: str, summary: str) -> None:
     def invoke(self: object, argument: str, from_tty: bool) -> None:
         if argument.strip():
             raise gdb.GdbError(f"there is no '{name} {argument.split()[0]}'; see 'help {name}'")
         for setting in ("lock", "source", "timeout"):
             gdb.execute(f"show memwatch {setting}")
 
-    return invoke
+    # gdb takes a command's help from its class.
+    prefix = type("Prefix", (gdb.Command,), {"__doc__": summary, "invoke": invoke})
+    prefix(name, gdb.COMMAND_DATA, gdb.COMPLETE_NONE, True)
 
 
 def setting(name: str) -> str:
@@ -155,12 +136,6 @@ def _reading(source: str, *, heap: bool) -> int:
         raise gdb.GdbError(str(error)) from None
 
 
-def register_functions() -> None:
-    """Register $rss() and $heap()."""
-    ResidentFunction()
-    HeapFunction()
-
-
 NAME = "memwatch"
 _LAYOUT = "{-horizontal src 2 memwatch 1} 2 status 0 cmd 1"
 
@@ -183,7 +158,9 @@ def _open(tui_window: Any) -> Any:
 
 
 def register_all() -> None:
-    """Register what memwatch has besides commands."""
-    register_settings()
-    register_functions()
+    """Register `set memwatch …`, `show memwatch …`, $rss(), $heap() and the layout."""
+    for verb in ("set", "show"):
+        _register_prefix(f"{verb} memwatch", f"{verb.capitalize()} how memwatch measures and locks.")
+    for setting in (LockSetting, SourceSetting, TimeoutSetting, ResidentFunction, HeapFunction):
+        setting()
     register_layout()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, TextIO
 
 import gdb
@@ -77,7 +77,7 @@ def _written_by(command: str, pid: int) -> WrittenMemory:
     line = place.line if file is not None else None
     function = gdb.newest_frame().name() or ""
     before = executions.here()
-    with _watched(pid) as pages:
+    with contextlib.closing(WrittenPages(pid, _userfaultfd(pid), _mappings(pid))) as pages:
         with recorder.recording(lambda: None), Alarm(pid, lambda: False, every_seconds=0.1) as alarm:
             recorder.arm()
             gdb.execute(command)
@@ -100,17 +100,6 @@ def _loss(before: tuple[int, bytes], ended: str) -> str:
     if gdb.selected_inferior().pid == before[0]:
         return "the process has executed another program"
     return ended or "the process is no longer debugged"
-
-
-@contextlib.contextmanager
-def _watched(pid: int) -> Iterator[WrittenPages]:
-    """Watch the stopped program's memory until the `with` ends. Raises TargetError if that is impossible."""
-    descriptor = _userfaultfd(pid)
-    pages = WrittenPages(pid, descriptor, _mappings(pid))
-    try:
-        yield pages
-    finally:
-        pages.close()
 
 
 def _userfaultfd(pid: int) -> int:

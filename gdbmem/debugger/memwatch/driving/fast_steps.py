@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 import gdb
 
+from gdbmem.debugger.location import gdb_setting
 from gdbmem.debugger.memwatch.driving.loop_lines import loop_lines
 from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
 from gdbmem.debugger.terminal import gdb_text, source_file
@@ -126,23 +127,14 @@ def _others_speak() -> bool:
         return False
 
 
-_TERSE = (("print frame-info", "short-location"), ("print frame-arguments", "presence"))
-
-
 @contextlib.contextmanager
 def _terse() -> Iterator[None]:
     """Make gdb print little at each stop: a function's arguments and the source line take a tenth of a step."""
-    before = [(name, str(gdb.parameter(name))) for name, _ in _TERSE]
-    _set(_TERSE)
-    try:
+    with (
+        gdb_setting("print frame-info", "short-location"),
+        gdb_setting("print frame-arguments", "presence"),
+    ):
         yield
-    finally:
-        _set(before)
-
-
-def _set(values: Iterable[tuple[str, str]]) -> None:
-    for name, value in values:
-        gdb.execute(f"set {name} {value}", to_string=True)
 
 
 def in_full(said: str) -> str:

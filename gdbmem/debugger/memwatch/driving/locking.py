@@ -12,6 +12,7 @@ from typing import Callable, NamedTuple, Optional
 
 import gdb
 
+from gdbmem.debugger.location import frames_from
 from gdbmem.debugger.memwatch.driving.capture import Capture
 from gdbmem.debugger.program import NATIVE, start_soon, start_thread, target_kind
 from gdbmem.debugger.stopping.ctrlc import interruptible
@@ -149,7 +150,7 @@ def describe_wait(wait: Wait) -> str:
     if not wait.blocked.is_futex:
         return f"waited in {_function_of_call()}"
     address = wait.blocked.argument
-    names = _frame_names()
+    names = [frame.name() or "" for frame in frames_from(gdb.newest_frame(), 8)]
     if any("cond_" in name or "cnd_" in name for name in names):
         return f"waited for condition variable {_symbol(address)}"
     if any("mutex" in name or "lll_lock" in name for name in names):
@@ -183,15 +184,6 @@ def mutex_owner(address: int) -> Optional[int]:
 
 def _symbol(address: int) -> str:
     return printable(symbol_at(address).replace(" ", "")) or f"{address:#x}"
-
-
-def _frame_names() -> list[str]:
-    names: list[str] = []
-    frame = gdb.newest_frame()
-    while frame is not None and len(names) < 8:
-        names.append(frame.name() or "")
-        frame = frame.older()
-    return names
 
 
 def _function_of_call() -> str:

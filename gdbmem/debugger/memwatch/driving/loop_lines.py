@@ -9,8 +9,16 @@ from typing import AbstractSet, Callable, NamedTuple, Optional
 import gdb
 
 from gdbmem.debugger.inlined_code import Kind, LargeFunctionError, read_inlined_code
-from gdbmem.debugger.location import BlockKey, block_key, function_blocks, is_behind_inlined
+from gdbmem.debugger.location import (
+    BlockKey,
+    block_key,
+    function_blocks,
+    function_frame,
+    function_key,
+    is_behind_inlined,
+)
 from gdbmem.debugger.memwatch.driving.function_code import FunctionCode, SourceLine, Spot
+from gdbmem.debugger.program import InternalBreakpoint, delete_breakpoints, numbers_of
 from gdbmem.debugger.terminal import file_name, source_file
 
 _MOST_INSTRUCTIONS = 4096  # of one line that are examined
@@ -134,23 +142,15 @@ def _goes_on(spot: Optional[Spot], line: SourceLine, *, enters: bool) -> Optiona
     return spot.call_line == line if spot.begins_call else True
 
 
-class _StopHere(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
+class _StopHere(InternalBreakpoint):
     def __init__(self, address: int, frame: gdb.Frame, thread: int) -> None:
-        super().__init__(f"*{address:#x}", internal=True)
-        self.silent = True
+        super().__init__(address)
         self.thread = thread
-        self._frame = own_frame(frame)
+        self._frame = function_frame(frame)
 
     def stop(self) -> bool:
         # A deeper call of the same function passes here too.
-        return bool(own_frame(gdb.newest_frame()) == self._frame)
-
-
-def own_frame(frame: gdb.Frame) -> gdb.Frame:
-    """Return *frame*, or the frame of the function into which that of *frame* is inlined."""
-    while frame.type() == gdb.INLINE_FRAME:
-        frame = frame.older()
-    return frame
+        return bool(function_frame(gdb.newest_frame()) == self._frame)
 
 
 class Barrier:
@@ -171,14 +171,12 @@ class Barrier:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        for one in self._breakpoints:
-            if one.is_valid():
-                one.delete()
+        delete_breakpoints(self._breakpoints)
         self._breakpoints = []
 
     @property
     def numbers(self) -> set[int]:
-        return {one.number for one in self._breakpoints if one.is_valid()}
+        return numbers_of(self._breakpoints)
 
     @property
     def command(self) -> str:
@@ -213,7 +211,7 @@ def inlined_ends(frame: gdb.Frame, line: Line) -> Optional[Ends]:
     none, or if a jump there goes to a computed address.
     """
     here = gdb.newest_frame().pc()
-    key, blocks = _function_of(frame), function_blocks(here)
+    key, blocks = function_key(frame), function_blocks(here)
     if key is None or key not in map(block_key, blocks[1:]):
         return None
     code = FunctionCode(frame.architecture(), blocks[-1])
@@ -240,8 +238,8 @@ def finish_ends(frame: gdb.Frame) -> Optional[Ends]:
 
     gdb's own `finish` stops where another piece of its code begins, too.
     """
-    key = _function_of(frame) if frame.type() == gdb.INLINE_FRAME else None
-    is_newest = own_frame(frame) == own_frame(gdb.newest_frame())
+    key = function_key(frame) if frame.type() == gdb.INLINE_FRAME else None
+    is_newest = function_frame(frame) == function_frame(gdb.newest_frame())
     blocks = function_blocks(
         frame.pc() if is_newest else frame.pc() - 1
     )  # the call is in front of where it returns
@@ -279,13 +277,3 @@ def _has_exceptions() -> bool:
         return bool(gdb.parse_and_eval("&__cxa_begin_catch"))
     except gdb.error:
         return False
-
-
-def _function_of(frame: gdb.Frame) -> Optional[BlockKey]:
-    try:
-        block = frame.block()
-    except RuntimeError:  # no debug information
-        return None
-    while block is not None and block.function is None:
-        block = block.superblock
-    return block_key(block) if block is not None else None

@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator
-from types import TracebackType
 from typing import NamedTuple, Optional
 
 import gdb
 
+from gdbmem.debugger.location import stack_pointer
+from gdbmem.debugger.program import InternalBreakpoint, delete_breakpoints, numbers_of
 from gdbmem.debugger.stopping.repeated_hits import RepeatedHits
 from gdbmem.linux.memory.resident import PAGE_BYTES, ProcessMemory
 from gdbmem.linux.memory.sharing import Sharing
@@ -81,11 +82,6 @@ class MemoryCall:
             return first + _pages(third), first + _pages(second)
         end = self._heap_end
         return (_pages(first), end) if end is not None and _pages(first) < end else None
-
-
-def stack_pointer(frame: gdb.Frame) -> int:
-    """Return the stack pointer of *frame*."""
-    return int(frame.read_register("sp")) & (1 << 64) - 1
 
 
 def _arguments(frame: gdb.Frame, *, raw: bool) -> Optional[tuple[int, int, int, int]]:
@@ -193,10 +189,9 @@ def _are_possible(parts: list[int], change_bytes: int) -> bool:
 _CALLS = ("munmap", "madvise", "mremap", "brk")
 
 
-class _Release(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
+class _Release(InternalBreakpoint):
     def __init__(self, call: str, memory: ProcessMemory, sharing: Sharing) -> None:
-        super().__init__(call, internal=True)
-        self.silent = True
+        super().__init__(call)
         self._call = call
         self._memory = memory
         self._sharing = sharing
@@ -243,16 +238,9 @@ class Releases:
     @property
     def numbers(self) -> set[int]:
         """The numbers of the breakpoints."""
-        return {one.number for one in self._breakpoints if one.is_valid()}
+        return numbers_of(self._breakpoints)
 
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        traceback: Optional[TracebackType],
-    ) -> None:
-        for one in self._breakpoints:
-            if one.is_valid():
-                one.delete()
+    def __exit__(self, *exception: object) -> None:
+        delete_breakpoints(self._breakpoints)
         if self._memory is not None:
             self._memory.close()

@@ -11,7 +11,7 @@ from typing import AbstractSet, NamedTuple, Optional
 import gdb
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.location import real_pid
+from gdbmem.debugger.location import gdb_setting, real_pid
 from gdbmem.debugger.memwatch.driving.capture import Capture
 from gdbmem.debugger.memwatch.driving.fast_steps import Odd, Place, StopPlaces, Strides
 from gdbmem.debugger.memwatch.driving.locking import Wait, Watcher, describe_wait
@@ -29,7 +29,7 @@ from gdbmem.debugger.memwatch.gauges.account import Account, accounts
 from gdbmem.debugger.memwatch.gauges.gauge import Detail
 from gdbmem.debugger.program import NATIVE, REMOTE, VALGRIND, scheduler_locking, set_locking, target_kind
 from gdbmem.debugger.stopping.ctrlc import interruptible
-from gdbmem.debugger.stopping.interrupting import Interrupter, remote_blocks_interrupts, without_pages
+from gdbmem.debugger.stopping.interrupting import Interrupter, remote_blocks_interrupts
 from gdbmem.debugger.terminal import source_file
 from gdbmem.errors import TargetError
 from gdbmem.linux.memory.sharing import Part, Sharing
@@ -125,7 +125,8 @@ class Stepper:
             stack.enter_context(scheduler_locking(self._lock))
             if self._sharing is not None:
                 self._releases = stack.enter_context(Releases(self._pid, self._sharing))
-            stack.enter_context(without_pages())
+            # Inside one of our commands no user would press the key.
+            stack.enter_context(gdb_setting("pagination", "off"))
             stack.enter_context(self.capture)
             gauge = self.account.gauge
             stack.enter_context(recorder.recording(gauge.read, asks_gdb=gauge.asks_gdb))

@@ -8,7 +8,7 @@ from typing import AbstractSet, Callable, NamedTuple, Optional
 
 import gdb
 
-from gdbmem.debugger.location import current_place, frame_place
+from gdbmem.debugger.location import current_place, frame_place, frames_from
 from gdbmem.debugger.memwatch.driving.locking import Wait
 from gdbmem.debugger.python.call_paths import beside, in_python, python_place
 from gdbmem.debugger.stopping.stops import noticed
@@ -233,12 +233,7 @@ def own_place() -> Optional[str]:
 
 def newest_frames() -> list[gdb.Frame]:
     """Return the frames of the selected thread, innermost first, up to the length of a listed path."""
-    frames: list[gdb.Frame] = []
-    frame = gdb.newest_frame()
-    while frame is not None and len(frames) < _DEEPEST:
-        frames.append(frame)
-        frame = frame.older()
-    return frames
+    return list(frames_from(gdb.newest_frame(), _DEEPEST))
 
 
 def described(frame: gdb.Frame) -> Frame:
