@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    import signal
+from typing import NamedTuple
 
 
 class GdbmemError(Exception):

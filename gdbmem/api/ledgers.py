@@ -19,10 +19,10 @@ from gdbmem.launch.program import find_program
 from gdbmem.ledger.pinners import PinnerPaths
 from gdbmem.model.heap_blocks import HeapMap
 from gdbmem.model.ledger import IdleMemory, Ledger
+from gdbmem.runs.run import Run
 from gdbmem.symbols.batch_gdb import class_names
 
 if TYPE_CHECKING:
-    from gdbmem.runs.run import Run
     from gdbmem.runs.saved_results import Kept
 
 __all__ = [

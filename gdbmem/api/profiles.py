@@ -6,8 +6,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Callable, Optional, Union
+from typing import Callable, Optional, Union
 
+from gdbmem.errors import Notice
 from gdbmem.formats import opening
 from gdbmem.formats.opening import FORMATS, OpenOptions
 from gdbmem.formats.series import series_tool
@@ -35,9 +36,6 @@ from gdbmem.runs.operand import (
 )
 from gdbmem.runs.run import Run, SnapshotRecord, asked_for, current_folder, has_series, recipe_diffs
 from gdbmem.symbols.address_names import GdbSymbols
-
-if TYPE_CHECKING:
-    from gdbmem.errors import Notice
 
 __all__ = [
     "FORMATS",

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
+from collections.abc import Callable, Sequence
 from statistics import median
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from gdbmem.api.ledgers import MeasuredRun, find_program, trim_by_gdb
 from gdbmem.api.series import difference_of
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.ledger.remedies import measured_json, print_measured
-from gdbmem.model.ledger import MeasuredRemedies, MeasuredRemedy, best_first, worth_bytes
+from gdbmem.model.ledger import Ledger, MeasuredRemedies, MeasuredRemedy, Remedy, best_first, worth_bytes
 from gdbmem.terminal.console import make_console, open_output
 from gdbmem.text import format_size, printable
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable, Sequence
-
-    from gdbmem.model.ledger import Ledger, Remedy
 
 
 def run_remedies(args: argparse.Namespace, words: Optional[Sequence[str]]) -> int:

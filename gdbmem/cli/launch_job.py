@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import shlex
 import sys
@@ -9,19 +10,19 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Optional, TextIO
+from typing import Any, Callable, Optional, TextIO
 
 from gdbmem.api.profiles import ReadOptions
 from gdbmem.api.recipes import Compared, compare_all, interruption
 from gdbmem.cli.pages import page_of
 from gdbmem.containers import containers
 from gdbmem.containers.containers import growth, print_container_growth
-from gdbmem.engines.engine import options_of, table
+from gdbmem.engines.engine import EngineOptions, options_of, table
 from gdbmem.errors import ExitStatus, GdbmemError, Notice, UsageError
 from gdbmem.launch.engine_choice import AUTO, choose_engine
 from gdbmem.launch.interactive import Outcome, play_recipe, shown
 from gdbmem.launch.job import Job
-from gdbmem.launch.program import NotExecutableError, NotFoundError, find_program
+from gdbmem.launch.program import NotExecutableError, NotFoundError, Program, find_program
 from gdbmem.ledger import document as ledger_document
 from gdbmem.ledger.text import print_growth
 from gdbmem.model.diff import ExpectationVerdict
@@ -39,12 +40,6 @@ from gdbmem.setup.gdb_python import find_gdb
 from gdbmem.terminal.console import make_console, open_named, open_output
 from gdbmem.terminal.document import judgement_line, to_json
 from gdbmem.text import parse_size, printable
-
-if TYPE_CHECKING:
-    import argparse
-
-    from gdbmem.engines.engine import EngineOptions
-    from gdbmem.launch.program import Program
 
 
 def launch_status(error: GdbmemError) -> int:

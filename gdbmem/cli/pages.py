@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional, Union
+from typing import Optional, Union
 
 from gdbmem.api.profiles import (
     ReadOptions,
@@ -32,6 +32,8 @@ from gdbmem.cli.measured import facts_of_diff, facts_of_profile, facts_of_run
 from gdbmem.cli.start import unwind_when_ended
 from gdbmem.commands.arguments import is_process
 from gdbmem.errors import InputError, Notice
+from gdbmem.model.calltree import Profile
+from gdbmem.model.diff import Diff
 from gdbmem.page.explorer import Explored, explored
 from gdbmem.page.page import Number, Page, Section, course_section, diff_section, known_size, printable_rows
 from gdbmem.page.pictures import COUNT
@@ -41,11 +43,6 @@ from gdbmem.profiles.paths import Query
 from gdbmem.series.charts import Curve, Picture
 from gdbmem.terminal.console import say
 from gdbmem.text import format_delta, printable
-
-if TYPE_CHECKING:
-    from gdbmem.model.calltree import Profile
-    from gdbmem.model.diff import Diff
-
 
 _MOST_DIFFS = 12
 _MOST_POINTS = 4000  # of a curve

@@ -6,19 +6,16 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 import gdb
 
 from gdbmem.debugger.location import function_blocks
 from gdbmem.debugger.terminal import file_name, source_file, symbol_at
+from gdbmem.errors import Notice
 from gdbmem.formats.addresses import Binary, MemoryMap, parse_maps
 from gdbmem.linux.memory.maps import maps_text
 from gdbmem.model.calltree import Frame
-
-if TYPE_CHECKING:
-    from gdbmem.errors import Notice
-
 
 _OFFSET = re.compile(r" \+ \d+$")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional, Union
 
 import gdb
@@ -10,9 +12,6 @@ from gdbmem.debugger.command import Command
 from gdbmem.terminal.console import explain_message
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
     from gdbmem.commands.description import Option
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import argparse
 
 import gdb
 
@@ -11,15 +11,10 @@ from gdbmem.debugger.ledger.explain import core_path, local_pid
 from gdbmem.debugger.program import CORE, NATIVE, GdbMemory, target_kind
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError, UsageError
-from gdbmem.inspection.pools import read_core_pools, read_held_pools, read_pool_at
+from gdbmem.inspection.pools import Pools, read_core_pools, read_held_pools, read_pool_at
 from gdbmem.pools.output import request_of, write_pools
 from gdbmem.terminal.console import open_output
 from gdbmem.text import printable
-
-if TYPE_CHECKING:
-    import argparse
-
-    from gdbmem.inspection.pools import Pools
 
 
 class PoolsCommand(Command):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Optional
@@ -10,8 +11,6 @@ from gdbmem.json_values import as_json, from_fields
 from gdbmem.model.heap_blocks import BlockTypes, ChunkView, FoundVectors, FreeLists, HeapMap
 
 if TYPE_CHECKING:
-    import argparse
-
     from gdbmem.ledger.ledger import ProcessImage
     from gdbmem.model.memory import Memory
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import Any, Optional, Union
 
 from gdbmem.containers.containers import containers_json
 from gdbmem.errors import InputError, UsageError
@@ -13,12 +13,14 @@ from gdbmem.formats.opening import OpenOptions
 from gdbmem.ledger.answer import retained_bytes
 from gdbmem.ledger.document import ledger_json
 from gdbmem.ledger.pinners import PinnerPaths, join_paths
-from gdbmem.model.containers import Survey
+from gdbmem.model.containers import Holding, Survey
+from gdbmem.model.diff import Diff
 from gdbmem.model.heap_blocks import HeapMap
 from gdbmem.model.ledger import Ledger
 from gdbmem.profiles.holding import find_holdings
+from gdbmem.profiles.paths import Query
 from gdbmem.runs.operand import find_operand, format_of, load_operand
-from gdbmem.runs.run import Run
+from gdbmem.runs.run import Run, SnapshotRecord
 from gdbmem.runs.saved_results import (
     CONTAINERS,
     LEDGER,
@@ -32,13 +34,6 @@ from gdbmem.runs.saved_results import (
 )
 from gdbmem.symbols.address_names import GdbSymbols
 from gdbmem.text import printable
-
-if TYPE_CHECKING:
-    from gdbmem.model.containers import Holding
-    from gdbmem.model.diff import Diff
-    from gdbmem.profiles.paths import Query
-    from gdbmem.runs.run import SnapshotRecord
-
 
 _MOST_SURVEYS = 50
 

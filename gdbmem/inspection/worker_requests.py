@@ -17,11 +17,11 @@ from gdbmem.errors import GdbmemError, InputError, TargetError, ToolError
 from gdbmem.files import NEUTRAL_FOLDER
 from gdbmem.formats.documents import read_ledger
 from gdbmem.inspection.interpreters import interpreters, module_words, own_environment
+from gdbmem.model.ledger import Ledger
 
 if TYPE_CHECKING:
     from gdbmem.allocators.glibc.locate import ThreadPointers
     from gdbmem.inspection.block_queries import Looks
-    from gdbmem.model.ledger import Ledger
 
 _SECONDS = 3600.0
 _REFUSED = 3  # its status with a message; 1 is that of an uncaught exception, such as a missing numpy

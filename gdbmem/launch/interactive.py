@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Optional
+from typing import Callable, Optional
 
 from gdbmem.engines.engine import NAMES, end_of, table
 from gdbmem.errors import InputError, Interrupted, Notice
@@ -38,6 +38,7 @@ from gdbmem.launch.messages import (
 )
 from gdbmem.launch.native import shared_with_program
 from gdbmem.launch.supervisor import saved_terminal
+from gdbmem.linux.process.terminal_modes import TerminalModes
 from gdbmem.recipes.recipe import Point, Recipe
 from gdbmem.runs.operand import histories
 from gdbmem.runs.run import Run
@@ -45,10 +46,6 @@ from gdbmem.runs.unseen import RunEnd, end_facts
 from gdbmem.setup.gdb_packages import ensure_private_folder
 from gdbmem.setup.gdb_python import gdb_call, loader_file
 from gdbmem.text import format_duration, plural, printable
-
-if TYPE_CHECKING:
-    from gdbmem.linux.process.terminal_modes import TerminalModes
-
 
 CONNECT = gdb_call("launched.launched", "connect()")
 # While gdb loads, Ctrl-C would only interrupt the loading; the launcher receives it and ends both. The signals are

@@ -11,6 +11,7 @@ from gdbmem.engines import heaptrack
 from gdbmem.engines.engine import table
 from gdbmem.errors import GdbmemError, Notice
 from gdbmem.formats.opening import OpenOptions, open_profile
+from gdbmem.model.calltree import Profile
 from gdbmem.profiles.paths import Query
 from gdbmem.profiles.text import print_sites
 from gdbmem.runs.operand import load_from_profile
@@ -20,7 +21,6 @@ from gdbmem.text import format_size, printable
 
 if TYPE_CHECKING:
     from gdbmem.launch.supervisor import Supervisor
-    from gdbmem.model.calltree import Profile
 
 NAME = "whole-run"
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Protocol, TextIO, Union
+from typing import Callable, NamedTuple, Optional, Protocol, TextIO, Union
 
 from gdbmem.json_values import as_json
 from gdbmem.ledger.answer import DAMAGES
@@ -35,10 +36,6 @@ from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, picture_kind, print_notices, print_sentence
 from gdbmem.terminal.document import Document
 from gdbmem.text import format_size, plural, printable
-
-if TYPE_CHECKING:
-    import argparse
-
 
 # One chunk with its neighbours, and malloc's lists of free ones, as text and JSON.
 

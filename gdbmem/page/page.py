@@ -36,7 +36,7 @@ from gdbmem.profiles.paths import Query
 from gdbmem.profiles.ranking import Amount, Ranking, Row, paths_of_lines, rank
 from gdbmem.profiles.text import own_code_notices
 from gdbmem.profiles.tree_from_main import Outward, outward
-from gdbmem.series.charts import svg, zoomable
+from gdbmem.series.charts import Picture, svg, zoomable
 from gdbmem.terminal import charting
 from gdbmem.terminal.charting import Swatch, box, element, group, shortened
 from gdbmem.terminal.drawing import SourceLines
@@ -45,8 +45,6 @@ from gdbmem.text import format_delta, format_size, plural, printable
 if TYPE_CHECKING:
     from jinja2 import Environment
     from markupsafe import Markup
-
-    from gdbmem.series.charts import Picture
 
 
 # Exact values of the numbers in a sentence.

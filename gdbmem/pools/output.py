@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Callable, Optional, TextIO
+from typing import Callable, Optional, TextIO
 
 from gdbmem.errors import Notice, UsageError
 from gdbmem.model.bfc import PYTORCH, Allocator, Decision
@@ -15,9 +16,6 @@ from gdbmem.pools.text import PoolView, print_pools
 from gdbmem.pools.torch import decide_torch
 from gdbmem.terminal.console import Console, picture_kind, print_notices
 from gdbmem.text import printable
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def answer(allocator: Allocator, request: Request) -> Decision:

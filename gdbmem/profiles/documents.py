@@ -8,6 +8,10 @@ from typing import TYPE_CHECKING, Optional
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import as_json
+from gdbmem.model.calltree import Profile, Snapshot, Totals
+from gdbmem.model.containers import Holding
+from gdbmem.model.diff import Diff, Side
+from gdbmem.model.judgement import Judgement
 from gdbmem.profiles.course import course_of
 from gdbmem.profiles.diff import as_growth
 from gdbmem.profiles.headline import answer_diff, answer_snapshot
@@ -19,10 +23,6 @@ from gdbmem.terminal.document import Document, head, judgement_object, to_json
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
-    from gdbmem.model.calltree import Profile, Snapshot, Totals
-    from gdbmem.model.containers import Holding
-    from gdbmem.model.diff import Diff, Side
-    from gdbmem.model.judgement import Judgement
     from gdbmem.profiles.run_text import KeptRecord, Record
 
 # The rows of a ranking in JSON reports. Sizes are bytes; an unknown value is null, never 0.

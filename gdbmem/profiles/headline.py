@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from gdbmem.model.calltree import GROWN_BYTES, LATER, Frame, holds, memory_noun
 from gdbmem.model.diff import Diff
@@ -24,11 +24,8 @@ from gdbmem.profiles.paths import Query
 from gdbmem.profiles.ranking import Amount, Ranking, Row, rank
 from gdbmem.profiles.timeline import STEADY, WENT_BACK
 from gdbmem.terminal import drawing
+from gdbmem.terminal.drawing import SourceLines
 from gdbmem.text import format_delta, format_size, plural, printable
-
-if TYPE_CHECKING:
-    from gdbmem.terminal.drawing import SourceLines
-
 
 _MOST_NAMED = 3
 # A part may remain after the memory went back: "+4.0 MiB, went back" would be contradictory.

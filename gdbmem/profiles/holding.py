@@ -9,22 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from gdbmem.containers.containers import ContainerGrowth, growth, short_type
 from gdbmem.json_values import as_json
+from gdbmem.model.calltree import Frame
 from gdbmem.model.containers import Holding, Survey
+from gdbmem.model.diff import Diff
 from gdbmem.profiles.own_code import describe_site, qualified_name
-from gdbmem.profiles.paths import Walk, walk
+from gdbmem.profiles.paths import Query, Walk, walk
 from gdbmem.terminal.console import Console, print_sentence
+from gdbmem.terminal.document import Document
 from gdbmem.text import format_delta, printable
-
-if TYPE_CHECKING:
-    from gdbmem.model.calltree import Frame
-    from gdbmem.model.diff import Diff
-    from gdbmem.profiles.paths import Query
-    from gdbmem.terminal.document import Document
-
 
 _LEAST_BYTES = 256  # of a growth that is recognised by its number alone
 _TEMPLATE = re.compile(r"std::(?:__\w+::)?(\w+)<([^,>]*)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import PurePath
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.json_values import as_json
 from gdbmem.model.steps import FunctionProfile, LineProfile, StepSum
@@ -13,11 +13,8 @@ from gdbmem.steps.steps import noun, place_of_sum
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_sentence
 from gdbmem.terminal.document import head, to_json
+from gdbmem.terminal.drawing import SourceLines
 from gdbmem.text import format_delta, format_size, plural, printable
-
-if TYPE_CHECKING:
-    from gdbmem.terminal.drawing import SourceLines
-
 
 # One function, line by line: the table, and ``kind=function``.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import PurePath
-from typing import TYPE_CHECKING
 
 from gdbmem.json_values import as_json
 from gdbmem.model.steps import KernelRequests, WrittenMemory
@@ -12,11 +11,8 @@ from gdbmem.steps.steps import delta_text
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_sentence
 from gdbmem.terminal.document import head, to_json
+from gdbmem.terminal.drawing import SourceLines
 from gdbmem.text import format_delta, format_duration, format_size, plural, printable
-
-if TYPE_CHECKING:
-    from gdbmem.terminal.drawing import SourceLines
-
 
 _TELLING = 50  # requests; with fewer, start and end dominate the cost
 

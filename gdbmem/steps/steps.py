@@ -6,18 +6,15 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Callable, Optional
+from typing import Callable, Optional
 
 from gdbmem.json_values import as_json
 from gdbmem.model.steps import SHARED, Step, StepSum
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console
 from gdbmem.terminal.document import head, to_json
+from gdbmem.terminal.drawing import SourceLines
 from gdbmem.text import format_delta, plural, printable
-
-if TYPE_CHECKING:
-    from gdbmem.terminal.drawing import SourceLines
-
 
 GROUPINGS = ("line", "function", "file", "thread")
 

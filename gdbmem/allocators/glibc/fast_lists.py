@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from gdbmem.allocators.glibc import lockstep
 from gdbmem.allocators.glibc.tallies import FENCEPOST, PAGE, why_stopped
-from gdbmem.allocators.glibc.trails import UNIT, Trail
+from gdbmem.allocators.glibc.trails import UNIT, HeapChunks, Trail
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
 
 if TYPE_CHECKING:
     from gdbmem.allocators.glibc.arenas import ArenaState, HeapRegion
-    from gdbmem.allocators.glibc.trails import HeapChunks
 
 _LARGEST = 176  # of the chunks that mallopt(M_MXFAST) can have put into fastbins
 _WALKERS = 1 << 15

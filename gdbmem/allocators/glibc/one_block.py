@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Optional
 from gdbmem.allocators.glibc.bins import bin_of, bin_text, bins_at
 from gdbmem.allocators.glibc.blocks import ChunkTable, chunk_table
 from gdbmem.allocators.glibc.layout import MIN_CHUNK, PREV_INUSE
-from gdbmem.allocators.glibc.mmapped import distant_header
+from gdbmem.allocators.glibc.mmapped import MmappedChunk, distant_header
 from gdbmem.allocators.glibc.tallies import Cached, HeapTally, check_chunk, check_free
 from gdbmem.allocators.glibc.walk import walk
 from gdbmem.model.heap_blocks import (
@@ -28,7 +28,6 @@ from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory, word_a
 
 if TYPE_CHECKING:
     from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
-    from gdbmem.allocators.glibc.mmapped import MmappedChunk
 
 _SHOWN = 64  # bytes of the program's memory
 

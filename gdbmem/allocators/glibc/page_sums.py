@@ -13,16 +13,14 @@ from gdbmem.allocators.glibc.tallies import (
     TCACHE,
     Cached,
     HeapTally,
+    LinkSums,
     has_pages,
 )
-from gdbmem.allocators.glibc.trails import UNIT
+from gdbmem.allocators.glibc.trails import UNIT, HeapChunks
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from gdbmem.allocators.glibc.tallies import LinkSums
-    from gdbmem.allocators.glibc.trails import HeapChunks
 
     Units = NDArray[np.int64]
 

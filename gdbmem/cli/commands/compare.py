@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import shlex
 import sys
 from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gdbmem.api.profiles import current_folder, spool_operands
 from gdbmem.api.series import Recording, compare_recordings, in_order, judge_recordings, recorded, summary_of
@@ -18,17 +18,12 @@ from gdbmem.cli.series_recording import record_by
 from gdbmem.cli.series_reporting import judged_status
 from gdbmem.commands.arguments import ArgumentParser, split_program
 from gdbmem.commands.shell import SHELL_COMMANDS
-from gdbmem.errors import UsageError
+from gdbmem.errors import Notice, UsageError
 from gdbmem.page.page import render
 from gdbmem.series.charts import svg
 from gdbmem.series.comparison import comparison_json, print_comparison
 from gdbmem.terminal.console import make_console, picture_kind
 from gdbmem.text import printable
-
-if TYPE_CHECKING:
-    import argparse
-
-    from gdbmem.errors import Notice
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:

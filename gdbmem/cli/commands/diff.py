@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from gdbmem.api.profiles import DiffSide, Run, find_operand, read_last_two, read_series, spool_operands
 from gdbmem.api.profiles import diff as diff_of
@@ -13,6 +13,7 @@ from gdbmem.api.runs import containers_holding, is_of_one_run, judge_growth, uns
 from gdbmem.cli.showing_runs import kept_kind
 from gdbmem.commands.arguments import ArgumentParser, read_options_from
 from gdbmem.errors import ExitStatus, GdbmemError, UsageError
+from gdbmem.model.containers import Holding
 from gdbmem.model.diff import Diff
 from gdbmem.model.judgement import MET, NOT_MET, Judgement, exit_status
 from gdbmem.profiles.documents import diff_json
@@ -21,9 +22,6 @@ from gdbmem.profiles.text import print_diff
 from gdbmem.terminal.console import Working, make_console, open_output
 from gdbmem.terminal.drawing import source_roots
 from gdbmem.text import format_size, printable
-
-if TYPE_CHECKING:
-    from gdbmem.model.containers import Holding
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:

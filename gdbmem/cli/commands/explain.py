@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional, TextIO
@@ -28,14 +29,12 @@ from gdbmem.commands.arguments import (
 from gdbmem.errors import UsageError
 from gdbmem.ledger.idle import idle_json, mangled_names, print_idle
 from gdbmem.ledger.output import Host, write_result
+from gdbmem.model.ledger import Ledger
 from gdbmem.terminal.console import Working, make_console, open_named, open_output, say
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
-    import argparse
-
     from gdbmem.api.profiles import Run
-    from gdbmem.model.ledger import Ledger
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Optional
+from typing import Optional, TextIO
 
 from gdbmem.api.growth import RecordedGrowth, record_growth, record_program_growth
 from gdbmem.api.profiles import load_from_profile
@@ -17,9 +17,6 @@ from gdbmem.profiles.text import print_sites
 from gdbmem.terminal.console import make_console, open_output, print_notices, say
 from gdbmem.terminal.drawing import source_roots
 from gdbmem.text import format_duration, printable
-
-if TYPE_CHECKING:
-    from typing import TextIO
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:

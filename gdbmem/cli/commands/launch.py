@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
@@ -12,8 +13,6 @@ from gdbmem.errors import ExitStatus, GdbmemError, UsageError
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
-    import argparse
-
     from gdbmem.runs.run import Run
 
 

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from gdbmem.commands.arguments import ArgumentParser, split_program
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.terminal.console import picture_kind
 from gdbmem.text import printable
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:

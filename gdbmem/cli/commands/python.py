@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import shutil
@@ -9,17 +10,13 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from gdbmem.cli.start import unwind_when_ended
 from gdbmem.commands.arguments import ArgumentParser, checked_pid
 from gdbmem.errors import ExitStatus, InputError, UsageError
 from gdbmem.terminal.console import Working, make_console, open_output, say
 from gdbmem.text import printable
-
-if TYPE_CHECKING:
-    import argparse
-
 
 # gdbmem python lines: run a Python program, and show how each line of selected functions changed memory.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Optional, TypedDict
+from typing import Optional, TypedDict
 
 from gdbmem.commands.arguments import ArgumentParser
 from gdbmem.engines.engine import options_of
@@ -15,14 +15,11 @@ from gdbmem.launch.engine_choice import AUTO
 from gdbmem.launch.program import find_program
 from gdbmem.model.diff import BLOCKS, HEAP
 from gdbmem.recipes.reader import load_recipe
+from gdbmem.recipes.recipe import Recipe
 from gdbmem.recipes.yaml_text import RecipeError
 from gdbmem.terminal.console import open_output
 from gdbmem.terminal.document import Document, head, to_json
 from gdbmem.text import plural, printable
-
-if TYPE_CHECKING:
-    from gdbmem.recipes.recipe import Recipe
-
 
 _MOST_PROBLEMS = 20  # of one file, in the text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import math
 import os
@@ -13,7 +14,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Optional, TextIO
+from typing import NamedTuple, Optional, TextIO
 
 from gdbmem.api.profiles import spool_operands
 from gdbmem.cli.pages import open_browser, page_of
@@ -24,9 +25,6 @@ from gdbmem.profiles.paths import Query, compile_regex, counts_blocks, read_know
 from gdbmem.terminal.console import Working, open_named
 from gdbmem.terminal.drawing import source_roots
 from gdbmem.text import printable
-
-if TYPE_CHECKING:
-    import argparse
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:

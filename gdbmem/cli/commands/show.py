@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional, TextIO, Union
+from typing import Optional, TextIO, Union
 
 from gdbmem.api.profiles import (
     PEAK,
@@ -22,16 +22,14 @@ from gdbmem.api.profiles import (
 from gdbmem.cli.showing_runs import show_run
 from gdbmem.commands.arguments import ArgumentParser, read_options_from
 from gdbmem.errors import UsageError
+from gdbmem.model.calltree import Profile
+from gdbmem.model.diff import Diff
 from gdbmem.profiles.documents import diff_json, profile_json
 from gdbmem.profiles.paths import Query, query_from
 from gdbmem.profiles.text import print_diff, print_sites, print_timeline
 from gdbmem.terminal.console import Working, make_console, open_output, print_notices
 from gdbmem.terminal.drawing import source_roots
 from gdbmem.text import printable
-
-if TYPE_CHECKING:
-    from gdbmem.model.calltree import Profile
-    from gdbmem.model.diff import Diff
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional
 
 import gdb
 
@@ -24,18 +25,13 @@ from gdbmem.inspection.block_queries import VECTORS, Looks
 from gdbmem.ledger.blocks import print_vectors, vectors_json
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.linux.process.process import process_facts
+from gdbmem.model.containers import Survey
 from gdbmem.model.heap_blocks import DATA, STACK, FoundVector
 from gdbmem.model.memory import Memory
 from gdbmem.profiles.own_code import qualified_name
 from gdbmem.runs.saved_results import CONTAINERS
 from gdbmem.terminal.console import open_output
 from gdbmem.text import plural
-
-if TYPE_CHECKING:
-    import argparse
-
-    from gdbmem.model.containers import Survey
-
 
 # memcontainers --everywhere: the vectors of the heap, found by their pointers, named by their holders.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Optional, TextIO
+from typing import Optional, TextIO
 
 import gdb
 
@@ -24,19 +25,13 @@ from gdbmem.inspection.worker_requests import explain_for_gdb, look_for_gdb
 from gdbmem.json_values import as_json
 from gdbmem.ledger.document import ledger_json
 from gdbmem.ledger.output import Host, write_result
+from gdbmem.ledger.pinners import PinnerPaths
 from gdbmem.linux.memory.process_memory import ProcMemory
-from gdbmem.linux.process.process import check_analysable, process_facts
+from gdbmem.linux.process.process import ProcessFacts, check_analysable, process_facts
+from gdbmem.model.ledger import Ledger
 from gdbmem.runs.saved_results import LEDGER
 from gdbmem.terminal.console import open_named, open_output
 from gdbmem.text import format_size, printable
-
-if TYPE_CHECKING:
-    import argparse
-
-    from gdbmem.ledger.pinners import PinnerPaths
-    from gdbmem.linux.process.process import ProcessFacts
-    from gdbmem.model.ledger import Ledger
-
 
 # The ledger of the process or core in this gdb.
 

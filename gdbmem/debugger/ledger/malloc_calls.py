@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 import gdb
 
@@ -23,15 +24,10 @@ from gdbmem.ledger.answer import DAMAGES, doubt_of
 from gdbmem.ledger.document import returned_bytes, trim_json
 from gdbmem.ledger.malloc_info import malloc_info_json, print_malloc_info
 from gdbmem.ledger.text import print_growth
+from gdbmem.model.ledger import Ledger
 from gdbmem.model.memory import MemoryUnreadable
 from gdbmem.terminal.console import open_output
 from gdbmem.text import format_size
-
-if TYPE_CHECKING:
-    import argparse
-
-    from gdbmem.model.ledger import Ledger
-
 
 # A thread inside one of these may hold a lock that the call needs, or have changed a list in part.
 _IN_MALLOC = frozenset(

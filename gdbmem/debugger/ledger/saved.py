@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from gdbmem.debugger.location import current_thread
 from gdbmem.debugger.python.call_paths import place_and_python
@@ -12,13 +12,10 @@ from gdbmem.debugger.stopping.stops import hits_here
 from gdbmem.errors import InputError
 from gdbmem.formats.documents import read_ledger, read_survey
 from gdbmem.inspection.holdings import kept_document, save_ledger, save_survey
+from gdbmem.model.containers import Survey
+from gdbmem.model.ledger import Ledger
 from gdbmem.runs.operand import find_operand
-from gdbmem.runs.saved_results import CONTAINERS, LEDGER, find_kept, kept_records, kept_text
-
-if TYPE_CHECKING:
-    from gdbmem.model.containers import Survey
-    from gdbmem.model.ledger import Ledger
-    from gdbmem.runs.saved_results import Kept
+from gdbmem.runs.saved_results import CONTAINERS, LEDGER, Kept, find_kept, kept_records, kept_text
 
 
 def keep_ledger(name: str, ledger: Ledger, *, hit: Optional[int] = None) -> Kept:

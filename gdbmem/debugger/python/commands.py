@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional
+from typing import Optional, TextIO
 
 import gdb
 
@@ -29,14 +30,7 @@ from gdbmem.model.memory import Memory
 from gdbmem.model.python import MixedStack, PythonThread
 from gdbmem.python.frames import interleave
 from gdbmem.python.stacks import mixed_json, print_mixed
-from gdbmem.terminal.console import open_output
-
-if TYPE_CHECKING:
-    import argparse
-    from typing import TextIO
-
-    from gdbmem.terminal.console import Console
-
+from gdbmem.terminal.console import Console, open_output
 
 # Reading the Python process or core in gdb with the `gdbmem` command's own Python, which has numpy.
 

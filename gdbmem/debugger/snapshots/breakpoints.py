@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import time
-from typing import TYPE_CHECKING, Callable, Optional, Protocol
+from collections.abc import Sequence
+from typing import Callable, Optional, Protocol
 
 import gdb
 
@@ -29,11 +31,6 @@ from gdbmem.runs.distrust import check_name
 from gdbmem.runs.run import SnapshotRecord
 from gdbmem.setup.gdb_python import gdb_call
 from gdbmem.text import format_duration, printable
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
 
 _WARN_HITS = 100_000
 _MEASURED_HITS = 1_000

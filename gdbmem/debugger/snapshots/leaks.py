@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 import gdb
 
@@ -40,10 +41,6 @@ from gdbmem.profiles.own_code import stack_sites
 from gdbmem.runs.operand import leaks_file
 from gdbmem.terminal.console import open_output
 from gdbmem.text import format_delta, format_size, printable
-
-if TYPE_CHECKING:
-    import argparse
-
 
 # Pointers that keep a block alive, found by memcheck, named by gdb, followed to a place outside the heap.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gdbmem.debugger.command import Command, warn
 from gdbmem.debugger.location import program_runs
@@ -26,10 +27,6 @@ from gdbmem.runs.saved_results import kept_records
 from gdbmem.symbols.address_names import GdbSymbols
 from gdbmem.terminal.console import open_output
 from gdbmem.text import printable
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
 
 
 def _records() -> Sequence[SnapshotRecord]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import functools
 import zlib
 from pathlib import Path
@@ -40,8 +41,6 @@ from gdbmem.runs.run import SnapshotRecord
 from gdbmem.text import format_delta, format_size
 
 if TYPE_CHECKING:
-    import argparse
-
     from gdbmem.debugger.native.snapshot import Taken
 
 

@@ -7,17 +7,15 @@ backport), so a child process tests it.
 
 from __future__ import annotations
 
+import mmap
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional
 
 from gdbmem.files import NEUTRAL_FOLDER, cache_folder, replace_file
 from gdbmem.linux.memory.resident import PAGE_BYTES, ProcessMemory
 from gdbmem.linux.monitoring.quick_sample import boot_id
-
-if TYPE_CHECKING:
-    import mmap
 
 _PAGES = 192
 _SECONDS = 20

@@ -10,16 +10,12 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional
 
 from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone, Stat
 from gdbmem.linux.process.process import status_fields
 from gdbmem.linux.process.processes import stat_of
-from gdbmem.model.series import TREE, ProcessSample
-
-if TYPE_CHECKING:
-    from gdbmem.model.series import SeriesFacts
-
+from gdbmem.model.series import TREE, ProcessSample, SeriesFacts
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _WORDS_IN_STATM = 7

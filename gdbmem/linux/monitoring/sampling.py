@@ -8,15 +8,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
-from gdbmem.linux.memory.maps import parse_rollup, parse_smaps
+from gdbmem.linux.memory.maps import Rollup, parse_rollup, parse_smaps
 from gdbmem.linux.process.process import living_thread
 from gdbmem.model.series import ProcessSample
-
-if TYPE_CHECKING:
-    from gdbmem.linux.memory.maps import Rollup
-
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")

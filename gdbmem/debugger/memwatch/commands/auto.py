@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional
 
 import gdb
 
@@ -19,9 +20,6 @@ from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.linux.memory.sharing import Part, divide
 from gdbmem.linux.process.threads import Activity, activities, page_faults, ran_between
 from gdbmem.model.steps import FREE, LOCKED, SHARED, Step
-
-if TYPE_CHECKING:
-    import argparse
 
 
 class _AutoState(NamedTuple):

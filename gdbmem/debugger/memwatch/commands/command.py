@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import sys
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, TextIO
+from collections.abc import Iterator, Sequence
+from typing import TextIO
 
 import gdb
 
@@ -24,11 +25,6 @@ from gdbmem.linux.memory.statm_accuracy import known_exactness
 from gdbmem.steps.steps import print_sums, steps_json, sum_steps
 from gdbmem.terminal.console import open_output
 from gdbmem.text import plural
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Sequence
-
 
 _MOST_STEPS = 10_000_000
 # The options surround gdb's own argument, which is kept as typed.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import functools
 import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, TextIO, Union
+from typing import Callable, NamedTuple, Optional, TextIO, Union
 
 import gdb
 
@@ -32,15 +33,10 @@ from gdbmem.debugger.program import NATIVE, InternalBreakpoint, delete_breakpoin
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.linux.memory.sharing import Sharing
+from gdbmem.model.steps import FunctionProfile
 from gdbmem.steps.by_line import function_json, print_function
 from gdbmem.steps.quiet_lines import ALL_WATCHED
 from gdbmem.text import format_duration, plural, printable
-
-if TYPE_CHECKING:
-    import argparse
-
-    from gdbmem.model.steps import FunctionProfile
-
 
 # Finds where a program continues after an exception or longjmp has left functions.
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import errno
 import math
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Optional, TextIO
+from typing import Optional, TextIO
 
 import gdb
 
@@ -47,10 +48,6 @@ from gdbmem.model.calltree import Frame
 from gdbmem.model.steps import GrowthPath, KernelRequests
 from gdbmem.steps.growth import growth_json, print_growth
 from gdbmem.text import printable
-
-if TYPE_CHECKING:
-    import argparse
-
 
 CALLS = ("brk", "mmap", "munmap", "mremap", "madvise", "shmat")
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Optional, TextIO
+import argparse
+from typing import Optional, TextIO
 
 import gdb
 
@@ -12,15 +13,10 @@ from gdbmem.debugger.memwatch.commands.growth import native_pid
 from gdbmem.debugger.memwatch.driving.locking import Alarm
 from gdbmem.debugger.memwatch.driving.stop_recorder import own_place, recorder
 from gdbmem.debugger.memwatch.gauges.account import accounts
-from gdbmem.debugger.memwatch.gauges.gauge import make_gauge
+from gdbmem.debugger.memwatch.gauges.gauge import Gauge, make_gauge
 from gdbmem.errors import UsageError
 from gdbmem.linux.process.threads import faults_by_thread, page_faults
 from gdbmem.text import format_size, parse_size, printable
-
-if TYPE_CHECKING:
-    import argparse
-
-    from gdbmem.debugger.memwatch.gauges.gauge import Gauge
 
 _EVERY_SECONDS = 0.001
 _FAULTS_EVERY = 20  # samples; the growing thread is identified by page faults

@@ -5,6 +5,7 @@ A `gdbmem grow` process in the command's own interpreter makes the recording; th
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import math
 import signal
@@ -12,7 +13,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 import gdb
 
@@ -24,10 +25,6 @@ from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
 from gdbmem.errors import ToolError, UsageError
 from gdbmem.inspection.interpreters import own_python
 from gdbmem.text import printable
-
-if TYPE_CHECKING:
-    import argparse
-
 
 _BEGUN = "gdbmem: recording "
 _SECONDS = 600.0  # for naming what was recorded

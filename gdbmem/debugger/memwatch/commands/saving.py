@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gdbmem.debugger.command import Command, say
 from gdbmem.debugger.location import program_file
@@ -16,6 +17,7 @@ from gdbmem.debugger.session import session
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import UsageError
 from gdbmem.formats.documents import read_step_sums
+from gdbmem.model.steps import Step
 from gdbmem.runs.distrust import check_name
 from gdbmem.runs.saved_results import file_text
 from gdbmem.steps.by_line import GROUPINGS, answer_changes, changes_json, compare_steps, print_changes
@@ -23,12 +25,6 @@ from gdbmem.steps.charts import print_chart, steps_svg
 from gdbmem.steps.steps import noun, steps_json, sum_steps
 from gdbmem.terminal.console import open_output, picture_kind
 from gdbmem.text import plural, printable
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator, Sequence
-
-    from gdbmem.model.steps import Step
 
 _FOLDER = "steps"
 

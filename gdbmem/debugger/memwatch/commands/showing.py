@@ -12,13 +12,13 @@ from gdbmem.debugger.memwatch.driving.fast_steps import in_full
 from gdbmem.debugger.memwatch.driving.stop_recorder import selected_thread
 from gdbmem.debugger.stopping.interrupting import without_announcement
 from gdbmem.debugger.terminal import console_on
+from gdbmem.model.steps import Step
 from gdbmem.steps.steps import print_sums, step_line, steps_json, sum_steps
 from gdbmem.terminal.drawing import SourceLines
 from gdbmem.text import plural, printable
 
 if TYPE_CHECKING:
     from gdbmem.debugger.memwatch.driving.stepping import Stepper
-    from gdbmem.model.steps import Step
 
 
 def show_steps(stepper: Stepper, *, json: bool, top: Optional[int], stream: TextIO) -> None:

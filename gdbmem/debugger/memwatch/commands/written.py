@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 import gdb
 
@@ -25,10 +26,6 @@ from gdbmem.linux.memory.written_pages import FLAGS, WrittenPages, refused_in_pr
 from gdbmem.model.steps import WrittenMemory, WrittenRange
 from gdbmem.steps.growth import print_written, written_json
 from gdbmem.text import printable
-
-if TYPE_CHECKING:
-    import argparse
-
 
 _RESUMING = ("next", "step", "nexti", "stepi", "finish", "until", "advance", "continue")
 _SHORT = {

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple, Optional
 import gdb
 
 from gdbmem.debugger.location import gdb_setting
+from gdbmem.debugger.memwatch.driving.capture import Capture
+from gdbmem.debugger.memwatch.driving.locking import Wait, Watcher
 from gdbmem.debugger.memwatch.driving.loop_lines import loop_lines
 from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
 from gdbmem.debugger.terminal import gdb_text, source_file
 
 if TYPE_CHECKING:
-    from gdbmem.debugger.memwatch.driving.capture import Capture
-    from gdbmem.debugger.memwatch.driving.locking import Wait, Watcher
     from gdbmem.debugger.memwatch.gauges.gauge import Gauge
 
 Place = tuple[Optional[str], Optional[str], Optional[int]]  # function, file, line
