@@ -482,8 +482,6 @@ def _stacks(profile: Profile) -> Optional[StackProfile]:
     """Return *profile* where it is one of stacks, as every format's but massif's is; else None."""
     if isinstance(profile, MassifProfile):
         return None
-    from gdbmem.formats.stacks import StackProfile  # a reader of any other format has imported it
-
     return profile if isinstance(profile, StackProfile) else None
 
 

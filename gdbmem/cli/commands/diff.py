@@ -10,7 +10,7 @@ from typing import Optional
 from gdbmem.api.profiles import DiffSide, Run, find_operand, read_last_two, read_series, spool_operands
 from gdbmem.api.profiles import diff as diff_of
 from gdbmem.api.runs import containers_holding, is_of_one_run, judge_growth, unseen_between
-from gdbmem.cli.showing_runs import kept_kind
+from gdbmem.cli.showing_runs import diff_kept, kept_kind
 from gdbmem.commands.arguments import ArgumentParser, read_options_from
 from gdbmem.errors import ExitStatus, GdbmemError, UsageError
 from gdbmem.model.containers import Holding
@@ -52,8 +52,6 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 
 def _compare_kept(kind: str, arguments: argparse.Namespace) -> int:
-    from gdbmem.cli.showing_runs import diff_kept  # not always needed
-
     with open_output(arguments.output, force=arguments.force) as stream:
         console = make_console(stream, color=arguments.color)
         judgement = diff_kept(kind, arguments.operands, arguments, console)
