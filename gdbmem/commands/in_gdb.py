@@ -2,22 +2,8 @@
 
 from __future__ import annotations
 
+from gdbmem.commands import options
 from gdbmem.commands.description import GdbCommand
-from gdbmem.commands.options import (
-    FOR,
-    HOLDERS,
-    LEDGER,
-    OUTPUT,
-    POOLS,
-    PROFILE,
-    SINCE,
-    SINCE_FILE,
-    SWAPPED,
-    TOP,
-    TOP_10,
-    TRACES_PROFILE,
-    query,
-)
 
 LOCKS = ("auto", "on", "step", "off")
 SOURCES = ("auto", "statm", "smaps", "pagemap", "heap")
@@ -68,7 +54,7 @@ last snapshot of that name, NAME#1 the first. With three or more names it shows 
   snapshots [NAME …]  two snapshots, or a series
   --metric NAME       the metric, if the engine has several, as in definitely-lost (memcheck)
   --html FILE         also write FILE, a page with a zoomable graph
-{query("path")}{OUTPUT}""",
+{options.query("path")}{options.OUTPUT}""",
         "Example:\n  (gdb) COMMAND loaded decoded --top 3\n",
         implementation="snapshots.listing:DiffCommand",
         top=None,
@@ -83,7 +69,7 @@ Usage: COMMAND [OPTIONS]
 
 Also lists the ledgers that memexplain saved, and the scans of memcontainers.
 """,
-        OUTPUT,
+        options.OUTPUT,
         "Example:\n  (gdb) COMMAND\n",
         implementation="snapshots.listing:ListCommand",
     ),
@@ -113,7 +99,7 @@ This sets a breakpoint: 'info breakpoints', 'disable' and 'delete' work on it.
 Save massif's own history, the snapshots it takes by itself, and show its timeline.
 Usage: COMMAND [OPTIONS]
 """,
-        OUTPUT,
+        options.OUTPUT,
         "Example:\n  (gdb) COMMAND\n",
         implementation="snapshots.listing:AllCommand",
     ),
@@ -131,7 +117,7 @@ With N it steps N times and prints a table by line. 'next' runs through a line t
 every step is listed.
 """,
         f"""\
-{_LOCK}{_LARGEST}{OUTPUT}  argument [N]        as gdb's own command takes it
+{_LOCK}{_LARGEST}{options.OUTPUT}  argument [N]        as gdb's own command takes it
 """,
         "Example:\n  (gdb) COMMAND 20\n",
         implementation="memwatch.commands.command:StepCommand",
@@ -145,7 +131,7 @@ every step is listed.
 Continue as gdb's own command does, and print the change of memory.
 Usage: COMMAND [OPTIONS] [LOCATION]
 """,
-        f"{_LOCK}{OUTPUT}  argument [LOCATION]  as gdb's own command takes it\n",
+        f"{_LOCK}{options.OUTPUT}  argument [LOCATION]  as gdb's own command takes it\n",
         "Example:\n  (gdb) COMMAND\n",
         implementation="memwatch.commands.command:StepCommand",
         category="running",
@@ -176,8 +162,8 @@ charged for its own page faults and releases, and the line is marked with a ~.
         f"""\
   --calls N           watch N calls (default: 1)
   --every N           watch only every Nth call (default: 1)
-{FOR}  --own               leave out the changes made by the calls of a line
-{_SOURCE}{OUTPUT}  argument [LOCATION]  the function
+{options.FOR}  --own               leave out the changes made by the calls of a line
+{_SOURCE}{options.OUTPUT}  argument [LOCATION]  the function
 """,
         "Example:\n  (gdb) COMMAND --calls 100 Decoder::decode\n",
         implementation="memwatch.commands.function:FunctionCommand",
@@ -195,10 +181,10 @@ path and thread; all other code runs at full speed. Recording ends when the prog
 """,
         f"""\
   --above SIZE        only requests that changed the address space by SIZE or more
-{FOR}  --until LOCATION    stop at LOCATION
+{options.FOR}  --until LOCATION    stop at LOCATION
   --raw               use 'catch syscall': also records requests that bypass the C library, but slows every system
                       call
-{TOP_10}{OUTPUT}  argument [ARG]
+{options.TOP_10}{options.OUTPUT}  argument [ARG]
 """,
         "Example:\n  (gdb) COMMAND --above 1MiB --for 10s\n",
         implementation="memwatch.commands.growth:GrowthCommand",
@@ -215,7 +201,7 @@ Usage: COMMAND [OPTIONS] [next|step|nexti|stepi|finish|until|advance|continue �
 A page counts as written even if its bytes did not change. The kernel records the writes while the command runs (Linux
 6.7 and later); for this the program makes two system calls at the start. Huge pages are left out.
 """,
-        f"{TOP_10}{OUTPUT}  argument [ARG]\n",
+        f"{options.TOP_10}{options.OUTPUT}  argument [ARG]\n",
         "Example:\n  (gdb) COMMAND finish\n",
         implementation="memwatch.commands.written:WrittenCommand",
         category="running",
@@ -251,7 +237,7 @@ A separate column has the changes by other threads while a line ran. A ~ marks c
         f"""\
   --by line|function|file|thread
                       one row per line, function, file or thread (default: line)
-{_LARGEST}{SINCE}{OUTPUT}""",
+{_LARGEST}{options.SINCE}{options.OUTPUT}""",
         "Example:\n  (gdb) COMMAND --by function --top 5\n",
         implementation="memwatch.commands.command:ReportCommand",
         completer="none",
@@ -305,7 +291,7 @@ Usage: COMMAND [OPTIONS]
 The kernel samples the faults. The line that first touches a page is charged for it, not the line that reserved it;
 returned memory is subtracted. The program runs at full speed until it stops, for example at a breakpoint, or ends.
 """,
-        f"{FOR}{TOP_10}{PROFILE}{OUTPUT}  argument [ARG]\n",
+        f"{options.FOR}{options.TOP_10}{options.PROFILE}{options.OUTPUT}  argument [ARG]\n",
         """\
 Example:
   (gdb) COMMAND --for 10s
@@ -325,10 +311,10 @@ Prints a ledger that adds up to the resident set: live heap, free heap that mall
 No code runs in the process, except with --mallinfo and --malloc-info. ADDRESS may be an expression.
 """,
         f"""\
-{_SAVE}{SINCE}{LEDGER}{SWAPPED}\
+{_SAVE}{options.SINCE}{options.LEDGER}{options.SWAPPED}\
   --mallinfo          compare with malloc's own figures: calls mallinfo2 in the process (see memtrim)
   --malloc-info       the same per arena with malloc_info, which allocates and frees a FILE
-{OUTPUT}""",
+{options.OUTPUT}""",
         """\
 Example:
   (gdb) COMMAND
@@ -347,7 +333,7 @@ Usage: COMMAND [OPTIONS]
 This calls malloc_trim(0) in the selected thread; the others are stopped meanwhile. It is refused where it would
 be unsafe: inside malloc, with an arena locked, in a signal handler.
 """,
-        OUTPUT,
+        options.OUTPUT,
         """\
 Example:
   (gdb) COMMAND
@@ -370,11 +356,11 @@ services[*].(Cache).entries, and a std::variant or std::any with its current val
 not read. Containers with the same path, as in states[*].arcs, share one row. No code runs in the process.
 """,
         f"""\
-{_SAVE}{SINCE}{TOP}\
+{_SAVE}{options.SINCE}{options.TOP}\
   --everywhere        all vectors of the heap, including those that no variable leads to; they are found by their
                       three pointers, so types are unknown; not under valgrind
   expression [EXPR …]  only containers in EXPR
-{OUTPUT}""",
+{options.OUTPUT}""",
         """\
 Example:
   (gdb) COMMAND --since start
@@ -392,7 +378,7 @@ Usage: COMMAND [OPTIONS] [EXPR]
 Finds all allocators of the process or core, with or without symbols; EXPR selects one: the object, a pointer to it, or
 an address. The contents of chunks are never read, and no code runs in the process.
 """,
-        f"  expression [EXPR]   an allocator, or a pointer to one\n{POOLS}{OUTPUT}",
+        f"  expression [EXPR]   an allocator, or a pointer to one\n{options.POOLS}{options.OUTPUT}",
         """\
 Example:
   (gdb) COMMAND --request 20MiB
@@ -421,7 +407,7 @@ CPython 3.8 to 3.15.
   action stack|objects|arenas|traces  what to show
   --all               stack: of all threads
   --native            stack: also the interpreter's own frames
-{HOLDERS}{SINCE_FILE}{TRACES_PROFILE}{TOP}{SWAPPED}{OUTPUT}""",
+{options.HOLDERS}{options.SINCE_FILE}{options.TRACES_PROFILE}{options.TOP}{options.SWAPPED}{options.OUTPUT}""",
         """\
 Example:
   (gdb) COMMAND stack
@@ -441,12 +427,12 @@ Usage: COMMAND [OPTIONS]
 Only under memcheck. Makes a leak search now, and prints the changes since the last one (each snapshot makes one).
 """,
         f"""\
-{TOP_10}\
+{options.TOP_10}\
   --blocks N          the blocks of loss record N of the last search, with their addresses
   --limit N           at most N of them (default: 1000)
   --holder ADDRESS    the pointers that keep the block at ADDRESS (an expression) alive, block by block up to a
                       variable
-{OUTPUT}""",
+{options.OUTPUT}""",
         """\
 Example:
   (gdb) COMMAND

@@ -2,37 +2,8 @@
 
 from __future__ import annotations
 
+from gdbmem.commands import options
 from gdbmem.commands.description import Command
-from gdbmem.commands.options import (
-    ATTACHED_RUN,
-    DRY_RUN,
-    FOR,
-    FORCE,
-    GDB,
-    GDB_COMMANDS,
-    HOLDERS,
-    KINDS,
-    KNOWN,
-    LEDGER,
-    MINE,
-    NO_COLOR,
-    OPEN,
-    OUTPUT,
-    PERIOD,
-    POOLS,
-    PROCESS,
-    PROFILE,
-    QUIET,
-    READING,
-    RUN,
-    SINCE_FILE,
-    SOURCE_FOLDER,
-    STDOUT,
-    TOP,
-    TRACES_PROFILE,
-    WRITE_TO,
-    query,
-)
 
 _ALL = (
     Command(
@@ -70,19 +41,19 @@ gperftools, jemalloc, tracemalloc, faults:
   --sample-rate SIZE  jemalloc: one sample per SIZE (default 0: every allocation)
   --dump-interval SIZE  also dump each time that SIZE more was allocated
   --frames N          tracemalloc: keep N frames of each traceback (10 if left out)
-{PERIOD}
+{options.PERIOD}
 program:
   --env NAME=VALUE …  set a variable in the program's environment
   --stdin FILE        the program's standard input
-{RUN}  --own-terminal      run it on a separate pseudo-terminal, shown on this terminal
+{options.RUN}  --own-terminal      run it on a separate pseudo-terminal, shown on this terminal
 
 gdb:
-{GDB}{GDB_COMMANDS}  --on-quit end|finish  end the program with gdb, or let it finish (default: end)
+{options.GDB}{options.GDB_COMMANDS}  --on-quit end|finish  end the program with gdb, or let it finish (default: end)
 
 recipe:
   --junit FILE        write the expectations and their outcomes as JUnit XML
-{KNOWN}{QUIET}
-{OUTPUT}  --report FILE       write FILE at the end, the page that 'gdbmem report' makes of the run
+{options.KNOWN}{options.QUIET}
+{options.OUTPUT}  --report FILE       write FILE at the end, the page that 'gdbmem report' makes of the run
 """,
         raw=("threshold", "sample_rate", "dump_interval"),
     ),
@@ -98,7 +69,7 @@ memdiff and membreak work as after 'gdbmem launch'; the other commands need no p
 """,
         f"""\
   pid PID             the process
-{ATTACHED_RUN}{GDB}{GDB_COMMANDS}""",
+{options.ATTACHED_RUN}{options.GDB}{options.GDB_COMMANDS}""",
     ),
     Command(
         "gdbmem snap",
@@ -115,8 +86,8 @@ with prof:true in its MALLOC_CONF, or valgrind's massif or memcheck.
 """,
         f"""\
   pid PID             the process
-{ATTACHED_RUN}{GDB}  name [NAME]         name of the snapshot (default: its number)
-{OUTPUT}""",
+{options.ATTACHED_RUN}{options.GDB}  name [NAME]         name of the snapshot (default: its number)
+{options.OUTPUT}""",
     ),
     Command(
         "gdbmem explain",
@@ -130,13 +101,13 @@ cannot be copied, it is paused while it is read. It then continues unchanged; a 
 in advance.
 """,
         f"""\
-{PROCESS}{LEDGER}\
+{options.PROCESS}{options.LEDGER}\
   --idle TIME         list memory that is resident but was not touched for TIME (10min): clears the accessed bits of
                       its pages, waits, and reads them again
   --save RUN:NAME     save this ledger as NAME in RUN, the folder of a run
   --since FILE|RUN:NAME
                       changes since the ledger in FILE (written by --json -o FILE), or saved in RUN as NAME
-{OUTPUT}""",
+{options.OUTPUT}""",
         """\
 examples:
   gdbmem explain 4711
@@ -158,13 +129,13 @@ first touches a page is charged for it, not the line that reserved the memory. C
   pids [PID …]        running processes; their children are followed
 recording:
   --for TIME          stop after TIME and end a started program (default: when the process ends, or at Ctrl-C)
-{PERIOD}\
+{options.PERIOD}\
   --ledger            inspect the process at the end, as explain does, and show the contents of each line's memory:
                       live heap, freed but pinned, …
-{STDOUT}{PROFILE}  --metric grown|made-resident
+{options.STDOUT}{options.PROFILE}  --metric grown|made-resident
                       list memory that is still resident at the end, or all that was made resident (default: grown)
 
-{query("line")}{OUTPUT}""",
+{options.query("line")}{options.OUTPUT}""",
         """\
 examples:
   gdbmem grow 4711 --for 30s
@@ -195,10 +166,10 @@ a core, a log with a dump, or a file of TF_BFC_MEMORY_DUMP or torch.cuda.memory.
   operands [PROGRAM|A B …]
                       the program that left the core, if it has moved; for diff the sides before and after: processes,
                       files or runs (of a file with several dumps, the last of each pool)
-{POOLS}  --map FILE          draw regions, chunks and the refused request into FILE (.svg or .html)
+{options.POOLS}  --map FILE          draw regions, chunks and the refused request into FILE (.svg or .html)
   --every TIME        read the process again every TIME and print a row each time
   --for TIME          … for TIME (default: until it ends, or Ctrl-C)
-{OUTPUT}""",
+{options.OUTPUT}""",
         """\
 examples:
   gdbmem bfc 4711 --request 20MiB
@@ -232,8 +203,8 @@ Those in malloc's blocks are counted, too.
 """,
                 f"""\
 either:
-{HOLDERS}{SINCE_FILE}
-{PROCESS}{TOP}{OUTPUT}""",
+{options.HOLDERS}{options.SINCE_FILE}
+{options.PROCESS}{options.TOP}{options.OUTPUT}""",
                 """\
 examples:
   gdbmem python objects 4711
@@ -251,7 +222,7 @@ Usage: COMMAND [OPTIONS] PID
 The process may have been started with PYTHONTRACEMALLOC=1.
 """,
                 f"""\
-{TRACES_PROFILE}{PROCESS}{TOP}{OUTPUT}""",
+{options.TRACES_PROFILE}{options.PROCESS}{options.TOP}{options.OUTPUT}""",
                 """\
 examples:
   gdbmem python traces 4711
@@ -267,7 +238,7 @@ Usage: COMMAND [OPTIONS] PID
        COMMAND [OPTIONS] --core CORE [PROGRAM]
 """,
                 f"""\
-{PROCESS}{TOP}{OUTPUT}""",
+{options.PROCESS}{options.TOP}{options.OUTPUT}""",
                 """\
 example:
   gdbmem python arenas 4711
@@ -283,7 +254,7 @@ Usage: COMMAND [OPTIONS] PID
 The process is stopped for a few milliseconds. In gdb, 'mempython stack' shows the native frames between them.
 """,
                 f"""\
-{PROCESS}{OUTPUT}""",
+{options.PROCESS}{options.OUTPUT}""",
                 """\
 example:
   gdbmem python stack 4711
@@ -299,7 +270,7 @@ Usage: COMMAND [OPTIONS] PID
 Also lists the types of the objects on those pages. Such processes are, for example, a DataLoader's workers.
 """,
                 f"""\
-{PROCESS}{TOP}{OUTPUT}""",
+{options.PROCESS}{options.TOP}{options.OUTPUT}""",
                 """\
 example:
   gdbmem python cow 4711
@@ -318,7 +289,7 @@ time and memory until 'gdbmem python stop PID'.
   --frames N          keep N frames of each traceback (default: 1)
   target [PID]        the process
   --wait SECONDS      wait this long for its main thread, then withdraw the code (default: 10)
-{OUTPUT}""",
+{options.OUTPUT}""",
                 """\
 example:
   gdbmem python start --frames 5 4711; sleep 60; gdbmem python traces 4711
@@ -335,7 +306,7 @@ Its traces are discarded.
                 f"""\
   target [PID]        the process
   --wait SECONDS      wait this long for its main thread, then withdraw the code (default: 10)
-{OUTPUT}""",
+{options.OUTPUT}""",
                 """\
 example:
   gdbmem python stop 4711
@@ -359,7 +330,7 @@ function add up to its total change; a line that calls another function includes
   --backend rss|uss|tracemalloc
                       measure the resident set, unshared memory (slow), or Python's own allocations (default: rss)
   --python PYTHON     run it in this Python (default: python3 of your PATH)
-{OUTPUT}""",
+{options.OUTPUT}""",
                 """\
 examples:
   gdbmem python lines train.py -- --epochs 2
@@ -383,8 +354,8 @@ gdbmem show mprofile_20260101.dat           memory over time, from mprof, psreco
   operand FILE|RUN    a profile, a run folder, or RUN:NAME
   --snapshot N|NAME|peak
                       the snapshot whose call tree is shown (default: the peak; in a run: the last)
-{KINDS}  --base FILE|RUN:NAME  subtract this: as 'gdbmem diff BASE FILE'
-{query("line")}{READING}{OUTPUT}{NO_COLOR}""",
+{options.KINDS}  --base FILE|RUN:NAME  subtract this: as 'gdbmem diff BASE FILE'
+{options.query("line")}{options.READING}{options.OUTPUT}{options.NO_COLOR}""",
         top=None,
         by=None,
         default_by="line",
@@ -407,15 +378,15 @@ which grew once; --series takes all snapshots of a run, of one name, or of a fil
 """,
         f"""\
   operands A B …      FILE, FILE:NUMBER, FILE:peak, RUN:NAME or RUN
-{KINDS}  --series            A is a run, RUN:NAME or a file: follow all its snapshots
-{query("path")}\
+{options.KINDS}  --series            A is a run, RUN:NAME or a file: follow all its snapshots
+{options.query("path")}\
   --fail-on SIZE      exit 4 if growth exceeds SIZE, 125 if sampling error or missing bytes make that undecidable;
                       --known paths are excluded
 how to compare:
   --compare           print each change in percent of its earlier size, or as new or gone
   --normalize         scale all snapshots to the total of the last, to compare shares
 
-{READING}{OUTPUT}{NO_COLOR}""",
+{options.READING}{options.OUTPUT}{options.NO_COLOR}""",
         top=None,
         by=None,
         default_by="path",
@@ -447,12 +418,13 @@ target:
 
 time:
   --interval TIME     time between two samples (default: 200ms)
-{FOR}  --until-exit        end when no watched process is left (by default --name, --user and --cgroup wait for more)
+{options.FOR}  --until-exit        end when no watched process is left (by default --name, --user and --cgroup wait for
+                      more)
   --pss-budget PERCENT  the largest share of one CPU to spend on reading PSS and USS (default: 1; 0 reads RSS only); a
                       quarter is enough for a single process
 
 run:
-{RUN}  --resume RUN        continue the series in RUN
+{options.RUN}  --resume RUN        continue the series in RUN
   --mark PATTERN      set a mark at each line of the program's output that matches
 
 triggers:
@@ -473,10 +445,10 @@ result:
                       noise
   --plain             print lines instead of a chart while it runs
   -q, --quiet         print nothing while it runs
-{NO_COLOR}  --prometheus :PORT  serve the numbers to Prometheus (needs the package prometheus_client)
+{options.NO_COLOR}  --prometheus :PORT  serve the numbers to Prometheus (needs the package prometheus_client)
   --tree-only         serve the numbers of the whole tree only, not of each process
 
-{OUTPUT}""",
+{options.OUTPUT}""",
         when=[],
         do=[],
     ),
@@ -521,7 +493,7 @@ A command after '--' is one quoted word; no shell interprets it. Status 4: a sec
   --plot FILE         draw the runs in one chart into FILE.svg, or make FILE.html, a page with all results
   --fail-on VERDICT[:SLOPE]
                       exit 4 if a run of the second group has this verdict, 125 if one can't be judged
-{QUIET}{NO_COLOR}{OUTPUT}""",
+{options.QUIET}{options.NO_COLOR}{options.OUTPUT}""",
     ),
     Command(
         "gdbmem report",
@@ -540,15 +512,15 @@ gdbmem report train.log                     memory pools: chunks, free chunks, a
   operands A B …      a run, RUN:NAME, a profile, a process, a core, or output of --json; two for their difference,
                       more for a series, oldest first
   -o, --output FILE   write to FILE (default: NAME.html here; '-': stdout)
-{FORCE}{OPEN}  --title TEXT        title of the page
-{KNOWN}{MINE}{SOURCE_FOLDER}\
+{options.FORCE}{options.OPEN}  --title TEXT        title of the page
+{options.KNOWN}{options.MINE}{options.SOURCE_FOLDER}\
   --embed-source      include the source lines around each place in the page; everyone who gets the page can read them
 a single picture, in place of the page:
   --svg FILE          write a picture of the page as SVG
   --png FILE          write it as PNG, rendered offline by an installed Chromium
   --picture NAME      the picture whose section title contains NAME (default: the first)
 
-{READING}""",
+{options.READING}""",
     ),
     Command(
         "gdbmem serve",
@@ -563,7 +535,7 @@ gdbmem serve ~/runs                         all runs in that folder, including l
         f"""\
   operands [RUN …]    runs, profiles, and folders of runs (default: the current folder)
   --port PORT         port to listen on (default: a free port)
-{OPEN}{MINE}{READING}""",
+{options.OPEN}{options.MINE}{options.READING}""",
         port=0,
     ),
     Command(
@@ -581,7 +553,7 @@ gdbmem export RUN --to csv -o server.csv                     a series that 'gdbm
   operands A B …      FILE, FILE:NUMBER, FILE:peak, RUN:NAME or RUN
   --to folded|speedscope|pprof|massif|csv|json
                       the format
-{WRITE_TO}{FORCE}{READING}""",
+{options.WRITE_TO}{options.FORCE}{options.READING}""",
     ),
     Command(
         "gdbmem recipe",
@@ -599,7 +571,7 @@ Read recipes and report every problem; nothing is run.
 """,
                 f"""\
   files FILE …        a recipe
-{OUTPUT}""",
+{options.OUTPUT}""",
                 """\
 example:
   gdbmem recipe check leak.yaml
@@ -618,7 +590,7 @@ Prints one line per check, with the command that installs a missing part. A 'mis
 'gdbmem launch --massif'; a part marked '-' only the commands that are named.
 """,
         f"""\
-{OUTPUT}""",
+{options.OUTPUT}""",
         """\
 exit status: 0 everything needed is present, 3 a tool is missing, 1 another problem
 """,
@@ -634,8 +606,8 @@ tests it in gdb. Running it again is harmless; 'gdbmem uninstall' reverts it.
 """,
         f"""\
   --auto-load         also load gdbmem whenever gdb starts
-{DRY_RUN}  --gdbinit FILE      the gdbinit to change (default: the one that gdb reads)
-{GDB}""",
+{options.DRY_RUN}  --gdbinit FILE      the gdbinit to change (default: the one that gdb reads)
+{options.GDB}""",
         """\
 example:
   gdbmem install --dry-run
@@ -647,7 +619,7 @@ example:
 Revert 'gdbmem install': remove its lines from your gdbinit, and the packages for gdb's Python.
 """,
         f"""\
-{DRY_RUN}  --gdbinit FILE      the gdbinit to change (default: each one that gdb may read)
+{options.DRY_RUN}  --gdbinit FILE      the gdbinit to change (default: each one that gdb may read)
 """,
         """\
 example:

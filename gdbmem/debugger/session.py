@@ -21,24 +21,8 @@ from gdbmem.debugger.terminal import piped_text
 from gdbmem.engines import faults
 from gdbmem.engines.engine import no_snapshots, table
 from gdbmem.errors import TargetError, ToolError
+from gdbmem.launch import messages
 from gdbmem.launch.child import runtime_folder
-from gdbmem.launch.messages import (
-    ENVIRONMENT,
-    NEWLINE,
-    Answer,
-    AskFate,
-    AskInterrupts,
-    AttachedPlan,
-    Done,
-    Fate,
-    GiveKeyboard,
-    Interrupts,
-    Message,
-    NativePlan,
-    Restart,
-    ValgrindTarget,
-    Wire,
-)
 from gdbmem.linux.process.process import has_ended
 from gdbmem.runs.run import Run, current_folder, open_run
 
@@ -71,12 +55,12 @@ class ShownArguments:
         """
         if text == self._text:
             return self._arguments
-        return [word.replace(f"${NEWLINE}", "\n") for word in shlex.split(text)]
+        return [word.replace(f"${messages.NEWLINE}", "\n") for word in shlex.split(text)]
 
 
 def one_line(words: str) -> str:
     """Return a shell's quoted *words* without newlines, after which gdb would read the rest as its next command."""
-    return words.replace("\n", f"'\"${NEWLINE}\"'")
+    return words.replace("\n", f"'\"${messages.NEWLINE}\"'")
 
 
 # A program that is not under valgrind, and the profiler in it.
@@ -89,7 +73,7 @@ class AttachedProcess:
     *function*: the profiler's function by which it was recognised, or "". *notes*: the notices for its snapshots.
     """
 
-    plan: AttachedPlan
+    plan: messages.AttachedPlan
     function: str
     is_on: bool = False
     notes: list[str] = field(default_factory=list)
@@ -120,7 +104,7 @@ class Session:
     """The launcher and the run of this gdb; one object per gdb."""
 
     def __init__(self) -> None:
-        self.wire: Optional[Wire] = None  # to the launcher; None under plain gdb
+        self.wire: Optional[messages.Wire] = None  # to the launcher; None under plain gdb
         self.started = time.monotonic()
         self.forget_snapshots()
         self.judged = (
@@ -147,7 +131,7 @@ class Session:
     def launched(self) -> bool:
         return self.wire is not None
 
-    def ask(self, question: Message, answer: type[Answer]) -> Answer:
+    def ask(self, question: messages.Message, answer: type[messages.Answer]) -> messages.Answer:
         """Request an answer of class *answer* from the launcher; raises ToolError if it has ended or fails."""
         if self.wire is None:
             raise ToolError(
@@ -155,25 +139,25 @@ class Session:
             )
         return self.wire.ask(question, answer)
 
-    def tell(self, message: Message) -> None:
+    def tell(self, message: messages.Message) -> None:
         """Send a message to the launcher, if there is one."""
         if self.wire is not None:
             self.wire.send(message)
 
     def open_wire(self) -> None:
         """Connect to the launcher that started this gdb and learn which run this is."""
-        path = os.environ[ENVIRONMENT]
-        self.wire = Wire.connect(path)
+        path = os.environ[messages.ENVIRONMENT]
+        self.wire = messages.Wire.connect(path)
         self._link = str(Path(path).parent / "run")
         self._run = open_run(self._link)
 
     def give_keyboard(self) -> None:
         """Give the keyboard to the resumed program (sent once, not at each hit that doesn't stop)."""
         if self._interrupts is None:  # before the first hit: Ctrl-C may come in the middle of that
-            self._interrupts = self.ask(AskInterrupts(), Interrupts).count
+            self._interrupts = self.ask(messages.AskInterrupts(), messages.Interrupts).count
         if self._keyboard is False:
             self._keyboard = True
-            self.ask(GiveKeyboard(running=True), Done)
+            self.ask(messages.GiveKeyboard(running=True), messages.Done)
 
     @property
     def presses(self) -> Optional[int]:
@@ -190,7 +174,7 @@ class Session:
         if self.wire is None or now < self._next_look:
             return False
         self._next_look = now + _LOOK_SECONDS
-        count = self.ask(AskInterrupts(), Interrupts).count
+        count = self.ask(messages.AskInterrupts(), messages.Interrupts).count
         before, self._interrupts = self._interrupts, count
         return before is not None and count > before
 
@@ -199,7 +183,7 @@ class Session:
         self._interrupts, self._next_look = None, 0.0
         if self._keyboard:
             self._keyboard = False
-            self.ask(GiveKeyboard(running=False), Done)
+            self.ask(messages.GiveKeyboard(running=False), messages.Done)
 
     def note_exit(self, event: gdb.ExitedEvent) -> None:
         """Note the end of the program; a connection that merely closed comes without a status."""
@@ -210,11 +194,11 @@ class Session:
         if self.native is not None:
             self.forget_snapshots()
 
-    def fate(self) -> Fate:
+    def fate(self) -> messages.Fate:
         """Ask the launcher, or gdb, how the program ended."""
         if self.native is not None:
-            return Fate(self._native_status())
-        return self.ask(AskFate(self._exited), Fate)
+            return messages.Fate(self._native_status())
+        return self.ask(messages.AskFate(self._exited), messages.Fate)
 
     def _native_status(self) -> Optional[int]:
         if self._status is not None:
@@ -232,9 +216,13 @@ class Session:
             execute_despite_hooks("disconnect", happened=lambda: not program_runs())
         self._connected = False
         self.forget_snapshots()
-        self.join(self.ask(Restart(None if arguments is None else tuple(arguments)), ValgrindTarget))
+        self.join(
+            self.ask(
+                messages.Restart(None if arguments is None else tuple(arguments)), messages.ValgrindTarget
+            )
+        )
 
-    def join(self, target: ValgrindTarget) -> None:
+    def join(self, target: messages.ValgrindTarget) -> None:
         """Connect gdb to the valgrind that *target* describes."""
         if gdb.parameter("sysroot") == "target:":
             # Otherwise gdb requests every library's file from valgrind, which doesn't serve files.
@@ -247,7 +235,7 @@ class Session:
         self._exited, self.farewell = False, ""
         self._keyboard = False if target.own_terminal else None
 
-    def start(self, plan: NativePlan) -> None:
+    def start(self, plan: messages.NativePlan) -> None:
         """Start the program according to *plan*, stopped before its first instruction."""
         self.native = NativeProgram(plan.engine, plan.library, plan.prefix, plan.began)
         gdb.execute(f"set exec-wrapper {one_line(plan.wrapper)}", to_string=True)

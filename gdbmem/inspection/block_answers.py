@@ -21,17 +21,7 @@ from gdbmem.ledger.ledger import ProcessImage
 from gdbmem.linux.elf.objects import ObjectSymbols, VtableSymbols
 from gdbmem.linux.memory.maps import mapping_at
 from gdbmem.linux.memory.pages import Ranges
-from gdbmem.model.heap_blocks import (
-    DATA,
-    HEADER,
-    HEAP,
-    IN_USE,
-    MMAPPED,
-    BlockTypes,
-    Chunk,
-    ChunkView,
-    Pointer,
-)
+from gdbmem.model import heap_blocks
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
 
 # Naming the class of a chunk and the pointers to it: classes by vtables, variables by symbols, threads by stacks.
@@ -62,7 +52,7 @@ def look_at_chunk(
     address: int,
     *,
     pure: bool,
-) -> ChunkView:
+) -> heap_blocks.ChunkView:
     """Return the chunk that contains *address*. Raises TargetError if malloc has none there."""
     view = view_chunk(memory, heap, tables, address, pure=pure)
     if view is None:
@@ -74,11 +64,11 @@ def look_at_chunk(
     names = _Names(reading, memory)
     chunk = view.chunk
     found: list[FoundPointer] = []
-    if chunk.state in (IN_USE, MMAPPED) or not chunk.size:
-        target = (chunk.memory, chunk.address + max(chunk.size, HEADER + 8))
+    if chunk.state in (heap_blocks.IN_USE, heap_blocks.MMAPPED) or not chunk.size:
+        target = (chunk.memory, chunk.address + max(chunk.size, heap_blocks.HEADER + 8))
         areas = variable_areas(reading)
         found = list(find_pointers(memory, tables, heap.mmapped, areas, target, pure=pure))
-    found.sort(key=lambda one: (one.value != chunk.memory, one.place == HEAP, one.address))
+    found.sort(key=lambda one: (one.value != chunk.memory, one.place == heap_blocks.HEAP, one.address))
     return view._replace(
         before=[names.classed(one) for one in view.before],
         chunk=names.classed(chunk),
@@ -104,9 +94,9 @@ class _Names:
         self._class_of = namer(self.reading, self.memory)
         self._variables = ObjectSymbols(self.reading.images, self.reading.open)
 
-    def classed(self, chunk: Chunk) -> Chunk:
+    def classed(self, chunk: heap_blocks.Chunk) -> heap_blocks.Chunk:
         """Return *chunk* with its class, if it is an object of one."""
-        if chunk.state not in (IN_USE, MMAPPED):
+        if chunk.state not in (heap_blocks.IN_USE, heap_blocks.MMAPPED):
             return chunk
         return chunk._replace(class_name=self._class_at(chunk.memory))
 
@@ -116,12 +106,14 @@ class _Names:
         except MemoryUnreadable:
             return ""
 
-    def pointer(self, found: FoundPointer) -> Pointer:
-        if found.place == HEAP:
+    def pointer(self, found: FoundPointer) -> heap_blocks.Pointer:
+        if found.place == heap_blocks.HEAP:
             place = f"the block at 0x{found.owner:x}"
-            return Pointer(found.address, found.value, place, self._class_at(found.owner))
-        place = self._variable(found.address) if found.place == DATA else self._stack(found.address)
-        return Pointer(found.address, found.value, place)
+            return heap_blocks.Pointer(found.address, found.value, place, self._class_at(found.owner))
+        place = (
+            self._variable(found.address) if found.place == heap_blocks.DATA else self._stack(found.address)
+        )
+        return heap_blocks.Pointer(found.address, found.value, place)
 
     def _variable(self, address: int) -> str:
         name, offset = self._variables.place(address)
@@ -184,9 +176,9 @@ def _sort(
     heap: HeapReading,
     tables: Sequence[ChunkTable],
     vectors: Sequence[int],
-) -> BlockTypes:
+) -> heap_blocks.BlockTypes:
     tallies = {tally.start: tally for tally in heap.tallies}
     pairs = [(table, tallies[table.start]) for table in tables]
     sums = sort_blocks(memory, pairs, heap.mmapped, vectors, constant_files(reading), pure=looks.pure)
     named = name_types(sums.blocks, sums.bytes, sums.pinned, namer(reading, memory))
-    return BlockTypes(named, heap.notices)
+    return heap_blocks.BlockTypes(named, heap.notices)

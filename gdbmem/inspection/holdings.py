@@ -19,19 +19,9 @@ from gdbmem.model.heap_blocks import HeapMap
 from gdbmem.model.ledger import Ledger
 from gdbmem.profiles.holding import find_holdings
 from gdbmem.profiles.paths import Query
+from gdbmem.runs import saved_results
 from gdbmem.runs.operand import find_operand, format_of, load_operand
 from gdbmem.runs.run import Run, SnapshotRecord
-from gdbmem.runs.saved_results import (
-    CONTAINERS,
-    LEDGER,
-    Kept,
-    file_text,
-    find_kept,
-    keep,
-    kept_records,
-    kept_text,
-    nothing_kept,
-)
 from gdbmem.symbols.address_names import GdbSymbols
 from gdbmem.text import printable
 
@@ -43,7 +33,7 @@ def holdings(run: Run, chosen: Sequence[SnapshotRecord], diff: Diff, query: Quer
 
     None are returned if the run has no container scans with the names and locations of the first and the last.
     """
-    kept = kept_records(run, CONTAINERS)
+    kept = saved_results.kept_records(run, saved_results.CONTAINERS)
     ends = [_of_moment(kept, record) for record in (chosen[0], chosen[-1])]
     if not kept or None in ends or chosen[0].process != chosen[-1].process:
         return []
@@ -54,13 +44,13 @@ def holdings(run: Run, chosen: Sequence[SnapshotRecord], diff: Diff, query: Quer
     if len(between) > _MOST_SURVEYS:
         between = [between[0], between[-1]]
     try:
-        surveys = [read_survey(kept_text(run, one), one.file) for one in between]
+        surveys = [read_survey(saved_results.kept_text(run, one), one.file) for one in between]
     except InputError:
         return []  # one is damaged: the diff goes without
     return find_holdings(diff, query, surveys)
 
 
-def _of_moment(kept: Sequence[Kept], record: SnapshotRecord) -> Optional[Kept]:
+def _of_moment(kept: Sequence[saved_results.Kept], record: SnapshotRecord) -> Optional[saved_results.Kept]:
     same = [one for one in kept if (one.base_name, one.ordinal) == (record.base_name, record.ordinal)]
     return next((one for one in same if (one.place, one.hit) == (record.place, record.hit)), None)
 
@@ -90,7 +80,7 @@ def load_heap_map(text: str) -> Optional[HeapMap]:
 
 def _document(text: str) -> tuple[str, str]:
     place, name = find_operand(text)
-    return kept_document(place, LEDGER, name)
+    return kept_document(place, saved_results.LEDGER, name)
 
 
 def kept_document(place: Union[Path, Run], kind: str, name: Optional[str]) -> tuple[str, str]:
@@ -99,14 +89,14 @@ def kept_document(place: Union[Path, Run], kind: str, name: Optional[str]) -> tu
     Raises InputError if there is none.
     """
     if not isinstance(place, Run):
-        return file_text(place), str(place)
+        return saved_results.file_text(place), str(place)
     if name is None:
-        names = [record.name for record in kept_records(place, kind)]
+        names = [record.name for record in saved_results.kept_records(place, kind)]
         if not names:
-            raise nothing_kept(place, kind)
+            raise saved_results.nothing_kept(place, kind)
         name = names[-1]
-    record = find_kept(place, kind, name)
-    return kept_text(place, record), record.file
+    record = saved_results.find_kept(place, kind, name)
+    return saved_results.kept_text(place, record), record.file
 
 
 def place_to_save(text: str) -> tuple[Run, str]:
@@ -120,13 +110,13 @@ def place_to_save(text: str) -> tuple[Run, str]:
     return place, name
 
 
-def save_ledger(run: Run, name: str, ledger: Ledger, **where: Any) -> Kept:
+def save_ledger(run: Run, name: str, ledger: Ledger, **where: Any) -> saved_results.Kept:
     """Save *ledger* in *run* under *name*; *where* are fields of `Kept`."""
     sums = {"total_bytes": ledger.rss_bytes, "unused_bytes": retained_bytes(ledger)}
-    return keep(run, LEDGER, name, ledger_json(ledger), **sums, **where)
+    return saved_results.keep(run, saved_results.LEDGER, name, ledger_json(ledger), **sums, **where)
 
 
-def save_survey(run: Run, name: str, survey: Survey, **where: Any) -> Kept:
+def save_survey(run: Run, name: str, survey: Survey, **where: Any) -> saved_results.Kept:
     """Save *survey* in *run* under *name*; *where* are fields of `Kept`."""
     sums = {"total_bytes": survey.held_bytes, "unused_bytes": survey.slack_bytes}
-    return keep(run, CONTAINERS, name, containers_json(survey), **sums, **where)
+    return saved_results.keep(run, saved_results.CONTAINERS, name, containers_json(survey), **sums, **where)

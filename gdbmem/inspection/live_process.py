@@ -8,21 +8,8 @@ from typing import Callable, NamedTuple, Optional, Protocol, TypeVar
 
 from gdbmem.allocators.glibc.heap import Walker, choose_walker
 from gdbmem.errors import TargetError
+from gdbmem.inspection import pause
 from gdbmem.inspection.ledger_parts import WHEN_STILL, WHILE_HELD
-from gdbmem.inspection.pause import (
-    SILENT_SECONDS,
-    Announce,
-    CopyKeeper,
-    HeldTooLong,
-    TimedMemory,
-    expected_copy,
-    expected_hold,
-    is_long,
-    parse_maps,
-    read_maps_text,
-    read_smaps,
-    wait_text,
-)
 from gdbmem.inspection.read_process import (
     Look,
     Malloc,
@@ -142,7 +129,7 @@ def _ask(
 ) -> tuple[Answer, float]:
     facts = check_analysable(pid)
     with ProcMemory(pid) as memory:
-        subject = Subject(facts, memory, read_smaps(pid), say)
+        subject = Subject(facts, memory, pause.read_smaps(pid), say)
         question = prepare(subject)
         obstacle = copy_obstacle(facts, subject.mappings)
         if fork:
@@ -167,23 +154,23 @@ def _ask_shortest(
             obstacle = error.message
     if has_ended(subject.pid):  # this also looks like an obstacle
         raise ended(subject.pid)
-    expected = expected_hold(subject.facts, subject.mappings, len(thread_ids(subject.pid)))
-    how_long = f"for {wait_text(expected)}"
-    if expected < SILENT_SECONDS:
+    expected = pause.expected_hold(subject.facts, subject.mappings, len(thread_ids(subject.pid)))
+    how_long = f"for {pause.wait_text(expected)}"
+    if expected < pause.SILENT_SECONDS:
         try:
-            return _ask_held(subject, question, TimedMemory)
-        except HeldTooLong:
-            how_long = f"for more than {format_duration(SILENT_SECONDS)}"
+            return _ask_held(subject, question, pause.TimedMemory)
+        except pause.HeldTooLong:
+            how_long = f"for more than {format_duration(pause.SILENT_SECONDS)}"
     subject.say(f"{subject.name} is stopped {how_long} while it is read: {obstacle}")
     return _ask_held(subject, question)
 
 
 def _ask_briefly(subject: Subject, question: Question[Answer]) -> tuple[Answer, float]:
     try:
-        return _ask_held(subject, question, TimedMemory)
-    except HeldTooLong:
+        return _ask_held(subject, question, pause.TimedMemory)
+    except pause.HeldTooLong:
         subject.say(
-            f"{subject.name} is stopped for more than {format_duration(SILENT_SECONDS)} while it is read"
+            f"{subject.name} is stopped for more than {format_duration(pause.SILENT_SECONDS)} while it is read"
         )
     return _ask_held(subject, question)
 
@@ -200,11 +187,11 @@ def _ask_held(
 
 def _ask_copy(subject: Subject, question: Question[Answer]) -> tuple[Answer, float]:
     """Make a copy of the process, and query the copy while the process continues."""
-    expected = expected_copy(subject.facts, subject.mappings, len(thread_ids(subject.pid)))
-    if is_long(expected):
+    expected = pause.expected_copy(subject.facts, subject.mappings, len(thread_ids(subject.pid)))
+    if pause.is_long(expected):
         size = format_size(subject.facts.anonymous_bytes)
-        subject.say(f"{subject.name} is stopped for {wait_text(expected)} while its {size} are copied")
-    with CopyKeeper(
+        subject.say(f"{subject.name} is stopped for {pause.wait_text(expected)} while its {size} are copied")
+    with pause.CopyKeeper(
         subject.pid, subject.memory.descriptor, lambda announce: _copy(subject, announce)
     ) as keeper:
         moment = keeper.made
@@ -219,9 +206,9 @@ def _ask_copy(subject: Subject, question: Question[Answer]) -> tuple[Answer, flo
             raise
 
 
-def _copy(subject: Subject, announce: Announce) -> Moment:
-    earlier = read_maps_text(subject.pid)
-    sites = find_call_sites(subject.pid, subject.memory, parse_maps(earlier))
+def _copy(subject: Subject, announce: pause.Announce) -> Moment:
+    earlier = pause.read_maps_text(subject.pid)
+    sites = find_call_sites(subject.pid, subject.memory, pause.parse_maps(earlier))
     for _ in range(_TRIES - 1):
         with Freeze(subject.pid) as freeze:
             if not is_taking_signals(freeze):
@@ -232,17 +219,17 @@ def _copy(subject: Subject, announce: Announce) -> Moment:
 
 
 def _copied(
-    subject: Subject, freeze: Freeze, earlier: bytes, sites: Optional[CallSites], announce: Announce
+    subject: Subject, freeze: Freeze, earlier: bytes, sites: Optional[CallSites], announce: pause.Announce
 ) -> Moment:
     """Return a copy of the process that *freeze* holds; *earlier* is the text of its mappings a moment before."""
-    pid, mappings = subject.pid, parse_maps(earlier)
+    pid, mappings = subject.pid, pause.parse_maps(earlier)
     uncopied = uncopied_areas(subject.mappings, mappings)
     copy = make_copy(freeze, mappings, sites, announce)
     try:
         threads = list(held_threads(freeze))
-        now = read_maps_text(pid)
+        now = pause.read_maps_text(pid)
         if now != earlier:  # rare: nothing is assumed
-            mappings = parse_maps(now)
+            mappings = pause.parse_maps(now)
             uncopied = [(mappings[0].start, mappings[-1].end)] if mappings else []
         present = scan_resident(pid, uncopied)
         tables = process_facts(pid).page_table_bytes
@@ -340,10 +327,10 @@ def explain_process(
 
 def _copied_view(subject: Subject, moment: Moment) -> ProcessImage:
     """Return the kernel's view of the process at the moment of the copy."""
-    pid, copied = moment.copy.pid, {m.start: m for m in read_smaps(moment.copy.pid)}
+    pid, copied = moment.copy.pid, {m.start: m for m in pause.read_smaps(moment.copy.pid)}
     outside = Ranges(moment.uncopied)
     # If the kernel can't scan pages, those of files and shared memory are counted a moment later.
-    itself = {} if moment.present is not None else {m.start: m for m in read_smaps(subject.pid)}
+    itself = {} if moment.present is not None else {m.start: m for m in pause.read_smaps(subject.pid)}
     mappings = []
     for held in moment.mappings:
         known = copied.get(held.start, held)

@@ -31,20 +31,9 @@ from gdbmem.inspection.python_queries import about_python, check_python, no_aren
 from gdbmem.ledger.ledger import ProcessImage
 from gdbmem.linux.memory.maps import Mapping, mapping_at
 from gdbmem.linux.memory.pages import Ranges
+from gdbmem.model import python
 from gdbmem.model.ledger import Ledger
 from gdbmem.model.memory import Memory, MemoryUnreadable, words_at
-from gdbmem.model.python import (
-    ROOT_FRAME,
-    ROOT_MEMORY,
-    ROOT_MODULE,
-    ROOT_STACK,
-    ROOT_VARIABLES,
-    HolderPath,
-    HolderStep,
-    PythonHolders,
-    Referrer,
-    TypeUse,
-)
 from gdbmem.python.holders import Kinds, Paths, PathSums, direct_holders, merge_alike, sum_paths
 from gdbmem.text import format_size, plural, printable
 
@@ -207,10 +196,10 @@ def other_roots(reading: ProcessImage, frames: Sequence[LocatedFrame], taken: Ra
     known += [(one.locals_at, one.end) for one in frames if one.locals_at]
     known += [area for one in stacks for area in one.areas]
     return [
-        KindOfRoot(ROOT_FRAME, inner),
-        KindOfRoot(ROOT_VARIABLES, [Root(name, areas) for name, areas in variables.items()]),
-        KindOfRoot(ROOT_STACK, stacks),
-        KindOfRoot(ROOT_MEMORY, [Root("", _rest(reading, Ranges(known)))]),
+        KindOfRoot(python.ROOT_FRAME, inner),
+        KindOfRoot(python.ROOT_VARIABLES, [Root(name, areas) for name, areas in variables.items()]),
+        KindOfRoot(python.ROOT_STACK, stacks),
+        KindOfRoot(python.ROOT_MEMORY, [Root("", _rest(reading, Ranges(known)))]),
     ]
 
 
@@ -250,7 +239,7 @@ class FindHolders:
 
     type: str
     unsure: Unsure = field(default_factory=Unsure)
-    found: Optional[PythonHolders] = None
+    found: Optional[python.PythonHolders] = None
 
     def __call__(self, reading: ProcessImage, memory: Memory) -> None:
         arenas = reading.others.python.arenas
@@ -269,7 +258,7 @@ class FindHolders:
         if heap is not None and heap.is_used and not reading.others.replacement:
             yield from large_blocks(memory, heap, every=True)
 
-    def result(self, ledger: Ledger) -> PythonHolders:
+    def result(self, ledger: Ledger) -> python.PythonHolders:
         """Return the answer; *ledger* is of the same process at the same moment."""
         found = self.found
         assert found is not None, "the question was not asked"
@@ -279,7 +268,7 @@ class FindHolders:
         )
 
 
-def _notices(found: PythonHolders, unsure: Unsure) -> list[Notice]:
+def _notices(found: python.PythonHolders, unsure: Unsure) -> list[Notice]:
     texts = []
     if found.unsearched_bytes:
         texts.append(f"{format_size(found.unsearched_bytes)} could not be searched for references")
@@ -345,7 +334,7 @@ class _HolderSearch:
         named = (types.at(one) for one in bases(self._memory, kind.address))
         return any(one is not None and one.name == "module" for one in named)
 
-    def answer(self) -> PythonHolders:
+    def answer(self) -> python.PythonHolders:
         """Return the answer, without the facts on the process."""
         np = import_numpy()
         nodes = self._nodes
@@ -363,16 +352,16 @@ class _HolderSearch:
         bare = lost[~np.isin(lost, references.to)]
         # Blocks referred to by unreached objects belong to these objects as well.
         reach.add(np.flatnonzero((nodes.kinds >= 0) & ~reach.is_seen[: len(nodes)]))
-        return PythonHolders(
+        return python.PythonHolders(
             "", None,
             sorted({nodes.types[one].name for one in self._wanted}),
             len(self.targets),
             int(nodes.sizes[self.targets].sum()),
             merge_alike(named),
             self._referrers(direct_holders(nodes, reach, references.first, references.to, self.targets)),
-            TypeUse("", sum(sums.objects[one] for one in rest), sum(sums.bytes[one] for one in rest)),
-            TypeUse("", len(lost), int(nodes.sizes[lost].sum())),
-            TypeUse("", len(bare), int(nodes.sizes[bare].sum())),
+            python.TypeUse("", sum(sums.objects[one] for one in rest), sum(sums.bytes[one] for one in rest)),
+            python.TypeUse("", len(lost), int(nodes.sizes[lost].sum())),
+            python.TypeUse("", len(bare), int(nodes.sizes[bare].sum())),
             reach.is_cut or without.is_cut,
             references.unsearched_bytes + references.unread_bytes,
             references.sampled_bytes,
@@ -392,7 +381,7 @@ class _HolderSearch:
         reach.add(np.array(list(self._frames), np.int64))
         number = len(self._nodes)
         for group in self._groups:
-            if avoid is None or group.kind in (ROOT_FRAME, ROOT_VARIABLES):
+            if avoid is None or group.kind in (python.ROOT_FRAME, python.ROOT_VARIABLES):
                 reach.add(np.arange(number, number + len(group.roots)))
             number += len(group.roots)
         return reach
@@ -404,7 +393,7 @@ class _HolderSearch:
         dicts = {n for n, one in types if one.flags & IS_DICT}
         return Kinds(frozenset(spaces), frozenset(dicts), frozenset(containers))
 
-    def _path(self, last: int, sums: PathSums, paths: Paths, labels: Labels) -> HolderPath:
+    def _path(self, last: int, sums: PathSums, paths: Paths, labels: Labels) -> python.HolderPath:
         way = list(paths.way(last))[::-1]
         kind, name = self._root(paths.steps[way[0]].node, labels)
         steps = []
@@ -413,7 +402,7 @@ class _HolderSearch:
             if paths.is_dict_of_names(number) and number != last:
                 continue
             steps.append(
-                HolderStep(
+                python.HolderStep(
                     self._nodes.types[one.kind].name,
                     labels.of(one.node, exact=one.is_named or one.count == 1)
                     if one.before is not None
@@ -423,21 +412,21 @@ class _HolderSearch:
                     one.repeats,
                 )
             )
-        return HolderPath(
+        return python.HolderPath(
             kind, name, steps[-_MOST_STEPS:], sums.objects[last], sums.bytes[last], sums.beyond[last]
         )
 
     def _root(self, node: int, labels: Labels) -> tuple[str, str]:
         if node in self._frames:
-            return ROOT_FRAME, self._frames[node]
+            return python.ROOT_FRAME, self._frames[node]
         number = node - len(self._nodes)
         if number < 0:
-            return ROOT_MODULE, labels.name(node)
+            return python.ROOT_MODULE, labels.name(node)
         return _named_root(self._groups, number)
 
-    def _referrers(self, found: Any) -> list[Referrer]:
+    def _referrers(self, found: Any) -> list[python.Referrer]:
         rows = [
-            Referrer(self._nodes.types[kind].name if kind >= 0 else "", holders, references)
+            python.Referrer(self._nodes.types[kind].name if kind >= 0 else "", holders, references)
             for kind, (references, holders) in found.items()
         ]
         return sorted(rows, key=lambda one: (-one.references, one.type))

@@ -19,24 +19,13 @@ from typing import Any, Callable, NamedTuple, Optional
 from gdbmem import __version__
 from gdbmem.errors import GdbmemError, Interrupted, TargetError, ToolError
 from gdbmem.formats.opening import open_profile
+from gdbmem.launch import messages
 from gdbmem.launch.child import Child, runtime_folder
 from gdbmem.launch.doorkeeper import Doorkeeper
 from gdbmem.launch.guard import KILLED, Guard
 from gdbmem.launch.guard import LOCK_NAME as CALLS
 from gdbmem.launch.guard import NAME as TRACER
 from gdbmem.launch.interactive import CONNECT, DEAF, QUIET, say_run
-from gdbmem.launch.messages import (
-    ATTACHED,
-    ENVIRONMENT,
-    AskAttached,
-    AttachedPlan,
-    Collect,
-    Done,
-    Failed,
-    Message,
-    SnapTaken,
-    ValgrindTarget,
-)
 from gdbmem.launch.sentinel import Sentinel
 from gdbmem.launch.supervisor import Supervisor, saved_terminal
 from gdbmem.launch.valgrind import present_program
@@ -183,7 +172,7 @@ class Attachment:
     supervisor: Supervisor
     guard: Optional[Guard]  # over a process that gdb traces
     doorkeeper: Optional[Doorkeeper]  # of a gdb at a process whose files aren't trusted
-    told: list[Message] = field(default_factory=list)
+    told: list[messages.Message] = field(default_factory=list)
 
 
 @contextlib.contextmanager
@@ -201,7 +190,7 @@ def open_attachment(
     """
     ensure_private_folder(gdb)
     run, is_new = _open_run(target, folder, command)
-    told: list[Message] = []
+    told: list[messages.Message] = []
     try:
         with (
             TargetSide(target.pid) as side,
@@ -234,13 +223,13 @@ def open_attachment(
 
 def _plan(
     target: AttachTarget, run: Run, runtime: Path, side: TargetSide, sysroot: Optional[Sysroot]
-) -> AttachedPlan:
+) -> messages.AttachedPlan:
     """Return what gdb needs to know to come to *target*."""
     there = side.make_folder()
     vgdb = target.valgrind.words() if target.valgrind is not None else None
-    return AttachedPlan(
+    return messages.AttachedPlan(
         pid=target.pid,
-        valgrind=ValgrindTarget(target.pid, tuple(vgdb)) if vgdb is not None else None,
+        valgrind=messages.ValgrindTarget(target.pid, tuple(vgdb)) if vgdb is not None else None,
         is_stopped=target.facts.state == "T",
         there=there,
         sysroot=str(sysroot.folder) if sysroot else None,
@@ -253,19 +242,19 @@ def _plan(
 
 
 def _answers(
-    target: AttachTarget, run: Run, plan: AttachedPlan, side: TargetSide, sysroot: Optional[Sysroot]
-) -> Callable[[Message], Message]:
+    target: AttachTarget, run: Run, plan: messages.AttachedPlan, side: TargetSide, sysroot: Optional[Sysroot]
+) -> Callable[[messages.Message], messages.Message]:
     """Return the function that answers gdb's questions about *target*."""
 
-    def answer(question: Message) -> Message:
-        if isinstance(question, AskAttached):
+    def answer(question: messages.Message) -> messages.Message:
+        if isinstance(question, messages.AskAttached):
             return plan
-        if not isinstance(question, Collect):
+        if not isinstance(question, messages.Collect):
             raise ToolError(f"unexpected question {type(question).__name__}", slug="launcher")
         _collect(side, question.path, run.place / question.file)
         if sysroot is not None and not has_our_view(target.pid):
             sysroot.keep(run.place / BINARIES)
-        return Done()
+        return messages.Done()
 
     return answer
 
@@ -397,7 +386,11 @@ def _foreground(
 
 
 def _environment(attachment: Attachment) -> dict[str, str]:
-    return {**os.environ, ENVIRONMENT: str(attachment.supervisor.socket_path), ATTACHED: "1"}
+    return {
+        **os.environ,
+        messages.ENVIRONMENT: str(attachment.supervisor.socket_path),
+        messages.ATTACHED: "1",
+    }
 
 
 class TakenSnapshot(NamedTuple):
@@ -508,7 +501,7 @@ def _seconds_since(run: Run) -> Optional[float]:
     return round((datetime.datetime.now(datetime.timezone.utc) - began).total_seconds(), 3)
 
 
-def _unattended(attachment: Attachment, gdb: str, name: Optional[str]) -> SnapTaken:
+def _unattended(attachment: Attachment, gdb: str, name: Optional[str]) -> messages.SnapTaken:
     """Take the snapshot with an unattended gdb; return the messages that it sent."""
     supervisor = attachment.supervisor
     with tempfile.TemporaryFile() as log:
@@ -527,7 +520,10 @@ def _unattended(attachment: Attachment, gdb: str, name: Optional[str]) -> SnapTa
             # On SIGINT gdb lets go of the process first.
             child.stop(((signal.SIGINT, 10.0), (signal.SIGHUP, 10.0), (signal.SIGKILL, 5.0)))
         supervisor.wait(lambda: bool(attachment.told), 1.0)
-        message = next((told for told in attachment.told if isinstance(told, (SnapTaken, Failed))), None)
+        message = next(
+            (told for told in attachment.told if isinstance(told, (messages.SnapTaken, messages.Failed))),
+            None,
+        )
         if message is None:
             log.seek(0)
             lines = os.fsdecode(log.read()).strip().splitlines()
@@ -536,7 +532,7 @@ def _unattended(attachment: Attachment, gdb: str, name: Optional[str]) -> SnapTa
                 slug="call-failed",
                 hint=f"try it by hand: gdbmem attach {attachment.target.pid}",
             )
-    if isinstance(message, Failed):
+    if isinstance(message, messages.Failed):
         by_hand = f"try it by hand: gdbmem attach {attachment.target.pid}"
         raise TargetError(message.sentence, slug=message.slug, hint=message.hint or by_hand)
     return message

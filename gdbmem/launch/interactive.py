@@ -19,23 +19,9 @@ from gdbmem.engines.engine import NAMES, end_of, table
 from gdbmem.errors import InputError, Interrupted, Notice
 from gdbmem.formats.opening import open_profile
 from gdbmem.json_values import as_json
+from gdbmem.launch import messages
 from gdbmem.launch.child import Child
 from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, open_launch, problems
-from gdbmem.launch.messages import (
-    ActionResult,
-    CallsUnclear,
-    ConnectionLost,
-    Failed,
-    Finished,
-    Hit,
-    Message,
-    PointFailed,
-    PointReport,
-    RecipePlan,
-    RecipeStarted,
-    Stopped,
-    Unresolved,
-)
 from gdbmem.launch.native import shared_with_program
 from gdbmem.launch.supervisor import saved_terminal
 from gdbmem.linux.process.terminal_modes import TerminalModes
@@ -211,7 +197,7 @@ def play_recipe(recipe: Recipe, job: Job, *, progress: Progress, command: Sequen
     outcome: Optional[Outcome] = None
     launch: Optional[Launch] = None
     try:
-        plan = RecipePlan(recipe.to_plan())
+        plan = messages.RecipePlan(recipe.to_plan())
         with (
             shared_with_program() if job.is_native else contextlib.nullcontext(),
             open_launch(job, hear=player.hear, plan=plan, command=command) as launch,
@@ -315,28 +301,28 @@ class _Player:
         self._explained: set[int] = set()  # points already reported to have recorded nothing
         self._counts = False  # whether a snapshot has counted anything
 
-    def hear(self, message: Message) -> None:
+    def hear(self, message: messages.Message) -> None:
         """Record *message* in the outcome."""
         assert self.outcome is not None, "gdb starts after the run folder was made"
         self._note(message, self.outcome)
 
     @functools.singledispatchmethod
-    def _note(self, message: Message, outcome: Outcome) -> None:
+    def _note(self, message: messages.Message, outcome: Outcome) -> None:
         raise TypeError(f"gdb sent {type(message).__name__}")  # answers and questions are not notifications
 
     @_note.register
-    def _on_started(self, _: RecipeStarted, outcome: Outcome) -> None:
+    def _on_started(self, _: messages.RecipeStarted, outcome: Outcome) -> None:
         engine = outcome.run.facts.get("engine", "massif")
         points = plural(len(self._points), "point")
         how = "without a heap profiler" if engine == "none" else f"under {engine}"
         self._progress(f"the program runs {how}, {points} to be recorded")
 
     @_note.register
-    def _on_hit(self, message: Hit, outcome: Outcome) -> None:
+    def _on_hit(self, message: messages.Hit, outcome: Outcome) -> None:
         for result in message.results:
             self._note_result(self._points[message.point], result, outcome)
 
-    def _note_result(self, point: PlayedPoint, result: ActionResult, outcome: Outcome) -> None:
+    def _note_result(self, point: PlayedPoint, result: messages.ActionResult, outcome: Outcome) -> None:
         if result.label is not None:
             point.recorded(result.action).append(result.label)
             point.failed.pop(result.action, None)
@@ -376,14 +362,14 @@ class _Player:
             outcome.notices.append(notice)
 
     @_note.register
-    def _on_unresolved(self, message: Unresolved, outcome: Outcome) -> None:
+    def _on_unresolved(self, message: messages.Unresolved, outcome: Outcome) -> None:
         point = self._points[message.point]
         point.pending = True
         self._explained.add(message.point)
         outcome.notices.append(Notice("point-unresolved", f"{point.place}: {point.at}: {message.sentence}"))
 
     @_note.register
-    def _on_calls_unclear(self, message: CallsUnclear, outcome: Outcome) -> None:
+    def _on_calls_unclear(self, message: messages.CallsUnclear, outcome: Outcome) -> None:
         point = self._points[message.point]
         notice = Notice("inlined-unclear", f"{point.place}: {message.sentence}")
         if notice not in outcome.notices:
@@ -391,28 +377,28 @@ class _Player:
             self._progress(notice.message)
 
     @_note.register
-    def _on_point_failed(self, message: PointFailed, outcome: Outcome) -> None:
+    def _on_point_failed(self, message: messages.PointFailed, outcome: Outcome) -> None:
         point = self._points[message.point]
         self._explained.add(message.point)
         text = f"{point.place}: {point.at}: {message.sentence}; this point was left out from there"
         outcome.notices.append(Notice("point-failed", text))
 
     @_note.register
-    def _on_stopped(self, message: Stopped, outcome: Outcome) -> None:
+    def _on_stopped(self, message: messages.Stopped, outcome: Outcome) -> None:
         text = f"the program got {message.sentence} in {message.place or 'an unknown place'}"
         outcome.notices.append(Notice("program-signal", text))
         self._progress(text)
 
     @_note.register
-    def _on_failed(self, message: Failed, outcome: Outcome) -> None:
+    def _on_failed(self, message: messages.Failed, outcome: Outcome) -> None:
         outcome.failure = message.sentence
 
     @_note.register
-    def _on_connection_lost(self, _: ConnectionLost, outcome: Outcome) -> None:
+    def _on_connection_lost(self, _: messages.ConnectionLost, outcome: Outcome) -> None:
         self._progress("the program ended")
 
     @_note.register
-    def _on_point(self, message: PointReport, outcome: Outcome) -> None:
+    def _on_point(self, message: messages.PointReport, outcome: Outcome) -> None:
         point = self._points[message.point]
         point.hits = message.hits
         if message.left:
@@ -439,7 +425,7 @@ class _Player:
             outcome.notices.append(Notice("point-never-hit", text))
 
     @_note.register
-    def _on_finished(self, message: Finished, outcome: Outcome) -> None:
+    def _on_finished(self, message: messages.Finished, outcome: Outcome) -> None:
         outcome.status = message.fate.status
         outcome.forks += message.forks
         outcome.replaced = message.fate.replaced

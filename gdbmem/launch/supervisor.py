@@ -18,24 +18,8 @@ from typing import TYPE_CHECKING, Any, Callable, Optional
 
 from gdbmem.engines.engine import valgrind_engine
 from gdbmem.errors import GdbmemError, Interrupted, ToolError
-from gdbmem.launch import guard, valgrind
+from gdbmem.launch import guard, messages, valgrind
 from gdbmem.launch.child import Child
-from gdbmem.launch.messages import (
-    AskFate,
-    AskInterrupts,
-    AskTarget,
-    Done,
-    Fate,
-    GiveKeyboard,
-    Hear,
-    Interrupts,
-    Message,
-    Ready,
-    Refused,
-    Restart,
-    ValgrindTarget,
-    Wire,
-)
 from gdbmem.launch.program import examine
 from gdbmem.launch.sentinel import Sentinel
 from gdbmem.launch.terminal import Ear, OwnTerminal
@@ -58,7 +42,7 @@ _KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
 _ENDING = (*_KEYBOARD, signal.SIGTERM, signal.SIGHUP)
 _NOTED = (signal.SIGCHLD, signal.SIGWINCH)
 
-Answers = Callable[[Message], Message]
+Answers = Callable[[messages.Message], messages.Message]
 """Answers gdb's questions that the supervisor itself can't answer; raises GdbmemError if it can't either."""
 StartValgrind = Callable[[int, Optional[list[str]]], valgrind.Process]
 """Starts valgrind for the given serial number, with other arguments for the program if they are given."""
@@ -72,7 +56,7 @@ class Supervisor:
         runtime: Path,
         sentinel: Sentinel,
         start_valgrind: StartValgrind,
-        hear: Callable[[Message], None],
+        hear: Callable[[messages.Message], None],
         answers: Answers,
     ) -> None:
         """*hear* gets gdb's notifications; *answers* handles questions that the supervisor can't answer itself."""
@@ -89,7 +73,7 @@ class Supervisor:
         self._links = 0
         self._attached = False  # gdb has been connected to the present process
         self._releases: dict[int, Child] = {}  # vgdb, letting a traced child run; by the child's pid
-        self._wires: list[Wire] = []
+        self._wires: list[messages.Wire] = []
         self._foreground = self._keyboard_is_gdbs = False
         self._gdb_loads = True  # until it reports that it is ready
         self._interrupts = 0  # that were gdb's, not ours
@@ -158,7 +142,7 @@ class Supervisor:
             for event in self._inotify.read(timeout=0):
                 self._note_file(event.name)
         if self._listener in ready:
-            self._wires.append(Wire(self._listener.accept()[0]))
+            self._wires.append(messages.Wire(self._listener.accept()[0]))
         for wire in [wire for wire in self._wires if wire in ready]:
             self._serve_wire(wire)
 
@@ -172,7 +156,7 @@ class Supervisor:
                 elif number in _ENDING:
                     raise Interrupted(signal.Signals(number))
 
-    def _serve_wire(self, wire: Wire) -> None:
+    def _serve_wire(self, wire: messages.Wire) -> None:
         received = wire.receive()
         if received is None:
             self._wires.remove(wire)
@@ -185,39 +169,39 @@ class Supervisor:
                 with contextlib.suppress(ToolError):  # gdb has ended meanwhile: this is handled elsewhere
                     wire.send(self._reply(message), number)
 
-    def _reply(self, question: Message) -> Message:
+    def _reply(self, question: messages.Message) -> messages.Message:
         try:
             return self._answer(question)
         except GdbmemError as error:
-            return Refused.of(error)
+            return messages.Refused.of(error)
 
     # -- gdb's questions ----------------------------------------------------------------------------------
 
-    def _answer(self, question: Message) -> Message:
-        if isinstance(question, AskTarget):
+    def _answer(self, question: messages.Message) -> messages.Message:
+        if isinstance(question, messages.AskTarget):
             return self._target()
-        if isinstance(question, Restart):
+        if isinstance(question, messages.Restart):
             self.end_valgrind()
             self.start_valgrind(None if question.arguments is None else list(question.arguments))
             return self._target()
-        if isinstance(question, AskFate):
+        if isinstance(question, messages.AskFate):
             return self._fate(exited=question.exited)
-        if isinstance(question, AskInterrupts):
-            return Interrupts(self._interrupts)
-        if isinstance(question, Ready):
+        if isinstance(question, messages.AskInterrupts):
+            return messages.Interrupts(self._interrupts)
+        if isinstance(question, messages.Ready):
             self._gdb_loads = False
             self._keyboard_is_gdbs = self._foreground
-        elif isinstance(question, Hear):
+        elif isinstance(question, messages.Hear):
             self._ear.move_to(question.pid)
-        elif isinstance(question, GiveKeyboard):
+        elif isinstance(question, messages.GiveKeyboard):
             # Answered, so that gdb shows no prompt while the keyboard is still read here.
             if self.terminal is not None:
                 self.terminal.hear(question.running)
         else:
             return self._answers(question)
-        return Done()
+        return messages.Done()
 
-    def _target(self) -> ValgrindTarget:
+    def _target(self) -> messages.ValgrindTarget:
         process = self.process
         if process is None or not process.child.alive:
             raise ToolError(
@@ -225,16 +209,18 @@ class Supervisor:
             )
         self._attached = True
         self._sentinel.guard(process.pid, reached=True)
-        return ValgrindTarget(process.pid, tuple(process.vgdb()), own_terminal=self.terminal is not None)
+        return messages.ValgrindTarget(
+            process.pid, tuple(process.vgdb()), own_terminal=self.terminal is not None
+        )
 
-    def _fate(self, *, exited: bool) -> Fate:
+    def _fate(self, *, exited: bool) -> messages.Fate:
         """Return how the program ended: often gdb only sees that its connection closed.
 
         *exited*: gdb saw it end.
         """
         process = self.process
         if process is None:
-            return Fate()
+            return messages.Fate()
         # The connection closes a moment before the process ends or executes another program. If its FIFO has also
         # disappeared, this is under way: massif writes its file, or a valgrind starts for the program of an exec.
         for seconds in (FATE_SECONDS, READY_SECONDS):
@@ -250,9 +236,9 @@ class Supervisor:
                 break
         if process.child.alive and process.beginnings > 1:
             process.beginnings = 1
-            return Fate(next=self._link_to_next(process))
+            return messages.Fate(next=self._link_to_next(process))
         sentence = valgrind.fate(process, exited=exited)
-        return Fate(process.child.status, sentence, replaced=valgrind.EXECUTED in sentence)
+        return messages.Fate(process.child.status, sentence, replaced=valgrind.EXECUTED in sentence)
 
     def _link_to_next(self, process: valgrind.Process) -> str:
         """Return a plain path to the program that *process* runs now: its own may contain any characters."""

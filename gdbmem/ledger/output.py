@@ -14,22 +14,7 @@ from gdbmem.ledger.heap_map import render_map
 from gdbmem.ledger.pinners import PinnerPaths, pinners_document, print_pinner_paths
 from gdbmem.ledger.remedies import print_remedies, remedies_json
 from gdbmem.ledger.text import LedgerOptions, print_growth, print_ledger
-from gdbmem.model.heap_blocks import (
-    BROKEN,
-    FASTBIN,
-    IN_USE,
-    MMAPPED,
-    TCACHE,
-    TOP,
-    UNSORTED,
-    BlockTypes,
-    Chunk,
-    ChunkView,
-    FreeList,
-    FreeLists,
-    HeapMap,
-    Pointer,
-)
+from gdbmem.model import heap_blocks
 from gdbmem.model.ledger import Ledger
 from gdbmem.profiles.own_code import plain_strings
 from gdbmem.terminal import drawing
@@ -44,7 +29,7 @@ _FLAGS = ((1, "PREV_INUSE"), (2, "IS_MMAPPED"), (4, "NON_MAIN_ARENA"))
 _A_LINE = 16  # bytes
 
 
-def chunk_document(view: ChunkView, names: Mapping[str, str]) -> Document:
+def chunk_document(view: heap_blocks.ChunkView, names: Mapping[str, str]) -> Document:
     """Return *view* in the form of ``kind=ledger``, ``chunk``; *names* are demangled ones."""
     return {
         **as_json(view, "asked", "home"),
@@ -58,31 +43,31 @@ def chunk_document(view: ChunkView, names: Mapping[str, str]) -> Document:
     }
 
 
-def _chunk_document(chunk: Chunk, names: Mapping[str, str]) -> Document:
+def _chunk_document(chunk: heap_blocks.Chunk, names: Mapping[str, str]) -> Document:
     return {**as_json(chunk, "address", "memory", "size", "head", "state", "where"), **_class(chunk, names)}
 
 
-def _class(thing: Union[Chunk, Pointer], names: Mapping[str, str]) -> Document:
+def _class(thing: Union[heap_blocks.Chunk, heap_blocks.Pointer], names: Mapping[str, str]) -> Document:
     return {"class": names.get(thing.class_name, thing.class_name) or None}
 
 
-def print_chunk(view: ChunkView, names: Mapping[str, str], console: Console) -> None:
+def print_chunk(view: heap_blocks.ChunkView, names: Mapping[str, str], console: Console) -> None:
     """Print the chunk, its neighbours, the pointers into it and its first bytes."""
     console.print(drawing.Text(_headline(view), "bold"), soft_wrap=True)
     for fault in view.faults:
         print_sentence(console, printable(fault), label="inconsistency: ")
     console.print()
     console.print(_neighbours(view, names), soft_wrap=True)
-    if view.chunk.state in (IN_USE, MMAPPED, BROKEN):
+    if view.chunk.state in (heap_blocks.IN_USE, heap_blocks.MMAPPED, heap_blocks.BROKEN):
         _print_pointers(view, names, console)
     console.print()
     for line in _lines(view.chunk.memory, bytes.fromhex(view.data)):
         console.print(drawing.Text(line), soft_wrap=True)
 
 
-def _headline(view: ChunkView) -> str:
+def _headline(view: heap_blocks.ChunkView) -> str:
     chunk = view.chunk
-    if chunk.state == BROKEN:
+    if chunk.state == heap_blocks.BROKEN:
         text = f"the block at 0x{chunk.address:x} in {view.home}: its size word 0x{chunk.head:x} is invalid"
     else:
         flags = [name for flag, name in _FLAGS if chunk.head & flag]
@@ -99,17 +84,17 @@ def _offset(distance: int) -> str:
     return f"{distance:,} bytes into" if distance > 0 else f"{-distance:,} bytes before"
 
 
-def _state(chunk: Chunk) -> str:
-    if chunk.state == TOP:
+def _state(chunk: heap_blocks.Chunk) -> str:
+    if chunk.state == heap_blocks.TOP:
         return "the top, from which new blocks are cut"
-    if chunk.state == BROKEN:
+    if chunk.state == heap_blocks.BROKEN:
         return "overwritten"
-    if chunk.state in (IN_USE, MMAPPED):
+    if chunk.state in (heap_blocks.IN_USE, heap_blocks.MMAPPED):
         return "in use"
     return f"free, in {chunk.where}" if chunk.where else "free, and in no list"
 
 
-def _neighbours(view: ChunkView, names: Mapping[str, str]) -> drawing.Table:
+def _neighbours(view: heap_blocks.ChunkView, names: Mapping[str, str]) -> drawing.Table:
     table = drawing.Table(header_style="dim")
     table.add_column("")
     table.add_column("block", no_wrap=True)
@@ -125,7 +110,7 @@ def _neighbours(view: ChunkView, names: Mapping[str, str]) -> drawing.Table:
     return table
 
 
-def _print_pointers(view: ChunkView, names: Mapping[str, str], console: Console) -> None:
+def _print_pointers(view: heap_blocks.ChunkView, names: Mapping[str, str], console: Console) -> None:
     if not view.pointers:
         console.print("\nNo live block, variable or stack points to it.")
         return
@@ -146,7 +131,7 @@ def _lines(address: int, data: bytes) -> Iterator[str]:
         yield f"0x{address + at:x}  {piece.hex(' '):<{3 * _A_LINE}} |{shown}|"
 
 
-def print_bins(found: FreeLists, console: Console) -> None:
+def print_bins(found: heap_blocks.FreeLists, console: Console) -> None:
     """Print the lists, thread by thread and arena by arena, with their inconsistencies."""
     for cache in found.tcaches:
         count, size = sum(o.count for o in cache.lists), sum(o.bytes for o in cache.lists)
@@ -168,7 +153,7 @@ def print_bins(found: FreeLists, console: Console) -> None:
         console.print("All lists are intact. Sizes are those of blocks with malloc's header.")
 
 
-def _print_lists(title: str, lists: Sequence[FreeList], console: Console) -> None:
+def _print_lists(title: str, lists: Sequence[heap_blocks.FreeList], console: Console) -> None:
     console.print()
     console.print(drawing.Text(title, "bold"), soft_wrap=True)
     if not lists:
@@ -183,8 +168,8 @@ def _print_lists(title: str, lists: Sequence[FreeList], console: Console) -> Non
     console.print(table, soft_wrap=True)
 
 
-def _name(one: FreeList) -> str:
-    if one.kind in (UNSORTED, TCACHE, FASTBIN):
+def _name(one: heap_blocks.FreeList) -> str:
+    if one.kind in (heap_blocks.UNSORTED, heap_blocks.TCACHE, heap_blocks.FASTBIN):
         return one.kind
     return f"{one.kind} bin {one.number}"
 
@@ -192,10 +177,10 @@ def _name(one: FreeList) -> str:
 class BlockAnswers(Protocol):
     """The answers to queries about single blocks; None: not requested."""
 
-    types: Optional[BlockTypes]
-    map: Optional[HeapMap]
-    chunk: Optional[ChunkView]
-    bins: Optional[FreeLists]
+    types: Optional[heap_blocks.BlockTypes]
+    map: Optional[heap_blocks.HeapMap]
+    chunk: Optional[heap_blocks.ChunkView]
+    bins: Optional[heap_blocks.FreeLists]
 
     def class_names(self) -> Iterable[str]: ...
 
@@ -278,7 +263,7 @@ def _print(
         if answers.chunk is not None:
             print_chunk(answers.chunk, class_names, console)
         else:
-            print_bins(answers.bins or FreeLists([], []), console)
+            print_bins(answers.bins or heap_blocks.FreeLists([], []), console)
         print_notices([n for n in ledger.notices if n.slug not in DAMAGES], console)
         return
     print_ledger(ledger, console, view, paths)

@@ -10,26 +10,7 @@ from itertools import compress
 from typing import Optional
 
 from gdbmem.errors import InputError
-from gdbmem.model.bfc import (
-    ALIGNMENT,
-    DEVICE,
-    EXTENDS,
-    FAILS,
-    FITS,
-    FRAGMENTATION,
-    FULL,
-    IDLE_REGIONS,
-    IN_USE,
-    NOTHING,
-    ONNXRUNTIME,
-    OTHER_END,
-    OTHER_STREAM,
-    PYTORCH,
-    SMALLEST,
-    Advice,
-    Allocator,
-    Decision,
-)
+from gdbmem.model import bfc
 from gdbmem.pools.decision import Request, decide
 from gdbmem.pools.replay import WhatIf, replay
 from gdbmem.text import format_size, plural, printable
@@ -40,24 +21,24 @@ _MOST_REPLAYED = 100_000  # chunks in use
 _OF_A_GPU = ("GPU_", "gpu_")  # names of allocators
 
 
-def pool_name(allocator: Allocator) -> str:
+def pool_name(allocator: bfc.Allocator) -> str:
     """Return the printable name of the pool."""
     return printable(allocator.name) or "allocator without a name"
 
 
-def headline(allocator: Allocator, decision: Decision | None = None) -> str:
+def headline(allocator: bfc.Allocator, decision: bfc.Decision | None = None) -> str:
     """Return the answer in one sentence: the pool's sums, and the outcome of a request."""
     text = pool_sentence(allocator)
     return text if decision is None else f"{text}: {decision_sentence(allocator, decision)}"
 
 
-def pool_sentence(allocator: Allocator) -> str:
+def pool_sentence(allocator: bfc.Allocator) -> str:
     """Return "300.0 MiB limit, 272.0 MiB in use, 28.0 MiB free in 6 pieces, the largest 14.0 MiB"."""
     parts = []
     limit = allocator.limit_bytes
     if not allocator.is_complete:
         return _sums_sentence(allocator)
-    if allocator.kind == PYTORCH:
+    if allocator.kind == bfc.PYTORCH:
         parts.append(f"{format_size(allocator.pool_bytes)} reserved")
     elif limit is None:
         parts.append(f"{format_size(allocator.pool_bytes)} pool")
@@ -67,7 +48,7 @@ def pool_sentence(allocator: Allocator) -> str:
         parts.append(f"{format_size(limit)} limit")
     else:
         parts.append(f"{format_size(limit)} limit, {format_size(allocator.pool_bytes)} pool")
-    in_use = "allocated" if allocator.kind == PYTORCH else "in use"
+    in_use = "allocated" if allocator.kind == bfc.PYTORCH else "in use"
     parts.append(f"{format_size(allocator.in_use_bytes)} {in_use}")
     if allocator.pending_bytes:
         parts.append(f"{format_size(allocator.pending_bytes)} freed but not yet usable")
@@ -82,7 +63,7 @@ def pool_sentence(allocator: Allocator) -> str:
     return ", ".join(parts)
 
 
-def _sums_sentence(allocator: Allocator) -> str:
+def _sums_sentence(allocator: bfc.Allocator) -> str:
     """Describe a pool with missing chunks, by its own counts and its log's bar."""
     counted, limit = allocator.counters, allocator.limit_bytes
     parts = [] if limit is None or limit >= NO_LIMIT else [f"{format_size(limit)} limit"]
@@ -93,7 +74,7 @@ def _sums_sentence(allocator: Allocator) -> str:
         if counted.pool_bytes is not None:
             parts.append(f"{format_size(max(0, counted.pool_bytes - counted.in_use_bytes))} free")
     if len(allocator.chunks):
-        used, free = allocator.bytes_in(IN_USE), allocator.free_bytes
+        used, free = allocator.bytes_in(bfc.IN_USE), allocator.free_bytes
         largest = format_size(allocator.largest_free_bytes)
         parts.append(
             f"listed are {format_size(used)} in use and {format_size(free)} free, the largest {largest}"
@@ -109,52 +90,55 @@ def _sums_sentence(allocator: Allocator) -> str:
     return ", ".join(parts) if parts else "its pool is unknown"
 
 
-def decision_sentence(allocator: Allocator, decision: Decision) -> str:
+def decision_sentence(allocator: bfc.Allocator, decision: bfc.Decision) -> str:
     """Return the outcome of the request, with the reason."""
     asked = f"a request of {format_size(decision.request_bytes)}"
-    if decision.outcome == NOTHING:
+    if decision.outcome == bfc.NOTHING:
         return f"{asked} returns nothing immediately"
-    if decision.outcome == FITS:
+    if decision.outcome == bfc.FITS:
         return f"{asked} fits{_place(allocator, decision)}"
-    if decision.outcome == EXTENDS:
+    if decision.outcome == bfc.EXTENDS:
         by = "" if decision.extends_bytes is None else f" by {format_size(decision.extends_bytes)}"
         return f"{asked} makes the pool grow{by}, if the device has as much"
-    if decision.outcome == FAILS:
+    if decision.outcome == bfc.FAILS:
         return f"{asked} fails{_why(allocator, decision)}"
     return f"the outcome of {asked} is unknown"
 
 
-def _place(allocator: Allocator, decision: Decision) -> str:
+def _place(allocator: bfc.Allocator, decision: bfc.Decision) -> str:
     if decision.chunk is None:
         return ""
     size = format_size(allocator.chunks.size[decision.chunk])
     if decision.is_split:
         return f" into a free chunk of {size}, which is split"
-    if decision.wasted_bytes < SMALLEST:
+    if decision.wasted_bytes < bfc.SMALLEST:
         return f" into a free chunk of {size}"
     return f" into a free chunk of {size}, whole: {format_size(decision.wasted_bytes)} of it stay unused"
 
 
-def _why(allocator: Allocator, decision: Decision) -> str:
+def _why(allocator: bfc.Allocator, decision: bfc.Decision) -> str:
     free, available = allocator.free_bytes, allocator.available_bytes or 0
     texts = {
-        ALIGNMENT: f": a free chunk is large enough, but not at an alignment of {decision.alignment}",
-        OTHER_END: ": the free chunks that are large enough belong to the other end of the pool",
-        OTHER_STREAM: ": the free chunks that are large enough, or would be, belong to other streams",
-        DEVICE: f": the limit leaves {_limited(available)}, but the device refused it",
-        IDLE_REGIONS: (
+        bfc.ALIGNMENT: f": a free chunk is large enough, but not at an alignment of {decision.alignment}",
+        bfc.OTHER_END: ": the free chunks that are large enough belong to the other end of the pool",
+        bfc.OTHER_STREAM: ": the free chunks that are large enough, or would be, belong to other streams",
+        bfc.DEVICE: f": the limit leaves {_limited(available)}, but the device refused it",
+        bfc.IDLE_REGIONS: (
             " by fragmentation: enough is free in regions in which nothing is in use,"
             " but regions are neither joined nor returned"
         ),
-        FRAGMENTATION: " by fragmentation" + _freeing(allocator, decision),
-        FULL: f": only {format_size(free + available)} are free, or left of the limit{_freeing(allocator, decision)}",
+        bfc.FRAGMENTATION: " by fragmentation" + _freeing(allocator, decision),
+        bfc.FULL: f": only {format_size(free + available)} are free, or left of the limit"
+        f"{_freeing(allocator, decision)}",
     }
     if not allocator.is_complete:
         return {
-            FRAGMENTATION: " by fragmentation, if the bar is right: it shows as much free, but in no stretch as long",
-            FULL: ": by the bar less is free",
+            bfc.FRAGMENTATION: (
+                " by fragmentation, if the bar is right: it shows as much free, but in no stretch as long"
+            ),
+            bfc.FULL: ": by the bar less is free",
         }.get(decision.cause, "")
-    if allocator.kind == PYTORCH and decision.cause == FULL:
+    if allocator.kind == bfc.PYTORCH and decision.cause == bfc.FULL:
         return f": {format_size(free)} are free, and the device refused a new segment{_freeing(allocator, decision)}"
     return texts.get(decision.cause, "")
 
@@ -163,7 +147,7 @@ def _limited(available: int) -> str:
     return "any room" if available >= NO_LIMIT else format_size(available)
 
 
-def _freeing(allocator: Allocator, decision: Decision) -> str:
+def _freeing(allocator: bfc.Allocator, decision: bfc.Decision) -> str:
     """Return "; freeing these 2 chunks of 4.0 MiB would be enough"."""
     obstacle = decision.obstacle
     if obstacle is None:
@@ -176,9 +160,9 @@ def _freeing(allocator: Allocator, decision: Decision) -> str:
     return f"; freeing {this} of {of} would be enough"
 
 
-def with_advice(allocator: Allocator, decision: Decision, request: Request) -> Decision:
+def with_advice(allocator: bfc.Allocator, decision: bfc.Decision, request: Request) -> bfc.Decision:
     """Return *decision* with advice; remedies that can be simulated on this pool have been."""
-    if decision.outcome != FAILS or not allocator.is_complete:
+    if decision.outcome != bfc.FAILS or not allocator.is_complete:
         return decision
     advice = [
         *_smaller_request(allocator, decision, request),
@@ -187,9 +171,9 @@ def with_advice(allocator: Allocator, decision: Decision, request: Request) -> D
         *_limit(allocator, decision, request.device_bytes),
         *_waste(allocator, decision),
     ]
-    if decision.cause == DEVICE:
+    if decision.cause == bfc.DEVICE:
         advice.append(
-            Advice(
+            bfc.Advice(
                 "device",
                 "others hold the device's memory, or it is fragmented: find out which processes use it",
             )
@@ -197,24 +181,26 @@ def with_advice(allocator: Allocator, decision: Decision, request: Request) -> D
     return decision._replace(advice=tuple(advice))
 
 
-def _smaller_request(allocator: Allocator, decision: Decision, request: Request) -> Sequence[Advice]:
+def _smaller_request(
+    allocator: bfc.Allocator, decision: bfc.Decision, request: Request
+) -> Sequence[bfc.Advice]:
     """Return the largest request that does not fail, if it is at least half of this one."""
     largest = allocator.largest_free_bytes
     if not request.has_failed:
         largest = max(largest, allocator.available_bytes or 0)
     if not decision.rounded_bytes <= 2 * largest < 2 * decision.rounded_bytes:
         return []
-    if decide(allocator, request._replace(bytes=largest)).outcome not in (FITS, EXTENDS):
+    if decide(allocator, request._replace(bytes=largest)).outcome not in (bfc.FITS, bfc.EXTENDS):
         return []
     text = f"a request of at most {format_size(largest)}, {format_size(request.bytes - largest)} less"
-    return [Advice("smaller-request", text, is_tried=True)]
+    return [bfc.Advice("smaller-request", text, is_tried=True)]
 
 
-def _one_region(allocator: Allocator, decision: Decision, request: Request) -> Sequence[Advice]:
+def _one_region(allocator: bfc.Allocator, decision: bfc.Decision, request: Request) -> Sequence[bfc.Advice]:
     """Return the advice to have the limit as one region, if what is in use now would leave room in it."""
     setting = _where_one_region_is_set(allocator)
     may_grow = allocator.options.allow_growth is not False and len(allocator.regions) > 1
-    if not (setting and may_grow and decision.cause in (FRAGMENTATION, IDLE_REGIONS)):
+    if not (setting and may_grow and decision.cause in (bfc.FRAGMENTATION, bfc.IDLE_REGIONS)):
         return []
     if allocator.in_use_count > _MOST_REPLAYED:
         return []
@@ -222,14 +208,14 @@ def _one_region(allocator: Allocator, decision: Decision, request: Request) -> S
         other = replay(allocator, WhatIf(allow_growth=False))
     except InputError:  # the requested sizes are unknown
         return []
-    if decide(other, request._replace(has_failed=False)).outcome != FITS:
+    if decide(other, request._replace(has_failed=False)).outcome != bfc.FITS:
         return []
     text = f"the whole limit as one region ({setting}), in which the chunks now in use would leave enough room at best"
-    return [Advice("allow-growth", text)]
+    return [bfc.Advice("allow-growth", text)]
 
 
-def _where_one_region_is_set(allocator: Allocator) -> str:
-    if allocator.kind == ONNXRUNTIME:
+def _where_one_region_is_set(allocator: bfc.Allocator) -> str:
+    if allocator.kind == bfc.ONNXRUNTIME:
         return "initial_chunk_size_bytes of the arena"
     if allocator.name.startswith(_OF_A_GPU):
         return (
@@ -239,24 +225,26 @@ def _where_one_region_is_set(allocator: Allocator) -> str:
     return ""
 
 
-def _regions(allocator: Allocator, request: Request) -> Sequence[Advice]:
+def _regions(allocator: bfc.Allocator, request: Request) -> Sequence[bfc.Advice]:
     """Return the advice to return idle regions, if that alone makes the request succeed."""
-    if allocator.kind == PYTORCH or allocator.options.garbage_collection:
+    if allocator.kind == bfc.PYTORCH or allocator.options.garbage_collection:
         return []
     collecting = replace(allocator, options=allocator.options._replace(garbage_collection=True))
-    if decide(collecting, request).outcome != EXTENDS:
+    if decide(collecting, request).outcome != bfc.EXTENDS:
         return []
     how = (
         "shrinking the arena (memory.enable_memory_arena_shrinkage) returns idle regions"
-        if allocator.kind == ONNXRUNTIME
+        if allocator.kind == bfc.ONNXRUNTIME
         else "garbage collection of regions (TF_ENABLE_GPU_GARBAGE_COLLECTION=true) returns idle regions"
     )
-    return [Advice("garbage-collection", f"{how}: the request then makes the pool grow", is_tried=True)]
+    return [bfc.Advice("garbage-collection", f"{how}: the request then makes the pool grow", is_tried=True)]
 
 
-def _limit(allocator: Allocator, decision: Decision, device_bytes: Optional[int]) -> Sequence[Advice]:
+def _limit(
+    allocator: bfc.Allocator, decision: bfc.Decision, device_bytes: Optional[int]
+) -> Sequence[bfc.Advice]:
     """Return the advice with the necessary increase of the limit."""
-    if decision.cause not in (FRAGMENTATION, FULL, IDLE_REGIONS) or allocator.limit_bytes is None:
+    if decision.cause not in (bfc.FRAGMENTATION, bfc.FULL, bfc.IDLE_REGIONS) or allocator.limit_bytes is None:
         return []
     missing = decision.rounded_bytes - (allocator.available_bytes or 0)
     text = (
@@ -264,8 +252,8 @@ def _limit(allocator: Allocator, decision: Decision, device_bytes: Optional[int]
         f"{_share(allocator.limit_bytes + missing, device_bytes)} ({_where_limit_is_set(allocator)})"
     )
     if allocator.options.allow_growth is False:
-        return [Advice("limit", f"{text}; all of it is requested when the program starts")]
-    return [Advice("limit", text, is_tried=True)]
+        return [bfc.Advice("limit", f"{text}; all of it is requested when the program starts")]
+    return [bfc.Advice("limit", text, is_tried=True)]
 
 
 def _share(limit: int, device_bytes: Optional[int]) -> str:
@@ -279,8 +267,8 @@ def _share(limit: int, device_bytes: Optional[int]) -> str:
     )
 
 
-def _where_limit_is_set(allocator: Allocator) -> str:
-    if allocator.kind == ONNXRUNTIME:
+def _where_limit_is_set(allocator: bfc.Allocator) -> str:
+    if allocator.kind == bfc.ONNXRUNTIME:
         return "gpu_mem_limit, or max_mem of the arena"
     if allocator.name.startswith(_OF_A_GPU):
         return (
@@ -293,28 +281,28 @@ def _where_limit_is_set(allocator: Allocator) -> str:
     return "it is fixed when the allocator is made"
 
 
-def _waste(allocator: Allocator, decision: Decision) -> Sequence[Advice]:
+def _waste(allocator: bfc.Allocator, decision: bfc.Decision) -> Sequence[bfc.Advice]:
     """Return the advice about chunks that are larger than requested, if they waste as much as lacks."""
     asked = allocator.requested_bytes
     if asked is None:
         return []
     wasted = allocator.in_use_bytes - asked
-    free = allocator.free_bytes + (allocator.available_bytes or 0) if decision.cause == FULL else 0
+    free = allocator.free_bytes + (allocator.available_bytes or 0) if decision.cause == bfc.FULL else 0
     if wasted < decision.rounded_bytes - free:
         return []
     largest = largest_waste(allocator)
     text = f"{format_size(wasted)} of the chunks in use were not requested: free chunks are taken whole up to"
-    return [Advice("internal-waste", f"{text} twice the request; most in {largest}")]
+    return [bfc.Advice("internal-waste", f"{text} twice the request; most in {largest}")]
 
 
-def largest_waste(allocator: Allocator) -> str:
+def largest_waste(allocator: bfc.Allocator) -> str:
     """Return the sizes of chunks in use that waste most, as "3 chunks of 4.0 MiB (1.2 MiB unused)"."""
     chunks = allocator.chunks
     if chunks.requested is None:
         return ""
     wasted: Counter[int] = Counter()
     counts: Counter[int] = Counter()
-    for size, asked in compress(zip(chunks.size, chunks.requested), allocator.where(IN_USE)):
+    for size, asked in compress(zip(chunks.size, chunks.requested), allocator.where(bfc.IN_USE)):
         wasted[size] += size - asked
         counts[size] += 1
     return ", ".join(

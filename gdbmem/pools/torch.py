@@ -10,24 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 
-from gdbmem.model.bfc import (
-    EXPANDABLE,
-    EXTENDS,
-    FAILS,
-    FITS,
-    FRAGMENTATION,
-    FREE,
-    FULL,
-    OTHER_STREAM,
-    UNDECIDED,
-    Advice,
-    Allocator,
-    Decision,
-    Region,
-    TorchAccount,
-    is_private,
-    is_small,
-)
+from gdbmem.model import bfc
 from gdbmem.pools.decision import Request, smallest_obstacle
 from gdbmem.text import format_size, plural
 
@@ -38,14 +21,14 @@ _OWN_SEGMENT = 10 << 20  # requests from this size on get a segment of exactly t
 _SEGMENTS_ROUNDED_TO = 2 << 20
 
 
-def decide_torch(allocator: Allocator, request: Request) -> Decision:
+def decide_torch(allocator: bfc.Allocator, request: Request) -> bfc.Decision:
     """Return the outcome of *request*; for one that failed the reason, from the blocks of its snapshot."""
     need = max(_ROUNDED_TO, -(-request.bytes // _ROUNDED_TO) * _ROUNDED_TO)
-    base = Decision(request.bytes, _ROUNDED_TO, need, UNDECIDED)
+    base = bfc.Decision(request.bytes, _ROUNDED_TO, need, bfc.UNDECIDED)
     usable = [
         region
         for region in allocator.regions
-        if is_small(region) == (need <= _SMALL) and not is_private(region)
+        if bfc.is_small(region) == (need <= _SMALL) and not bfc.is_private(region)
     ]
     free = _free(allocator, usable)
     kind = "small" if need <= _SMALL else "large"
@@ -59,25 +42,25 @@ def decide_torch(allocator: Allocator, request: Request) -> Decision:
     if fitting and not request.has_failed:
         best = min(fitting, key=lambda index: (allocator.chunks.size[index], allocator.chunks.address[index]))
         steps.append("a free block serves only requests of its stream")
-        return base._replace(outcome=FITS, chunk=best, taken_bytes=need, steps=steps)
+        return base._replace(outcome=bfc.FITS, chunk=best, taken_bytes=need, steps=steps)
     segment = _segment_bytes(need)
     if not request.has_failed:
         steps.append(f"it requests from the device a segment of {format_size(segment)}")
-        return base._replace(outcome=EXTENDS, extends_bytes=segment, taken_bytes=need, steps=steps)
+        return base._replace(outcome=bfc.EXTENDS, extends_bytes=segment, taken_bytes=need, steps=steps)
     steps.append(f"the device refused a segment of {format_size(segment)}")
     total = sum(allocator.chunks.size[index] for index in free)
-    cause = OTHER_STREAM if fitting else FRAGMENTATION if total >= need else FULL
+    cause = bfc.OTHER_STREAM if fitting else bfc.FRAGMENTATION if total >= need else bfc.FULL
     obstacle = None if fitting else smallest_obstacle(replace(allocator, regions=usable), need)
-    decision = base._replace(outcome=FAILS, cause=cause, obstacle=obstacle, steps=steps)
+    decision = base._replace(outcome=bfc.FAILS, cause=cause, obstacle=obstacle, steps=steps)
     return decision._replace(advice=_advice(usable, cause, total))
 
 
-def _free(allocator: Allocator, regions: Sequence[Region]) -> Sequence[int]:
+def _free(allocator: bfc.Allocator, regions: Sequence[bfc.Region]) -> Sequence[int]:
     state = allocator.chunks.state
-    return [index for index in chain.from_iterable(r.indices for r in regions) if state[index] == FREE]
+    return [index for index in chain.from_iterable(r.indices for r in regions) if state[index] == bfc.FREE]
 
 
-def _free_sentence(allocator: Allocator, free: Sequence[int], kind: str) -> str:
+def _free_sentence(allocator: bfc.Allocator, free: Sequence[int], kind: str) -> str:
     if not free:
         return f"nothing is free in {kind} segments"
     sizes = [allocator.chunks.size[index] for index in free]
@@ -95,14 +78,14 @@ def _segment_bytes(need: int) -> int:
     return -(-need // _SEGMENTS_ROUNDED_TO) * _SEGMENTS_ROUNDED_TO
 
 
-def _advice(usable: Sequence[Region], cause: str, free_bytes: int) -> Sequence[Advice]:
-    if cause != FRAGMENTATION or any(EXPANDABLE in region.label for region in usable):
+def _advice(usable: Sequence[bfc.Region], cause: str, free_bytes: int) -> Sequence[bfc.Advice]:
+    if cause != bfc.FRAGMENTATION or any(bfc.EXPANDABLE in region.label for region in usable):
         return ()
     text = (
         f"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, where pieces of {format_size(free_bytes)} in all"
         " that are free in different segments could be mapped as one"
     )
-    return (Advice("expandable-segments", text),)
+    return (bfc.Advice("expandable-segments", text),)
 
 
 # Who has the memory that PyTorch could not get, and what would have been enough.
@@ -112,12 +95,12 @@ _OVERFLOW = 1.05  # a device's whole capacity, and rounding: no process has more
 _SAME = 1.02  # of what PyTorch holds and the context of CUDA, by rounding
 
 
-def account_sentence(account: TorchAccount) -> str:
+def account_sentence(account: bfc.TorchAccount) -> str:
     """Return the account as a sentence: the parts of the memory, and why the request failed."""
     return f"{_parts(account)}: {_reason(account)}"
 
 
-def _parts(account: TorchAccount) -> str:
+def _parts(account: bfc.TorchAccount) -> str:
     held = f"PyTorch holds {format_size(account.held)}"
     if account.unused is not None:
         held += f" ({format_size(account.allocated)} allocated, {format_size(account.unused)} unused)"
@@ -138,7 +121,7 @@ def _parts(account: TorchAccount) -> str:
     return f"the device's memory{whole}: {', '.join(parts)}"
 
 
-def _others(account: TorchAccount) -> tuple[Sequence[tuple[int, int]], Sequence[str]]:
+def _others(account: bfc.TorchAccount) -> tuple[Sequence[tuple[int, int]], Sequence[str]]:
     """Return the other processes, and remarks on those that are this one, or nobody's."""
     others, remarks = [], []
     for pid, size in account.processes:
@@ -151,14 +134,14 @@ def _others(account: TorchAccount) -> tuple[Sequence[tuple[int, int]], Sequence[
     return others, remarks
 
 
-def _fills(account: TorchAccount, size: int) -> bool:
+def _fills(account: bfc.TorchAccount, size: int) -> bool:
     """Return whether *size* is this process's: beside it, and what is free, the device has no room for PyTorch's."""
     if account.capacity is None or account.free is None:
         return False
     return account.capacity - account.free - size < account.held
 
 
-def _reason(account: TorchAccount) -> str:
+def _reason(account: bfc.TorchAccount) -> str:
     asked, unused, free = account.asked, account.unused or 0, account.free
     wanted = f"the request of {format_size(asked)}"
     if account.is_limited:

@@ -21,18 +21,7 @@ from typing import Any, Optional
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.files import HeldFolder, JsonObject, make_private, replace_file
-from gdbmem.runs.distrust import (
-    DamagedError,
-    NamedRecord,
-    append_record,
-    check_own,
-    file_beneath,
-    find_record,
-    read_log,
-    read_regular,
-    typed_facts,
-    with_names,
-)
+from gdbmem.runs import distrust
 from gdbmem.text import plural, printable
 
 FORMAT_VERSION = 1
@@ -63,7 +52,7 @@ _KINDS = {
 
 
 @dataclass(frozen=True)
-class SnapshotRecord(NamedRecord):
+class SnapshotRecord(distrust.NamedRecord):
     """One snapshot as the run remembers it; what is unknown is None."""
 
     engine: str
@@ -186,7 +175,7 @@ class Run:
     @property
     def snapshots(self) -> list[SnapshotRecord]:
         """Every snapshot of the run, oldest first, raw files without a log line included."""
-        records: list[SnapshotRecord] = read_log(self.folder / _LOG, SnapshotRecord).records
+        records: list[SnapshotRecord] = distrust.read_log(self.folder / _LOG, SnapshotRecord).records
         known = {record.file for record in records}
         folder = self.folder / _FOLDER
         strays = sorted(folder.iterdir()) if folder.is_dir() and not folder.is_symlink() else []
@@ -195,7 +184,7 @@ class Run:
             if file not in known and not stray.is_symlink() and stray.is_file() and stray.stat().st_size:
                 number, _, engine = stray.name.removesuffix(PACKED).partition(".")
                 records.append(SnapshotRecord(f"{_UNNAMED}{number}", 1, file, engine))
-        return with_names(_in_order_of_files(_in_time(records)))
+        return distrust.with_names(_in_order_of_files(_in_time(records)))
 
     def record(self, name: str) -> SnapshotRecord:
         """Return the snapshot called *name*; ``NAME`` is the last of that name, ``NAME#1`` the first.
@@ -203,7 +192,7 @@ class Run:
         Raises InputError, with the nearest name, if there is none.
         """
         records = self.snapshots
-        found = find_record(records, name)
+        found = distrust.find_record(records, name)
         if found is not None:
             return found
         raise InputError(
@@ -218,7 +207,7 @@ class Run:
 
     def file(self, name: str) -> Path:
         """Return where file *name* of the run is; raises InputError if that is outside the run."""
-        return file_beneath(self.folder, name)
+        return distrust.file_beneath(self.folder, name)
 
     @property
     def notices(self) -> list[Notice]:
@@ -231,7 +220,7 @@ class Run:
             names = ", ".join(self._damaged_facts)
             text = f"values of {_FACTS} with an unexpected type are ignored: {names}"
             found.append(Notice("run-partly-damaged", text))
-        damaged = read_log(self.folder / _LOG, SnapshotRecord).damaged
+        damaged = distrust.read_log(self.folder / _LOG, SnapshotRecord).damaged
         if damaged:
             text = (
                 f"{plural(damaged, 'line')} of {_LOG} {'is' if damaged == 1 else 'are'} damaged and left out"
@@ -267,13 +256,13 @@ class Run:
         """
         if self._counts is None:
             self._counts = Counter(
-                record.base_name for record in read_log(self.folder / _LOG, SnapshotRecord).records
+                record.base_name for record in distrust.read_log(self.folder / _LOG, SnapshotRecord).records
             )
         self._counts[base_name] += 1
         record = SnapshotRecord(base_name, self._counts[base_name], **fields)
         self._seal([self.place / record.file])
         try:
-            append_record(self.place / _LOG, record)
+            distrust.append_record(self.place / _LOG, record)
         except OSError as error:
             raise self.unwritable(error) from error
         return replace(record, name=record.label)
@@ -350,9 +339,9 @@ def is_run(path: str | os.PathLike[str]) -> bool:
 def _read_facts(path: Path) -> tuple[JsonObject, list[str]]:
     """Return the facts in the file at *path*, and the names of those that are damaged and left out."""
     try:
-        facts = json.loads(read_regular(path))
+        facts = json.loads(distrust.read_regular(path))
         if not isinstance(facts, dict):
-            raise DamagedError("it holds no object")
+            raise distrust.DamagedError("it holds no object")
     except FileNotFoundError:
         return {}, []
     except (OSError, ValueError, RecursionError) as error:
@@ -361,7 +350,7 @@ def _read_facts(path: Path) -> tuple[JsonObject, list[str]]:
             slug="run-damaged",
             hint="its snapshots/ folder can still be given to 'gdbmem show' and 'gdbmem diff', file by file",
         ) from error
-    typed, wrong = typed_facts(facts, _KINDS)
+    typed, wrong = distrust.typed_facts(facts, _KINDS)
     if typed.get("format_version", 0) > FORMAT_VERSION:
         raise InputError(
             f"{printable(str(path))} was written by a newer gdbmem", slug="run-newer", hint="upgrade gdbmem"
@@ -435,7 +424,7 @@ def run_for_process(
     """
     if folder is not None and folder.exists():
         if is_run(folder):
-            check_own(folder)
+            distrust.check_own(folder)
             run = open_run(folder)
             if run.facts.get("process") == dict(process):
                 return run, False
@@ -447,7 +436,7 @@ def run_for_process(
     elif folder is None:
         for candidate in sorted(parent.glob(f"gdbmem.*.{process['pid']}*")):
             with contextlib.suppress(InputError, OSError):  # of another user, or unreadable: not ours
-                check_own(candidate)
+                distrust.check_own(candidate)
                 run = open_run(candidate)
                 if run.facts.get("process") == dict(process):
                     return run, False

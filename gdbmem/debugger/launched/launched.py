@@ -19,18 +19,7 @@ from gdbmem.debugger.stopping.ctrlc import ctrl_c
 from gdbmem.debugger.stopping.stops import noticed
 from gdbmem.engines.engine import table
 from gdbmem.errors import GdbmemError, TargetError, ToolError, UsageError, sentence_of
-from gdbmem.launch.messages import (
-    ATTACHED,
-    NATIVE,
-    AskAttached,
-    AskNative,
-    AskTarget,
-    AttachedPlan,
-    Done,
-    NativePlan,
-    Ready,
-    ValgrindTarget,
-)
+from gdbmem.launch import messages
 from gdbmem.linux.memory.maps import maps_text
 from gdbmem.runs.run import LOADED
 from gdbmem.setup.gdb_python import gdb_call
@@ -40,12 +29,12 @@ from gdbmem.setup.gdb_python import gdb_call
 
 def connect_program() -> None:
     """Connect gdb to the launcher's waiting valgrind, attach to a process, or start the program natively."""
-    if ATTACHED in os.environ:
-        attach(session.ask(AskAttached(), AttachedPlan))
-    elif NATIVE in os.environ:
-        session.start(session.ask(AskNative(), NativePlan))
+    if messages.ATTACHED in os.environ:
+        attach(session.ask(messages.AskAttached(), messages.AttachedPlan))
+    elif messages.NATIVE in os.environ:
+        session.start(session.ask(messages.AskNative(), messages.NativePlan))
     else:
-        session.join(session.ask(AskTarget(), ValgrindTarget))
+        session.join(session.ask(messages.AskTarget(), messages.ValgrindTarget))
 
 
 def follow(program: str) -> None:
@@ -129,9 +118,11 @@ def install_launched() -> None:
     """Register event handlers in a launched gdb; `connect()` connects after gdb has read its files."""
     gdb.events.before_prompt.connect(_before_prompt)
     gdb.events.exited.connect(session.note_exit)
-    if ATTACHED not in os.environ:  # a process is not kept stopped for reading its map once for each library
+    if (
+        messages.ATTACHED not in os.environ
+    ):  # a process is not kept stopped for reading its map once for each library
         list_loaded_files()
-    if NATIVE not in os.environ:  # gdb's own run and kill work there
+    if messages.NATIVE not in os.environ:  # gdb's own run and kill work there
         for name, call in _HOOKS.items():
             _add_hook(name, call)
 
@@ -203,16 +194,18 @@ def note_farewell(sentence: str) -> None:
 
 def connect() -> None:
     """Connect this gdb to the waiting valgrind and greet the user, who gets `run` and `start`."""
-    if NATIVE not in os.environ and ATTACHED not in os.environ:  # gdb's own commands work there
+    if (
+        messages.NATIVE not in os.environ and messages.ATTACHED not in os.environ
+    ):  # gdb's own commands work there
         register(LAUNCHED_COMMANDS)
     try:
         session.open_wire()
         connect_program()
         gdb.events.cont.connect(_continuing)
         gdb.events.inferior_call.connect(_calling)
-        if NATIVE not in os.environ:  # there gdb gets them from its command line, with redirections
+        if messages.NATIVE not in os.environ:  # there gdb gets them from its command line, with redirections
             session.arguments.show(list(session.run.facts["arguments"]))
-        session.ask(Ready(), Done)
+        session.ask(messages.Ready(), messages.Done)
     except (GdbmemError, gdb.error) as error:
         if session.wire is None:  # the launcher was killed meanwhile: the terminal is its user's again
             gdb.execute("quit")
@@ -227,7 +220,7 @@ def connect() -> None:
 
 def _greet() -> None:
     program = session.run.facts["program"].rpartition("/")[2]
-    if ATTACHED in os.environ:
+    if messages.ATTACHED in os.environ:
         say(greeting(program))
     else:
         under = f"under {session.engine}" if session.engine != "none" else "without a heap profiler"
@@ -248,7 +241,8 @@ class _Restarting(Command):
         session.restart(arguments)
         session.arguments.show(arguments)
         rearm_all()
-        say(f"A new valgrind runs the program (process {session.ask(AskTarget(), ValgrindTarget).pid}).")
+        target = session.ask(messages.AskTarget(), messages.ValgrindTarget)
+        say(f"A new valgrind runs the program (process {target.pid}).")
 
 
 class RunCommand(_Restarting):

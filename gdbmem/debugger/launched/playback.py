@@ -26,23 +26,7 @@ from gdbmem.debugger.snapshots.snapshots import blind_spot, little_room, take_in
 from gdbmem.debugger.stopping.stops import signal_here
 from gdbmem.debugger.terminal import gdb_text
 from gdbmem.errors import GdbmemError, internal_error
-from gdbmem.launch.messages import (
-    ActionResult,
-    AskPlan,
-    CallsUnclear,
-    ConnectionLost,
-    Done,
-    Failed,
-    Finished,
-    Hit,
-    PointFailed,
-    PointReport,
-    Ready,
-    RecipePlan,
-    RecipeStarted,
-    Stopped,
-    Unresolved,
-)
+from gdbmem.launch import messages
 from gdbmem.ledger.answer import answer_ledger
 from gdbmem.linux.process.process import has_ended
 from gdbmem.recipes.recipe import Action, Point, recipe_from_plan
@@ -74,23 +58,23 @@ def play() -> None:
     try:
         _play()
     except (GdbmemError, gdb.error) as error:
-        session.tell(Failed(str(error)))
+        session.tell(messages.Failed(str(error)))
     except Exception as error:  # noqa: BLE001  (a host: gdb calls this)
-        session.tell(Failed(internal_error(error)))
+        session.tell(messages.Failed(internal_error(error)))
 
 
 def _play() -> None:
-    recipe = recipe_from_plan(session.ask(AskPlan(), RecipePlan).plan)
+    recipe = recipe_from_plan(session.ask(messages.AskPlan(), messages.RecipePlan).plan)
     for setting in _SETTINGS:
         try:
             gdb.execute(setting, to_string=True)
         except gdb.error:
             continue  # an older gdb doesn't know it and doesn't need it
     connect_program()
-    session.ask(Ready(), Done)
+    session.ask(messages.Ready(), messages.Done)
     session.judged = bool(recipe.expectations)
     points = [_PlayedPoint(index, point) for index, point in enumerate(recipe.points)]
-    session.tell(RecipeStarted())
+    session.tell(messages.RecipeStarted())
     forks = 0
     while program_runs():
         try:
@@ -100,7 +84,7 @@ def _play() -> None:
                 raise
             fate = session.fate()
             if not fate.next:
-                session.tell(ConnectionLost())
+                session.tell(messages.ConnectionLost())
                 break
             follow(fate.next)
         else:
@@ -110,7 +94,7 @@ def _play() -> None:
                 _report_stop(points)
     for point in points:
         point.report()
-    session.tell(Finished(session.fate(), forks))
+    session.tell(messages.Finished(session.fate(), forks))
 
 
 def _regain(points: list[_PlayedPoint]) -> bool:
@@ -137,7 +121,7 @@ def _report_stop(points: list[_PlayedPoint]) -> None:
             point.catch_up()
             explained = True
         if point.breakpoint is not None and point.breakpoint.failure:
-            session.tell(PointFailed(point.index, point.breakpoint.failure))
+            session.tell(messages.PointFailed(point.index, point.breakpoint.failure))
             point.breakpoint.failure = None
             point.breakpoint.enabled = False
             explained = True
@@ -145,7 +129,7 @@ def _report_stop(points: list[_PlayedPoint]) -> None:
         return
     name = signal_here()
     sentence = f"{name} ({_describe(name)})" if name else "an unknown signal"
-    session.tell(Stopped(sentence, users_place()))
+    session.tell(messages.Stopped(sentence, users_place()))
 
 
 def _describe(name: str) -> str:
@@ -162,7 +146,7 @@ def _text_of(action: Action) -> str:
     return str(gdb.execute(action.argument, to_string=True))
 
 
-def _with_snapshot(result: ActionResult, record: SnapshotRecord, text: str) -> ActionResult:
+def _with_snapshot(result: messages.ActionResult, record: SnapshotRecord, text: str) -> messages.ActionResult:
     heap = record.heap_bytes
     return replace(
         result, label=record.label, heap_bytes=heap, text=text, warning=blind_spot(heap), room=little_room()
@@ -221,9 +205,9 @@ class _PlayedPoint:
             self._set()
         except NotChosenError as error:
             if not _EntryBreakpoint.watch(self.set_later):
-                session.tell(Unresolved(index, str(error)))
+                session.tell(messages.Unresolved(index, str(error)))
         except (GdbmemError, gdb.error, RuntimeError) as error:
-            session.tell(Unresolved(index, str(error)))
+            session.tell(messages.Unresolved(index, str(error)))
 
     def _set(self) -> None:
         point = self._point
@@ -236,10 +220,10 @@ class _PlayedPoint:
         try:
             self._set()
         except (GdbmemError, gdb.error, RuntimeError) as error:
-            session.tell(Unresolved(self.index, str(error)))
+            session.tell(messages.Unresolved(self.index, str(error)))
 
     def _note(self, sentence: str) -> None:
-        session.tell(CallsUnclear(self.index, sentence))
+        session.tell(messages.CallsUnclear(self.index, sentence))
 
     @property
     def waiting(self) -> bool:
@@ -275,7 +259,7 @@ class _PlayedPoint:
             return False
         place, thread = place_and_python(), current_thread()
         results = [
-            ActionResult(action.kind, action.argument)
+            messages.ActionResult(action.kind, action.argument)
             if action.kind == "snap"
             else self._carry_out(action, hit)
             for action in actions
@@ -310,14 +294,14 @@ class _PlayedPoint:
         self._tell(hit, place_and_python(), current_thread(), results)
 
     def _tell(
-        self, hit: int, place: Optional[str], thread: Optional[int], results: list[ActionResult]
+        self, hit: int, place: Optional[str], thread: Optional[int], results: list[messages.ActionResult]
     ) -> None:
         self._recorded += 1
-        session.tell(Hit(self.index, hit, place, thread, tuple(results)))
+        session.tell(messages.Hit(self.index, hit, place, thread, tuple(results)))
 
-    def _carry_out(self, action: Action, hit: int) -> ActionResult:
+    def _carry_out(self, action: Action, hit: int) -> messages.ActionResult:
         """Carry out *action*; a failure is recorded as a result, and the other actions continue."""
-        result = ActionResult(action.kind, action.argument)
+        result = messages.ActionResult(action.kind, action.argument)
         try:
             if action.kind == "snap":
                 record, summary = take_snapshot(self._point.name, hit=hit)
@@ -347,4 +331,4 @@ class _PlayedPoint:
             if self.breakpoint is not None
             else (0, 0)
         )
-        session.tell(PointReport(self.index, hits, self._recorded, pending, left, unfinished))
+        session.tell(messages.PointReport(self.index, hits, self._recorded, pending, left, unfinished))

@@ -13,18 +13,7 @@ from gdbmem.files import Data, JsonObject
 from gdbmem.formats.documents import notices_in, read_document
 from gdbmem.formats.protobuf_schema import message_class
 from gdbmem.json_values import from_fields, from_json
-from gdbmem.model.bfc import (
-    FREE,
-    IN_USE,
-    PENDING,
-    TAGS,
-    TENSORFLOW,
-    UNKNOWN,
-    Allocator,
-    Chunks,
-    Counters,
-    Region,
-)
+from gdbmem.model import bfc
 from gdbmem.text import printable
 
 # The files of TF_BFC_MEMORY_DUMP: a protobuf for each allocation that failed.
@@ -73,7 +62,7 @@ def is_memory_dump(data: Data) -> bool:
     )
 
 
-def read_memory_dump(data: Data, source: str) -> Allocator:
+def read_memory_dump(data: Data, source: str) -> bfc.Allocator:
     """Return the allocator of *data*. Raises InputError if it is not a memory dump, or cut."""
     dump = _message()()
     try:
@@ -84,20 +73,20 @@ def read_memory_dump(data: Data, source: str) -> Allocator:
     if not rows:
         raise _damaged(source, "it has no chunks")
     chunks = _chunks(rows, source)
-    in_use = sum(size for size, state in zip(chunks.size, chunks.state) if state == IN_USE)
+    in_use = sum(size for size, state in zip(chunks.size, chunks.state) if state == bfc.IN_USE)
     told = dump.stats.bytes_in_use if dump.HasField("stats") else None
     notices = []
     if told is not None and told != in_use:
         text = f"{printable(source)} counts {told} bytes in use, and its chunks hold {in_use}"
         notices.append(Notice("memory-dump-sums", text))
-    return Allocator(
+    return bfc.Allocator(
         name=dump.allocator_name.decode("utf-8", "surrogateescape")[:_LONGEST_NAME],
         class_name="BFCAllocator",
-        kind=TENSORFLOW,
+        kind=bfc.TENSORFLOW,
         source=source,
         regions=_regions(chunks, source),
         chunks=chunks,
-        counters=Counters(
+        counters=bfc.Counters(
             in_use_bytes=told,
             peak_in_use_bytes=dump.stats.peak_bytes_in_use or None,
             allocations=dump.stats.num_allocs or None,
@@ -109,18 +98,18 @@ def read_memory_dump(data: Data, source: str) -> Allocator:
     )
 
 
-def _chunks(rows: Any, source: str) -> Chunks:
+def _chunks(rows: Any, source: str) -> bfc.Chunks:
     owners = {"": 0}
     if any(row.size <= 0 or row.requested_size < 0 or row.address + row.size >= 1 << 64 for row in rows):
         raise _damaged(source, "a chunk has no size that memory can have")
     names = [row.op_name.decode("utf-8", "surrogateescape") if row.in_use else "" for row in rows]
     owner = array("I", [owners.setdefault(name, len(owners)) for name in names])
     freed = array("Q", [row.freed_at_count for row in rows])
-    return Chunks(
+    return bfc.Chunks(
         array("Q", [row.address for row in rows]),
         array("Q", [row.size for row in rows]),
-        bytes(IN_USE if row.in_use else FREE for row in rows),
-        requested=array("q", [row.requested_size if row.in_use else UNKNOWN for row in rows]),
+        bytes(bfc.IN_USE if row.in_use else bfc.FREE for row in rows),
+        requested=array("q", [row.requested_size if row.in_use else bfc.UNKNOWN for row in rows]),
         bin=array("i", [row.bin for row in rows]),
         freed_at=freed if any(freed) else None,
         owner=owner if len(owners) > 1 else None,
@@ -128,7 +117,7 @@ def _chunks(rows: Any, source: str) -> Chunks:
     )
 
 
-def _regions(chunks: Chunks, source: str) -> list[Region]:
+def _regions(chunks: bfc.Chunks, source: str) -> list[bfc.Region]:
     """Return stretches of chunks without gaps: the file has no regions."""
     starts = [
         index
@@ -138,7 +127,7 @@ def _regions(chunks: Chunks, source: str) -> list[Region]:
     if any(chunks.address[n] < chunks.address[n - 1] + chunks.size[n - 1] for n in starts[1:]):
         raise _damaged(source, "chunks overlap")
     return [
-        Region(chunks.address[first], sum(chunks.size[first:end]), first, end - first)
+        bfc.Region(chunks.address[first], sum(chunks.size[first:end]), first, end - first)
         for first, end in zip(starts, [*starts[1:], len(chunks)])
     ]
 
@@ -162,7 +151,7 @@ def is_saved_pools(data: bytes) -> bool:
     return data[:1] == b"{" and b'"kind": "bfc"' in data
 
 
-def read_saved_pools(text: str, name: str) -> list[Allocator]:
+def read_saved_pools(text: str, name: str) -> list[bfc.Allocator]:
     """Return the pools in the document *text*, a ``kind=bfc``; raises InputError."""
     refusal = InputError(
         f"{printable(name)} holds no pools that this gdbmem can read",
@@ -172,7 +161,7 @@ def read_saved_pools(text: str, name: str) -> list[Allocator]:
     return read_document(text, "bfc", _allocators, refusal)
 
 
-def _allocators(document: JsonObject) -> list[Allocator]:
+def _allocators(document: JsonObject) -> list[bfc.Allocator]:
     notices = tuple(notices_in(document))
     found = [replace(_saved_allocator(one), notices=notices) for one in document["allocators"]]
     for one in found:
@@ -180,22 +169,24 @@ def _allocators(document: JsonObject) -> list[Allocator]:
     return found
 
 
-def _saved_allocator(values: Mapping[str, Any]) -> Allocator:
-    regions: list[Region] = []
+def _saved_allocator(values: Mapping[str, Any]) -> bfc.Allocator:
+    regions: list[bfc.Region] = []
     rows: list[Mapping[str, Any]] = []
     for region in values["regions"]:
         address, size = _number(region["address"]), _number(region["size_bytes"], 1)
         chunks = region["chunks"]
-        regions.append(Region(address, size, len(rows), len(chunks), from_json(str, region.get("label", ""))))
+        regions.append(
+            bfc.Region(address, size, len(rows), len(chunks), from_json(str, region.get("label", "")))
+        )
         rows += chunks
-    found = from_fields(Allocator, values, regions=regions, chunks=_saved_pools_chunks(rows))
+    found = from_fields(bfc.Allocator, values, regions=regions, chunks=_saved_pools_chunks(rows))
     numbers = (*vars(found).values(), *found.options, *found.counters)
     if any(isinstance(value, int) and value < 0 for value in numbers):
         raise ValueError
     return found
 
 
-def _saved_pools_chunks(rows: Sequence[Mapping[str, Any]]) -> Chunks:
+def _saved_pools_chunks(rows: Sequence[Mapping[str, Any]]) -> bfc.Chunks:
     owners = list(dict.fromkeys(["", *(from_json(str, row.get("owner", "")) for row in rows)]))
     number = {owner: index for index, owner in enumerate(owners)}
 
@@ -203,17 +194,17 @@ def _saved_pools_chunks(rows: Sequence[Mapping[str, Any]]) -> Chunks:
         return any(name in row for row in rows)
 
     asked = [row["requested_bytes"] for row in rows]
-    return Chunks(
+    return bfc.Chunks(
         address=array("Q", [row["address"] for row in rows]),
         size=array("Q", [_number(row["size_bytes"], 1) for row in rows]),
         state=bytes(_state(row) for row in rows),
-        requested=array("q", [UNKNOWN if size is None else _number(size) for size in asked])
+        requested=array("q", [bfc.UNKNOWN if size is None else _number(size) for size in asked])
         if any(size is not None for size in asked) or not rows
         else None,
-        allocation_id=array("q", [row.get("id", UNKNOWN) for row in rows]) if known("id") else None,
+        allocation_id=array("q", [row.get("id", bfc.UNKNOWN) for row in rows]) if known("id") else None,
         bin=array("i", [row.get("bin", -1) for row in rows]) if known("bin") else None,
         freed_at=array("Q", [row.get("freed_at", 0) for row in rows]) if known("freed_at") else None,
-        tag=bytes(TAGS.index(row["tag"]) for row in rows) if known("tag") else None,
+        tag=bytes(bfc.TAGS.index(row["tag"]) for row in rows) if known("tag") else None,
         stream=array("Q", [row.get("stream", 0) for row in rows]) if known("stream") else None,
         owner=array("I", [number[row.get("owner", "")] for row in rows]) if known("owner") else None,
         owners=owners,
@@ -222,8 +213,8 @@ def _saved_pools_chunks(rows: Sequence[Mapping[str, Any]]) -> Chunks:
 
 def _state(row: Mapping[str, Any]) -> int:
     if row.get("state") == "pending":
-        return PENDING
-    return IN_USE if row["in_use"] else FREE
+        return bfc.PENDING
+    return bfc.IN_USE if row["in_use"] else bfc.FREE
 
 
 def _number(value: Any, least: int = 0) -> int:

@@ -12,26 +12,11 @@ from typing import Callable, NamedTuple, Optional
 from gdbmem.errors import Notice
 from gdbmem.formats.bfc import log_lines
 from gdbmem.formats.bfc.log_lines import parse_quantity
-from gdbmem.model.bfc import (
-    FREE,
-    GAP,
-    IN_USE,
-    LOWER,
-    ONNXRUNTIME,
-    TENSORFLOW,
-    UPPER,
-    Allocator,
-    Chunks,
-    Counters,
-    Options,
-    Refusal,
-    Region,
-    TorchAccount,
-)
+from gdbmem.model import bfc
 from gdbmem.text import format_size, plural, printable
 
 LAST = (1 << 64) - 1  # the handle that the last chunk of a region names as next
-_TAGS = {b"lower": LOWER, b"upper": UPPER, b"gap": GAP, b"central gap": GAP}
+_TAGS = {b"lower": bfc.LOWER, b"upper": bfc.UPPER, b"gap": bfc.GAP, b"central gap": bfc.GAP}
 _LARGEST = 1 << 62
 _FEWEST_AMOUNTS = 3  # a dump has as many, or other lines
 
@@ -57,7 +42,7 @@ class Dump:
 
     line: int  # where it begins
     name: str = ""
-    kind: str = TENSORFLOW
+    kind: str = bfc.TENSORFLOW
     has_head: bool = False  # what stands before the first chunk was seen
     asked: Optional[LoggedBytes] = None
     asked_by: str = ""
@@ -96,7 +81,7 @@ class Dump:
                 self.starts.append((len(self.size), None))
         self.address.append(address)
         self.size.append(size_bytes)
-        self.state.append(FREE if is_free else IN_USE)
+        self.state.append(bfc.FREE if is_free else bfc.IN_USE)
         self.expected = address + size_bytes
         following = old_next
         if len(rest) > 2 and b" next " in rest:
@@ -117,7 +102,7 @@ class Dump:
                 )
             found = log_lines.CHUNK_TAG.search(rest)
             if found is not None:
-                self.tags.extend(bytes([LOWER]) * (len(self.size) - 1 - len(self.tags)))
+                self.tags.extend(bytes([bfc.LOWER]) * (len(self.size) - 1 - len(self.tags)))
                 self.tags.append(_TAGS[found[1]])
             count = log_lines.CHUNK_FREED.search(rest)
             freed = min(int(count[1]), _LARGEST) if count else 0
@@ -141,10 +126,10 @@ class Dump:
         """True if more chunks have to follow."""
         return bool(self.starts) and not (self.has_tail or self.is_region_full)
 
-    def allocator(self, source: str) -> Allocator:
+    def allocator(self, source: str) -> bfc.Allocator:
         """Return what was read, and whether that is all of it."""
         regions, has_gaps = self._regions()
-        in_use = sum(size for size, state in zip(self.size, self.state) if state == IN_USE)
+        in_use = sum(size for size, state in zip(self.size, self.state) if state == bfc.IN_USE)
         pool = sum(region.size_bytes for region in regions)
         told_in_use = self.sum_in_use or self.amounts.get("InUse")
         is_whole = (
@@ -156,15 +141,15 @@ class Dump:
         limit = self._limit(pool if is_whole else None)
         next_region = self.amounts.get("next")
         mixed = self._mixed(source)
-        return Allocator(
+        return bfc.Allocator(
             name=self.name,
-            class_name="onnxruntime::BFCArena" if self.kind == ONNXRUNTIME else "BFCAllocator",
+            class_name="onnxruntime::BFCArena" if self.kind == bfc.ONNXRUNTIME else "BFCAllocator",
             kind=self.kind,
             source=f"{source}, line {self.line}",
             regions=regions,
             chunks=self._chunks(),
             limit_bytes=limit,
-            options=Options(
+            options=bfc.Options(
                 allow_growth=self.allow_growth,
                 next_region_bytes=None if next_region is None else next_region.size_bytes,
             ),
@@ -178,9 +163,11 @@ class Dump:
             notices=[*mixed, *(self._notices(in_use, told_in_use, source) if not is_whole else ())],
         )
 
-    def _chunks(self) -> Chunks:
-        tags = bytes(self.tags) + bytes([LOWER]) * (len(self.size) - len(self.tags)) if self.tags else None
-        return Chunks(
+    def _chunks(self) -> bfc.Chunks:
+        tags = (
+            bytes(self.tags) + bytes([bfc.LOWER]) * (len(self.size) - len(self.tags)) if self.tags else None
+        )
+        return bfc.Chunks(
             self.address,
             self.size,
             bytes(self.state),
@@ -190,13 +177,13 @@ class Dump:
             owners=list(self.owners),
         )
 
-    def _regions(self) -> tuple[Sequence[Region], bool]:
+    def _regions(self) -> tuple[Sequence[bfc.Region], bool]:
         regions, has_gaps = [], False
         for (first, told), (end, _) in zip(self.starts, [*self.starts[1:], (len(self.size), None)]):
             held = sum(self.size[first:end])
             has_gaps |= told is not None and told != held
             address = self.address[first] if first < end else 0
-            regions.append(Region(address, told if told is not None else held, first, end - first))
+            regions.append(bfc.Region(address, told if told is not None else held, first, end - first))
         if any(told is not None for _, told in self.starts):  # then each of them is reported
             has_gaps |= any(told is None for _, told in self.starts)
         return regions, has_gaps
@@ -217,7 +204,7 @@ class Dump:
             return pool_bytes
         return limit.size_bytes
 
-    def _counters(self, in_use: Optional[int], pool: Optional[int]) -> Counters:
+    def _counters(self, in_use: Optional[int], pool: Optional[int]) -> bfc.Counters:
         def told(*names: str) -> Optional[int]:
             found = next((self.amounts[name] for name in names if name in self.amounts), None)
             return None if found is None else found.size_bytes
@@ -230,7 +217,7 @@ class Dump:
             pool = told("pool")
         if pool is None and limit is not None and available is not None:
             pool = max(0, limit - available)
-        return Counters(
+        return bfc.Counters(
             in_use_bytes=counted,
             peak_in_use_bytes=self._peak(in_use),
             pool_bytes=pool,
@@ -289,7 +276,7 @@ _PATTERNS = {name: re.compile(pattern) for name, pattern in _AMOUNTS.items()}
 _PROCESS = re.compile(rb"Process ([0-9]{1,10}) has " + _SIZE + rb" memory in use")
 
 
-def read_account(sentence: bytes) -> Optional[TorchAccount]:
+def read_account(sentence: bytes) -> Optional[bfc.TorchAccount]:
     """Return the amounts in *sentence*; None if it is not PyTorch's, or has none but the request."""
     found = {name: _bytes_of(pattern.search(sentence)) for name, pattern in _PATTERNS.items()}
     asked, allocated = found["asked"], found["allocated"]
@@ -302,7 +289,7 @@ def read_account(sentence: bytes) -> Optional[TorchAccount]:
     if own is None and found["other"] is not None:
         own = allocated + found["other"]
     others = [(int(match[1]), LoggedBytes.read(match[2]).size_bytes) for match in _PROCESS.finditer(sentence)]
-    return TorchAccount(
+    return bfc.TorchAccount(
         asked,
         allocated,
         unused,
@@ -337,7 +324,7 @@ class Refusals:
     """All of one log; those of the same words in a row are one."""
 
     def __init__(self) -> None:
-        self._found: list[Refusal] = []
+        self._found: list[bfc.Refusal] = []
         self._allocators: dict[int, str] = {}  # of tensors, by the place in _found
         self._last_sentence = b""
 
@@ -353,7 +340,7 @@ class Refusals:
                     return True
         return False
 
-    def _add(self, refusal: Refusal, found: re.Match[bytes]) -> None:
+    def _add(self, refusal: bfc.Refusal, found: re.Match[bytes]) -> None:
         last = self._found[-1] if self._found else None
         if last is not None and self._is_again(last, refusal, found.string):
             self._found[-1] = last._replace(times=last.times + 1)
@@ -364,7 +351,7 @@ class Refusals:
                 )
             self._found.append(refusal)
 
-    def _is_again(self, last: Refusal, refusal: Refusal, body: bytes) -> bool:
+    def _is_again(self, last: bfc.Refusal, refusal: bfc.Refusal, body: bytes) -> bool:
         if last.by != refusal.by:
             return False
         if refusal.backs_off:  # asks for a tenth less each time
@@ -373,11 +360,11 @@ class Refusals:
         # An exception is printed again by those who pass it on, with other words in front.
         return last.size_bytes == refusal.size_bytes and self._last_sentence == _sentence(body)
 
-    def found(self, allocators: Sequence[Allocator]) -> Sequence[Refusal]:
+    def found(self, allocators: Sequence[bfc.Allocator]) -> Sequence[bfc.Refusal]:
         """Return them in the order of the log, without the consequences of what the dumps of *allocators* explain."""
         return [one for at, one in enumerate(self._found) if not self._is_explained(at, one, allocators)]
 
-    def _is_explained(self, at: int, refusal: Refusal, allocators: Sequence[Allocator]) -> bool:
+    def _is_explained(self, at: int, refusal: bfc.Refusal, allocators: Sequence[bfc.Allocator]) -> bool:
         name = self._allocators.get(at)
         if name is None and refusal.by != _FRAMEWORK:
             return False
@@ -403,52 +390,52 @@ def _size_of(found: re.Match[bytes]) -> Optional[int]:
     return LoggedBytes.read(found["size"]).size_bytes if found["size"] else None
 
 
-def _of_driver(found: re.Match[bytes]) -> Refusal:
+def _of_driver(found: re.Match[bytes]) -> bfc.Refusal:
     size = log_lines.parse_counter(found["bytes"]) if found["bytes"] else _size_of(found)
-    return Refusal(0, "", size, backs_off=True)
+    return bfc.Refusal(0, "", size, backs_off=True)
 
 
-def _of_context(_: re.Match[bytes]) -> Refusal:
-    return Refusal(0, "")
+def _of_context(_: re.Match[bytes]) -> bfc.Refusal:
+    return bfc.Refusal(0, "")
 
 
-def _of_torch(found: re.Match[bytes]) -> Refusal:
+def _of_torch(found: re.Match[bytes]) -> bfc.Refusal:
     """Return PyTorch's refusal: by the device, unless its sentence has a limit of the process's own that is reached."""
     size, account = _size_of(found), read_account(found.string)
     limits = log_lines.TORCH_ALLOWED.match(found.string)
     if limits is None or (account is not None and not account.is_limited):
-        return Refusal(0, "", size, account=account)
+        return bfc.Refusal(0, "", size, account=account)
     name = "PYTORCH_MPS_HIGH_WATERMARK_RATIO" if limits["watermark"] else "set_per_process_memory_fraction()"
     allowed = (limits["watermark"] or limits["allowed"]).decode("ascii", "replace")
-    return Refusal(0, "", size, by=f"the process's own limit of {allowed} ({name})", account=account)
+    return bfc.Refusal(0, "", size, by=f"the process's own limit of {allowed} ({name})", account=account)
 
 
-def _of_host(found: re.Match[bytes]) -> Refusal:
-    return Refusal(0, "", _size_of(found), by="the machine's own memory")
+def _of_host(found: re.Match[bytes]) -> bfc.Refusal:
+    return bfc.Refusal(0, "", _size_of(found), by="the machine's own memory")
 
 
-def _of_framework(found: re.Match[bytes]) -> Refusal:
-    return Refusal(0, "", _size_of(found), by=_FRAMEWORK)
+def _of_framework(found: re.Match[bytes]) -> bfc.Refusal:
+    return bfc.Refusal(0, "", _size_of(found), by=_FRAMEWORK)
 
 
-def _of_tensor(found: re.Match[bytes]) -> Refusal:
+def _of_tensor(found: re.Match[bytes]) -> bfc.Refusal:
     lengths = [int(word) for word in found["shape"].replace(b" ", b"").split(b",") if len(word) < 20 and word]
     name = found["type"].decode("ascii", "replace")
     bits = _BITS.fullmatch(name)
     width = int(bits[1]) // 8 if bits else _TYPE_BYTES.get(name, 0)
     size = math.prod(lengths) * width
     owner = printable(found["name"].decode("utf-8", "surrogateescape")).rstrip(".,;")
-    return Refusal(0, "", size if 0 < size < 1 << 62 else None, by=f"the pool of {owner}")
+    return bfc.Refusal(0, "", size if 0 < size < 1 << 62 else None, by=f"the pool of {owner}")
 
 
-_Reader = Callable[[re.Match[bytes]], Refusal]
+_Reader = Callable[[re.Match[bytes]], bfc.Refusal]
 _KINDS: Sequence[tuple[Sequence[bytes], re.Pattern[bytes], _Reader]] = (
     ((b"CUDA_ERROR_OUT_OF_MEMORY",), log_lines.DEVICE, _of_driver),
     ((b"Tried to allocate",), log_lines.TORCH, _of_torch),
     (
         (b"out of memory", b"cudaErrorMemory", b"hipErrorOut"),
         log_lines.BARE,
-        lambda f: Refusal(0, "", _size_of(f)),
+        lambda f: bfc.Refusal(0, "", _size_of(f)),
     ),
     ((b"DefaultCPUAllocator",), log_lines.HOST, _of_host),
     ((b"RESOURCE_EXHAUSTED",), log_lines.XLA, _of_framework),

@@ -14,22 +14,7 @@ from gdbmem.formats.bfc.plain_pickle import PlainDict, PlainList
 from gdbmem.formats.bfc.torch_rows import NO_STACK, BlockSpan, NeedsHistory, SnapshotMachine
 from gdbmem.formats.stacks import IN_USE as IN_USE_METRIC
 from gdbmem.formats.stacks import Content, Singles, Stack, StackProfile, choose_metric
-from gdbmem.model.bfc import (
-    EXPANDABLE,
-    IN_USE,
-    LARGE,
-    PRIVATE,
-    PYTORCH,
-    SMALL,
-    Allocator,
-    Chunks,
-    Counters,
-    Options,
-    RefusedRequest,
-    Region,
-    TorchSegment,
-    TorchSnapshot,
-)
+from gdbmem.model import bfc
 from gdbmem.model.calltree import BYTES_MISSING, Frame
 from gdbmem.text import format_size, plural, printable
 
@@ -46,7 +31,7 @@ def is_torch_snapshot(data: Data) -> bool:
     return _START.match(data) is not None
 
 
-def read_torch_snapshot(data: Data, source: str) -> TorchSnapshot:
+def read_torch_snapshot(data: Data, source: str) -> bfc.TorchSnapshot:
     """Read *data*. Raises InputError if it is none, or names what a pickle of plain data can't have."""
     try:
         return _Reading(SnapshotMachine(data, source, with_history=False), source).snapshot()
@@ -73,12 +58,12 @@ def read_torch_profile(data: Data, source: str, metric: Optional[str]) -> StackP
     )
 
 
-def _stacks(snapshot: TorchSnapshot) -> list[Stack]:
+def _stacks(snapshot: bfc.TorchSnapshot) -> list[Stack]:
     sizes: dict[int, list[int]] = {}
     for allocator, stacks in zip(snapshot.allocators, snapshot.block_stacks):
         chunks = allocator.chunks
         for size, state, stack in zip(chunks.size, chunks.state, stacks):
-            if state == IN_USE:
+            if state == bfc.IN_USE:
                 sums = sizes.setdefault(stack, [0, 0])
                 sums[0] += size
                 sums[1] += 1
@@ -89,7 +74,7 @@ def _stacks(snapshot: TorchSnapshot) -> list[Stack]:
 @dataclass
 class _Row:
     # A segment, with its blocks' rows.
-    segment: TorchSegment
+    segment: bfc.TorchSegment
     spans: Sequence[BlockSpan]
 
 
@@ -104,7 +89,7 @@ class _Reading:
         self._unlisted = 0  # segments that lack their parts
         self._end = len(machine.data)
 
-    def snapshot(self) -> TorchSnapshot:
+    def snapshot(self) -> bfc.TorchSnapshot:
         root = self._machine.run()
         top = root if isinstance(root, PlainDict) else PlainDict(0)
         # The list alone: memory_snapshot().
@@ -121,7 +106,7 @@ class _Reading:
         by_device = {device: [row for row in rows if row.segment.device == device] for device in devices}
         refused = list(self._refused(top.get("device_traces")))
         made = [self._allocator(device, by_device[device], refused) for device in devices]
-        return TorchSnapshot(
+        return bfc.TorchSnapshot(
             source=self._source,
             allocators=[allocator for allocator, _ in made],
             segments=[[row.segment for row in by_device[device]] for device in devices],
@@ -157,7 +142,7 @@ class _Reading:
         pool = found.get("segment_pool_id")
         is_pair = isinstance(pool, tuple) and len(pool) == 2 and all(isinstance(part, int) for part in pool)
         stream = found.get("stream", 0)
-        segment = TorchSegment(
+        segment = bfc.TorchSegment(
             device=count(found.get("device", 0), self._end),
             address=count(address, self._end),
             size_bytes=count(size, self._end),
@@ -179,9 +164,9 @@ class _Reading:
         return found
 
     def _allocator(
-        self, device: int, rows: Sequence[_Row], refused: Sequence[RefusedRequest]
-    ) -> tuple[Allocator, Sequence[int]]:
-        stacks, chunks, regions = array("i"), Chunks(array("Q"), array("Q"), b"", array("q")), []
+        self, device: int, rows: Sequence[_Row], refused: Sequence[bfc.RefusedRequest]
+    ) -> tuple[bfc.Allocator, Sequence[int]]:
+        stacks, chunks, regions = array("i"), bfc.Chunks(array("Q"), array("Q"), b"", array("q")), []
         state, streams = bytearray(), array("Q")
         for row in rows:
             first = len(chunks.size)
@@ -191,17 +176,19 @@ class _Reading:
             streams.extend(array("Q", (row.segment.stream,)) * (len(chunks.size) - first))
             segment = row.segment
             regions.append(
-                Region(segment.address, segment.size_bytes, first, len(chunks.size) - first, _label(segment))
+                bfc.Region(
+                    segment.address, segment.size_bytes, first, len(chunks.size) - first, _label(segment)
+                )
             )
         owner, owners = self._owners(stacks)
         last = next((one for one in reversed(refused) if one.device == device), None)
-        allocator = Allocator(
+        allocator = bfc.Allocator(
             name=f"cuda:{device}",
             class_name=CLASS_NAME,
-            kind=PYTORCH,
+            kind=bfc.PYTORCH,
             source=self._source,
             regions=regions,
-            chunks=Chunks(
+            chunks=bfc.Chunks(
                 chunks.address,
                 chunks.size,
                 bytes(state),
@@ -210,8 +197,8 @@ class _Reading:
                 owner=owner,
                 owners=owners,
             ),
-            options=Options(allow_growth=True),
-            counters=Counters(),
+            options=bfc.Options(allow_growth=True),
+            counters=bfc.Counters(),
             layout="snapshot",
             is_complete=not self._machine.is_cut and not self._unlisted,
             notices=() if last is None else [self._device_notice(device, last, rows)],
@@ -220,7 +207,7 @@ class _Reading:
         )
         return allocator, stacks
 
-    def _device_notice(self, device: int, refused: RefusedRequest, rows: Sequence[_Row]) -> Notice:
+    def _device_notice(self, device: int, refused: bfc.RefusedRequest, rows: Sequence[_Row]) -> Notice:
         held = sum(row.segment.size_bytes for row in rows)
         text = f"when {format_size(refused.size_bytes)} were refused, device {device} had "
         if refused.device_free_bytes is None:
@@ -234,7 +221,7 @@ class _Reading:
             " (CUDA's context, NCCL, cuBLAS, other processes)",
         )
 
-    def _add(self, span: BlockSpan, chunks: Chunks, state: bytearray, stacks: array[int]) -> None:
+    def _add(self, span: BlockSpan, chunks: bfc.Chunks, state: bytearray, stacks: array[int]) -> None:
         columns, rows = self._machine.blocks, slice(span.first, span.first + span.count)
         chunks.address.extend(columns.address[rows])
         chunks.size.extend(columns.size[rows])
@@ -243,7 +230,7 @@ class _Reading:
         state += columns.state[rows]
         stacks.extend(columns.stack[rows])
 
-    def _settle(self, segment: TorchSegment, chunks: Chunks, first: int) -> None:
+    def _settle(self, segment: bfc.TorchSegment, chunks: bfc.Chunks, first: int) -> None:
         """Check the blocks of *segment*, the chunks from *first* on, and give addresses to those without."""
         at = segment.address
         for index in range(first, len(chunks.size)):
@@ -275,14 +262,14 @@ class _Reading:
         place = f"{frame.file}:{frame.line}" if frame.line is not None else frame.file or ""
         return f"{frame.function or '?'} ({place})" if place else frame.function or ""
 
-    def _refused(self, traces: object) -> Iterator[RefusedRequest]:
+    def _refused(self, traces: object) -> Iterator[bfc.RefusedRequest]:
         found = 0
         for device, entries in enumerate(traces if isinstance(traces, PlainList) else ()):
             for entry in entries if isinstance(entries, PlainList) else ():
                 if isinstance(entry, PlainDict) and entry.get("action") == "oom" and found < _MOST_REFUSED:
                     found += 1
                     size, free, stack = entry.get("size"), entry.get("device_free"), entry.get("frames")
-                    yield RefusedRequest(
+                    yield bfc.RefusedRequest(
                         device,
                         self._machine.count(size, self._end),
                         free if isinstance(free, int) and free >= 0 else None,
@@ -302,9 +289,9 @@ def _is_own(frame: Frame) -> bool:
     return file.endswith(".py") and "/torch/" not in file and not file.startswith("<")
 
 
-def _label(segment: TorchSegment) -> str:
-    parts = [LARGE if segment.is_large else SMALL]
-    parts += [EXPANDABLE] if segment.is_expandable else []
+def _label(segment: bfc.TorchSegment) -> str:
+    parts = [bfc.LARGE if segment.is_large else bfc.SMALL]
+    parts += [bfc.EXPANDABLE] if segment.is_expandable else []
     parts += [f"stream 0x{segment.stream:x}"] if segment.stream else []
-    parts += [f"{PRIVATE}{segment.pool[0]},{segment.pool[1]}"] if any(segment.pool) else []
+    parts += [f"{bfc.PRIVATE}{segment.pool[0]},{segment.pool[1]}"] if any(segment.pool) else []
     return ", ".join(parts)
