@@ -21,7 +21,8 @@ import numpy as np
 
 from benchmarks.processes import bare_gdb, cpu_and_stop, reading
 from benchmarks.racing import Ratio, cpu_of, pairs, ratios
-from gdbmem.allocators.glibc import lockstep, walk
+from gdbmem.allocators.glibc import heap as glibc_heap
+from gdbmem.allocators.glibc import lockstep
 from gdbmem.allocators.glibc.heap import Walker
 from gdbmem.allocators.glibc.tallies import ENDED, Cached, HeapTally
 from gdbmem.inspection.live_process import explain_process
@@ -287,7 +288,7 @@ def against_gef(folder: Path) -> Iterator[Ratio]:
         return
     with running(folder / "hold", GEF_CHUNKS, 88, "equal") as process:
         region = region_of(process.pid)
-        for name, walker, times in (("numpy", lockstep.walk, 500), ("plain Python", walk.walk, 50)):
+        for name, walker, times in (("numpy", lockstep.walk, 500), ("plain Python", glibc_heap.walk, 50)):
             walking = functools.partial(region.walk, walker)
             found = ratios(
                 functools.partial(cpu_in, walking),

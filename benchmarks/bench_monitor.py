@@ -19,7 +19,7 @@ from typing import Callable
 from benchmarks.peers import peer
 from benchmarks.racing import Ratio, cpu_so_far, ratios
 from gdbmem.linux.monitoring.tree import Tree
-from gdbmem.linux.process.processes import pids
+from gdbmem.linux.process.process import pids
 from gdbmem.model.series import SeriesFacts
 from gdbmem.series.store import Recording, SeriesWriter
 

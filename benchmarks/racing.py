@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Optional, TypeVar
 
-from gdbmem.linux.process.processes import descendants, parents
+from gdbmem.linux.process.process import descendants, parents
 
 T = TypeVar("T")
 Figure = Callable[[], float]  # runs something; returns the seconds, the bytes or the count that it took

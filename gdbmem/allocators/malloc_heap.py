@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gdbmem.arrays import import_numpy
-from gdbmem.linux.memory.pages import Ranges
+from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.memory import Memory
 
 # Kinds of spans, as in `Spans.kinds`.

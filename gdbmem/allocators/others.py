@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import BinaryIO, Optional
 
 from gdbmem.allocators.cpython.arenas import PythonArenas, find_arenas
-from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.memory.pages import Ranges
+from gdbmem.linux.memory.maps import Mapping, Ranges
 from gdbmem.model.memory import Memory
 
 # Replacements of malloc: all unclaimed anonymous memory is theirs.

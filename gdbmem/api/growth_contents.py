@@ -10,7 +10,7 @@ from gdbmem.faults.growth import WeighedFault
 from gdbmem.faults.held import GrownPage, held_now, together
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.ledger.ledger import ProcessImage
-from gdbmem.linux.memory.pages import PAGE
+from gdbmem.linux.memory.maps import PAGE
 from gdbmem.model.calltree import Frame
 from gdbmem.model.faults import SiteHoldings
 from gdbmem.model.memory import Memory

@@ -21,7 +21,7 @@ from gdbmem.faults.growth import Span, WeighedFault, grown_bytes, scaled, with_h
 from gdbmem.faults.resident_by_path import StandingMemory
 from gdbmem.formats.faults import encode_faults
 from gdbmem.linux.faults.readings import Reading
-from gdbmem.linux.memory.pages import PAGE
+from gdbmem.linux.memory.maps import PAGE
 from gdbmem.model.calltree import Frame
 from gdbmem.model.faults import FaultAccount, FaultTotals, NamedFaults
 from gdbmem.recording.faults import Interval, IntervalRecorder

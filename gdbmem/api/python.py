@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional, TextIO, TypeVar, Union
 
-from gdbmem.allocators.glibc.locate import ThreadPointers
+from gdbmem.allocators.glibc.layout import ThreadPointers
 from gdbmem.api.profiles import load_from_profile
 from gdbmem.errors import Notice, UsageError
 from gdbmem.formats.documents import read_objects

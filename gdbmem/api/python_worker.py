@@ -9,7 +9,7 @@ import io
 import json
 import sys
 
-from gdbmem.allocators.glibc.locate import ThreadPointers
+from gdbmem.allocators.glibc.layout import ThreadPointers
 from gdbmem.api.python import WRITERS, HeldProcess, ReportWords, Target
 from gdbmem.arrays import import_numpy
 from gdbmem.errors import GdbmemError

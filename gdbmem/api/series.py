@@ -13,7 +13,7 @@ from typing import Union
 from gdbmem.errors import InputError, Notice
 from gdbmem.files import location
 from gdbmem.formats.series import RecordedSeries, read_series, series_tool
-from gdbmem.linux.process.processes import stat_of
+from gdbmem.linux.process.process import stat_of
 from gdbmem.model.series import TREE, Comparison, SeriesFacts, SeriesLine, SeriesSummary
 from gdbmem.recording.triggers import trigger_text, triggers_of
 from gdbmem.runs.operand import SeriesMoment, SeriesOrder, order_of

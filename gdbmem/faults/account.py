@@ -13,7 +13,7 @@ from gdbmem.faults.growth import DOUBT, SURELY_SAMPLED, Span, WeighedFault, stan
 from gdbmem.json_values import as_json
 from gdbmem.ledger.text import what_grew
 from gdbmem.linux.faults.readings import Reading
-from gdbmem.linux.memory.pages import PAGE, Ranges
+from gdbmem.linux.memory.maps import PAGE, Ranges
 from gdbmem.model.calltree import Profile, Snapshot
 from gdbmem.model.faults import (
     FILES,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
 from gdbmem.linux.faults.readings import Reading
-from gdbmem.linux.memory.pages import PAGE
+from gdbmem.linux.memory.maps import PAGE
 from gdbmem.model.faults import FaultStack
 
 _BLOCK_BYTES = 1 << 20

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from gdbmem.ledger.ledger import ProcessImage, resident_by_entry
-from gdbmem.linux.memory.pages import Ranges
+from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.faults import HeldNow
 from gdbmem.model.ledger import PYMALLOC
 

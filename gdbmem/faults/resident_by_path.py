@@ -11,7 +11,7 @@ from typing import NamedTuple
 from gdbmem.errors import Notice
 from gdbmem.faults.growth import WeighedFault
 from gdbmem.linux.faults.readings import Reading
-from gdbmem.linux.memory.pages import PAGE, Ranges
+from gdbmem.linux.memory.maps import PAGE, Ranges
 from gdbmem.model.calltree import Frame
 from gdbmem.model.faults import FaultStack
 

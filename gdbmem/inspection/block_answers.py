@@ -19,8 +19,7 @@ from gdbmem.ledger.blocks import class_of, name_types, sum_vectors
 from gdbmem.ledger.heap_map import map_heap
 from gdbmem.ledger.ledger import ProcessImage
 from gdbmem.linux.elf.objects import ObjectSymbols, VtableSymbols
-from gdbmem.linux.memory.maps import mapping_at
-from gdbmem.linux.memory.pages import Ranges
+from gdbmem.linux.memory.maps import Ranges, mapping_at
 from gdbmem.model import heap_blocks
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
 

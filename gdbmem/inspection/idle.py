@@ -24,8 +24,7 @@ from gdbmem.inspection.live_process import explain_process
 from gdbmem.ledger.idle import idle_memory, idle_sizes, idle_types
 from gdbmem.ledger.ledger import ProcessImage
 from gdbmem.linux.elf.objects import ObjectSymbols
-from gdbmem.linux.memory.maps import mapping_at
-from gdbmem.linux.memory.pages import clear_accessed, read_accessed
+from gdbmem.linux.memory.maps import clear_accessed, mapping_at, read_accessed
 from gdbmem.linux.process.process import check_analysable, ended, has_ended
 from gdbmem.model.heap_blocks import CLASS, UNKNOWN
 from gdbmem.model.ledger import BlockGroup, BlockSum, IdleMemory, TreeHolder

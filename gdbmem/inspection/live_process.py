@@ -1,14 +1,14 @@
-"""The ledger of a live process, with a short pause."""
+"""The ledger of a live process: a copy of it is read, or the process itself, with a short pause."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
-from typing import Callable, NamedTuple, Optional, Protocol, TypeVar
+from typing import Callable, Generic, NamedTuple, Optional, Protocol, TypeVar, cast
 
 from gdbmem.allocators.glibc.heap import Walker, choose_walker
 from gdbmem.errors import TargetError
-from gdbmem.inspection import pause
 from gdbmem.inspection.ledger_parts import WHEN_STILL, WHILE_HELD
 from gdbmem.inspection.read_process import (
     Look,
@@ -22,13 +22,33 @@ from gdbmem.inspection.read_process import (
 from gdbmem.ledger.division import areas_to_scan
 from gdbmem.ledger.ledger import ProcessImage, build_ledger
 from gdbmem.linux.files.target_files import TargetFiles
-from gdbmem.linux.holding.copying import Copy, copy_obstacle, make_copy, refused
+from gdbmem.linux.holding.copying import (
+    SILENT_SECONDS,
+    Awaiting,
+    Copy,
+    Keeper,
+    KeeperEndedError,
+    copy_obstacle,
+    expected_copy,
+    expected_hold,
+    is_long,
+    make_copy,
+    refused,
+    wait_text,
+)
 from gdbmem.linux.holding.injected_calls import is_taking_signals
 from gdbmem.linux.holding.ptrace import Freeze, HeldThread, held_threads
 from gdbmem.linux.holding.returning_thread import CallSites, find_call_sites
-from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.memory.pages import Ranges, resident_ranges, scan_resident
-from gdbmem.linux.memory.process_memory import ProcMemory
+from gdbmem.linux.memory.maps import (
+    Mapping,
+    Ranges,
+    parse_maps,
+    read_maps_text,
+    read_smaps,
+    resident_ranges,
+    scan_resident,
+)
+from gdbmem.linux.memory.process_memory import ProcMemory, forked_from
 from gdbmem.linux.process.process import (
     ProcessFacts,
     check_analysable,
@@ -38,10 +58,108 @@ from gdbmem.linux.process.process import (
     thread_ids,
     tracer_is_gdbmem,
 )
-from gdbmem.linux.process.processes import forked_from
 from gdbmem.model.ledger import Ledger
-from gdbmem.model.memory import Memory
+from gdbmem.model.memory import Buffer, Memory
 from gdbmem.text import format_duration, format_size, printable
+
+# Of SILENT_SECONDS, before the first look is given up: what goes on is not interrupted at once.
+_TRIED_SECONDS = 0.035
+
+
+class HeldTooLong(Exception):  # noqa: N818  (nothing is wrong: the look is made another way)
+    """The process has been stopped as long as is allowed without an announcement."""
+
+
+class TimedMemory:
+    """A `Memory` that can be read for a limited time; afterwards HeldTooLong is raised."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self._end = time.monotonic() + _TRIED_SECONDS
+
+    def read(self, address: int, size: int) -> bytes:
+        self.check()
+        return self._memory.read(address, size)
+
+    def read_into(self, address: int, buffer: Buffer) -> None:
+        self.check()
+        self._memory.read_into(address, buffer)
+
+    def check(self) -> None:
+        """Raise HeldTooLong if the time is over."""
+        if time.monotonic() > self._end:
+            raise HeldTooLong
+
+
+# A helper process that copies another one, and ends and collects the copy after use, or when gdbmem has died.
+#
+# A tracer must not die while it makes a thread of the process call clone(), nor before the process has collected the
+# copy. The rest of the inspection takes long and much memory, so it is more likely to be killed.
+
+
+class _HasCopy(Protocol):
+    @property
+    def copy(self) -> Copy: ...
+
+
+_Made = TypeVar("_Made", bound=_HasCopy)
+Announce = Callable[[Copy], None]
+
+
+class CopyKeeper(Generic[_Made]):
+    """Yield the result of *make*, with a copy of process *pid*; the copy ends with the context."""
+
+    def __init__(self, pid: int, memory: int, make: Callable[[Announce], _Made]) -> None:
+        """Call *make* in a process that has the descriptor *memory*; raises its exceptions."""
+        self._keeper = Keeper(lambda asker: _keep(asker, make), memory)
+        self._copy: Optional[Copy] = None
+        try:
+            self._copy = cast("Copy", self._keeper.receive()[0])
+            made, (self._memory,) = self._keeper.receive()
+        except KeeperEndedError as error:
+            self.close()
+            raise TargetError(
+                f"no copy of process {pid} could be made: the copying process was killed",
+                slug="copy-refused",
+                hint="leave out --fork",
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+        self.made = cast("_Made", made)
+
+    def __enter__(self) -> CopyKeeper[_Made]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._memory)
+        self.close()
+
+    def memory(self) -> ProcMemory:
+        """Return the memory of the copy."""
+        return ProcMemory(self.made.copy.pid, os.dup(self._memory))
+
+    def close(self) -> None:
+        """End the copy, and wait until it is collected."""
+        if self._keeper.close() or self._copy is None:
+            return
+        self._copy.collect()  # the kernel has ended it because the keeper was killed
+
+
+def _keep(asker: Awaiting, make: Callable[[Announce], _HasCopy]) -> None:
+    """Call *make*, pass on the result, and end the copy when the other side asks for it, or has ended."""
+    try:
+        made = make(asker.answer)
+    except Exception as error:  # noqa: BLE001  (it is raised by whoever waits for this)
+        asker.fail(error)
+        return
+    try:
+        with ProcMemory(made.copy.pid) as copied:
+            asker.answer(made, copied.descriptor)
+        asker.await_end()
+    finally:
+        made.copy.kill()
+
 
 # Reading a process with the shortest possible stop: a copy of it is read, or the process itself if it can't be
 # copied.
@@ -129,7 +247,7 @@ def _ask(
 ) -> tuple[Answer, float]:
     facts = check_analysable(pid)
     with ProcMemory(pid) as memory:
-        subject = Subject(facts, memory, pause.read_smaps(pid), say)
+        subject = Subject(facts, memory, read_smaps(pid), say)
         question = prepare(subject)
         obstacle = copy_obstacle(facts, subject.mappings)
         if fork:
@@ -154,23 +272,23 @@ def _ask_shortest(
             obstacle = error.message
     if has_ended(subject.pid):  # this also looks like an obstacle
         raise ended(subject.pid)
-    expected = pause.expected_hold(subject.facts, subject.mappings, len(thread_ids(subject.pid)))
-    how_long = f"for {pause.wait_text(expected)}"
-    if expected < pause.SILENT_SECONDS:
+    expected = expected_hold(subject.facts, subject.mappings, len(thread_ids(subject.pid)))
+    how_long = f"for {wait_text(expected)}"
+    if expected < SILENT_SECONDS:
         try:
-            return _ask_held(subject, question, pause.TimedMemory)
-        except pause.HeldTooLong:
-            how_long = f"for more than {format_duration(pause.SILENT_SECONDS)}"
+            return _ask_held(subject, question, TimedMemory)
+        except HeldTooLong:
+            how_long = f"for more than {format_duration(SILENT_SECONDS)}"
     subject.say(f"{subject.name} is stopped {how_long} while it is read: {obstacle}")
     return _ask_held(subject, question)
 
 
 def _ask_briefly(subject: Subject, question: Question[Answer]) -> tuple[Answer, float]:
     try:
-        return _ask_held(subject, question, pause.TimedMemory)
-    except pause.HeldTooLong:
+        return _ask_held(subject, question, TimedMemory)
+    except HeldTooLong:
         subject.say(
-            f"{subject.name} is stopped for more than {format_duration(pause.SILENT_SECONDS)} while it is read"
+            f"{subject.name} is stopped for more than {format_duration(SILENT_SECONDS)} while it is read"
         )
     return _ask_held(subject, question)
 
@@ -187,11 +305,11 @@ def _ask_held(
 
 def _ask_copy(subject: Subject, question: Question[Answer]) -> tuple[Answer, float]:
     """Make a copy of the process, and query the copy while the process continues."""
-    expected = pause.expected_copy(subject.facts, subject.mappings, len(thread_ids(subject.pid)))
-    if pause.is_long(expected):
+    expected = expected_copy(subject.facts, subject.mappings, len(thread_ids(subject.pid)))
+    if is_long(expected):
         size = format_size(subject.facts.anonymous_bytes)
-        subject.say(f"{subject.name} is stopped for {pause.wait_text(expected)} while its {size} are copied")
-    with pause.CopyKeeper(
+        subject.say(f"{subject.name} is stopped for {wait_text(expected)} while its {size} are copied")
+    with CopyKeeper(
         subject.pid, subject.memory.descriptor, lambda announce: _copy(subject, announce)
     ) as keeper:
         moment = keeper.made
@@ -206,9 +324,9 @@ def _ask_copy(subject: Subject, question: Question[Answer]) -> tuple[Answer, flo
             raise
 
 
-def _copy(subject: Subject, announce: pause.Announce) -> Moment:
-    earlier = pause.read_maps_text(subject.pid)
-    sites = find_call_sites(subject.pid, subject.memory, pause.parse_maps(earlier))
+def _copy(subject: Subject, announce: Announce) -> Moment:
+    earlier = read_maps_text(subject.pid)
+    sites = find_call_sites(subject.pid, subject.memory, parse_maps(earlier))
     for _ in range(_TRIES - 1):
         with Freeze(subject.pid) as freeze:
             if not is_taking_signals(freeze):
@@ -219,17 +337,17 @@ def _copy(subject: Subject, announce: pause.Announce) -> Moment:
 
 
 def _copied(
-    subject: Subject, freeze: Freeze, earlier: bytes, sites: Optional[CallSites], announce: pause.Announce
+    subject: Subject, freeze: Freeze, earlier: bytes, sites: Optional[CallSites], announce: Announce
 ) -> Moment:
     """Return a copy of the process that *freeze* holds; *earlier* is the text of its mappings a moment before."""
-    pid, mappings = subject.pid, pause.parse_maps(earlier)
+    pid, mappings = subject.pid, parse_maps(earlier)
     uncopied = uncopied_areas(subject.mappings, mappings)
     copy = make_copy(freeze, mappings, sites, announce)
     try:
         threads = list(held_threads(freeze))
-        now = pause.read_maps_text(pid)
+        now = read_maps_text(pid)
         if now != earlier:  # rare: nothing is assumed
-            mappings = pause.parse_maps(now)
+            mappings = parse_maps(now)
             uncopied = [(mappings[0].start, mappings[-1].end)] if mappings else []
         present = scan_resident(pid, uncopied)
         tables = process_facts(pid).page_table_bytes
@@ -327,10 +445,10 @@ def explain_process(
 
 def _copied_view(subject: Subject, moment: Moment) -> ProcessImage:
     """Return the kernel's view of the process at the moment of the copy."""
-    pid, copied = moment.copy.pid, {m.start: m for m in pause.read_smaps(moment.copy.pid)}
+    pid, copied = moment.copy.pid, {m.start: m for m in read_smaps(moment.copy.pid)}
     outside = Ranges(moment.uncopied)
     # If the kernel can't scan pages, those of files and shared memory are counted a moment later.
-    itself = {} if moment.present is not None else {m.start: m for m in pause.read_smaps(subject.pid)}
+    itself = {} if moment.present is not None else {m.start: m for m in read_smaps(subject.pid)}
     mappings = []
     for held in moment.mappings:
         known = copied.get(held.start, held)

@@ -13,13 +13,12 @@ from gdbmem.allocators.bfc.layout import Layout, LayoutUnknown, calibrate
 from gdbmem.allocators.bfc.search import FoundObject, find_objects
 from gdbmem.allocators.bfc.walk import Buffers, RawPool, capture, decode, is_busy, prepare
 from gdbmem.errors import Notice, TargetError
-from gdbmem.inspection.pause import is_long, read_maps, read_smaps, wait_text
 from gdbmem.linux.elf.corefile import CoreFile
 from gdbmem.linux.elf.objects import VtableSymbols, images
 from gdbmem.linux.files.target_files import TargetFiles
+from gdbmem.linux.holding.copying import is_long, wait_text
 from gdbmem.linux.holding.ptrace import Freeze
-from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.memory.pages import Ranges, resident_ranges
+from gdbmem.linux.memory.maps import Mapping, Ranges, read_maps, read_smaps, resident_ranges
 from gdbmem.linux.memory.process_memory import ProcMemory, careful_memory
 from gdbmem.linux.process.process import check_analysable, ended, has_ended
 from gdbmem.model.bfc import Allocator

@@ -29,8 +29,7 @@ from gdbmem.arrays import import_numpy
 from gdbmem.errors import InputError, Notice
 from gdbmem.inspection.python_queries import about_python, check_python, no_arenas
 from gdbmem.ledger.ledger import ProcessImage
-from gdbmem.linux.memory.maps import Mapping, mapping_at
-from gdbmem.linux.memory.pages import Ranges
+from gdbmem.linux.memory.maps import Mapping, Ranges, mapping_at
 from gdbmem.model import python
 from gdbmem.model.ledger import Ledger
 from gdbmem.model.memory import Memory, MemoryUnreadable, words_at

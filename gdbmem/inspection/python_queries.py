@@ -15,14 +15,13 @@ from gdbmem.allocators.cpython.objects import ObjectCounter, TypeCounts
 from gdbmem.allocators.cpython.traces import Traces, read_traces
 from gdbmem.errors import Notice, TargetError
 from gdbmem.formats.json_profiles import untraced_bytes
-from gdbmem.inspection.linked_allocators import holds_python
+from gdbmem.inspection.ledger_parts import holds_python
 from gdbmem.inspection.live_process import Moment, Say, Subject, ask_process
-from gdbmem.inspection.pause import read_smaps
 from gdbmem.ledger.ledger import ProcessImage
 from gdbmem.linux.elf.corefile import CoreFile
 from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.holding.ptrace import HeldThread
-from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.memory.maps import Mapping, read_smaps
 from gdbmem.linux.memory.process_memory import careful_memory
 from gdbmem.linux.process.process import initial_environment, process_facts
 from gdbmem.model.ledger import FREE_IN_POOLS, FREE_POOLS, HEADERS, LIVE, PYMALLOC, Ledger

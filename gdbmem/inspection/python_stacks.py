@@ -13,8 +13,7 @@ from gdbmem.inspection.live_process import Moment, Say, Subject, ask_process
 from gdbmem.inspection.python_queries import check_python, free_threaded, refuse_newer
 from gdbmem.linux.elf.corefile import CoreFile
 from gdbmem.linux.holding.ptrace import HeldThread
-from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.memory.pages import Ranges
+from gdbmem.linux.memory.maps import Mapping, Ranges
 from gdbmem.linux.memory.process_memory import CarefulMemory, absent_pages
 from gdbmem.linux.process.process import process_facts
 from gdbmem.linux.process.threads import thread_name

@@ -14,15 +14,21 @@ from gdbmem.allocators.cpython.objects import HAS_GC, ObjectCounter, TypedBlocks
 from gdbmem.arrays import import_numpy
 from gdbmem.errors import Notice, TargetError
 from gdbmem.inspection.live_process import Say, explain_process
-from gdbmem.inspection.pause import read_smaps
 from gdbmem.inspection.python_queries import about_python, check_python
 from gdbmem.ledger.ledger import ProcessImage
-from gdbmem.linux.memory.maps import Mapping, Twin, find_twins, is_private_data
+from gdbmem.linux.memory.maps import (
+    PAGE,
+    Mapping,
+    Ranges,
+    Twin,
+    find_twins,
+    is_private_data,
+    read_smaps,
+    scan_resident,
+)
 from gdbmem.linux.memory.page_sharing import Pages, PageSharing, same_pages
-from gdbmem.linux.memory.pages import PAGE, Ranges, scan_resident
-from gdbmem.linux.memory.process_memory import ProcMemory, careful_memory
-from gdbmem.linux.process.process import has_ended, process_facts
-from gdbmem.linux.process.processes import descendants, parents, runs_same_program
+from gdbmem.linux.memory.process_memory import ProcMemory, careful_memory, runs_same_program
+from gdbmem.linux.process.process import descendants, has_ended, parents, process_facts
 from gdbmem.model.memory import Memory, MemoryUnreadable
 from gdbmem.model.python import CopiedType, PythonCopies, WorkerCopies
 from gdbmem.text import format_size, plural

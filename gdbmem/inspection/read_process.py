@@ -8,29 +8,31 @@ from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
 from gdbmem.allocators.cpython.arenas import find_arenas
-from gdbmem.allocators.glibc.arenas import HeapCorrupt
+from gdbmem.allocators.glibc.arenas import HeapCorrupt, writable_areas
 from gdbmem.allocators.glibc.bins import threads_inside
 from gdbmem.allocators.glibc.heap import HeapReading, Walker, read_heap
-from gdbmem.allocators.glibc.layout import LibcFacts
-from gdbmem.allocators.glibc.locate import ThreadPointers
-from gdbmem.allocators.glibc.mmapped import writable_areas
+from gdbmem.allocators.glibc.layout import LibcFacts, ThreadPointers
 from gdbmem.allocators.glibc.stacks import ThreadStack, find_stacks
 from gdbmem.allocators.others import recognise
 from gdbmem.errors import Notice
-from gdbmem.inspection.ledger_parts import AT_PROMPT, WHEN_STILL, add_unused_in_vectors, find_pools
-from gdbmem.inspection.linked_allocators import find_linked_in, holds_python, libc_facts
-from gdbmem.inspection.pause import read_maps, read_smaps
+from gdbmem.inspection.ledger_parts import (
+    AT_PROMPT,
+    WHEN_STILL,
+    add_unused_in_vectors,
+    find_linked_in,
+    find_pools,
+    holds_python,
+    libc_facts,
+)
 from gdbmem.ledger.division import areas_to_scan
 from gdbmem.ledger.ledger import ProcessImage, build_ledger
 from gdbmem.linux.elf.corefile import CoreFile
 from gdbmem.linux.elf.objects import Image, images
 from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.holding.ptrace import HeldThread
-from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.memory.pages import Ranges, resident_ranges
-from gdbmem.linux.memory.process_memory import PageAbsent, careful_memory
+from gdbmem.linux.memory.maps import Mapping, Ranges, read_maps, read_smaps, resident_ranges
+from gdbmem.linux.memory.process_memory import PageAbsent, careful_memory, forked_from
 from gdbmem.linux.process.process import check_analysable, process_facts
-from gdbmem.linux.process.processes import forked_from
 from gdbmem.linux.process.threads import thread_name
 from gdbmem.model.ledger import SHARED_BY_FORK, Ledger
 from gdbmem.model.memory import Memory

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 
-from gdbmem.allocators.glibc.locate import ThreadPointers
+from gdbmem.allocators.glibc.layout import ThreadPointers
 from gdbmem.arrays import import_numpy
 from gdbmem.errors import GdbmemError
 from gdbmem.inspection.block_queries import Looks

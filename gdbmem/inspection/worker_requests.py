@@ -20,7 +20,7 @@ from gdbmem.inspection.interpreters import interpreters, module_words, own_envir
 from gdbmem.model.ledger import Ledger
 
 if TYPE_CHECKING:
-    from gdbmem.allocators.glibc.locate import ThreadPointers
+    from gdbmem.allocators.glibc.layout import ThreadPointers
     from gdbmem.inspection.block_queries import Looks
 
 _SECONDS = 3600.0

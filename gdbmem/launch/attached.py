@@ -30,8 +30,7 @@ from gdbmem.launch.sentinel import Sentinel
 from gdbmem.launch.supervisor import Supervisor, saved_terminal
 from gdbmem.launch.valgrind import present_program
 from gdbmem.launch.vgdb import RunningValgrind, find_running
-from gdbmem.linux.files.target_files import has_our_view
-from gdbmem.linux.files.target_side import TargetSide
+from gdbmem.linux.files.target_files import TargetSide, has_our_view
 from gdbmem.linux.holding.seccomp import harmless_threads
 from gdbmem.linux.monitoring.quick_sample import boot_id
 from gdbmem.linux.process.process import (
@@ -40,8 +39,8 @@ from gdbmem.linux.process.process import (
     living_thread,
     memory_folder,
     process_of,
+    stat_of,
 )
-from gdbmem.linux.process.processes import stat_of
 from gdbmem.linux.process.terminal_modes import TerminalModes
 from gdbmem.runs.run import BINARIES, Run, SnapshotRecord, current_folder, run_for_process, timestamp
 from gdbmem.setup.gdb_packages import ensure_private_folder

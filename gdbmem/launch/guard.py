@@ -21,10 +21,9 @@ from typing import NoReturn, Optional
 from gdbmem.errors import GdbmemError, Notice, TargetError
 from gdbmem.files import close_all_but
 from gdbmem.json_values import as_json
-from gdbmem.linux.files.target_side import TargetSide
+from gdbmem.linux.files.target_files import TargetSide
 from gdbmem.linux.holding.planted_breakpoints import planted, take_out
-from gdbmem.linux.process.process import process_facts
-from gdbmem.linux.process.processes import stat_of
+from gdbmem.linux.process.process import process_facts, stat_of
 from gdbmem.linux.process.rights import ThreadLock
 from gdbmem.runs.run import Run
 from gdbmem.text import plural

@@ -20,15 +20,21 @@ from pathlib import Path
 from typing import Optional
 
 from gdbmem.errors import InputError, TargetError
-from gdbmem.inspection.pause import read_maps
 from gdbmem.inspection.read_process import find_malloc, named_threads, read_process
 from gdbmem.ledger.ledger import build_ledger
 from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.holding.ptrace import SEIZE, Freeze, held_threads, ptrace
-from gdbmem.linux.memory.maps import parse_rss
+from gdbmem.linux.memory.maps import parse_rss, read_maps
 from gdbmem.linux.memory.process_memory import ProcMemory
-from gdbmem.linux.process.process import has_ended, memory_folder, process_facts, thread_ids
-from gdbmem.linux.process.processes import descendants, parents, stat_of
+from gdbmem.linux.process.process import (
+    descendants,
+    has_ended,
+    memory_folder,
+    parents,
+    process_facts,
+    stat_of,
+    thread_ids,
+)
 from gdbmem.model.ledger import AFTER_TIME, AT_END, AT_REST, Ledger
 from gdbmem.setup.gdb_python import find_gdb, loader_file, quiet_environment, quiet_gdb
 from gdbmem.text import printable

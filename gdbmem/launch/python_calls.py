@@ -21,8 +21,8 @@ from gdbmem.allocators.cpython.interpreters import RemoteDebugging
 from gdbmem.errors import TargetError
 from gdbmem.linux.elf.objects import images, symbol_values
 from gdbmem.linux.files.target_files import TargetFiles
+from gdbmem.linux.holding.copying import spared_for_want_of_memory
 from gdbmem.linux.holding.injected_calls import calling, is_taking_signals, maps_of_thread
-from gdbmem.linux.holding.keeper import spared_for_want_of_memory
 from gdbmem.linux.holding.ptrace import Freeze
 from gdbmem.linux.holding.returning_thread import CallSites, ReturningThread, find_call_sites
 from gdbmem.linux.memory.maps import Mapping

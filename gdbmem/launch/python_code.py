@@ -18,13 +18,12 @@ from typing import NamedTuple, Optional, Protocol, cast
 
 from gdbmem.allocators.cpython.frames import FrameReader
 from gdbmem.errors import GdbmemError, TargetError
-from gdbmem.inspection.pause import read_maps
 from gdbmem.inspection.python_stacks import frame_reader
 from gdbmem.launch.python_calls import NotedCall, RemoteScript
 from gdbmem.linux.files.target_files import has_our_view
-from gdbmem.linux.holding.keeper import Awaiting, Keeper, KeeperEndedError
+from gdbmem.linux.holding.copying import Awaiting, Keeper, KeeperEndedError
 from gdbmem.linux.holding.ptrace import Freeze
-from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.memory.maps import Mapping, read_maps
 from gdbmem.linux.memory.process_memory import WritableMemory
 from gdbmem.linux.process.process import check_analysable, ended, has_ended, own_tid
 from gdbmem.linux.process.threads import call_name, parse_syscall

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Optional
 
 from gdbmem.allocators.glibc.tallies import FASTBIN, FREE, LIVE, TCACHE, HeapTally
-from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.memory.pages import Ranges
+from gdbmem.linux.memory.maps import Mapping, Ranges
 from gdbmem.model.ledger import LAZILY_FREED, Share
 
 Key = tuple[str, str]

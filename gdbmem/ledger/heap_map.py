@@ -8,7 +8,7 @@ from html import escape
 
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
 from gdbmem.allocators.glibc.tallies import FASTBIN, FREE, LIVE, PAGE, TCACHE, HeapTally
-from gdbmem.linux.memory.pages import Ranges
+from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.heap_blocks import PARTS, HeapMap, MapRegion
 from gdbmem.terminal.charting import Swatch, box, drawing, group, key_in_columns, text
 from gdbmem.text import format_size, plural, printable

@@ -9,7 +9,7 @@ from typing import TypeVar, Union
 from gdbmem.json_values import as_json
 from gdbmem.ledger.blocks import type_in_words
 from gdbmem.ledger.text import what_grew
-from gdbmem.linux.memory.pages import Accessed
+from gdbmem.linux.memory.maps import Accessed
 from gdbmem.model.ledger import BlockGroup, BlockSum, IdleBlocks, IdleEntry, IdleMemory, Ledger, TreeHolder
 from gdbmem.terminal.console import Console, print_sentence
 from gdbmem.terminal.document import Document, head, to_json

@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, BinaryIO, Callable, Optional
 
 from gdbmem.allocators.cpython.arenas import PythonArenas
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
-from gdbmem.allocators.glibc.locate import ThreadPointers
+from gdbmem.allocators.glibc.layout import ThreadPointers
 from gdbmem.allocators.glibc.stacks import ThreadStack
 from gdbmem.allocators.glibc.tallies import FASTBIN, FREE, LIVE, TCACHE
 from gdbmem.allocators.others import Recognised, owner_of
 from gdbmem.errors import Notice
 from gdbmem.files import open_regular
+from gdbmem.ledger.answer import simulate_remedies
 from gdbmem.ledger.division import Division, Key
-from gdbmem.ledger.remedies import simulate_remedies
 from gdbmem.linux.elf.objects import Image
-from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.memory.pages import Ranges
+from gdbmem.linux.memory.maps import Mapping, Ranges
 from gdbmem.model import ledger as names
 from gdbmem.model.ledger import Arena, Entry, Heap, LargePiece, Ledger, SizeClass
 from gdbmem.text import format_size, plural

@@ -21,8 +21,15 @@ from gdbmem.linux.faults.records import FORK, SampleLayout, Turn
 from gdbmem.linux.faults.watch import FaultWatch
 from gdbmem.linux.memory.maps import maps_text
 from gdbmem.linux.memory.process_memory import random_bytes
-from gdbmem.linux.process.process import check_analysable, ended, has_ended, process_facts
-from gdbmem.linux.process.processes import descendants, parents, stat_of
+from gdbmem.linux.process.process import (
+    check_analysable,
+    descendants,
+    ended,
+    has_ended,
+    parents,
+    process_facts,
+    stat_of,
+)
 from gdbmem.linux.process.threads import page_faults
 from gdbmem.recording.growing_lines import RECORDING
 from gdbmem.recording.watched_program import WatchedProgram

@@ -19,7 +19,7 @@ from gdbmem.linux.monitoring.process_events import ProcessEvents, listen
 from gdbmem.linux.monitoring.quick_sample import boot_id, clock_of
 from gdbmem.linux.monitoring.surroundings import Surroundings, find_gpus
 from gdbmem.linux.monitoring.tree import Tree
-from gdbmem.linux.process import processes
+from gdbmem.linux.process import process
 from gdbmem.model.series import SeriesFacts, SeriesLine, Verdict
 from gdbmem.recording.growing_lines import GrowingLines
 from gdbmem.recording.recorder import RecorderView, SamplingPlan, SeriesRecorder
@@ -138,7 +138,7 @@ def _unseen(ready: _Ready, tree: Tree) -> dict[str, float]:
         "stopped_seconds": tree.stopped.seconds,
         "children": tree.children_left_out,
         # Of processes by name, by user or in a cgroup some may not have been found.
-        "hidden_processes": ready.target.may_return and processes.proc_is_hidden(),
+        "hidden_processes": ready.target.may_return and process.proc_is_hidden(),
         "lost_writes": ready.writer.lost_writes,
     }
     before = ready.run.facts.get("unseen")
@@ -216,7 +216,7 @@ def _note_blind_spots(view: RecorderView, *, hears: bool) -> None:
             "the kernel's process events can't be read here: children and threads that live for less than an "
             "interval may be missed"
         )
-    if processes.proc_is_hidden():
+    if process.proc_is_hidden():
         view.note("/proc hides other users' processes (hidepid): only your own can be found")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
 from gdbmem.errors import InputError, TargetError
-from gdbmem.linux.process import processes
+from gdbmem.linux.process import process
 from gdbmem.linux.process.process import program_name, words_of
 from gdbmem.recording.watched_program import WatchedProgram
 from gdbmem.runs.run import Run
@@ -48,7 +48,7 @@ def find_target(wanted: Wanted) -> WatchTarget:
 
 def _named(pattern: re.Pattern[str]) -> WatchTarget:
     return WatchTarget(
-        lambda: processes.by_name(pattern), pattern.pattern, {"name": pattern.pattern}, may_return=True
+        lambda: process.by_name(pattern), pattern.pattern, {"name": pattern.pattern}, may_return=True
     )
 
 
@@ -56,12 +56,12 @@ def _pids(wanted: Mapping[int, Optional[int]]) -> WatchTarget:
     """Watch the *wanted* processes: pid → start ticks, None for the current process of that pid."""
     born = {}
     for pid, ticks in wanted.items():
-        stat = processes.stat_of(pid)
+        stat = process.stat_of(pid)
         if stat is None or (ticks is not None and stat.start_ticks != ticks):
             if ticks is not None:
                 continue
             hint = (
-                "with hidepid only root sees others' processes" if processes.proc_is_hidden() else "see ps -e"
+                "with hidepid only root sees others' processes" if process.proc_is_hidden() else "see ps -e"
             )
             raise TargetError(f"there is no process {pid}", slug="no-such-process", hint=hint)
         born[pid] = (stat.start_ticks, program_name(stat.name, words_of(pid)))
@@ -72,7 +72,7 @@ def _pids(wanted: Mapping[int, Optional[int]]) -> WatchTarget:
 
     def find() -> set[int]:
         # The pid alone is not an identity: it is reused.
-        return {p for p, (ticks, _) in born.items() if (s := processes.stat_of(p)) and s.start_ticks == ticks}
+        return {p for p, (ticks, _) in born.items() if (s := process.stat_of(p)) and s.start_ticks == ticks}
 
     name = next(iter(born.values()))[1] + (f" and {len(born) - 1} more" if len(born) > 1 else "")
     return WatchTarget(
@@ -87,13 +87,13 @@ def _user(name: str) -> WatchTarget:
         raise InputError(
             f"there is no user '{printable(name)}'", slug="no-such-user", hint="see getent passwd"
         ) from None
-    return WatchTarget(lambda: processes.by_user(uid), f"user {name}", {"user": name}, may_return=True)
+    return WatchTarget(lambda: process.by_user(uid), f"user {name}", {"user": name}, may_return=True)
 
 
 def _cgroup(path: str) -> WatchTarget:
     folder = Path(path)
     try:
-        processes.by_cgroup(folder)
+        process.by_cgroup(folder)
     except OSError as error:
         raise InputError(
             f"{printable(path)} is not a cgroup that can be read: {error.strerror}",
@@ -103,7 +103,7 @@ def _cgroup(path: str) -> WatchTarget:
 
     def find() -> set[int]:
         with contextlib.suppress(OSError):
-            return processes.by_cgroup(folder)
+            return process.by_cgroup(folder)
         return set()
 
     return WatchTarget(
@@ -113,7 +113,7 @@ def _cgroup(path: str) -> WatchTarget:
 
 def target_of_program(program: WatchedProgram) -> WatchTarget:
     """Watch a program started by the monitor."""
-    stat = processes.stat_of(program.pid)
+    stat = process.stat_of(program.pid)
     ticks = stat.start_ticks if stat else 0
     name = Path(program.words[0]).name
 

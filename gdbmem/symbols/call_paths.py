@@ -32,7 +32,7 @@ from gdbmem.linux.faults.records import (
     stack_samples,
 )
 from gdbmem.linux.files.target_files import TargetFiles
-from gdbmem.linux.memory.pages import PAGE
+from gdbmem.linux.memory.maps import PAGE
 from gdbmem.linux.process.process import own_tid
 from gdbmem.model.calltree import Frame
 from gdbmem.symbols.unwinder import (

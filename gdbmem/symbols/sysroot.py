@@ -18,8 +18,7 @@ from typing import NamedTuple, Optional
 
 from gdbmem.errors import TargetError
 from gdbmem.linux.elf.objects import Image, elf_in, images, loaded_by, read_elf
-from gdbmem.linux.files.target_files import may_be_opened
-from gdbmem.linux.files.target_side import TargetSide
+from gdbmem.linux.files.target_files import TargetSide, may_be_opened
 from gdbmem.linux.memory.maps import Mapping, mappings_of
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.model.calltree import Frame

@@ -21,7 +21,8 @@ from gdbmem.allocators.cpython.arenas import find_arenas
 from gdbmem.allocators.cpython.blocks import Unsure, live_blocks
 from gdbmem.allocators.cpython.frames import FrameReader, find_frames
 from gdbmem.allocators.cpython.objects import ObjectCounter
-from gdbmem.allocators.glibc import lockstep, walk
+from gdbmem.allocators.glibc import heap as glibc_heap
+from gdbmem.allocators.glibc import lockstep
 from gdbmem.allocators.glibc.tallies import HeapTally
 from gdbmem.api.pools import answer_failed, read_pool_file
 from gdbmem.errors import InputError
@@ -39,13 +40,12 @@ from gdbmem.formats.malloc_info import parse_malloc_info
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.formats.series import read_series
 from gdbmem.formats.valgrind.memcheck_xml import read_blocks, read_place, read_pointers
-from gdbmem.inspection.pause import read_maps
 from gdbmem.inspection.read_process import explain_core
 from gdbmem.linux.elf.objects import needed_libraries, read_elf, read_image
-from gdbmem.linux.memory.maps import Mapping, parse_rss, parse_smaps
+from gdbmem.linux.memory.maps import Mapping, parse_rss, parse_smaps, read_maps
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.linux.memory.resident import parse_parts, parse_statm
-from gdbmem.linux.monitoring.sampling import parse_stat
+from gdbmem.linux.process.process import parse_stat
 from gdbmem.linux.process.threads import parse_syscall
 from gdbmem.model.memory import BytesMemory, MemoryUnreadable
 from gdbmem.model.series import TREE, ProcessSample, SeriesFacts, SeriesLine
@@ -287,7 +287,7 @@ def _heap(data: bytes) -> None:
     base = made.start & -4096
     memory = BytesMemory([(base, data[: made.end - base].ljust(made.end - base, b"\0"))])
     plain, quick = HeapTally(made.start, made.end), HeapTally(made.start, made.end)
-    walk.walk(memory, plain, made.top, made.cached)
+    glibc_heap.walk(memory, plain, made.top, made.cached)
     lockstep.walk(memory, quick, made.top, made.cached)
     assert (plain.bytes, plain.stopped_at) == (quick.bytes, quick.stopped_at), "the two walkers differ"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.linux.files.target_side import TargetSide
+from gdbmem.linux.files.target_files import TargetSide
 from gdbmem.linux.holding.planted_breakpoints import planted, take_out
 from gdbmem.linux.holding.ptrace import DETACH, INTERRUPT, SEIZE, ptrace
 from gdbmem.linux.memory.process_memory import ProcMemory

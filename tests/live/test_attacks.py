@@ -22,8 +22,7 @@ import pytest
 
 import gdbmem
 from gdbmem.errors import TargetError
-from gdbmem.linux.files.target_files import TargetFiles
-from gdbmem.linux.files.target_side import TargetSide
+from gdbmem.linux.files.target_files import TargetFiles, TargetSide
 from tests.conftest import Program
 from tests.live.roots import AS_MALLORY, MALLORY, contained, make_root
 from tests.live.test_own_roots import mount_over, ready

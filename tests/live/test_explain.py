@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.allocators.glibc import walk
+from gdbmem.allocators.glibc import heap as glibc_heap
 from gdbmem.errors import TargetError
 from gdbmem.ledger.answer import answer_ledger
 from gdbmem.model.ledger import Heap, Ledger
@@ -171,7 +171,7 @@ def test_a_forked_childs_blocks_are_those_that_it_counts(program: Program, known
 
 def test_the_plain_walk_gives_the_same_ledger(program: Program) -> None:
     with running([program("heap_known"), "pairs", 2]) as target:
-        quick, plain = explain(target.pid), explain(target.pid, walker=walk.walk)
+        quick, plain = explain(target.pid), explain(target.pid, walker=glibc_heap.walk)
         heaps = [
             [e for e in ledger.entries if e.category.startswith(("heap", "arena"))]
             for ledger in (quick, plain)

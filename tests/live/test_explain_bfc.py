@@ -11,10 +11,9 @@ from typing import IO
 import pytest
 
 from gdbmem.inspection.live_process import explain_process
-from gdbmem.inspection.pause import read_smaps
 from gdbmem.inspection.pools import read_pools
 from gdbmem.inspection.read_process import explain_core
-from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.memory.maps import Mapping, read_smaps
 from gdbmem.model.bfc import Allocator
 from gdbmem.model.ledger import BFC, FREE_CHUNKS, HEAP_LIVE, HEAP_MMAPPED, INTERNAL_WASTE, LIVE, Ledger
 from tests.conftest import Program

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.allocators.glibc import walk
+from gdbmem.allocators.glibc import heap
 from gdbmem.errors import TargetError
 from gdbmem.inspection.live_process import explain_process
 from tests.conftest import Program
@@ -77,7 +77,7 @@ def test_a_process_that_goes_away_is_an_error_in_a_sentence(program: Program) ->
     def dies(*_: object) -> None:
         os.kill(target.pid, signal.SIGKILL)
         os.waitpid(target.pid, 0x40000000)  # __WALL: its tracer sees it end first
-        walk.walk(*_)  # type: ignore[arg-type]
+        heap.walk(*_)  # type: ignore[arg-type]
 
     with running([program("heap_known"), "none"]) as target, pytest.raises(TargetError) as caught:
         explain_process(target.pid, walker=dies)

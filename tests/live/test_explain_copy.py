@@ -13,9 +13,8 @@ from pathlib import Path
 import pytest
 
 from gdbmem.inspection.live_process import explain_process
-from gdbmem.inspection.pause import read_smaps
 from gdbmem.linux.holding.ptrace import Freeze
-from gdbmem.linux.memory.pages import scan_resident
+from gdbmem.linux.memory.maps import read_smaps, scan_resident
 from tests.conftest import Program
 from tests.live.explaining import Running, explain, heap_of, running
 from tests.live.user import GDBMEM
@@ -88,7 +87,7 @@ def test_a_kernel_that_cannot_scan_pages_gives_the_same_ledger(
 
     with running([program("heap_known"), "pairs", 2]) as target:
         scanned = explain(target.pid, fork=fork)
-        monkeypatch.setattr("gdbmem.linux.memory.pages.scan_pages", no_such_request)
+        monkeypatch.setattr("gdbmem.linux.memory.maps.scan_pages", no_such_request)
         read = explain(target.pid, fork=fork)
     for ledger in (scanned, read):
         assert heap_of(ledger).is_exact

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.allocators.glibc import lockstep, walk
+from gdbmem.allocators.glibc import heap as glibc_heap
+from gdbmem.allocators.glibc import lockstep
 from gdbmem.ledger.answer import answer_ledger
 from tests.conftest import Program
 from tests.live.explaining import Running, explain, running, slugs
@@ -78,7 +79,7 @@ def _has_fastbins(pid: int) -> bool:
 @pytest.mark.parametrize("mode", ["prev-inuse", "foot", "fd-wild", "arena", "other-arena", "size-271"])
 def test_the_plain_walk_finds_the_same(program: Program, mode: str) -> None:
     with running([program("heap_damaged"), mode]) as target:
-        quick, plain = (explain(target.pid, walker=walker) for walker in (lockstep.walk, walk.walk))
+        quick, plain = (explain(target.pid, walker=walker) for walker in (lockstep.walk, glibc_heap.walk))
     assert quick.notices == plain.notices
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.inspection.pause import read_maps
 from gdbmem.inspection.read_process import find_malloc, named_threads, read_process
 from gdbmem.ledger.answer import answer_ledger
 from gdbmem.ledger.ledger import build_ledger
 from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.holding.ptrace import Freeze, held_threads, machine, ptrace, wait_for
+from gdbmem.linux.memory.maps import read_maps
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.linux.process.process import thread_ids
 from gdbmem.model.ledger import Ledger

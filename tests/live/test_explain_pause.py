@@ -18,9 +18,8 @@ import pytest
 from gdbmem.allocators.others import Recognised, recognise
 from gdbmem.errors import TargetError
 from gdbmem.inspection import live_process
-from gdbmem.inspection import live_process as inspection_live_process
 from gdbmem.inspection.live_process import explain_process
-from gdbmem.inspection.pause import is_long, wait_text
+from gdbmem.linux.holding.copying import is_long, wait_text
 from gdbmem.linux.holding.ptrace import Freeze
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.model.ledger import Ledger
@@ -170,7 +169,7 @@ def test_a_process_that_waits_long_does_so_after_that_was_announced(
         time.sleep(0.06)
         return recognise(memory, mappings, *more)
 
-    monkeypatch.setattr(inspection_live_process, "Freeze", Held)
+    monkeypatch.setattr(live_process, "Freeze", Held)
     monkeypatch.setattr("gdbmem.inspection.read_process.recognise", slowly)
 
     with running([program("heap_known"), "none"]) as target:

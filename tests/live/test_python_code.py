@@ -17,10 +17,10 @@ from typing import Any, Optional
 import pytest
 
 from gdbmem.allocators.cpython import frames
-from gdbmem.inspection.pause import read_maps
 from gdbmem.inspection.python_stacks import frame_reader
-from gdbmem.linux.holding.keeper import spared_for_want_of_memory
+from gdbmem.linux.holding.copying import spared_for_want_of_memory
 from gdbmem.linux.holding.ptrace import Freeze
+from gdbmem.linux.memory.maps import read_maps
 from gdbmem.linux.memory.process_memory import WritableMemory
 from tests.cover import cover
 from tests.live.explaining import Running, gdbmem, running

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from gdbmem.errors import TargetError
-from gdbmem.inspection.pause import read_smaps
 from gdbmem.linux.holding import returning_thread
 from gdbmem.linux.holding.copying import make_copy
 from gdbmem.linux.holding.ptrace import Freeze, ptrace
 from gdbmem.linux.holding.returning_thread import find_call_sites
+from gdbmem.linux.memory.maps import read_smaps
 from gdbmem.linux.memory.process_memory import ProcMemory
 from tests.cover import cover
 from tests.live.explaining import Running, gdbmem, running

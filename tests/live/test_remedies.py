@@ -18,7 +18,7 @@ import pytest
 from gdbmem.errors import TargetError
 from gdbmem.launch.measured import MeasuredRun, trim_by_gdb
 from gdbmem.linux.process import process
-from gdbmem.linux.process.processes import stat_of
+from gdbmem.linux.process.process import stat_of
 from gdbmem.model.ledger import TRIM, Remedy, best_remedy
 from tests.conftest import Program
 from tests.live.explaining import explain, gdbmem, running

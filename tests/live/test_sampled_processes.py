@@ -16,7 +16,7 @@ from gdbmem.linux.memory.resident import ProcessMemory
 from gdbmem.linux.monitoring.quick_sample import PAGE_BYTES, Glance
 from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone
 from gdbmem.linux.monitoring.tree import Tree
-from gdbmem.linux.process import processes
+from gdbmem.linux.process import process
 from gdbmem.linux.process.process import has_ended, process_facts, thread_ids
 from gdbmem.linux.process.threads import thread_count
 from gdbmem.model.series import TREE, ProcessSample
@@ -104,7 +104,7 @@ def test_a_main_thread_that_ends_while_it_is_watched_ends_nothing() -> None:
 
 def test_a_tree_notes_a_death_and_reads_on(monkeypatch: pytest.MonkeyPatch) -> None:
     with child() as one, child() as two:
-        tree = Tree(lambda: {one, two} & set(processes.pids()), events=None)
+        tree = Tree(lambda: {one, two} & set(process.pids()), events=None)
         assert len(tree.look(0.0).readings) == 3
         end(one)
         look = tree.look(0.2)
@@ -128,7 +128,7 @@ def test_a_reused_pid_is_another_process_and_the_kept_descriptors_know() -> None
             hint.write_text(str(first - 1))
             with child() as second:
                 if second == first:
-                    stat = processes.stat_of(second)
+                    stat = process.stat_of(second)
                     assert stat is not None
                     assert stat.start_ticks != ticks
                     with pytest.raises(ProcessGone):
@@ -142,7 +142,7 @@ def test_a_reused_pid_is_another_process_and_the_kept_descriptors_know() -> None
 def test_a_respawned_worker_keeps_its_line() -> None:
     with child() as first:
         wanted = {first}
-        tree = Tree(lambda: wanted & set(processes.pids()), events=None)
+        tree = Tree(lambda: wanted & set(process.pids()), events=None)
         tree.look(0.0)
         end(first)
         tree.look(1.5)
@@ -196,7 +196,7 @@ def test_processes_are_found_by_name_and_never_ourselves() -> None:
     import re
 
     with child() as pid:
-        found = processes.by_name(re.compile("pytest|python"))
+        found = process.by_name(re.compile("pytest|python"))
         assert os.getpid() not in found
         assert pid in found
 
@@ -220,7 +220,7 @@ def test_between_two_whole_looks_only_rss_is_read() -> None:
 @pytest.mark.parametrize("waited_for", [True, False])
 def test_a_death_is_noticed_by_the_next_glance(waited_for: bool) -> None:
     with child() as one, child() as two:
-        tree = Tree(lambda: {one, two} & set(processes.pids()), events=None, budget=0)
+        tree = Tree(lambda: {one, two} & set(process.pids()), events=None, budget=0)
         tree.look(0.0)
         os.kill(one, signal.SIGKILL)
         os.waitid(os.P_PID, one, os.WEXITED | os.WNOWAIT)  # a zombie

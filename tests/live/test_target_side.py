@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.linux.files.target_side import TargetSide
-from gdbmem.linux.process.processes import stat_of
+from gdbmem.linux.files.target_files import TargetSide
+from gdbmem.linux.process.process import stat_of
 from tests.conftest import Program
 from tests.cover import diagonals
 from tests.libraries import needs_library
@@ -173,7 +173,7 @@ def test_the_folder_there_goes_also_when_the_launcher_is_killed() -> None:
         while Path(f"/proc/{target.pid}/comm").read_text() != "sleep\n":
             time.sleep(0.01)
         code = (
-            f"import os; from gdbmem.linux.files.target_side import TargetSide; side = TargetSide({target.pid});"
+            f"import os; from gdbmem.linux.files.target_files import TargetSide; side = TargetSide({target.pid});"
             "side.make_folder(); print(side._child, flush=True); os.kill(os.getpid(), 9)"
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

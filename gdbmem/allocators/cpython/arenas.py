@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from gdbmem.arrays import import_numpy
-from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.memory.pages import Ranges
+from gdbmem.linux.memory.maps import Mapping, Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable, read_pieces
 
 POOL_HEADER_BYTES = 48

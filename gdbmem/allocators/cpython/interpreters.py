@@ -10,8 +10,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Optional
 
-from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.memory.pages import Ranges
+from gdbmem.linux.memory.maps import Mapping, Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable, read_pieces, word_at, words_at
 
 # Offsets that CPython publishes since 3.13 (_Py_DebugOffsets), as far as they are consistent.

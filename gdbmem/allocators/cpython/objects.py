@@ -10,8 +10,7 @@ from typing import Any, NamedTuple, Optional
 from gdbmem.allocators.cpython.arenas import PythonArena
 from gdbmem.allocators.cpython.blocks import Blocks
 from gdbmem.arrays import import_numpy
-from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.memory.pages import Ranges
+from gdbmem.linux.memory.maps import Mapping, Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable, read_text
 
 # Python's types, by the objects that point to them (Include/cpython/object.h, PyTypeObject; CPython 3.8 to 3.15).

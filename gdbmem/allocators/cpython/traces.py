@@ -15,8 +15,7 @@ from gdbmem.allocators.cpython.interpreters import published_version
 from gdbmem.allocators.cpython.objects import read_str
 from gdbmem.allocators.gather import gather, gather_words
 from gdbmem.arrays import import_numpy
-from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.memory.pages import Ranges
+from gdbmem.linux.memory.maps import Mapping, Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable, read_pieces, read_text
 
 _TABLE_WORDS = 10  # entries, buckets, their address, 4 functions, 2 that may be missing, 2 more

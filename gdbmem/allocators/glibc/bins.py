@@ -28,7 +28,8 @@ from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory, words_
 
 if TYPE_CHECKING:
     from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
-    from gdbmem.allocators.glibc.locate import Found, ThreadPointers
+    from gdbmem.allocators.glibc.layout import Found, ThreadPointers
+    from gdbmem.linux.elf.objects import Image
 
 
 BINS = 127

@@ -17,13 +17,13 @@ from gdbmem.allocators.gather import gather_words
 from gdbmem.allocators.glibc import lockstep
 from gdbmem.allocators.glibc.tallies import FREE, PAGE, STATES, Cached, HeapTally
 from gdbmem.allocators.glibc.trails import UNIT
-from gdbmem.linux.memory.pages import Ranges
+from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.heap_blocks import LIST, TREE, UNKNOWN, VECTOR
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
 
 if TYPE_CHECKING:
+    from gdbmem.allocators.glibc.arenas import MmappedChunk
     from gdbmem.allocators.glibc.heap import HeapReading
-    from gdbmem.allocators.glibc.mmapped import MmappedChunk
 
 
 # The chunks of a heap, each with its start and whether it is live, for queries about single blocks.

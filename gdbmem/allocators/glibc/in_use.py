@@ -12,8 +12,7 @@ import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Callable, NamedTuple, Optional
 
-from gdbmem.allocators.glibc.layout import ALIGNMENT, MIN_CHUNK, TCACHE_CHUNKS, Struct
-from gdbmem.allocators.glibc.locate import static_blocks
+from gdbmem.allocators.glibc.layout import ALIGNMENT, MIN_CHUNK, TCACHE_CHUNKS, Struct, static_blocks
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at, words_at
 
 MOST_CHUNKS = 10_000  # free chunks that can be walked within 5 ms

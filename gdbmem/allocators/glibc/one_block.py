@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
+from gdbmem.allocators.glibc.arenas import MmappedChunk, distant_header
 from gdbmem.allocators.glibc.bins import bin_of, bin_text, bins_at
 from gdbmem.allocators.glibc.blocks import ChunkTable, chunk_table
+from gdbmem.allocators.glibc.heap import walk
 from gdbmem.allocators.glibc.layout import MIN_CHUNK, PREV_INUSE
-from gdbmem.allocators.glibc.mmapped import MmappedChunk, distant_header
 from gdbmem.allocators.glibc.tallies import Cached, HeapTally, check_chunk, check_free
-from gdbmem.allocators.glibc.walk import walk
 from gdbmem.model.heap_blocks import (
     BROKEN,
     FREE,
@@ -27,6 +27,7 @@ from gdbmem.model.heap_blocks import (
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory, word_at
 
 if TYPE_CHECKING:
+    from gdbmem.allocators.glibc.arenas import MmappedChunk
     from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
 
 _SHOWN = 64  # bytes of the program's memory

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gdbmem.allocators.glibc.layout import IS_MMAPPED, NON_MAIN_ARENA
-from gdbmem.linux.memory.pages import PAGE as KERNEL_PAGE
+from gdbmem.linux.memory.maps import PAGE as KERNEL_PAGE
 from gdbmem.model.memory import Memory, word_at, words_at
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from gdbmem.model.heap_blocks import DATA, HEAP, STACK, FoundVector
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
 
 if TYPE_CHECKING:
-    from gdbmem.allocators.glibc.mmapped import MmappedChunk
+    from gdbmem.allocators.glibc.arenas import MmappedChunk
 
 
 # malloc(n) takes n + 8 bytes, rounded up to 16 and to no less than 32; a remainder below 32 bytes stays with it.

@@ -10,7 +10,7 @@ from typing import Optional, TextIO
 
 import gdb
 
-from gdbmem.allocators.glibc.locate import ThreadPointers
+from gdbmem.allocators.glibc.layout import ThreadPointers
 from gdbmem.commands.arguments import LEDGER_OPTIONS, check_alone, check_views_apart
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.location import program_runs, real_pid
@@ -20,12 +20,13 @@ from gdbmem.debugger.terminal import console_on, gdb_text
 from gdbmem.errors import GdbmemError, TargetError, UsageError
 from gdbmem.inspection.block_queries import Looks
 from gdbmem.inspection.interpreters import INTERPRETER
-from gdbmem.inspection.pause import expected_hold, is_long, read_maps, wait_text
 from gdbmem.inspection.worker_requests import explain_for_gdb, look_for_gdb
 from gdbmem.json_values import as_json
 from gdbmem.ledger.document import ledger_json
 from gdbmem.ledger.output import Host, write_result
 from gdbmem.ledger.pinners import PinnerPaths
+from gdbmem.linux.holding.copying import expected_hold, is_long, wait_text
+from gdbmem.linux.memory.maps import read_maps
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.linux.process.process import ProcessFacts, check_analysable, process_facts
 from gdbmem.model.ledger import Ledger

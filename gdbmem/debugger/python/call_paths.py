@@ -14,7 +14,7 @@ from gdbmem.debugger.program import NATIVE, VALGRIND, target_kind, thread_pointe
 from gdbmem.debugger.session import session
 from gdbmem.debugger.terminal import library_at
 from gdbmem.errors import GdbmemError
-from gdbmem.inspection.pause import read_smaps
+from gdbmem.linux.memory.maps import read_smaps
 from gdbmem.linux.memory.process_memory import ProcMemory, careful_memory, random_bytes
 from gdbmem.model.calltree import Frame
 from gdbmem.model.memory import MemoryUnreadable

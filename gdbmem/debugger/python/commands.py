@@ -18,11 +18,11 @@ from gdbmem.debugger.location import program_file
 from gdbmem.debugger.program import selection_kept, thread_pointer
 from gdbmem.debugger.terminal import console_on, library_at, source_file
 from gdbmem.errors import TargetError, ToolError, UsageError
-from gdbmem.inspection.pause import read_smaps
 from gdbmem.inspection.python_stacks import frame_reader
 from gdbmem.inspection.worker_requests import answers_of_workers, stopped_request
 from gdbmem.json_values import as_json
 from gdbmem.linux.elf.corefile import CoreFile
+from gdbmem.linux.memory.maps import read_smaps
 from gdbmem.linux.memory.process_memory import ProcMemory, careful_memory
 from gdbmem.linux.process.process import check_analysable
 from gdbmem.model.calltree import Frame

@@ -12,8 +12,7 @@ from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError
 from gdbmem.linux.elf.objects import read_image
-from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.memory.pages import PAGE, Ranges
+from gdbmem.linux.memory.maps import PAGE, Mapping, Ranges
 from gdbmem.model.memory import Buffer, BytesMemory, MemoryUnreadable
 from gdbmem.text import printable
 

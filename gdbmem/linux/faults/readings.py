@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Optional
 
 from gdbmem.errors import GdbmemError, TargetError
-from gdbmem.linux.memory.maps import Mapping, parse_rollup, parse_smaps
-from gdbmem.linux.memory.pages import PAGE, Ranges, page_kinds
+from gdbmem.linux.memory.maps import PAGE, Mapping, Ranges, page_kinds, parse_rollup, parse_smaps
 from gdbmem.linux.process.process import check_analysable, memory_folder
 from gdbmem.linux.process.rights import AS_ROOT
 from gdbmem.linux.process.threads import page_faults

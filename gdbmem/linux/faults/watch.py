@@ -20,8 +20,7 @@ from gdbmem.linux.faults.event import ANY, MAJOR, MINOR, NOTHING, Ring, Wishes
 from gdbmem.linux.faults.readings import LockedMemoryError, refusal
 from gdbmem.linux.faults.records import SampleLayout, Taken, small_samples, trimmed
 from gdbmem.linux.memory.resident import PAGE_BYTES
-from gdbmem.linux.process.process import thread_ids
-from gdbmem.linux.process.processes import descendants, parents
+from gdbmem.linux.process.process import descendants, parents, thread_ids
 
 STACK_BYTES = 16 << 10  # bytes copied of each stack,
 _SMALL_STACK_BYTES = 8 << 10  # and where the rings are small

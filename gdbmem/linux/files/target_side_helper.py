@@ -1,4 +1,4 @@
-"""The helper of linux/files/target_side.py: opens files with exactly the rights of another process.
+"""The helper of linux/files/target_files.py: opens files with exactly the rights of another process.
 
 Source: Linux, fs/open.c (openat2) and include/uapi/linux/openat2.h; capset(2).
 """

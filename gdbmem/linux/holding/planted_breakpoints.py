@@ -12,7 +12,7 @@ from collections.abc import Container, Iterator, Mapping
 from typing import Optional
 
 from gdbmem.errors import TargetError
-from gdbmem.linux.files.target_side import TargetSide
+from gdbmem.linux.files.target_files import TargetSide
 from gdbmem.linux.holding.ptrace import X86_64, Freeze, get_registers, machine, set_registers
 from gdbmem.linux.memory.maps import Mapping as Mapped
 from gdbmem.linux.memory.maps import mappings_of

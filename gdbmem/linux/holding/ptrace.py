@@ -17,6 +17,7 @@ from typing import NamedTuple, Optional
 from gdbmem.errors import TargetError
 from gdbmem.linux.process.process import (
     ended,
+    parents,
     process_facts,
     signals_in,
     status_fields,
@@ -24,7 +25,6 @@ from gdbmem.linux.process.process import (
     thread_lives,
     traced,
 )
-from gdbmem.linux.process.processes import parents
 from gdbmem.linux.process.rights import AS_ROOT, asker
 from gdbmem.linux.process.threads import parse_syscall
 

@@ -27,8 +27,7 @@ from gdbmem.linux.holding.ptrace import (
     set_registers,
     wait_for,
 )
-from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.memory.pages import resident_ranges
+from gdbmem.linux.memory.maps import Mapping, resident_ranges
 from gdbmem.linux.memory.process_memory import WritableMemory
 from gdbmem.linux.process.process import ended, signals_in, status_fields, thread_lives
 from gdbmem.model.memory import Memory, MemoryUnreadable

@@ -6,7 +6,7 @@ import os
 from typing import Any, NamedTuple
 
 from gdbmem.arrays import import_numpy
-from gdbmem.linux.memory.pages import PAGE, open_pagemap
+from gdbmem.linux.memory.maps import PAGE, open_pagemap
 
 # Bits of an entry (Documentation/admin-guide/mm/pagemap.rst): in memory, swapped out, mapped once, of a file.
 _PRESENT, _SWAPPED, _FILE, _ALONE = 63, 62, 61, 56

@@ -1,4 +1,4 @@
-"""The memory of a live process, through /proc/PID/mem."""
+"""The memory of a live process, through /proc/PID/mem, and whether a fork left it the program of another."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Optional
 
 from gdbmem.errors import TargetError
-from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.memory.pages import Ranges, resident_ranges, swapped_ranges
-from gdbmem.linux.process.process import memory_folder
+from gdbmem.linux.memory.maps import Mapping, Ranges, resident_ranges, swapped_ranges
+from gdbmem.linux.process.process import memory_folder, status_fields
 from gdbmem.model.memory import Buffer, Memory, MemoryUnreadable
 
 _libc: Optional[ctypes.CDLL] = None
@@ -212,3 +211,45 @@ def random_bytes(pid: int) -> bytes:
 def auxiliary_vector(pid: int) -> dict[int, int]:
     """Return the values of the auxiliary vector of *pid* by their kinds. Raises OSError and struct.error."""
     return dict(struct.iter_unpack("<QQ", Path(f"{memory_folder(pid)}/auxv").read_bytes()))
+
+
+# Processes that a fork has made and that run the same program since.
+
+
+_START_CODE, _START_STACK = 25, 27  # fields of /proc/PID/stat, counted from 0
+
+
+def forked_from(pid: int) -> Optional[int]:
+    """Return the parent of *pid* if it runs the same program in the same memory since a fork; else None."""
+    parent = int(status_fields(pid, pid).get("PPid", "0"))
+    return parent if parent > 1 and runs_same_program(parent, pid) else None
+
+
+def runs_same_program(parent: int, child: int) -> Optional[bool]:
+    """Return whether neither *parent* nor *child* has executed a program since the fork; None if this is unknown.
+
+    A process that did has nothing of its parent's memory, even if its mappings are at the same addresses. Each exec
+    gets other random bytes.
+    """
+    for identity in (random_bytes, _places):
+        ours, theirs = identity(parent), identity(child)
+        if ours and theirs:
+            return ours == theirs
+    return None
+
+
+def _places(pid: int) -> Optional[tuple[int, ...]]:
+    """Return the places of program and stack, which the kernel chooses at each exec, and the file; None: unknown.
+
+    They are 0 for a process that may not be traced, and may be equal where addresses are not randomised.
+    Source: Linux, Documentation/filesystems/proc.rst.
+    """
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+        file = os.stat(f"/proc/{pid}/exe")  # noqa: PTH116
+    except OSError:
+        return None
+    # The name, in parentheses, may have any characters.
+    fields = [b"", b"", *text.rpartition(b")")[2].split()]
+    places = tuple(int(fields[number]) for number in (_START_CODE, _START_STACK))
+    return (*places, file.st_dev, file.st_ino) if all(places) else None

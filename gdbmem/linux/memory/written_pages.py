@@ -14,14 +14,14 @@ import struct
 from collections.abc import Iterator, Sequence
 
 from gdbmem.errors import TargetError
-from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.memory.pages import (
+from gdbmem.linux.memory.maps import (
     FILE,
     HUGE,
     PRESENT,
     SWAPPED,
     WRITTEN,
     ZERO,
+    Mapping,
     Ranges,
     open_pagemap,
     scan_pages,

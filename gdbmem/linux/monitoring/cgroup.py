@@ -8,8 +8,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from gdbmem.linux.process.process import text_of
-from gdbmem.linux.process.processes import stat_of
+from gdbmem.linux.process.process import stat_of, text_of
 
 _ROOT = Path("/sys/fs/cgroup")
 _ROOTS = (_ROOT, _ROOT / "memory")

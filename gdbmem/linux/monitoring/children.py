@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Optional
 
-from gdbmem.linux.monitoring.sampling import Counts, ProcessFiles, ProcessGone, Stat
+from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone
+from gdbmem.linux.process.process import Counts, Stat
 from gdbmem.model.series import ProcessSample
 
 # Copy-on-write by process: pages that a forked process shared with its parent, and has copied since.

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Callable, NamedTuple, Optional
 
-from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone, Stat
-from gdbmem.linux.process.process import status_fields
-from gdbmem.linux.process.processes import stat_of
+from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone
+from gdbmem.linux.process.process import Stat, stat_of, status_fields
 from gdbmem.model.series import TREE, ProcessSample, SeriesFacts
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")

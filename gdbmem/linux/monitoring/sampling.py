@@ -11,40 +11,14 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from gdbmem.linux.memory.maps import Rollup, parse_rollup, parse_smaps
-from gdbmem.linux.process.process import living_thread
+from gdbmem.linux.process.process import Stat, living_thread, parse_stat
 from gdbmem.model.series import ProcessSample
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 class ProcessGone(Exception):  # noqa: N818  (processes end; that is not an error)
     """The process has ended, or is a zombie with no memory left: none of its threads lives."""
-
-
-class Counts(NamedTuple):
-    """The resources that a process has used since its start."""
-
-    minor_faults: int
-    major_faults: int
-    cpu_seconds: float
-
-
-class Stat(NamedTuple):
-    """The values of /proc/PID/stat; *start_ticks* and the pid identify a process."""
-
-    name: str
-    state: str
-    parent: int
-    own: Counts
-    waited: Counts  # of its collected children, and of theirs
-    threads: int
-    start_ticks: int
-
-    @property
-    def has_ended(self) -> bool:
-        """True if none of its threads runs; the state is the main one's, which may end before others."""
-        return self.state in "ZX" and self.threads < 2
 
 
 class StatmSample(NamedTuple):
@@ -52,21 +26,6 @@ class StatmSample(NamedTuple):
 
     rss_bytes: int
     shared_bytes: int
-
-
-def parse_stat(data: bytes) -> Stat:
-    """Decode /proc/PID/stat; the name may contain spaces and parentheses. Source: proc(5)."""
-    close = data.rindex(b")")
-    words = data[close + 2 :].split(None, 20)
-    return Stat(
-        name=os.fsdecode(data[data.index(b"(") + 1 : close]),
-        state=chr(words[0][0]),
-        parent=int(words[1]),
-        own=Counts(int(words[7]), int(words[9]), (int(words[11]) + int(words[12])) / _TICKS),
-        waited=Counts(int(words[8]), int(words[10]), (int(words[13]) + int(words[14])) / _TICKS),
-        threads=int(words[17]),
-        start_ticks=int(words[19]),
-    )
 
 
 class ProcessFiles:

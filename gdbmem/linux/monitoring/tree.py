@@ -24,15 +24,13 @@ from gdbmem.linux.monitoring.sampling import (
     ProcessFiles,
     ProcessGone,
     Shares,
-    Stat,
     quick_reading,
     total_of,
     with_pss,
     with_sizes,
 )
 from gdbmem.linux.monitoring.surroundings import Surroundings
-from gdbmem.linux.process.process import program_name
-from gdbmem.linux.process.processes import descendants, parents, stat_of
+from gdbmem.linux.process.process import Stat, descendants, parents, program_name, stat_of
 from gdbmem.model.series import TREE, ProcessSample, SeriesLine
 
 # Assigns processes to the lines of a series: a respawned worker gets the line of one with its name.

@@ -1,10 +1,10 @@
-"""Facts on a process from /proc, and the reason, in a sentence, why one can't be analysed."""
+"""Facts on a process and lists of processes, from /proc; the reason, in a sentence, why one can't be analysed."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional, Union
 
@@ -332,3 +332,149 @@ def initial_environment(pid: int) -> dict[str, str]:
         return {}
     pairs = (one.decode(errors="replace").partition("=") for one in data.split(b"\0") if b"=" in one)
     return {name: value for name, _, value in pairs}
+
+
+# Lists of processes: by name, by user, by cgroup, by parent.
+
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Counts(NamedTuple):
+    """The resources that a process has used since its start."""
+
+    minor_faults: int
+    major_faults: int
+    cpu_seconds: float
+
+
+class Stat(NamedTuple):
+    """The values of /proc/PID/stat; *start_ticks* and the pid identify a process."""
+
+    name: str
+    state: str
+    parent: int
+    own: Counts
+    waited: Counts  # of its collected children, and of theirs
+    threads: int
+    start_ticks: int
+
+    @property
+    def has_ended(self) -> bool:
+        """True if none of its threads runs; the state is the main one's, which may end before others."""
+        return self.state in "ZX" and self.threads < 2
+
+
+def parse_stat(data: bytes) -> Stat:
+    """Decode /proc/PID/stat; the name may contain spaces and parentheses. Source: proc(5)."""
+    close = data.rindex(b")")
+    words = data[close + 2 :].split(None, 20)
+    return Stat(
+        name=os.fsdecode(data[data.index(b"(") + 1 : close]),
+        state=chr(words[0][0]),
+        parent=int(words[1]),
+        own=Counts(int(words[7]), int(words[9]), (int(words[11]) + int(words[12])) / _TICKS),
+        waited=Counts(int(words[8]), int(words[10]), (int(words[13]) + int(words[14])) / _TICKS),
+        threads=int(words[17]),
+        start_ticks=int(words[19]),
+    )
+
+
+def pids() -> list[int]:
+    """Return every pid in /proc (with hidepid: only those of this user)."""
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
+
+
+def stat_of(pid: int) -> Optional[Stat]:
+    """Return the stat of *pid*; None if it has ended."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as stream:  # noqa: PTH123  (hot path)
+            return parse_stat(stream.read(4096))
+    except (OSError, ValueError):
+        return None
+
+
+def by_name(pattern: re.Pattern[str]) -> set[int]:
+    """Return the processes whose name or command line matches, excluding this one.
+
+    For ancestors of this one only the name counts: the command line of sudo contains the pattern itself.
+    """
+    ours = _ancestors()
+    found = set()
+    for pid in pids():
+        if pid == os.getpid():
+            continue
+        stat = stat_of(pid)
+        if stat is None:
+            continue
+        if pattern.search(stat.name) or (pid not in ours and pattern.search(_command(pid))):
+            found.add(pid)
+    return found
+
+
+def _ancestors() -> set[int]:
+    """Return the processes above this one."""
+    found: set[int] = set()
+    pid = os.getppid()
+    while pid and pid not in found:  # 0 is the parent of the first one, and of one from another namespace
+        found.add(pid)
+        stat = stat_of(pid)
+        pid = stat.parent if stat is not None else 0
+    return found
+
+
+def by_user(uid: int) -> set[int]:
+    """Return the processes of the user *uid* that have their own memory, excluding this one."""
+    found = set()
+    for pid in pids():
+        try:
+            if pid != os.getpid() and os.stat(f"/proc/{pid}").st_uid == uid and _command(pid):  # noqa: PTH116
+                found.add(pid)
+        except OSError:
+            continue
+    return found
+
+
+def by_cgroup(folder: Path) -> set[int]:
+    """Return the processes in the cgroup *folder* and in those below it; raises OSError."""
+    found = {int(word) for word in (folder / "cgroup.procs").read_text().split()}
+    for below in folder.rglob("cgroup.procs"):
+        try:
+            found |= {int(word) for word in below.read_text().split()}
+        except OSError:
+            continue  # removed meanwhile, or a threaded one
+    return found
+
+
+def parents() -> dict[int, int]:
+    """Return pid → parent of every process."""
+    return {pid: stat.parent for pid in pids() if (stat := stat_of(pid)) is not None}
+
+
+def descendants(roots: set[int], parent_of: dict[int, int]) -> Iterator[int]:
+    """Yield the descendants of *roots*."""
+    children: dict[int, list[int]] = {}
+    for pid, parent in parent_of.items():
+        children.setdefault(parent, []).append(pid)
+    todo = list(roots)
+    seen = set(roots)
+    while todo:
+        for child in children.get(todo.pop(), ()):
+            if child not in seen:
+                seen.add(child)
+                todo.append(child)
+                yield child
+
+
+def proc_is_hidden() -> bool:
+    """Return whether /proc is mounted so that other users' processes are hidden (hidepid)."""
+    return stat_of(1) is None
+
+
+def _command(pid: int) -> str:
+    """Return the command line of *pid*; "" of a kernel thread, or if it has ended."""
+    try:
+        data = Path(f"{memory_folder(pid)}/cmdline").read_bytes()
+    except OSError:
+        return ""
+    return os.fsdecode(b" ".join(data.rstrip(b"\0").split(b"\0")))

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from gdbmem.allocators.glibc import walk
+from gdbmem.allocators.glibc import heap as glibc_heap
+from gdbmem.allocators.glibc.arenas import MmappedChunk, distant_header, find_mmapped
 from gdbmem.allocators.glibc.blocks import ChunkTable, chunk_table, sort_blocks
-from gdbmem.allocators.glibc.mmapped import MmappedChunk, distant_header, find_mmapped
 from gdbmem.allocators.glibc.tallies import FREE, LIVE, TCACHE, HeapTally
 from gdbmem.allocators.glibc.vectors import find_vectors
 from gdbmem.ledger.blocks import sum_vectors
-from gdbmem.linux.memory.pages import Ranges
+from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.heap_blocks import CLASS, DATA, HEAP, VECTOR, FoundVector
 from gdbmem.model.memory import BytesMemory
 from tests.unit.heaps import MadeHeap, make_heap
@@ -32,7 +32,7 @@ def table_of(heap: MadeHeap, *, pure: bool) -> ChunkTable:
 def test_the_table_holds_the_chunks_that_the_walk_counts(pure: bool, seed: int) -> None:
     heap = make_heap(4000, seed, decoys=seed % 2 == 0)
     tally = HeapTally(heap.start, heap.end)
-    walk.walk(heap.memory, tally, heap.top, heap.cached)
+    glibc_heap.walk(heap.memory, tally, heap.top, heap.cached)
     table = table_of(heap, pure=pure)
     assert len(table) == sum(tally.chunks)
     assert sum(bool(live) for live in table.live) == tally.chunks[LIVE]

@@ -7,8 +7,7 @@ import struct
 import pytest
 
 from gdbmem.allocators.glibc.in_use import MOST_CHUNKS, GlibcHeap, InUse, tcache_offset
-from gdbmem.allocators.glibc.layout import STATES, LibcFacts, Struct, parameters_of
-from gdbmem.allocators.glibc.locate import locate
+from gdbmem.allocators.glibc.layout import STATES, LibcFacts, Struct, locate, parameters_of
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.model.memory import Buffer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gdbmem.allocators.glibc.mmapped import area_of, find_pieces
+from gdbmem.allocators.glibc.arenas import area_of, find_pieces
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.model.memory import BytesMemory
 

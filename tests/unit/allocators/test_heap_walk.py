@@ -8,8 +8,9 @@ from typing import Callable
 
 import pytest
 
-from gdbmem.allocators.glibc import lockstep, tallies, walk
-from gdbmem.allocators.glibc.damage import find_end
+from gdbmem.allocators.glibc import heap as glibc_heap
+from gdbmem.allocators.glibc import lockstep, tallies
+from gdbmem.allocators.glibc.caches import find_end
 from gdbmem.allocators.glibc.heap import Walker
 from gdbmem.allocators.glibc.tallies import (
     CORRUPT,
@@ -25,11 +26,11 @@ from gdbmem.allocators.glibc.tallies import (
     trim_range,
 )
 from gdbmem.allocators.glibc.trails import Trail
-from gdbmem.linux.memory import pages
+from gdbmem.linux.memory import maps
 from gdbmem.model.memory import BytesMemory
 from tests.unit.heaps import MadeHeap, make_heap
 
-WALKERS = [pytest.param(walk.walk, id="plain"), pytest.param(lockstep.walk, id="numpy")]
+WALKERS = [pytest.param(glibc_heap.walk, id="plain"), pytest.param(lockstep.walk, id="numpy")]
 
 
 def tally_of(heap: MadeHeap, walker: Walker) -> HeapTally:
@@ -63,7 +64,7 @@ def test_the_bytes_on_the_pages_are_the_bytes_of_the_chunks(walker: Walker) -> N
 def test_both_walkers_agree_to_the_byte_whatever_the_block(seed: int, block_bytes: int) -> None:
     heap = make_heap(4000, seed, decoys=seed % 2 == 0)
     plain, quick = HeapTally(heap.start, heap.end), HeapTally(heap.start, heap.end)
-    walk.walk(heap.memory, plain, heap.top, heap.cached, block_bytes=block_bytes)
+    glibc_heap.walk(heap.memory, plain, heap.top, heap.cached, block_bytes=block_bytes)
     lockstep.walk(heap.memory, quick, heap.top, heap.cached, block_bytes=block_bytes)
     assert_same(plain, quick)
 
@@ -77,14 +78,14 @@ def test_a_heap_that_was_walked_for_its_fastbins_is_added_up_the_same(seed: int,
     trail = Trail(heap.start & -4096, np.zeros((heap.end - (heap.start & -4096)) // 128 + 8, dtype=np.uint8))
     for chunks in lockstep.follow_chunks(heap.memory, heap.start, heap.top, block_bytes=block_bytes):
         trail.note(np, chunks)
-    plain, quick = tally_of(heap, walk.walk), HeapTally(heap.start, heap.end)
+    plain, quick = tally_of(heap, glibc_heap.walk), HeapTally(heap.start, heap.end)
     known = Cached(heap.cached.tcache, heap.cached.fastbins, {heap.start: trail})
     lockstep.walk(heap.memory, quick, heap.top, known)
     assert_same(plain, quick)
     assert (quick.odd, quick.link_sum) == (plain.odd, plain.link_sum)
 
 
-@pytest.mark.parametrize("walker", [walk.walk, lockstep.walk])
+@pytest.mark.parametrize("walker", [glibc_heap.walk, lockstep.walk])
 def test_blocks_read_at_once_change_no_figure(walker: Callable[..., None]) -> None:
     heap = make_heap(4000, 9)
     large, small = HeapTally(heap.start, heap.end), HeapTally(heap.start, heap.end)
@@ -97,7 +98,7 @@ def test_blocks_read_at_once_change_no_figure(walker: Callable[..., None]) -> No
 @pytest.mark.parametrize("sizes", [(32,), (4096,), (40_000,), (3_000_000,), (32, 5000), (32, 32, 48, 70_000)])
 def test_blocks_of_every_size_are_found_among_words_that_look_like_sizes(sizes: tuple[int, ...]) -> None:
     heap = make_heap(60 if max(sizes) > 1 << 20 else 3000, 10, decoys=True, sizes=sizes)
-    plain, quick = tally_of(heap, walk.walk), tally_of(heap, lockstep.walk)
+    plain, quick = tally_of(heap, glibc_heap.walk), tally_of(heap, lockstep.walk)
     assert (quick.bytes[LIVE], quick.chunks[LIVE]) == (heap.live_bytes, heap.live_chunks)
     assert_same(plain, quick)
 
@@ -129,7 +130,7 @@ def assert_same(plain: HeapTally, quick: HeapTally) -> None:
 @pytest.mark.parametrize("number", [0, 700, 1999])
 def test_a_corrupt_size_ends_the_walk_there_in_both(number: int) -> None:
     heap = make_heap(2000, 3, corrupt_at=number)
-    plain, quick = tally_of(heap, walk.walk), tally_of(heap, lockstep.walk)
+    plain, quick = tally_of(heap, glibc_heap.walk), tally_of(heap, lockstep.walk)
     assert plain.stopped_why == CORRUPT
     assert heap.start <= plain.stopped_at < heap.top
     assert_same(plain, quick)
@@ -177,7 +178,7 @@ def sort(heap: MadeHeap) -> object:
 
 def test_the_top_chunk_is_free_memory() -> None:
     heap = make_heap(100, 5)
-    tally = tally_of(heap, walk.walk)
+    tally = tally_of(heap, glibc_heap.walk)
     before = tally.bytes[FREE]
     tally.add_top(heap.top, heap.end)
     assert tally.bytes[FREE] - before == heap.end - heap.top
@@ -205,7 +206,7 @@ def test_both_walkers_keep_the_same_runs_where_the_kernels_pages_are_larger(
 ) -> None:
     monkeypatch.setattr(tallies, "KERNEL_PAGE", 1 << 16)
     heap = make_heap(4000, seed, sizes=(32, 3000, 40_000))
-    assert_same(tally_of(heap, walk.walk), tally_of(heap, lockstep.walk))
+    assert_same(tally_of(heap, glibc_heap.walk), tally_of(heap, lockstep.walk))
 
 
 def test_pages_of_another_size_are_found_at_their_place_in_pagemap(
@@ -213,9 +214,9 @@ def test_pages_of_another_size_are_found_at_their_place_in_pagemap(
 ) -> None:
     file = tmp_path / "pagemap"
     file.write_bytes(struct.pack("<8Q", *(number % 2 << 63 for number in range(8))))
-    monkeypatch.setattr(pages, "PAGE", 1 << 16)
+    monkeypatch.setattr(maps, "PAGE", 1 << 16)
     with file.open("rb") as stream:
-        found = list(pages._read(stream.fileno(), 2 << 16, 5 << 16))
+        found = list(maps._read(stream.fileno(), 2 << 16, 5 << 16))
     assert found == [(3 << 16, 4 << 16)]
 
 

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from gdbmem.allocators.glibc import bins
-from gdbmem.allocators.glibc.locate import ThreadPointers
+from gdbmem.allocators.glibc.layout import ThreadPointers
 from gdbmem.linux.elf.objects import Image
 from gdbmem.model.memory import Memory, MemoryUnreadable
 

@@ -9,11 +9,10 @@ from typing import Optional
 import pytest
 
 from gdbmem.allocators.others import Recognised, linked_in, owner_of, recognise
-from gdbmem.inspection.linked_allocators import find_linked_in
+from gdbmem.inspection.ledger_parts import find_linked_in
 from gdbmem.ledger.ledger import ProcessImage
 from gdbmem.linux.elf.objects import Image
-from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.memory.pages import Ranges
+from gdbmem.linux.memory.maps import Mapping, Ranges
 from gdbmem.model.memory import BytesMemory
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from gdbmem.allocators.glibc.locate import ThreadVariables, static_blocks
+from gdbmem.allocators.glibc.layout import ThreadVariables, static_blocks
 from gdbmem.model.memory import BytesMemory
 
 MEBIBYTE = 1 << 20

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from gdbmem.allocators.cpython.arenas import find_arenas
-from gdbmem.allocators.glibc.mmapped import find_mmapped
-from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.memory.pages import Ranges
+from gdbmem.allocators.glibc.arenas import find_mmapped
+from gdbmem.linux.memory.maps import Mapping, Ranges
 from gdbmem.model.memory import BytesMemory
 
 START, SIZE = 1 << 40, 1 << 42

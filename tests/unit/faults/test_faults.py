@@ -41,7 +41,7 @@ from gdbmem.linux.faults.records import (
     stack_samples,
     trimmed,
 )
-from gdbmem.linux.memory.pages import PAGE, Ranges
+from gdbmem.linux.memory.maps import PAGE, Ranges
 from gdbmem.model.calltree import Frame
 from gdbmem.model.faults import FaultAccount, FaultTotals, NamedFaults, NamedStack
 from gdbmem.model.faults import Unseen as Hidden

@@ -8,7 +8,7 @@ from gdbmem.faults.growth import WeighedFault
 from gdbmem.faults.resident_by_path import StandingMemory
 from gdbmem.formats.faults import faults_profile
 from gdbmem.linux.faults.readings import Reading
-from gdbmem.linux.memory.pages import PAGE, Ranges
+from gdbmem.linux.memory.maps import PAGE, Ranges
 from gdbmem.model.calltree import Frame, Snapshot
 from gdbmem.model.faults import FaultTotals, NamedFaults, NamedStack
 from gdbmem.profiles.diff import diff_snapshots

@@ -8,7 +8,7 @@ from array import array
 from gdbmem.allocators.glibc.blocks import ChunkTable
 from gdbmem.inspection.idle import live_sizes
 from gdbmem.ledger.idle import idle_memory, idle_sizes, idle_types, print_idle
-from gdbmem.linux.memory.pages import Accessed, parse_accessed
+from gdbmem.linux.memory.maps import Accessed, parse_accessed
 from gdbmem.model.heap_blocks import CLASS, UNKNOWN
 from gdbmem.model.ledger import HEAP_LIVE, HEAP_PINNED, OTHER, BlockGroup, BlockSum, Ledger, Share
 from gdbmem.terminal.console import make_console

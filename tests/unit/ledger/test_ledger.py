@@ -16,8 +16,7 @@ from gdbmem.ledger.division import Division
 from gdbmem.ledger.document import ledger_json, returned_bytes
 from gdbmem.ledger.pinners import join_paths
 from gdbmem.ledger.text import LedgerOptions, beside, print_growth, print_ledger
-from gdbmem.linux.memory.maps import Mapping, parse_smaps
-from gdbmem.linux.memory.pages import Ranges
+from gdbmem.linux.memory.maps import Mapping, Ranges, parse_smaps
 from gdbmem.model import ledger as names
 from gdbmem.model.ledger import (
     TRIM,

@@ -9,15 +9,14 @@ from xml.etree import ElementTree
 
 import pytest
 
-from gdbmem.allocators.glibc import walk
-from gdbmem.allocators.glibc.arenas import ArenaState
+from gdbmem.allocators.glibc import heap as glibc_heap
+from gdbmem.allocators.glibc.arenas import ArenaState, MmappedChunk
 from gdbmem.allocators.glibc.caches import Caches
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
-from gdbmem.allocators.glibc.mmapped import MmappedChunk
 from gdbmem.allocators.glibc.tallies import FASTBIN, FREE, LIVE, TCACHE, HeapTally, trim_range
 from gdbmem.errors import UsageError
 from gdbmem.ledger.heap_map import map_heap, render_html, render_map, render_svg
-from gdbmem.linux.memory.pages import Ranges
+from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.heap_blocks import PARTS, HeapMap, MapRegion
 from gdbmem.terminal.console import picture_kind
 from tests.unit.heaps import make_heap
@@ -28,7 +27,7 @@ EVIL = "</title><script>alert(1)</script><svg onload='x'>&\x1b[31m"
 def reading() -> tuple[HeapReading, HeapTally]:
     heap = make_heap(4000, 5)
     tally = HeapTally(heap.start, heap.end)
-    walk.walk(heap.memory, tally, heap.top, heap.cached)
+    glibc_heap.walk(heap.memory, tally, heap.top, heap.cached)
     tally.add_top(heap.top, heap.end)
     state = ArenaState(0, 0x1000, heap.top, 0, 0, False, ())
     arena = ArenaReading(state, [tally], [trim_range(*run) for run in tally.runs])

@@ -12,13 +12,12 @@ import pytest
 from gdbmem.allocators.glibc.arenas import ArenaState
 from gdbmem.allocators.glibc.caches import Caches
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
-from gdbmem.allocators.glibc.layout import PARAMETERS, STATES, MallocLayout
-from gdbmem.allocators.glibc.locate import Found, Parameters
+from gdbmem.allocators.glibc.layout import PARAMETERS, STATES, Found, MallocLayout, Parameters
 from gdbmem.allocators.glibc.tallies import FASTBIN, FREE, LIVE, PAGE, TCACHE, HeapTally
 from gdbmem.formats.documents import read_ledger
+from gdbmem.ledger.answer import conclusion, measured_json, print_remedies, remedies_json, simulate_remedies
 from gdbmem.ledger.document import ledger_json
-from gdbmem.ledger.remedies import conclusion, measured_json, print_remedies, remedies_json, simulate_remedies
-from gdbmem.linux.memory.pages import Ranges
+from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.ledger import (
     AT_REST,
     TRIM,

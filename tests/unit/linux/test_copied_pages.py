@@ -8,7 +8,8 @@ from typing import Any, cast
 import pytest
 
 from gdbmem.linux.monitoring.children import CopiedPages
-from gdbmem.linux.monitoring.sampling import Counts, ProcessFiles, Stat, StatmSample
+from gdbmem.linux.monitoring.sampling import ProcessFiles, StatmSample
+from gdbmem.linux.process.process import Counts, Stat
 from gdbmem.model.series import ProcessSample
 
 MIB = 1 << 20

@@ -15,9 +15,10 @@ from gdbmem.linux.monitoring import cgroup, quick_sample
 from gdbmem.linux.monitoring.children import ExitedUsage, StoppedTime
 from gdbmem.linux.monitoring.process_events import Started
 from gdbmem.linux.monitoring.quick_sample import clock_of, matters, series_clock
-from gdbmem.linux.monitoring.sampling import Counts, ProcessFiles, Stat, StatmSample, parse_stat
+from gdbmem.linux.monitoring.sampling import ProcessFiles, StatmSample
 from gdbmem.linux.monitoring.tree import Tree
-from gdbmem.linux.process import processes
+from gdbmem.linux.process import process
+from gdbmem.linux.process.process import Counts, Stat, parse_stat
 from gdbmem.model.series import TREE, ProcessSample, SeriesFacts
 from gdbmem.recording.recorder import SamplingPlan, SeriesRecorder
 from gdbmem.series.store import Recording, SeriesWriter
@@ -142,9 +143,9 @@ def test_after_a_reboot_a_series_goes_on_by_the_calendar() -> None:
 
 
 def test_hidden_proc_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert not processes.proc_is_hidden()
-    monkeypatch.setattr(processes, "stat_of", lambda pid: None)
-    assert processes.proc_is_hidden()
+    assert not process.proc_is_hidden()
+    monkeypatch.setattr(process, "stat_of", lambda pid: None)
+    assert process.proc_is_hidden()
 
 
 @pytest.mark.parametrize("limit", ["max\n", "104857600\n"])

@@ -21,7 +21,7 @@ from gdbmem.commands.arguments import parse_fail_on
 from gdbmem.commands.shell import SHELL_COMMANDS
 from gdbmem.errors import InputError
 from gdbmem.linux.monitoring.tree import Look
-from gdbmem.linux.process.processes import stat_of
+from gdbmem.linux.process.process import stat_of
 from gdbmem.model.judgement import exit_status
 from gdbmem.model.series import (
     TREE,

@@ -10,7 +10,7 @@ from typing import NamedTuple, Optional
 
 import pytest
 
-from gdbmem.linux.memory.pages import SettledPages
+from gdbmem.linux.memory.maps import SettledPages
 from gdbmem.linux.memory.resident import PAGE_BYTES
 from gdbmem.steps.quiet_lines import CALLING, RETURNED, QuietLines, quiet_lines
 

@@ -8,8 +8,7 @@ from typing import NamedTuple, Optional, Union
 import gdb
 
 from gdbmem.allocators.glibc.in_use import GlibcHeap, InUse, tcache_offset
-from gdbmem.allocators.glibc.layout import LibcFacts, Struct
-from gdbmem.allocators.glibc.locate import locate
+from gdbmem.allocators.glibc.layout import LibcFacts, Struct, locate
 from gdbmem.allocators.others import replacement_among
 from gdbmem.debugger.program import GdbMemory, selection_kept, thread_pointer
 from gdbmem.errors import TargetError

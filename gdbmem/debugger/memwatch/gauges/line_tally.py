@@ -9,7 +9,7 @@ import gdb
 
 from gdbmem.debugger.memwatch.driving.watched_function import LineStart, WatchedPlace
 from gdbmem.debugger.stopping.repeated_hits import is_step_postponed
-from gdbmem.linux.memory.pages import SettledPages
+from gdbmem.linux.memory.maps import SettledPages
 from gdbmem.linux.memory.sharing import Part, Sharing
 from gdbmem.linux.process.threads import SignalHandlers
 from gdbmem.model.steps import FunctionProfile, LineProfile
