@@ -1,0 +1,149 @@
+"""The heaps of other mallocs, read from outside: the bytes that the allocators themselves count, without symbols."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from ctypes.util import find_library
+from pathlib import Path
+from typing import Callable, Optional
+
+import pytest
+
+from gdbmem.allocators import gperftools
+from gdbmem.allocators.malloc_heap import (
+    CHANGING,
+    FREE,
+    LARGE,
+    METADATA,
+    RETURNED,
+    SLAB,
+    HeapView,
+    MallocHeap,
+)
+from gdbmem.linux.elf.objects import Image, images
+from gdbmem.linux.holding.ptrace import Freeze
+from gdbmem.linux.memory.maps import Ranges, page_kinds, read_smaps
+from gdbmem.linux.memory.process_memory import ProcMemory
+from tests.conftest import Program
+from tests.libraries import needs_library
+from tests.live.explaining import Running, running
+
+Reader = Callable[[HeapView, Image], Optional[MallocHeap]]
+STOPS = 6  # of the process with busy threads
+
+
+def heaps_of(pid: int, reader: Reader) -> tuple[list[MallocHeap], HeapView]:
+    """Return what *reader* finds in all objects of process *pid*, which is stopped meanwhile."""
+    with ProcMemory(pid) as memory, Freeze(pid):
+        mappings = [m for m in read_smaps(pid) if "w" in m.permissions and m.permissions.endswith("p")]
+        anonymous = Ranges(
+            (m.start, m.end) for m in mappings if m.is_anonymous and not m.name.startswith("[stack")
+        )
+        areas = [(m.start, m.end) for m in mappings]
+        kinds = page_kinds(pid, areas)
+        view = HeapView(memory, anonymous, Ranges([*kinds.anonymous.items, *kinds.files.items]))
+        found = (reader(view, image) for image in images(memory, read_smaps(pid)))
+        heaps = [heap for heap in found if heap is not None]
+        assert page_kinds(pid, areas).zero.size_bytes == kinds.zero.size_bytes, (
+            "reading has mapped pages of zeros"
+        )
+        return heaps, view
+
+
+def heap_of(pid: int, reader: Reader) -> MallocHeap:
+    (heap,), view = heaps_of(pid, reader)
+    spans = heap.spans
+    assert (spans.starts[1:] >= spans.ends[:-1]).all()
+    assert (spans.ends > spans.starts).all()
+    assert all(
+        view.anonymous.within(start, end) == end - start
+        for start, end in zip(spans.starts.tolist(), spans.ends.tolist())
+    )
+    return heap
+
+
+def bytes_of(heap: MallocHeap, *kinds: int) -> int:
+    spans = heap.spans
+    return sum(int((spans.ends - spans.starts)[spans.kinds == kind].sum()) for kind in kinds)
+
+
+def live_bytes(heap: MallocHeap) -> int:
+    cached = sum(size * count for size, count in heap.cached.items())
+    return int((heap.spans.block_bytes * heap.spans.live_blocks).sum()) - cached
+
+
+def live_by_size(heap: MallocHeap, requested: int, room: int = 8) -> tuple[int, int]:
+    """Return the size of the smallest blocks for *requested* bytes and a header in *room*, and how many live."""
+    spans = heap.spans
+    sizes = spans.block_bytes[
+        (spans.block_bytes >= requested) & (spans.block_bytes <= requested * 1.25 + room)
+    ]
+    size = int(sizes.min())
+    return size, int(spans.live_blocks[spans.block_bytes == size].sum()) - heap.cached.get(size, 0)
+
+
+def figures(target: Running) -> dict[str, int]:
+    return {name: int(value) for name, value in re.findall(r"^([a-z_.]+) (\d+)$", target.output, re.M)}
+
+
+def kept(target: Running) -> list[tuple[int, int]]:
+    found = re.findall(r"^(?:blocks|larges) (\d+) (\d+)$", target.output, re.M)
+    return [(int(size), int(count)) for size, count in found]
+
+
+def check_kept_blocks(heap: MallocHeap, target: Running) -> None:
+    for requested, count in kept(target):
+        assert live_by_size(heap, requested)[1] == count, requested
+
+
+def check_busy(target: Running, reader: Reader) -> None:
+    """Read while eight threads allocate and free: what the main thread keeps is there each time."""
+    assert target.type("go on\n").readline() == "busy\n"
+    for _ in range(STOPS):
+        heap = heap_of(target.pid, reader)
+        assert (heap.spans.kinds == CHANGING).sum() <= 2
+        assert heap.is_complete
+        assert live_by_size(heap, kept(target)[0][0])[1] == kept(target)[0][1]
+        time.sleep(0.01)
+
+
+def check_gperftools(target: Running) -> None:
+    heap = heap_of(target.pid, gperftools.read_heap)
+    own = figures(target)
+    cached = sum(size * count for size, count in heap.cached.items())
+    assert live_bytes(heap) == own["generic.current_allocated_bytes"]
+    assert bytes_of(heap, SLAB, LARGE, FREE, RETURNED) == own["generic.heap_size"]
+    assert bytes_of(heap, FREE) == own["tcmalloc.pageheap_free_bytes"]
+    assert bytes_of(heap, RETURNED) == own["tcmalloc.pageheap_unmapped_bytes"]
+    assert cached == own["tcmalloc.transfer_cache_free_bytes"] + own["tcmalloc.thread_cache_free_bytes"]
+    assert bytes_of(heap, METADATA) > 0
+    check_kept_blocks(heap, target)
+    check_busy(target, gperftools.read_heap)
+
+
+def test_tcmalloc_of_gperftools_is_read_to_the_byte_while_threads_allocate(program: Program) -> None:
+    needs_library("gperftools")
+    library = find_library("tcmalloc")
+    with running([program("keeps_known_blocks")], {"LD_PRELOAD": str(library)}) as target:
+        check_gperftools(target)
+
+
+def test_memory_that_tcmalloc_has_returned_is_told_from_free_memory(program: Program) -> None:
+    needs_library("gperftools")
+    environment = {"LD_PRELOAD": str(find_library("tcmalloc")), "TCMALLOC_AGGRESSIVE_DECOMMIT": "1"}
+    with running([program("keeps_known_blocks")], environment) as target:
+        assert figures(target)["tcmalloc.pageheap_unmapped_bytes"] > 0
+        check_gperftools(target)
+
+
+def test_tcmalloc_inside_a_stripped_static_program_is_read_too(program: Program) -> None:
+    asked = ["gcc", "-print-file-name=libtcmalloc_minimal.a"]
+    archive = Path(subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip())
+    if not archive.is_absolute():
+        pytest.skip("there is no libtcmalloc_minimal.a")
+    whole = ["-Wl,--whole-archive", str(archive), "-Wl,--no-whole-archive"]
+    path = program("keeps_known_blocks", "-static", "-s", *whole, "-lstdc++", "-lm")
+    with running([path]) as target:
+        check_gperftools(target)
