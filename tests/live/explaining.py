@@ -11,7 +11,7 @@ from typing import IO, Optional
 
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.model.ledger import Heap, Ledger
-from tests.live.user import GDBMEM
+from tests.live.user import GDBMEM, shell
 
 
 class Running:
@@ -80,4 +80,4 @@ def slugs(ledger: Ledger) -> set[str]:
 
 
 def gdbmem(*words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([GDBMEM, *map(str, words)], capture_output=True, text=True, check=False)
+    return shell(GDBMEM, *map(str, words))

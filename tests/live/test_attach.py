@@ -129,7 +129,7 @@ def test_under_valgrind_the_snaps_come_through_vgdb(tool: str, program: Program,
         assert f"({tool}-" not in done.stderr, "the program is meant, not its valgrind"
         for command in (["explain"], ["monitor", "--for", "200ms"]):
             words = [str(GDBMEM), *command, str(process.pid)]
-            told = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True)
+            told = shell(*words, folder=tmp_path, check=True)
             said = told.stdout + told.stderr
             assert "grows_when_asked" in said and f"{tool}-" not in said, said
         diff = difference(tmp_path, "kept:before", "kept:after")

@@ -18,7 +18,7 @@ from gdbmem.api import run_recipe
 from gdbmem.cli.main import main
 from tests.conftest import Program
 from tests.cover import cover
-from tests.live.user import GDBMEM, environment
+from tests.live.user import GDBMEM, shell
 
 ENGINES = ("massif", "memcheck", "gperftools", "jemalloc", "faults")
 NATIVE = ("gperftools", "jemalloc", "faults")
@@ -59,8 +59,7 @@ class Gates:
         )
         (folder / "recipe.yaml").write_text(recipe)
         words = ["launch", "--recipe", "recipe.yaml", "--run", "run", "--json", "--junit", "leak.xml"]
-        done = subprocess.run([GDBMEM, *words], cwd=folder, env=environment(), stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, check=False)  # fmt: skip
+        done = shell(GDBMEM, *words, folder=folder)
         assert done.stdout, done.stderr
         self.status = done.returncode
         self.document: dict[str, Any] = json.loads(done.stdout)
@@ -185,7 +184,7 @@ def test_the_resident_set_is_judged_with_what_is_not_in_it(
         + "".join(f"  - {{between: [m#1, m], metric: rss, at_most: {limit}}}\n" for limit in (TIGHT, WIDE))
     )
     words = [GDBMEM, "launch", "--recipe", "recipe.yaml", "--run", "run", "--json"]
-    done = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    done = shell(*words, folder=tmp_path)
     tight, wide = (one["judged"] for one in json.loads(done.stdout)["expectations"])
     assert done.returncode in (4, 125) and tight != "met", done.stdout
     assert wide == (LEDGER_WAYS[way] or "not_judged"), done.stdout
@@ -227,7 +226,7 @@ def test_what_tracemalloc_does_not_trace_is_held_against_the_limit(way: str, tmp
         "expect:\n" + "".join(f"  - {{between: [m#2, m], at_most: {limit}}}\n" for limit in ("1MiB", WIDE))
     )
     words = [GDBMEM, "launch", "--recipe", "recipe.yaml", "--run", "run", "--json"]
-    done = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, text=True, check=False)
+    done = shell(*words, folder=tmp_path)
     tight, wide = (one["judged"] for one in json.loads(done.stdout)["expectations"])
     assert (tight == "met") == (way == "none"), done.stdout
     assert wide == ("not_judged" if way in ("fork", "exit", "kill") else "met"), done.stdout

@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import Program
 from tests.live.explaining import running
 from tests.live.test_memexplain import gdb
-from tests.live.user import GDBMEM, environment
+from tests.live.user import GDBMEM, shell
 
 pytestmark = pytest.mark.needs("gdb", "g++")
 
@@ -71,7 +71,7 @@ def test_each_class_has_as_many_blocks_as_the_program_made_objects(
 def test_the_shell_command_names_the_same(program: Program) -> None:
     with running([program("block_types"), "wait"]) as process:
         words = [GDBMEM, "explain", str(process.pid), "--types", "--json", "--fork"]
-        done = subprocess.run(words, capture_output=True, text=True, env=environment(), check=False)
+        done = shell(*words)
     assert counts(json.loads(done.stdout)) == COUNTS, done.stderr
 
 

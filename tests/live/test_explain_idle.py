@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Program
-from tests.live.user import GDBMEM
+from tests.live.user import GDBMEM, shell
 
 pytestmark = pytest.mark.usefixtures("no_process_left")
 
@@ -73,7 +73,7 @@ def test_a_process_whose_main_thread_has_ended_is_read_through_another() -> None
             while b") Z " not in Path(f"/proc/{process.pid}/stat").read_bytes():
                 time.sleep(0.01)
             words = [GDBMEM, "explain", "--idle", "200ms", "--json", str(process.pid)]
-            done = subprocess.run(words, capture_output=True, check=False)
+            done = shell(*words)
             assert done.returncode == 0, done.stderr
             assert json.loads(done.stdout)["idle_bytes"] >= 48 * MIB
         finally:

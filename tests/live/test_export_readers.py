@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.user import GDBMEM, environment
+from tests.live.user import GDBMEM, environment, shell
 
 SPEEDSCOPE = (
     Path(__file__).parents[2] / ".cache/speedscope/package/dist/release/index.html"
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("no_process_left")
 
 def export(kind: str, target: Path, *operands: str) -> Path:
     words = [GDBMEM, "export", "--to", kind, "-o", str(target), *(str(STACKS / name) for name in operands)]
-    subprocess.run(words, env=environment(), check=True, capture_output=True)
+    shell(*words, check=True)
     return target
 
 

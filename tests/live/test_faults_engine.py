@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import PROGRAMS, Program
 from tests.live.test_native_engines import Played
-from tests.live.user import GDBMEM, at_terminal, environment
+from tests.live.user import GDBMEM, at_terminal, shell
 
 pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
 MIB = 1 << 20
@@ -55,7 +54,7 @@ def test_what_came_and_went_between_two_points_is_in_the_other_metric(
 ) -> None:
     Played(tmp_path, RECIPE.format(program=program("resident_steps")))
     words = [GDBMEM, "diff", "run:mark#2", "run:mark#3", "--metric", "made-resident", "--json"]
-    done = subprocess.run(words, cwd=tmp_path, env=environment(), capture_output=True, check=False)
+    done = shell(*words, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
     lines = {one["frames"][0]["line"]: one["delta_bytes"] for one in result["paths"][:2]}
@@ -68,9 +67,7 @@ def test_a_program_that_is_executed_in_its_place_begins_anew(program: Program, t
     recipe = f"program: {steps}\nargs: ['{steps}']\nengine: faults\npoints: [{{at: mark, hits: {{only: [4, 6]}}}}]\n"
     run = Played(tmp_path, recipe)
     assert run.status == 0, run.messages
-    shown = subprocess.run(
-        [GDBMEM, "show", "run", "--json"], cwd=tmp_path, env=environment(), capture_output=True, check=True
-    )
+    shown = shell(GDBMEM, "show", "run", "--json", folder=tmp_path, check=True)
     first, second = (one["heap_bytes"] for one in json.loads(shown.stdout)["snapshots"])
     assert abs(first - 32 * MIB) < 2 * MIB and abs(second - 24 * MIB) < 2 * MIB
 
@@ -104,10 +101,7 @@ def test_page_faults_count_no_blocks_and_a_recipe_that_asks_for_them_is_refused(
         "program: /bin/true\nengine: faults\npoints: [{at: main, name: a}, {at: exit, name: b}]\n"
         "expect:\n  - {between: [a, b], metric: blocks, at_most: 1}\n"
     )
-    done = subprocess.run(
-        [GDBMEM, "recipe", "check", "recipe.yaml"], cwd=tmp_path, env=environment(), capture_output=True,
-        text=True, check=False,
-    )  # fmt: skip
+    done = shell(GDBMEM, "recipe", "check", "recipe.yaml", folder=tmp_path)
     assert done.returncode == 1
     assert "metric 'blocks' can't be judged: faults counts bytes only" in done.stdout + done.stderr
 

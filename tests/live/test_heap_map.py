@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Optional
@@ -15,7 +14,7 @@ from tests.conftest import Program
 from tests.cover import cover
 from tests.live.explaining import running
 from tests.live.test_memexplain import gdb
-from tests.live.user import GDBMEM, environment
+from tests.live.user import GDBMEM, shell
 
 pytestmark = pytest.mark.needs("gdb", "g++")
 
@@ -73,7 +72,7 @@ def test_the_shell_command_draws_it_too_of_a_copy_and_makes_a_page_that_adds_up(
     with running([program("block_types"), "wait"]) as process:
         words = [GDBMEM, "explain", str(process.pid), "--fork", "--json", "--map", str(page)]
         words += ["--html", str(whole)]
-        done = subprocess.run(words, capture_output=True, text=True, env=environment(), check=False)
+        done = shell(*words)
     assert done.returncode == 0, done.stderr
     bar = re.search(r'<svg [^>]*class="bars".*?</svg>', whole.read_text(), re.DOTALL)
     assert bar is not None

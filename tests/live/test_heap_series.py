@@ -15,7 +15,7 @@ import pytest
 
 from tests.examples import EXAMPLES, build
 from tests.live.memwatching import run_gdb
-from tests.live.user import GDBMEM, environment
+from tests.live.user import GDBMEM, environment, shell
 
 EXAMPLE = EXAMPLES / "heap-series"
 WORDS, BATCHES = 500, 8
@@ -45,7 +45,7 @@ def dumps(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 
 def run(*words: str) -> str:
-    ended = subprocess.run([GDBMEM, *words], env=environment(), capture_output=True, text=True, check=True)
+    ended = shell(GDBMEM, *words, check=True)
     return ended.stdout
 
 

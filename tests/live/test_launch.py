@@ -194,7 +194,7 @@ def test_a_program_on_its_own_terminal_owns_one_and_is_seen_and_fed(program: Pro
 
 def test_gdb_commands_can_come_from_a_pipe(program: Program, scratch: Path) -> None:
     commands = "break reset\ncontinue\nmassif-snap a\ncontinue\nmassif-snap b\nmassif-diff --top 1\n"
-    ended = shell(GDBMEM, "launch", program("leaky_map"), folder=scratch, stdin=None, input=commands)
+    ended = shell(GDBMEM, "launch", program("leaky_map"), folder=scratch, input=commands)
     assert ended.returncode == 0, ended.stderr
     assert "heap grew by 13.3 KiB from a to b" in ended.stdout
     assert "2 snapshots, massif's own history" in ended.stderr

@@ -410,7 +410,7 @@ def test_a_disk_that_is_full_from_the_start_stops_the_launch_with_one_sentence(
     size: str, program: Program, scratch: Path
 ) -> None:
     with small_disk(scratch, size) as disk:
-        ended = shell(GDBMEM, "launch", program("leaky_map"), folder=disk, stdin=None, input="continue\n")
+        ended = shell(GDBMEM, "launch", program("leaky_map"), folder=disk, input="continue\n")
         assert "Traceback" not in ended.stdout + ended.stderr
         assert "report this as a bug" not in ended.stderr
         assert "space" in ended.stdout + ended.stderr or len(histories(only_run(disk))) == 1

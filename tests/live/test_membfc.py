@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Program
-from tests.live.user import GDBMEM
+from tests.live.user import GDBMEM, shell
 from tests.unit.sources import ROOT
 
 pytestmark = pytest.mark.needs("gdb")
@@ -51,9 +51,7 @@ def test_a_core_has_the_same_pool(program: Program, scratch: Path) -> None:
         built, scratch, f"membfc --json -o {scratch}/live.json", f"generate-core-file {scratch}/core", "kill"
     )
     live = json.loads((scratch / "live.json").read_text())["allocators"][0]
-    done = subprocess.run(
-        [GDBMEM, "bfc", f"{scratch}/core", "--json"], capture_output=True, text=True, check=False
-    )
+    done = shell(GDBMEM, "bfc", f"{scratch}/core", "--json")
     assert done.returncode == 0, done.stderr + text
     core = json.loads(done.stdout)["allocators"][0]
     for key in ("name", "class", "pool_bytes", "in_use_bytes", "requested_bytes", "regions", "bins"):

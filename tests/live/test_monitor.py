@@ -27,7 +27,7 @@ from gdbmem.model.series import TREE
 from gdbmem.runs.run import DATABASE
 from gdbmem.series.store import Recording
 from tests.conftest import Program
-from tests.live.user import GDBMEM, at_terminal, environment
+from tests.live.user import GDBMEM, at_terminal, environment, shell
 
 pytestmark = pytest.mark.usefixtures("no_process_left")
 
@@ -48,9 +48,7 @@ for number in range(int(sys.argv[1])):
 
 def monitor(*words: str, folder: Path, status: int = 0, **options: Any) -> subprocess.CompletedProcess[str]:
     """Run `gdbmem monitor` in *folder* and check its status."""
-    done = subprocess.run(
-        [GDBMEM, "monitor", *words], cwd=folder, capture_output=True, text=True, timeout=60, **options
-    )
+    done = shell(GDBMEM, "monitor", *words, folder=folder, **options)
     assert done.returncode == status, done.stdout + done.stderr
     return done
 
@@ -148,7 +146,7 @@ def test_a_build_does_not_pass_because_the_program_died(scratch: Path, how: str,
     assert judgement["judged"] == "not_judged"
     assert end in judgement["unseen"][0]["message"]
     compared = [GDBMEM, "compare", "run", "run", "--fail-on", "growing"]
-    assert subprocess.run(compared, cwd=scratch, capture_output=True, check=False).returncode == 125
+    assert shell(*compared, folder=scratch).returncode == 125
 
 
 @pytest.mark.needs("gdb")
@@ -158,13 +156,7 @@ def test_beside_the_verdict_stands_which_lines_grow(
     leak = starts(sys.executable, "-c", LEAKS, "100000", stdout=subprocess.DEVNULL)
     done = monitor("-q", "--grow", "--for", "1s", "--run", "run", str(leak.pid), folder=scratch)
     assert "\nresident growth: " in done.stdout, done.stdout + done.stderr
-    shown = subprocess.run(
-        [GDBMEM, "show", "--json", "run/grown.faults"],
-        cwd=scratch,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    shown = shell(GDBMEM, "show", "--json", "run/grown.faults", folder=scratch, check=True)
     assert json.loads(shown.stdout)["snapshots"][0]["total_bytes"] > 10 << 20
     assert leak.poll() is None
 
@@ -194,9 +186,7 @@ def test_when_the_monitor_is_killed_the_lines_that_grow_are_kept_and_nobody_reco
         (recorder,) = children(killed.pid)
         killed.kill()
     wait_until(lambda: has_ended(recorder))
-    shown = subprocess.run(
-        [GDBMEM, "show", "run/grown.faults"], cwd=scratch, capture_output=True, text=True, check=False
-    )
+    shown = shell(GDBMEM, "show", "run/grown.faults", folder=scratch)
     assert shown.returncode == 0, shown.stderr
     assert leak.poll() is None
 
@@ -440,7 +430,7 @@ def test_marks_come_from_output_from_a_signal_and_from_another_shell(
     watching = starts(*words, stdout=subprocess.PIPE)
     wait_until(lambda: samples_in(scratch / "watched") > 2)
     watching.send_signal(signal.SIGUSR1)
-    subprocess.run([GDBMEM, "mark", "from a shell"], cwd=scratch, check=True)
+    shell(GDBMEM, "mark", "from a shell", folder=scratch, check=True)
     wait_until(lambda: len(Recording(scratch / "watched").marks) == 3)
     watching.send_signal(signal.SIGTERM)
     output, _ = watching.communicate(timeout=20)
@@ -464,7 +454,7 @@ def test_a_mark_from_another_shell_takes_nothing_from_the_recording(
     wait_until(lambda: glances.exists() and b"@" in glances.read_bytes(), watching)
     wait_until(lambda: (scratch / "run" / "triggers").exists() or not fires, watching)
     # No reader in this process: its lock would keep the file, too.
-    subprocess.run([GDBMEM, "mark", "--run", "run", "from a shell"], cwd=scratch, check=True)
+    shell(GDBMEM, "mark", "--run", "run", "from a shell", folder=scratch, check=True)
     assert log.exists(), "the monitor goes on writing into a file that has been removed"
     (mark,) = (each.t for each in Recording(scratch / "run").marks if each.text == "from a shell")
     wait_until(lambda: Recording(scratch / "run").looks()[-1] > mark + 2.5, watching)
@@ -511,7 +501,7 @@ def test_the_last_line_before_the_end_sets_its_mark_and_a_prompt_is_seen_at_once
 
 
 def test_a_mark_without_a_monitor_is_one_sentence(scratch: Path) -> None:
-    done = subprocess.run([GDBMEM, "mark", "lost"], cwd=scratch, capture_output=True, text=True)
+    done = shell(GDBMEM, "mark", "lost", folder=scratch)
     assert done.returncode == 1
     assert "no monitor is recording in this folder" in done.stderr
 
@@ -614,15 +604,11 @@ def test_a_run_is_drawn_and_judged_again_and_exported(
     assert done.stdout.count("plateau: ") == 2
     assert (scratch / "both.html").read_text().count("<path ") == 2
     for kind in ("csv", "json"):
-        subprocess.run([GDBMEM, "export", "one", "--to", kind, "-o", f"one.{kind}"], cwd=scratch, check=True)
+        shell(GDBMEM, "export", "one", "--to", kind, "-o", f"one.{kind}", folder=scratch, check=True)
     assert json.loads((scratch / "one.json").read_text())["kind"] == "series"
     assert (scratch / "one.csv").read_text().startswith("seconds,line,pid,name,rss_bytes,")
-    compared = subprocess.run(
-        [GDBMEM, "compare", "one", "two", "--fail-on", "growing", "--json"],
-        cwd=scratch,
-        capture_output=True,
-        check=True,
-    )
+    words = ["compare", "one", "two", "--fail-on", "growing", "--json"]
+    compared = shell(GDBMEM, *words, folder=scratch, check=True)
     assert json.loads(compared.stdout)["kind"] == "comparison"
 
 
@@ -631,10 +617,8 @@ def test_two_commands_are_run_in_turn_and_compared(scratch: Path) -> None:
         f"{sys.executable} -c \"import time; x = b'x' * {size}; time.sleep(0.5)\""
         for size in (10, 50_000_000)
     )
-    done = subprocess.run(
-        [GDBMEM, "compare", "--runs", "2", "--interval", "20ms", "-q", "--", small, "--vs", large],
-        cwd=scratch, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    words = ["compare", "--runs", "2", "--interval", "20ms", "-q", "--", small, "--vs", large]
+    done = shell(GDBMEM, *words, folder=scratch, check=True)
     assert re.search(r"^they differ: peak \+4\d\.\d MiB", done.stdout, re.M), done.stdout
 
 

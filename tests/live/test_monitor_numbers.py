@@ -23,7 +23,7 @@ from gdbmem.runs.run import DATABASE
 from gdbmem.series.filling import total_points
 from gdbmem.series.store import Recording
 from tests.live.test_monitor import monitor, wait_until
-from tests.live.user import GDBMEM
+from tests.live.user import GDBMEM, shell
 
 pytestmark = pytest.mark.usefixtures("no_process_left")
 
@@ -371,7 +371,7 @@ def test_the_copy_that_explain_makes_is_no_process_of_the_program_and_halves_not
     with subprocess.Popen(words, cwd=scratch, stdout=subprocess.PIPE) as watching:
         time.sleep(0.7)
         for _ in range(2):
-            subprocess.run([GDBMEM, "explain", "--fork", str(parent.pid)], capture_output=True, check=True)
+            shell(GDBMEM, "explain", "--fork", str(parent.pid), check=True)
         watching.send_signal(signal.SIGINT)
         document = json.loads(watching.communicate(timeout=20)[0])
     (child,) = psutil.Process(parent.pid).children()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live.user import GDBMEM, environment
+from tests.live.user import GDBMEM, shell
 
 pytestmark = [pytest.mark.needs("gdb", "g++", "valgrind"), pytest.mark.usefixtures("no_process_left")]
 
@@ -50,10 +50,7 @@ class Recorded:
         )
 
     def names(self, *words: str) -> Sequence[tuple[str, int]]:
-        ended = subprocess.run(
-            [GDBMEM, "show", self.out, "--json", "--by", "path", *words],
-            env=environment(), capture_output=True, text=True, check=True,
-        )  # fmt: skip
+        ended = shell(GDBMEM, "show", self.out, "--json", "--by", "path", *words, check=True)
         row = json.loads(ended.stdout)["sites"]["paths"][0]
         return [(frame["function"], frame["line"]) for frame in row["frames"]]
 

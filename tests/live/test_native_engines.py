@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import PROGRAMS, Program
 from tests.cover import cover
 from tests.libraries import needs_library
-from tests.live.user import GDBMEM, at_terminal, environment
+from tests.live.user import GDBMEM, at_terminal, environment, shell
 
 ENGINES = ["gperftools", "jemalloc"]
 BLOCK = {"gperftools": 4096, "jemalloc": 4096}  # a size class of jemalloc's: nothing is rounded up
@@ -27,8 +27,7 @@ class Played:
         (folder / "recipe.yaml").write_text(recipe)
         self.run = folder / "run"
         command = [GDBMEM, "launch", "--recipe", "recipe.yaml", "--run", "run", "--json", *words]
-        ended = subprocess.run(command, cwd=folder, env=environment(), stdin=subprocess.DEVNULL,
-                               capture_output=True, text=True, check=False)  # fmt: skip
+        ended = shell(*command, folder=folder)
         self.status, self.messages = ended.returncode, ended.stderr
         assert ended.stdout, ended.stderr
         self.result: dict[str, Any] = json.loads(ended.stdout)
@@ -126,7 +125,7 @@ def test_a_profiler_that_dumps_by_itself_is_recorded_in_the_same_time_line(
     recipe = f"program: {program('keeps')}\nengine: gperftools\n{options}\npoints: [{{at: mix}}]\n"
     played = Played(tmp_path, recipe)
     words = [GDBMEM, "show", str(played.run), "--json"]
-    shown = subprocess.run(words, env=environment(), capture_output=True, text=True, check=True)
+    shown = shell(*words, check=True)
     names = [snapshot["name"] for snapshot in json.loads(shown.stdout)["snapshots"]]
     assert {"mix#1", "mix#2", "mix#3"} <= set(names) and sum(name.startswith("own#") for name in names) >= 3
 
@@ -134,8 +133,7 @@ def test_a_profiler_that_dumps_by_itself_is_recorded_in_the_same_time_line(
 def test_a_static_program_is_refused_before_anything_starts(program: Program, tmp_path: Path) -> None:
     needs_library("gperftools")
     static = program("static_program", "-static")
-    ended = subprocess.run([GDBMEM, "launch", "--engine", "gperftools", str(static)], cwd=tmp_path,
-                           env=environment(), capture_output=True, text=True, check=False)  # fmt: skip
+    ended = shell(GDBMEM, "launch", "--engine", "gperftools", str(static), folder=tmp_path)
     assert ended.returncode == 125
     assert "statically linked" in ended.stderr and "--engine none" in ended.stderr
     assert list(tmp_path.iterdir()) == []
@@ -151,8 +149,7 @@ def test_two_runs_under_address_randomisation_compare_line_by_line(program: Prog
     files = [next(iter(sorted(tmp_path.glob(f"{name}.*.heap"), reverse=True))) for name in ("a", "b")]
     starts = [re.search(r"([0-9a-f]+)-\S+ r-xp .*keeps", file.read_text()) for file in files]
     assert starts[0] and starts[1] and starts[0][1] != starts[1][1], "they were at different addresses"
-    ended = subprocess.run([GDBMEM, "diff", *map(str, files), "--json"], env=environment(), capture_output=True,
-                           text=True, check=True)  # fmt: skip
+    ended = shell(GDBMEM, "diff", *map(str, files), "--json", check=True)
     diff = json.loads(ended.stdout)
     assert [path for path in diff["paths"] if path["delta_bytes"]] == []
     assert diff["before"]["total_bytes"] >= 300 * 4096

@@ -17,7 +17,7 @@ from tests.live.roots import AS_MALLORY, WAYS, contained, make_root
 from tests.live.test_attach import PRELOADS, Served, difference, guilty, snap
 from tests.live.test_explain import assert_agrees_with_the_program
 from tests.live.test_target_side import copied, mallory
-from tests.live.user import GDBMEM, at_terminal
+from tests.live.user import GDBMEM, at_terminal, shell
 
 pytestmark = [
     pytest.mark.needs("gdb", "gcc", "setpriv", "unshare"),
@@ -177,7 +177,5 @@ def test_a_fifo_in_place_of_each_of_its_files_blocks_no_command(program: Program
         ready(outer)
         files = [path for path in root.rglob("*") if path.is_file()]
         mount_over(pid, "/tmp/fifo", *(f"/{path.relative_to(root)}" for path in files))
-        done = subprocess.run(
-            [GDBMEM, "explain", "--types", str(pid)], capture_output=True, text=True, timeout=50, check=False
-        )
+        done = shell(GDBMEM, "explain", "--types", str(pid))
         assert done.returncode == 0 and "resident" in done.stdout, done.stderr

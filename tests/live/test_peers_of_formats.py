@@ -12,7 +12,7 @@ from typing import Any, Optional
 
 import pytest
 
-from tests.live.user import GDBMEM, environment
+from tests.live.user import GDBMEM, shell
 
 STACKS = Path(__file__).parents[1] / "captures" / "stacks"
 GO = [STACKS / "go1.pb.gz", STACKS / "go2.pb.gz"]
@@ -22,9 +22,7 @@ pytestmark = pytest.mark.usefixtures("no_process_left")
 
 
 def document(*words: object) -> Any:
-    ended = subprocess.run(
-        [GDBMEM, *map(str, words), "--json"], env=environment(), capture_output=True, check=True
-    )
+    ended = shell(GDBMEM, *map(str, words), "--json", check=True)
     return json.loads(ended.stdout)
 
 

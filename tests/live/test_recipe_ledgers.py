@@ -15,7 +15,7 @@ from tests.libraries import needs_library
 from tests.live.explaining import running
 from tests.live.test_memexplain import gdb
 from tests.live.test_recipes_live import Played, play
-from tests.live.user import GDBMEM, environment
+from tests.live.user import GDBMEM, shell
 
 pytestmark = [pytest.mark.needs("gdb", "g++"), pytest.mark.usefixtures("no_process_left")]
 
@@ -33,10 +33,7 @@ expect:
 
 
 def gdbmem(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [GDBMEM, *map(str, words)], cwd=folder, env=environment(), stdin=subprocess.DEVNULL,
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    return shell(GDBMEM, *map(str, words), folder=folder)
 
 
 @pytest.fixture(scope="module")

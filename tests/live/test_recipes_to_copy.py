@@ -6,12 +6,13 @@ import json
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Callable
 from xml.etree import ElementTree
 
 import pytest
+
+from tests.live.user import GDBMEM, shell
 
 pytestmark = [
     pytest.mark.needs("gdb", "valgrind", "vgdb", "g++"),
@@ -35,15 +36,7 @@ def adapted(name: str, folder: Path, **changes: str) -> Path:
 
 
 def gdbmem(*words: str, folder: Path, typed: str = "") -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "gdbmem.cli.main", *words],
-        input=typed,
-        capture_output=True,
-        text=True,
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        timeout=100,
-    )
+    done = shell(GDBMEM, *words, folder=folder, env={**os.environ, "PYTHONPATH": str(ROOT)}, input=typed)
     assert "Traceback" not in done.stdout + done.stderr
     return done
 

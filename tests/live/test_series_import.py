@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Callable
@@ -15,7 +14,7 @@ import pytest
 from gdbmem.api.series import summarize
 from gdbmem.errors import InputError
 from gdbmem.formats.series import read_series, series_tool
-from tests.live.user import GDBMEM
+from tests.live.user import GDBMEM, shell
 
 MIB = 1 << 20
 LEAK = [(t / 5, (50 + t / 10) * MIB) for t in range(300)]  # half a MiB a second
@@ -122,9 +121,7 @@ def test_compare_fails_a_build_by_the_second_group_only(
 ) -> None:
     (tmp_path / "leak").write_text(psrecord(LEAK))
     (tmp_path / "level").write_text(psrecord(LEVEL))
-    done = subprocess.run(
-        [GDBMEM, "compare", *words], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = shell(GDBMEM, "compare", *words, folder=tmp_path)
     assert done.returncode == status, done.stdout + done.stderr
 
 
@@ -132,11 +129,11 @@ def test_they_are_judged_and_compared_as_our_own(tmp_path: Path) -> None:
     (tmp_path / "leak.dat").write_text(mprof(LEAK))
     (tmp_path / "level.log").write_text(psrecord(LEVEL))
     words = [GDBMEM, "show", "--json", "leak.dat"]
-    shown = json.loads(subprocess.run(words, cwd=tmp_path, capture_output=True, check=True).stdout)
+    shown = json.loads(shell(*words, folder=tmp_path, check=True).stdout)
     assert shown["verdict"]["kind"] == "growing"
     assert shown["verdict"]["slope_bytes_per_second"] == pytest.approx(MIB / 2, rel=0.02)
     words = [GDBMEM, "compare", "level.log", "leak.dat", "--fail-on", "growing", "--plot", "both.svg"]
-    compared = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    compared = shell(*words, folder=tmp_path)
     assert compared.returncode == 4, compared.stderr
     assert "leak.dat" in compared.stdout
     assert "thread" not in compared.stdout, "neither tool counts them"
@@ -147,12 +144,10 @@ def test_the_time_to_watch_is_not_denied_by_what_is_detectable_beside_it(tmp_pat
     chance = random.Random(1)
     noisy = [(t, size + chance.gauss(0, MIB / 5)) for t, size in LEVEL]
     (tmp_path / "level").write_text(psrecord(noisy))
-    shown = subprocess.run(
-        [GDBMEM, "monitor", "level", "--json"], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    shown = shell(GDBMEM, "monitor", "level", "--json", folder=tmp_path, check=True)
     detectable = json.loads(shown.stdout)["verdict"]["resolution_bytes_per_second"]
     words = [GDBMEM, "monitor", "level", "--resolve", f"{int(detectable * 60 * 1.2 / 1024)}KiB/min"]
-    text = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    text = shell(*words, folder=tmp_path, check=True).stdout
     assert "a slope above" in text and "would have shown" in text
     assert re.search(r"^to call \S+ MiB/h growing: watch for about ", text, re.MULTILINE), text
 
@@ -165,7 +160,7 @@ def test_a_comparison_of_single_runs_does_not_promise_what_only_several_give(tmp
             rows.append((t, size + drift))
         (tmp_path / name).write_text(psrecord(rows))
     words = [GDBMEM, "compare", "one", "other"]
-    text = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    text = shell(*words, folder=tmp_path, check=True).stdout
     assert "one run on a side" in text and "by chance one in twenty comparisons" not in text
 
 
@@ -231,12 +226,7 @@ def test_a_leak_of_one_of_several_processes_in_a_file_does_not_vanish_behind_the
 
 
 def judged(file: Path) -> tuple[int, str]:
-    done = subprocess.run(
-        [GDBMEM, "monitor", "--fail-on", "growing:1MiB/h", str(file)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = shell(GDBMEM, "monitor", "--fail-on", "growing:1MiB/h", str(file))
     return done.returncode, done.stdout + done.stderr
 
 

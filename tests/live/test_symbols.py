@@ -20,7 +20,7 @@ from gdbmem.formats.addresses import Binary
 from gdbmem.linux.elf.objects import read_elf
 from gdbmem.symbols import address_names
 from tests.conftest import PROGRAMS, Program
-from tests.live.user import GDBMEM, environment
+from tests.live.user import GDBMEM, environment, shell
 
 pytestmark = [pytest.mark.needs("gdb", "g++"), pytest.mark.usefixtures("no_process_left")]
 
@@ -38,8 +38,7 @@ def heap(program: Program, tmp_path: Path, own_cache: Path) -> Path:
 
 
 def show(path: Path, *words: str) -> dict[str, Any]:
-    ended = subprocess.run([GDBMEM, "show", str(path), "--json", *words], env=environment(),
-                           capture_output=True, text=True, check=True)  # fmt: skip
+    ended = shell(GDBMEM, "show", str(path), "--json", *words, check=True)
     found: dict[str, Any] = json.loads(ended.stdout)
     return found
 
@@ -166,9 +165,9 @@ def test_code_that_was_unloaded_before_a_snapshot_has_its_names(
     recipe = f"program: {program('plugin_unloads')}\nargs: [./plugin.so]\nengine: {engine}\n"
     (tmp_path / "unloads.yaml").write_text(f"{recipe}points: [{{at: unloaded, name: u}}]\n")
     words = [GDBMEM, "launch", "--recipe", "unloads.yaml", "--run", "run"]
-    subprocess.run(words, check=True, cwd=tmp_path, env=environment(), capture_output=True, timeout=120)
+    shell(*words, folder=tmp_path, check=True)
     words = [GDBMEM, "diff", "run:u#1", "run:u", "--json", "--by", "path"]
-    done = subprocess.run(words, check=True, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    done = shell(*words, folder=tmp_path, check=True)
     (kept,) = [path for path in json.loads(done.stdout)["paths"] if path["delta_bytes"] >= 200_000]
     assert "plugin_keep" in [frame["function"] for frame in kept["frames"]]
 

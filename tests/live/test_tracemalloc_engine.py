@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 
 from gdbmem.cli.main import main
 from tests.live.test_native_engines import Played
-from tests.live.user import GDBMEM, at_terminal, environment
+from tests.live.user import GDBMEM, at_terminal, shell
 
 pytestmark = [pytest.mark.needs("gdb"), pytest.mark.usefixtures("no_process_left")]
 PYTHON = str(Path(sys.executable).resolve())
@@ -84,9 +83,7 @@ def test_points_of_a_recipe_are_what_tracemalloc_itself_states_and_the_line_that
     assert [one["met"] for one in run.result["expectations"]] == [False, True, False, True], run.result
     assert run.output == "ended well\n"
     said = [int(size) for size in re.findall(r"^traced (\d+)", run.messages, re.M)]
-    shown = json.loads(subprocess.run(
-        [GDBMEM, "show", "run", "--json"], cwd=tmp_path, env=environment(), capture_output=True, check=True,
-    ).stdout)  # fmt: skip
+    shown = json.loads(shell(GDBMEM, "show", "run", "--json", folder=tmp_path, check=True).stdout)
     read = [one["heap_bytes"] for one in shown["snapshots"]]
     # The bytes object of the report itself, and the temporaries of the call.
     assert [abs(mine - its) < 1024 for mine, its in zip(read, said)] == [True] * 4, (read, said)
@@ -117,9 +114,7 @@ def test_snapshots_go_through_show_diff_report_and_export_as_those_of_other_engi
         ("export", "run:batch", "--to", "folded", "-o", "folded"),
         ("diff", "--series", "run"),
     ):
-        done = subprocess.run(
-            [GDBMEM, *words], cwd=folder, env=environment(), capture_output=True, text=True, check=False
-        )
+        done = shell(GDBMEM, *words, folder=folder)
         assert done.returncode == 0, (words, done.stderr)
         if words[0] == "diff":
             assert f"driver.py:{line_that_keeps()}" in done.stdout.splitlines()[0], done.stdout
@@ -141,9 +136,7 @@ def test_the_untraced_can_only_be_judged_where_tracemalloc_counts(tmp_path: Path
         "program: /bin/true\nengine: massif\npoints: [{at: main, name: a}, {at: exit, name: b}]\n"
         "expect:\n  - {between: [a, b], metric: untraced, at_most: 1MiB}\n"
     )
-    done = subprocess.run(
-        [GDBMEM, "recipe", "check", recipe], env=environment(), capture_output=True, text=True, check=False
-    )
+    done = shell(GDBMEM, "recipe", "check", recipe)
     assert done.returncode == 1
     assert "metric 'untraced' is the memory that tracemalloc doesn't trace" in done.stdout + done.stderr
 

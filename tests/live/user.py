@@ -22,6 +22,7 @@ import pexpect
 import pytest
 
 from gdbmem.setup.gdb_packages import ensure_private_folder
+from tests.live.warm import run_forked
 
 GDBMEM = str(Path(sys.executable).with_name("gdbmem"))
 # At a line's start: help shows examples with a prompt. (A terminal with colours gets an escape sequence first.)
@@ -213,17 +214,46 @@ def histories(run: Path) -> list[Path]:
 
 
 def shell(
-    *words: Word, folder: Path, env: Optional[Mapping[str, str]] = None, **options: Any
+    *words: Word,
+    folder: Optional[Path] = None,
+    env: Optional[Mapping[str, str]] = None,
+    check: bool = False,
+    **options: Any,
 ) -> subprocess.CompletedProcess[str]:
-    """Run *words* without a terminal and return what came of it."""
-    return subprocess.run(
-        [os.fsencode(word) for word in words],
-        cwd=folder,
-        env=dict(env) if env is not None else environment(),
-        capture_output=True,
-        text=True,
-        errors="replace",
-        check=False,
-        timeout=SECONDS,
-        **{"stdin": subprocess.DEVNULL, **options},
-    )
+    """Run *words* in *folder* (default: the current one), without a terminal; return what came of it.
+
+    The installed command `GDBMEM` runs as tests/live/warm.py describes, unless more than its input is among the
+    *options*.
+    Raises subprocess.CalledProcessError where *check* is set and it failed.
+    """
+    variables = env if env is not None else environment()
+    if words[0] == GDBMEM and not options.keys() - {"input"}:
+        done = _warm(words, folder, variables, options.get("input", ""))
+    else:
+        if "input" not in options:
+            options = {"stdin": subprocess.DEVNULL, **options}
+        done = subprocess.run(
+            [os.fsencode(word) for word in words],
+            cwd=folder,
+            env=dict(variables),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+            timeout=SECONDS,
+            **options,
+        )
+    if check and done.returncode:
+        sys.stdout.write(done.stderr)
+        done.check_returncode()
+    return done
+
+
+def _warm(
+    words: Sequence[Word], folder: Optional[Path], env: Mapping[str, str], typed: str
+) -> subprocess.CompletedProcess[str]:
+    texts = [os.fsdecode(word) for word in words[1:]]
+    done = run_forked(texts, os.fspath(folder or Path.cwd()), env, stdin=typed.encode(), seconds=SECONDS)
+    decoded = (text.decode("utf-8", "replace") for text in (done.stdout, done.stderr))
+    lines = (text.replace("\r\n", "\n").replace("\r", "\n") for text in decoded)
+    return subprocess.CompletedProcess(list(words), done.returncode, *lines)
