@@ -8,20 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Callable
 
-from gdbmem.engines.engine import (
-    NATIVE,
-    Call,
-    EngineTable,
-    Inferior,
-    NativeOptions,
-    nothing_written,
-    refuse_limited,
-)
+from gdbmem.engines import engine
 from gdbmem.engines.gperftools_table import complete
 
-TABLE = EngineTable(
+TABLE = engine.EngineTable(
     name="gperftools",
-    runs=NATIVE,
+    runs=engine.NATIVE,
     summary="native code, every allocation counted",
     cost="none for code that computes; 25 times and more slower for code that allocates",
     counts="requested bytes, exact from the start of its profiler",
@@ -45,7 +37,7 @@ _NEVER = str(1 << 60)
 _QUIET = "-1"  # word of each dump is level 0; info, warnings and errors are -1 and below
 
 
-def environment(prefix: str, options: NativeOptions) -> Mapping[str, str]:
+def environment(prefix: str, options: engine.NativeOptions) -> Mapping[str, str]:
     """Return the variables that switch the profiler on; dumps are PREFIX.0001.heap and so on, taken only on request.
 
     A user's own HEAP_PROFILE_… settings take precedence: such dumps are collected too. The program's output gets errors
@@ -74,9 +66,9 @@ def _unwinds_without_locks() -> bool:
         return False
 
 
-def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
+def snapshot(inferior: engine.Inferior, prefix: str, target: str) -> engine.Call:
     """Return the call after which the profiler has dumped, and its file is *target*."""
-    refuse_limited(inferior.process)
+    engine.refuse_limited(inferior.process)
     before = _marks(prefix)
 
     def finish(result: int) -> None:
@@ -84,7 +76,7 @@ def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
         marks = _marks(prefix)
         new = [path for path in marks if marks[path] != before.get(path)]
         if not new:
-            raise nothing_written(
+            raise engine.nothing_written(
                 "gperftools wrote no heap profile",
                 inferior.process,
                 target,
@@ -93,10 +85,10 @@ def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
         new[-1].rename(target)
         complete(Path(target), inferior.process)
 
-    return Call("HeapProfilerDump", [inferior.place(_REASON)], finish)
+    return engine.Call("HeapProfilerDump", [inferior.place(_REASON)], finish)
 
 
-def resident(inferior: Inferior, tell: Callable[[int], None]) -> Call:
+def resident(inferior: engine.Inferior, tell: Callable[[int], None]) -> engine.Call:
     """Return the call that has tcmalloc *tell* the bytes that it holds of the system."""
     value = inferior.place(bytes(8))
 
@@ -104,10 +96,10 @@ def resident(inferior: Inferior, tell: Callable[[int], None]) -> Call:
         if known:
             tell(int.from_bytes(inferior.read(value, 8), "little"))
 
-    return Call("MallocExtension_GetNumericProperty", [inferior.place(_HELD), value], finish)
+    return engine.Call("MallocExtension_GetNumericProperty", [inferior.place(_HELD), value], finish)
 
 
-def turn_on(inferior: Inferior, function: str, prefix: str) -> str:
+def turn_on(inferior: engine.Inferior, function: str, prefix: str) -> str:
     """Start the profiler if it is not running; earlier allocations are then missing from snapshots."""
     if inferior.call("IsHeapProfilerRunning", []):
         return ""
@@ -115,9 +107,9 @@ def turn_on(inferior: Inferior, function: str, prefix: str) -> str:
     return "gperftools' heap profiler was off and is on now: it counts allocations from now on"
 
 
-def request(inferior: Inferior, function: str, target: str) -> Call:
+def request(inferior: engine.Inferior, function: str, target: str) -> engine.Call:
     """Return the call that makes the profiler write the next file of its series."""
-    return Call(function, [inferior.place(_REASON)], lambda result: None)
+    return engine.Call(function, [inferior.place(_REASON)], lambda result: None)
 
 
 def is_dump(path: str) -> bool:

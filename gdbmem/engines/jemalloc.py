@@ -7,20 +7,12 @@ import os
 from collections.abc import Mapping
 from typing import Callable
 
-from gdbmem.engines.engine import (
-    NATIVE,
-    Call,
-    EngineTable,
-    Inferior,
-    NativeOptions,
-    nothing_written,
-    refuse_limited,
-)
+from gdbmem.engines import engine
 from gdbmem.errors import TargetError, UsageError
 
-TABLE = EngineTable(
+TABLE = engine.EngineTable(
     name="jemalloc",
-    runs=NATIVE,
+    runs=engine.NATIVE,
     summary="native code; counts every allocation, or samples them for programs that run for days",
     cost="none for code that computes; 50 times and more slower for code that allocates;"
     " almost none with a sample per 512 KiB",
@@ -37,7 +29,7 @@ TABLE = EngineTable(
 FUNCTIONS = ("mallctl", "je_mallctl", "_rjem_mallctl")  # Redis and Rust give it a prefix
 
 
-def environment(prefix: str, options: NativeOptions) -> Mapping[str, str]:
+def environment(prefix: str, options: engine.NativeOptions) -> Mapping[str, str]:
     """Return what turns the profiler on, with the program's own MALLOC_CONF kept in front."""
     own = os.environ.get("MALLOC_CONF", "")
     rate = _power(options.sample_rate or 1, "sample-rate")
@@ -62,21 +54,23 @@ def _power(size_bytes: int, option: str) -> int:
     return exponent
 
 
-def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
+def snapshot(inferior: engine.Inferior, prefix: str, target: str) -> engine.Call:
     """Return the call that has the profiler write to *target*."""
     return request(inferior, "mallctl", target)
 
 
-def request(inferior: Inferior, function: str, target: str) -> Call:
+def request(inferior: engine.Inferior, function: str, target: str) -> engine.Call:
     """Return the call that has the profiler write to *target*; mallctl may be called otherwise (*function*)."""
-    refuse_limited(inferior.process)
+    engine.refuse_limited(inferior.process)
     name = inferior.place(b"prof.dump\0")
     file = inferior.place(os.fsencode(target) + b"\0")
     pointer = inferior.place(file.to_bytes(8, "little"))
-    return Call(function, [name, 0, 0, pointer, 8], lambda status: _check(status, inferior.process, target))
+    return engine.Call(
+        function, [name, 0, 0, pointer, 8], lambda status: _check(status, inferior.process, target)
+    )
 
 
-def resident(inferior: Inferior, tell: Callable[[int], None]) -> Call:
+def resident(inferior: engine.Inferior, tell: Callable[[int], None]) -> engine.Call:
     """Return the first of the calls that have jemalloc *tell* the bytes of the pages that hold blocks."""
     word = (8).to_bytes(8, "little")
     value, size = inferior.place(bytes(8)), inferior.place(word)
@@ -86,11 +80,11 @@ def resident(inferior: Inferior, tell: Callable[[int], None]) -> Call:
         if status == 0:
             tell(int.from_bytes(inferior.read(value, 8), "little"))
 
-    held = Call("mallctl", [inferior.place(b"stats.active\0"), value, size, 0, 0], finish)
-    return Call("mallctl", [inferior.place(b"epoch\0"), 0, 0, epoch, 8], lambda status: held)
+    held = engine.Call("mallctl", [inferior.place(b"stats.active\0"), value, size, 0, 0], finish)
+    return engine.Call("mallctl", [inferior.place(b"epoch\0"), 0, 0, epoch, 8], lambda status: held)
 
 
-def turn_on(inferior: Inferior, function: str, prefix: str) -> str:
+def turn_on(inferior: engine.Inferior, function: str, prefix: str) -> str:
     """Start the profiler's sampling, if it was prepared for that when the program was started."""
     if not _flag(inferior, function, b"opt.prof\0"):
         raise TargetError(
@@ -105,7 +99,7 @@ def turn_on(inferior: Inferior, function: str, prefix: str) -> str:
     return "jemalloc's heap profiler was inactive and is active now: it counts allocations from now on"
 
 
-def _flag(inferior: Inferior, function: str, name: bytes) -> bool:
+def _flag(inferior: engine.Inferior, function: str, name: bytes) -> bool:
     out, size = inferior.place(b"\0"), inferior.place((1).to_bytes(8, "little"))
     return (
         inferior.call(function, [inferior.place(name), out, size, 0, 0]) == 0
@@ -120,7 +114,7 @@ def _check(status: int, process: int, target: str) -> None:
     message = "jemalloc wrote no heap profile"
     if status != errno.EFAULT:
         message += f" ({os.strerror(status) if 0 < status < 200 else f'status {status}'})"
-    raise nothing_written(
+    raise engine.nothing_written(
         message,
         process,
         target,

@@ -17,18 +17,9 @@ from gdbmem.engines import massif
 from gdbmem.engines.engine import NATIVE_NAMES, EngineOptions, table, valgrind_engine
 from gdbmem.errors import InputError, Notice, ToolError
 from gdbmem.json_values import as_json
-from gdbmem.launch import valgrind
+from gdbmem.launch import native, valgrind
 from gdbmem.launch.child import runtime_folder
 from gdbmem.launch.messages import ENVIRONMENT, NEWLINE, AskNative, AskPlan, Message, RecipePlan
-from gdbmem.launch.native import (
-    collect_own_dumps,
-    find_library,
-    native_arguments,
-    native_environment,
-    native_plan,
-    now,
-    refuse_unsuitable,
-)
 from gdbmem.launch.program import Program
 from gdbmem.launch.sentinel import Sentinel
 from gdbmem.launch.supervisor import Supervisor
@@ -92,7 +83,9 @@ class Launch:
         self._streams = _open_streams(job, run)
         self._plan = plan
         quiet = plan is not None
-        self._native = native_plan(job, run, runtime, began=began, quiet=quiet) if job.is_native else None
+        self._native = (
+            native.native_plan(job, run, runtime, began=began, quiet=quiet) if job.is_native else None
+        )
         self.supervisor = Supervisor(runtime, sentinel, self._start_valgrind, hear, self._answer)
         self._terminal = self.supervisor.terminal = OwnTerminal() if job.own_terminal else None
 
@@ -171,11 +164,11 @@ def open_launch(
     found = None
     refuse_little_room()
     if job.is_native:
-        refuse_unsuitable(job, table(job.engine))
-        find_library(table(job.engine))
+        native.refuse_unsuitable(job, table(job.engine))
+        native.find_library(table(job.engine))
     else:
         found = valgrind.find_valgrind()
-    began = now()
+    began = native.now()
     run = Run.create(str(job.program.path), parent=current_folder(), pid=os.getpid(), folder=job.run_folder)
     launch = None
     try:
@@ -199,7 +192,7 @@ def _finish(launch: Launch, began: float) -> None:
         launch.note_ends()
     if launch.job.is_native:
         with contextlib.suppress(InputError, OSError):
-            launch.notices += collect_own_dumps(launch.run, launch.job.engine, began)
+            launch.notices += native.collect_own_dumps(launch.run, launch.job.engine, began)
     with contextlib.suppress(InputError):
         if table(launch.job.engine).whole_run:
             from gdbmem.launch.whole_run import record_whole_runs  # slow to import
@@ -241,13 +234,13 @@ def _machine() -> str:
 def gdb_environment(launch: Launch) -> dict[str, str]:
     """Return gdb's environment: ours, with the launcher's socket."""
     found = {**os.environ, ENVIRONMENT: str(launch.supervisor.socket_path), NEWLINE: "\n"}
-    return native_environment(found) if launch.job.is_native else found
+    return native.native_environment(found) if launch.job.is_native else found
 
 
 def gdb_program(job: Job) -> Sequence[str]:
     """Return the end of gdb's command line, which names the program."""
     # After "--" a program whose name starts with a dash is still a program.
-    return native_arguments(job) if job.is_native else ["--", str(job.program.symbols)]
+    return native.native_arguments(job) if job.is_native else ["--", str(job.program.symbols)]
 
 
 def problems(launch: Launch) -> list[Notice]:

@@ -12,20 +12,7 @@ from dataclasses import replace
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice, UsageError
-from gdbmem.model.bfc import (
-    FREE,
-    IN_USE,
-    SMALLEST,
-    TENSORFLOW,
-    UNKNOWN,
-    Allocator,
-    Chunks,
-    Counters,
-    Options,
-    Region,
-    bin_of,
-    rounded,
-)
+from gdbmem.model import bfc
 from gdbmem.pools.decision import extension_bytes, is_split
 from gdbmem.text import format_size, parse_size, plural
 
@@ -78,7 +65,7 @@ def _share(text: str, device_bytes: Optional[int]) -> int:
     return int(device_bytes * share)
 
 
-def replay(allocator: Allocator, settings: WhatIf) -> Allocator:
+def replay(allocator: bfc.Allocator, settings: WhatIf) -> bfc.Allocator:
     """Return *allocator* as it would be under *settings*, without the request that failed.
 
     A different limit alone does not move existing chunks. Raises InputError if chunks or their requested sizes are
@@ -99,42 +86,44 @@ def replay(allocator: Allocator, settings: WhatIf) -> Allocator:
     return _Replay(allocator, limit, growth is not False).result()
 
 
-def _first_region(allocator: Allocator) -> int:
+def _first_region(allocator: bfc.Allocator) -> int:
     """Return the size of the first region of a pool that may grow: as it was here, or by the version."""
     sizes = {region.size_bytes for region in allocator.regions}
     known = [size for size in (_OLD_FIRST_REGION, _FIRST_REGION) if size in sizes]
     if known:
         return known[0]
-    has_options = allocator.kind == TENSORFLOW and allocator.options.allow_growth is not None  # from 2.11 on
+    has_options = (
+        allocator.kind == bfc.TENSORFLOW and allocator.options.allow_growth is not None
+    )  # from 2.11 on
     return _FIRST_REGION if has_options else _OLD_FIRST_REGION
 
 
 class _Replay:
     """A fresh pool, into which the chunks in use are allocated one by one."""
 
-    def __init__(self, allocator: Allocator, limit: int, growth: bool) -> None:
-        first = min(rounded(limit), _first_region(allocator)) if growth else rounded(limit)
+    def __init__(self, allocator: bfc.Allocator, limit: int, growth: bool) -> None:
+        first = min(bfc.rounded(limit), _first_region(allocator)) if growth else bfc.rounded(limit)
         options = allocator.options._replace(allow_growth=growth, next_region_bytes=first)
         self._old = allocator
-        self._options: Options = options
+        self._options: bfc.Options = options
         self._limit = limit
         self._pool = 0
         self._free: list[tuple[int, int]] = []  # size, address: in order
         self._used: list[tuple[int, int, int]] = []  # address, size, index of the old chunk
         self._regions: list[tuple[int, int]] = []
 
-    def result(self) -> Allocator:
+    def result(self) -> bfc.Allocator:
         old = self._old.chunks
         ids = old.allocation_id
-        chosen = [index for index in range(len(old)) if old.state[index] == IN_USE]
+        chosen = [index for index in range(len(old)) if old.state[index] == bfc.IN_USE]
         if ids is not None:
             chosen.sort(key=ids.__getitem__)
         for index in chosen:
-            self._allocate(index, old.requested[index] if old.requested is not None else UNKNOWN)
+            self._allocate(index, old.requested[index] if old.requested is not None else bfc.UNKNOWN)
         return self._made(len(chosen))
 
     def _allocate(self, index: int, asked: int) -> None:
-        need = rounded(asked)
+        need = bfc.rounded(asked)
         found = next((one for one in self._free if one[0] >= need), None)
         if found is None:
             self._extend(need)
@@ -147,7 +136,7 @@ class _Replay:
         self._used.append((address, size, index))
 
     def _extend(self, need: int) -> None:
-        available = (self._limit - self._pool) // SMALLEST * SMALLEST
+        available = (self._limit - self._pool) // bfc.SMALLEST * bfc.SMALLEST
         size = extension_bytes(replace(self._old, options=self._options), need, available)
         if need > available or size is None:
             raise InputError(
@@ -165,17 +154,17 @@ class _Replay:
         self._pool += size
         insort(self._free, (size, address))
 
-    def _made(self, count: int) -> Allocator:
+    def _made(self, count: int) -> bfc.Allocator:
         old = self._old.chunks
         rows = sorted([*((a, s, i) for a, s, i in self._used), *((a, s, -1) for s, a in self._free)])
-        chunks = Chunks(
+        chunks = bfc.Chunks(
             address=array("Q", [row[0] for row in rows]),
             size=array("Q", [row[1] for row in rows]),
-            state=bytes(FREE if row[2] < 0 else IN_USE for row in rows),
+            state=bytes(bfc.FREE if row[2] < 0 else bfc.IN_USE for row in rows),
             requested=array(
-                "q", [UNKNOWN if i < 0 or old.requested is None else old.requested[i] for _, _, i in rows]
+                "q", [bfc.UNKNOWN if i < 0 or old.requested is None else old.requested[i] for _, _, i in rows]
             ),
-            bin=array("i", [bin_of(size) if index < 0 else -1 for _, size, index in rows]),
+            bin=array("i", [bfc.bin_of(size) if index < 0 else -1 for _, size, index in rows]),
             owner=None
             if old.owner is None
             else array("I", [0 if i < 0 else old.owner[i] for _, _, i in rows]),
@@ -184,7 +173,7 @@ class _Replay:
         regions, at = [], 0
         for address, size in self._regions:
             inside = sum(1 for row in rows if address <= row[0] < address + size)
-            regions.append(Region(address, size, at, inside))
+            regions.append(bfc.Region(address, size, at, inside))
             at += inside
         text = (
             f"the {plural(count, 'chunk')} in use were allocated again in their old order; the blocks freed in between"
@@ -196,7 +185,7 @@ class _Replay:
             chunks=chunks,
             limit_bytes=self._limit,
             options=self._options,
-            counters=Counters(),
+            counters=bfc.Counters(),
             violations=(),
             asked_bytes=None,
             asked_by="",

@@ -9,17 +9,7 @@ from typing import Optional
 
 from gdbmem.model.calltree import GROWN_BYTES, LATER, Frame, holds, memory_noun
 from gdbmem.model.diff import Diff
-from gdbmem.profiles.own_code import (
-    OTHER,
-    OWN,
-    Places,
-    describe_site,
-    full_function,
-    has_place_only,
-    own_frame,
-    own_rank,
-    share,
-)
+from gdbmem.profiles import own_code
 from gdbmem.profiles.paths import Query
 from gdbmem.profiles.ranking import Amount, Ranking, Row, rank
 from gdbmem.profiles.timeline import STEADY, WENT_BACK
@@ -69,7 +59,7 @@ def _of_headline(query: Query) -> Query:
 def site_name(row: Row, by: str = "line") -> str:
     """Return the label for the place of *row*, one of rows by *by*, also if the file does not list it."""
     if row.site is not None:
-        return _group_name(row.site, by) if by in _NAMED_AS_GROUPED else describe_site(row.site)
+        return _group_name(row.site, by) if by in _NAMED_AS_GROUPED else own_code.describe_site(row.site)
     if not row.is_pruned:
         return "stacks without frames"
     return "call sites that the file leaves out" if row.is_cut else "call sites that are under the threshold"
@@ -88,8 +78,8 @@ def _outside(diff: Diff) -> str:
 
 
 def _group_name(site: Frame, by: str) -> str:
-    if by == "function" and (site.function is not None or has_place_only(site)):
-        return full_function(site) or describe_site(site)
+    if by == "function" and (site.function is not None or own_code.has_place_only(site)):
+        return own_code.full_function(site) or own_code.describe_site(site)
     name = site.file if by == "file" and site.file is not None else site.object
     return "an unknown library" if name is None else printable(PurePosixPath(name).name)
 
@@ -183,14 +173,14 @@ def _culprit(ranking: Ranking, query: Query) -> str:
         size = format_size(abs(amount.delta_bytes))
         return f"; {name} {verb} by {size}{doubt}, the rest {other} by {format_size(abs(rest))}"
     of_what = "that" if query.filters else "the rest" if ranking.known.paths else "it"
-    portion = share(amount.delta_bytes, whole)
+    portion = own_code.share(amount.delta_bytes, whole)
     via = _via(first, ranking)
     if amount.delta_bytes / whole < _SPREAD:
         return (
             f"{via and f'; {via}'}; spread over {plural(ranking.moved, by)}, most at {name}: {portion}{doubt}"
         )
     if via and first.via_bytes == amount.delta_bytes:
-        portion = share(amount.delta_bytes, ranking.via_bytes[_wrapper(first)])
+        portion = own_code.share(amount.delta_bytes, ranking.via_bytes[_wrapper(first)])
         return f"; {via}, {portion} of that from {name}{doubt}"
     return f"; {portion} of {of_what} from {name}{doubt}"
 
@@ -206,7 +196,7 @@ def _via(first: Row, ranking: Ranking) -> str:
     whole, part = ranking.delta_matched_bytes, ranking.via_bytes[_wrapper(first)]
     if part * whole <= 0 or abs(part) > abs(whole) or first.via_bytes * 2 < first.amount.delta_bytes:
         return ""
-    return f"{share(part, whole)} via {describe_site(first.via)}"
+    return f"{own_code.share(part, whole)} via {own_code.describe_site(first.via)}"
 
 
 def _first(ranking: Ranking, whole: int) -> Row:
@@ -237,30 +227,30 @@ _CALLERS = 4
 
 def path_text(frames: Sequence[Frame], sources: SourceLines) -> drawing.Text:
     """Return *frames*, from the allocation outward, from the user's own innermost one on."""
-    places = Places(frames)
+    places = own_code.Places(frames)
     text = drawing.Text()
     for number, frame in enumerate(_shortened(_listed(frames))):
         if number == 0:
             text.append(f"{places.place(frame)}  ", "bold")
-            text.append(full_function(frame))
+            text.append(own_code.full_function(frame))
             line = sources.highlighted_line(frame.file, frame.line)
             if line is not None:
                 text.append("\n    ")
                 text.append(line)
         else:
-            text.append(f"\n  {places.place(frame)}  {full_function(frame)}", "dim")
+            text.append(f"\n  {places.place(frame)}  {own_code.full_function(frame)}", "dim")
     return text
 
 
 def _listed(frames: Sequence[Frame]) -> list[Frame]:
     """Return the user's own innermost frame and its callers, without a library's in between."""
-    first = max(own_frame(frames), 0)
+    first = max(own_code.own_frame(frames), 0)
     own, callers = frames[first], frames[first + 1 :]
     if any(map(_is_python, callers)):
         # The frames between C and Python are the interpreter and its libraries, such as libffi.
-        callers = [frame for frame in callers if own_rank(frame) == OWN]
-    elif own_rank(own) != OTHER:
-        callers = [frame for frame in callers if own_rank(frame) != OTHER]
+        callers = [frame for frame in callers if own_code.own_rank(frame) == own_code.OWN]
+    elif own_code.own_rank(own) != own_code.OTHER:
+        callers = [frame for frame in callers if own_code.own_rank(frame) != own_code.OTHER]
     return [own, *callers]
 
 

@@ -14,16 +14,7 @@ from typing import Any, Optional
 
 from gdbmem.errors import InputError
 from gdbmem.files import replace_file
-from gdbmem.runs.distrust import (
-    DamagedError,
-    NamedRecord,
-    append_record,
-    check_name,
-    find_record,
-    read_log,
-    read_regular,
-    with_names,
-)
+from gdbmem.runs import distrust
 from gdbmem.runs.run import Run
 from gdbmem.text import printable
 
@@ -33,7 +24,7 @@ _INDEX = "kept.jsonl"
 
 
 @dataclass(frozen=True)
-class Kept(NamedRecord):
+class Kept(distrust.NamedRecord):
     """One ledger or survey as the run remembers it; what is unknown is None."""
 
     kind: str  # LEDGER or CONTAINERS
@@ -53,7 +44,7 @@ def keep(run: Run, kind: str, name: str, text: str, **fields: Any) -> Kept:
 
     Raises InputError if the name can't be one, or the folder can't be written to.
     """
-    check_name(name)
+    distrust.check_name(name)
     ordinal = 1 + sum(known.base_name == name for known in kept_records(run, kind))
     try:
         folder = run.place / _FOLDERS[kind]
@@ -62,7 +53,7 @@ def keep(run: Run, kind: str, name: str, text: str, **fields: Any) -> Kept:
         path = folder / f"{max(numbers, default=0) + 1:04d}.json"
         replace_file(path, json.dumps({**json.loads(text), "name": name}) + "\n")
         record = Kept(name, ordinal, f"{_FOLDERS[kind]}/{path.name}", kind, **fields)
-        append_record(run.place / _INDEX, record)
+        distrust.append_record(run.place / _INDEX, record)
     except OSError as error:
         raise run.unwritable(error) from error
     return record
@@ -70,7 +61,9 @@ def keep(run: Run, kind: str, name: str, text: str, **fields: Any) -> Kept:
 
 def kept_records(run: Run, kind: str = "") -> list[Kept]:
     """Return what *run* has kept of *kind* ("": of all), oldest first."""
-    records = [record for record in read_log(run.folder / _INDEX, Kept).records if kind in ("", record.kind)]
+    records = [
+        record for record in distrust.read_log(run.folder / _INDEX, Kept).records if kind in ("", record.kind)
+    ]
     known = {record.file for record in records}
     for name, folder in _FOLDERS.items():
         if kind in ("", name):
@@ -78,12 +71,12 @@ def kept_records(run: Run, kind: str = "") -> list[Kept]:
                 file = f"{folder}/{stray.name}"
                 if file not in known:
                     records += _stray(stray, name, file, records)
-    return with_names(records, lambda record: (record.kind, record.base_name))
+    return distrust.with_names(records, lambda record: (record.kind, record.base_name))
 
 
 def _stray(path: Path, kind: str, file: str, records: Sequence[Kept]) -> list[Kept]:
     try:
-        name = str(json.loads(read_regular(path))["name"])
+        name = str(json.loads(distrust.read_regular(path))["name"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []  # it was cut: the others are still good
     ordinal = 1 + sum(known.kind == kind and known.base_name == name for known in records)
@@ -96,7 +89,7 @@ def find_kept(run: Optional[Run], kind: str, name: str) -> Kept:
     Raises InputError, with the existing names, if there is none (*run* None: no run has begun).
     """
     records = kept_records(run, kind) if run is not None else []
-    found = find_record(records, name)
+    found = distrust.find_record(records, name)
     if found is not None:
         return found
     known = ", ".join(printable(record.name) for record in records)
@@ -112,8 +105,8 @@ def find_kept(run: Optional[Run], kind: str, name: str) -> Kept:
 def kept_text(run: Run, record: Kept) -> str:
     """Return the JSON text of *record*; raises InputError if its file is gone."""
     try:
-        return read_regular(run.file(record.file)).decode("utf-8", "replace")
-    except (OSError, DamagedError) as error:
+        return distrust.read_regular(run.file(record.file)).decode("utf-8", "replace")
+    except (OSError, distrust.DamagedError) as error:
         raise InputError(
             f"the file of {record.kind} {printable(record.name)}, {record.file}, can't be read: {error}",
             slug="snapshot-gone",

@@ -12,15 +12,8 @@ from typing import Optional, Protocol
 
 import gdb
 
+from gdbmem.debugger import inlined_code
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.inlined_code import (
-    Calls,
-    InlinedCode,
-    Kind,
-    LargeFunctionError,
-    Passage,
-    read_inlined_code,
-)
 from gdbmem.debugger.location import BlockKey, block_key, function_blocks, function_frame
 from gdbmem.debugger.program import delete_breakpoints, executions
 from gdbmem.debugger.snapshots.return_breakpoints import OwnedBreakpoint
@@ -73,7 +66,7 @@ class InlinedCalls:
         self.listener = listener  # owns its breakpoints
         self._commands = commands
         self._name = named_function(location)
-        self._codes: dict[BlockKey, InlinedCode] = {}
+        self._codes: dict[BlockKey, inlined_code.InlinedCode] = {}
         self._too_large: set[BlockKey] = set()
         self._others: set[str] = set()  # functions whose code has the name, too
         self._points: list[OwnedBreakpoint] = []
@@ -88,7 +81,7 @@ class InlinedCalls:
             executions.tell(self._leave_program)
 
     @property
-    def codes(self) -> list[InlinedCode]:
+    def codes(self) -> list[inlined_code.InlinedCode]:
         """The functions into which calls are inlined."""
         return list(self._codes.values())
 
@@ -174,12 +167,12 @@ class InlinedCalls:
         if key in self._codes or key in self._too_large:
             return
         try:
-            code = read_inlined_code(
+            code = inlined_code.read_inlined_code(
                 gdb.selected_frame().architecture(),
                 block,
                 lambda inlined: is_named(name, str(inlined.function)),
             )
-        except LargeFunctionError:
+        except inlined_code.LargeFunctionError:
             self._too_large.add(key)
             self.listener.note(
                 f"'{self._location}' is inlined into {block.function.print_name}, which is too large for its inlined"
@@ -258,7 +251,7 @@ class InlinedCalls:
 
     # -- a thread passes ----------------------------------------------------------------------------------
 
-    def passed(self, passage: Passage) -> bool:
+    def passed(self, passage: inlined_code.Passage) -> bool:
         """Note that the selected thread is at *passage*; return whether to stop it."""
         frame = function_frame(gdb.newest_frame())
         pointer = int(frame.read_register("sp"))
@@ -275,19 +268,19 @@ class InlinedCalls:
             self._enable(False)
         return stops
 
-    def _pass(self, here: _Frame, passage: Passage) -> bool:
-        if passage.kind in (Kind.RETURNS, Kind.JUMPS_OUT):
+    def _pass(self, here: _Frame, passage: inlined_code.Passage) -> bool:
+        if passage.kind in (inlined_code.Kind.RETURNS, inlined_code.Kind.JUMPS_OUT):
             stops = self._go_on(here, passage)  # the whole call may be this instruction
-            ends = self._end(here, 0) if passage.kind is Kind.RETURNS else self._jump_out(here)
+            ends = self._end(here, 0) if passage.kind is inlined_code.Kind.RETURNS else self._jump_out(here)
             return stops or ends
-        if passage.kind is Kind.LANDS:
+        if passage.kind is inlined_code.Kind.LANDS:
             shared = _shared(here, passage.calls)
             self._leave(here.calls[shared:])
             del here.calls[shared:]
             return False
         return self._go_on(here, passage)
 
-    def _go_on(self, here: _Frame, passage: Passage) -> bool:
+    def _go_on(self, here: _Frame, passage: inlined_code.Passage) -> bool:
         calls = passage.calls
         shared = _shared(here, calls)
         if passage.is_middle and len(here.calls) == len(calls) == shared + 1:
@@ -338,7 +331,7 @@ class _Frame:
         self.calls: list[_Call] = []
 
 
-def _shared(here: _Frame, calls: Calls) -> int:
+def _shared(here: _Frame, calls: inlined_code.Calls) -> int:
     """Return how many of the frame's calls in progress are among *calls*."""
     number = 0
     while number < min(len(here.calls), len(calls)) and here.calls[number].key == calls[number]:

@@ -35,16 +35,7 @@ from gdbmem.debugger.stopping.interrupting import Interrupter
 from gdbmem.debugger.stopping.signals import stops_at
 from gdbmem.debugger.stopping.stops import noticed
 from gdbmem.errors import ToolError
-from gdbmem.launch.messages import (
-    ENVIRONMENT,
-    AskInterrupts,
-    AskTarget,
-    Done,
-    Hear,
-    Interrupts,
-    ValgrindTarget,
-    Wire,
-)
+from gdbmem.launch import messages
 from gdbmem.linux.holding.ptrace import pending_signals, reaches
 
 _KEY = (signal.SIGINT,)
@@ -182,7 +173,7 @@ class CtrlC:
         self._running: Optional[_Running] = None
         self._runs = threading.Event()
         self._thread: Optional[threading.Thread] = None
-        self._wire: Optional[Wire] = None
+        self._wire: Optional[messages.Wire] = None
         self._presses = 0  # as the launcher has counted them
         self._was_pressed = False  # and the program stopped, since the prompt
         self._insists = False  # the next stop is to end what gdb does
@@ -215,7 +206,7 @@ class CtrlC:
             self._running = _Running(self._commands[-1] if self._commands else None)
             self._presses = max(self._presses, presses or 0)
             if self._running.native and session.launched:
-                session.ask(Hear(self._running.pid), Done)
+                session.ask(messages.Hear(self._running.pid), messages.Done)
             if self._thread is None:
                 self._start()
         if self._running.native and self._running.wanted:
@@ -269,7 +260,7 @@ class CtrlC:
     def _start(self) -> None:
         gdb.events.stop.connect(self._on_stop)
         if session.launched:
-            self._wire = Wire.connect(os.environ[ENVIRONMENT])
+            self._wire = messages.Wire.connect(os.environ[messages.ENVIRONMENT])
         self._thread = start_thread(self._watch, "gdbmem-ctrl-c")
 
     @noticed
@@ -310,7 +301,7 @@ class CtrlC:
     def _look(self, running: _Running) -> None:
         before, now = self._presses, time.monotonic()
         if self._wire is not None:
-            self._presses = self._wire.ask(AskInterrupts(), Interrupts).count
+            self._presses = self._wire.ask(messages.AskInterrupts(), messages.Interrupts).count
         if running.is_due(now, pressed=self._presses > before):
             running.acted = True
             if running.native and running.interrupter is not None:
@@ -347,7 +338,7 @@ class CtrlC:
                 slug="stop-awaited",
             )
         else:
-            pid = session.ask(AskTarget(), ValgrindTarget).pid
+            pid = session.ask(messages.AskTarget(), messages.ValgrindTarget).pid
             warn(
                 f"valgrind has not answered yet; 'kill {pid}' in another shell ends the program and keeps its profile",
                 slug="stop-awaited",
