@@ -23,6 +23,7 @@ from gdbmem.launch.engine_choice import AUTO, choose_engine
 from gdbmem.launch.interactive import Outcome, play_recipe, shown
 from gdbmem.launch.job import Job
 from gdbmem.launch.program import NotExecutableError, NotFoundError, Program, find_program
+from gdbmem.launch.whole_run import show_whole_run
 from gdbmem.ledger import document as ledger_document
 from gdbmem.ledger.text import print_growth
 from gdbmem.model.diff import ExpectationVerdict
@@ -231,8 +232,6 @@ def _run_recipe(
             else:
                 _print(result, query, stream)
                 if whole_run:
-                    from gdbmem.launch.whole_run import show_whole_run  # slow to import
-
                     show_whole_run(outcome.run, stream)
             if junit is not None:
                 name = Path(recipe.source).stem

@@ -34,6 +34,7 @@ from gdbmem.commands.arguments import is_process
 from gdbmem.errors import InputError, Notice
 from gdbmem.model.calltree import Profile
 from gdbmem.model.diff import Diff
+from gdbmem.model.series import Mark
 from gdbmem.page.explorer import Explored, explored
 from gdbmem.page.page import Number, Page, Section, course_section, diff_section, known_size, printable_rows
 from gdbmem.page.pictures import COUNT
@@ -263,8 +264,6 @@ def _snapshots(records: Sequence[SnapshotRecord]) -> list[Section]:
         if r.seconds is not None and r.heap_bytes is not None
     ]
     if len(points) > 1:
-        from gdbmem.model.series import Mark  # for runs only
-
         curve = Curve("heap at each snapshot", [p[0] for p in points], [float(p[1]) for p in points])
         marks = [Mark(t, name) for t, _, name in points] if len(points) <= 20 else ()
         sections.insert(0, course_section(Picture("", [curve], marks)))

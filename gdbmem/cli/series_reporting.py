@@ -25,6 +25,7 @@ from gdbmem.cli.series_options import Outputs, prepare_outputs
 from gdbmem.model.judgement import MET, NOT_MET, Judgement, exit_status
 from gdbmem.model.series import SeriesSummary
 from gdbmem.series import charts
+from gdbmem.series.document import write_series_json
 from gdbmem.series.text import print_course, print_summary
 from gdbmem.terminal.console import make_console, picture_kind, print_sentence
 from gdbmem.terminal.document import judgement_line
@@ -86,8 +87,6 @@ def _report(
         outputs.plot.write(_drawn(recordings, summaries, picture_kind(args.plot, "--plot")))
     several = args.json and len(recordings) > 1  # as an array: two consecutive documents are not valid JSON
     outputs.text.write("[\n" * several)
-    if args.json:
-        from gdbmem.series.document import write_series_json  # not always needed
     judgements = judge_recordings(recordings, summaries, args.fail_on, status=status)
     for number, (recording, summary, own) in enumerate(zip(recordings, summaries, judgements)):
         commands = next_commands(recording, summary, program)

@@ -18,6 +18,7 @@ from gdbmem.errors import Notice
 from gdbmem.files import open_regular
 from gdbmem.ledger.answer import simulate_remedies
 from gdbmem.ledger.division import Division, Key
+from gdbmem.ledger.pools import claim_pools
 from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Mapping, Ranges
 from gdbmem.model import ledger as names
@@ -186,8 +187,6 @@ class _LedgerBuilder:
         """Assign the memory of pools; return the part of it that malloc may have mapped."""
         if not self.reading.pools:
             return Ranges(())
-        from gdbmem.ledger.pools import claim_pools  # few processes have any
-
         heap = self.reading.heap
         arenas = [
             (tally.start, tally.end, _arena_key(names.HEAP_LIVE, arena.state.number))

@@ -11,6 +11,7 @@ from gdbmem.model.bfc import PYTORCH, Allocator, Decision
 from gdbmem.pools.decision import Request, decide
 from gdbmem.pools.document import pools_json
 from gdbmem.pools.explanation import with_advice
+from gdbmem.pools.map import render_pools
 from gdbmem.pools.replay import WhatIf, replay
 from gdbmem.pools.text import PoolView, print_pools
 from gdbmem.pools.torch import decide_torch
@@ -107,8 +108,6 @@ def write_pools(
     """Write what the options *args* ask for about *pools* to *stream*, and their map to *picture*."""
     allocators, decisions = decisions_in(pools, args)
     if picture is not None:
-        from gdbmem.pools.map import render_pools  # for --map alone
-
         picture.write(render_pools(allocators, decisions, picture_kind(args.map, "--map")))
     if args.json:
         stream.write(pools_json(allocators, decisions, notices, pause_seconds=pause_seconds))
