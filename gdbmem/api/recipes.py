@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional, Union
 
-from gdbmem.engines.engine import options_of, table
+from gdbmem.engines.engine import AUTO, options_of, table
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.documents import read_ledger, read_survey
 from gdbmem.formats.opening import OpenOptions
-from gdbmem.launch.engine_choice import AUTO, choose_engine
+from gdbmem.launch.engine_choice import choose_engine
 from gdbmem.launch.interactive import Outcome, PlayedPoint, play_recipe
 from gdbmem.launch.job import Job
 from gdbmem.launch.program import find_program

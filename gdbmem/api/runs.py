@@ -43,6 +43,7 @@ __all__ = [
     "growth",
     "is_of_one_run",
     "judge_growth",
+    "kept_kind",
     "kept_records",
     "kind_of",
     "load_kept",
@@ -57,6 +58,13 @@ def kind_of(run: Run, name: str) -> str:
     if any(record.base_name == base for record in run.snapshots):
         return ""
     return next((record.kind for record in kept_records(run) if record.base_name == base), "")
+
+
+def kept_kind(place: Union[Path, Run], name: Optional[str], *, ledger: bool, containers: bool) -> str:
+    """Return LEDGER or CONTAINERS, the requested kind or that of *name* in *place*; "" for a heap snapshot."""
+    if ledger or containers:
+        return LEDGER if ledger else CONTAINERS
+    return kind_of(place, name) if isinstance(place, Run) and name is not None else ""
 
 
 def load_kept(place: Union[Path, Run], kind: str, name: Optional[str]) -> Any:

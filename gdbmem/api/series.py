@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Union
+from typing import TYPE_CHECKING, Union
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.files import location
@@ -16,7 +16,6 @@ from gdbmem.formats.series import RecordedSeries, read_series, series_tool
 from gdbmem.linux.process.process import stat_of
 from gdbmem.model.series import TREE, Comparison, SeriesFacts, SeriesLine, SeriesSummary
 from gdbmem.recording.triggers import trigger_text, triggers_of
-from gdbmem.runs.operand import SeriesMoment, SeriesOrder, order_of
 from gdbmem.runs.run import Run, is_run, open_run
 from gdbmem.series import comparison
 from gdbmem.series.comparison import Figures, difference_of, levels_of
@@ -26,6 +25,9 @@ from gdbmem.series.store import Recording, SeriesWriter
 from gdbmem.series.summary import judged_points
 from gdbmem.series.summary import summarize as summary_of
 from gdbmem.text import printable
+
+if TYPE_CHECKING:
+    from gdbmem.runs.operand import SeriesOrder
 
 # Series of other tools, converted to temporary recordings.
 
@@ -125,6 +127,8 @@ def in_order(names: Sequence[str], recordings: Sequence[Recording]) -> SeriesOrd
 
     Of two, the first is what the user compares with.
     """
+    from gdbmem.runs.operand import SeriesMoment, SeriesOrder, order_of  # to compare several
+
     if len(names) < 3:
         return SeriesOrder(range(len(names)))
     began = [recording.facts.began for recording in recordings]

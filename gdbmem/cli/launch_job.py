@@ -17,9 +17,9 @@ from gdbmem.api.recipes import Compared, compare_all, interruption
 from gdbmem.cli.pages import page_of
 from gdbmem.containers import containers
 from gdbmem.containers.containers import growth, print_container_growth
-from gdbmem.engines.engine import EngineOptions, options_of, table
+from gdbmem.engines.engine import AUTO, EngineOptions, options_of, table
 from gdbmem.errors import ExitStatus, GdbmemError, Notice, UsageError
-from gdbmem.launch.engine_choice import AUTO, choose_engine
+from gdbmem.launch.engine_choice import choose_engine
 from gdbmem.launch.interactive import Outcome, play_recipe, shown
 from gdbmem.launch.job import Job
 from gdbmem.launch.program import NotExecutableError, NotFoundError, Program, find_program

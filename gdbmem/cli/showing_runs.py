@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 import io
 from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional, TextIO, Union
+from typing import TYPE_CHECKING, Any, Optional, TextIO
 
 from gdbmem.api.profiles import (
     ReadOptions,
@@ -19,11 +18,10 @@ from gdbmem.api.profiles import (
     unit_of,
 )
 from gdbmem.api.runs import (
-    CONTAINERS,
     LEDGER,
     growth,
+    kept_kind,
     kept_records,
-    kind_of,
     load_kept,
     load_kept_pair,
     unseen_between,
@@ -54,7 +52,7 @@ def show_run(
 ) -> None:
     """Print *run*: its contents, and its snapshot *wanted* (None: the last)."""
     records = run.snapshots
-    kind = kept_kind(arguments, run, wanted)
+    kind = kept_kind(run, wanted, ledger=arguments.ledger, containers=arguments.containers)
     if kind:
         show_kept(run, kind, wanted, arguments, make_console(stream, color=arguments.color))
         return
@@ -100,15 +98,6 @@ def _name_histories(run: Run, console: Console) -> None:
         if history in recorded:
             continue
         print_sentence(console, f"{words}: gdbmem show {printable(str(history))}")
-
-
-def kept_kind(arguments: argparse.Namespace, place: Union[Path, Run], name: Optional[str]) -> str:
-    """Return the kind of *name* in *place*: the requested one, or the only one; "" for a heap snapshot."""
-    if arguments.ledger or arguments.containers:
-        return LEDGER if arguments.ledger else CONTAINERS
-    if not isinstance(place, Run):
-        return ""
-    return kind_of(place, name) if name is not None else ""
 
 
 # The ledgers and container scans saved in a run: for `gdbmem show`, `gdbmem diff` and the page of the run.

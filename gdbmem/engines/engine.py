@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gdbmem.engines.valgrind import ValgrindEngine, ValgrindOptions
 
 VALGRIND, NATIVE = "valgrind", "native"
+AUTO = "auto"  # in the place of a name: launch.engine_choice chooses one
 EngineOptions = Union["ValgrindOptions", "NativeOptions"]
 
 

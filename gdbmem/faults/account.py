@@ -11,7 +11,6 @@ from typing import NamedTuple, Optional
 
 from gdbmem.faults.growth import DOUBT, SURELY_SAMPLED, Span, WeighedFault, standard_error
 from gdbmem.json_values import as_json
-from gdbmem.ledger.text import what_grew
 from gdbmem.linux.faults.readings import Reading
 from gdbmem.linux.memory.maps import PAGE, Ranges
 from gdbmem.model.calltree import Profile, Snapshot
@@ -373,7 +372,11 @@ def _held_text_add(table: Table, part: HeldNow, whole: float) -> None:
 
 
 def _words(part: HeldNow) -> str:
-    return what_grew(part.category, part.label) if part.category else _LEFT
+    if not part.category:
+        return _LEFT
+    from gdbmem.ledger.text import what_grew  # only for what sites hold
+
+    return what_grew(part.category, part.label)
 
 
 def held_document(held: Sequence[SiteHoldings]) -> list[Document]:

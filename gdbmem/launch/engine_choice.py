@@ -16,7 +16,6 @@ from gdbmem.launch.program import Program
 from gdbmem.linux.elf.objects import needed_libraries, odd_debug_sections
 from gdbmem.text import printable
 
-AUTO = "auto"
 _LARGE_BYTES = 200 << 20  # valgrind reads all debug information before it begins
 
 # Libraries that a program is linked to → the reason against valgrind. In this order.

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Callable, NamedTuple, Optional, Protocol, TextIO, Union
 
 from gdbmem.json_values import as_json
-from gdbmem.ledger.answer import DAMAGES, print_remedies, remedies_json
+from gdbmem.ledger.answer import DAMAGES
 from gdbmem.ledger.blocks import print_types, types_document
 from gdbmem.ledger.document import growth_json, ledger_json
 from gdbmem.ledger.heap_map import render_map
 from gdbmem.ledger.pinners import PinnerPaths, pinners_document, print_pinner_paths
+from gdbmem.ledger.remedies import print_remedies, remedies_json
 from gdbmem.ledger.text import LedgerOptions, print_growth, print_ledger
 from gdbmem.model import heap_blocks
 from gdbmem.model.ledger import Ledger

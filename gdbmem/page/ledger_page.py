@@ -6,8 +6,9 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.ledger.answer import DAMAGES, answer_ledger, doubt_of, gain_text
+from gdbmem.ledger.answer import DAMAGES, answer_ledger, doubt_of
 from gdbmem.ledger.heap_map import render_svg
+from gdbmem.ledger.remedies import gain_text
 from gdbmem.ledger.text import (
     beside,
     folded_entries,

@@ -11,9 +11,8 @@ from gdbmem.api.runs import kept_records
 from gdbmem.commands.arguments import ArgumentParser
 from gdbmem.commands.description import Command, Option
 from gdbmem.commands.shell import SHELL_COMMANDS
-from gdbmem.engines.engine import NAMES
+from gdbmem.engines.engine import AUTO, NAMES
 from gdbmem.errors import GdbmemError
-from gdbmem.launch.engine_choice import AUTO
 from gdbmem.terminal.console import message_names
 
 # Options whose values are validated after parsing, with a specific message.

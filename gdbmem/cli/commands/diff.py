@@ -9,8 +9,7 @@ from typing import Optional
 
 from gdbmem.api.profiles import DiffSide, Run, find_operand, read_last_two, read_series, spool_operands
 from gdbmem.api.profiles import diff as diff_of
-from gdbmem.api.runs import containers_holding, is_of_one_run, judge_growth, unseen_between
-from gdbmem.cli.showing_runs import diff_kept, kept_kind
+from gdbmem.api.runs import containers_holding, is_of_one_run, judge_growth, kept_kind, unseen_between
 from gdbmem.commands.arguments import ArgumentParser, read_options_from
 from gdbmem.errors import ExitStatus, GdbmemError, UsageError
 from gdbmem.model.containers import Holding
@@ -38,7 +37,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             )
         arguments.operands = spool_operands(arguments.operands)
         place, name = find_operand(arguments.operands[0])
-        kind = kept_kind(arguments, place, name)
+        kind = kept_kind(place, name, ledger=arguments.ledger, containers=arguments.containers)
         if kind:
             return _compare_kept(kind, arguments)
         return _compare_profiles(arguments, query)
@@ -52,6 +51,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 
 def _compare_kept(kind: str, arguments: argparse.Namespace) -> int:
+    from gdbmem.cli.showing_runs import diff_kept  # a run may hold results of any kind
+
     with open_output(arguments.output, force=arguments.force) as stream:
         console = make_console(stream, color=arguments.color)
         judgement = diff_kept(kind, arguments.operands, arguments, console)

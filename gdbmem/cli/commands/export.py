@@ -8,13 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gdbmem.api.profiles import as_growth, diff, has_series, read_shown, spool_operands
-from gdbmem.api.series import Recording, summary_of
 from gdbmem.commands.arguments import ArgumentParser, read_options_from
 from gdbmem.errors import Notice, UsageError
 from gdbmem.model.diff import Diff
 from gdbmem.profiles.export import BINARY, encode
 from gdbmem.profiles.paths import counts_blocks
-from gdbmem.series.document import write_series_csv, write_series_json
 from gdbmem.terminal.console import open_output
 from gdbmem.text import printable
 
@@ -60,6 +58,9 @@ def _export_series(folder: Path, arguments: argparse.Namespace) -> int:
     """Write a monitor's series, row by row."""
     if arguments.to not in ("csv", "json"):
         raise UsageError("a recorded series can be exported to csv and json", hint="--to csv or --to json")
+    from gdbmem.api.series import Recording, summary_of  # for a series only, as the next
+    from gdbmem.series.document import write_series_csv, write_series_json  # slow to import
+
     recording = Recording(folder)
     with open_output(arguments.output, force=arguments.force) as stream:
         if arguments.to == "csv":

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Optional, TypedDict
 
 from gdbmem.commands.arguments import ArgumentParser
-from gdbmem.engines.engine import options_of
+from gdbmem.engines.engine import AUTO, options_of
 from gdbmem.engines.faults import NAME as FAULTS
 from gdbmem.engines.massif import NAME as MASSIF
 from gdbmem.errors import GdbmemError, InputError
-from gdbmem.launch.engine_choice import AUTO
 from gdbmem.launch.program import find_program
 from gdbmem.model.diff import BLOCKS, HEAP
 from gdbmem.recipes.reader import load_recipe

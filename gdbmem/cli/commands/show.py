@@ -19,7 +19,6 @@ from gdbmem.api.profiles import (
     series_tool,
     spool_operands,
 )
-from gdbmem.cli.showing_runs import show_run
 from gdbmem.commands.arguments import ArgumentParser, read_options_from
 from gdbmem.errors import UsageError
 from gdbmem.model.calltree import Profile
@@ -54,6 +53,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         if _shows_series(place, wanted, arguments, stream):
             return 0
         if isinstance(place, Run):
+            from gdbmem.cli.showing_runs import show_run  # a run may hold results of any kind
+
             show_run(place, wanted, query, options, arguments, stream)
         else:
             with Working(f"reading {place}"):

@@ -10,12 +10,14 @@ from bisect import bisect_right
 from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, BinaryIO, Callable, NamedTuple, Optional
+from typing import IO, TYPE_CHECKING, BinaryIO, Callable, NamedTuple, Optional
 
 from gdbmem.files import open_regular
-from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.memory.process_memory import auxiliary_vector
+from gdbmem.linux.process.process import auxiliary_vector
 from gdbmem.model.memory import Memory, MemoryUnreadable, read_text, words_at
+
+if TYPE_CHECKING:
+    from gdbmem.linux.memory.maps import Mapping  # not needed to read files
 
 _PT_LOAD, _PT_NOTE, _PT_INTERP, _PT_TLS = 1, 4, 3, 7
 _PF_W = 2

@@ -12,7 +12,7 @@ from typing import Optional
 
 from gdbmem.errors import TargetError
 from gdbmem.linux.memory.maps import Mapping, Ranges, resident_ranges, swapped_ranges
-from gdbmem.linux.process.process import memory_folder, status_fields
+from gdbmem.linux.process.process import auxiliary_vector, memory_folder, status_fields
 from gdbmem.model.memory import Buffer, Memory, MemoryUnreadable
 
 _libc: Optional[ctypes.CDLL] = None
@@ -206,11 +206,6 @@ def random_bytes(pid: int) -> bytes:
             return memory.read(auxiliary_vector(pid)[_AT_RANDOM], _RANDOM_BYTES)
     except (OSError, struct.error, KeyError, TargetError, MemoryUnreadable):
         return b""
-
-
-def auxiliary_vector(pid: int) -> dict[int, int]:
-    """Return the values of the auxiliary vector of *pid* by their kinds. Raises OSError and struct.error."""
-    return dict(struct.iter_unpack("<QQ", Path(f"{memory_folder(pid)}/auxv").read_bytes()))
 
 
 # Processes that a fork has made and that run the same program since.

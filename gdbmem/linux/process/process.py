@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional, Union
@@ -332,6 +333,14 @@ def initial_environment(pid: int) -> dict[str, str]:
         return {}
     pairs = (one.decode(errors="replace").partition("=") for one in data.split(b"\0") if b"=" in one)
     return {name: value for name, _, value in pairs}
+
+
+# The auxiliary vector of a process, from /proc.
+
+
+def auxiliary_vector(pid: int) -> dict[int, int]:
+    """Return the values of the auxiliary vector of *pid* by their kinds. Raises OSError and struct.error."""
+    return dict(struct.iter_unpack("<QQ", Path(f"{memory_folder(pid)}/auxv").read_bytes()))
 
 
 # Lists of processes: by name, by user, by cgroup, by parent.

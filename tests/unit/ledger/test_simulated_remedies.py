@@ -15,8 +15,8 @@ from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
 from gdbmem.allocators.glibc.layout import PARAMETERS, STATES, Found, MallocLayout, Parameters
 from gdbmem.allocators.glibc.tallies import FASTBIN, FREE, LIVE, PAGE, TCACHE, HeapTally
 from gdbmem.formats.documents import read_ledger
-from gdbmem.ledger.answer import conclusion, measured_json, print_remedies, remedies_json, simulate_remedies
 from gdbmem.ledger.document import ledger_json
+from gdbmem.ledger.remedies import conclusion, measured_json, print_remedies, remedies_json, simulate_remedies
 from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.ledger import (
     AT_REST,
