@@ -40,6 +40,7 @@ from gdbmem.linux.process.process import (
     memory_folder,
     process_of,
     stat_of,
+    words_of,
 )
 from gdbmem.linux.process.terminal_modes import TerminalModes
 from gdbmem.runs.run import BINARIES, Run, SnapshotRecord, current_folder, run_for_process, timestamp
@@ -96,7 +97,7 @@ def find_target(pid: int) -> AttachTarget:
         _refuse_elsewhere(facts)
     if valgrind is not None and facts.state == "T":
         raise _stopped(valgrind)
-    words = _command_line(pid)
+    words = words_of(pid)
     program = present_program(pid) if valgrind is not None else None
     return AttachTarget(
         facts, program or called(_program_of(pid), words[0] if words else ""), words[1:], valgrind
@@ -150,15 +151,6 @@ def _refuse_elsewhere(facts: ProcessFacts) -> None:
                 slug="process-elsewhere",
                 hint="type this inside the container",
             )
-
-
-def _command_line(pid: int) -> list[str]:
-    try:
-        return [
-            os.fsdecode(word) for word in Path(f"{memory_folder(pid)}/cmdline").read_bytes().split(b"\0")[:-1]
-        ]
-    except OSError:
-        return []
 
 
 @dataclass

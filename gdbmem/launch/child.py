@@ -156,6 +156,15 @@ def die_with_parent(number: signal.Signals, parent: int) -> None:
         os._exit(1)
 
 
+def outlive_parent() -> None:
+    """Make this process, which was just forked, one that no signal of the terminal and no folder in use concerns."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    os.setsid()
+    os.chdir("/")
+
+
 def _group_exists(group: int) -> bool:
     try:
         os.killpg(group, 0)

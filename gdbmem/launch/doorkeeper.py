@@ -14,7 +14,6 @@ import mmap
 import os
 import re
 import select
-import signal
 import socket
 import stat
 import time
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Callable, NamedTuple, NoReturn, Optional
 
 from gdbmem.files import close_all_but
+from gdbmem.launch.child import outlive_parent
 from gdbmem.linux.files import open_requests
 from gdbmem.linux.files.open_requests import OpenRequest
 
@@ -79,11 +79,7 @@ class Doorkeeper:
 def _keep(theirs: socket.socket, files: _Files) -> NoReturn:
     """Answer gdb until it has ended; never return."""
     try:
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
-        os.setsid()
-        os.chdir("/")
+        outlive_parent()
         close_all_but(0, 1, 2, theirs.fileno())
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):

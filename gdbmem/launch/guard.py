@@ -21,6 +21,7 @@ from typing import NoReturn, Optional
 from gdbmem.errors import GdbmemError, Notice, TargetError
 from gdbmem.files import close_all_but
 from gdbmem.json_values import as_json
+from gdbmem.launch.child import outlive_parent
 from gdbmem.linux.files.target_files import TargetSide
 from gdbmem.linux.holding.planted_breakpoints import planted, take_out
 from gdbmem.linux.process.process import process_facts, stat_of
@@ -147,11 +148,7 @@ def _watch(
     """Wait until gdb has died, or the launcher has finished or died; never return."""
     status, launcher = _UNKNOWN, os.getppid()
     try:
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
-        os.setsid()
-        os.chdir("/")
+        outlive_parent()
         end, lock = _kept_alone(end, lock)
         with contextlib.suppress(OSError):  # only root may
             os.nice(-20)

@@ -32,7 +32,7 @@ from gdbmem.debugger.location import current_place
 from gdbmem.debugger.program import NATIVE, VGDB_PID, start_thread, target_kind
 from gdbmem.debugger.session import session
 from gdbmem.debugger.stopping.interrupting import Interrupter
-from gdbmem.debugger.stopping.signals import stops_at
+from gdbmem.debugger.stopping.signals import handling
 from gdbmem.debugger.stopping.stops import noticed
 from gdbmem.errors import ToolError
 from gdbmem.launch import messages
@@ -119,7 +119,9 @@ class _Running:
         self.under_valgrind = self.pid == VGDB_PID
         self.native = not self.under_valgrind and target_kind() == NATIVE
         # The user may want the program to have it.
-        self.wanted = self.under_valgrind or interrupter is not None or (self.native and stops_at("SIGINT"))
+        self.wanted = (
+            self.under_valgrind or interrupter is not None or (self.native and handling("SIGINT").stop)
+        )
         self.interrupter = interrupter
         self._lost = _LostSignal(self.pid) if self.native else None
         self.rest()

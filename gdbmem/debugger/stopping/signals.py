@@ -53,11 +53,6 @@ def stopping_at(name: str) -> Iterator[None]:
         handle(name, before.words())
 
 
-def stops_at(name: str) -> bool:
-    """Return whether gdb stops at the signal *name* by the user's `handle` setting."""
-    return handling(name).stop
-
-
 # gdb's handling of SIGSTOP while one of gdbmem's is on its way.
 #
 # gdb stops threads by SIGSTOPs, too, and mistakes gdbmem's for its own if both arrive at the same time. It then

@@ -389,12 +389,9 @@ def _get(size: int) -> Handler:
     return handler
 
 
-def _skip(size: int) -> Handler:
-    def handler(machine: PickleMachine, at: int) -> int:
-        machine.take(at, size)
-        return at + size
-
-    return handler
+def _protocol(machine: PickleMachine, at: int) -> int:
+    machine.take(at, 1)
+    return at + 1
 
 
 def _tuple_of(count: int) -> Handler:
@@ -407,7 +404,7 @@ def _float(machine: PickleMachine, at: int) -> int:
 
 
 _HANDLERS: dict[int, Handler] = {
-    0x80: _skip(1),  # PROTO
+    0x80: _protocol,
     0x95: PickleMachine.frame,
     ord("}"): lambda machine, at: machine.empty_dict(at),
     ord("]"): PickleMachine.empty_list,
