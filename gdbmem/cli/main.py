@@ -44,7 +44,6 @@ class Subcommand(Protocol):
 
     def run(self, argv: Sequence[str], parser: ArgumentParser) -> int:
         """Parse *argv* with *parser*, do the work, print, return the exit status."""
-        ...
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:

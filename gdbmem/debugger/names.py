@@ -13,7 +13,7 @@ import gdb
 from gdbmem.debugger.location import function_blocks
 from gdbmem.debugger.terminal import file_name, source_file, symbol_at
 from gdbmem.errors import Notice
-from gdbmem.formats.addresses import Binary, MemoryMap, parse_maps
+from gdbmem.formats.addresses import Binary, MemoryMap, Symbols, parse_maps
 from gdbmem.linux.memory.maps import maps_text
 from gdbmem.model.calltree import Frame
 
@@ -96,8 +96,8 @@ def demangle_file() -> None:
         json.dump(class_names(names), stream)
 
 
-class LiveSymbols:
-    """Names addresses in the files that process *pid* has mapped (formats.addresses.Symbols)."""
+class LiveSymbols(Symbols):
+    """Names addresses in the files that process *pid* has mapped: those of now, which gdb has."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
@@ -115,24 +115,6 @@ class LiveSymbols:
                 if place not in self._known:
                     self._known[place] = self._frames(maps, *place)
         return {place: self._known[place] for place in places if self._known[place]}, ()
-
-    def frames_under_valgrind(
-        self, wanted: Mapping[str, Iterable[int]], *, recorded: float = 0.0
-    ) -> tuple[Mapping[tuple[str, int], Sequence[Frame]], Sequence[Notice]]:
-        """Return none: a native engine's profile has no such addresses."""
-        return {}, []
-
-    def prepare(self, wanted: Mapping[Binary, Iterable[int]]) -> None:
-        """Do nothing: querying this gdb for several addresses at once saves no time."""
-
-    def note_loaded(self, lines: Iterable[bytes]) -> None:
-        """Do nothing: gdb names what is loaded now."""
-
-    def unloaded(self, address: int) -> None:
-        """Return None: gdb names what is loaded now."""
-
-    def look_in(self, folder: str) -> None:
-        """Do nothing: gdb has the files."""
 
     def _maps(self) -> MemoryMap:
         try:

@@ -62,19 +62,15 @@ class Inferior(Protocol):
     @property
     def process(self) -> int:
         """Its process id."""
-        ...
 
     def call(self, function: str, arguments: Sequence[int]) -> int:
         """Call *function* with integers and addresses; raises TargetError if it can't be."""
-        ...
 
     def place(self, data: bytes) -> int:
         """Put *data* into memory of our own in the program, not its heap's; return its address."""
-        ...
 
     def read(self, address: int, size: int) -> bytes:
         """Return *size* bytes of the program's memory."""
-        ...
 
 
 class NativeEngine(Protocol):
@@ -84,14 +80,12 @@ class NativeEngine(Protocol):
 
     def environment(self, prefix: str, options: NativeOptions) -> Mapping[str, str]:
         """Return what the program's environment needs; *prefix* is a plain path that its files begin with."""
-        ...
 
     def snapshot(self, inferior: Inferior, prefix: str, target: str) -> Call:
         """Return the call that has the program write a heap profile to the file *target*, a plain path.
 
         What it needs in the program's memory is put there now.
         """
-        ...
 
 
 class Profiler(Protocol):
@@ -104,11 +98,9 @@ class Profiler(Protocol):
 
         Files that it writes by itself will begin with *prefix*. Raises TargetError if it can't count.
         """
-        ...
 
     def request(self, inferior: Inferior, function: str, target: str) -> Call:
         """Return the call that makes it write a profile: to *target*, or to the path that it was started with."""
-        ...
 
 
 NAMES = ("massif", "memcheck", "gperftools", "jemalloc", "dhat", "heaptrack", "tracemalloc", "faults", "none")

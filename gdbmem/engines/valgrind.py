@@ -51,11 +51,9 @@ class ValgrindEngine(Protocol):
 
         ``%p`` in *history* is the process; every other ``%`` must stand doubled.
         """
-        ...
 
     def rescue_command(self, path: str) -> Optional[str]:
         """Return the monitor command that saves to *path* what a SIGKILL would lose; None: there is none."""
-        ...
 
 
 def client_arena_bytes(answer: str) -> Optional[int]:

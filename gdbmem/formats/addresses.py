@@ -45,7 +45,7 @@ class MappedRegion(NamedTuple):
 
 
 class Symbols(Protocol):
-    """The interface that turns places in binaries into frames."""
+    """The interface that turns places in binaries into frames; a class derived from it needs no more than `frames`."""
 
     def frames(
         self, wanted: Mapping[Binary, Iterable[int]], *, recorded: float = 0.0, are_calls: bool = False
@@ -55,7 +55,6 @@ class Symbols(Protocol):
         *recorded* is when the profile was written, in seconds since 1970; 0: unknown. *are_calls*: each offset is that
         of the last byte of a call, which tells whether a file is the one that was profiled.
         """
-        ...
 
     def frames_under_valgrind(
         self, wanted: Mapping[str, Iterable[int]], *, recorded: float = 0.0
@@ -64,23 +63,23 @@ class Symbols(Protocol):
 
         Programs that are missing, different or without symbols are ignored.
         """
-        ...
+        return {}, ()
 
     def prepare(self, wanted: Mapping[Binary, Iterable[int]]) -> None:
         """Look up together what several profiles will want one by one."""
-        ...
+        return
 
     def look_in(self, folder: str) -> None:
         """Search *folder*, too, for binaries that are not at the path in the profile."""
-        ...
+        return
 
     def note_loaded(self, lines: Iterable[bytes]) -> None:
         """Take note of mappings, as lines of /proc/PID/maps, which may be gone when a profile is written."""
-        ...
+        return
 
     def unloaded(self, address: int) -> Optional[tuple[Binary, int]]:
         """Return what was mapped at *address* before the memory map was written; None: nothing, or it is not sure."""
-        ...
+        return None
 
 
 class MemoryMap:

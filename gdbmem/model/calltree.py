@@ -311,31 +311,25 @@ class Profile(Protocol):
     @property
     def unit(self) -> str:
         """The quantity that the trees count: HEAP_BYTES, PAGE_BYTES or another of this module's."""
-        ...
 
     @property
     def notices(self) -> Sequence[Notice]:
         """Notices for the reader of the result; making a tree may add some."""
-        ...
 
     @property
     def snapshots(self) -> Sequence[Totals]:
         """Every snapshot's totals, in the order of the file."""
-        ...
 
     @property
     def peak_index(self) -> int:
         """The snapshot with the largest total; of several one with a tree, then the first."""
-        ...
 
     @property
     def peak_tree_index(self) -> Optional[int]:
         """The snapshot with the largest total of those that have a tree; None when none has."""
-        ...
 
     def tree(self, index: int) -> Optional[CallTree]:
         """Return the call tree of snapshot *index*, parsed now; None when it has none."""
-        ...
 
 
 class Snapshot(NamedTuple):

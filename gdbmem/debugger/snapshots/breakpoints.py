@@ -42,11 +42,9 @@ class HitAction(Protocol):
 
     def __call__(self, hit: int) -> bool:
         """Do it; return True to stop the program there."""
-        ...
 
     def in_passing(self, hit: int) -> bool:
         """Make a native program's thread do it without a stop; return False if the program must be stopped."""
-        ...
 
 
 _STAY = f"silent\n{gdb_call('snapshots.breakpoints', 'act_and_stay()')}"

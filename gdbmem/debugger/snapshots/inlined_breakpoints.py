@@ -34,28 +34,22 @@ class Listener(Protocol):
 
     def begin_call(self, call: BlockKey) -> tuple[Optional[int], bool]:
         """Note a call; return its hit if its end matters."""
-        ...
 
     def end_call(self, hit: int) -> bool:
         """Act at the end of the call of this *hit*."""
-        ...
 
     def follow_call(self, hit: int) -> None:
         """Wait for the return of the function whose frame is about to be replaced, which ends the call of *hit*."""
-        ...
 
     def leave_calls(self, number: int) -> None:
         """Note that calls were left by an exception or longjmp."""
-        ...
 
     def note(self, sentence: str) -> None:
         """Pass on what the user has to know before the program runs."""
-        ...
 
     @property
     def is_spent(self) -> bool:
         """True if it wants to be told of no further call."""
-        ...
 
 
 class InlinedCalls:

@@ -116,23 +116,18 @@ class HeaptrackLines(Protocol):
 
     def definitions(self) -> Iterator[bytes]:
         """Yield the lines that define something."""
-        ...
 
     def tables(self) -> Optional[Tables]:
         """Return the traces and allocations, which are most definitions; None if definitions() is needed."""
-        ...
 
     def definitions_beside_tables(self) -> Iterator[bytes]:
         """Yield what tables() leaves out."""
-        ...
 
     def count(self, tally: EventCounts, known: int, first: Optional[int] = None) -> None:
         """Count the events among the *first* lines; raises BadLineError if an index is not under *known*."""
-        ...
 
     def peak(self, sizes: array[int], in_use: int) -> Peak:
         """Return the peak of the piece, which begins with *in_use* bytes."""
-        ...
 
     def __len__(self) -> int: ...
 
