@@ -12,11 +12,10 @@ from pathlib import Path
 from typing import Optional
 
 from gdbmem.cli.series_options import prepare_outputs
-from gdbmem.recording.recorder import RecorderView
 from gdbmem.recording.recording import Recorded, RecordingOptions, record_series, verdict_so_far
 from gdbmem.recording.targets import Wanted
 from gdbmem.series.prometheus import PrometheusView
-from gdbmem.series.watching import PlainView
+from gdbmem.series.watching import PlainView, View
 from gdbmem.terminal.console import make_console
 
 
@@ -40,7 +39,7 @@ def record_by(args: argparse.Namespace, words: Optional[Sequence[str]]) -> Recor
     options = _options(args, words)
 
     @contextlib.contextmanager
-    def open_view(name: str, folder: Path) -> Iterator[RecorderView]:
+    def open_view(name: str, folder: Path) -> Iterator[View]:
         with _terminal_view(args, name, folder, starts_program=bool(words)) as shown:
             yield _served(shown, args, folder) if args.prometheus else shown
 
@@ -67,7 +66,7 @@ def _options(args: argparse.Namespace, words: Optional[Sequence[str]]) -> Record
     )
 
 
-def _served(view: RecorderView, args: argparse.Namespace, folder: Path) -> RecorderView:
+def _served(view: View, args: argparse.Namespace, folder: Path) -> View:
     return PrometheusView(
         view, *args.prometheus, tree_only=args.tree_only, judge=lambda: verdict_so_far(folder)
     )
@@ -76,7 +75,7 @@ def _served(view: RecorderView, args: argparse.Namespace, folder: Path) -> Recor
 @contextlib.contextmanager
 def _terminal_view(
     args: argparse.Namespace, name: str, folder: Path, *, starts_program: bool
-) -> Iterator[RecorderView]:
+) -> Iterator[View]:
     draws = sys.stderr.isatty() and os.environ.get("TERM") != "dumb" and _in_foreground()
     if args.plain or args.quiet or not draws:
         yield PlainView(sys.stderr, quiet=args.quiet)

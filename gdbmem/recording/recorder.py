@@ -9,13 +9,14 @@ import select
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from typing import Callable, NamedTuple, Optional, Protocol
+from typing import Callable, NamedTuple, Optional
 
 from gdbmem.linux.monitoring.quick_sample import Glance, family_row
 from gdbmem.linux.monitoring.tree import Look, Tree
 from gdbmem.model.series import TREE, Mark, ProcessSample
 from gdbmem.recording.watched_program import WatchedProgram
 from gdbmem.series.store import SeriesWriter
+from gdbmem.series.watching import View
 
 _THIN_EVERY_SECONDS = 60.0
 _GRACE_SECONDS = 10.0  # time for a program to end after a signal
@@ -30,26 +31,6 @@ class SamplingPlan(NamedTuple):
     stays: bool = False  # continue when no process is left: more may start
 
 
-class RecorderView(Protocol):
-    """The interface of a view of the recording."""
-
-    def show(self, look: Look) -> None: ...
-
-    @property
-    def shows_glances(self) -> bool:
-        """True if glances have to be decoded and shown as samples."""
-
-    def note(self, text: str) -> None: ...
-
-    def marked(self, mark: Mark) -> None: ...
-
-    def keyboard(self) -> Optional[int]:
-        """Return a descriptor with keys to read, if there is one."""
-
-    def key(self) -> str:
-        """Return the command of the pending key: "quit", "mark", "pause", "sort" or ""."""
-
-
 class SeriesRecorder:
     """Samples a tree until a signal, a key or the end of all processes."""
 
@@ -58,7 +39,7 @@ class SeriesRecorder:
         tree: Tree,
         writer: SeriesWriter,
         plan: SamplingPlan,
-        view: RecorderView,
+        view: View,
         *,
         clock: Callable[[], float],
         program: Optional[WatchedProgram] = None,

@@ -22,7 +22,7 @@ from gdbmem.linux.monitoring.tree import Tree
 from gdbmem.linux.process import process
 from gdbmem.model.series import SeriesFacts, SeriesLine, Verdict
 from gdbmem.recording.growing_lines import GrowingLines
-from gdbmem.recording.recorder import RecorderView, SamplingPlan, SeriesRecorder
+from gdbmem.recording.recorder import SamplingPlan, SeriesRecorder
 from gdbmem.recording.targets import Wanted, WatchTarget, find_again, find_target, target_of_program
 from gdbmem.recording.triggers import Condition, Triggers
 from gdbmem.recording.watched_program import WatchedProgram
@@ -30,13 +30,13 @@ from gdbmem.runs.distrust import check_own
 from gdbmem.runs.run import Run, current_folder, open_run, timestamp
 from gdbmem.series.store import Damaged, Recording, SeriesWriter, set_aside
 from gdbmem.series.summary import summarize
-from gdbmem.series.watching import WatchedView
+from gdbmem.series.watching import View, WatchedView
 from gdbmem.text import plural, printable
 
 _DESCRIPTORS_WANTED = 65536
 GROWN = "grown.faults"  # in the run's folder: the lines that made the processes grow
 
-OpenView = Callable[[str, Path], "contextlib.AbstractContextManager[RecorderView]"]
+OpenView = Callable[[str, Path], "contextlib.AbstractContextManager[View]"]
 """Opens what shows the recording while it runs; gets the target's name and the run's folder."""
 
 
@@ -105,9 +105,7 @@ def _growing_lines(ready: _Ready, stack: contextlib.ExitStack) -> Optional[Growi
     return lines
 
 
-def _watched(
-    ready: _Ready, wanted: Sequence[tuple[Condition, str]], stack: contextlib.ExitStack
-) -> RecorderView:
+def _watched(ready: _Ready, wanted: Sequence[tuple[Condition, str]], stack: contextlib.ExitStack) -> View:
     """Return the view, extended by the triggers *wanted*."""
     if not wanted:
         return ready.view
@@ -171,7 +169,7 @@ class _Ready(NamedTuple):
     target: WatchTarget
     run: Run
     writer: SeriesWriter
-    view: RecorderView
+    view: View
     limit: Limit
     events: Optional[ProcessEvents]
     program: Optional[WatchedProgram]
@@ -210,7 +208,7 @@ def _prepare(options: RecordingOptions, open_view: OpenView, stack: contextlib.E
     return _Ready(target, run, writer, view, limit, events, program, family)
 
 
-def _note_blind_spots(view: RecorderView, *, hears: bool) -> None:
+def _note_blind_spots(view: View, *, hears: bool) -> None:
     if not hears:
         view.note(
             "the kernel's process events can't be read here: children and threads that live for less than an "

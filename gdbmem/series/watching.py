@@ -10,15 +10,23 @@ from gdbmem.text import format_duration, format_size, plural, printable
 
 
 class View(Protocol):
-    """The interface of a view of a monitor."""
+    """The interface of a view of a recording; a view without a keyboard inherits what it says of one."""
 
     @property
-    def shows_glances(self) -> bool: ...
+    def shows_glances(self) -> bool:
+        """True if glances have to be decoded and shown as samples."""
+
     def show(self, look: Look) -> None: ...
     def note(self, text: str) -> None: ...
     def marked(self, mark: Mark) -> None: ...
-    def keyboard(self) -> Optional[int]: ...
-    def key(self) -> str: ...
+
+    def keyboard(self) -> Optional[int]:
+        """Return a descriptor with keys to read, if there is one."""
+        return None
+
+    def key(self) -> str:
+        """Return the command of the pending key: "quit", "mark", "pause", "sort" or ""."""
+        return ""
 
 
 class WatchedView:
@@ -63,7 +71,7 @@ class WatchedView:
 _EVERY_SECONDS = 10.0  # between two lines
 
 
-class PlainView:
+class PlainView(View):
     """Periodic lines on the standard error."""
 
     shows_glances = False  # only complete samples are reported
@@ -95,14 +103,6 @@ class PlainView:
         """Print a mark."""
         if not self._quiet:
             print(f"mark: {printable(mark.text)}", file=self._stream, flush=True)
-
-    def keyboard(self) -> Optional[int]:
-        """There are no keys."""
-        return None
-
-    def key(self) -> str:
-        """There are no keys."""
-        return ""
 
 
 def describe(total: ProcessSample, alive: int) -> str:
