@@ -9,7 +9,6 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Optional
 
@@ -109,7 +108,7 @@ def add_unused_in_vectors(reading: ProcessImage, memory: Memory, *, most_bytes: 
             unused = resident_bytes(reading.resident, ((one.end, one.limit) for one in found))
         else:
             columns = find_columns(memory, tables, heap.mmapped, areas)
-            unused = _resident_of_columns(reading.resident, columns.end, columns.limit)
+            unused = int(reading.resident.within_each(columns.end, columns.limit).sum())
     except MemoryUnreadable:
         return  # the ledger itself reports unreadable memory
     note_unused(reading, unused)
@@ -154,22 +153,6 @@ def variable_areas(reading: ProcessImage) -> Sequence[Area]:
             end = next((s.end for s in reading.stacks if s.tid == thread.tid), mapping.end)
             areas.append((STACK, thread.stack_pointer & -16, min(end, mapping.end)))
     return areas
-
-
-def _resident_of_columns(resident: Ranges, starts: Any, ends: Any) -> int:
-    import numpy as np  # slow to import
-
-    if not resident.items or not len(starts):
-        return 0
-    low, high = np.array(resident.items, dtype=np.int64).T
-    before = np.array([0, *accumulate(end - start for start, end in resident.items)])
-
-    def up_to(addresses: Any) -> Any:
-        number = np.searchsorted(low, addresses, side="right")
-        last = np.maximum(number - 1, 0)
-        return np.where(number > 0, before[last] + np.minimum(addresses, high[last]) - low[last], 0)
-
-    return int((up_to(ends) - up_to(starts)).sum())
 
 
 # Recognising an allocator that is linked into the program and not in a library.

@@ -10,9 +10,10 @@ from typing import Callable, NamedTuple, Optional
 from gdbmem.allocators.cpython.arenas import find_arenas
 from gdbmem.allocators.glibc.arenas import HeapCorrupt, writable_areas
 from gdbmem.allocators.glibc.bins import threads_inside
-from gdbmem.allocators.glibc.heap import HeapReading, Walker, read_heap
+from gdbmem.allocators.glibc.heap import Walker, read_heap
 from gdbmem.allocators.glibc.layout import LibcFacts, ThreadPointers
 from gdbmem.allocators.glibc.stacks import ThreadStack, find_stacks
+from gdbmem.allocators.malloc_heap import MallocHeap
 from gdbmem.allocators.others import recognise
 from gdbmem.errors import Notice
 from gdbmem.inspection.ledger_parts import (
@@ -24,6 +25,7 @@ from gdbmem.inspection.ledger_parts import (
     holds_python,
     libc_facts,
 )
+from gdbmem.inspection.mallocs import find_mallocs
 from gdbmem.ledger.division import areas_to_scan
 from gdbmem.ledger.ledger import ProcessImage, build_ledger
 from gdbmem.linux.elf.corefile import CoreFile
@@ -229,9 +231,19 @@ def _fill(reading: ProcessImage, memory: Memory, malloc: Malloc, main: int, walk
     if malloc.notice is not None:
         reading.notices.append(malloc.notice)
     reading.stacks = _stacks(reading, memory, main)
+    _read_glibc(reading, memory, malloc, walker, touched)
+    reading.mallocs = find_mallocs(reading, memory)
+    if not reading.mallocs:
+        find_linked_in(reading)
+    notice = _silent_heap(reading, malloc)
+    if notice is not None:
+        reading.notices.append(notice)
+
+
+def _read_glibc(
+    reading: ProcessImage, memory: Memory, malloc: Malloc, walker: Optional[Walker], touched: Optional[Ranges]
+) -> None:
     if malloc.image is None:
-        if find_linked_in(reading):
-            reading.notices.append(_replaced(reading))
         return
     try:
         reading.heap = read_heap(
@@ -248,14 +260,8 @@ def _fill(reading: ProcessImage, memory: Memory, malloc: Malloc, main: int, walk
         )
     except HeapCorrupt as error:
         reading.notices.append(Notice(error.slug, f"{error.message}: only the kernel's view is given"))
-        return
     except PageAbsent:
         reading.notices.append(_absent(reading))
-        return
-    find_linked_in(reading)
-    notice = _silent_heap(reading, reading.heap)
-    if notice is not None:
-        reading.notices.append(notice)
 
 
 def _touched(reading: ProcessImage) -> Optional[Ranges]:
@@ -289,8 +295,12 @@ def _absent(reading: ProcessImage) -> Notice:
     )
 
 
-def _silent_heap(reading: ProcessImage, heap: Optional[HeapReading]) -> Optional[Notice]:
-    replacement = reading.others.replacement
+def _silent_heap(reading: ProcessImage, malloc: Malloc) -> Optional[Notice]:
+    heap, replacement = reading.heap, reading.others.replacement
+    if reading.mallocs:
+        return _read_others(reading.mallocs)
+    if heap is None and not replacement and any(n.slug in _SAID for n in reading.notices):
+        return None
     if heap is None and not replacement and reading.others.is_go:
         return Notice(
             "malloc-unknown",
@@ -306,6 +316,20 @@ def _silent_heap(reading: ProcessImage, heap: Optional[HeapReading]) -> Optional
     if replacement:
         return _replaced(reading)
     return Notice("malloc-unused", "this process has allocated nothing through glibc's malloc")
+
+
+_SAID = ("other-libc", "malloc-unknown", "heap-corrupt", "swapped-unread")
+
+
+def _read_others(heaps: Sequence[MallocHeap]) -> Notice:
+    named = [f"{one.allocator} ({one.layout}), which is in {printable(one.file)}" for one in heaps]
+    unread = [one.allocator for one in heaps if not one.is_complete]
+    text = f"the heap was read of {' and of '.join(named)}"
+    if unread:
+        text += (
+            f"; the caches of {' and '.join(unread)} were not read: freed blocks that they keep count as live"
+        )
+    return Notice("malloc-replaced", text)
 
 
 def _replaced(reading: ProcessImage) -> Notice:

@@ -56,6 +56,7 @@ def answer_ledger(ledger: Ledger, paths: Optional[PinnerPaths] = None) -> str:
         _inherited(ledger)
         or _mostly_pinned(ledger, paths)
         or _remedied(ledger)
+        or _in_mallocs(ledger)
         or _lazily_freed(ledger)
         or _pinned(ledger, paths)
         or _in_vectors(ledger)
@@ -80,9 +81,13 @@ def freed_bytes(ledger: Ledger) -> int:
 
 
 def retained_bytes(ledger: Ledger) -> Optional[int]:
-    """Return freed_bytes(); None if malloc could not be read."""
-    unused = any(notice.slug == "malloc-unused" for notice in ledger.notices)
-    return freed_bytes(ledger) if ledger.heap is not None or unused else None
+    """Return the resident bytes that the program has freed and malloc has not returned; None if that is unknown."""
+    slugs = {notice.slug for notice in ledger.notices}
+    is_read = ledger.heap is not None or "malloc-unused" in slugs
+    if ledger.mallocs:
+        is_read |= not slugs & {"malloc-unknown", "other-libc"}
+        is_read &= all(one.cached_bytes is not None for one in ledger.mallocs)
+    return freed_bytes(ledger) + sum(map(ledger.freed_in, ledger.mallocs)) if is_read else None
 
 
 def _matters(ledger: Ledger, size: int) -> bool:
@@ -247,6 +252,50 @@ def _in_pools(ledger: Ledger) -> str:
     )
 
 
+_PURGES = {
+    "jemalloc": 'mallctl("arena.4096.purge", …)',
+    "tcmalloc": "MallocExtension_ReleaseFreeMemory()",
+    "mimalloc": "mi_collect(true)",
+}
+_DECAYS = {
+    "jemalloc": "dirty_decay_ms",
+    "tcmalloc": "TCMALLOC_RELEASE_RATE",
+    "mimalloc": "MIMALLOC_PURGE_DELAY",
+}
+
+
+def _in_mallocs(ledger: Ledger) -> str:
+    """Return the freed memory that the largest other allocator keeps, and why; "" if it is little."""
+    malloc = max(ledger.mallocs, key=ledger.freed_in, default=None)
+    if malloc is None or not _matters(ledger, ledger.freed_in(malloc)):
+        return ""
+    slabs, pages, caches = (
+        ledger.total_of(malloc.category, label + malloc.suffix)
+        for label in (names.IN_SLABS, names.FREE_PAGES, names.IN_CACHES)
+    )
+    parts = []
+    if _matters(ledger, slabs):
+        holes = max(malloc.sizes, key=lambda size: size.free_resident_bytes)
+        parts.append(
+            f"{format_size(slabs)} are free blocks in slabs that live ones share, most of them of"
+            f" {holes.block_bytes:,} bytes ({holes.free:,} free, {holes.live:,} live), which no purge returns"
+        )
+    if _matters(ledger, pages):
+        name = malloc.allocator
+        how = (
+            f": {_PURGES[name]} returns them, and {_DECAYS[name]} sets how soon it returns them by itself"
+            if name in _PURGES
+            else ""
+        )
+        parts.append(f"{format_size(pages)} are free pages{how}")
+    if _matters(ledger, caches):
+        parts.append(f"{format_size(caches)} are free blocks that its caches keep")
+    freed = format_size(ledger.freed_in(malloc))
+    return (
+        f"{freed} of it is freed memory that {malloc.allocator} keeps: {'; '.join(parts) or 'in many places'}"
+    )
+
+
 def _stacks(ledger: Ledger) -> str:
     for entry in ledger.entries:
         if entry.category == names.STACK_UNJOINED and _matters(ledger, entry.resident_bytes):
@@ -299,7 +348,10 @@ def _largest(ledger: Ledger) -> str:
         groups["Python's objects: 'gdbmem python objects' counts them by type"] = (names.PYMALLOC,)
     if names.BFC in allocators:
         groups["pools of BFC allocators: 'gdbmem bfc' shows their content"] = (names.BFC,)
-    for name in allocators - {names.PYMALLOC, names.BFC}:
+    read = {malloc.category for malloc in ledger.mallocs}
+    for name in read:
+        groups[f"live memory of {name[10:]}: --sizes lists its blocks by size"] = (name,)
+    for name in allocators - {names.PYMALLOC, names.BFC} - read:
         groups[f"memory of {name[10:]}; how much of it is free is unknown"] = (name,)
     sums = {text: ledger.total(*categories) for text, categories in groups.items()}
     text = max(sums, key=lambda name: sums[name])

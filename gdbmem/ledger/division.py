@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Optional
+from typing import Any, Optional
 
 from gdbmem.allocators.glibc.tallies import FASTBIN, FREE, LIVE, TCACHE, HeapTally
+from gdbmem.arrays import import_numpy
 from gdbmem.linux.memory.maps import Mapping, Ranges
 from gdbmem.model.ledger import LAZILY_FREED, Share
 
@@ -111,6 +112,44 @@ class Division:
                 if stop > mapping.end:
                     break
                 at += 1
+
+    def claim_spans(
+        self, starts: Any, ends: Any, parts: Sequence[tuple[Key, Any]], rest: Sequence[Key], which: Any
+    ) -> Any:
+        """Assign the unclaimed resident bytes of many spans, which don't overlap; columns of numpy.
+
+        Each of *parts* is a key, and how many bytes of each span are that key's, the first ones before the others; the
+        remainder of a span goes to the key of *rest* whose number it has in *which*. Returns these remainders.
+        """
+        np = import_numpy()
+        bounds = [at for m in self.mappings for at in (m.start, m.end)]
+        bounds += [at for taken in self._taken for at in taken]
+        edges = np.unique(np.concatenate([starts, ends, np.array(bounds, np.int64)]))
+        low, high = edges[:-1], edges[1:]
+        span = np.searchsorted(starts, low, "right") - 1
+        number = np.searchsorted(np.array(self._starts, np.int64), low, "right") - 1
+        is_free = np.array(Ranges(self._taken).within_each(low, high)) == 0
+        pieces = (span >= 0) & (number >= 0) & is_free
+        pieces &= (low < ends[span]) & (low < np.array([m.end for m in self.mappings], np.int64)[number])
+        low, high, span, number = low[pieces], high[pieces], span[pieces], number[pieces]
+        left = self.resident.within_each(low, high)
+        whole, length = ends[span] - starts[span], high - low
+        for key, sizes in parts:
+            part = np.minimum(sizes[span] * length // whole, left)
+            self._add_each(number, key, part)
+            left = left - part
+        for index, key in enumerate(rest):
+            chosen = which[span] == index
+            self._add_each(number[chosen], key, left[chosen])
+        for piece in Ranges(zip(low.tolist(), high.tolist())).items:
+            insort(self._taken, piece)
+        return np.bincount(span, left, len(starts)).astype(np.int64)
+
+    def _add_each(self, numbers: Any, key: Key, sizes: Any) -> None:
+        np = import_numpy()
+        sums = np.bincount(numbers, sizes, len(self.mappings))
+        for number in np.flatnonzero(sums).tolist():
+            self._add(number, key, int(sums[number]))
 
     def claim_tally(
         self, tally: HeapTally, end: int, releasable: Sequence[tuple[int, int]], keys: dict[str, Key]

@@ -22,10 +22,11 @@ from gdbmem.ledger.remedies import simulate_remedies
 from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Mapping, Ranges
 from gdbmem.model import ledger as names
-from gdbmem.model.ledger import Arena, Entry, Heap, LargePiece, Ledger, SizeClass
+from gdbmem.model.ledger import Arena, Entry, Heap, LargePiece, Ledger, OtherMalloc, SizeClass
 from gdbmem.text import format_size, plural
 
 if TYPE_CHECKING:
+    from gdbmem.allocators.malloc_heap import MallocHeap
     from gdbmem.model.bfc import Allocator
 
 _LISTED = 8  # mappings or files named in an entry's detail
@@ -46,6 +47,7 @@ class ProcessImage:
     stacks: Sequence[ThreadStack] = ()
     others: Recognised = field(default_factory=Recognised)
     pools: Sequence[Allocator] = ()  # of BFC allocators
+    mallocs: Sequence[MallocHeap] = ()  # of allocators that replace glibc's
     forked_from: Optional[int] = None  # the parent that runs the same program since a fork
     beside: MappingType[str, int] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
@@ -74,6 +76,7 @@ class _LedgerBuilder:
         self.allocated: Counter[Key] = Counter()
         self.details: dict[Key, dict[str, object]] = {}
         self.arenas: list[Arena] = []
+        self.mallocs: list[OtherMalloc] = []
         self.notices = list(reading.notices)
 
     def claim(self) -> None:
@@ -83,6 +86,7 @@ class _LedgerBuilder:
             for arena in heap.arenas:
                 self._claim_arena(arena)
         pooled = self._claim_pools()
+        self._claim_mallocs()
         if heap is not None and heap.is_used:
             self._claim_mmapped(heap, pooled)
             self.notices += heap.notices
@@ -112,6 +116,7 @@ class _LedgerBuilder:
             forked_from=self.reading.forked_from,
             pause_seconds=pause_seconds,
             notices=self.notices,
+            mallocs=self.mallocs,
         )
         if used is None:
             return ledger
@@ -199,6 +204,16 @@ class _LedgerBuilder:
         self.details.update(claims.details)
         self.notices += claims.notices
         return Ranges(claims.regions)
+
+    def _claim_mallocs(self) -> None:
+        if not self.reading.mallocs:
+            return
+        from gdbmem.ledger.mallocs import claim_mallocs  # few processes have any
+
+        claims = claim_mallocs(self.division, self.reading.mallocs)
+        self.allocated.update(claims.allocated)
+        self.details.update(claims.details)
+        self.mallocs = claims.mallocs
 
     def _claim_mmapped(self, heap: HeapReading, pooled: Ranges) -> None:
         key = (names.HEAP_MMAPPED, "")
@@ -445,6 +460,10 @@ _ORDER = (
 
 _IN_PYTHON = (names.LIVE, names.HEADERS, names.FREE_IN_POOLS, names.FREE_POOLS)
 _IN_BFC = (names.LIVE, names.INTERNAL_WASTE, names.FREE_CHUNKS)
+_IN_OTHERS = (
+    names.LIVE, names.IN_CACHES, names.IN_SLABS, names.FREE_PAGES, names.LAZY_PAGES, names.RETURNED_PAGES,
+    names.ALLOCATORS_OWN, names.CHANGING,
+)  # fmt: skip
 
 
 def _order(key: Key) -> tuple[int, str, int, str, str]:
@@ -455,6 +474,9 @@ def _order(key: Key) -> tuple[int, str, int, str, str]:
     number = int(label.rpartition(" ")[2]) if label.startswith("arena ") else 0
     if category == names.PYMALLOC:
         number = _IN_PYTHON.index(label)
-    if category == names.BFC:
+    elif category == names.BFC:
         number = _IN_BFC.index(label)
+    elif category.startswith("allocator."):
+        part = label.partition(",")[0]
+        number = _IN_OTHERS.index(part) if part in _IN_OTHERS else len(_IN_OTHERS)
     return rank, category if category.startswith("allocator.") else "", number, category, label

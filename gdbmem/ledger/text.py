@@ -9,17 +9,24 @@ from gdbmem.errors import InputError
 from gdbmem.ledger.answer import DAMAGES, answer_ledger, doubt_of
 from gdbmem.ledger.pinners import PinnerPaths
 from gdbmem.model.ledger import (
+    ALLOCATORS_OWN,
     BFC,
+    CHANGING,
     FILE_COPIED,
     FILE_MAPPED,
     FREE_CHUNKS,
     FREE_IN_POOLS,
+    FREE_PAGES,
     FREE_POOLS,
     HEADERS,
     HEAP_PINNED,
+    IN_CACHES,
+    IN_SLABS,
     INTERNAL_WASTE,
+    LAZY_PAGES,
     LIVE,
     PYMALLOC,
+    RETURNED_PAGES,
     SHARED,
     SHARED_BY_FORK,
     UNUSED_IN_VECTORS,
@@ -27,6 +34,7 @@ from gdbmem.model.ledger import (
     Entry,
     LargePiece,
     Ledger,
+    OtherMalloc,
     SizeClass,
     in_arena,
 )
@@ -107,7 +115,7 @@ def print_ledger(
     console.print()
     _print_table(_entries(ledger), console)
     _print_beside(ledger, console)
-    if (view.sizes or view.pinners) and not _has_blocks(ledger):
+    if (view.pinners or (view.sizes and not ledger.mallocs)) and not _has_blocks(ledger):
         console.print("\nThere are no blocks of glibc's malloc to list.")
     elif view.sizes:
         _print_sizes(ledger, console)
@@ -193,6 +201,18 @@ _PARTS = {
 }
 
 
+_IN_OTHERS = {
+    LIVE: "live blocks",
+    IN_CACHES: "free, in caches of threads and of the allocator",
+    IN_SLABS: "free, in slabs that live blocks share",
+    FREE_PAGES: "free pages, which the allocator returns by and by, or by a purge",
+    LAZY_PAGES: "free pages (MADV_FREE), resident until the kernel needs them",
+    RETURNED_PAGES: "pages that the allocator counts as returned, and are resident",
+    ALLOCATORS_OWN: "the allocator's own structures",
+    CHANGING: "pages that the allocator was changing",
+}
+
+
 def _meaning(category: str) -> str:
     if category.startswith("allocator."):
         return f"memory of {category[10:]}"
@@ -208,6 +228,9 @@ def what_holds(entry: Entry, *, is_sound: bool) -> str:
     )
     known = _PARTS.get(entry.category, {}).get(entry.label, known)
     parts = [entry.label] if entry.label and entry.category not in _PARTS else []
+    part, _, file = entry.label.partition(", ")
+    if entry.category.startswith("allocator.") and entry.category not in _PARTS and part in _IN_OTHERS:
+        parts, known = [f"in {file}"] if file else [], _IN_OTHERS[part]
     blocks = entry.detail.get("blocks")
     if blocks is not None:
         known = known.replace("live blocks", plural(blocks, "live block")).replace(
@@ -264,6 +287,10 @@ def _has_blocks(ledger: Ledger) -> bool:
 
 
 def _print_sizes(ledger: Ledger, console: Console) -> None:
+    for malloc in ledger.mallocs:
+        _print_slabs(malloc, console)
+    if not _has_blocks(ledger):
+        return
     sizes = ledger.heap.sizes if ledger.heap is not None else ()
     table = _new_table("block size", "live", "bytes", "free", "bytes", "tcache", "fastbin", "pinned")
     for size in heaviest(sizes):
@@ -278,6 +305,29 @@ def _print_sizes(ledger: Ledger, console: Console) -> None:
             format_size(round(size.pinned_bytes)),
         )
     console.print(f"\nBlocks by size (usable bytes){_of_many(len(sizes), 'hold')}", soft_wrap=True)
+    console.print(table)
+
+
+def _print_slabs(malloc: OtherMalloc, console: Console) -> None:
+    table = _new_table("block size", "live", "bytes", "cached", "free", "slabs", "free, resident")
+    sizes = [size for size in malloc.sizes if size.live or size.cached or size.free]
+    for size in sorted(sizes, key=lambda one: -one.block_bytes * (one.live + one.cached + one.free))[
+        :_MOST_SIZES
+    ]:
+        table.add_row(
+            f"{size.block_bytes:,}",
+            f"{size.live:,}",
+            format_size(size.live * size.block_bytes),
+            f"{size.cached:,}",
+            f"{size.free:,}",
+            f"{size.slabs:,}",
+            format_size(size.free_resident_bytes),
+        )
+    where = f" in {printable(malloc.suffix[2:])}" if malloc.suffix else ""
+    console.print(
+        f"\nBlocks of {malloc.allocator}{where} in slabs, by size{_of_many(len(sizes), 'hold')}",
+        soft_wrap=True,
+    )
     console.print(table)
 
 

@@ -159,6 +159,11 @@ FREE_IN_POOLS, FREE_POOLS = "free in pools", "free pools"
 BFC = "allocator.bfc"
 INTERNAL_WASTE, FREE_CHUNKS = "internal waste", "free chunks"
 
+# Heaps of allocators that replace malloc ("allocator.jemalloc"): LIVE, and an entry for each of these labels.
+IN_CACHES, IN_SLABS = "free in caches", "free in slabs"
+FREE_PAGES, LAZY_PAGES, RETURNED_PAGES = "free pages", "lazily freed pages", "returned pages"
+ALLOCATORS_OWN, CHANGING = "metadata", "changing"
+
 # Details of the resident set, beside the entries.
 UNUSED_IN_VECTORS = "unused_in_vectors"  # resident capacity without elements
 SHARED_BY_FORK = "shared_by_fork"  # anonymous pages that the process has in common with others since a fork
@@ -167,6 +172,40 @@ SHARED_BY_FORK = "shared_by_fork"  # anonymous pages that the process has in com
 def in_arena(category: str) -> str:
     """Return the category of a further arena that answers to *category* of the main heap."""
     return f"arena.{category.partition('.')[2]}"
+
+
+class BlockSize(NamedTuple):
+    """Blocks of one size in an allocator that replaces malloc; counts, and bytes of pages."""
+
+    block_bytes: int
+    live: int
+    cached: int  # freed, and kept by caches of threads or of the allocator
+    free: int  # in slabs
+    slabs: int  # 0 for blocks that have pages of their own
+    free_resident_bytes: int  # of the resident pages of slabs, what no live or cached block has
+
+
+class OtherMalloc(NamedTuple):
+    """The sums of the heap of one allocator that replaces malloc. Sizes are bytes, resident or not."""
+
+    category: str  # of its entries
+    suffix: str  # of their labels: which one, if a process has several of one name
+    layout: str  # as its structures were proved to be
+    file: str  # that it is linked into
+    live_bytes: int  # without what caches keep
+    live_blocks: int
+    cached_bytes: Optional[int]  # None: unknown, and part of what is live
+    caches: int
+    in_slabs_bytes: int
+    free_page_bytes: int
+    lazy_page_bytes: int
+    returned_page_bytes: int
+    metadata_bytes: int
+    sizes: Sequence[BlockSize] = ()  # of slabs
+
+    @property
+    def allocator(self) -> str:
+        return self.category.partition(".")[2]
 
 
 class LargePiece(TypedDict):
@@ -283,6 +322,7 @@ class Ledger:
     runtime: Optional[str] = None  # with a heap besides malloc's, for example v8
     forked_from: Optional[int] = None  # the parent that runs the same program since a fork
     remedies: tuple[Remedy, ...] = ()  # the best first; none if malloc could not be read
+    mallocs: Sequence[OtherMalloc] = ()  # allocators that replace malloc, as far as they were read
 
     def check(self) -> None:
         """Raise ValueError unless entries add up to each mapping's Rss, and all of them to the total."""
@@ -308,6 +348,11 @@ class Ledger:
     def total_of(self, category: str, *labels: str) -> int:
         """Return the resident bytes of the entries of *category* with one of *labels*."""
         return sum(e.resident_bytes for e in self.entries if e.category == category and e.label in labels)
+
+    def freed_in(self, malloc: OtherMalloc) -> int:
+        """Return the resident bytes of *malloc* that the program has freed and the kernel can't take by itself."""
+        labels = (IN_CACHES, IN_SLABS, FREE_PAGES)
+        return self.total_of(malloc.category, *(label + malloc.suffix for label in labels))
 
     def total(self, *categories: str) -> int:
         """Return the resident bytes of all entries whose category is, or begins with, one of *categories*."""

@@ -9,8 +9,9 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional
 
+from gdbmem.arrays import import_numpy
 from gdbmem.errors import TargetError
 from gdbmem.linux.process.process import ended, has_ended, memory_folder
 
@@ -320,6 +321,21 @@ class Ranges:
             return 0
         start, end = self.items[number - 1]
         return self._before[number - 1] + min(address, end) - start
+
+    def within_each(self, starts: Any, ends: Any) -> Any:
+        """Return how many bytes of each ``[start, end)`` of two columns of numpy are in these ranges."""
+        np = import_numpy()
+        if not self.items:
+            return np.zeros(len(starts), np.int64)
+        low, high = np.array(self.items, np.int64).T
+        before = np.array(self._before, np.int64)
+
+        def up_to(addresses: Any) -> Any:
+            number = np.searchsorted(low, addresses, "right")
+            last = np.maximum(number - 1, 0)
+            return np.where(number > 0, before[last] + np.minimum(addresses, high[last]) - low[last], 0)
+
+        return np.maximum(up_to(ends) - up_to(starts), 0)
 
     def overlaps(self, start: int, end: int) -> Iterable[tuple[int, int]]:
         """Yield the pieces of ``[start, end)`` that are in these ranges."""

@@ -1,0 +1,404 @@
+"""jemalloc, read from its own structures: 5.2 and 5.3, with or without symbols, prefixed, static, several in a process.
+
+A radix tree leads from the pages of every extent to its descriptor (`extent_t` in 5.2, `edata_t` since 5.3; source:
+include/jemalloc/internal/rtree.h, extent_structs.h, edata.h). It proves itself: each entry must name a descriptor whose
+address range has the entry's page, no two ranges may overlap, and a slab has no more free blocks than blocks. The form
+of the tree depends on the machine that compiled it, the bits of a descriptor on the release: all forms are tried.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Optional
+
+from gdbmem.allocators.gather import gather_words
+from gdbmem.allocators.malloc_heap import (
+    CHANGING,
+    FREE,
+    LARGE,
+    LAZY,
+    METADATA,
+    RETURNED,
+    SLAB,
+    HeapView,
+    MallocHeap,
+    Spans,
+    data_words,
+    words_of,
+)  # fmt: skip
+from gdbmem.arrays import import_numpy
+from gdbmem.linux.elf.objects import Image
+from gdbmem.linux.memory.maps import Ranges
+from gdbmem.model.memory import MemoryUnreadable, words_at
+
+_POINTER = (1 << 48) - 1  # of a word in a leaf that also has the size class
+_PAGE_BITS, _ADDRESS_BITS = (12, 16, 14), (48, 57)
+_ALIGNED = 64  # nodes of the tree
+_BLOCK = 1 << 21  # jemalloc's own memory is in blocks that begin at a multiple of it and are multiples of it
+_MOST_BLOCK = 1 << 36
+_TOLERATED = 1000  # of so many entries of the tree one may be between two states
+_LEAST_ENTRIES = 2
+_BEHIND = 2048  # bytes of the root behind an entry; it ends with addresses that only the kernel has
+_MOST_ROOTS = 1 << 24
+_STRAY = 8  # entries of the root for addresses that have been unmapped since
+_SAMPLE = 256  # entries
+_ARENA_WORDS = 4096  # of an arena that are searched for its list of caches
+_MOST_CACHES, _MOST_BINS = 100_000, 76
+# Bytes of a cache's bin. 5.3: head (8), requests (8), low water, full, empty (2 each). 5.2: low water (4), number of
+# blocks (4), requests (8), stack (8).
+_BIN = 24
+_ACTIVE, _DIRTY, _MUZZY, _RETAINED = range(4)
+_KIND = {_DIRTY: FREE, _MUZZY: LAZY, _RETAINED: RETURNED}
+
+
+class _Form(NamedTuple):
+    """A form of the radix tree."""
+
+    page_bits: int
+    address_bits: int
+
+    @property
+    def levels(self) -> tuple[int, ...]:
+        """Return the bits of the address that select an entry, level by level."""
+        bits = self.address_bits - self.page_bits
+        count = 2 if bits <= 36 else 3
+        ends = [bits * level // count for level in range(count + 1)]
+        return tuple(high - low for low, high in zip(ends, ends[1:]))
+
+    @property
+    def is_packed(self) -> bool:
+        """True if an entry of a leaf is one word, which has the size class, too; else it is two."""
+        return self.address_bits <= 48
+
+    @property
+    def root_shift(self) -> int:
+        return self.page_bits + sum(self.levels[1:])
+
+
+class _Bits(NamedTuple):
+    """Where a descriptor's first word has what."""
+
+    release: str
+    aligned: int
+    state: int
+    state_bits: int
+    size_class: int
+    free_blocks: int
+    has_two_arrays: bool  # of bins in a cache
+    slab: int = 12
+
+
+_RELEASES = (_Bits("5.3", 128, 17, 3, 20, 28, False), _Bits("5.2", 64, 16, 2, 18, 26, True))
+
+
+class _Tree(NamedTuple):
+    """All entries of the leaves: the pages' addresses, and the words."""
+
+    form: _Form
+    pages: Any
+    words: Any
+
+
+class _Extents(NamedTuple):
+    """Descriptors, decoded; columns in order of address."""
+
+    bits: _Bits
+    contradictions: int
+    starts: Any
+    ends: Any
+    states: Any
+    is_slab: Any
+    classes: Any  # numbers of size classes
+    free_blocks: Any
+
+
+def read_heap(view: HeapView, image: Image) -> Optional[MallocHeap]:
+    """Return the heap of the jemalloc whose variables are in the data of *image*; None if there is none."""
+    data = data_words(view, image)
+    forms = [_Form(page, address) for address in _ADDRESS_BITS for page in _PAGE_BITS]
+    nodes = _nodes(view, data)
+    trees = (_read_tree(view, root, form) for form in forms for root in _roots(view, image, nodes, form))
+    for tree in sorted(trees, key=lambda one: -len(one.pages)):
+        extents = _extents(view, tree)
+        if extents is not None:
+            return _heap(view, image, data, tree.form, extents)
+    return None
+
+
+def _heap(view: HeapView, image: Image, data: tuple[Any, Any], form: _Form, extents: _Extents) -> MallocHeap:
+    sizes = _size_classes()
+    blocks = _metadata_blocks(view, extents)
+    spans = _spans(extents, sizes, blocks, form)
+    cached, caches = _caches(view, data, blocks, extents.bits, 1 << form.page_bits)
+    is_complete = caches > 0 and _fits(cached, spans)
+    layout = (
+        f"{extents.bits.release}, {form.address_bits} address bits, pages of {1 << form.page_bits:,} bytes"
+    )
+    return MallocHeap(
+        "jemalloc", layout, image.name, spans, cached if is_complete else {}, caches, is_complete
+    )
+
+
+# The radix tree.
+
+
+class _Nodes(NamedTuple):
+    """Words in the data that may be entries of a root: pointers to nodes, of which few are near each other."""
+
+    places: Any  # addresses of these words,
+    behind: Any  # how many words that are not zero are in the `_BEHIND` bytes from each on,
+    words: Any  # and the addresses of all words that are not zero
+
+
+def _nodes(view: HeapView, data: tuple[Any, Any]) -> _Nodes:
+    np = import_numpy()
+    addresses, words = data
+    places = addresses[(words % _ALIGNED == 0) & _in_ranges(words, view.anonymous)]
+    behind = np.searchsorted(addresses, places + _BEHIND) - np.searchsorted(addresses, places)
+    return _Nodes(places, behind, addresses)
+
+
+def _roots(view: HeapView, image: Image, nodes: _Nodes, form: _Form) -> Iterator[int]:
+    """Yield where the tree's root may be: its entries lead to nodes, in the places of the addresses that are in use."""
+    np = import_numpy()
+    size, shift = 8 << form.levels[0], form.root_shift
+    areas = [(low, high) for low, high in image.writable if high - low >= size]
+    used = {
+        number
+        for low, high in view.anonymous.items
+        for number in range(low >> shift, ((high - 1) >> shift) + 1)
+    }
+    used = {number for number in used if number < 1 << form.levels[0]}
+    # The entries behind one are of addresses that are hardly in use.
+    places = nodes.places[nodes.behind <= len(used) + _STRAY]
+    if not areas or not used or len(places) * len(used) > _MOST_ROOTS:
+        return
+    roots, counts = np.unique((places[:, None] - 8 * np.array(sorted(used))).ravel(), return_counts=True)
+    others = np.searchsorted(nodes.words, roots + size) - np.searchsorted(nodes.words, roots)
+    inside = np.zeros(len(roots), bool)
+    for low, high in areas:
+        inside |= (roots >= low) & (roots + size <= high)
+    for number in np.flatnonzero(inside & (others <= counts + _STRAY) & (counts * 2 >= others)).tolist():
+        yield int(roots[number])
+
+
+def _read_tree(view: HeapView, root: int, form: _Form) -> _Tree:
+    """Return the entries of the leaves of the tree at *root*; only pages that have been written to are read."""
+    np = import_numpy()
+    levels = form.levels
+    nodes, prefixes = np.array([root]), np.array([0])
+    for bits in levels[:-1]:
+        found = [_entries(view, node, 8, bits) for node in nodes.tolist()]
+        prefixes = np.concatenate([prefix << bits | at for prefix, (at, _) in zip(prefixes.tolist(), found)])
+        nodes = np.concatenate([words for _, words in found])
+        is_node = _in_ranges(nodes, view.anonymous) & (nodes % _ALIGNED == 0)
+        prefixes, nodes = prefixes[is_node], nodes[is_node]
+    width = 8 if form.is_packed else 16
+    leaves = [_entries(view, node, width, levels[-1]) for node in nodes.tolist()]
+    empty = np.zeros(0, np.int64)
+    pages = np.concatenate(
+        [empty, *(prefix << levels[-1] | at for prefix, (at, _) in zip(prefixes.tolist(), leaves))]
+    )
+    return _Tree(form, pages << form.page_bits, np.concatenate([empty, *(words for _, words in leaves)]))
+
+
+def _entries(view: HeapView, node: int, width: int, bits: int) -> tuple[Any, Any]:
+    """Return the indexes and first words of the entries of *node* that are not zero; entries have *width* bytes."""
+    addresses, words = words_of(view, [(node, node + (width << bits))])
+    first = (addresses - node) % width == 0
+    return (addresses[first] - node) // width, words[first]
+
+
+# The descriptors.
+
+
+def _extents(view: HeapView, tree: _Tree) -> Optional[_Extents]:
+    """Return the descriptors, by the release whose bits they satisfy best; None if they satisfy none."""
+    every = max(len(tree.pages) // _SAMPLE, 1)
+    sample = tree._replace(pages=tree.pages[::every], words=tree.words[::every])
+    for bits in _RELEASES:
+        # Most trees that are none are found out by few entries.
+        if _is_proved(_decode(view, sample, bits), sample):
+            extents = _decode(view, tree, bits)
+            if _is_proved(extents, tree):
+                return extents
+    return None
+
+
+def _is_proved(extents: Optional[_Extents], tree: _Tree) -> bool:
+    return extents is not None and extents.contradictions <= len(tree.pages) // _TOLERATED + 1
+
+
+def _decode(view: HeapView, tree: _Tree, bits: _Bits) -> Optional[_Extents]:
+    np = import_numpy()
+    pointers = (tree.words & _POINTER if tree.form.is_packed else tree.words) & -bits.aligned
+    is_used = pointers != 0  # pages of an extent that was divided or freed keep a size class
+    pages = tree.pages[is_used]
+    where, number = np.unique(pointers[is_used], return_inverse=True)
+    if len(where) < _LEAST_ENTRIES:
+        return None
+    if not _in_ranges(where, view.touched).mean() > 0.99:
+        return None
+    (words, addresses, sizes), readable = gather_words(view.memory, where, (0, 1, 2))
+    page = -1 << tree.form.page_bits
+    starts, ends = addresses & page, (addresses & page) + (sizes & page)
+    is_inside = readable[number] & (starts[number] <= pages) & (pages < ends[number])
+    states = words >> bits.state & (1 << bits.state_bits) - 1
+    is_good = readable & (starts > 0) & (ends > starts) & (states <= 5)
+    order = np.argsort(starts[is_good], kind="stable")
+    starts, ends, states, words = (column[is_good][order] for column in (starts, ends, states, words))
+    if not len(starts):
+        return None
+    is_apart = np.append(ends[:-1] <= starts[1:], True)
+    classes = words >> bits.size_class & 0xFF
+    is_slab = (words >> bits.slab & 1 == 1) & (states == _ACTIVE)
+    free_blocks = words >> bits.free_blocks & 0x3FF
+    sizes_of = np.array(_size_classes())[np.minimum(classes, _MOST_BINS - 1)]
+    blocks = (ends - starts) // sizes_of
+    is_whole = ~is_slab | ((classes < 40) & ((ends - starts) % sizes_of == 0) & (free_blocks <= blocks))
+    is_large = (states == _ACTIVE) & ~is_slab & (classes < _MOST_BINS)
+    is_whole &= ~is_large | (ends - starts - page >= sizes_of)
+    contradictions = int((~is_inside).sum() + (~is_good).sum() + (~is_apart).sum() + (~is_whole).sum())
+    keep = is_apart & is_whole
+    columns = (starts, ends, states, is_slab, classes, free_blocks)
+    return _Extents(bits, contradictions, *(column[keep] for column in columns))
+
+
+def _size_classes() -> Sequence[int]:
+    """Return the sizes of jemalloc's classes: 8, multiples of 16 up to 64, then four for each doubling."""
+    sizes = [8, 16, 32, 48, 64]
+    while len(sizes) < 232:
+        step = 1 << (sizes[-1].bit_length() - 3)
+        sizes += [sizes[-1] + step * count for count in (1, 2, 3, 4)]
+    return [min(size, 1 << 62) for size in sizes]
+
+
+def _spans(extents: _Extents, sizes: Sequence[int], blocks: Sequence[tuple[int, int]], form: _Form) -> Spans:
+    np = import_numpy()
+    lengths = extents.ends - extents.starts
+    is_active = extents.states == _ACTIVE
+    is_sized = extents.classes < len(sizes)  # otherwise in transit
+    sizes_of = np.array(sizes)[np.minimum(extents.classes, len(sizes) - 1)]
+    is_large = is_active & ~extents.is_slab & is_sized
+    # With "cache oblivious" a large block has a page more than its size class, for a start within the page.
+    page = 1 << form.page_bits
+    pad = page if (is_large & (lengths == sizes_of + page)).any() else 0
+    kinds = np.full(len(lengths), CHANGING, np.uint8)
+    for state, kind in _KIND.items():
+        kinds[extents.states == state] = kind
+    kinds[is_large], kinds[extents.is_slab] = LARGE, SLAB
+    block_bytes = np.where(
+        extents.is_slab, sizes_of, np.where(is_large, np.minimum(sizes_of, lengths - pad), 0)
+    )
+    slab_blocks = np.where(extents.is_slab, lengths // np.maximum(sizes_of, 1) - extents.free_blocks, 0)
+    columns = [extents.starts, extents.ends, kinds, block_bytes, slab_blocks + is_large]
+    own = np.array(blocks, np.int64).reshape(-1, 2)
+    zeros = np.zeros(len(own), np.int64)
+    added = [own[:, 0], own[:, 1], np.full(len(own), METADATA, np.uint8), zeros, zeros]
+    order = np.argsort(np.concatenate([columns[0], added[0]]), kind="stable")
+    return Spans(*(np.concatenate(pair)[order] for pair in zip(columns, added)))
+
+
+# jemalloc's own memory (source: include/jemalloc/internal/base_structs.h): blocks that begin with their size and the
+# next one.
+
+
+def _metadata_blocks(view: HeapView, extents: _Extents) -> list[tuple[int, int]]:
+    np = import_numpy()
+    places = np.array(
+        [at for low, high in view.touched.items for at in range(-(-low // _BLOCK) * _BLOCK, high, _BLOCK)],
+        np.int64,
+    )
+    places = places[_in_ranges(places, view.anonymous)]
+    if not len(places):
+        return []
+    at = np.searchsorted(extents.starts, places, "right") - 1
+    places = places[(at < 0) | (extents.ends[np.maximum(at, 0)] <= places)]
+    (sizes, following), readable = gather_words(view.memory, places, (0, 1))
+    is_block = readable & (sizes > 0) & (sizes % _BLOCK == 0) & (sizes <= _MOST_BLOCK)
+    found = dict(zip(places[is_block].tolist(), zip(sizes[is_block].tolist(), following[is_block].tolist())))
+    # Each chain ends; a block that leads elsewhere is none.
+    chained = {start: size for start, (size, after) in found.items() if after == 0 or after in found}
+    return [(start, start + size) for start, size in sorted(chained.items())]
+
+
+# Caches of threads (source: include/jemalloc/internal/cache_bin.h, tcache_structs.h). An arena has a ring of their
+# descriptors: next, previous, the bins (in 5.2 the small and the large ones), and behind it the arena itself.
+
+
+def _caches(
+    view: HeapView, data: tuple[Any, Any], blocks: Sequence[tuple[int, int]], bits: _Bits, page_bytes: int
+) -> tuple[Counter[int], int]:
+    """Return how many blocks of each size caches keep, and the number of caches."""
+    np = import_numpy()
+    words = np.unique(data[1])
+    arenas = words[_in_ranges(words, Ranges(blocks)) & (words % _ALIGNED == 0)].tolist()
+    owner = 4 if bits.has_two_arrays else 3
+    cached: Counter[int] = Counter()
+    done: set[int] = set()
+    for arena in arenas:
+        at = _first_descriptor(view, arena, owner)
+        while at and at not in done and len(done) < _MOST_CACHES:
+            try:
+                descriptor = words_at(view.memory, at, owner + 1)
+                if descriptor[owner] != arena:
+                    break
+                _add_bins(view, descriptor, bits, page_bytes, cached)
+            except MemoryUnreadable:
+                break
+            done.add(at)
+            at = descriptor[0]
+    return cached, len(done)
+
+
+def _first_descriptor(view: HeapView, arena: int, owner: int) -> int:
+    """Return a descriptor of a cache that *arena* names, and that has the arena as word *owner*; 0: it has none."""
+    _, words = words_of(view, [(arena, arena + 8 * _ARENA_WORDS)])
+    words = words[(words % 8 == 0) & _in_ranges(words, view.touched)]
+    if not len(words):
+        return 0
+    (following, before, named), readable = gather_words(view.memory, words, (0, 1, owner))
+    found = words[readable & (named == arena) & (following > 0) & (before > 0)]
+    return int(found[0]) if len(found) else 0
+
+
+def _add_bins(
+    view: HeapView, descriptor: Sequence[int], bits: _Bits, page_bytes: int, cached: Counter[int]
+) -> None:
+    sizes = _size_classes()
+    if bits.has_two_arrays:
+        small = sum(size < 4 * page_bytes for size in sizes)
+        places = [descriptor[2] + _BIN * n for n in range(small)]
+        places += [descriptor[3] + _BIN * n for n in range(_MOST_BINS - small)]
+    else:
+        places = [descriptor[2] + _BIN * n for n in range(_MOST_BINS)]
+    for size, place in zip(sizes, places):
+        try:
+            first, _, third = words_at(view.memory, place, 3)
+        except MemoryUnreadable:
+            return
+        head = third if bits.has_two_arrays else first
+        if not head or head not in view.anonymous:
+            return
+        # 5.2 counts the blocks, since 5.3 they are between two positions of the stack, of which it keeps 16 bits.
+        count = first >> 32 if bits.has_two_arrays else ((third >> 32 & 0xFFFF) - head & 0xFFFF) // 8
+        cached[size] += count
+
+
+def _fits(cached: Counter[int], spans: Spans) -> bool:
+    """Return whether the caches keep no more blocks of any size than are in use."""
+    np = import_numpy()
+    sizes, number = np.unique(spans.block_bytes, return_inverse=True)
+    used = dict(zip(sizes.tolist(), np.bincount(number, spans.live_blocks).tolist()))
+    return all(count <= used.get(size, 0) for size, count in cached.items())
+
+
+def _in_ranges(values: Any, ranges: Ranges) -> Any:
+    """Return which of *values* are in *ranges*."""
+    np = import_numpy()
+    if not ranges.items:
+        return np.zeros(len(values), bool)
+    low, high = np.array(ranges.items, np.int64).T
+    at = np.searchsorted(low, values, "right") - 1
+    return (at >= 0) & (values < high[np.maximum(at, 0)])

@@ -1,0 +1,118 @@
+"""Heaps of allocators that replace malloc in the resident set: what of them is live, free, and their own."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any
+
+from gdbmem.allocators import malloc_heap
+from gdbmem.allocators.malloc_heap import LARGE, SLAB, MallocHeap
+from gdbmem.arrays import import_numpy
+from gdbmem.ledger.division import Division, Key
+from gdbmem.model import ledger as names
+from gdbmem.model.ledger import BlockSize, OtherMalloc
+
+# By kind of span: the label of what of it is neither live nor cached.
+_REST = {
+    SLAB: names.IN_SLABS,
+    LARGE: names.LIVE,  # the part of its last page that its size rounds up to
+    malloc_heap.FREE: names.FREE_PAGES,
+    malloc_heap.LAZY: names.LAZY_PAGES,
+    malloc_heap.RETURNED: names.RETURNED_PAGES,
+    malloc_heap.METADATA: names.ALLOCATORS_OWN,
+    malloc_heap.CHANGING: names.CHANGING,
+}
+
+
+@dataclass
+class MallocClaims:
+    """The parts of these heaps in a process's memory. Sizes are bytes, resident or not."""
+
+    allocated: Counter[Key] = field(default_factory=Counter)
+    details: dict[Key, dict[str, object]] = field(default_factory=dict)
+    mallocs: list[OtherMalloc] = field(default_factory=list)
+
+
+def claim_mallocs(division: Division, heaps: Sequence[MallocHeap]) -> MallocClaims:
+    """Assign the spans of *heaps* to their entries, as far as no other has claimed them."""
+    claims = MallocClaims()
+    several = Counter(heap.allocator for heap in heaps)
+    for heap in heaps:
+        suffix = f", {PurePath(heap.file).name}" if several[heap.allocator] > 1 else ""
+        _claim(division, heap, suffix, claims)
+    return claims
+
+
+def _claim(division: Division, heap: MallocHeap, suffix: str, claims: MallocClaims) -> None:
+    np = import_numpy()
+    category, spans = f"allocator.{heap.allocator}", heap.spans
+    live, cached = _divided(heap)
+    keys = [(category, _REST[kind] + suffix) for kind in sorted(_REST)]
+    live_key, cached_key = (category, names.LIVE + suffix), (category, names.IN_CACHES + suffix)
+    rest = division.claim_spans(
+        spans.starts, spans.ends, [(live_key, live), (cached_key, cached)], keys, spans.kinds
+    )
+    lengths = spans.ends - spans.starts
+
+    def pages(kind: int) -> int:
+        return int(lengths[spans.kinds == kind].sum())
+
+    is_slab = spans.kinds == SLAB
+    cached_bytes = sum(size * count for size, count in heap.cached.items())
+    summary = OtherMalloc(
+        category=category,
+        suffix=suffix,
+        layout=heap.layout,
+        file=heap.file,
+        live_bytes=int((spans.block_bytes * spans.live_blocks).sum()) - cached_bytes,
+        live_blocks=int(spans.live_blocks.sum()) - sum(heap.cached.values()),
+        cached_bytes=cached_bytes if heap.is_complete else None,
+        caches=heap.caches,
+        in_slabs_bytes=int((lengths - spans.block_bytes * spans.live_blocks)[is_slab].sum()),
+        free_page_bytes=pages(malloc_heap.FREE),
+        lazy_page_bytes=pages(malloc_heap.LAZY),
+        returned_page_bytes=pages(malloc_heap.RETURNED),
+        metadata_bytes=pages(malloc_heap.METADATA),
+        sizes=_sizes(heap, rest, np),
+    )
+    claims.mallocs.append(summary)
+    claims.allocated[live_key] += summary.live_bytes
+    claims.allocated[cached_key] += cached_bytes
+    claims.details[live_key] = {"blocks": summary.live_blocks}
+
+
+def _divided(heap: MallocHeap) -> tuple[Any, Any]:
+    """Return how many bytes of each span are live, and kept by caches.
+
+    Which blocks of a size caches keep is not read: each slab has the same part of them.
+    """
+    np = import_numpy()
+    spans = heap.spans
+    used = spans.block_bytes * spans.live_blocks
+    sizes, number = np.unique(spans.block_bytes, return_inverse=True)
+    of_size = np.bincount(number, np.where(spans.kinds == SLAB, spans.live_blocks, 0), len(sizes))
+    kept = np.array([heap.cached.get(size, 0) for size in sizes.tolist()], np.float64)
+    part = np.where(of_size > 0, kept / np.maximum(of_size, 1), 0.0)
+    cached = np.where(spans.kinds == SLAB, np.round(used * part[number]), 0).astype(np.int64)
+    return used - cached, cached
+
+
+def _sizes(heap: MallocHeap, rest: Any, np: Any) -> list[BlockSize]:
+    spans, is_slab = heap.spans, heap.spans.kinds == SLAB
+    block_bytes, live = spans.block_bytes[is_slab], spans.live_blocks[is_slab]
+    blocks = (spans.ends - spans.starts)[is_slab] // np.maximum(block_bytes, 1)
+    sizes, number = np.unique(block_bytes, return_inverse=True)
+
+    def sums(column: Any) -> list[int]:
+        return [int(value) for value in np.bincount(number, column, len(sizes))]
+
+    table = zip(sizes.tolist(), sums(live), sums(blocks), sums(np.ones(len(number))), sums(rest[is_slab]))
+    return [
+        BlockSize(
+            size, used - heap.cached.get(size, 0), heap.cached.get(size, 0), all_of_it - used, slabs, free
+        )
+        for size, used, all_of_it, slabs, free in table
+    ]
