@@ -141,7 +141,9 @@ def look(looks: Looks, reading: ProcessImage, memory: Memory) -> None:
         raise TargetError(
             f"single blocks can't be examined: {why}",
             slug="heap-unread",
-            hint="the ledger alone shows the kernel's view",
+            hint="--sizes counts its blocks by size"
+            if reading.mallocs
+            else "the ledger alone shows the kernel's view",
         )
     if looks.wanted & {MAP, MAP_IF_ANY}:
         looks.map = map_heap(heap, reading.resident)

@@ -13,7 +13,6 @@ from gdbmem.allocators.glibc.bins import threads_inside
 from gdbmem.allocators.glibc.heap import Walker, read_heap
 from gdbmem.allocators.glibc.layout import LibcFacts, ThreadPointers
 from gdbmem.allocators.glibc.stacks import ThreadStack, find_stacks
-from gdbmem.allocators.malloc_heap import MallocHeap
 from gdbmem.allocators.others import recognise
 from gdbmem.errors import Notice
 from gdbmem.inspection.ledger_parts import (
@@ -298,7 +297,7 @@ def _absent(reading: ProcessImage) -> Notice:
 def _silent_heap(reading: ProcessImage, malloc: Malloc) -> Optional[Notice]:
     heap, replacement = reading.heap, reading.others.replacement
     if reading.mallocs:
-        return _read_others(reading.mallocs)
+        return _read_others(reading)
     if heap is None and not replacement and any(n.slug in _SAID for n in reading.notices):
         return None
     if heap is None and not replacement and reading.others.is_go:
@@ -321,15 +320,13 @@ def _silent_heap(reading: ProcessImage, malloc: Malloc) -> Optional[Notice]:
 _SAID = ("other-libc", "malloc-unknown", "heap-corrupt", "swapped-unread")
 
 
-def _read_others(heaps: Sequence[MallocHeap]) -> Notice:
-    named = [f"{one.allocator} ({one.layout}), which is in {printable(one.file)}" for one in heaps]
-    unread = [one.allocator for one in heaps if not one.is_complete]
-    text = f"the heap was read of {' and of '.join(named)}"
-    if unread:
-        text += (
-            f"; the caches of {' and '.join(unread)} were not read: freed blocks that they keep count as live"
-        )
-    return Notice("malloc-replaced", text)
+def _read_others(reading: ProcessImage) -> Notice:
+    named = " and ".join(f"{one.allocator} ({one.layout}; {printable(one.file)})" for one in reading.mallocs)
+    is_beside = reading.heap is not None and reading.heap.is_used
+    where = f"{named} allocates beside glibc's malloc" if is_beside else f"malloc is replaced by {named}"
+    unread = [one.allocator for one in reading.mallocs if not one.is_complete]
+    rest = f", but for what caches of {' and '.join(unread)} keep, which counts as live" if unread else ""
+    return Notice("malloc-replaced", f"{where}: its heap was read{rest}")
 
 
 def _replaced(reading: ProcessImage) -> Notice:

@@ -1,0 +1,112 @@
+"""jemalloc's radix tree in memory made for it: what it leads to, and contradictions that refuse it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Optional
+
+import pytest
+
+from gdbmem.allocators.jemalloc import read_heap
+from gdbmem.allocators.malloc_heap import FREE, LARGE, METADATA, RETURNED, SLAB, HeapView, MallocHeap
+from gdbmem.linux.elf.objects import Image
+from gdbmem.linux.memory.maps import Ranges
+from gdbmem.model.memory import BytesMemory
+
+PAGE, MIB = 4096, 1 << 20
+DATA, OWN, HEAP = 0x5600_0000_0000, 0x7F00_0000_0000, 0x7F00_0080_0000
+ROOT = DATA + 64  # of 2^18 words
+LEAF, DESCRIPTORS = OWN + PAGE, OWN + 3 * MIB
+DIRTY, RETAINED = 1 << 17, 3 << 17
+OF_SLAB, SIZED = 1 << 12, 20
+
+# start and end in pages, first word: a slab of 128 blocks of 32 bytes with 100 free ones, 16 KiB, and free pages.
+EXTENTS = [
+    (0, 1, OF_SLAB | 2 << SIZED | 100 << 28),
+    (1, 5, 36 << SIZED),
+    (5, 9, DIRTY),
+    (9, 40, RETAINED),
+]
+
+
+class _Process:
+    def __init__(self) -> None:
+        self.data = bytearray(4 * MIB)
+        self.own = bytearray(4 * MIB)
+        self._put(self.data, DATA, ROOT + 8 * (HEAP >> 30), LEAF)
+        self._put(self.own, OWN, OWN, 4 * MIB)  # the block's size, and no next one
+        for number, (first, behind, word) in enumerate(EXTENTS):
+            self.describe(number, first, behind, word)
+            for page in range(first, behind):
+                self.lead(page, number)
+
+    @staticmethod
+    def _put(data: bytearray, start: int, address: int, word: int) -> None:
+        struct.pack_into("<Q", data, address - start, word)
+
+    def describe(self, number: int, first: int, behind: int, word: int) -> None:
+        at = DESCRIPTORS + 128 * number - OWN
+        struct.pack_into("<QQQ", self.own, at, word, HEAP + first * PAGE, (behind - first) * PAGE | number)
+
+    def lead(self, page: int, number: int) -> None:
+        index = (HEAP >> 12) + page & (1 << 18) - 1
+        self._put(self.own, OWN, LEAF + 8 * index, DESCRIPTORS + 128 * number | 1)
+
+    def read(self) -> Optional[MallocHeap]:
+        memory = BytesMemory([(DATA, bytes(self.data)), (OWN, bytes(self.own))])
+        anonymous = Ranges([(OWN, OWN + 4 * MIB), (HEAP, HEAP + 40 * PAGE)])
+        touched = Ranges([(DATA, DATA + 4 * MIB), (OWN, OWN + 4 * MIB)])
+        image = Image("/usr/lib/liballocates.so", 0, DATA, [(DATA, DATA + 4 * MIB)], "", False)
+        return read_heap(HeapView(memory, anonymous, touched), image)
+
+
+def test_every_page_is_counted_by_what_its_descriptor_says() -> None:
+    heap = _Process().read()
+    assert heap is not None
+    assert (heap.allocator, heap.layout) == ("jemalloc", "5.3, 48 address bits, pages of 4,096 bytes")
+    rows = list(zip(*(column.tolist() for column in heap.spans)))
+    assert rows == [
+        (OWN, OWN + 4 * MIB, METADATA, 0, 0),
+        (HEAP, HEAP + PAGE, SLAB, 32, 28),
+        (HEAP + PAGE, HEAP + 5 * PAGE, LARGE, 16384, 1),
+        (HEAP + 5 * PAGE, HEAP + 9 * PAGE, FREE, 0, 0),
+        (HEAP + 9 * PAGE, HEAP + 40 * PAGE, RETURNED, 0, 0),
+    ]
+
+
+def test_caches_that_were_not_found_are_not_stated_to_be_empty() -> None:
+    heap = _Process().read()
+    assert heap is not None and not heap.is_complete and not heap.cached
+
+
+def _leads_elsewhere(process: _Process) -> None:
+    for page in range(5, 9):
+        process.lead(page, 0)
+
+
+def _overlaps(process: _Process) -> None:
+    process.describe(2, 0, 9, DIRTY)
+    process.describe(3, 2, 40, RETAINED)
+
+
+def _has_too_many_free(process: _Process) -> None:
+    for number, (first, behind, _) in enumerate(EXTENTS):
+        process.describe(number, first, behind, OF_SLAB | 2 << SIZED | 1000 << 28)
+
+
+def _is_torn_down(process: _Process) -> None:
+    process.own[3 * MIB :] = bytes(MIB)
+
+
+def _has_no_node(process: _Process) -> None:
+    process.data[:] = bytes(len(process.data))
+
+
+@pytest.mark.parametrize(
+    "change", [_leads_elsewhere, _overlaps, _has_too_many_free, _is_torn_down, _has_no_node]
+)
+def test_a_tree_that_contradicts_itself_is_not_used(change: Callable[[_Process], None]) -> None:
+    process = _Process()
+    change(process)
+    assert process.read() is None
