@@ -11,6 +11,8 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.built import folder_of_programs, libc_version, mark_used
+
 SOURCES = Path(__file__).parent / "sources"
 BUILT = Path(__file__).parent / "build"
 
@@ -45,33 +47,32 @@ class Build:
             return (str(source),)
         first, *standard = _COMPILERS[source.suffix]
         compiler = needed(self.compiler or first)
-        text = b"".join(path.read_bytes() for path in (source, SOURCES / "report.h"))
-        what = repr((self, standard, os.path.realpath(compiler))).encode()
-        folder = BUILT / f"{source.stem}-{hashlib.sha256(text + what).hexdigest()[:12]}"
+        texts = {path.name: path.read_bytes() for path in (source, SOURCES / "report.h")}
+        real = os.path.realpath(compiler)
+        what = repr((self, standard, real, Path(real).stat().st_mtime_ns, libc_version())).encode()
+        digest = hashlib.sha256(b"".join(texts.values()) + what).hexdigest()[:12]
+        folder = folder_of_programs(BUILT) / f"zoo-{source.stem}-{digest}"
         if not folder.exists():
-            self._compile([compiler, *standard], source, folder)
+            self._compile([compiler, *standard], texts, folder)
+        mark_used(folder)
         if source.suffix == ".java":
             return (needed("java"), "-Xmx64m", "-XX:+UseSerialGC", "-cp", str(folder), source.stem)
         return (str(folder / source.stem),)
 
-    def _compile(self, command: list[str], source: Path, folder: Path) -> None:
-        # Two at once may compile the same: each renames a whole folder.
+    def _compile(self, command: list[str], texts: dict[str, bytes], folder: Path) -> None:
+        # Two at once may compile the same: each renames a whole folder, which the program names as its own.
         temporary = folder.with_name(f".{uuid.uuid4().hex}")
         temporary.mkdir(parents=True)
-        program = temporary / source.stem
-        output = ["-d", str(temporary)] if source.suffix == ".java" else ["-o", str(program)]
-        words, cwd = [*command, *self.flags, *output, source.name, *self.libraries], SOURCES
-        if (
-            "-gsplit-dwarf" in self.flags
-        ):  # where the other file lies stands in the program, relative to the folder
-            moved = f"-fdebug-prefix-map={temporary}={folder}"
-            words, cwd = (
-                [*command, *self.flags, moved, "-o", source.stem, str(source), *self.libraries],
-                temporary,
-            )
+        for name, text in texts.items():
+            (temporary / name).write_bytes(text)
+        program = temporary / Path(self.source).stem
+        output = ["-d", str(temporary)] if self.source.endswith(".java") else ["-o", program.name]
+        moved = [f"-fdebug-prefix-map={temporary}={folder}"] if self.source.endswith((".c", ".cpp")) else []
+        words = [*command, *self.flags, *moved, *output, self.source, *self.libraries]
         own = Path(pwd.getpwuid(os.getuid()).pw_dir)  # HOME may be a test's
         env = {"RUSTUP_HOME": f"{own}/.rustup", **os.environ, "GOCACHE": f"{temporary}/cache"}
-        done = subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+        done = subprocess.run(words, cwd=temporary, env=env, capture_output=True, text=True, check=False)
+        shutil.rmtree(temporary / "cache", ignore_errors=True)  # Go's, of 100 MiB
         if done.returncode == 0 and self.stripped:
             subprocess.run([needed("strip"), str(program)], check=True)
         if done.returncode == 0:
