@@ -24,8 +24,8 @@ from tests.fuzz import memory_readers
 from tests.fuzz.readers import READERS, Reader
 from tests.fuzz.running import run
 
-EXECUTIONS = 100  # scripts/fuzz does the many
-FEW = {"pools in memory": 25, "torch": 50, "unwind tables": 25}  # each takes 20 to 80 ms
+EXECUTIONS = 60  # scripts/fuzz does the many
+FEW = {"pools in memory": 15, "torch": 30, "unwind tables": 15}  # each takes 20 to 80 ms
 
 
 def _found(name: str, executions: int) -> tuple[int, dict[str, str]]:

@@ -20,7 +20,7 @@ pytestmark = [
 
 DECODER = EXAMPLES / "decoder"
 GDBMEM = [sys.executable, "-m", "gdbmem.cli.main"]
-SMALLER = ("--states", "10000", "--utterances", "500")  # tests/live/test_demo.py runs all of it
+SMALLER = ("--states", "2000", "--utterances", "500")  # tests/live/test_demo.py runs all of it
 
 
 class Played(NamedTuple):

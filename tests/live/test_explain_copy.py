@@ -19,7 +19,8 @@ from tests.conftest import Program
 from tests.live.explaining import Running, explain, heap_of, running
 from tests.live.user import GDBMEM
 
-TIMES = 20
+KILLS = int(os.environ.get("GDBMEM_ROUNDS", "4"))
+TIMES = 2 * KILLS
 
 
 def figures(target: Running) -> dict[str, int]:
@@ -140,9 +141,6 @@ def test_no_copy_is_left_when_gdbmem_is_ended(number: signal.Signals, program: P
             assert looking.wait(timeout=20) == 128 + number
         assert children(target.pid) == ""
         assert "TracerPid:\t0" in Path(f"/proc/{target.pid}/status").read_text()
-
-
-KILLS = int(os.environ.get("GDBMEM_ROUNDS", "6"))
 
 
 def is_held(pid: int) -> bool:

@@ -31,7 +31,7 @@ points:
 LTO = ("-O2", "-flto")
 LEVELS = [("-O1",), ("-O2",), ("-O3",), LTO]
 BUILDS = [(compiler, level) for compiler in ("g++", "clang++") for level in LEVELS]
-USUAL = [("g++", ("-O1",)), ("g++", ("-O2",)), ("clang++", ("-O1",)), ("clang++", ("-O3",))]
+USUAL = [("g++", ("-O2",)), ("clang++", ("-O3",))]
 FUNCTIONS = (
     "in_nested",
     "in_outer",

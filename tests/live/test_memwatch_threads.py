@@ -256,13 +256,13 @@ def test_a_line_that_has_spun_for_the_timeout_is_let_go_soon_the_next_time_and_g
             "run",
             "delete",
             "print 41",
-            "memwatch next --json -o steps.json --timeout 2s 8",
+            "memwatch next --json -o steps.json --timeout 1s 8",
             "print $",
         ],
         folder=scratch,
     )
     waits = [one for one in steps(scratch) if one["line"] == line_of("spins.c", "        wait_for_flag();")]
-    assert "ran for 2." in waits[0]["note"] and "ran for 0." in waits[1]["note"]
+    assert "ran for 1." in waits[0]["note"] and "ran for 0." in waits[1]["note"]
     assert "$2 = 41" in said.output
 
 

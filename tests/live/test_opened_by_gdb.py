@@ -29,7 +29,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root has somebody else to be"),
 ]
 
-TRIES = int(os.environ.get("GDBMEM_TRIES", "100"))
+TRIES = int(os.environ.get("GDBMEM_TRIES", "40"))
 
 
 # -- the ways to name a FIFO to gdb --------------------------------------------------------------------------

@@ -28,7 +28,7 @@ pytestmark = [
 ]
 
 MALLORY = 65531
-TRIES = int(os.environ.get("GDBMEM_TRIES", "100"))
+TRIES = int(os.environ.get("GDBMEM_TRIES", "40"))
 AS_MALLORY = ["setpriv", f"--reuid={MALLORY}", f"--regid={MALLORY}", "--clear-groups"]
 
 
