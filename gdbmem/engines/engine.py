@@ -84,7 +84,8 @@ class NativeEngine(Protocol):
     def snapshot(self, inferior: Inferior, prefix: str, target: str) -> Call:
         """Return the call that has the program write a heap profile to the file *target*, a plain path.
 
-        What it needs in the program's memory is put there now.
+        What it needs in the program's memory is put there now. An engine that reads memory or profiles whole runs has
+        no such function.
         """
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gdbmem.engines.engine import NATIVE, Call, EngineTable, Inferior, NativeOptions
-from gdbmem.errors import TargetError, UsageError
+from gdbmem.engines.engine import NATIVE, EngineTable, NativeOptions
+from gdbmem.errors import UsageError
 
 NAME = "faults"
 
@@ -33,12 +33,3 @@ def environment(prefix: str, options: NativeOptions) -> Mapping[str, str]:
             f"--period is a number of page faults from 1 on, not {options.period}", slug="bad-option"
         )
     return {}
-
-
-def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
-    """Refuse: its pages are inspected, and nothing is called in the program."""
-    raise TargetError(
-        "resident memory is read while the program is stopped",
-        slug="no-snapshot-file",
-        hint="take it at a stop",
-    )

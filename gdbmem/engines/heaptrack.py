@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from gdbmem.engines.engine import NATIVE, EngineTable, Inferior, NativeOptions, no_snapshots
+from gdbmem.engines.engine import NATIVE, EngineTable, NativeOptions
 from gdbmem.errors import MissingToolError
 
 NAME = "heaptrack"
@@ -62,8 +62,3 @@ def find_heaptrack() -> Installed:
 def environment(prefix: str, options: NativeOptions) -> Mapping[str, str]:
     """Return what names heaptrack's file, in the folder above that of *prefix*."""
     return {"DUMP_HEAPTRACK_OUTPUT": str(Path(prefix).parent.parent / RAW)}
-
-
-def snapshot(inferior: Inferior, prefix: str, target: str) -> None:
-    """Refuse: heaptrack profiles the whole run."""
-    raise no_snapshots(NAME)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from gdbmem.engines.engine import NATIVE, Call, EngineTable, Inferior, NativeOptions
-from gdbmem.errors import TargetError, UsageError
+from gdbmem.engines.engine import NATIVE, EngineTable, NativeOptions
+from gdbmem.errors import UsageError
 
 NAME = "tracemalloc"
 
@@ -40,12 +40,3 @@ def environment(prefix: str, options: NativeOptions) -> Mapping[str, str]:
             f"tracemalloc keeps 1 to {_MOST_FRAMES} frames of a traceback, not {frames}", slug="bad-option"
         )
     return {_VARIABLE: str(frames)}
-
-
-def snapshot(inferior: Inferior, prefix: str, target: str) -> Call:
-    """Refuse: nothing is called in the program, its memory is read."""
-    raise TargetError(
-        "tracemalloc's tables are read while the program is stopped",
-        slug="no-snapshot-file",
-        hint="take it at a stop",
-    )
