@@ -9,7 +9,7 @@ of the tree depends on the machine that compiled it, the bits of a descriptor on
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
 from gdbmem.allocators.gather import gather_words
@@ -101,10 +101,11 @@ class _Tree(NamedTuple):
 
 
 class _Extents(NamedTuple):
-    """Descriptors, decoded; columns in order of address."""
+    """Descriptors, decoded; columns in order of the extents' addresses."""
 
     bits: _Bits
     contradictions: int
+    descriptors: Any  # their addresses
     starts: Any
     ends: Any
     states: Any
@@ -127,8 +128,9 @@ def read_heap(view: HeapView, image: Image) -> Optional[MallocHeap]:
 
 
 def _heap(view: HeapView, image: Image, data: tuple[Any, Any], form: _Form, extents: _Extents) -> MallocHeap:
+    np = import_numpy()
     sizes = _size_classes()
-    blocks = _metadata_blocks(view, extents)
+    blocks = _metadata_blocks(view, extents, np.concatenate([extents.descriptors, np.unique(data[1])]))
     spans = _spans(extents, sizes, blocks, form)
     cached, caches = _caches(view, data, blocks, extents.bits, 1 << form.page_bits)
     is_complete = caches > 0 and _fits(cached, spans)
@@ -247,7 +249,9 @@ def _decode(view: HeapView, tree: _Tree, bits: _Bits) -> Optional[_Extents]:
     states = words >> bits.state & (1 << bits.state_bits) - 1
     is_good = readable & (starts > 0) & (ends > starts) & (states <= 5)
     order = np.argsort(starts[is_good], kind="stable")
-    starts, ends, states, words = (column[is_good][order] for column in (starts, ends, states, words))
+    starts, ends, states, words, where = (
+        column[is_good][order] for column in (starts, ends, states, words, where)
+    )
     if not len(starts):
         return None
     is_apart = np.append(ends[:-1] <= starts[1:], True)
@@ -261,7 +265,7 @@ def _decode(view: HeapView, tree: _Tree, bits: _Bits) -> Optional[_Extents]:
     is_whole &= ~is_large | (ends - starts - page >= sizes_of)
     contradictions = int((~is_inside).sum() + (~is_good).sum() + (~is_apart).sum() + (~is_whole).sum())
     keep = is_apart & is_whole
-    columns = (starts, ends, states, is_slab, classes, free_blocks)
+    columns = (where, starts, ends, states, is_slab, classes, free_blocks)
     return _Extents(bits, contradictions, *(column[keep] for column in columns))
 
 
@@ -304,23 +308,39 @@ def _spans(extents: _Extents, sizes: Sequence[int], blocks: Sequence[tuple[int, 
 # next one.
 
 
-def _metadata_blocks(view: HeapView, extents: _Extents) -> list[tuple[int, int]]:
+def _metadata_blocks(view: HeapView, extents: _Extents, roots: Any) -> list[tuple[int, int]]:
+    """Return the blocks in whose chains one of the addresses *roots* is: several jemallocs may share a process."""
     np = import_numpy()
     places = np.array(
         [at for low, high in view.touched.items for at in range(-(-low // _BLOCK) * _BLOCK, high, _BLOCK)],
         np.int64,
     )
     places = places[_in_ranges(places, view.anonymous)]
-    if not len(places):
-        return []
     at = np.searchsorted(extents.starts, places, "right") - 1
     places = places[(at < 0) | (extents.ends[np.maximum(at, 0)] <= places)]
     (sizes, following), readable = gather_words(view.memory, places, (0, 1))
     is_block = readable & (sizes > 0) & (sizes % _BLOCK == 0) & (sizes <= _MOST_BLOCK)
-    found = dict(zip(places[is_block].tolist(), zip(sizes[is_block].tolist(), following[is_block].tolist())))
-    # Each chain ends; a block that leads elsewhere is none.
-    chained = {start: size for start, (size, after) in found.items() if after == 0 or after in found}
-    return [(start, start + size) for start, size in sorted(chained.items())]
+    blocks = {
+        start: (size, after)
+        for start, size, after in zip(*(column[is_block].tolist() for column in (places, sizes, following)))
+    }
+    roots = np.sort(roots)
+    own = {
+        start
+        for start, (size, _) in blocks.items()
+        if np.searchsorted(roots, start) < np.searchsorted(roots, start + size)
+    }
+    chains = [_chain(blocks, start) for start in blocks.keys() - {after for _, after in blocks.values()}]
+    return sorted((start, start + blocks[start][0]) for chain in chains if own & chain for start in chain)
+
+
+def _chain(blocks: Mapping[int, tuple[int, int]], start: int) -> set[int]:
+    """Return the blocks from *start* on; none if they lead elsewhere than to blocks."""
+    chain: set[int] = set()
+    while start in blocks and start not in chain:
+        chain.add(start)
+        start = blocks[start][1]
+    return set() if start else chain
 
 
 # Caches of threads (source: include/jemalloc/internal/cache_bin.h, tcache_structs.h). An arena has a ring of their

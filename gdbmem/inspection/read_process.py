@@ -321,12 +321,21 @@ _SAID = ("other-libc", "malloc-unknown", "heap-corrupt", "swapped-unread")
 
 
 def _read_others(reading: ProcessImage) -> Notice:
-    named = " and ".join(f"{one.allocator} ({one.layout}; {printable(one.file)})" for one in reading.mallocs)
-    is_beside = reading.heap is not None and reading.heap.is_used
-    where = f"{named} allocates beside glibc's malloc" if is_beside else f"malloc is replaced by {named}"
-    unread = [one.allocator for one in reading.mallocs if not one.is_complete]
-    rest = f", but for what caches of {' and '.join(unread)} keep, which counts as live" if unread else ""
-    return Notice("malloc-replaced", f"{where}: its heap was read{rest}")
+    heaps = reading.mallocs
+    named = " and ".join(f"{one.allocator} ({one.layout}; {printable(one.file)})" for one in heaps)
+    if reading.heap is None or not reading.heap.is_used:
+        text = f"malloc is replaced by {named}"
+    elif len(heaps) > 1:
+        text = f"{named} allocate beside glibc's malloc"
+    else:
+        text = f"{named} allocates beside glibc's malloc"
+    text += ": its heap was read" if len(heaps) == 1 else ": their heaps were read"
+    unread = [printable(one.file) for one in heaps if not one.is_complete]
+    if unread:
+        text += (
+            f"; blocks that caches keep count as live in that of {' and '.join(unread)}: they were not found"
+        )
+    return Notice("malloc-replaced", text)
 
 
 def _replaced(reading: ProcessImage) -> Notice:
