@@ -334,7 +334,7 @@ def give_back(data: mmap.mmap, start: int, end: int) -> None:
     """Release the pages of *data* from *start* to *end*: they are backed by the file, and can be read again."""
     page = mmap.PAGESIZE
     start, end = start // page * page, end // page * page
-    if end > start and hasattr(mmap, "MADV_DONTNEED"):
+    if end > start:
         data.madvise(mmap.MADV_DONTNEED, start, end - start)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tempfile
 from pathlib import Path
 
 import gdb
@@ -38,7 +37,7 @@ class Capture:
     def prepare(self) -> bool:
         """Prepare to hold output back; return False if that is not allowed."""
         if not _has_front_end():
-            self._file = _anonymous_file()
+            self._file = os.memfd_create("gdbmem", os.MFD_CLOEXEC)
             self.holds_back = True
         return self.holds_back
 
@@ -106,14 +105,6 @@ def _flush() -> None:
     gdb.flush()
     gdb.flush(gdb.STDERR)
     sys.stdout.flush()
-
-
-def _anonymous_file() -> int:
-    if hasattr(os, "memfd_create"):
-        return os.memfd_create("gdbmem", os.MFD_CLOEXEC)
-    descriptor, path = tempfile.mkstemp(prefix="gdbmem-")
-    os.unlink(path)  # noqa: PTH108
-    return descriptor
 
 
 def _has_front_end() -> bool:
