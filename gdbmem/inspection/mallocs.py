@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gdbmem.allocators import jemalloc
+from gdbmem.allocators import gperftools, jemalloc
 from gdbmem.allocators.malloc_heap import HeapView, MallocHeap
 from gdbmem.ledger.ledger import ProcessImage
 from gdbmem.linux.memory.maps import Ranges, resident_ranges
@@ -10,7 +10,7 @@ from gdbmem.model.memory import Memory
 
 _WORTH_BYTES = 1 << 20
 _LEAST_DATA = 1 << 18  # bytes of variables: the root of every page map is larger
-_READERS = (jemalloc.read_heap,)
+_READERS = (jemalloc.read_heap, gperftools.read_heap)
 
 
 def find_mallocs(reading: ProcessImage, memory: Memory) -> list[MallocHeap]:
