@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
+from gdbmem.allocators.data_words import DataWords, are_in, data_words
 from gdbmem.allocators.gather import gather_words
 from gdbmem.allocators.malloc_heap import (
     CHANGING,
@@ -24,8 +25,6 @@ from gdbmem.allocators.malloc_heap import (
     HeapView,
     MallocHeap,
     Spans,
-    data_words,
-    words_of,
 )  # fmt: skip
 from gdbmem.arrays import import_numpy
 from gdbmem.linux.elf.objects import Image
@@ -116,7 +115,7 @@ class _Extents(NamedTuple):
 
 def read_heap(view: HeapView, image: Image) -> Optional[MallocHeap]:
     """Return the heap of the jemalloc whose variables are in the data of *image*; None if there is none."""
-    data = data_words(view, image)
+    data = data_words(view, image.writable)
     forms = [_Form(page, address) for address in _ADDRESS_BITS for page in _PAGE_BITS]
     nodes = _nodes(view, data)
     trees = (_read_tree(view, root, form) for form in forms for root in _roots(view, image, nodes, form))
@@ -127,10 +126,10 @@ def read_heap(view: HeapView, image: Image) -> Optional[MallocHeap]:
     return None
 
 
-def _heap(view: HeapView, image: Image, data: tuple[Any, Any], form: _Form, extents: _Extents) -> MallocHeap:
+def _heap(view: HeapView, image: Image, data: DataWords, form: _Form, extents: _Extents) -> MallocHeap:
     np = import_numpy()
     sizes = _size_classes()
-    blocks = _metadata_blocks(view, extents, np.concatenate([extents.descriptors, np.unique(data[1])]))
+    blocks = _metadata_blocks(view, extents, np.concatenate([extents.descriptors, np.unique(data.values)]))
     spans = _spans(extents, sizes, blocks, form)
     cached, caches = _caches(view, data, blocks, extents.bits, 1 << form.page_bits)
     is_complete = caches > 0 and _fits(cached, spans)
@@ -153,10 +152,10 @@ class _Nodes(NamedTuple):
     words: Any  # and the addresses of all words that are not zero
 
 
-def _nodes(view: HeapView, data: tuple[Any, Any]) -> _Nodes:
+def _nodes(view: HeapView, data: DataWords) -> _Nodes:
     np = import_numpy()
     addresses, words = data
-    places = addresses[(words % _ALIGNED == 0) & _in_ranges(words, view.anonymous)]
+    places = addresses[(words % _ALIGNED == 0) & are_in(view.anonymous, words)]
     behind = np.searchsorted(addresses, places + _BEHIND) - np.searchsorted(addresses, places)
     return _Nodes(places, behind, addresses)
 
@@ -194,7 +193,7 @@ def _read_tree(view: HeapView, root: int, form: _Form) -> _Tree:
         found = [_entries(view, node, 8, bits) for node in nodes.tolist()]
         prefixes = np.concatenate([prefix << bits | at for prefix, (at, _) in zip(prefixes.tolist(), found)])
         nodes = np.concatenate([words for _, words in found])
-        is_node = _in_ranges(nodes, view.anonymous) & (nodes % _ALIGNED == 0)
+        is_node = are_in(view.anonymous, nodes) & (nodes % _ALIGNED == 0)
         prefixes, nodes = prefixes[is_node], nodes[is_node]
     width = 8 if form.is_packed else 16
     leaves = [_entries(view, node, width, levels[-1]) for node in nodes.tolist()]
@@ -207,7 +206,7 @@ def _read_tree(view: HeapView, root: int, form: _Form) -> _Tree:
 
 def _entries(view: HeapView, node: int, width: int, bits: int) -> tuple[Any, Any]:
     """Return the indexes and first words of the entries of *node* that are not zero; entries have *width* bytes."""
-    addresses, words = words_of(view, [(node, node + (width << bits))])
+    addresses, words = data_words(view, [(node, node + (width << bits))])
     first = (addresses - node) % width == 0
     return (addresses[first] - node) // width, words[first]
 
@@ -240,7 +239,7 @@ def _decode(view: HeapView, tree: _Tree, bits: _Bits) -> Optional[_Extents]:
     where, number = np.unique(pointers[is_used], return_inverse=True)
     if len(where) < _LEAST_ENTRIES:
         return None
-    if not _in_ranges(where, view.touched).mean() > 0.99:
+    if not are_in(view.touched, where).mean() > 0.99:
         return None
     (words, addresses, sizes), readable = gather_words(view.memory, where, (0, 1, 2))
     page = -1 << tree.form.page_bits
@@ -315,7 +314,7 @@ def _metadata_blocks(view: HeapView, extents: _Extents, roots: Any) -> list[tupl
         [at for low, high in view.touched.items for at in range(-(-low // _BLOCK) * _BLOCK, high, _BLOCK)],
         np.int64,
     )
-    places = places[_in_ranges(places, view.anonymous)]
+    places = places[are_in(view.anonymous, places)]
     at = np.searchsorted(extents.starts, places, "right") - 1
     places = places[(at < 0) | (extents.ends[np.maximum(at, 0)] <= places)]
     (sizes, following), readable = gather_words(view.memory, places, (0, 1))
@@ -348,12 +347,12 @@ def _chain(blocks: Mapping[int, tuple[int, int]], start: int) -> set[int]:
 
 
 def _caches(
-    view: HeapView, data: tuple[Any, Any], blocks: Sequence[tuple[int, int]], bits: _Bits, page_bytes: int
+    view: HeapView, data: DataWords, blocks: Sequence[tuple[int, int]], bits: _Bits, page_bytes: int
 ) -> tuple[Counter[int], int]:
     """Return how many blocks of each size caches keep, and the number of caches."""
     np = import_numpy()
-    words = np.unique(data[1])
-    arenas = words[_in_ranges(words, Ranges(blocks)) & (words % _ALIGNED == 0)].tolist()
+    words = np.unique(data.values)
+    arenas = words[are_in(Ranges(blocks), words) & (words % _ALIGNED == 0)].tolist()
     owner = 4 if bits.has_two_arrays else 3
     cached: Counter[int] = Counter()
     done: set[int] = set()
@@ -374,8 +373,8 @@ def _caches(
 
 def _first_descriptor(view: HeapView, arena: int, owner: int) -> int:
     """Return a descriptor of a cache that *arena* names, and that has the arena as word *owner*; 0: it has none."""
-    _, words = words_of(view, [(arena, arena + 8 * _ARENA_WORDS)])
-    words = words[(words % 8 == 0) & _in_ranges(words, view.touched)]
+    _, words = data_words(view, [(arena, arena + 8 * _ARENA_WORDS)])
+    words = words[(words % 8 == 0) & are_in(view.touched, words)]
     if not len(words):
         return 0
     (following, before, named), readable = gather_words(view.memory, words, (0, 1, owner))
@@ -412,13 +411,3 @@ def _fits(cached: Counter[int], spans: Spans) -> bool:
     sizes, number = np.unique(spans.block_bytes, return_inverse=True)
     used = dict(zip(sizes.tolist(), np.bincount(number, spans.live_blocks).tolist()))
     return all(count <= used.get(size, 0) for size, count in cached.items())
-
-
-def _in_ranges(values: Any, ranges: Ranges) -> Any:
-    """Return which of *values* are in *ranges*."""
-    np = import_numpy()
-    if not ranges.items:
-        return np.zeros(len(values), bool)
-    low, high = np.array(ranges.items, np.int64).T
-    at = np.searchsorted(low, values, "right") - 1
-    return (at >= 0) & (values < high[np.maximum(at, 0)])

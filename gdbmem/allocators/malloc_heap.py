@@ -7,14 +7,13 @@ None unless the allocator's own invariants prove the layout that they assume.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gdbmem.arrays import import_numpy
-from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Ranges
-from gdbmem.model.memory import Memory, MemoryUnreadable
+from gdbmem.model.memory import Memory
 
 # Kinds of spans, as in `Spans.kinds`.
 SLAB = 0  # blocks of one size, live or not
@@ -65,27 +64,3 @@ class MallocHeap:
     cached: Mapping[int, int] = field(default_factory=dict)
     caches: int = 0  # number of caches read
     is_complete: bool = True  # False: some caches could not be read, so that live blocks are too many
-
-
-def data_words(view: HeapView, image: Image) -> tuple[Any, Any]:
-    """Return the addresses and values (int64) of all words of the data of *image* that are not zero."""
-    return words_of(view, image.writable)
-
-
-def words_of(view: HeapView, areas: Iterable[tuple[int, int]], *, zeros: bool = False) -> tuple[Any, Any]:
-    """Return the addresses and values (int64) of the words in *areas*, in order; without those that are 0.
-
-    Untouched pages are not read; with *zeros* the words of touched ones that are 0 are returned, too.
-    """
-    np = import_numpy()
-    addresses, values = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for start, end in areas:
-        for low, high in view.touched.overlaps(start, end):
-            try:
-                words = np.frombuffer(view.memory.read(low, (high - low) // 8 * 8), np.int64)
-            except MemoryUnreadable:
-                continue
-            at = np.arange(len(words)) if zeros else np.flatnonzero(words)
-            addresses.append(low + 8 * at)
-            values.append(words[at])
-    return np.concatenate(addresses), np.concatenate(values)
