@@ -9,6 +9,7 @@ import mmap
 import os
 import re
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any, BinaryIO, Callable, Union
 
@@ -179,6 +180,21 @@ def is_fifo(path: str) -> bool:
         return stat.S_ISFIFO(os.stat(path).st_mode)  # noqa: PTH116  (of a Path, ValueErrors differ by version)
     except (OSError, ValueError):  # a name that is too long, or holds a NUL
         return False
+
+
+def spool_operands(texts: Sequence[str]) -> list[str]:
+    """Copy what can be read only once, standard input (`-`) and FIFOs, and return the operands to use instead."""
+    names: dict[str, str] = {}
+    operands = []
+    for text in texts:
+        head = text if is_fifo(text) else text.partition(":")[0]
+        if text == "-" and head not in names:
+            spool_standard_input()
+            names[head] = STANDARD_INPUT
+        elif is_fifo(head) and head not in names:
+            names[head] = spool_fifo(head)
+        operands.append(f"{names.get(head, head)}{text[len(head) :]}")
+    return operands
 
 
 def spool_standard_input() -> None:

@@ -31,7 +31,6 @@ from gdbmem.runs.operand import (
     order_of,
     repetition_notices,
     same_run_notices,
-    spool_operands,
     unit_of,
 )
 from gdbmem.runs.run import Run, SnapshotRecord, asked_for, current_folder, has_series, recipe_diffs
@@ -70,7 +69,6 @@ __all__ = [
     "read_snapshots",
     "recipe_diffs",
     "series_tool",
-    "spool_operands",
     "unit_of",
 ]
 

@@ -16,7 +16,7 @@ from gdbmem.formats.series import RecordedSeries, read_series, series_tool
 from gdbmem.linux.process.process import stat_of
 from gdbmem.model.series import TREE, Comparison, SeriesFacts, SeriesLine, SeriesSummary
 from gdbmem.recording.triggers import trigger_text, triggers_of
-from gdbmem.runs.run import Run, is_run, open_run
+from gdbmem.runs.run import Run, current_folder, is_run, open_run
 from gdbmem.series import comparison
 from gdbmem.series.comparison import Figures, difference_of, levels_of
 from gdbmem.series.gate import judge_recordings
@@ -76,6 +76,7 @@ __all__ = [
     "Recording",
     "compare",
     "compare_recordings",
+    "current_folder",
     "difference_of",
     "in_order",
     "is_series_file",

@@ -11,12 +11,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Optional
 
-from gdbmem.cli.series_options import prepare_outputs
 from gdbmem.recording.recording import Recorded, RecordingOptions, record_series, verdict_so_far
 from gdbmem.recording.targets import Wanted
 from gdbmem.series.prometheus import PrometheusView
 from gdbmem.series.watching import PlainView, View
-from gdbmem.terminal.console import make_console
+from gdbmem.terminal.console import make_console, prepare_outputs
 
 
 def record(args: argparse.Namespace, words: Optional[Sequence[str]]) -> int:

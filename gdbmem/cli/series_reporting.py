@@ -21,13 +21,12 @@ from gdbmem.api.series import (
     triggers_of,
 )
 from gdbmem.api.series_pictures import picture_of
-from gdbmem.cli.series_options import Outputs, prepare_outputs
 from gdbmem.model.judgement import MET, NOT_MET, Judgement, exit_status
 from gdbmem.model.series import SeriesSummary
 from gdbmem.series import charts
 from gdbmem.series.document import write_series_json
 from gdbmem.series.text import print_course, print_summary
-from gdbmem.terminal.console import make_console, picture_kind, print_sentence
+from gdbmem.terminal.console import Outputs, make_console, picture_kind, prepare_outputs, print_sentence
 from gdbmem.terminal.document import judgement_line
 from gdbmem.text import printable
 

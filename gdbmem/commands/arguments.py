@@ -7,7 +7,6 @@ import os
 import re
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, NoReturn, Optional
 
 from gdbmem.errors import InputError, UsageError
@@ -176,6 +175,8 @@ def split_program(words: Sequence[str]) -> tuple[list[str], Optional[list[str]]]
 
 def read_options_from(arguments: argparse.Namespace) -> ReadOptions:
     """Return the ReadOptions of the options of add_reading_options()."""
+    from pathlib import Path  # as the next
+
     from gdbmem.api.profiles import ReadOptions  # for commands that read profiles
 
     options = ReadOptions(
@@ -212,7 +213,7 @@ def checked_pid(
             "name a process or a core", hint=f"gdbmem {command} PID, or gdbmem {command} --core CORE"
         )
     if not word.isdecimal() or int(word) == 0:
-        hint = "a core is named with --core" if reads_cores and Path(word).is_file() else "'ps' lists them"
+        hint = "a core is named with --core" if reads_cores and os.path.isfile(word) else "'ps' lists them"  # noqa: PTH113  (pathlib is slow to import)
         raise UsageError(f"{printable(word)} is not a process id", hint=hint)
     return int(word)
 
@@ -226,7 +227,7 @@ def check_pid(pid: int) -> int:
 
 def is_process(word: str) -> bool:
     """Return whether *word* is a process id and not the name of a file."""
-    return word.isascii() and word.isdecimal() and int(word) > 0 and not Path(word).exists()
+    return word.isascii() and word.isdecimal() and int(word) > 0 and not os.path.exists(word)  # noqa: PTH110  (as above)
 
 
 # The values of options: which function reads one, by the placeholder of the value.

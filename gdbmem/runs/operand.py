@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Callable, NamedTuple, Optional, Union
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.files import STANDARD_INPUT, is_fifo, location, spool_fifo, spool_standard_input
+from gdbmem.files import location
 from gdbmem.formats.addresses import Binary
 from gdbmem.formats.opening import DEFAULT, OpenOptions, is_heaptrack, open_profile
 from gdbmem.formats.stacks import StackProfile
@@ -218,21 +218,6 @@ def same_run_notices(sides: Sequence[Loaded]) -> list[Notice]:
 
 
 _Opened = tuple[Profile, Callable[[], Loaded]]  # the file read, and who makes its tree
-
-
-def spool_operands(texts: Sequence[str]) -> list[str]:
-    """Copy what can be read only once, standard input (`-`) and FIFOs, and return the operands to use instead."""
-    names: dict[str, str] = {}
-    operands = []
-    for text in texts:
-        head = text if is_fifo(text) else text.partition(":")[0]
-        if text == "-" and head not in names:
-            spool_standard_input()
-            names[head] = STANDARD_INPUT
-        elif is_fifo(head) and head not in names:
-            names[head] = spool_fifo(head)
-        operands.append(f"{names.get(head, head)}{text[len(head) :]}")
-    return operands
 
 
 def find_operand(text: str) -> tuple[Union[Path, Run], Optional[str]]:

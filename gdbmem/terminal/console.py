@@ -20,6 +20,8 @@ from gdbmem.terminal.drawing import ELLIPSIS, Text
 from gdbmem.text import format_duration, printable
 
 if TYPE_CHECKING:
+    import argparse
+
     from rich.progress import Progress
 
 
@@ -261,6 +263,23 @@ def picture_kind(name: str, option: str) -> str:
 def open_named(path: Optional[str], *, force: bool = False) -> AbstractContextManager[Optional[TextIO]]:
     """Yield the stream of open_output() for a result besides the main one; None without *path*."""
     return contextlib.nullcontext() if path is None else open_output(path, force=force)
+
+
+class Outputs(NamedTuple):
+    """The output files, opened before the recording begins."""
+
+    text: TextIO
+    plot: Optional[TextIO]
+
+
+@contextlib.contextmanager
+def prepare_outputs(args: argparse.Namespace) -> Iterator[Outputs]:
+    """Open the files that *args* name; raises InputError if one can't be opened."""
+    with (
+        open_output(args.output, force=args.force) as text,
+        open_named(args.plot or None, force=args.force) as plot,
+    ):
+        yield Outputs(text, plot)
 
 
 @contextlib.contextmanager

@@ -9,20 +9,25 @@ from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 
-from gdbmem.api.profiles import current_folder, spool_operands
-from gdbmem.api.series import Recording, compare_recordings, in_order, judge_recordings, recorded, summary_of
+from gdbmem.api.series import (
+    Recording,
+    compare_recordings,
+    current_folder,
+    in_order,
+    judge_recordings,
+    recorded,
+    summary_of,
+)
 from gdbmem.api.series_pictures import picture_of
-from gdbmem.cli.series_options import Outputs, prepare_outputs
-from gdbmem.cli.series_page import compared_page
 from gdbmem.cli.series_recording import record_by
 from gdbmem.cli.series_reporting import judged_status
 from gdbmem.commands.arguments import ArgumentParser, split_program
 from gdbmem.commands.shell import SHELL_COMMANDS
 from gdbmem.errors import Notice, UsageError
-from gdbmem.page.page import render
+from gdbmem.files import spool_operands
 from gdbmem.series.charts import svg
 from gdbmem.series.comparison import comparison_json, print_comparison
-from gdbmem.terminal.console import make_console, picture_kind
+from gdbmem.terminal.console import Outputs, make_console, picture_kind, prepare_outputs
 from gdbmem.text import printable
 
 
@@ -121,6 +126,9 @@ def _compare(
     if outputs.plot is not None and picture_kind(args.plot, "--plot") == "svg":
         outputs.plot.write(svg(picture_of(recordings, summaries, first_group=cut)))
     elif outputs.plot is not None:
+        from gdbmem.cli.series_page import compared_page  # for pages only, as the next
+        from gdbmem.page.page import render  # slow to import
+
         outputs.plot.write(render(compared_page(recordings, summaries, first=cut)))
     judgements = list(chain(*judge_recordings(recordings[cut:], summaries[cut:], args.fail_on)))
     if args.json:

@@ -7,9 +7,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from gdbmem.api.profiles import as_growth, diff, has_series, read_shown, spool_operands
+from gdbmem.api.profiles import as_growth, diff, has_series, read_shown
 from gdbmem.commands.arguments import ArgumentParser, read_options_from
 from gdbmem.errors import Notice, UsageError
+from gdbmem.files import spool_operands
 from gdbmem.model.diff import Diff
 from gdbmem.profiles.export import BINARY, encode
 from gdbmem.profiles.paths import counts_blocks

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional, TextIO
 
-from gdbmem.api.profiles import spool_operands
 from gdbmem.cli.pages import open_browser, page_of
 from gdbmem.commands.arguments import ArgumentParser, read_options_from
 from gdbmem.errors import InputError, MissingToolError, ToolError, UsageError
+from gdbmem.files import spool_operands
 from gdbmem.page.page import Page, render
 from gdbmem.profiles.paths import Query, compile_regex, counts_blocks, read_known
 from gdbmem.terminal.console import Working, open_named

@@ -17,10 +17,10 @@ from gdbmem.api.profiles import (
     load_from_profile,
     open_profile,
     series_tool,
-    spool_operands,
 )
 from gdbmem.commands.arguments import ArgumentParser, read_options_from
 from gdbmem.errors import UsageError
+from gdbmem.files import spool_operands
 from gdbmem.model.calltree import Profile
 from gdbmem.model.diff import Diff
 from gdbmem.profiles.documents import diff_json, profile_json
