@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gdbmem.linux.monitoring.quick_sample import boot_id
+from gdbmem.linux.monitoring.sampling import boot_id
 from gdbmem.model.series import TREE, LineSummary, Mark, SeriesSummary
 from gdbmem.recording.triggers import trigger_text, triggers_of
 from gdbmem.runs.run import is_run, open_run

@@ -32,7 +32,7 @@ from gdbmem.launch.valgrind import present_program
 from gdbmem.launch.vgdb import RunningValgrind, find_running
 from gdbmem.linux.files.target_files import TargetSide, has_our_view
 from gdbmem.linux.holding.seccomp import harmless_threads
-from gdbmem.linux.monitoring.quick_sample import boot_id
+from gdbmem.linux.monitoring.sampling import boot_id
 from gdbmem.linux.process.process import (
     ProcessFacts,
     check_analysable,

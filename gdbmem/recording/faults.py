@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional
 
 from gdbmem.errors import Notice
-from gdbmem.linux.faults.event import HEADER
+from gdbmem.linux.faults.event import FORK, HEADER, SampleLayout, Turn
 from gdbmem.linux.faults.readings import Reading, held_bytes, read_resident
-from gdbmem.linux.faults.records import FORK, SampleLayout, Turn
 from gdbmem.linux.faults.watch import FaultWatch
 from gdbmem.linux.memory.maps import maps_text
 from gdbmem.linux.memory.process_memory import random_bytes

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Callable, NamedTuple, Optional
 
-from gdbmem.linux.monitoring.quick_sample import Glance, family_row
+from gdbmem.linux.monitoring.sampling import Glance, family_row
 from gdbmem.linux.monitoring.tree import Look, Tree
 from gdbmem.model.series import TREE, Mark, ProcessSample
 from gdbmem.recording.watched_program import WatchedProgram

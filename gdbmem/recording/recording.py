@@ -15,8 +15,8 @@ from typing import Callable, NamedTuple, Optional
 
 from gdbmem.errors import InputError
 from gdbmem.linux.monitoring.cgroup import Family, Limit, make_family, tightest_limit, tightest_over
-from gdbmem.linux.monitoring.process_events import ProcessEvents, listen
-from gdbmem.linux.monitoring.quick_sample import boot_id, clock_of
+from gdbmem.linux.monitoring.children import ProcessEvents, listen
+from gdbmem.linux.monitoring.sampling import boot_id, clock_of
 from gdbmem.linux.monitoring.surroundings import Surroundings, find_gpus
 from gdbmem.linux.monitoring.tree import Tree
 from gdbmem.linux.process import process

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from gdbmem.linux.monitoring.quick_sample import FRAME, Glance, unpack_glances
+from gdbmem.linux.monitoring.sampling import FRAME, Glance, unpack_glances
 
 _NAME = "series.glances"
 _ROOM = 1 << 16  # bytes; doubled when they are used up

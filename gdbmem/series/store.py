@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from gdbmem.errors import InputError
 from gdbmem.files import HeldFolder, JsonObject
-from gdbmem.linux.monitoring.quick_sample import PAGE_BYTES, Glance, sizes_of
+from gdbmem.linux.monitoring.sampling import PAGE_BYTES, Glance, sizes_of
 from gdbmem.model.series import READING_FIELDS, TREE, Mark, ProcessSample, Sample, SeriesFacts, SeriesLine
 from gdbmem.runs.distrust import DamagedError, typed_facts
 from gdbmem.runs.run import DATABASE, has_series

@@ -17,10 +17,9 @@ from gdbmem.model.series import (
     Verdict,
 )
 from gdbmem.series.filling import FAMILY, Filled, judged_metric, total_points, with_beside, without_others
-from gdbmem.series.gaps import without_teardown
 from gdbmem.series.gate import outside_of
 from gdbmem.series.levelling import beside_heap, heap_bytes, left_by_each
-from gdbmem.series.statistics import thinned
+from gdbmem.series.statistics import thinned, without_teardown
 from gdbmem.series.store import Recording
 from gdbmem.series.verdict import judge
 from gdbmem.text import format_delta, format_duration, plural

@@ -18,7 +18,6 @@ from typing import NamedTuple, Optional
 
 from gdbmem.model.series import Mark, Regime, Slope, Verdict
 from gdbmem.series.fitted import PAGES_BYTES
-from gdbmem.series.gaps import without_standstills
 from gdbmem.series.history import regimes_of
 from gdbmem.series.regimes import cut
 from gdbmem.series.sawtooth import Teeth, find_teeth
@@ -31,6 +30,7 @@ from gdbmem.series.statistics import (
     t_critical,
     theil_sen,
     thinned,
+    without_standstills,
 )
 from gdbmem.series.verdict_without_teeth import FEWEST_SAMPLES, judge_course
 from gdbmem.text import format_delta, format_duration, format_size, plural

@@ -17,7 +17,7 @@ from typing import Callable, NamedTuple, Optional, TypeVar
 from gdbmem.errors import Notice, TargetError
 from gdbmem.faults.growth import DOUBT
 from gdbmem.formats.addresses import Binary, Symbols
-from gdbmem.linux.faults.records import (
+from gdbmem.linux.faults.event import (
     Born,
     Executed,
     LostRecords,

@@ -13,7 +13,7 @@ from pathlib import Path
 from gdbmem.allocators.cpython.traces import Traces, read_traces
 from gdbmem.errors import TargetError
 from gdbmem.inspection.pools import ProcessPools, read_pool_at
-from gdbmem.linux.faults.records import (
+from gdbmem.linux.faults.event import (
     Record,
     SampleLayout,
     small_records,

@@ -21,7 +21,7 @@ from typing import Any, Callable, Optional
 import pexpect
 import pytest
 
-from gdbmem.linux.monitoring.process_events import listen
+from gdbmem.linux.monitoring.children import listen
 from gdbmem.linux.process.process import has_ended
 from gdbmem.model.series import TREE
 from gdbmem.runs.run import DATABASE

@@ -17,7 +17,7 @@ from typing import Any, Callable
 import psutil
 import pytest
 
-from gdbmem.linux.monitoring.process_events import listen
+from gdbmem.linux.monitoring.children import listen
 from gdbmem.model.series import TREE
 from gdbmem.runs.run import DATABASE
 from gdbmem.series.filling import total_points

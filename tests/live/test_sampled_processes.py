@@ -13,8 +13,7 @@ import pytest
 
 from gdbmem.linux.memory.maps import parse_rollup
 from gdbmem.linux.memory.resident import ProcessMemory
-from gdbmem.linux.monitoring.quick_sample import PAGE_BYTES, Glance
-from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone
+from gdbmem.linux.monitoring.sampling import PAGE_BYTES, Glance, ProcessFiles, ProcessGone
 from gdbmem.linux.monitoring.tree import Tree
 from gdbmem.linux.process import process
 from gdbmem.linux.process.process import has_ended, process_facts, thread_ids

@@ -10,7 +10,7 @@ from typing import Optional
 
 from gdbmem.commands.arguments import ArgumentParser
 from gdbmem.errors import InputError, UsageError
-from gdbmem.linux.monitoring.quick_sample import clock_of
+from gdbmem.linux.monitoring.sampling import clock_of
 from gdbmem.runs.distrust import check_own
 from gdbmem.runs.run import current_folder, has_series
 from gdbmem.series.store import Recording, add_mark, is_being_written

@@ -1,8 +1,4 @@
-"""One perf event: its attributes, opening it, and its ioctl requests.
-
-Source: linux/perf_event.h (struct perf_event_attr, 136 bytes since Linux 6.3; the kernel takes a longer one whose rest
-is zero), man 2 perf_event_open.
-"""
+"""Perf events on page faults: opening them, their ring buffers, and the records in these."""
 
 from __future__ import annotations
 
@@ -13,10 +9,18 @@ import mmap
 import os
 import platform
 import struct
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Union
 
+from gdbmem.errors import TargetError
 from gdbmem.linux.memory.resident import PAGE_BYTES
+
+# One perf event: its attributes, opening it, and its ioctl requests.
+#
+# Source: linux/perf_event.h (struct perf_event_attr, 136 bytes since Linux 6.3; the kernel takes a longer one whose
+# rest is zero), man 2 perf_event_open.
+
 
 # PERF_COUNT_SW_…: PAGE_FAULTS_MIN and _MAJ, counted once the fault is served; PAGE_FAULTS, both, counted before that;
 # and DUMMY, which counts nothing
@@ -167,3 +171,329 @@ class Ring:
     def close(self) -> None:
         """Unmap it."""
         self._memory.close()
+
+
+# The records in a ring: samples of page faults, and events of processes and their mappings.
+
+
+MMAP2, COMM, FORK, SAMPLE, LOST, EXIT = 10, 3, 7, 9, 2, 4
+_BY_EXEC = 1 << 13  # PERF_RECORD_MISC_COMM_EXEC
+_TRAILER = struct.Struct("<IIQQ")  # of every record but samples: pid, tid, time, identifier
+_FIXED = struct.Struct("<QQIIQQQ")  # identifier, ip, pid, tid, time, address, length of the call chain
+_WORD = struct.Struct("<Q")
+_TIME_OF_SAMPLE = struct.Struct("<32xQ")  # header, identifier, ip, pid and tid precede it
+_USER_END = 1 << 63  # addresses from here on are the kernel's, or context markers
+
+
+class StackSample(NamedTuple):
+    """A page fault with the call path of the thread."""
+
+    time: int  # CLOCK_MONOTONIC, ns
+    pid: int
+    tid: int
+    ip: int  # of the instruction; in the kernel if that touched the page
+    address: int  # touched
+    chain: tuple[int, ...]  # the user's call path by frame pointers, innermost first
+    registers: tuple[int, ...]  # as requested, ascending; () for a thread without a user stack
+    stack: bytes  # from the stack pointer on
+
+
+class SmallSamples(NamedTuple):
+    """Page faults, one per period, as columns: where the threads were, and what they touched."""
+
+    event: Sequence[int]  # identifiers of events, which determine the periods
+    thread: Sequence[int]  # the process id, and 32 bits higher the thread id
+    time: Sequence[int]  # CLOCK_MONOTONIC, ns
+    address: Sequence[int]  # touched
+    stack_pointer: Sequence[int]  # of the user's code, in kernel mode too; 0: a thread without any
+    counter: Sequence[int]  # the program counter there
+    page_bytes: Sequence[int]  # of the page that is there now; 0: unknown
+
+
+class Mapped(NamedTuple):
+    """Code was mapped."""
+
+    time: int
+    pid: int
+    start: int
+    size_bytes: int
+    offset: int
+    inode: int
+    name: str
+
+
+class Executed(NamedTuple):
+    """A process executes another program: all its mappings are gone."""
+
+    time: int
+    pid: int
+    name: str
+
+
+class Named(NamedTuple):
+    """A thread has a new name."""
+
+    time: int
+    pid: int
+    tid: int
+    name: str
+
+
+class Born(NamedTuple):
+    """A process or a thread was created."""
+
+    time: int
+    pid: int
+    parent: int
+    tid: int
+
+
+class Ended(NamedTuple):
+    """A thread has ended."""
+
+    time: int
+    pid: int
+    tid: int
+
+
+class LostRecords(NamedTuple):
+    """The ring had no room for some records, mostly samples, which precede this one."""
+
+    time: int
+    records: int
+
+
+Record = Union[StackSample, SmallSamples, Mapped, Executed, Named, Born, Ended, LostRecords]
+
+
+class Turn(NamedTuple):
+    """The records taken out of the rings at once, and the counts of faults just after."""
+
+    records: Sequence[tuple[int, bytes]]  # by processor: small samples, and what happened to processes
+    stacks: Sequence[bytes]  # samples with a stack
+    faults: Mapping[int, int]  # since the beginning, by processor; {}: not counted in this turn
+
+
+class SampleLayout(NamedTuple):
+    """The layout of the samples of one recording."""
+
+    registers: int  # how many, in samples with a stack
+    has_page_size: bool  # in small ones
+
+    @property
+    def small_bytes(self) -> int:
+        """Return the size of a small sample."""
+        return 8 * (8 + self.has_page_size)
+
+
+class Taken(NamedTuple):
+    """Raw records, the number of samples in them and lost, and births of processes and threads."""
+
+    data: bytes
+    samples: int
+    lost: int
+    births: int
+    nanoseconds: int  # from the first sample to the last
+
+
+def small_samples(data: bytes, layout: SampleLayout) -> Taken:
+    """Return the records *data*, of small samples and other events, with what is in them."""
+    samples = lost = births = first = last = 0
+    try:
+        for found in _small(data, layout):
+            if isinstance(found, SmallSamples):
+                samples += len(found.time)
+                first, last = first or found.time[0], found.time[-1]
+            else:
+                kind, _, at = found
+                lost += _WORD.unpack_from(data, at + 16)[0] if kind == LOST else 0
+                births += kind == FORK
+    except _UNREADABLE:
+        raise _unreadable() from None
+    return Taken(data, samples, lost, births, last - first)
+
+
+def _small(data: bytes, layout: SampleLayout) -> Iterator[Union[SmallSamples, tuple[int, int, int]]]:
+    """Yield the small samples in *data*, as many at once as possible, and (kind, misc, place) of other records."""
+    try:
+        words = memoryview(data).cast("Q")
+    except TypeError:
+        raise _unreadable() from None
+    width, at, end = layout.small_bytes // 8, 0, len(words)
+    # The size, and the kind without the bits in between, which tell the kernel's samples from the user's.
+    is_small = layout.small_bytes << 48 | SAMPLE
+    while at < end:
+        count = _leading(words[at : end - (end - at) % width : width], is_small)
+        if count:
+            yield _columns(words, at, at + count * width, width, layout)
+            at += count * width
+            continue
+        kind, misc, size = HEADER.unpack_from(data, 8 * at)
+        if size < HEADER.size or size % 8 or 8 * at + size > len(data):
+            raise _unreadable()
+        if kind == SAMPLE:  # of a thread that has no registers
+            yield _columns(words, at, at + size // 8, size // 8, layout)
+        else:
+            yield kind, misc, 8 * at
+        at += size // 8
+
+
+_SIZE_AND_KIND = 0xFFFF << 48 | 0xFFFFFFFF
+
+
+def _leading(headers: memoryview, is_small: int) -> int:
+    """Return how many *headers* at the beginning are those of small samples."""
+    count = 0
+    for header in headers.tolist():
+        if header & _SIZE_AND_KIND != is_small:
+            break
+        count += 1
+    return count
+
+
+def _columns(words: memoryview, start: int, end: int, width: int, layout: SampleLayout) -> SmallSamples:
+    """Return the samples of *width* words each in ``words[start:end]``."""
+    names, registers = (1, 2, 3, 4), (6, 7)
+    if width < 6 + layout.has_page_size:
+        raise _unreadable()
+    event, thread, time, address = (words[start + n : end : width].tolist() for n in names)
+    nothing = [0] * len(event)
+    pointer, counter = (
+        (words[start + n : end : width].tolist() for n in registers)
+        if width == layout.small_bytes // 8
+        else (nothing, nothing)
+    )
+    pages = words[start + width - 1 : end : width].tolist() if layout.has_page_size else nothing
+    return SmallSamples(event, thread, time, address, pointer, counter, pages)
+
+
+def small_records(data: bytes, layout: SampleLayout) -> Iterator[Record]:
+    """Decode *data*, the records of small samples and other events; those of further kinds are skipped."""
+    for found in _small(data, layout):
+        if isinstance(found, SmallSamples):
+            yield found
+            continue
+        kind, misc, at = found
+        size = HEADER.unpack_from(data, at)[2]
+        try:
+            others = tuple(_other(kind, misc, data[at : at + size]))
+        except _UNREADABLE:
+            raise _unreadable() from None
+        yield from others
+
+
+def trimmed(data: bytes, layout: SampleLayout) -> Taken:
+    """Return the records *data*, samples with a stack, without the unused part of each copied stack."""
+    kept = bytearray()
+    samples = lost = births = first = last = 0
+    at, end = 0, len(data)
+    try:
+        while at < end:
+            kind, _, size = HEADER.unpack_from(data, at)
+            _check(HEADER.size <= size <= end - at)
+            if kind == SAMPLE:
+                samples += 1
+                last = _TIME_OF_SAMPLE.unpack_from(data, at)[0]
+                first = first or last
+                _keep_sample(data, at, size, layout, kept)
+            else:
+                lost += _WORD.unpack_from(data, at + 16)[0] if kind == LOST else 0
+                births += kind == FORK
+                kept += data[at : at + size]
+            at += size
+    except _UNREADABLE:
+        raise _unreadable() from None
+    return Taken(bytes(kept), samples, lost, births, last - first)
+
+
+_UNREADABLE = (struct.error, OverflowError, ValueError)
+
+
+def _unreadable() -> TargetError:
+    """Return the error for an invalid record, after which nothing can be decoded."""
+    return TargetError(
+        "a record of page faults does not have the kernel's format: the rest can't be read",
+        slug="faults-records",
+        hint="record again; if it happens twice, report it with the kernel's version",
+    )
+
+
+def _check(agrees: bool) -> None:
+    if not agrees:
+        raise ValueError
+
+
+def _keep_sample(data: bytes, at: int, size: int, layout: SampleLayout, kept: bytearray) -> None:
+    after = at + size
+    where = at + 8 + _FIXED.size + 8 * _WORD.unpack_from(data, at + _FIXED.size)[0]
+    where += 8 + (8 * layout.registers if _WORD.unpack_from(data, where)[0] else 0)
+    room = _WORD.unpack_from(data, where)[0]
+    _check(where + 16 + room <= after if room else where + 8 <= after)
+    if not room:
+        kept += data[at:after]
+        return
+    filled = min(_WORD.unpack_from(data, where + 8 + room)[0] + 7 & ~7, room)
+    kept += HEADER.pack(SAMPLE, 0, size - room + filled)
+    kept += data[at + 8 : where]
+    kept += _WORD.pack(filled)
+    kept += data[where + 8 : where + 8 + filled]
+    kept += _WORD.pack(filled)
+
+
+def stack_samples(data: bytes, layout: SampleLayout) -> Iterator[StackSample]:
+    """Decode *data*, samples with a stack; records of other kinds are skipped."""
+    at, end = 0, len(data)
+    while at < end:
+        try:
+            kind, _, size = HEADER.unpack_from(data, at)
+            _check(HEADER.size <= size <= end - at)
+            if kind == SAMPLE:
+                yield _sample(data, at + 8, at + size, layout)
+        except _UNREADABLE:
+            raise _unreadable() from None
+        at += size
+
+
+def _sample(data: bytes, at: int, end: int, layout: SampleLayout) -> StackSample:
+    _, ip, pid, tid, time, address, length = _FIXED.unpack_from(data, at)
+    at += _FIXED.size
+    _check(8 * length <= end - at)
+    chain = struct.unpack_from(f"<{length}Q", data, at)
+    at += 8 * length
+    (abi,) = struct.unpack_from("<Q", data, at)
+    at += 8
+    registers: tuple[int, ...] = ()
+    if abi:
+        registers = struct.unpack_from(f"<{layout.registers}Q", data, at)
+        at += 8 * layout.registers
+    (room,) = struct.unpack_from("<Q", data, at)
+    _check(at + 16 + room <= end if room else at + 8 <= end)
+    stack = b""
+    if room:
+        (filled,) = struct.unpack_from("<Q", data, at + 8 + room)
+        stack = data[at + 8 : at + 8 + min(filled, room)]
+    user = tuple(one for one in chain if 0 < one < _USER_END)
+    return StackSample(time, pid, tid, ip, address, user, registers, stack)
+
+
+def _other(kind: int, misc: int, data: bytes) -> Iterator[Record]:
+    _check(len(data) >= HEADER.size + _TRAILER.size)
+    pid, tid, time, _ = _TRAILER.unpack_from(data, len(data) - _TRAILER.size)
+    if kind == MMAP2:
+        _, _, start, size, offset, _, _, inode, _, _, _ = struct.unpack_from("<IIQQQIIQQII", data, 8)
+        yield Mapped(time, pid, start, size, offset, inode, _text(data[8 + 64 :]))
+    elif kind == COMM:
+        pid, tid = struct.unpack_from("<II", data, 8)
+        name = _text(data[16:])
+        if misc & _BY_EXEC:
+            yield Executed(time, pid, name)
+        yield Named(time, pid, tid, name)
+    elif kind in (FORK, EXIT):
+        pid, parent, tid, _, time = struct.unpack_from("<IIIIQ", data, 8)
+        yield Born(time, pid, parent, tid) if kind == FORK else Ended(time, pid, tid)
+    elif kind == LOST:
+        yield LostRecords(time, _WORD.unpack_from(data, 16)[0])
+
+
+def _text(data: bytes) -> str:
+    return data.split(b"\0", 1)[0].decode("utf-8", "surrogateescape")

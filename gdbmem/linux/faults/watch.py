@@ -16,9 +16,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from gdbmem.linux.faults import event
-from gdbmem.linux.faults.event import ANY, MAJOR, MINOR, NOTHING, Ring, Wishes
+from gdbmem.linux.faults.event import (
+    ANY,
+    MAJOR,
+    MINOR,
+    NOTHING,
+    Ring,
+    SampleLayout,
+    Taken,
+    Wishes,
+    small_samples,
+    trimmed,
+)
 from gdbmem.linux.faults.readings import LockedMemoryError, refusal
-from gdbmem.linux.faults.records import SampleLayout, Taken, small_samples, trimmed
 from gdbmem.linux.memory.resident import PAGE_BYTES
 from gdbmem.linux.process.process import descendants, parents, thread_ids
 

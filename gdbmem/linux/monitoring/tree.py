@@ -9,22 +9,19 @@ from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Callable, NamedTuple, Optional
 
 from gdbmem.linux.monitoring.cgroup import Family, Limit
-from gdbmem.linux.monitoring.children import CopiedPages, ExitedUsage, StoppedTime
-from gdbmem.linux.monitoring.process_events import ProcessEvents
-from gdbmem.linux.monitoring.quick_sample import (
+from gdbmem.linux.monitoring.children import CopiedPages, ExitedUsage, ProcessEvents, StoppedTime
+from gdbmem.linux.monitoring.sampling import (
     Copies,
     Glances,
+    ProcessFiles,
+    ProcessGone,
     RoundEnding,
+    Shares,
     faults_reader,
     has_ended,
     matters,
-    statm_reader,
-)
-from gdbmem.linux.monitoring.sampling import (
-    ProcessFiles,
-    ProcessGone,
-    Shares,
     quick_reading,
+    statm_reader,
     total_of,
     with_pss,
     with_sizes,

@@ -31,8 +31,7 @@ from gdbmem.faults.growth import (
 from gdbmem.formats.faults import encode_faults, faults_profile
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.formats.stacks import StackProfile
-from gdbmem.linux.faults.readings import Reading
-from gdbmem.linux.faults.records import (
+from gdbmem.linux.faults.event import (
     SampleLayout,
     SmallSamples,
     Turn,
@@ -41,6 +40,7 @@ from gdbmem.linux.faults.records import (
     stack_samples,
     trimmed,
 )
+from gdbmem.linux.faults.readings import Reading
 from gdbmem.linux.memory.maps import PAGE, Ranges
 from gdbmem.model.calltree import Frame
 from gdbmem.model.faults import FaultAccount, FaultTotals, NamedFaults, NamedStack

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.linux.monitoring.quick_sample import FRAME, PAGE_BYTES, Glance, unpack_glances
+from gdbmem.linux.monitoring.sampling import FRAME, PAGE_BYTES, Glance, unpack_glances
 from gdbmem.model.series import TREE, ProcessSample, SeriesFacts
 from gdbmem.series.store import Recording, SeriesWriter, set_aside
 

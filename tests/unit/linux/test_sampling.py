@@ -11,11 +11,9 @@ from typing import cast
 import pytest
 
 from gdbmem.linux.memory.maps import parse_rollup
-from gdbmem.linux.monitoring import cgroup, quick_sample
-from gdbmem.linux.monitoring.children import ExitedUsage, StoppedTime
-from gdbmem.linux.monitoring.process_events import Started
-from gdbmem.linux.monitoring.quick_sample import clock_of, matters, series_clock
-from gdbmem.linux.monitoring.sampling import ProcessFiles, StatmSample
+from gdbmem.linux.monitoring import cgroup, sampling
+from gdbmem.linux.monitoring.children import ExitedUsage, Started, StoppedTime
+from gdbmem.linux.monitoring.sampling import ProcessFiles, StatmSample, clock_of, matters, series_clock
 from gdbmem.linux.monitoring.tree import Tree
 from gdbmem.linux.process import process
 from gdbmem.linux.process.process import Counts, Stat, parse_stat
@@ -81,8 +79,8 @@ class CopyBeingReleased:
 def test_pss_is_not_read_while_the_kernel_still_releases_the_pages_of_a_copy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(quick_sample, "status_fields", lambda pid: {"TracerPid": "1"})
-    copies, files = quick_sample.Copies(), CopyBeingReleased()
+    monkeypatch.setattr(sampling, "status_fields", lambda pid: {"TracerPid": "1"})
+    copies, files = sampling.Copies(), CopyBeingReleased()
     assert copies.take(cast(ProcessFiles, files))
     assert copies.are_there(), "its pages are shared, so their parent's PSS is too low"
     files.is_gone = True

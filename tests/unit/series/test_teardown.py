@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gdbmem.series.gaps import without_teardown
+from gdbmem.series.statistics import without_teardown
 from gdbmem.series.verdict import judge
 from tests.series_set import MIB
 
