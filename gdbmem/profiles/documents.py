@@ -15,7 +15,6 @@ from gdbmem.model.judgement import Judgement
 from gdbmem.profiles.course import course_of
 from gdbmem.profiles.diff import as_growth
 from gdbmem.profiles.headline import answer_diff, answer_snapshot
-from gdbmem.profiles.holding import holdings_document
 from gdbmem.profiles.paths import Query
 from gdbmem.profiles.ranking import Amount, Ranking, Row, rank
 from gdbmem.profiles.text import applied_rules, applied_wrappers, unused_known
@@ -139,6 +138,8 @@ def diff_json(
     if judgement is not None:
         document["judgement"] = judgement_object(judgement)
     if held:
+        from gdbmem.profiles.holding import holdings_document  # few have any
+
         document["containers"] = holdings_document(held)
     if not is_change:
         document["answer"] = answer_snapshot(diff, query, moment=printable(diff.after_side.name))

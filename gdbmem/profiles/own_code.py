@@ -225,7 +225,6 @@ INSTALLED_RULES: Sequence[Rule] = (
 )
 _RUST = next(rule for rule in INSTALLED_RULES if rule.name.startswith("Rust"))
 _OF_RUST = re.compile(r"(?:<&?(?:mut )?|\(|\[)*(?:alloc|core|std|hashbrown|proc_macro|test)::")
-_FILE_RULES = [(re.compile(rule.file), rule) for rule in INSTALLED_RULES if rule.file]
 # Functions with an allocator's name allocate for their callers: Perl_safesysmalloc, xcalloc, av_mallocz; and those of
 # programs that have allocators of their own: palloc of PostgreSQL, nginx and APR, PostgreSQL's memory contexts, ggc of
 # GCC, talloc of Samba, emalloc of PHP.
@@ -322,6 +321,11 @@ def own_frame(frames: Sequence[Frame]) -> int:
 
 
 @cache
+def _file_rules() -> list[tuple[re.Pattern[str], Rule]]:
+    return [(re.compile(rule.file), rule) for rule in INSTALLED_RULES if rule.file]
+
+
+@cache
 def _other_rules() -> list[tuple[re.Pattern[str], re.Pattern[str], Rule]]:
     # Compiled when the first frame without a file is seen: 3 ms, which a small profile may not need.
     return [
@@ -337,7 +341,7 @@ def installed_rule(frame: Frame) -> Optional[Rule]:
         # massif without full paths: base names such as mod.rs are anybody's, the first part of a name is not.
         return _RUST if _OF_RUST.match(frame.function or "") else None
     if frame.file is not None:
-        return next((rule for pattern, rule in _FILE_RULES if pattern.match(frame.file)), None)
+        return next((rule for pattern, rule in _file_rules() if pattern.match(frame.file)), None)
     place, function = frame.object or "", frame.function or ""
     return next((rule for o, f, rule in _other_rules() if o.match(place) or f.match(function)), None)
 

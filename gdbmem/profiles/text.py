@@ -16,7 +16,6 @@ from gdbmem.profiles.charts import Stacked, print_chart
 from gdbmem.profiles.course import course_sentence, peak_sentence
 from gdbmem.profiles.diff import as_growth
 from gdbmem.profiles.headline import answer_diff, answer_snapshot, trend_word
-from gdbmem.profiles.holding import print_holdings
 from gdbmem.profiles.own_code import (
     Places,
     full_function,
@@ -551,6 +550,9 @@ def print_diff(
         )
         console.print()
         console.print(inverted_table(ranking, layout) if query.inverted else rows_table(ranking, layout))
-    print_holdings(held, console)
+    if held:
+        from gdbmem.profiles.holding import print_holdings  # few have any
+
+        print_holdings(held, console)
     said = [*own_code_notices(ranking), *unused_known(diff, query), *notices, *diff.notices]
     print_notices([*said, *sources.notices()], console)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import io
 import os
 import re
@@ -395,6 +394,8 @@ def explain_message(slug: str) -> str:
     name = slug.strip("[]")
     paragraphs = _paragraphs()
     if name not in paragraphs:
+        import difflib  # not always needed
+
         close = difflib.get_close_matches(name, paragraphs, n=1)
         hint = f"did you mean '{close[0]}'?" if close else "a message ends with its name in brackets: [NAME]"
         raise InputError(f"no message is named '{printable(name)}'", slug="no-such-message", hint=hint)

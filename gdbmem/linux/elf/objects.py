@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, Callable, NamedTuple, Optional
 
 from gdbmem.files import open_regular
-from gdbmem.linux.process.process import auxiliary_vector
 from gdbmem.model.memory import Memory, MemoryUnreadable, read_text, words_at
 
 if TYPE_CHECKING:
@@ -194,6 +193,8 @@ def loaded_by(pid: int, memory: Memory) -> list[tuple[int, bytes]]:
 
     [] if the process has no such list, or not yet. The data is under the control of the process.
     """
+    from gdbmem.linux.process.process import auxiliary_vector  # not needed to read files
+
     try:
         entries = auxiliary_vector(pid)
         at = _list(memory, entries[_AT_PHDR], entries[_AT_PHENT], entries[_AT_PHNUM])
