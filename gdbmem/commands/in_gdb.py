@@ -330,8 +330,9 @@ Example:
 Return freed memory to the system by malloc_trim(0), and compare with the prediction.
 Usage: COMMAND [OPTIONS]
 
-This calls malloc_trim(0) in the selected thread; the others are stopped meanwhile. It is refused where it would
-be unsafe: inside malloc, with an arena locked, in a signal handler.
+This calls malloc_trim(0) in the selected thread, or what jemalloc, tcmalloc or mimalloc have for it; the others
+are stopped meanwhile. It is refused where it would be unsafe: inside malloc, with an arena locked, in a signal
+handler.
 """,
         options.OUTPUT,
         """\

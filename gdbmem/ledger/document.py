@@ -80,17 +80,18 @@ def returned_bytes(before: Ledger, after: Ledger) -> int:
 
     The whole set includes pages of files, some of which the inspection may have made resident meanwhile.
     """
-    return before.total("heap", "arena") - after.total("heap", "arena")
+    heaps = ("heap", "arena", *(malloc.category for malloc in before.mallocs))
+    return before.total(*heaps) - after.total(*heaps)
 
 
-def trim_json(before: Ledger, after: Ledger) -> str:
-    """Return the predicted and actual effect of malloc_trim, with the entries that changed, as ``kind=trim``."""
+def trim_json(before: Ledger, after: Ledger, predicted_bytes: Optional[int]) -> str:
+    """Return the predicted and actual effect of memtrim, with the entries that changed, as ``kind=trim``."""
     document = growth_document(before, after)
     return to_json(
         {
             **document,
             "kind": "trim",
-            "predicted_bytes": before.releasable_bytes,
+            "predicted_bytes": predicted_bytes,
             "returned_bytes": returned_bytes(before, after),
         }
     )

@@ -10,7 +10,7 @@
 
 int mallctl(const char *name, void *old, size_t *size, void *new, size_t new_size);
 
-enum { BLOCKS = 100000, LARGE = 400, THREADS = 6, HELD = 2000 };
+enum { BLOCKS = 100000, LARGE = 400, THREADS = 3, HELD = 2000 };
 static void *kept[BLOCKS], *large[LARGE];
 static atomic_int done, goes_on;
 
@@ -44,6 +44,9 @@ int main(void) {
         if (n % 100) free(kept[n]);
     for (int n = 0; n < LARGE; n++) memset(large[n] = malloc(5000), 1, 5000);
     memset(malloc(3 << 20), 1, 3 << 20);
+    void *freed[4];
+    for (int n = 0; n < 4; n++) memset(freed[n] = malloc(4 << 20), 1, 4 << 20);
+    for (int n = 0; n < 4; n++) free(freed[n]);
     for (size_t n = 1; n <= THREADS; n++) {
         pthread_t thread;
         pthread_create(&thread, 0, allocate, (void *)n);

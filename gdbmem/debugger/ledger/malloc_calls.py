@@ -6,17 +6,17 @@ import argparse
 import os
 import re
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import TextIO
+from typing import NamedTuple, Optional, TextIO, Union
 
 import gdb
 
 from gdbmem.debugger.command import Command
 from gdbmem.debugger.ledger.explain import core_path, local_pid, read_ledger_here
-from gdbmem.debugger.location import frames_from, gdb_setting
+from gdbmem.debugger.location import frames_from, gdb_setting, program_file
 from gdbmem.debugger.native.inferior import program, signed
-from gdbmem.debugger.program import scheduler_locking, selection_kept
+from gdbmem.debugger.program import address_of, scheduler_locking, selection_kept
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError
 from gdbmem.formats.malloc_info import parse_malloc_info
@@ -24,10 +24,11 @@ from gdbmem.ledger.answer import DAMAGES, doubt_of
 from gdbmem.ledger.document import returned_bytes, trim_json
 from gdbmem.ledger.malloc_info import malloc_info_json, print_malloc_info
 from gdbmem.ledger.text import print_growth
-from gdbmem.model.ledger import Ledger
+from gdbmem.linux.memory.maps import Mapping, read_maps
+from gdbmem.model.ledger import FREE_PAGES, LAZY_PAGES, Ledger, OtherMalloc
 from gdbmem.model.memory import MemoryUnreadable
 from gdbmem.terminal.console import open_output
-from gdbmem.text import format_size
+from gdbmem.text import format_size, printable
 
 # A thread inside one of these may hold a lock that the call needs, or have changed a list in part.
 _IN_MALLOC = frozenset(
@@ -37,6 +38,7 @@ _IN_MALLOC = frozenset(
      "__libc_malloc", "__libc_free", "__libc_calloc", "__libc_realloc", "_mid_memalign")
 )  # fmt: skip
 _FRAMES = 64
+_WORD = (1 << 64) - 1
 # struct mallinfo2, in order; mallinfo has the same as ints.
 _FIELDS = (
     "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost",
@@ -286,7 +288,32 @@ def _with_streams() -> str:
     return next(filter(_WITH_STREAMS.fullmatch, names), "")
 
 
-# memtrim: malloc_trim(0) in the stopped process; the bytes returned beside the prediction.
+# memtrim: malloc_trim(0) in the stopped process, or what another allocator has for it; the bytes returned beside the
+# prediction.
+
+
+class _Purge(NamedTuple):
+    """The function by which an allocator returns free pages."""
+
+    function: str
+    arguments: Sequence[Union[int, bytes]]  # a text is placed in the program's memory
+    words: str  # as a program calls it
+    labels: Sequence[str]  # of the ledger's entries that it returns; none: that is unknown
+
+
+_PURGES = {
+    "jemalloc": _Purge(
+        "mallctl",
+        (b"arena.4096.purge\0", 0, 0, 0, 0),
+        'mallctl("arena.4096.purge")',
+        (FREE_PAGES, LAZY_PAGES),
+    ),
+    "tcmalloc": _Purge(
+        "MallocExtension_ReleaseFreeMemory", (), "MallocExtension_ReleaseFreeMemory()", (FREE_PAGES,)
+    ),
+    "mimalloc": _Purge("mi_collect", (1,), "mi_collect(true)", ()),
+}
+_STACK_WORDS = 128  # above a thread's stack pointer that may return into the allocator
 
 
 class TrimCommand(Command):
@@ -296,16 +323,83 @@ class TrimCommand(Command):
         refuse_core("malloc_trim")
         with open_output(args.output, force=args.force) as stream:
             before = read_ledger_here()
-            check_callable(before, "malloc_trim")
-            call_malloc("malloc_trim", [0])
+            steps = [_purge_of(malloc, before) for malloc in before.mallocs]
+            if not steps or (before.heap is not None and before.heap.sizes):
+                check_callable(before, "malloc_trim")
+                steps.append(_Step("malloc_trim(0)", "malloc_trim", (0,), before.releasable_bytes))
+            predicted = _sum(step.predicted_bytes for step in steps)
+            for step in steps:
+                call_malloc(step.function, [_placed(one) for one in step.arguments])
             after = read_ledger_here()
             if args.json:
-                stream.write(trim_json(before, after))
+                stream.write(trim_json(before, after, predicted))
                 return
 
-            stream.write(
-                f"malloc_trim(0) returned {format_size(returned_bytes(before, after))};"
-                f" {format_size(before.releasable_bytes or 0)} were predicted\n"
+            names = " and ".join(step.words for step in steps)
+            said = (
+                f"{format_size(predicted)} were predicted"
+                if predicted is not None
+                else "nothing was predicted"
             )
+            stream.write(f"{names} returned {format_size(returned_bytes(before, after))}; {said}\n")
             stream.flush()
             print_growth(before, after, console_on(stream), ("before", "after"))
+
+
+class _Step(NamedTuple):
+    words: str
+    function: str
+    arguments: Sequence[Union[int, bytes]]
+    predicted_bytes: Optional[int]
+
+
+def _purge_of(malloc: OtherMalloc, ledger: Ledger) -> _Step:
+    """Return the call that makes *malloc* return free pages. Raises TargetError if it is not possible now."""
+    purge, where = _PURGES.get(malloc.allocator), printable(malloc.file)
+    text = [m for m in read_maps(local_pid()) if m.name == malloc.file and "x" in m.permissions]
+    address = address_of(purge.function) if purge is not None and program.has(purge.function) else 0
+    if purge is None or not any(m.start <= address < m.end for m in text):
+        raise TargetError(
+            f"{malloc.allocator}, which is in {where}, has no function there by which it returns free pages",
+            slug="trim-refused",
+            hint="'memexplain' shows what it keeps",
+        )
+    if program_file() == malloc.file:
+        raise TargetError(
+            f"{malloc.allocator} is linked into the program itself: whether a thread is inside it can't be told",
+            slug="trim-refused",
+            hint=f"call {purge.words} where no thread can be in malloc",
+        )
+    with selection_kept():
+        for thread in gdb.selected_inferior().threads():
+            thread.switch()
+            if _returns_into(text):
+                raise refused(
+                    f"thread {thread.num} is inside {malloc.allocator}, or was lately: {purge.words} might deadlock"
+                )
+    labels = [label + malloc.suffix for label in purge.labels]
+    predicted = ledger.total_of(malloc.category, *labels) if labels else None
+    return _Step(purge.words, purge.function, purge.arguments, predicted)
+
+
+def _returns_into(text: Sequence[Mapping]) -> bool:
+    """Return whether the selected thread is in *text*, or its stack has an address in it near its end."""
+    frame = gdb.newest_frame()
+    stack = int(frame.read_register("sp")) & _WORD
+    words = [frame.pc()]
+    with suppress(gdb.error, gdb.MemoryError):
+        data = bytes(gdb.selected_inferior().read_memory(stack, 8 * _STACK_WORDS))
+        words += struct.unpack(f"<{_STACK_WORDS}Q", data)
+    return any(m.start <= word < m.end for word in words for m in text)
+
+
+def _placed(argument: Union[int, bytes]) -> int:
+    if isinstance(argument, int):
+        return argument
+    with alone():
+        return program.place(argument)
+
+
+def _sum(sizes: Iterable[Optional[int]]) -> Optional[int]:
+    known = list(sizes)
+    return None if None in known else sum(size for size in known if size is not None)
