@@ -19,7 +19,7 @@ class Node:
     def __init__(self, i): self.i = i; self.me = self
 class Slot:
     __slots__ = ("a",)
-tuples = [(i, str(i) * 3, float(i)) for i in range(60000)][::2]
+tuples = [(i, str(i) * 3, float(i)) for i in range(24000)][::2]
 lists = {i: [i] for i in range(5000)}
 nodes = [Node(i) for i in range(7000)] + [Slot() for i in range(900)]
 large = [bytes(5000) for i in range(300)]

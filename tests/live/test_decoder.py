@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from tests.examples import EXAMPLES, build
+from tests.live.user import GDBMEM, shell
 
 pytestmark = [
     pytest.mark.needs("gdb", "valgrind", "vgdb", "make", "g++"),
@@ -19,7 +18,6 @@ pytestmark = [
 ]
 
 DECODER = EXAMPLES / "decoder"
-GDBMEM = [sys.executable, "-m", "gdbmem.cli.main"]
 SMALLER = ("--states", "2000", "--utterances", "500")  # tests/live/test_demo.py runs all of it
 
 
@@ -40,14 +38,8 @@ class Played(NamedTuple):
 def play(folder: Path, *arguments: str) -> Played:
     build("decoder")
     run = folder / "run"
-    ended = subprocess.run(
-        [*GDBMEM, "launch", "--recipe", str(DECODER / "leak.yaml"), "--run", str(run), "--json", *arguments],
-        cwd=folder,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ["launch", "--recipe", str(DECODER / "leak.yaml"), "--run", str(run), "--json", *arguments]
+    ended = shell(GDBMEM, *words, folder=folder)
     assert ended.stdout, ended.stderr
     return Played(ended.returncode, json.loads(ended.stdout), run, ended.stderr)
 
@@ -108,7 +100,7 @@ def test_the_recipe_fails_with_the_status_that_a_leak_test_needs(leaking: Played
 
 
 def report(*words: str) -> dict[str, Any]:
-    ended = subprocess.run([*GDBMEM, *words, "--json"], capture_output=True, text=True, check=True)
+    ended = shell(GDBMEM, *words, "--json", check=True)
     result: dict[str, Any] = json.loads(ended.stdout)
     return result
 

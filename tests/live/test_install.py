@@ -16,6 +16,7 @@ import pytest
 from gdbmem.errors import MissingToolError, ToolError
 from gdbmem.setup.gdb_packages import ensure_private_folder
 from gdbmem.setup.gdb_python import private_folder
+from tests.live.user import GDBMEM, shell
 
 pytestmark = pytest.mark.needs("gdb")
 
@@ -25,14 +26,10 @@ WHERE = "python import sys, gdbmem; print('gdbmem from', gdbmem.__file__, *[f'pa
 
 
 def gdbmem(*words: str, status: int = 0, **variables: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "gdbmem.cli.main", *words],
-        capture_output=True,
-        text=True,
-        cwd="/",
-        env={**os.environ, "PYTHONPATH": str(ROOT), **variables},
-        timeout=100,
-    )
+    env = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
+    # A gdbmem from elsewhere is not the one that others are forked from.
+    command = [sys.executable, "-m", "gdbmem.cli.main"] if "PYTHONPATH" in variables else [GDBMEM]
+    done = shell(*command, *words, folder=Path("/"), env=env)
     assert done.returncode == status, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout + done.stderr

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+
+from tests.live.user import GDBMEM, shell
 
 pytestmark = [
     pytest.mark.needs("gdb", "valgrind", "vgdb", "sqlite3"),
@@ -24,14 +24,8 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     command = Path(yaml.safe_load(RECIPE.read_text())["program"])
     if b"libsqlite3.so" not in command.read_bytes():
         pytest.skip(f"{command} is built without libsqlite3.so, whose functions the example stops at")
-    ended = subprocess.run(
-        [sys.executable, "-m", "gdbmem.cli.main", "launch", "--recipe", str(RECIPE), "--json"],
-        cwd=tmp_path_factory.mktemp("sqlite"),
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    words = ["launch", "--recipe", str(RECIPE), "--json"]
+    ended = shell(GDBMEM, *words, folder=tmp_path_factory.mktemp("sqlite"))
     assert ended.returncode == 0, ended.stderr
     result: dict[str, Any] = json.loads(ended.stdout)
     return result
