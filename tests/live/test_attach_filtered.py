@@ -33,7 +33,12 @@ def test_a_filter_is_judged_by_what_it_does_and_the_process_goes_on(
     action: str, call: str, is_taken: bool, program: Program, tmp_path: Path
 ) -> None:
     needs_library("gperftools")
-    words = [str(program("guarded")), "seccomp", action, str(CALLS[os.uname().machine][call])]
+    words = [
+        str(program("guarded", "-DBLOCKS=2000")),
+        "seccomp",
+        action,
+        str(CALLS[os.uname().machine][call]),
+    ]
     env = environment(**{**PRELOADS["gperftools"], "HEAPPROFILE": str(tmp_path / "own")})
     with subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=env

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cover import cover
 from tests.libraries import needs_library
 from tests.live.test_decoder import Played, line_of, own_frames, play
 
@@ -30,7 +31,8 @@ def of_classes(blocks: int, size_bytes: int) -> int:
     return -(-block // 32) * 32 * blocks
 
 
-@pytest.mark.parametrize("engine", ["gperftools", "jemalloc"])
+# tests/live/test_native_engines.py has a recipe under each of them.
+@pytest.mark.parametrize("engine", cover(["gperftools", "jemalloc"], lambda engine: engine == "gperftools"))
 def test_the_recipe_names_the_guilty_line_and_its_bytes_at_native_speed(engine: str, tmp_path: Path) -> None:
     needs_library(engine)
     played = play(tmp_path, "--engine", engine, *SMALL)

@@ -224,6 +224,8 @@ def test_options_of_another_engine_are_refused_by_name(program: Program, scratch
     assert list(scratch.iterdir()) == []
 
 
+# A recipe under memcheck is played by tests/live/test_blind_gates.py, a diff of its snapshots by the tests above.
+@pytest.mark.thorough
 def test_the_decoders_recipe_names_the_same_line_with_the_same_bytes(tmp_path: Path) -> None:
     played = play(
         tmp_path, "--engine", "memcheck", "--", "--batches", "2", "--states", "2000", "--utterances", "500"

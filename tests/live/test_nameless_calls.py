@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cover import diagonals
 from tests.live.user import GDBMEM, shell
 
 pytestmark = [pytest.mark.needs("gdb", "g++", "valgrind"), pytest.mark.usefixtures("no_process_left")]
@@ -55,8 +56,9 @@ class Recorded:
         return [(frame["function"], frame["line"]) for frame in row["frames"]]
 
 
-@pytest.mark.parametrize("flags", [["-pie", "-fPIE"], ["-no-pie", "-fno-pie"]])
-@pytest.mark.parametrize("tool", ["massif", "dhat"])
+@pytest.mark.parametrize(
+    ("tool", "flags"), diagonals(["massif", "dhat"], [["-pie", "-fPIE"], ["-no-pie", "-fno-pie"]], (0,))
+)
 def test_a_stripped_programs_calls_are_named_by_the_build_that_has_its_symbols(
     tool: str, flags: Sequence[str], tmp_path: Path, own_cache: Path
 ) -> None:

@@ -1,4 +1,4 @@
-/* Holds 60,000 blocks of 200 bytes, in a state that makes it hard to look at, and answers each line on its input.
+/* Holds 60,000 blocks (or -DBLOCKS) of 200 bytes, in a state that makes it hard to look at, and answers each line on its input.
  *   guarded seccomp ACTION NUMBER...  a filter that answers these system calls by kill, trap or errno
  *   guarded namespace                 the blocks are in a child in a PID namespace of its own
  *   guarded children-elsewhere        children would be in a PID namespace of their own
@@ -26,7 +26,10 @@
 #ifndef MADV_PAGEOUT
 #define MADV_PAGEOUT 21
 #endif
-enum { BLOCKS = 60000, SIZE = 200, WATCHED = 1 << 20 };
+#ifndef BLOCKS
+#define BLOCKS 60000
+#endif
+enum { SIZE = 200, WATCHED = 1 << 20 };
 static char *blocks[2 * BLOCKS];
 static int may_fork = 1;
 
