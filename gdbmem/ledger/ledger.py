@@ -16,8 +16,7 @@ from gdbmem.allocators.glibc.tallies import FASTBIN, FREE, LIVE, TCACHE
 from gdbmem.allocators.others import Recognised, owner_of
 from gdbmem.errors import Notice
 from gdbmem.files import open_regular
-from gdbmem.ledger.division import Division, Key
-from gdbmem.ledger.pools import claim_pools
+from gdbmem.ledger.division import Division, Key, claim_pools
 from gdbmem.ledger.remedies import simulate_remedies
 from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Mapping, Ranges

@@ -21,8 +21,7 @@ from gdbmem.debugger.program import (
 from gdbmem.debugger.session import AttachedProcess, NativeProgram, session
 from gdbmem.debugger.terminal import library_at
 from gdbmem.engines.engine import Call, nothing_written, profilers
-from gdbmem.engines.gperftools import is_dump
-from gdbmem.engines.gperftools_table import complete
+from gdbmem.engines.gperftools import complete, is_dump
 from gdbmem.errors import GdbmemError, TargetError
 from gdbmem.launch.messages import AttachedPlan, Collect, Done
 from gdbmem.linux.process.process import ended, process_facts

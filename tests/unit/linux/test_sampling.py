@@ -18,7 +18,7 @@ from gdbmem.linux.monitoring.tree import Tree
 from gdbmem.linux.process import process
 from gdbmem.linux.process.process import Counts, Stat, parse_stat
 from gdbmem.model.series import TREE, ProcessSample, SeriesFacts
-from gdbmem.recording.recorder import SamplingPlan, SeriesRecorder
+from gdbmem.recording.recording import SamplingPlan, SeriesRecorder
 from gdbmem.series.store import Recording, SeriesWriter
 from gdbmem.series.watching import PlainView
 
