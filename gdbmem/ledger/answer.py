@@ -83,10 +83,11 @@ def freed_bytes(ledger: Ledger) -> int:
 def retained_bytes(ledger: Ledger) -> Optional[int]:
     """Return the resident bytes that the program has freed and malloc has not returned; None if that is unknown."""
     slugs = {notice.slug for notice in ledger.notices}
-    is_read = ledger.heap is not None or "malloc-unused" in slugs
     if ledger.mallocs:
-        is_read |= not slugs & {"malloc-unknown", "other-libc"}
-        is_read &= all(one.cached_bytes is not None for one in ledger.mallocs)
+        is_read = all(one.cached_bytes is not None for one in ledger.mallocs)
+        is_read &= not slugs & {"malloc-unknown", "other-libc"}
+    else:
+        is_read = (ledger.heap is not None or "malloc-unused" in slugs) and "malloc-replaced" not in slugs
     return freed_bytes(ledger) + sum(map(ledger.freed_in, ledger.mallocs)) if is_read else None
 
 

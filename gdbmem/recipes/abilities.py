@@ -15,7 +15,6 @@ UNDER_VALGRIND = ("massif", "memcheck", "dhat")
 _NO_SNAPSHOTS = ("none",)
 _BYTES_ONLY = ("massif", "faults")
 _UNTRACED_BY = ("tracemalloc", "auto")
-_OWN_MALLOC = ("gperftools", "jemalloc")  # they take malloc's place
 
 
 def refusals(recipe: Recipe, engine: str) -> Iterator[tuple[Position, str, str]]:
@@ -52,9 +51,9 @@ def _of_metric(metric: str, engine: str) -> Iterator[tuple[str, str]]:
             f"metric '{UNTRACED}' is the memory that tracemalloc doesn't trace, and {engine} does not use tracemalloc",
             "use 'engine: tracemalloc', or metric rss",
         )
-    if metric == "retained" and engine in _OWN_MALLOC:
+    if metric == "retained" and engine == "jemalloc":
         yield (
-            f"metric 'retained' is the memory that glibc's malloc keeps, and {engine} replaces that malloc",
+            "metric 'retained' can't be judged under jemalloc's profiler: a block that it samples has pages of its own",
             "use 'engine: none', or metric rss",
         )
 

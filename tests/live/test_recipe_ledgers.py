@@ -57,6 +57,18 @@ def test_freed_memory_that_malloc_keeps_is_judged_by_the_bytes_that_the_program_
     assert abs(rss["measured"]) < 128 << 10, "freeing every second block gives nothing back"
 
 
+def test_freed_memory_that_another_malloc_keeps_is_judged_by_the_bytes_that_the_program_freed(
+    program: Program, tmp_path: Path
+) -> None:
+    needs_library("gperftools")
+    recipe = RECIPE.replace("engine: none", "engine: gperftools").replace(", containers", "")
+    played = play(recipe, tmp_path, "--json", "--run", "run", program=program("keeps_half"))
+    retained, rss = json.loads(played.out)["expectations"]
+    # 20,000 blocks in a class of 256 bytes; the profiler's own tables are in the same heap.
+    assert abs(retained["measured"] - 20_000 * 256) < 256 << 10
+    assert (retained["met"], rss["met"], played.status) == (False, True, 4)
+
+
 def test_what_changed_between_two_points_is_in_the_result(result: dict[str, Any]) -> None:
     holed, refilled = result["ledger_diffs"]
     assert holed["between"] == ["filled#1", "holed#1"]

@@ -11,6 +11,7 @@ from typing import Optional, TextIO
 import gdb
 
 from gdbmem.allocators.glibc.layout import ThreadPointers
+from gdbmem.allocators.others import replacement_among
 from gdbmem.commands.arguments import LEDGER_OPTIONS, check_alone, check_views_apart
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.location import program_runs, real_pid
@@ -79,7 +80,10 @@ def _is_small(facts: ProcessFacts) -> bool:
     # A Python named by the user is always used.
     if INTERPRETER in os.environ or not facts.anonymous_bytes:  # 0: a kernel that doesn't count them
         return False
-    return facts.anonymous_bytes + facts.swap_bytes <= _SMALL_BYTES
+    if facts.anonymous_bytes + facts.swap_bytes > _SMALL_BYTES:
+        return False
+    # Another allocator's heap is read with numpy, which a worker has.
+    return replacement_among({mapping.name for mapping in read_maps(facts.pid) if mapping.is_file}) is None
 
 
 def _announce(facts: ProcessFacts, threads: int) -> None:
