@@ -17,15 +17,7 @@ from gdbmem.api.profiles import (
     read_record,
     unit_of,
 )
-from gdbmem.api.runs import (
-    LEDGER,
-    growth,
-    kept_kind,
-    kept_records,
-    load_kept,
-    load_kept_pair,
-    unseen_between,
-)
+from gdbmem.api.runs import LEDGER, growth, kept_kind, kept_records, load_kept, load_kept_pair, unseen_between
 from gdbmem.containers import containers
 from gdbmem.ledger import document as ledger_document
 from gdbmem.ledger import text as ledger_text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import os
@@ -19,8 +20,6 @@ from gdbmem.terminal.drawing import ELLIPSIS, Text
 from gdbmem.text import format_duration, printable
 
 if TYPE_CHECKING:
-    import argparse
-
     from rich.progress import Progress
 
 

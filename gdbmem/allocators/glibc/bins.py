@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.allocators.glibc.layout import ALIGNMENT, MIN_CHUNK, PREV_INUSE
+from gdbmem.allocators.glibc.layout import ALIGNMENT, MIN_CHUNK, PREV_INUSE, Found, ThreadPointers
 from gdbmem.allocators.glibc.tallies import LARGE as LARGE_BYTES
 from gdbmem.linux.elf.objects import Image, exported
 from gdbmem.model.heap_blocks import (
@@ -28,8 +28,6 @@ from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory, words_
 
 if TYPE_CHECKING:
     from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
-    from gdbmem.allocators.glibc.layout import Found, ThreadPointers
-    from gdbmem.linux.elf.objects import Image
 
 
 BINS = 127

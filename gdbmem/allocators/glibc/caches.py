@@ -19,6 +19,7 @@ from gdbmem.allocators.glibc.layout import (
     MIN_CHUNK,
     PREV_INUSE,
     TCACHE_CHUNKS,
+    Found,
     ThreadPointers,
     ThreadVariables,
 )
@@ -28,7 +29,6 @@ from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory, word_a
 
 if TYPE_CHECKING:
     from gdbmem.allocators.glibc.heap import ArenaReading
-    from gdbmem.allocators.glibc.layout import Found
 
 
 # Inconsistencies in a heap: the first invalid chunk, and its neighbour.

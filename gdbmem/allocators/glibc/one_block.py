@@ -5,12 +5,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from gdbmem.allocators.glibc.arenas import MmappedChunk, distant_header
 from gdbmem.allocators.glibc.bins import bin_of, bin_text, bins_at
 from gdbmem.allocators.glibc.blocks import ChunkTable, chunk_table
-from gdbmem.allocators.glibc.heap import walk
+from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading, walk
 from gdbmem.allocators.glibc.layout import MIN_CHUNK, PREV_INUSE
 from gdbmem.allocators.glibc.tallies import Cached, HeapTally, check_chunk, check_free
 from gdbmem.model.heap_blocks import (
@@ -25,10 +25,6 @@ from gdbmem.model.heap_blocks import (
     ChunkView,
 )
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory, word_at
-
-if TYPE_CHECKING:
-    from gdbmem.allocators.glibc.arenas import MmappedChunk
-    from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
 
 _SHOWN = 64  # bytes of the program's memory
 

@@ -13,11 +13,7 @@ import gdb
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.location import loaded_files, program_runs
 from gdbmem.debugger.native.inferior import get_register, machine_here, outside_allocator, program
-from gdbmem.debugger.program import (
-    InternalBreakpoint,
-    address_of,
-    execute_despite_hooks,
-)
+from gdbmem.debugger.program import InternalBreakpoint, address_of, execute_despite_hooks
 from gdbmem.debugger.session import AttachedProcess, NativeProgram, session
 from gdbmem.debugger.terminal import library_at
 from gdbmem.engines.engine import Call, nothing_written, profilers

@@ -17,12 +17,7 @@ import gdb
 
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.location import gdb_setting, real_pid
-from gdbmem.debugger.program import (
-    InternalBreakpoint,
-    address_of,
-    executions,
-    selection_kept,
-)
+from gdbmem.debugger.program import InternalBreakpoint, address_of, executions, selection_kept
 from gdbmem.debugger.terminal import library_at
 from gdbmem.engines.call_stubs import SAVED, CallMachine, machine_of
 from gdbmem.engines.engine import inside_hint

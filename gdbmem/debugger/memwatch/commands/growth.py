@@ -18,13 +18,7 @@ from gdbmem.debugger.memwatch.commands.command import Driving
 from gdbmem.debugger.memwatch.commands.showing import source_lines
 from gdbmem.debugger.memwatch.driving.capture import Capture
 from gdbmem.debugger.memwatch.driving.locking import Alarm
-from gdbmem.debugger.memwatch.driving.memory_syscalls import (
-    Key,
-    MemoryCall,
-    PendingCall,
-    Requests,
-    is_alone,
-)
+from gdbmem.debugger.memwatch.driving.memory_syscalls import Key, MemoryCall, PendingCall, Requests, is_alone
 from gdbmem.debugger.memwatch.driving.stop_recorder import described, newest_frames, recorder
 from gdbmem.debugger.program import (
     CORE,

@@ -130,10 +130,7 @@ def _others_speak() -> bool:
 @contextlib.contextmanager
 def _terse() -> Iterator[None]:
     """Make gdb print little at each stop: a function's arguments and the source line take a tenth of a step."""
-    with (
-        gdb_setting("print frame-info", "short-location"),
-        gdb_setting("print frame-arguments", "presence"),
-    ):
+    with gdb_setting("print frame-info", "short-location"), gdb_setting("print frame-arguments", "presence"):
         yield
 
 
