@@ -56,7 +56,7 @@ def answer_ledger(ledger: Ledger, paths: Optional[PinnerPaths] = None) -> str:
         _inherited(ledger)
         or _mostly_pinned(ledger, paths)
         or _remedied(ledger)
-        or _in_mallocs(ledger)
+        or _in_mallocs(ledger, paths)
         or _lazily_freed(ledger)
         or _pinned(ledger, paths)
         or _in_vectors(ledger)
@@ -183,17 +183,18 @@ def _pinned(ledger: Ledger, paths: Optional[PinnerPaths]) -> str:
     if culprits:
         blocks = plural(sum(size.live for size in culprits), "live block")
         sizes = " and ".join(f"{size.size_bytes - 8:,}" for size in culprits)
-        return f"{text}: {blocks} of {sizes} bytes lie on its pages{_allocated_by(culprits, paths)}"
+        who = _allocated_by([size.size_bytes for size in culprits], paths, "--pinners")
+        return f"{text}: {blocks} of {sizes} bytes lie on its pages{who}"
     if tops * 2 > pinned and len(ledger.heap.arenas if ledger.heap else ()) > 1:
         return f"{text}: it is the free end of further arenas, which malloc_trim leaves alone"
     return f"{text}: live blocks lie on the same pages (see --pinners)"
 
 
-def _allocated_by(culprits: Sequence[SizeClass], paths: Optional[PinnerPaths]) -> str:
-    """Return the paths that allocate blocks of these sizes, from *paths*, or how to find out."""
+def _allocated_by(sizes: Sequence[int], paths: Optional[PinnerPaths], option: str) -> str:
+    """Return the paths that allocate blocks of these *sizes*, bytes, from *paths*, or how to find out."""
     if paths is None:
-        return " (--pinners lists them, --paths RUN:NAME shows the call paths that allocate such blocks)"
-    sites = list(dict.fromkeys(likely_site(paths, size.size_bytes) for size in culprits))
+        return f" ({option} lists them, --paths RUN:NAME shows the call paths that allocate such blocks)"
+    sites = list(dict.fromkeys(likely_site(paths, size) for size in sizes))
     if not all(sites):
         return f"; {printable(paths.source)} names no path that allocates such blocks alone (see below)"
     return f", likely allocated at {' and '.join(sites)}"
@@ -265,7 +266,7 @@ _DECAYS = {
 }
 
 
-def _in_mallocs(ledger: Ledger) -> str:
+def _in_mallocs(ledger: Ledger, paths: Optional[PinnerPaths]) -> str:
     """Return the freed memory that the largest other allocator keeps, and why; "" if it is little."""
     malloc = max(ledger.mallocs, key=ledger.freed_in, default=None)
     if malloc is None or not _matters(ledger, ledger.freed_in(malloc)):
@@ -280,6 +281,7 @@ def _in_mallocs(ledger: Ledger) -> str:
         parts.append(
             f"{format_size(slabs)} are free blocks in slabs that live ones share, most of them of"
             f" {holes.block_bytes:,} bytes ({holes.free:,} free, {holes.live:,} live), which no purge returns"
+            f"{_allocated_by([holes.block_bytes], paths, '--sizes')}"
         )
     if _matters(ledger, pages):
         name = malloc.allocator

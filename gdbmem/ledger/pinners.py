@@ -1,20 +1,21 @@
 """Call paths that allocate blocks of the sizes that keep free pages from being returned.
 
-The heap does not record who allocated a block, and a process under a heap profiler has no glibc heap to analyse,
-because profilers replace malloc. So the blocks are joined by size with a snapshot of another run at the same point. A
-snapshot has bytes and blocks of each path: if all of its blocks have one size, that is bytes/blocks. If the quotient
-isn't an integer, the path allocates several sizes, and is not used.
+The heap does not record who allocated a block, and profilers replace malloc. So the blocks are joined by size with a
+snapshot of another run at the same point, or of the same process where its allocator has a profiler. A snapshot has
+bytes and blocks of each path: if all of its blocks have one size, that is bytes/blocks. If the quotient isn't whole,
+the path allocates several sizes, and is not used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Callable, NamedTuple
 
 from gdbmem.errors import InputError
 from gdbmem.json_values import as_json
 from gdbmem.model.calltree import Snapshot
-from gdbmem.model.ledger import Ledger, SizeClass
+from gdbmem.model.ledger import Ledger, OtherMalloc
 from gdbmem.profiles.diff import as_growth
 from gdbmem.profiles.own_code import describe_site
 from gdbmem.profiles.paths import Query
@@ -39,10 +40,19 @@ class SizedPath(NamedTuple):
     row: Row
 
 
+class Pinner(NamedTuple):
+    """Live blocks of one size that keep free memory around them from being returned."""
+
+    size_bytes: int  # with malloc's header, if it has one
+    usable_bytes: int
+    live: int
+    pinned_bytes: float
+
+
 class PinningSize(NamedTuple):
     """Live blocks of one size, and the paths that allocate such blocks, most blocks first."""
 
-    size: SizeClass
+    size: Pinner
     paths: Sequence[SizedPath]
 
 
@@ -60,14 +70,15 @@ def join_paths(ledger: Ledger, snapshot: Snapshot, *, source_format: str) -> Pin
 
     Raises InputError if the snapshot has no block counts, or not the requested sizes.
     """
-    if source_format in _ROUNDING or snapshot.tree.blocks is None:
+    rounds = source_format in _ROUNDING and source_format not in {one.allocator for one in ledger.mallocs}
+    if rounds or snapshot.tree.blocks is None:
         raise InputError(
             f"{printable(snapshot.source)} lacks the sizes of blocks:"
-            f" {source_format} {'rounds them up to its own' if source_format in _ROUNDING else 'counts bytes only'}",
+            f" {source_format} {'rounds them up to its own' if rounds else 'counts bytes only'}",
             slug="no-block-sizes",
             hint="take the snapshot with --engine gperftools",
         )
-    by_chunk: dict[int, list[SizedPath]] = {}
+    paths: list[SizedPath] = []
     mixed = [0, 0]
     from gdbmem.profiles.ranking import rank  # slow to import
 
@@ -78,21 +89,43 @@ def join_paths(ledger: Ledger, snapshot: Snapshot, *, source_format: str) -> Pin
         if size % blocks or row.is_pruned:
             mixed = [mixed[0] + 1, mixed[1] + blocks]
             continue
-        path = SizedPath(size // blocks, blocks, row)
-        by_chunk.setdefault(chunk_bytes(path.block_bytes), []).append(path)
-    heap = ledger.heap
-    pinning = [size for size in (heap.sizes if heap else ()) if size.pinned_bytes >= 1]
-    pinning.sort(key=lambda size: -size.pinned_bytes)
-    sizes = []
-    for pinner in pinning[:MOST_SIZES]:
-        # A remainder of 16 bytes is too small for a chunk: it stays with the block.
-        found = by_chunk.get(pinner.size_bytes) or by_chunk.get(pinner.size_bytes - 16, [])
-        sizes.append(PinningSize(pinner, sorted(found, key=lambda path: -path.blocks)))
-    return PinnerPaths(snapshot.source, sizes, *mixed)
+        paths.append(SizedPath(size // blocks, blocks, row))
+    sizes = [
+        *_of_glibc(ledger, paths),
+        *(one for malloc in ledger.mallocs for one in _of_slabs(malloc, paths)),
+    ]
+    sizes.sort(key=lambda one: -one.size.pinned_bytes)
+    return PinnerPaths(snapshot.source, sizes[:MOST_SIZES], *mixed)
+
+
+def _of_glibc(ledger: Ledger, paths: Sequence[SizedPath]) -> Iterator[PinningSize]:
+    by_chunk = _grouped(paths, lambda path: chunk_bytes(path.block_bytes))
+    for size in ledger.heap.sizes if ledger.heap else ():
+        if size.pinned_bytes >= 1:
+            pinner = Pinner(size.size_bytes, size.size_bytes - 8, size.live, size.pinned_bytes)
+            # A remainder of 16 bytes is too small for a chunk: it stays with the block.
+            yield PinningSize(pinner, by_chunk.get(size.size_bytes) or by_chunk.get(size.size_bytes - 16, []))
+
+
+def _of_slabs(malloc: OtherMalloc, paths: Sequence[SizedPath]) -> Iterator[PinningSize]:
+    """Yield the sizes of slabs with free blocks. A request has a block of the smallest size that is large enough."""
+    sizes = sorted(size.block_bytes for size in malloc.sizes)
+    by_size = _grouped(paths, lambda path: next(iter(sizes[bisect_left(sizes, path.block_bytes) :]), 0))
+    for size in malloc.sizes:
+        if size.free_resident_bytes:
+            pinner = Pinner(size.block_bytes, size.block_bytes, size.live, size.free_resident_bytes)
+            yield PinningSize(pinner, by_size.get(size.block_bytes, []))
+
+
+def _grouped(paths: Sequence[SizedPath], size_of: Callable[[SizedPath], int]) -> dict[int, list[SizedPath]]:
+    found: dict[int, list[SizedPath]] = {}
+    for path in sorted(paths, key=lambda path: -path.blocks):
+        found.setdefault(size_of(path), []).append(path)
+    return found
 
 
 def likely_site(joined: PinnerPaths, size_bytes: int) -> str:
-    """Return where most blocks in chunks of *size_bytes* are allocated, according to *joined*.
+    """Return where most blocks of *size_bytes*, with a header if they have one, are allocated, according to *joined*.
 
     "" if no path allocates only that size, or paths that allocate several sizes may have more of them.
     """
@@ -151,7 +184,7 @@ def print_pinner_paths(joined: PinnerPaths, console: Console) -> None:
     numbers = ("pinned", "live here", "of bytes", "allocated there")
     table = drawing.new_table(*numbers, last="bytes each, allocated by")
     for one in joined.sizes:
-        first = [format_size(one.size.pinned_bytes), f"{one.size.live:,}", f"≤ {one.size.size_bytes - 8:,}"]
+        first = [format_size(one.size.pinned_bytes), f"{one.size.live:,}", f"≤ {one.size.usable_bytes:,}"]
         for path in one.paths[:_PATHS]:
             table.add_row(*first, f"{path.blocks:,}", f"{path.block_bytes:,}  {_site(path)}")
             first = ["", "", ""]

@@ -9,7 +9,7 @@ import pytest
 from gdbmem.errors import InputError
 from gdbmem.ledger.pinners import chunk_bytes, join_paths
 from gdbmem.model.calltree import CallTree, Frame, Snapshot, Totals
-from gdbmem.model.ledger import Heap, Ledger, SizeClass
+from gdbmem.model.ledger import BlockSize, Heap, Ledger, OtherMalloc, SizeClass
 
 
 def ledger(*sizes: SizeClass) -> Ledger:
@@ -63,3 +63,30 @@ def test_snapshots_that_cannot_tell_sizes_are_refused() -> None:
         join_paths(ledger(), without, source_format="massif")
     with pytest.raises(InputError, match="jemalloc rounds them up to its own"):
         join_paths(ledger(), taken, source_format="jemalloc")
+
+
+def of_jemalloc(*sizes: BlockSize) -> Ledger:
+    malloc = OtherMalloc("allocator.jemalloc", "", "5.3", "prog", 0, 0, 0, 1, 0, 0, 0, 0, 0, sizes)
+    return Ledger("prog", 1, 0, (), (), 0, mallocs=(malloc,))
+
+
+def test_blocks_in_slabs_are_of_the_paths_whose_requests_have_a_block_of_that_size() -> None:
+    sizes = (
+        BlockSize(64, 5, 0, 3, 1, 192),
+        BlockSize(224, 9, 1, 30, 4, 6720),
+        BlockSize(256, 9, 0, 0, 1, 0),
+    )
+    paths = (("small", 50 * 3, 3), ("few", 224 * 2, 2), ("many", 200 * 7, 7), ("other", 230 * 9, 9))
+    joined = join_paths(of_jemalloc(*sizes), snapshot(*paths), source_format="gperftools")
+    assert [(one.size.size_bytes, one.size.live, one.size.pinned_bytes) for one in joined.sizes] == [
+        (224, 9, 6720),
+        (64, 5, 192),
+    ]
+    names = [[path.row.frames[0].function for path in one.paths] for one in joined.sizes]
+    assert names == [["many", "few"], ["small"]]
+
+
+def test_sizes_that_jemalloc_rounds_up_are_those_of_its_own_blocks() -> None:
+    ledger = of_jemalloc(BlockSize(224, 9, 1, 30, 4, 6720))
+    joined = join_paths(ledger, snapshot(("main", 224 * 7, 7)), source_format="jemalloc")
+    assert [path.blocks for path in joined.sizes[0].paths] == [7]
