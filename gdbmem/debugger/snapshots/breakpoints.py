@@ -11,13 +11,12 @@ from typing import Callable, Optional, Protocol
 import gdb
 
 from gdbmem.debugger.command import Command, say, warn
-from gdbmem.debugger.inlined_scope import check_inlined, holds_inlined
 from gdbmem.debugger.location import BlockKey, real_pid
 from gdbmem.debugger.native.inferior import program
 from gdbmem.debugger.native.snapshot import ready
 from gdbmem.debugger.program import GdbMemory
 from gdbmem.debugger.session import require_snapshots, session
-from gdbmem.debugger.snapshots.inlined_breakpoints import InlinedCalls
+from gdbmem.debugger.snapshots.inlined_breakpoints import InlinedCalls, check_inlined, holds_inlined
 from gdbmem.debugger.snapshots.return_breakpoints import Returns
 from gdbmem.debugger.snapshots.snapshots import blind_spot, take_in_passing, take_snapshot
 from gdbmem.debugger.stopping.ctrlc import ctrl_c
