@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ from gdbmem.linux.memory.maps import Mapping, read_smaps
 from gdbmem.model.bfc import Allocator
 from gdbmem.model.ledger import BFC, FREE_CHUNKS, HEAP_LIVE, HEAP_MMAPPED, INTERNAL_WASTE, LIVE, Ledger
 from tests.conftest import Program
-from tests.cover import diagonals
+from tests.cover import cover
 from tests.live.pools import NEWEST, server
 from tests.live.test_bfc_pool import PLAIN, made, pool_program
 
@@ -35,8 +36,15 @@ def check_parts(ledger: Ledger, pool: Allocator) -> None:
     assert allocated(ledger, FREE_CHUNKS) == pool.free_bytes
 
 
-@pytest.mark.parametrize(  # regions that malloc maps, and regions in its heap
-    ("threshold", "fork"), diagonals([1 << 17, 1 << 30], [True, False], (0,))
+THRESHOLDS = (1 << 17, 1 << 30)  # regions that malloc maps, and regions in its heap
+
+
+# The second of these is always run with the example allocator, below.
+@pytest.mark.parametrize(
+    ("threshold", "fork"),
+    cover(
+        itertools.product(THRESHOLDS, [True, False]), lambda threshold, fork: threshold == 1 << 17 and fork
+    ),
 )
 def test_a_pool_of_tensorflow_is_live_wasted_and_free_as_tensorflow_counts_it(
     threshold: int, fork: bool
@@ -88,7 +96,13 @@ def test_arenas_of_onnxruntime_are_named(scratch: Path) -> None:
     assert parts == sum(int(end, 16) - int(start, 16) for start, end in regions)
 
 
-def test_resident_bytes_of_each_part_are_those_of_its_own_pages(program: Program, scratch: Path) -> None:
+@pytest.mark.parametrize("in_heap", [False, True])
+def test_resident_bytes_of_each_part_are_those_of_its_own_pages(
+    program: Program, scratch: Path, monkeypatch: pytest.MonkeyPatch, *, in_heap: bool
+) -> None:
+    if in_heap:
+        monkeypatch.setenv("REGIONS_IN_HEAP", "1")
+        monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", str(THRESHOLDS[1]))
     with pool_program(_named(program, scratch), 2024) as one:
         _, rows = made(one, 1 << 26, 1, 0, PLAIN, 80, 5)
         ledger = explain_process(one.pid)
@@ -104,6 +118,7 @@ def test_resident_bytes_of_each_part_are_those_of_its_own_pages(program: Program
     check_parts(ledger, pool)
     assert {label: ledger.total_of(BFC, label) for label in expected} == expected
     assert 0 < expected[FREE_CHUNKS] < pool.free_bytes
+    assert ledger.total(HEAP_LIVE) < 8 << 20  # the regions are no growth of malloc's heap
 
 
 def _present(pagemap: IO[bytes], start: int, end: int) -> int:

@@ -70,7 +70,7 @@ def ledgers(pid: int, program: Path, every: int) -> Iterator[tuple[Ledger, dict[
     ("known", "threads", "every"),
     cover(
         [
-            ("layouts", 0, 12),
+            ("layouts", 0, 24),
             *((known, threads, 1) for known in ("layouts", "debug information") for threads in (0, 1)),
         ],
         lambda _, __, every: every > 1,

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -19,14 +19,26 @@ Program = Callable[..., Path]
 MIB = 1 << 20
 
 
-def growth(program: Program, folder: Path, options: str = "") -> dict[str, Any]:
-    run_gdb(
-        program("asks_kernel"),
-        ["break main", "run", f"memwatch growth --json -o growth.json {options}"],
-        folder=folder,
-    )
-    found: dict[str, Any] = json.loads((folder / "growth.json").read_text())
-    return found
+class Recorded(NamedTuple):
+    """What one gdb recorded of five runs of asks_kernel."""
+
+    whole: dict[str, Any]
+    above_1mib: dict[str, Any]
+    above_9mib: dict[str, Any]
+    text: str  # of a fourth
+    limited: str  # of the fifth, with a limit that it never reaches
+
+
+@pytest.fixture(scope="module")
+def recorded(program: Program, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+    folder = tmp_path_factory.mktemp("recorded")
+    commands = ["break main"]
+    for number, options in enumerate(("", "--above 1MiB", "--above 9MiB")):
+        commands += ["run", f"memwatch growth --json -o {number}.json {options}"]
+    commands += ["run", "echo ----\\n", "memwatch growth", "run", "echo ----\\n", "memwatch limit 100GiB"]
+    said = run_gdb(program("asks_kernel"), commands, folder=folder)
+    found = [json.loads((folder / f"{number}.json").read_text()) for number in range(3)]
+    return Recorded(*found, *said.output.split("----\n")[1:])
 
 
 def at(text: str) -> int:
@@ -37,8 +49,8 @@ def lines(path: dict[str, Any]) -> list[int]:
     return [frame["line"] for frame in path["frames"] if (frame["file"] or "").endswith("asks_kernel.cpp")]
 
 
-def test_each_request_is_charged_to_the_line_that_made_it(program: Program, scratch: Path) -> None:
-    paths = growth(program, scratch)["paths"]
+def test_each_request_is_charged_to_the_line_that_made_it(recorded: Recorded) -> None:
+    paths = recorded.whole["paths"]
     asked = {(path["call"], tuple(lines(path))): path for path in paths}
     whole = asked[("mmap", (at("mmap(nullptr"), at("fresh(10 << 20)")))]
     assert (whole["bytes"], whole["calls"], whole["resident_bytes"]) == (10 * MIB, 1, 0)
@@ -52,7 +64,9 @@ def test_each_request_is_charged_to_the_line_that_made_it(program: Program, scra
 
 
 def test_raw_sees_the_same_requests_through_the_kernel(program: Program, scratch: Path) -> None:
-    found = growth(program, scratch, "--raw --until small_blocks")
+    commands = ["break main", "run", "memwatch growth --json -o growth.json --raw --until small_blocks"]
+    run_gdb(program("asks_kernel"), commands, folder=scratch)
+    found = json.loads((scratch / "growth.json").read_text())
     asked = {(path["call"], tuple(lines(path))): path for path in found["paths"]}
     whole = asked[("mmap", (at("mmap(nullptr"), at("fresh(10 << 20)")))]
     assert (whole["bytes"], whole["calls"]) == (10 * MIB, 1)
@@ -70,14 +84,14 @@ def test_a_temporary_breakpoint_ends_raw_recording_as_any_stop_does(program: Pro
     assert "catchpoint" not in said.output.split("Num ")[1]
 
 
-def test_a_request_by_another_thread_names_it(program: Program, scratch: Path) -> None:
-    paths = growth(program, scratch, "--above 1MiB")["paths"]
+def test_a_request_by_another_thread_names_it(recorded: Recorded) -> None:
+    paths = recorded.above_1mib["paths"]
     five = next(path for path in paths if path["bytes"] == 5 * MIB)
     assert five["thread"] == 2 and at("fill(5 << 20)") in lines(five)
 
 
-def test_small_requests_are_left_out_and_counted(program: Program, scratch: Path) -> None:
-    found = growth(program, scratch, "--above 9MiB")
+def test_small_requests_are_left_out_and_counted(recorded: Recorded) -> None:
+    found = recorded.above_9mib
     assert all(abs(path["bytes"]) >= 9 * MIB for path in found["paths"])
     assert found["left_out"] >= 50
     assert found["events"] > found["left_out"]
@@ -139,15 +153,13 @@ def test_a_limit_that_the_c_library_passes_names_the_users_line(program: Program
     assert "memset" in said.output.partition("The resident set passed")[2]
 
 
-def test_a_path_leaves_out_the_librarys_callers(program: Program, scratch: Path) -> None:
-    said = run_gdb(program("asks_kernel"), ["break main", "run", "memwatch growth"], folder=scratch)
-    assert "asks_kernel.cpp" in said.output and "operator()" in said.output
-    assert "std_thread.h" not in said.output and "__invoke" not in said.output
+def test_a_path_leaves_out_the_librarys_callers(recorded: Recorded) -> None:
+    assert "asks_kernel.cpp" in recorded.text and "operator()" in recorded.text
+    assert "std_thread.h" not in recorded.text and "__invoke" not in recorded.text
 
 
-def test_a_limit_that_is_not_reached_is_reported(program: Program, scratch: Path) -> None:
-    said = run_gdb(program("asks_kernel"), ["break main", "run", "memwatch limit 100GiB"], folder=scratch)
-    assert "was not reached: the program ended with status 0" in said.output
+def test_a_limit_that_is_not_reached_is_reported(recorded: Recorded) -> None:
+    assert "was not reached: the program ended with status 0" in recorded.limited
 
 
 def test_a_wrong_word_is_answered_in_one_sentence(program: Program, scratch: Path) -> None:
@@ -253,24 +265,19 @@ def test_what_a_thread_gives_back_as_it_ends_changes_no_mapping_and_is_not_unkno
     assert found["unsettled"] == 0
 
 
-@pytest.mark.parametrize(
-    ("command", "shown"),
-    [
-        ("growth --until small_blocks", r"\+10\.0 MiB +0 B +1 +mmap"),
-        ("function fill", r"line +hits +resident"),
-        ("next 3", r"resident +steps +where"),
-    ],
-)
-def test_what_was_recorded_is_printed_where_gdb_has_no_packages(
-    program: Program, scratch: Path, command: str, shown: str
-) -> None:
-    said = run_gdb(
-        program("asks_kernel"),
-        ["break main", "run", f"memwatch {command}"],
-        folder=scratch,
-        is_installed=False,
-    )
-    assert re.search(shown, said.output) and "gdbmem failed" not in said.output
+def test_what_was_recorded_is_printed_where_gdb_has_no_packages(program: Program, scratch: Path) -> None:
+    shown = {
+        "growth --until small_blocks": r"\+10\.0 MiB +0 B +1 +mmap",
+        "function fill": r"line +hits +resident",
+        "next 3": r"resident +steps +where",
+    }
+    commands = ["break main"]
+    for command in shown:
+        commands += ["run", "echo ----\\n", f"memwatch {command}", "kill"]
+    said = run_gdb(program("asks_kernel"), commands, folder=scratch, is_installed=False)
+    for found, wanted in zip(said.output.split("----\n")[1:], shown.values()):
+        assert re.search(wanted, found), said
+    assert "gdbmem failed" not in said.output
 
 
 def test_a_ledger_is_printed_where_gdb_has_no_packages(program: Program, scratch: Path) -> None:

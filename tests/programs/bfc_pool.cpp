@@ -1,5 +1,5 @@
 // A small best-fit allocator with coalescing after the published design, in the layouts of four libraries.
-// Its "device" is a counter: no address that it gives out can be read; with -DREAL_MEMORY it is memory, which clients fill.
+// Its "device" is a counter: no address that it gives out can be read; with -DREAL_MEMORY it is memory, which clients fill (malloc's where REGIONS_IN_HEAP is set).
 // It does what each line of its input asks for:
 //   new LIMIT GROWTH COLLECTS OPTION OPERATIONS SEED   a fresh allocator, then that many random operations; prints it
 //   owners OPERATIONS SEED                              more of them, whose frames are noted; prints each chunk's
@@ -496,7 +496,10 @@ bool NAME::extend(size_t need) {
   char *ptr = device_next_;
   device_next_ += size + (1 << 20);
 #ifdef REAL_MEMORY
-  ptr = (char *)mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (getenv("REGIONS_IN_HEAP"))
+    ptr = (char *)malloc(size);
+  else
+    ptr = (char *)mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 #endif
   total_ += int64_t(size);
   Region region{};
