@@ -89,6 +89,14 @@ def are_in(ranges: Ranges, addresses: Any) -> Any:
     return np.searchsorted(bounds, addresses, "right") % 2 == 1
 
 
+def are_within(ranges: Ranges, starts: Any, ends: Any) -> Any:
+    """Return for each piece from one of *starts* to the one of *ends* beside it whether it is in one of *ranges*."""
+    np = import_numpy()
+    bounds = np.array(ranges.items, np.int64).reshape(-1)
+    places = np.searchsorted(bounds, starts, "right")
+    return (places % 2 == 1) & (places == np.searchsorted(bounds, ends, "left"))
+
+
 def pointers(words: DataWords, ranges: Ranges) -> DataWords:
     """Return those of *words* that may be pointers to words in *ranges*."""
     kept = (words.values & 7 == 0) & are_in(ranges, words.values)
