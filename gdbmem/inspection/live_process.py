@@ -22,20 +22,7 @@ from gdbmem.inspection.read_process import (
 from gdbmem.ledger.division import areas_to_scan
 from gdbmem.ledger.ledger import ProcessImage, build_ledger
 from gdbmem.linux.files.target_files import TargetFiles
-from gdbmem.linux.holding.copying import (
-    SILENT_SECONDS,
-    Awaiting,
-    Copy,
-    Keeper,
-    KeeperEndedError,
-    copy_obstacle,
-    expected_copy,
-    expected_hold,
-    is_long,
-    make_copy,
-    refused,
-    wait_text,
-)
+from gdbmem.linux.holding import copying
 from gdbmem.linux.holding.injected_calls import is_taking_signals
 from gdbmem.linux.holding.ptrace import Freeze, HeldThread, held_threads
 from gdbmem.linux.holding.returning_thread import CallSites, find_call_sites
@@ -99,11 +86,11 @@ class TimedMemory:
 
 class _HasCopy(Protocol):
     @property
-    def copy(self) -> Copy: ...
+    def copy(self) -> copying.Copy: ...
 
 
 _Made = TypeVar("_Made", bound=_HasCopy)
-Announce = Callable[[Copy], None]
+Announce = Callable[[copying.Copy], None]
 
 
 class CopyKeeper(Generic[_Made]):
@@ -111,12 +98,12 @@ class CopyKeeper(Generic[_Made]):
 
     def __init__(self, pid: int, memory: int, make: Callable[[Announce], _Made]) -> None:
         """Call *make* in a process that has the descriptor *memory*; raises its exceptions."""
-        self._keeper = Keeper(lambda asker: _keep(asker, make), memory)
-        self._copy: Optional[Copy] = None
+        self._keeper = copying.Keeper(lambda asker: _keep(asker, make), memory)
+        self._copy: Optional[copying.Copy] = None
         try:
-            self._copy = cast("Copy", self._keeper.receive()[0])
+            self._copy = cast("copying.Copy", self._keeper.receive()[0])
             made, (self._memory,) = self._keeper.receive()
-        except KeeperEndedError as error:
+        except copying.KeeperEndedError as error:
             self.close()
             raise TargetError(
                 f"no copy of process {pid} could be made: the copying process was killed",
@@ -146,7 +133,7 @@ class CopyKeeper(Generic[_Made]):
         self._copy.collect()  # the kernel has ended it because the keeper was killed
 
 
-def _keep(asker: Awaiting, make: Callable[[Announce], _HasCopy]) -> None:
+def _keep(asker: copying.Awaiting, make: Callable[[Announce], _HasCopy]) -> None:
     """Call *make*, pass on the result, and end the copy when the other side asks for it, or has ended."""
     try:
         made = make(asker.answer)
@@ -194,7 +181,7 @@ class Subject(NamedTuple):
 class Moment(NamedTuple):
     """The copy, and the data read from the process itself while the copy was made."""
 
-    copy: Copy
+    copy: copying.Copy
     threads: Sequence[HeldThread]
     mappings: Sequence[Mapping]
     uncopied: Sequence[tuple[int, int]]
@@ -249,10 +236,10 @@ def _ask(
     with ProcMemory(pid) as memory:
         subject = Subject(facts, memory, read_smaps(pid), say)
         question = prepare(subject)
-        obstacle = copy_obstacle(facts, subject.mappings)
+        obstacle = copying.copy_obstacle(facts, subject.mappings)
         if fork:
             if obstacle is not None:
-                raise refused(pid, obstacle)
+                raise copying.refused(pid, obstacle)
             return _ask_copy(subject, question)
         if brief:
             return _ask_briefly(subject, question)
@@ -272,13 +259,13 @@ def _ask_shortest(
             obstacle = error.message
     if has_ended(subject.pid):  # this also looks like an obstacle
         raise ended(subject.pid)
-    expected = expected_hold(subject.facts, subject.mappings, len(thread_ids(subject.pid)))
-    how_long = f"for {wait_text(expected)}"
-    if expected < SILENT_SECONDS:
+    expected = copying.expected_hold(subject.facts, subject.mappings, len(thread_ids(subject.pid)))
+    how_long = f"for {copying.wait_text(expected)}"
+    if expected < copying.SILENT_SECONDS:
         try:
             return _ask_held(subject, question, TimedMemory)
         except HeldTooLong:
-            how_long = f"for more than {format_duration(SILENT_SECONDS)}"
+            how_long = f"for more than {format_duration(copying.SILENT_SECONDS)}"
     subject.say(f"{subject.name} is stopped {how_long} while it is read: {obstacle}")
     return _ask_held(subject, question)
 
@@ -288,7 +275,7 @@ def _ask_briefly(subject: Subject, question: Question[Answer]) -> tuple[Answer, 
         return _ask_held(subject, question, TimedMemory)
     except HeldTooLong:
         subject.say(
-            f"{subject.name} is stopped for more than {format_duration(SILENT_SECONDS)} while it is read"
+            f"{subject.name} is stopped for more than {format_duration(copying.SILENT_SECONDS)} while it is read"
         )
     return _ask_held(subject, question)
 
@@ -305,10 +292,12 @@ def _ask_held(
 
 def _ask_copy(subject: Subject, question: Question[Answer]) -> tuple[Answer, float]:
     """Make a copy of the process, and query the copy while the process continues."""
-    expected = expected_copy(subject.facts, subject.mappings, len(thread_ids(subject.pid)))
-    if is_long(expected):
+    expected = copying.expected_copy(subject.facts, subject.mappings, len(thread_ids(subject.pid)))
+    if copying.is_long(expected):
         size = format_size(subject.facts.anonymous_bytes)
-        subject.say(f"{subject.name} is stopped for {wait_text(expected)} while its {size} are copied")
+        subject.say(
+            f"{subject.name} is stopped for {copying.wait_text(expected)} while its {size} are copied"
+        )
     with CopyKeeper(
         subject.pid, subject.memory.descriptor, lambda announce: _copy(subject, announce)
     ) as keeper:
@@ -318,7 +307,7 @@ def _ask_copy(subject: Subject, question: Question[Answer]) -> tuple[Answer, flo
                 return question.of_copy(moment, still), moment.pause_seconds
         except TargetError as error:
             if has_ended(moment.copy.pid):
-                raise refused(
+                raise copying.refused(
                     subject.pid, "it was killed before it was read, perhaps for lack of memory"
                 ) from error
             raise
@@ -342,7 +331,7 @@ def _copied(
     """Return a copy of the process that *freeze* holds; *earlier* is the text of its mappings a moment before."""
     pid, mappings = subject.pid, parse_maps(earlier)
     uncopied = uncopied_areas(subject.mappings, mappings)
-    copy = make_copy(freeze, mappings, sites, announce)
+    copy = copying.make_copy(freeze, mappings, sites, announce)
     try:
         threads = list(held_threads(freeze))
         now = read_maps_text(pid)

@@ -17,15 +17,7 @@ from gdbmem.allocators.glibc.stacks import ThreadStack, find_stacks
 from gdbmem.allocators.malloc_heap import HeapView, MallocHeap
 from gdbmem.allocators.others import recognise
 from gdbmem.errors import Notice
-from gdbmem.inspection.ledger_parts import (
-    AT_PROMPT,
-    WHEN_STILL,
-    add_unused_in_vectors,
-    find_linked_in,
-    find_pools,
-    holds_python,
-    libc_facts,
-)
+from gdbmem.inspection import ledger_parts
 from gdbmem.ledger.division import areas_to_scan
 from gdbmem.ledger.ledger import ProcessImage, build_ledger
 from gdbmem.linux.elf.corefile import CoreFile
@@ -156,7 +148,7 @@ def explain_core(path: Path, *, look: Optional[Look] = None, program: Optional[P
     if core.cut_bytes and malloc.notice is not None:
         malloc = malloc._replace(notice=_BEHIND_THE_CUT)
     main = min((t.tid for t in threads), default=0)
-    fill_reading(reading, core, malloc, main=main, look=look, searched=WHEN_STILL)
+    fill_reading(reading, core, malloc, main=main, look=look, searched=ledger_parts.WHEN_STILL)
     return build_ledger(reading)
 
 
@@ -214,7 +206,7 @@ def read_process(
     *,
     walker: Optional[Walker] = None,
     look: Optional[Look] = None,
-    searched: int = AT_PROMPT,
+    searched: int = ledger_parts.AT_PROMPT,
     swapped: bool = False,
 ) -> ProcessImage:
     """Read everything of stopped process *pid*; swapped pages only if *swapped*."""
@@ -268,10 +260,10 @@ def fill_reading(
     if reading.pid is not None:
         memory = careful_memory(reading.pid, memory, reading.mappings, swapped=swapped)
     _fill(reading, memory, malloc, main, walker)
-    reading.pools = find_pools(reading, memory)
+    reading.pools = ledger_parts.find_pools(reading, memory)
     if look is not None:
         look(reading, memory)
-    add_unused_in_vectors(reading, memory, most_bytes=searched)
+    ledger_parts.add_unused_in_vectors(reading, memory, most_bytes=searched)
 
 
 def _fill(reading: ProcessImage, memory: Memory, malloc: Malloc, main: int, walker: Optional[Walker]) -> None:
@@ -279,7 +271,7 @@ def _fill(reading: ProcessImage, memory: Memory, malloc: Malloc, main: int, walk
     touched = _touched(reading)
     reading.others = recognise(memory, reading.mappings, touched)
     others = reading.others
-    if not (others.python.arenas or others.runtime or others.is_go) and holds_python(
+    if not (others.python.arenas or others.runtime or others.is_go) and ledger_parts.holds_python(
         reading.mappings, reading.open
     ):
         others.python = find_arenas(memory, reading.mappings, touched)
@@ -289,7 +281,7 @@ def _fill(reading: ProcessImage, memory: Memory, malloc: Malloc, main: int, walk
     _read_glibc(reading, memory, malloc, walker, touched)
     reading.mallocs = find_mallocs(reading, memory)
     if not reading.mallocs:
-        find_linked_in(reading)
+        ledger_parts.find_linked_in(reading)
     notice = _silent_heap(reading, malloc)
     if notice is not None:
         reading.notices.append(notice)
@@ -431,7 +423,7 @@ def find_malloc(memory: Memory, mappings: Sequence[Mapping], files: TargetFiles)
         libc = next(iter(loaded), None) if is_static else None
         if libc is None:
             return Malloc(None, LibcFacts({}, None), files, _NO_LIBC)
-    return Malloc(libc, libc_facts(files, libc.name, libc.build_id), files)
+    return Malloc(libc, ledger_parts.libc_facts(files, libc.name, libc.build_id), files)
 
 
 _NO_LIBC = Notice(

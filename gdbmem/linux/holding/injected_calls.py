@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Callable, Optional, Protocol
 
 from gdbmem.errors import TargetError
+from gdbmem.linux.holding import returning_thread
 from gdbmem.linux.holding.ptrace import (
     AARCH64,
     X86_64,
@@ -23,17 +24,6 @@ from gdbmem.linux.holding.ptrace import (
     machine,
     ptrace,
     set_registers,
-)
-from gdbmem.linux.holding.returning_thread import (
-    BLOCKED,
-    RED_ZONE,
-    RESTORER,
-    CallSites,
-    ReturningThread,
-    SystemCalls,
-    run_until,
-    set_signal_mask,
-    signal_mask,
 )
 from gdbmem.linux.holding.seccomp import SUSPEND, has_shadow_stack, may_end_for_a_call
 from gdbmem.linux.memory.maps import Mapping, mappings_of
@@ -52,7 +42,7 @@ _TRIES, _MOST_LOOKED_AT = 8, 64  # number of threads that are tried for a call
 class Caller(Protocol):
     """A stopped thread that makes calls."""
 
-    calls: SystemCalls
+    calls: returning_thread.SystemCalls
 
     @property
     def tid(self) -> int: ...
@@ -73,7 +63,7 @@ def is_taking_signals(freeze: Freeze) -> bool:
 def calling(
     freeze: Freeze,
     mappings: Sequence[Mapping],
-    sites: Optional[CallSites],
+    sites: Optional[returning_thread.CallSites],
     refused: Callable[[int, str], TargetError],
 ) -> Iterator[Caller]:
     """Yield a thread of those that *freeze* holds, which makes calls within the block.
@@ -95,10 +85,14 @@ def calling(
                 yield _SteppedThread(thread, _svc(thread, memory, mappings, freeze.pid, refused))
                 return
             try:
-                if sites is None or memory.read(sites.restorer, len(RESTORER)) != RESTORER:
+                if (
+                    sites is None
+                    or memory.read(sites.restorer, len(returning_thread.RESTORER))
+                    != returning_thread.RESTORER
+                ):
                     why = "its C library lacks the code by which signal handlers return"
                     raise refused(freeze.pid, why)
-                returning = ReturningThread(thread, memory, sites)
+                returning = returning_thread.ReturningThread(thread, memory, sites)
             except MemoryUnreadable:
                 raise refused(freeze.pid, "its stack can't be written") from None
             with returning:
@@ -134,7 +128,7 @@ def _has_room(thread: HeldThread, mappings: Sequence[Mapping]) -> bool:
     The memory below another stack (of a signal handler, of a coroutine) may belong to something else.
     """
     top = thread.stack_pointer
-    lowest = top - RED_ZONE - _STATE_ROOM - _FRAMES_ROOM - _FUNCTION_ROOM
+    lowest = top - returning_thread.RED_ZONE - _STATE_ROOM - _FRAMES_ROOM - _FUNCTION_ROOM
     for mapping in mappings:
         if mapping.start <= top < mapping.end and mapping.permissions[:2] == "rw":
             if mapping.name == "[stack]":  # it grows
@@ -154,7 +148,7 @@ def _stack_limit(tid: int) -> int:
 class _SteppedThread:
     """A stopped thread on aarch64 that makes single system calls; only we can restore its registers."""
 
-    calls = SystemCalls(220, 260, 222, 226, 215)
+    calls = returning_thread.SystemCalls(220, 260, 222, 226, 215)
 
     def __init__(self, thread: HeldThread, site: int) -> None:
         self._thread, self._site, self.tid = thread, site, thread.tid
@@ -166,19 +160,19 @@ class _SteppedThread:
         return self._call(self.calls.clone, 0, 0, 0, 0)
 
     def _call(self, number: int, *arguments: int) -> tuple[int, int]:
-        saved, mask = get_registers(self.tid), signal_mask(self.tid)
+        saved, mask = get_registers(self.tid), returning_thread.signal_mask(self.tid)
         values = [*arguments, *saved[len(arguments) :]]
         values[AARCH64.program_counter], values[AARCH64.number] = self._site, number
-        set_signal_mask(self.tid, mask | BLOCKED)
+        returning_thread.set_signal_mask(self.tid, mask | returning_thread.BLOCKED)
         try:
             set_registers(self.tid, values)
             # The second signal: a filter refused the call.
-            child = run_until(self._thread, _SINGLESTEP, signal.SIGTRAP, signal.SIGSYS)
+            child = returning_thread.run_until(self._thread, _SINGLESTEP, signal.SIGTRAP, signal.SIGSYS)
             result = get_registers(self.tid)[AARCH64.result]
         finally:
             with contextlib.suppress(ProcessLookupError):
                 set_registers(self.tid, saved)
-                set_signal_mask(self.tid, mask)
+                returning_thread.set_signal_mask(self.tid, mask)
         return result, child
 
 
