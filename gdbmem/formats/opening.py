@@ -11,15 +11,17 @@ import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO, Any, NamedTuple, Optional, Union
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.files import Data, location
 from gdbmem.formats.addresses import Symbols
-from gdbmem.formats.stacks import StackProfile, no_block_sizes
 from gdbmem.formats.valgrind.massif import read_massif
-from gdbmem.model.calltree import Profile
+from gdbmem.model.calltree import Profile, no_block_sizes
 from gdbmem.text import format_size, printable
+
+if TYPE_CHECKING:
+    from gdbmem.formats.stacks import StackProfile  # of every format but massif's
 
 # Smaller files are read whole: they are then not affected if the file is rewritten.
 _MAPPED_FROM_BYTES = 16 << 20

@@ -30,6 +30,7 @@ from gdbmem.model.calltree import (
     Frames,
     Totals,
     lines_of,
+    no_block_sizes,
 )
 from gdbmem.model.leaks import LOST, WITH_INDIRECT
 from gdbmem.text import format_size, printable
@@ -50,15 +51,6 @@ def size_class(block_bytes: int) -> Frame:
     most = max(_SMALLEST, 1 << max(block_bytes - 1, 0).bit_length())
     over = f"over {format_size(most // 2)}, " if most > _SMALLEST else ""
     return Frame(f"blocks {over}up to {format_size(most)}", line=most, object=SIZE_CLASS)
-
-
-def no_block_sizes(source: str) -> InputError:
-    """Return the error for a file without the sizes of blocks."""
-    return InputError(
-        f"{printable(source)} has no block sizes",
-        slug="no-block-sizes",
-        hint="heaptrack, gperftools, jemalloc, DHAT, execution trees and pprof do; leave --by size out",
-    )
 
 
 IN_USE, ALLOCATED = "in-use", "allocated"

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Annotated, NamedTuple, Optional, Protocol, Union, overload
 
-from gdbmem.errors import Notice
+from gdbmem.errors import InputError, Notice
 from gdbmem.json_values import Key
+from gdbmem.text import printable
 
 ROOT = -1  # frame number of node 0, which stands for the whole heap
 PRUNED = -2  # frame number of a node in which the tool merged paths too small to list
@@ -359,3 +360,12 @@ def peak_tree_index(snapshots: Sequence[Totals]) -> Optional[int]:
     peak = peak_index(snapshots)
     with_tree = [index for index, totals in enumerate(snapshots) if totals.has_tree]
     return max(with_tree, key=lambda index: (snapshots[index].total_bytes, -abs(index - peak)), default=None)
+
+
+def no_block_sizes(source: str) -> InputError:
+    """Return the error for a file without the sizes of blocks."""
+    return InputError(
+        f"{printable(source)} has no block sizes",
+        slug="no-block-sizes",
+        hint="heaptrack, gperftools, jemalloc, DHAT, execution trees and pprof do; leave --by size out",
+    )

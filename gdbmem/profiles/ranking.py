@@ -14,8 +14,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple, Optional, Union, overload
 
 from gdbmem.errors import InputError
-from gdbmem.formats.stacks import no_block_sizes
-from gdbmem.model.calltree import NO_LINE, PRUNED, Frame, Frames
+from gdbmem.model.calltree import NO_LINE, PRUNED, Frame, Frames, no_block_sizes
 from gdbmem.model.diff import Diff
 from gdbmem.profiles.own_code import INSTALLED, WRAPPER
 from gdbmem.profiles.paths import FOCUSED, IGNORED, KNOWN_PATH, Query, own_query, walk

@@ -9,19 +9,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Callable, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.files import location
 from gdbmem.formats.addresses import Binary
 from gdbmem.formats.opening import DEFAULT, OpenOptions, is_heaptrack, open_profile
-from gdbmem.formats.stacks import StackProfile
 from gdbmem.formats.valgrind.massif import MassifProfile
 from gdbmem.model.calltree import HEAP_BYTES, LATER, Profile, Snapshot
 from gdbmem.model.leaks import LOST, WITH_INDIRECT
 from gdbmem.runs.distrust import DamagedError, read_regular
 from gdbmem.runs.run import BINARIES, LOADED, Run, SnapshotRecord, asked_for, is_run, open_run
 from gdbmem.text import format_size, plural, printable
+
+if TYPE_CHECKING:
+    from gdbmem.formats.stacks import StackProfile
 
 # Orders the files that a user names as a series: by their own times, or by the numbers in their names.
 #
@@ -467,6 +469,8 @@ def _stacks(profile: Profile) -> Optional[StackProfile]:
     """Return *profile* where it is one of stacks, as every format's but massif's is; else None."""
     if isinstance(profile, MassifProfile):
         return None
+    from gdbmem.formats.stacks import StackProfile  # loaded already for any other format
+
     return profile if isinstance(profile, StackProfile) else None
 
 
