@@ -117,7 +117,7 @@ def test_a_process_that_runs_into_breakpoints_goes_on_when_gdb_is_killed(
     program: Program, tmp_path: Path
 ) -> None:
     lost = 0
-    for _ in range(3 * ROUNDS):
+    for _ in range(2 * ROUNDS):
         with subprocess.Popen(
             [str(program("hits_often")), "100000"], stdout=subprocess.DEVNULL, env=environment()
         ) as process:

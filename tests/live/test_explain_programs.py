@@ -96,11 +96,8 @@ def family(pid: int) -> list[int]:
     return found
 
 
-# Of each kind: an interpreter, a compiler, a shell, a server; with threads, with mappings, with another malloc.
-ALWAYS = ("python3", "gdb", "cc1plus", "sqlite3", "nginx", "perl", "bash", "cmake", "dbus-daemon", *OTHERS)
-
-
-@pytest.mark.parametrize("name", cover([*GLIBC, *OTHERS], lambda name: name in ALWAYS))
+# chromium works for ten seconds before it is at rest; that another malloc is named is tested by test_explain.py.
+@pytest.mark.parametrize("name", cover([*GLIBC, *OTHERS], lambda name: name != "chromium"))
 def test_the_ledger_of_real_programs_adds_up_and_claims_nearly_all(name: str, tmp_path: Path) -> None:
     words = [word.replace("@", str(tmp_path)) for word in {**GLIBC, **OTHERS}[name]]
     if shutil.which(words[0]) is None:

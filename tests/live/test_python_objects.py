@@ -249,7 +249,7 @@ def test_objects_in_mimalloc_are_refused_by_its_name() -> None:
     assert "started with PYTHONMALLOC=mimalloc, and keeps its objects in mimalloc" in done.stderr
 
 
-@pytest.mark.parametrize("action", cover(["objects", "arenas", "traces"], lambda action: action != "arenas"))
+@pytest.mark.parametrize("action", cover(["objects", "arenas", "traces"], lambda action: action == "objects"))
 def test_a_process_that_ends_meanwhile_is_one_sentence(action: str) -> None:
     for delay in (0.3, 0.6):
         with running([sys.executable, "-X", "tracemalloc", "-c", COUNTS]) as target:
