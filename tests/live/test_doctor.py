@@ -114,14 +114,14 @@ def test_a_stripped_loader_is_distinguished_from_a_broken_valgrind(tmp_path: Pat
 
 @pytest.mark.needs("gdb")
 def test_an_installation_is_seen_and_packages_that_gdb_cannot_import_are_found_out(
-    private_home: Path,
+    private_home: Path, tmp_path: Path
 ) -> None:
     from gdbmem.setup.gdb_packages import ensure_private_folder
 
     folder = ensure_private_folder()
     (folder / "pygments" / "util.py").write_text("raise ImportError('broken here')")
     (private_home / ".gdbinit").write_bytes(b"# >>> gdbmem >>>\ndirectory /x\n# <<< gdbmem <<<\n")
-    _, found = checks()
+    _, found = checks_beside_a_valgrind_that_says("not tried here", tmp_path)
     assert found["packages for gdb"]["ok"] is False
     assert "broken here" in found["packages for gdb"]["found"]
     assert found["packages for gdb"]["mend"] == "type: gdbmem install"
@@ -188,12 +188,11 @@ def test_a_command_whose_python_package_is_missing_states_what_to_type(tmp_path:
     assert "report this as a bug" not in done.stderr
 
 
-@pytest.mark.needs("valgrind")
 def test_a_gdb_without_python_is_named_with_the_package_that_has_one(tmp_path: Path) -> None:
     fake = tmp_path / "gdb"
     fake.write_text("#!/bin/sh\necho 'Python scripting is not supported in this copy of GDB.' >&2\nexit 1\n")
     fake.chmod(0o755)
-    status, found = checks(PATH=f"{tmp_path}:{os.environ['PATH']}")
+    status, found = checks_beside_a_valgrind_that_says("not tried here", tmp_path)
     assert status == 3
     assert "Python scripting is not supported" in found["gdb"]["found"]
     assert "gdb-minimal" in found["gdb"]["mend"] and "no launch, attach or snap" in found["gdb"]["without"]
