@@ -30,6 +30,14 @@ def _escape(char: str) -> str:
     return char.encode("unicode_escape").decode("ascii")
 
 
+_STRING = r"std::(?:__cxx11::)?basic_string<char, std::char_traits<char>, std::allocator<char> ?>|std::__cxx11::string"
+
+
+def plain_strings(name: str) -> str:
+    """Return *name*, of a C++ type or function, with the full type of std::string abbreviated."""
+    return re.sub(_STRING, "std::string", name) if "std::" in name else name
+
+
 def csv_cell(text: str) -> str:
     """Return *text* for a cell of a CSV file, with a quote before what spreadsheets would run as a formula."""
     is_formula = text.lstrip().startswith(("=", "+", "-", "@")) or text.startswith(("\t", "\r", "\n"))

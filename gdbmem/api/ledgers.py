@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union
 
 from gdbmem.errors import TargetError
 from gdbmem.inspection.block_queries import Looks
-from gdbmem.inspection.idle import read_idle
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.inspection.read_process import explain_core as explain_core_file
 from gdbmem.launch.measured import MeasuredRun, trim_by_gdb
@@ -77,6 +76,8 @@ def explain_idle(pid: int, seconds: float, *, progress: Optional[Callable[[str],
     Only the accessed bits of its pages are changed: they are cleared. Raises TargetError if that is
     refused.
     """
+    from gdbmem.inspection.idle import read_idle  # slow to import
+
     return read_idle(pid, seconds, say=progress or (lambda text: None))
 
 

@@ -20,11 +20,10 @@ from gdbmem.model.heap_blocks import (
     FoundVectors,
 )
 from gdbmem.model.memory import Memory, MemoryUnreadable, read_text, words_at
-from gdbmem.profiles.own_code import plain_strings
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices
 from gdbmem.terminal.document import Document, to_json, whole
-from gdbmem.text import format_size, plural, printable
+from gdbmem.text import format_size, plain_strings, plural, printable
 
 # The possible beginnings of a class name in the Itanium C++ ABI.
 _CLASS_NAME = re.compile(rb"\*?((?:\d|N|S|Z|I)[A-Za-z0-9_.$]+)")

@@ -16,11 +16,10 @@ from gdbmem.ledger.remedies import print_remedies, remedies_json
 from gdbmem.ledger.text import LedgerOptions, print_growth, print_ledger
 from gdbmem.model import heap_blocks
 from gdbmem.model.ledger import Ledger
-from gdbmem.profiles.own_code import plain_strings
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, picture_kind, print_notices, print_sentence
 from gdbmem.terminal.document import Document
-from gdbmem.text import format_size, plural, printable
+from gdbmem.text import format_size, plain_strings, plural, printable
 
 # One chunk with its neighbours, and malloc's lists of free ones, as text and JSON.
 

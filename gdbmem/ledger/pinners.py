@@ -16,9 +16,6 @@ from gdbmem.errors import InputError
 from gdbmem.json_values import as_json
 from gdbmem.model.calltree import Snapshot
 from gdbmem.model.ledger import Ledger, OtherMalloc
-from gdbmem.profiles.diff import as_growth
-from gdbmem.profiles.own_code import describe_site
-from gdbmem.profiles.paths import Query
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console
 from gdbmem.terminal.document import Document
@@ -80,6 +77,8 @@ def join_paths(ledger: Ledger, snapshot: Snapshot, *, source_format: str) -> Pin
         )
     paths: list[SizedPath] = []
     mixed = [0, 0]
+    from gdbmem.profiles.diff import as_growth  # for paths only, as the next
+    from gdbmem.profiles.paths import Query  # the same
     from gdbmem.profiles.ranking import rank  # slow to import
 
     for row in rank(as_growth(snapshot), Query(by="path")).rows:
@@ -134,7 +133,7 @@ def likely_site(joined: PinnerPaths, size_bytes: int) -> str:
         if one.size.size_bytes == size_bytes:
             for path in one.paths:
                 if path.row.site is not None:
-                    name = describe_site(path.row.site)
+                    name = _site(path)
                     sites[name] = sites.get(name, 0) + path.blocks
     if not sites:
         return ""
@@ -208,5 +207,7 @@ def print_pinner_paths(joined: PinnerPaths, console: Console) -> None:
 
 
 def _site(path: SizedPath) -> str:
-    row = path.row
-    return describe_site(row.site) if row.site is not None else "call sites that are not listed"
+    from gdbmem.profiles.own_code import describe_site  # for paths only
+
+    site = path.row.site
+    return describe_site(site) if site is not None else "call sites that are not listed"

@@ -13,7 +13,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple, Optional, TypeVar, Union
 
 from gdbmem.model.calltree import LATER, Frame, Frames, lines_of
-from gdbmem.text import printable
+from gdbmem.text import plain_strings, printable
 
 if TYPE_CHECKING:
     from gdbmem.formats.stacks import Stack
@@ -365,9 +365,6 @@ SiteKey = tuple[Optional[str], Optional[str], Optional[int], Optional[str]]  # a
 _NAME_ROOM = 60
 _OF_EVERY_PACKAGE = ("__init__.py", "__main__.py")
 _OPERATOR = re.compile(r"\boperator\b(?![^<]*::)")
-_STRING = re.compile(
-    r"std::(?:__cxx11::)?basic_string<char, std::char_traits<char>, std::allocator<char> ?>|std::__cxx11::string"
-)
 
 
 def growing_site(before: Mapping[Key, int], after: Mapping[Key, int]) -> Optional[tuple[Key, int]]:
@@ -447,11 +444,6 @@ def short_file(file: str) -> str:
     """Return the last part of *file*; with its folder for names that occur in every Python package."""
     parts = PurePosixPath(file).parts
     return str(PurePosixPath(*parts[-2 if parts and parts[-1] in _OF_EVERY_PACKAGE else -1 :]))
-
-
-def plain_strings(name: str) -> str:
-    """Return *name* with the full type of std::string abbreviated."""
-    return _STRING.sub("std::string", name)
 
 
 def _without_template_arguments(name: str, ellipsis: str) -> str:
