@@ -31,6 +31,7 @@ from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.memory import MemoryUnreadable, words_at
 
+_CLASSES = 232  # of sizes; a descriptor that is between two uses has this number
 _POINTER = (1 << 48) - 1  # of a word in a leaf that also has the size class
 _PAGE_BITS, _ADDRESS_BITS = (12, 16, 14), (48, 57)
 _ALIGNED = 64  # nodes of the tree
@@ -41,7 +42,7 @@ _LEAST_ENTRIES = 2
 _BEHIND = 2048  # bytes of the root behind an entry; it ends with addresses that only the kernel has
 _MOST_ROOTS = 1 << 24
 _STRAY = 8  # entries of the root for addresses that have been unmapped since
-_SAMPLE = 256  # entries
+_SAMPLE, _SAMPLED_LEAVES = 256, 4  # entries, and leaves
 _ARENA_WORDS = 4096  # of an arena that are searched for its list of caches
 _MOST_CACHES, _MOST_BINS = 100_000, 76
 # Bytes of a cache's bin. 5.3: head (8), requests (8), low water, full, empty (2 each). 5.2: low water (4), number of
@@ -118,11 +119,14 @@ def read_heap(view: HeapView, image: Image) -> Optional[MallocHeap]:
     data = data_words(view, image.writable)
     forms = [_Form(page, address) for address in _ADDRESS_BITS for page in _PAGE_BITS]
     nodes = _nodes(view, data)
-    trees = (_read_tree(view, root, form) for form in forms for root in _roots(view, image, nodes, form))
-    for tree in sorted(trees, key=lambda one: -len(one.pages)):
-        extents = _extents(view, tree)
-        if extents is not None:
-            return _heap(view, image, data, tree.form, extents)
+    for form in forms:
+        for root in _roots(view, image, nodes, form):
+            leaves = _leaves(view, root, form)
+            # Most trees that are none are found out by few entries.
+            if _extents(view, _read_leaves(view, leaves[:_SAMPLED_LEAVES], form)) is not None:
+                extents = _extents(view, _read_leaves(view, leaves, form))
+                if extents is not None:
+                    return _heap(view, image, data, form, extents)
     return None
 
 
@@ -184,24 +188,31 @@ def _roots(view: HeapView, image: Image, nodes: _Nodes, form: _Form) -> Iterator
         yield int(roots[number])
 
 
-def _read_tree(view: HeapView, root: int, form: _Form) -> _Tree:
-    """Return the entries of the leaves of the tree at *root*; only pages that have been written to are read."""
+def _leaves(view: HeapView, root: int, form: _Form) -> list[tuple[int, int]]:
+    """Return the addresses of the leaves of the tree at *root*, and the numbers of the pages they begin with."""
     np = import_numpy()
-    levels = form.levels
+    levels, shift = form.levels, form.root_shift
     nodes, prefixes = np.array([root]), np.array([0])
-    for bits in levels[:-1]:
+    for bits, below in zip(levels, levels[1:]):
         found = [_entries(view, node, 8, bits) for node in nodes.tolist()]
         prefixes = np.concatenate([prefix << bits | at for prefix, (at, _) in zip(prefixes.tolist(), found)])
         nodes = np.concatenate([words for _, words in found])
         is_node = are_in(view.anonymous, nodes) & (nodes % _ALIGNED == 0)
+        # Nothing is allocated where nothing is mapped. What only looks like a tree would lead to millions of nodes.
+        is_node &= view.anonymous.within_each(prefixes << shift, prefixes + 1 << shift) > 0
         prefixes, nodes = prefixes[is_node], nodes[is_node]
+        shift -= below
+    return list(zip(nodes.tolist(), (prefixes << levels[-1]).tolist()))
+
+
+def _read_leaves(view: HeapView, leaves: Sequence[tuple[int, int]], form: _Form) -> _Tree:
+    """Return the entries of *leaves*; only pages that have been written to are read."""
+    np = import_numpy()
     width = 8 if form.is_packed else 16
-    leaves = [_entries(view, node, width, levels[-1]) for node in nodes.tolist()]
+    read = [(first, *_entries(view, node, width, form.levels[-1])) for node, first in leaves]
     empty = np.zeros(0, np.int64)
-    pages = np.concatenate(
-        [empty, *(prefix << levels[-1] | at for prefix, (at, _) in zip(prefixes.tolist(), leaves))]
-    )
-    return _Tree(form, pages << form.page_bits, np.concatenate([empty, *(words for _, words in leaves)]))
+    pages = np.concatenate([empty, *(first + at for first, at, _ in read)])
+    return _Tree(form, pages << form.page_bits, np.concatenate([empty, *(words for _, _, words in read)]))
 
 
 def _entries(view: HeapView, node: int, width: int, bits: int) -> tuple[Any, Any]:
@@ -219,7 +230,6 @@ def _extents(view: HeapView, tree: _Tree) -> Optional[_Extents]:
     every = max(len(tree.pages) // _SAMPLE, 1)
     sample = tree._replace(pages=tree.pages[::every], words=tree.words[::every])
     for bits in _RELEASES:
-        # Most trees that are none are found out by few entries.
         if _is_proved(_decode(view, sample, bits), sample):
             extents = _decode(view, tree, bits)
             if _is_proved(extents, tree):
@@ -271,10 +281,10 @@ def _decode(view: HeapView, tree: _Tree, bits: _Bits) -> Optional[_Extents]:
 def _size_classes() -> Sequence[int]:
     """Return the sizes of jemalloc's classes: 8, multiples of 16 up to 64, then four for each doubling."""
     sizes = [8, 16, 32, 48, 64]
-    while len(sizes) < 232:
+    while len(sizes) < _CLASSES:
         step = 1 << (sizes[-1].bit_length() - 3)
         sizes += [sizes[-1] + step * count for count in (1, 2, 3, 4)]
-    return [min(size, 1 << 62) for size in sizes]
+    return [min(size, 1 << 62) for size in sizes[:_CLASSES]]
 
 
 def _spans(extents: _Extents, sizes: Sequence[int], blocks: Sequence[tuple[int, int]], form: _Form) -> Spans:

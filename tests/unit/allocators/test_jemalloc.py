@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Optional
+from typing import Any, Optional
 
 import pytest
 
+from gdbmem.allocators import jemalloc
 from gdbmem.allocators.jemalloc import read_heap
-from gdbmem.allocators.malloc_heap import FREE, LARGE, METADATA, RETURNED, SLAB, HeapView, MallocHeap
+from gdbmem.allocators.malloc_heap import (
+    CHANGING,
+    FREE,
+    LARGE,
+    METADATA,
+    RETURNED,
+    SLAB,
+    HeapView,
+    MallocHeap,
+)
 from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.memory import BytesMemory
@@ -73,6 +83,30 @@ def test_every_page_is_counted_by_what_its_descriptor_says() -> None:
         (HEAP + 5 * PAGE, HEAP + 9 * PAGE, FREE, 0, 0),
         (HEAP + 9 * PAGE, HEAP + 40 * PAGE, RETURNED, 0, 0),
     ]
+
+
+def test_what_has_no_size_at_this_moment_is_not_counted_as_a_block() -> None:
+    process = _Process()
+    process.describe(1, 1, 5, 232 << SIZED)
+    heap = process.read()
+    assert heap is not None
+    rows = list(zip(*(column.tolist() for column in heap.spans)))
+    assert rows[2] == (HEAP + PAGE, HEAP + 5 * PAGE, CHANGING, 0, 0)
+
+
+def test_nodes_of_addresses_where_nothing_is_mapped_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = _Process()
+    process._put(process.data, DATA, ROOT + 8 * (HEAP >> 30) + 8, LEAF)  # a GiB further
+    read: list[int] = []
+    entries = jemalloc._entries
+
+    def noted(view: HeapView, node: int, width: int, bits: int) -> tuple[Any, Any]:
+        read.append(node)
+        return entries(view, node, width, bits)
+
+    monkeypatch.setattr(jemalloc, "_entries", noted)
+    assert process.read() is not None
+    assert read.count(LEAF) == 2  # once for a sample of its entries
 
 
 def test_caches_that_were_not_found_are_not_stated_to_be_empty() -> None:
