@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import time
 from ctypes.util import find_library
@@ -11,7 +12,7 @@ from typing import Callable, Optional
 
 import pytest
 
-from gdbmem.allocators import gperftools, mimalloc
+from gdbmem.allocators import gperftools, mimalloc, musl
 from gdbmem.allocators.malloc_heap import (
     CHANGING,
     FREE,
@@ -154,3 +155,15 @@ def test_mimallocs_blocks_are_counted_with_those_that_another_thread_has_freed(p
         heap = heap_of(target.pid, mimalloc.read_heap)
         check_kept_blocks(heap, target)
         check_busy(target, mimalloc.read_heap)
+
+
+@pytest.mark.parametrize("flags", [(), ("-static", "-s")], ids=["shared", "static"])
+def test_musls_blocks_are_counted_where_musl_is_the_c_library(
+    program: Program, flags: tuple[str, ...]
+) -> None:
+    if shutil.which("musl-gcc") is None:
+        pytest.skip("musl-gcc is not installed")
+    with running([program("keeps_known_blocks", *flags, compiler="musl-gcc")]) as target:
+        heap = heap_of(target.pid, musl.read_heap)
+        check_kept_blocks(heap, target)
+        check_busy(target, musl.read_heap)

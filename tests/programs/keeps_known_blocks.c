@@ -55,9 +55,10 @@ static void figures(void) {
 }
 
 int main(void) {
-  setvbuf(stdout, malloc(4096), _IOFBF, 4096);
-  char line[16], *input = malloc(4096);
-  setvbuf(stdin, input, _IOFBF, 4096);
+  static char output[4096], input[4096]; /* not from malloc, which may put them beside the blocks */
+  setvbuf(stdout, output, _IOFBF, sizeof output);
+  setvbuf(stdin, input, _IOFBF, sizeof input);
+  char line[16];
   for (int i = 0; i < BLOCKS; ++i) blocks[i] = touched(BLOCK);
   for (int i = 0; i < LARGES; ++i) larges[i] = touched(LARGE);
   pthread_t thread;
