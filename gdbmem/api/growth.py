@@ -35,7 +35,7 @@ from gdbmem.symbols.address_names import GdbSymbols
 from gdbmem.symbols.call_paths import CallPaths, Samples
 
 if TYPE_CHECKING:
-    from gdbmem.api.growth_contents import Images
+    from gdbmem.inspection.growth_contents import Images
 
 __all__ = ["RecordedGrowth", "record_growth", "record_program_growth"]
 
@@ -118,7 +118,7 @@ def _telling_of_loss(recorder: FaultRecorder, say: Progress) -> Iterator[None]:
 
 
 def _images(say: Progress) -> Images:
-    from gdbmem.api.growth_contents import Images  # the inspection of processes: a third of the start
+    from gdbmem.inspection.growth_contents import Images  # the inspection of processes: a third of the start
 
     return Images(say)
 

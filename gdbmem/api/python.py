@@ -45,13 +45,14 @@ from gdbmem.profiles.documents import profile_json
 from gdbmem.profiles.export import encode
 from gdbmem.profiles.paths import Query
 from gdbmem.profiles.text import print_sites
-from gdbmem.python.copies import copies_json, print_copies
 from gdbmem.python.holders import holders_json, print_holders
 from gdbmem.python.objects import (
     arenas_json,
+    copies_json,
     growth_json,
     objects_json,
     print_arenas,
+    print_copies,
     print_growth,
     print_objects,
 )
