@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
-from gdbmem.allocators import gperftools, jemalloc
+from gdbmem.allocators import gperftools, jemalloc, mimalloc
 from gdbmem.allocators.cpython.arenas import find_arenas
 from gdbmem.allocators.glibc.arenas import HeapCorrupt, writable_areas
 from gdbmem.allocators.glibc.bins import threads_inside
@@ -36,8 +36,8 @@ from gdbmem.text import format_size, printable
 
 
 _WORTH_BYTES = 1 << 20
-_LEAST_DATA = 1 << 18  # bytes of variables: the root of every page map is larger
-_READERS = (jemalloc.read_heap, gperftools.read_heap)
+# Each reader, and the fewest bytes of variables of an object that may have the allocator's: most have a large root.
+_READERS = ((jemalloc.read_heap, 1 << 18), (gperftools.read_heap, 1 << 18), (mimalloc.read_heap, 1 << 13))
 
 
 def find_mallocs(reading: ProcessImage, memory: Memory) -> list[MallocHeap]:
@@ -46,16 +46,20 @@ def find_mallocs(reading: ProcessImage, memory: Memory) -> list[MallocHeap]:
         import numpy  # noqa: F401  (slow to import; gdb's own Python may lack it)
     except ImportError:
         return []
-    images = [image for image in reading.images if _data_bytes(image.writable) >= _LEAST_DATA]
-    if not images or unexplained_bytes(reading) < _WORTH_BYTES:
+    if unexplained_bytes(reading) < _WORTH_BYTES:
         return []
-    data = [area for image in images for area in image.writable]
+    data = [area for image in reading.images for area in image.writable]
     view = HeapView(
         memory,
         Ranges((m.start, m.end) for m in reading.mappings if m.is_anonymous and "w" in m.permissions),
         Ranges([*reading.resident.items, *_touched_data(reading, data)]),
     )
-    found = (read(view, image) for image in images for read in _READERS)
+    found = (
+        read(view, image)
+        for image in reading.images
+        for read, least in _READERS
+        if sum(end - start for start, end in image.writable) >= least
+    )
     return [heap for heap in found if heap is not None]
 
 
@@ -68,10 +72,6 @@ def unexplained_bytes(reading: ProcessImage) -> int:
     anonymous = [m for m in reading.mappings if m.is_anonymous and not m.name.startswith("[stack")]
     stacks = sum(reading.resident.within(stack.start, stack.end) for stack in reading.stacks)
     return sum(m.rss_bytes for m in anonymous) - used - mapped - arenas - stacks
-
-
-def _data_bytes(areas: object) -> int:
-    return sum(end - start for start, end in areas)  # type: ignore[attr-defined]
 
 
 def _touched_data(reading: ProcessImage, areas: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -254,15 +254,11 @@ def _in_pools(ledger: Ledger) -> str:
     )
 
 
-_PURGES = {
-    "jemalloc": 'mallctl("arena.4096.purge", …)',
-    "tcmalloc": "MallocExtension_ReleaseFreeMemory()",
-    "mimalloc": "mi_collect(true)",
-}
-_DECAYS = {
-    "jemalloc": "dirty_decay_ms",
-    "tcmalloc": "TCMALLOC_RELEASE_RATE",
-    "mimalloc": "MIMALLOC_PURGE_DELAY",
+_RETURNS = {  # how an allocator returns free pages
+    "jemalloc": 'mallctl("arena.4096.purge", …) returns them, and dirty_decay_ms sets how soon it does so by itself',
+    "tcmalloc": "MallocExtension_ReleaseFreeMemory() returns them, and TCMALLOC_RELEASE_RATE sets how soon it does so"
+    " by itself",
+    "mimalloc": "how many of them mi_collect(true) returns depends on its version",
 }
 
 
@@ -284,12 +280,7 @@ def _in_mallocs(ledger: Ledger, paths: Optional[PinnerPaths]) -> str:
             f"{_allocated_by([holes.block_bytes], paths, '--sizes')}"
         )
     if _matters(ledger, pages):
-        name = malloc.allocator
-        how = (
-            f": {_PURGES[name]} returns them, and {_DECAYS[name]} sets how soon it returns them by itself"
-            if name in _PURGES
-            else ""
-        )
+        how = f": {_RETURNS[malloc.allocator]}" if malloc.allocator in _RETURNS else ""
         parts.append(f"{format_size(pages)} are free pages{how}")
     if _matters(ledger, caches):
         parts.append(f"{format_size(caches)} are free blocks that its caches keep")

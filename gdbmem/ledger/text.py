@@ -205,7 +205,7 @@ _IN_OTHERS = {
     LIVE: "live blocks",
     IN_CACHES: "free, in caches of threads and of the allocator",
     IN_SLABS: "free, in slabs that live blocks share",
-    FREE_PAGES: "free pages, which the allocator returns by and by, or by a purge",
+    FREE_PAGES: "free pages, without a live block",
     LAZY_PAGES: "free pages (MADV_FREE), resident until the kernel needs them",
     RETURNED_PAGES: "pages that the allocator counts as returned, and are resident",
     ALLOCATORS_OWN: "the allocator's own structures",
