@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import Optional, TextIO
 
 from gdbmem.api.growth import RecordedGrowth, record_growth, record_program_growth
-from gdbmem.api.profiles import load_from_profile
 from gdbmem.commands.arguments import ArgumentParser, split_program
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.faults.account import grow_json, held_document, print_account, print_held
 from gdbmem.profiles.paths import Query, query_from
 from gdbmem.profiles.text import print_sites
+from gdbmem.runs.operand import load_from_profile
 from gdbmem.terminal.console import make_console, open_output, print_notices, say
 from gdbmem.terminal.drawing import source_roots
 from gdbmem.text import format_duration, printable
