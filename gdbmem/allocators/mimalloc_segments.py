@@ -16,11 +16,13 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Optional
 
-from gdbmem.allocators.data_words import TouchedMemory, touched_pieces
+from gdbmem.allocators.data_words import TouchedMemory, are_in, data_words, pointers, touched_pieces
+from gdbmem.allocators.gather import gather_words
 from gdbmem.allocators.malloc_heap import HeapView, MallocHeap
 from gdbmem.allocators.mimalloc_pages import SLICE, Pages, fit, freed_by_others, spans_of, tolerated
 from gdbmem.arrays import import_numpy
 from gdbmem.linux.elf.objects import Image
+from gdbmem.linux.memory.maps import Ranges
 
 _SEGMENT = 1 << 25
 _SLICES = _SEGMENT // SLICE
@@ -31,6 +33,9 @@ _MOST_OF_HEADER = 8  # slices
 _TRIED = 8  # segments that a layout is looked for in
 _BATCH = 256  # segments read at once
 _HUGE = 1 << 31  # in place of a size that is too large for its field
+_OS_PAGE = 4096
+_ARENA_WORDS = 12  # of an arena's description: up to its number of words
+_MOST_BLOCKS = 1 << 20
 _HEAP_WORDS = 480  # of a heap: up to its owner's number
 
 
@@ -81,7 +86,9 @@ def read_segments(view: HeapView, image: Image) -> Optional[MallocHeap]:
             allocator="mimalloc",
             layout=f"2, segments of 32 MiB, entries of {layout.stride} bytes",
             file=image.name,
-            spans=spans_of(view, found.pages, found.headers, ()),
+            spans=spans_of(
+                view, found.pages, found.headers, list(_arenas(view, memory, image, found.segments))
+            ),
             cached=cached,
             caches=int(np.count_nonzero(found.pages.freed)) + len(delayed),
             is_complete=is_complete,
@@ -252,6 +259,26 @@ def _of_image(
     headers = [header for header in found.headers if header[0] in set(mine.tolist())]
     pages = Pages(*(column[kept] for column in found.pages))
     return _Found(pages, found.heaps[kept], found.threads[kept], found.segments[kept], headers), lists
+
+
+def _arenas(view: HeapView, memory: TouchedMemory, image: Image, segments: Any) -> Iterator[tuple[int, int]]:
+    """Yield the writable pieces of arenas, which segments are taken from: since 2.1.
+
+    A description names the arena's start, its blocks, each for a segment, and how many words have a bit for each block;
+    at least one segment is in it.
+    """
+    np = import_numpy()
+    places = np.unique(pointers(data_words(view, image.writable), view.touched).values)
+    places = places[(places % _OS_PAGE == 0) | are_in(Ranges(image.writable), places)]
+    columns, readable = gather_words(memory, places, range(_ARENA_WORDS))
+    table = np.stack(columns, 1)[readable]
+    starts, blocks, words = table[:, :-2], table[:, 1:-1], table[:, 2:]
+    good = (starts > 0) & (starts % _SEGMENT == 0) & (blocks > 0) & (blocks < _MOST_BLOCKS)
+    good &= words == blocks + 63 >> 6
+    for start, count in sorted(set(zip(starts[good].tolist(), blocks[good].tolist()))):
+        end = start + count * _SEGMENT
+        if ((segments >= start) & (segments < end)).any():
+            yield from view.anonymous.overlaps(start, end)
 
 
 def _heap_words(view: HeapView, heap: int) -> Any:

@@ -98,6 +98,16 @@ def test_pages_of_segments_are_told_apart_and_blocks_that_wait_are_counted(layou
     assert heap.is_complete
 
 
+def test_free_blocks_of_an_arena_beside_its_segments_are_free() -> None:
+    process = segments()
+    process.areas = [(SEGMENT, SEGMENT + 3 * (1 << 25))]
+    process.put(DATA + 0x800, "Q", DATA + 0x900)
+    process.put(DATA + 0x900, "QQQQQQQ", 1, 0, 0, 0, SEGMENT, 3, 1)
+    heap = process.read()
+    assert heap is not None
+    assert (heap.spans.kinds[-1], heap.spans.ends[-1]) == (FREE, SEGMENT + 3 * (1 << 25))
+
+
 def test_a_list_that_leads_elsewhere_leaves_the_heap_incomplete() -> None:
     process = segments()
     process.put(PAGE + 160 * 9, "Q", PAGE + 160 * 7)  # round and round
