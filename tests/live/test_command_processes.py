@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.live.user import GDBMEM, environment
+from tests.live.warm import run_forked
 from tests.unit.cli.test_big_files import wide
 from tests.unit.cli.test_cli_reports import here  # noqa: F401 - a fixture: a run and a history in the current folder
 
@@ -33,6 +35,35 @@ def test_starting_the_command_imports_nothing_that_its_subcommand_does_not_need(
     script = f"import sys, gdbmem.cli.main as m; m.main(['--version']); print([n for n in {slow} if n in sys.modules])"
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ended.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_gdbmem_that_is_forked_for_tests_answers_as_the_installed_one(tmp_path: Path) -> None:
+    (tmp_path / "x.folded").write_text("main;f\xe9 100\n", encoding="latin-1")
+    (tmp_path / "cut.json").write_text("{")
+    for words in (
+        ["show", "x.folded"],
+        ["show", "x.folded", "--json"],
+        ["diff", "cut.json", "x.folded"],
+        ["nonsense"],
+    ):
+        command = [GDBMEM, *words]
+        installed = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+        forked = run_forked(words, str(tmp_path), environment(), seconds=60)
+        assert (forked.returncode, forked.stdout, forked.stderr) == (
+            installed.returncode,
+            installed.stdout,
+            installed.stderr,
+        )
+    assert (
+        run_forked(["show", "-"], str(tmp_path), environment(), stdin=b"main;f 100\n", seconds=60).returncode == 0
+    )
 
 
 def in_shell(redirection: str, *words: str) -> subprocess.CompletedProcess[str]:
