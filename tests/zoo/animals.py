@@ -409,9 +409,9 @@ MEMORIES = (
     ),
     Animal(
         "fastbins",
-        "half of 10^7 blocks in fastbins, freed in random order",
+        "half of 10^6 blocks in fastbins, freed in random order",
         meets="explain",
-        words=("scattered:10000000x40",),
+        words=("scattered:1000000x40",),
         small=("scattered:20000x40",),
     ),
     Animal(
