@@ -62,7 +62,8 @@ def test_a_gdbmem_that_is_forked_for_tests_answers_as_the_installed_one(tmp_path
             installed.stderr,
         )
     assert (
-        run_forked(["show", "-"], str(tmp_path), environment(), stdin=b"main;f 100\n", seconds=60).returncode == 0
+        run_forked(["show", "-"], str(tmp_path), environment(), stdin=b"main;f 100\n", seconds=60).returncode
+        == 0
     )
 
 
