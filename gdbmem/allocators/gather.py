@@ -47,14 +47,38 @@ def _runs(memory: Memory, addresses: Any, size: int) -> Iterator[tuple[Any, Any,
     np = import_numpy()
     addresses = np.asarray(addresses, np.int64)
     order = np.argsort(addresses)
+    order = order[np.searchsorted(addresses[order], 0, "right") :]  # beyond 2^63 nothing is mapped
     ordered = addresses[order]
-    first = int(np.searchsorted(ordered, 0, "right"))  # beyond 2^63 nothing is mapped
-    cuts = np.flatnonzero(np.diff(ordered[first:]) > _APART) + first + 1
-    for last in [*cuts.tolist(), len(ordered)]:
+    if not len(ordered):
+        return
+    far = np.diff(ordered) > _APART
+    alone = np.append(True, far) & np.append(far, True) & ((ordered | size) % 8 == 0)
+    yield from _one_by_one(memory, ordered[alone], order[alone], size)
+    ordered, order = ordered[~alone], order[~alone]
+    first = 0
+    for last in [*(np.flatnonzero(np.diff(ordered) > _APART) + 1).tolist(), len(ordered)]:
         while first < last:
             stop = min(int(np.searchsorted(ordered, ordered[first] + _RUN, "right")), last)
             yield from _read(memory, ordered[first:stop], order[first:stop], size)
             first = stop
+
+
+def _one_by_one(memory: Memory, addresses: Any, places: Any, size: int) -> Iterator[tuple[Any, Any, Any]]:
+    """Read pieces that are far from each other; addresses and *size* are multiples of 8."""
+    np = import_numpy()
+    most = max(_RUN // size, 1)
+    for first in range(0, len(addresses), most):
+        pieces, read = [], []
+        for place, address in zip(
+            places[first : first + most].tolist(), addresses[first : first + most].tolist()
+        ):
+            try:
+                pieces.append(memory.read(address, size))
+            except MemoryUnreadable:
+                continue
+            read.append(place)
+        data = np.frombuffer(b"".join(pieces), np.uint8)
+        yield data, size * np.arange(len(read)), np.array(read, np.int64)
 
 
 def _read(memory: Memory, addresses: Any, places: Any, size: int) -> Iterator[tuple[Any, Any, Any]]:
