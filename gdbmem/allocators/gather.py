@@ -10,6 +10,7 @@ from gdbmem.model.memory import Memory, MemoryUnreadable
 
 _APART = 1 << 14  # largest gap, in bytes, between two pieces that are read together
 _RUN = 1 << 25  # bytes read at once
+_LAST = (1 << 63) - 1
 
 
 def gather(memory: Memory, addresses: Any, size: int) -> tuple[Any, Any]:
@@ -58,7 +59,8 @@ def _runs(memory: Memory, addresses: Any, size: int) -> Iterator[tuple[Any, Any,
     first = 0
     for last in [*(np.flatnonzero(np.diff(ordered) > _APART) + 1).tolist(), len(ordered)]:
         while first < last:
-            stop = min(int(np.searchsorted(ordered, ordered[first] + _RUN, "right")), last)
+            end = min(int(ordered[first]) + _RUN, _LAST)
+            stop = min(int(np.searchsorted(ordered, end, "right")), last)
             yield from _read(memory, ordered[first:stop], order[first:stop], size)
             first = stop
 

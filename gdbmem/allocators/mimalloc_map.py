@@ -194,15 +194,15 @@ def _pages(runs: _Runs, rows: Any, readable: Any, fields: _Fields) -> Optional[P
     ends = np.where(
         fits & (runs.ends - room >= sizes), needed, np.maximum(runs.ends, np.where(fits, needed, 0))
     )
-    are_odd = is_page & ~fits
-    ends[:-1] = np.minimum(ends[:-1], runs.starts[1:])
-    if not (is_page & fits).any() or int(are_odd.sum()) > tolerated(int(is_page.sum())):
-        return None
     kept = np.flatnonzero(is_page)
-    good = (is_page & fits)[kept]
-    freed = np.where(good, _field(rows, fields.freed, 8)[kept] & -2, 0)
-    sizes, in_use, reserved = (np.where(good, column[kept], 0) for column in (sizes, in_use, reserved))
-    return Pages(runs.starts[kept], ends[kept], sizes, in_use, reserved, freed, are_odd[kept])
+    starts, ends, room, fits = runs.starts[kept], ends[kept], room[kept], fits[kept]
+    ends[:-1] = np.minimum(ends[:-1], starts[1:])
+    fits &= room <= ends
+    if not fits.any() or int((~fits).sum()) > tolerated(len(kept)):
+        return None
+    freed = np.where(fits, _field(rows, fields.freed, 8)[kept] & -2, 0)
+    sizes, in_use, reserved = (np.where(fits, column[kept], 0) for column in (sizes, in_use, reserved))
+    return Pages(starts, ends, sizes, in_use, reserved, freed, ~fits)
 
 
 def _field(rows: Any, offset: int, size: int) -> Any:

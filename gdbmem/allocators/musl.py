@@ -22,6 +22,7 @@ from gdbmem.allocators.gather import gather, gather_words
 from gdbmem.allocators.malloc_heap import CHANGING, LARGE, METADATA, SLAB, HeapView, MallocHeap, Spans
 from gdbmem.arrays import import_numpy
 from gdbmem.linux.elf.objects import Image
+from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.memory import MemoryUnreadable, words_at
 
 _TOLERATED = 2
@@ -112,7 +113,7 @@ def _groups(view: HeapView, memory: TouchedMemory, areas: Sequence[int]) -> Opti
     starts, masks, bits = table[kept][:, 2:].T
     order = np.argsort(starts)
     starts, masks, bits, descriptors = starts[order], masks[order], bits[order], descriptors[kept][order]
-    slots, classes, mapped = (bits & 31) + 1, bits >> 6 & 63, (bits >> 12) * _AREA
+    slots, classes, mapped = (bits & 31) + 1, bits >> 6 & 63, np.clip(bits >> 12, -1, 1 << 35) * _AREA
     are_single = classes == _SINGLE
     strides = _UNIT * np.array(_UNITS, np.int64)[np.minimum(classes, len(_UNITS) - 1)]
     strides = np.where((mapped > 0) & (slots == 1), mapped - _UNIT, strides)
@@ -126,7 +127,7 @@ def _groups(view: HeapView, memory: TouchedMemory, areas: Sequence[int]) -> Opti
     )
     groups = _Groups(starts, ends, strides, slots, ~free & (1 << slots) - 1, are_single)
     are_odd |= _lead_elsewhere(memory, groups, descriptors)
-    return _proved(groups, are_odd)
+    return _proved(view, groups, are_odd)
 
 
 def _lead_elsewhere(memory: TouchedMemory, groups: _Groups, descriptors: Any) -> Any:
@@ -142,7 +143,7 @@ def _lead_elsewhere(memory: TouchedMemory, groups: _Groups, descriptors: Any) ->
     return result
 
 
-def _proved(groups: _Groups, are_odd: Any) -> Optional[_Found]:
+def _proved(view: HeapView, groups: _Groups, are_odd: Any) -> Optional[_Found]:
     """Return those of *groups* that prove themselves, and where the others are that overlap none; None if too many."""
     np = import_numpy()
     while True:
@@ -153,8 +154,10 @@ def _proved(groups: _Groups, are_odd: Any) -> Optional[_Found]:
         if fit.all():
             break
         are_odd[np.flatnonzero(~are_odd)[child[~fit]]] = True
+    are_odd &= are_within(view.anonymous, groups.starts, groups.ends)
     odd = zip(groups.starts[are_odd].tolist(), groups.ends[are_odd].tolist())
-    return good, [(start, end) for start, end in odd if not ((good.starts < end) & (good.ends > start)).any()]
+    alone = ((start, end) for start, end in odd if not ((good.starts < end) & (good.ends > start)).any())
+    return good, Ranges(alone).items
 
 
 def _inside(groups: _Groups) -> tuple[Any, Any, Any]:
@@ -194,7 +197,9 @@ def _spans(groups: _Groups, changing: Sequence[tuple[int, int]], areas: Sequence
     begins = groups.starts[row] + _UNIT + groups.strides[row] * slot
     sizes = np.where(groups.are_single, groups.ends - groups.starts - _UNIT - _SLOT_HEADER, groups.strides)
     kinds = np.where(groups.are_single, LARGE, SLAB)
-    beside = [(area, area + _AREA, METADATA) for area in areas] + [(*piece, CHANGING) for piece in changing]
+    pages = Ranges((area, area + _AREA) for area in areas)
+    beside = [(*page, METADATA) for page in pages.items]
+    beside += [(*piece, CHANGING) for piece in changing if not pages.within(*piece)]
     starts, ends, others = np.array(beside, np.int64).T
     zeros = np.zeros(len(beside), np.int64)
     columns = (

@@ -6,8 +6,10 @@ import random
 from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Optional
 
 from gdbmem.allocators.glibc.tallies import Cached
+from gdbmem.allocators.malloc_heap import MallocHeap
 from gdbmem.model.memory import BytesMemory
 
 PAGE = 4096
@@ -81,3 +83,12 @@ def _size(rng: random.Random) -> int:
     if kind < 0.999:
         return 16 * rng.randrange(64, 600)
     return 16 * rng.randrange(1000, 20000)
+
+
+def check_spans(heap: Optional[MallocHeap]) -> None:
+    """Check that the spans of *heap*, if one was read, are in order, and that their blocks fit in."""
+    if heap is not None:
+        spans = heap.spans
+        assert (spans.ends > spans.starts).all()
+        assert (spans.starts[1:] >= spans.ends[:-1]).all()
+        assert (spans.live_blocks * spans.block_bytes <= spans.ends - spans.starts).all()

@@ -22,6 +22,7 @@ from gdbmem.allocators.malloc_heap import (
 from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.memory import BytesMemory
+from tests.unit.heaps import check_spans
 
 PAGE = 8192
 DATA, META, HEAP = 0x560000000000, 0x7F0000000000, 0x7F0040000000
@@ -185,12 +186,12 @@ def test_a_damaged_root_proves_nothing(offset: int) -> None:
 
 
 @pytest.mark.parametrize("value", [-1, 1 << 62, LEAF + 4])
-def test_no_change_of_one_word_raises(value: int) -> None:
+def test_no_change_of_one_word_raises_or_disorders_spans(value: int) -> None:
     for offset in [*range(TABLE - 12, TABLE + 20, 8), *range(LISTS, LISTS + 128, 16)]:
         process = Process()
         struct.pack_into("<q", process.data, offset & -8, value)
-        process.read()
+        check_spans(process.read())
     for word in range(6):
         process = Process()
         struct.pack_into("<q", process.meta, SPANS - META + 8 * word, value)
-        process.read()
+        check_spans(process.read())

@@ -12,6 +12,7 @@ from gdbmem.allocators.mimalloc import read_heap
 from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.memory import BytesMemory
+from tests.unit.heaps import check_spans
 
 SLICE = 1 << 16
 DATA = 0x7F1000000000
@@ -223,16 +224,16 @@ def test_a_map_that_cannot_be_read_proves_nothing(without: int) -> None:
 
 
 @pytest.mark.parametrize("value", [2**64 - 1, 1 << 62, PART + 4096])
-def test_no_change_of_one_word_raises(value: int) -> None:
+def test_no_change_of_one_word_raises_or_disorders_spans(value: int) -> None:
     for address in (ROOT + 8 * (ARENA >> 29), PART + 8, PART + 16, *range(ARENA, ARENA + 56, 8)):
         process = page_map()
         process.put(address, "Q", value)
-        process.read()
+        check_spans(process.read())
     for address in range(ARENA + SLICE, ARENA + SLICE + 56, 8):
         process = page_map()
         process.put(address, "Q", value)
-        process.read()
+        check_spans(process.read())
     for address in range(SEGMENT + ARRAY - 8, SEGMENT + ARRAY + 2 * STRIDE, 8):
         process = segments()
         process.put(address, "Q", value)
-        process.read()
+        check_spans(process.read())

@@ -12,6 +12,7 @@ from gdbmem.allocators.musl import read_heap
 from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.memory import BytesMemory
+from tests.unit.heaps import check_spans
 
 DATA, AREA, HEAP = 0x560000000000, 0x560000100000, 0x7F0000000000
 SECRET = 0xFEDCBA9876543210
@@ -115,8 +116,8 @@ def test_memory_that_cannot_be_read_proves_nothing(without: int) -> None:
 
 
 @pytest.mark.parametrize("value", [2**64 - 1, 1 << 62, HEAP + 4096])
-def test_no_change_of_one_word_raises(value: int) -> None:
+def test_no_change_of_one_word_raises_or_disorders_spans(value: int) -> None:
     for address in (DATA + 0x100, DATA + 0x138, *range(AREA, AREA + 24 + 40 * len(GROUPS), 8)):
         process = Process()
         process.put(address, "Q", value)
-        process.read()
+        check_spans(process.read())
