@@ -118,7 +118,7 @@ def test_a_reader_that_has_seen_enough_is_no_failure(words: list[str]) -> None:
 )
 def test_a_small_file_imports_what_it_needs_only(words: list[str], unneeded: str, tmp_path: Path) -> None:
     (tmp_path / "a.ms").write_text(wide(3))
-    slow = ["jinja2", "pygments", "numpy", "yaml", "gdbmem.symbols.address_names", "gdbmem.page.page"]
+    slow = ["jinja2", "pygments", "numpy", "yaml", "gdbmem.symbols.batch_gdb", "gdbmem.page.page"]
     slow += [
         "google.protobuf",
         "subprocess",

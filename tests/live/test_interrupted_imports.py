@@ -9,8 +9,8 @@ from pathlib import Path
 ENDS = """
 import signal, sys
 sys.path.insert(0, sys.argv.pop())
-from gdbmem.cli import interrupts, main
-interrupts._AGAIN_SECONDS = 60
+from gdbmem.cli import main, start
+start._AGAIN_SECONDS = 60
 def dispatch(words):
     import pressed
     assert signal.getitimer(signal.ITIMER_REAL)[0] > 0

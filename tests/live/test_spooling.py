@@ -90,7 +90,7 @@ def test_what_is_no_profile_is_refused_by_name(script: str, message: str, tmp_pa
 
 
 def test_more_than_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "_LIMIT_BYTES", 1000)
+    monkeypatch.setattr(files, "_LARGEST_COPY_BYTES", 1000)
     reader, writer = os.pipe()
     os.write(writer, b"x" * 1001)
     os.close(writer)
