@@ -195,6 +195,15 @@ def _pages(runs: _Runs, rows: Any, readable: Any, fields: _Fields) -> Optional[P
         fits & (runs.ends - room >= sizes), needed, np.maximum(runs.ends, np.where(fits, needed, 0))
     )
     kept = np.flatnonzero(is_page)
+    if not len(kept):
+        return None
+    # Of two pages that overlap, one without blocks is a former one.
+    overlap = room[kept][:-1] > runs.starts[kept][1:]
+    is_empty = in_use[kept] == 0
+    former = np.append(False, overlap & is_empty[1:]) | np.append(
+        overlap & ~is_empty[1:] & is_empty[:-1], False
+    )
+    kept = kept[~former]
     starts, ends, room, fits = runs.starts[kept], ends[kept], room[kept], fits[kept]
     ends[:-1] = np.minimum(ends[:-1], starts[1:])
     fits &= room <= ends

@@ -7,7 +7,7 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.allocators.malloc_heap import FREE, LARGE, METADATA, SLAB, HeapView, MallocHeap
+from gdbmem.allocators.malloc_heap import CHANGING, FREE, LARGE, METADATA, SLAB, HeapView, MallocHeap
 from gdbmem.allocators.mimalloc import read_heap
 from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Ranges
@@ -206,6 +206,16 @@ def test_entries_of_former_pages_are_not_judged() -> None:
     of_arena = heap.spans.starts < ROOT
     assert heap.spans.kinds[of_arena].tolist() == [METADATA, SLAB, SLAB, LARGE, *[SLAB] * 4, FREE]
     assert heap.spans.starts[of_arena].tolist()[-1] == shorter + SLICE
+
+
+def test_a_former_page_inside_the_last_slice_of_a_block_is_not_judged() -> None:
+    process = page_map()
+    put_page(process, ARENA + 40 * SLICE, 1, 1, 1, 1, SLICE)  # the block's end is in the next slice
+    put_page(process, ARENA + 41 * SLICE, 1, 10, 20, 0, 3200)
+    heap = process.read()
+    assert heap is not None
+    assert not (heap.spans.kinds == CHANGING).any()
+    assert heap.spans.live_blocks[heap.spans.block_bytes == SLICE].tolist() == [1]
 
 
 @pytest.mark.parametrize(
