@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Optional
 from gdbmem.allocators.data_words import DataWords, are_in, data_words
 from gdbmem.allocators.gather import gather_words
 from gdbmem.allocators.malloc_heap import (
+    CACHED,
     CHANGING,
     FREE,
     LARGE,
@@ -86,10 +87,11 @@ class _Bits(NamedTuple):
     size_class: int
     free_blocks: int
     has_two_arrays: bool  # of bins in a cache
+    of_huge_page: Optional[int]  # the extent is part of a huge page that jemalloc divides
     slab: int = 12
 
 
-_RELEASES = (_Bits("5.3", 128, 17, 3, 20, 28, False), _Bits("5.2", 64, 16, 2, 18, 26, True))
+_RELEASES = (_Bits("5.3", 128, 17, 3, 20, 28, False, 14), _Bits("5.2", 64, 16, 2, 18, 26, True, None))
 
 
 class _Tree(NamedTuple):
@@ -112,6 +114,7 @@ class _Extents(NamedTuple):
     is_slab: Any
     classes: Any  # numbers of size classes
     free_blocks: Any
+    are_cached: Any  # freed, and kept in the cache of the allocator of huge pages
 
 
 def read_heap(view: HeapView, image: Image) -> Optional[MallocHeap]:
@@ -265,16 +268,24 @@ def _decode(view: HeapView, tree: _Tree, bits: _Bits) -> Optional[_Extents]:
         return None
     is_apart = np.append(ends[:-1] <= starts[1:], True)
     classes = words >> bits.size_class & 0xFF
-    is_slab = (words >> bits.slab & 1 == 1) & (states == _ACTIVE)
+    is_sized = (states == _ACTIVE) & (classes < _CLASSES)
+    is_slab = is_sized & (words >> bits.slab & 1 == 1)
+    are_cached = np.zeros(len(words), bool)
+    if bits.of_huge_page is not None:  # the bit for slabs stays
+        are_cached = (states == _ACTIVE) & ~is_sized & (words >> bits.of_huge_page & 1 == 1)
     free_blocks = words >> bits.free_blocks & 0x3FF
-    sizes_of = np.array(_size_classes())[np.minimum(classes, _MOST_BINS - 1)]
+    sizes = np.array(_size_classes())
+    sizes_of = sizes[np.minimum(classes, _CLASSES - 1)]
     blocks = (ends - starts) // sizes_of
     is_whole = ~is_slab | ((classes < 40) & ((ends - starts) % sizes_of == 0) & (free_blocks <= blocks))
-    is_large = (states == _ACTIVE) & ~is_slab & (classes < _MOST_BINS)
-    is_whole &= ~is_large | (ends - starts - page >= sizes_of)
+    # A large block has the pages of its size class or, since 5.3.1, those of its size, which is of that class.
+    is_large = is_sized & ~is_slab
+    sizes_below = sizes[np.clip(classes - 1, 0, _CLASSES - 1)]
+    lengths = ends - starts
+    is_whole &= ~is_large | ((sizes_below < lengths) & (lengths + page <= sizes_of))
     contradictions = int((~is_inside).sum() + (~is_good).sum() + (~is_apart).sum() + (~is_whole).sum())
     keep = is_apart & is_whole
-    columns = (where, starts, ends, states, is_slab, classes, free_blocks)
+    columns = (where, starts, ends, states, is_slab, classes, free_blocks, are_cached)
     return _Extents(bits, contradictions, *(column[keep] for column in columns))
 
 
@@ -300,7 +311,7 @@ def _spans(extents: _Extents, sizes: Sequence[int], blocks: Sequence[tuple[int, 
     kinds = np.full(len(lengths), CHANGING, np.uint8)
     for state, kind in _KIND.items():
         kinds[extents.states == state] = kind
-    kinds[is_large], kinds[extents.is_slab] = LARGE, SLAB
+    kinds[is_large], kinds[extents.is_slab], kinds[extents.are_cached] = LARGE, SLAB, CACHED
     block_bytes = np.where(
         extents.is_slab, sizes_of, np.where(is_large, np.minimum(sizes_of, lengths - pad), 0)
     )

@@ -23,6 +23,7 @@ LAZY = 3  # the same, which the allocator has offered to the kernel (MADV_FREE)
 RETURNED = 4  # address space whose pages the allocator has returned: normally not resident
 METADATA = 5
 CHANGING = 6  # between two kinds at this moment
+CACHED = 7  # pages without a live block that a cache of the allocator keeps
 
 
 class HeapView(NamedTuple):

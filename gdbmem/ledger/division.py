@@ -11,7 +11,7 @@ from typing import Any, Optional
 from gdbmem.allocators.glibc.tallies import FASTBIN, FREE, LIVE, TCACHE, HeapTally
 from gdbmem.arrays import import_numpy
 from gdbmem.errors import Notice
-from gdbmem.linux.memory.maps import Mapping, Ranges
+from gdbmem.linux.memory.maps import Mapping, Ranges, address_column
 from gdbmem.model import bfc
 from gdbmem.model import ledger as names
 from gdbmem.model.bfc import Allocator, Region
@@ -130,13 +130,13 @@ class Division:
         np = import_numpy()
         bounds = [at for m in self.mappings for at in (m.start, m.end)]
         bounds += [at for taken in self._taken for at in taken]
-        edges = np.unique(np.concatenate([starts, ends, np.array(bounds, np.int64)]))
+        edges = np.unique(np.concatenate([starts, ends, address_column(bounds)]))
         low, high = edges[:-1], edges[1:]
         span = np.searchsorted(starts, low, "right") - 1
-        number = np.searchsorted(np.array(self._starts, np.int64), low, "right") - 1
+        number = np.searchsorted(address_column(self._starts), low, "right") - 1
         is_free = np.array(Ranges(self._taken).within_each(low, high)) == 0
         pieces = (span >= 0) & (number >= 0) & is_free
-        pieces &= (low < ends[span]) & (low < np.array([m.end for m in self.mappings], np.int64)[number])
+        pieces &= (low < ends[span]) & (low < address_column(m.end for m in self.mappings)[number])
         low, high, span, number = low[pieces], high[pieces], span[pieces], number[pieces]
         left = self.resident.within_each(low, high)
         whole, length = ends[span] - starts[span], high - low

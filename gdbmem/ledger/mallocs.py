@@ -24,6 +24,7 @@ _REST = {
     malloc_heap.RETURNED: names.RETURNED_PAGES,
     malloc_heap.METADATA: names.ALLOCATORS_OWN,
     malloc_heap.CHANGING: names.CHANGING,
+    malloc_heap.CACHED: names.IN_CACHES,
 }
 
 
@@ -62,12 +63,14 @@ def _claim(division: Division, heap: MallocHeap, suffix: str, claims: MallocClai
 
     is_slab = spans.kinds == SLAB
     cached_bytes = sum(size * count for size, count in heap.cached.items())
+    live_bytes = int((spans.block_bytes * spans.live_blocks).sum()) - cached_bytes
+    cached_bytes += pages(malloc_heap.CACHED)
     summary = OtherMalloc(
         category=category,
         suffix=suffix,
         layout=heap.layout,
         file=heap.file,
-        live_bytes=int((spans.block_bytes * spans.live_blocks).sum()) - cached_bytes,
+        live_bytes=live_bytes,
         live_blocks=int(spans.live_blocks.sum()) - sum(heap.cached.values()),
         cached_bytes=cached_bytes if heap.is_complete else None,
         caches=heap.caches,
@@ -87,16 +90,16 @@ def _claim(division: Division, heap: MallocHeap, suffix: str, claims: MallocClai
 def _divided(heap: MallocHeap) -> tuple[Any, Any]:
     """Return how many bytes of each span are live, and kept by caches.
 
-    Which blocks of a size caches keep is not read: each slab has the same part of them.
+    Which blocks of a size caches keep is not read: each slab or large block has the same part of them.
     """
     np = import_numpy()
     spans = heap.spans
     used = spans.block_bytes * spans.live_blocks
     sizes, number = np.unique(spans.block_bytes, return_inverse=True)
-    of_size = np.bincount(number, np.where(spans.kinds == SLAB, spans.live_blocks, 0), len(sizes))
+    of_size = np.bincount(number, spans.live_blocks, len(sizes))
     kept = np.array([heap.cached.get(size, 0) for size in sizes.tolist()], np.float64)
     part = np.where(of_size > 0, kept / np.maximum(of_size, 1), 0.0)
-    cached = np.where(spans.kinds == SLAB, np.round(used * part[number]), 0).astype(np.int64)
+    cached = np.round(used * part[number]).astype(np.int64)
     return used - cached, cached
 
 

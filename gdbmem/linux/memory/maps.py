@@ -287,6 +287,15 @@ _REGIONS = 1 << 14
 _PAGEMAP_PRESENT, _PAGEMAP_SWAPPED, _PAGEMAP_FILE = 1 << 63, 1 << 62, 1 << 61
 
 
+_HIGHEST = (1 << 63) - 1
+
+
+def address_column(addresses: Iterable[int]) -> Any:
+    """Return *addresses* as a column of numpy (int64); those above 2^63, of the kernel's page, become the highest."""
+    np = import_numpy()
+    return np.minimum(np.array(list(addresses), np.uint64), _HIGHEST).astype(np.int64)
+
+
 class Ranges:
     """Sorted, disjoint ranges of addresses."""
 
@@ -327,7 +336,8 @@ class Ranges:
         np = import_numpy()
         if not self.items:
             return np.zeros(len(starts), np.int64)
-        low, high = np.array(self.items, np.int64).T
+        low = address_column(start for start, _ in self.items)
+        high = address_column(end for _, end in self.items)
         before = np.array(self._before, np.int64)
 
         def up_to(addresses: Any) -> Any:

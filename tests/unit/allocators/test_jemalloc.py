@@ -11,6 +11,7 @@ import pytest
 from gdbmem.allocators import jemalloc
 from gdbmem.allocators.jemalloc import read_heap
 from gdbmem.allocators.malloc_heap import (
+    CACHED,
     CHANGING,
     FREE,
     LARGE,
@@ -29,7 +30,7 @@ DATA, OWN, HEAP = 0x5600_0000_0000, 0x7F00_0000_0000, 0x7F00_0080_0000
 ROOT = DATA + 64  # of 2^18 words
 LEAF, DESCRIPTORS = OWN + PAGE, OWN + 3 * MIB
 DIRTY, RETAINED = 1 << 17, 3 << 17
-OF_SLAB, SIZED = 1 << 12, 20
+OF_SLAB, OF_HUGE_PAGE, SIZED = 1 << 12, 1 << 14, 20
 
 # start and end in pages, first word: a slab of 128 blocks of 32 bytes with 100 free ones, 16 KiB, and free pages.
 EXTENTS = [
@@ -92,6 +93,27 @@ def test_what_has_no_size_at_this_moment_is_not_counted_as_a_block() -> None:
     assert heap is not None
     rows = list(zip(*(column.tolist() for column in heap.spans)))
     assert rows[2] == (HEAP + PAGE, HEAP + 5 * PAGE, CHANGING, 0, 0)
+
+
+def _third_span(word: int, pages: int) -> tuple[int, int, int]:
+    """Return kind, size of blocks and number of blocks of the third span, which has *word* and *pages*."""
+    process = _Process()
+    process.describe(2, 5, 5 + pages, word)
+    process.describe(3, 5 + pages, 40, RETAINED)
+    for page in range(5, 40):
+        process.lead(page, 2 if page < 5 + pages else 3)
+    heap = process.read()
+    assert heap is not None
+    return heap.spans.kinds[3], heap.spans.block_bytes[3], heap.spans.live_blocks[3]
+
+
+def test_a_large_block_that_is_smaller_than_its_class_is_counted_by_its_pages() -> None:
+    # Class 45 has 20 pages; 5.3.1 no longer rounds sizes up to it.
+    assert _third_span(45 << SIZED, 17) == (LARGE, 17 * PAGE, 1)
+
+
+def test_freed_pages_of_a_huge_page_are_in_a_cache() -> None:
+    assert _third_span(232 << SIZED | OF_SLAB | OF_HUGE_PAGE | 1 << 28, 2) == (CACHED, 0, 0)
 
 
 def test_nodes_of_addresses_where_nothing_is_mapped_are_not_followed(monkeypatch: pytest.MonkeyPatch) -> None:
