@@ -39,7 +39,7 @@ _ALIGNED = 64  # nodes of the tree
 _BLOCK = 1 << 21  # jemalloc's own memory is in blocks that begin at a multiple of it and are multiples of it
 _MOST_BLOCK = 1 << 36
 _TOLERATED = 1000  # of so many entries of the tree one may be between two states
-_LEAST_ENTRIES = 2
+_LEAST_ENTRIES, _MANY = 2, 100
 _BEHIND = 2048  # bytes of the root behind an entry; it ends with addresses that only the kernel has
 _MOST_ROOTS = 1 << 24
 _STRAY = 8  # entries of the root for addresses that have been unmapped since
@@ -139,7 +139,9 @@ def _heap(view: HeapView, image: Image, data: DataWords, form: _Form, extents: _
     blocks = _metadata_blocks(view, extents, np.concatenate([extents.descriptors, np.unique(data.values)]))
     spans = _spans(extents, sizes, blocks, form)
     cached, caches = _caches(view, data, blocks, extents.bits, 1 << form.page_bits)
-    is_complete = caches > 0 and _fits(cached, spans)
+    is_complete = caches > 0 and _fits(
+        cached, spans
+    )  # built without statistics, jemalloc keeps no list of them
     layout = (
         f"{extents.bits.release}, {form.address_bits} address bits, pages of {1 << form.page_bits:,} bytes"
     )
@@ -241,7 +243,8 @@ def _extents(view: HeapView, tree: _Tree) -> Optional[_Extents]:
 
 
 def _is_proved(extents: Optional[_Extents], tree: _Tree) -> bool:
-    return extents is not None and extents.contradictions <= len(tree.pages) // _TOLERATED + 1
+    allowed = len(tree.pages) // _TOLERATED + (len(tree.pages) >= _MANY)
+    return extents is not None and extents.contradictions <= allowed
 
 
 def _decode(view: HeapView, tree: _Tree, bits: _Bits) -> Optional[_Extents]:
@@ -250,9 +253,7 @@ def _decode(view: HeapView, tree: _Tree, bits: _Bits) -> Optional[_Extents]:
     is_used = pointers != 0  # pages of an extent that was divided or freed keep a size class
     pages = tree.pages[is_used]
     where, number = np.unique(pointers[is_used], return_inverse=True)
-    if len(where) < _LEAST_ENTRIES:
-        return None
-    if not are_in(view.touched, where).mean() > 0.99:
+    if len(where) < _LEAST_ENTRIES or are_in(view.touched, where).mean() < 0.99:
         return None
     (words, addresses, sizes), readable = gather_words(view.memory, where, (0, 1, 2))
     page = -1 << tree.form.page_bits
@@ -370,7 +371,7 @@ def _chain(blocks: Mapping[int, tuple[int, int]], start: int) -> set[int]:
 def _caches(
     view: HeapView, data: DataWords, blocks: Sequence[tuple[int, int]], bits: _Bits, page_bytes: int
 ) -> tuple[Counter[int], int]:
-    """Return how many blocks of each size caches keep, and the number of caches."""
+    """Return how many blocks of each size caches keep, and the number of caches; 0 if some could not be read."""
     np = import_numpy()
     words = np.unique(data.values)
     arenas = words[are_in(Ranges(blocks), words) & (words % _ALIGNED == 0)].tolist()
@@ -382,11 +383,11 @@ def _caches(
         while at and at not in done and len(done) < _MOST_CACHES:
             try:
                 descriptor = words_at(view.memory, at, owner + 1)
-                if descriptor[owner] != arena:
-                    break
-                _add_bins(view, descriptor, bits, page_bytes, cached)
             except MemoryUnreadable:
-                break
+                return cached, 0
+            if descriptor[owner] != arena:
+                return cached, 0
+            _add_bins(view, descriptor, bits, page_bytes, cached)
             done.add(at)
             at = descriptor[0]
     return cached, len(done)
