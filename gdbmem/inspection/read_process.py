@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
-from gdbmem.allocators import gperftools, jemalloc, mimalloc
+from gdbmem.allocators import gperftools, jemalloc, mimalloc, musl
 from gdbmem.allocators.cpython.arenas import find_arenas
 from gdbmem.allocators.glibc.arenas import HeapCorrupt, writable_areas
 from gdbmem.allocators.glibc.bins import threads_inside
@@ -54,12 +54,18 @@ def find_mallocs(reading: ProcessImage, memory: Memory) -> list[MallocHeap]:
         Ranges((m.start, m.end) for m in reading.mappings if m.is_anonymous and "w" in m.permissions),
         Ranges([*reading.resident.items, *_touched_data(reading, data)]),
     )
-    found = (
+    found = [
         read(view, image)
         for image in reading.images
         for read, least in _READERS
         if sum(end - start for start, end in image.writable) >= least
-    )
+    ]
+    # musl's is the C library, or part of a program without libraries.
+    found += [
+        musl.read_heap(view, one)
+        for one in reading.images
+        if _MUSL.search(one.name) or not reading.images[1:]
+    ]
     return [heap for heap in found if heap is not None]
 
 
@@ -275,11 +281,11 @@ def _fill(reading: ProcessImage, memory: Memory, malloc: Malloc, main: int, walk
         reading.mappings, reading.open
     ):
         others.python = find_arenas(memory, reading.mappings, touched)
-    if malloc.notice is not None:
-        reading.notices.append(malloc.notice)
     reading.stacks = _stacks(reading, memory, main)
     _read_glibc(reading, memory, malloc, walker, touched)
     reading.mallocs = find_mallocs(reading, memory)
+    if malloc.notice is not None and not (malloc.notice is _OF_MUSL and reading.mallocs):
+        reading.notices.append(malloc.notice)
     if not reading.mallocs:
         ledger_parts.find_linked_in(reading)
     notice = _silent_heap(reading, malloc)
@@ -371,7 +377,9 @@ _SAID = ("other-libc", "malloc-unknown", "heap-corrupt", "swapped-unread")
 def _read_others(reading: ProcessImage) -> Notice:
     heaps = reading.mallocs
     named = " and ".join(f"{one.allocator} ({one.layout}; {printable(one.file)})" for one in heaps)
-    if reading.heap is None or not reading.heap.is_used:
+    if heaps[0].allocator == "musl":
+        text = f"malloc is that of {named}"
+    elif reading.heap is None or not reading.heap.is_used:
         text = f"malloc is replaced by {named}"
     elif len(heaps) > 1:
         text = f"{named} allocate beside glibc's malloc"
