@@ -54,19 +54,24 @@ def find_mallocs(reading: ProcessImage, memory: Memory) -> list[MallocHeap]:
         Ranges((m.start, m.end) for m in reading.mappings if m.is_anonymous and "w" in m.permissions),
         Ranges([*reading.resident.items, *_touched_data(reading, data)]),
     )
-    found = [
-        read(view, image)
-        for image in reading.images
+    readers = [
+        (read, image)
         for read, least in _READERS
+        for image in reading.images
         if sum(end - start for start, end in image.writable) >= least
     ]
     # musl's is the C library, or part of a program without libraries.
-    found += [
-        musl.read_heap(view, one)
-        for one in reading.images
-        if _MUSL.search(one.name) or not reading.images[1:]
+    readers += [
+        (musl.read_heap, one) for one in reading.images if _MUSL.search(one.name) or not reading.images[1:]
     ]
-    return [heap for heap in found if heap is not None]
+    found: list[MallocHeap] = []
+    left = unexplained_bytes(reading)
+    for read, image in readers:
+        heap = read(view, image) if left >= _WORTH_BYTES else None
+        if heap is not None:
+            found.append(heap)
+            left -= int(reading.resident.within_each(heap.spans.starts, heap.spans.ends).sum())
+    return found
 
 
 def unexplained_bytes(reading: ProcessImage) -> int:
