@@ -329,8 +329,9 @@ time.sleep(60)
     assert points.by_cgroup == 0, "a program that runs already is not moved"
     sizes = [size for _, size in points.points][3:]  # what a worker writes right after its fork comes at once
     rises = [b - a for a, b in zip(sizes, sizes[1:])]
-    assert max(sizes) - sizes[0] > 2 << 20
-    assert max(rises) < 0.5 * (max(sizes) - sizes[0]), "it rises little by little, and not from read to read"
+    risen = max(sizes) - min(sizes)  # the first totals are estimates that a busy machine makes a little too large
+    assert risen > 2 << 20
+    assert max(rises) < 0.5 * risen, "it rises little by little, and not from read to read"
 
 
 LARGER = "import os, sys\nheld = b'x' * (400 << 20)\nos.execv(sys.argv[1], sys.argv[1:])"
