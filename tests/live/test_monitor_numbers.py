@@ -329,7 +329,8 @@ time.sleep(60)
     assert points.by_cgroup == 0, "a program that runs already is not moved"
     sizes = [size for _, size in points.points][3:]  # what a worker writes right after its fork comes at once
     rises = [b - a for a, b in zip(sizes, sizes[1:])]
-    risen = max(sizes) - min(sizes)  # the first totals are estimates that a busy machine makes a little too large
+    # The first totals are estimates, a little too large on a busy machine.
+    risen = max(sizes) - min(sizes)
     assert risen > 2 << 20
     assert max(rises) < 0.5 * risen, "it rises little by little, and not from read to read"
 
