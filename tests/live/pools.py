@@ -45,7 +45,7 @@ class Server:
     def receive(self) -> str:
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
-        assert line, "the server has ended"
+        assert line, f"the server has ended: {self.process.wait(10)}"
         return line.strip()
 
     def ask(self, *words: object) -> str:
