@@ -321,10 +321,13 @@ for worker in range(3):
 for _ in range(3): os.wait()
 time.sleep(60)
 """
-    parent = starts(sys.executable, "-c", code)
-    words = ["--interval", "100ms", "--pss-budget", "2", "--for", "3s", "--run", "run", str(parent.pid)]
-    recorded(scratch, *words)
-    points = total_points(Recording(scratch / "run"))
+    for run in ("run", "again", "at last"):  # on a busy machine a single PSS may take all of its budget
+        parent = starts(sys.executable, "-c", code)
+        words = ["--interval", "100ms", "--pss-budget", "2", "--for", "3s", "--run", run, str(parent.pid)]
+        recorded(scratch, *words)
+        points = total_points(Recording(scratch / run))
+        if points.by_rss:
+            break
     assert points.by_rss > 0
     assert points.by_cgroup == 0, "a program that runs already is not moved"
     sizes = [size for _, size in points.points][3:]  # what a worker writes right after its fork comes at once
