@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import signal
+import time
 from dataclasses import replace
 from typing import Callable, ClassVar, Optional
 
@@ -38,6 +39,7 @@ _FATAL = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS")
 _NEED_A_STOP = ("gdb", "ledger", "containers")  # gdb can't carry them out while it decides whether to stop
 # gdb's message on a child that runs the program's code; one of vfork() executes another program.
 _FORKED = re.compile(r"Detaching after fork from child")
+_ENDING_SECONDS = 2.0
 _ENTRY = re.compile(r"^9 +AT_ENTRY .*?(0x[0-9a-f]+)", re.MULTILINE)
 _SETTINGS = (
     "set pagination off",
@@ -159,8 +161,14 @@ def _continue() -> int:
         return len(_FORKED.findall(gdb.execute("continue", to_string=True)))
     except gdb.error:
         pid = real_pid()
-        if pid is None or not program_runs() or not has_ended(pid):
+        if pid is None or not program_runs():
             raise
+        # Its memory is gone a moment before the kernel says that it has ended.
+        deadline = time.monotonic() + _ENDING_SECONDS
+        while not has_ended(pid):
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.01)
         # It was killed while gdb held it: gdb notices once it needs no breakpoints there.
         for point in gdb.breakpoints():
             point.enabled = False
