@@ -1,4 +1,4 @@
-"""What mimalloc's releases have in common: pages of blocks of one size, and lists of blocks that other threads freed.
+"""The parts that mimalloc's releases share: pages of blocks of one size, and lists of blocks that other threads freed.
 
 A *page* is mimalloc's: one or more slices of 64 KiB. Blocks freed by another thread than the owner are in use until
 the owner collects them from the page's list.
