@@ -219,6 +219,25 @@ def page_faults(pid: int, tid: Optional[int] = None) -> Optional[int]:
     return FaultCount(pid, tid).read()
 
 
+class ThreadFaults:
+    """The page faults of each thread of a process at the moment of its creation."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        # The whole is read last here and first in most_since: what a thread gains between the two readings is never
+        # taken for a gain of threads that have ended.
+        self._by_thread = faults_by_thread(pid)
+        self._all = page_faults(pid) or 0  # including those of threads that have ended
+
+    def most_since(self) -> Optional[int]:
+        """Return the tid of the thread with most page faults since; None if ended threads have had more."""
+        whole, now = page_faults(self._pid) or 0, faults_by_thread(self._pid)
+        gained = {tid: count - self._by_thread.get(tid, 0) for tid, count in now.items()}
+        by_ended = whole - self._all - sum(gained.values())
+        most = max(gained, key=lambda tid: gained[tid], default=None)
+        return most if most is not None and gained[most] > max(by_ended, 0) else None
+
+
 # Names of system calls in which threads wait.
 
 

@@ -15,7 +15,7 @@ from gdbmem.debugger.memwatch.driving.stop_recorder import own_place, recorder
 from gdbmem.debugger.memwatch.gauges.account import accounts
 from gdbmem.debugger.memwatch.gauges.gauge import Gauge, make_gauge
 from gdbmem.errors import UsageError
-from gdbmem.linux.process.threads import faults_by_thread, page_faults
+from gdbmem.linux.process.threads import ThreadFaults
 from gdbmem.text import format_size, parse_size, printable
 
 _EVERY_SECONDS = 0.001
@@ -30,28 +30,21 @@ class _Guard:
         self._gauge = gauge
         self._limit = limit_bytes
         self._looks = 0
-        self._faults = faults_by_thread(pid)
-        self._all_faults = page_faults(pid) or 0  # those of threads that have ended, too
+        self._faults = ThreadFaults(pid)
         self.passed_bytes: Optional[int] = None
         self.grower: Optional[int] = None  # a tid; None: one that has ended
 
     def is_past(self) -> bool:
+        if self._looks % _FAULTS_EVERY == 0:
+            # Before the size is read: the page that passes the limit comes after both.
+            self._faults = ThreadFaults(self._pid)
+        self._looks += 1
         size_bytes = self._gauge.read()
         if size_bytes is not None and size_bytes > self._limit:
             self.passed_bytes = size_bytes
-            self.grower = self._who_grew()
+            self.grower = self._faults.most_since()
             return True
-        self._looks += 1
-        if self._looks % _FAULTS_EVERY == 0:
-            self._faults, self._all_faults = faults_by_thread(self._pid), page_faults(self._pid) or 0
         return False
-
-    def _who_grew(self) -> Optional[int]:
-        now, all_faults = faults_by_thread(self._pid), page_faults(self._pid) or 0
-        gained = {tid: count - self._faults.get(tid, 0) for tid, count in now.items()}
-        by_ended = all_faults - self._all_faults - sum(gained.values())
-        most = max(gained, key=lambda tid: gained[tid], default=None)
-        return most if most is not None and gained[most] > max(by_ended, 0) else None
 
 
 class LimitCommand(Driving):
