@@ -20,6 +20,7 @@ Source: gperftools 2.8 to 2.18, src/span.h, pagemap.h, common.h, central_freelis
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Optional
 
 from gdbmem.allocators.data_words import (
@@ -32,6 +33,7 @@ from gdbmem.allocators.data_words import (
     touched_pieces,
 )
 from gdbmem.allocators.gather import gather, gather_words
+from gdbmem.allocators.live_blocks import Blocks, Slabs, blocks_of, list_through, lists_in_slabs
 from gdbmem.allocators.malloc_heap import (
     CHANGING,
     FREE,
@@ -46,6 +48,7 @@ from gdbmem.allocators.malloc_heap import (
 from gdbmem.arrays import import_numpy
 from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Ranges
+from gdbmem.model.memory import WindowedMemory
 
 _TOLERATED = 2  # spans that contradict each other: one lock guards all changes, of at most two spans
 _ADDRESS_BITS = 48
@@ -53,6 +56,7 @@ _PAGE_SHIFTS = (13, 12, 15, 16, 18)  # 8 KiB is the default; others are chosen a
 _MOST_CLASSES = 128  # entries of each table
 _FEWEST_CLASSES = 16
 _MOST_PAGES, _MOST_MOVED = 256, 1 << 16  # of a span of small blocks; blocks moved at once
+_FREE = 4  # the word of a span that leads to its free blocks
 _FLAG_WORDS = (5, 6, 7)  # of a span, behind room for an iterator of std::set
 _SPAN_BYTES = 64
 _METADATA_APART = 1 << 17  # spans and caches are allocated this many bytes at a time
@@ -88,7 +92,15 @@ class _Found(NamedTuple):
     in_use: Any  # blocks of a small span
     locations: Any
     are_odd: Any
+    free: Any  # the first free block of a small span; 0: none
     descriptors: Any
+
+
+class _Lists(NamedTuple):
+    """Lists of blocks that caches keep: of all thread caches, or of all central lists."""
+
+    heads: Any
+    lengths: Any
 
 
 def read_heap(view: HeapView, image: Image) -> Optional[MallocHeap]:
@@ -114,10 +126,14 @@ def _heap(
 ) -> MallocHeap:
     np = import_numpy()
     rows, addresses = _thread_caches(words, view, memory, classes, found)
+    heads, lengths = (rows[:, first::_LIST_WORDS][:, : len(classes.sizes)] for first in (0, _LENGTH))
+    lengths = lengths & _LOW
+    lists = [_Lists(heads.reshape(-1), lengths.reshape(-1))]
+    cached = lengths.sum(0)
     in_transfer = _in_transfer(words, classes, found)
-    cached = (rows[:, _LENGTH::_LIST_WORDS][:, : len(classes.sizes)] & _LOW).sum(0)
     if in_transfer is not None:
-        cached = cached + in_transfer
+        cached = cached + in_transfer.counts
+        lists.append(in_transfer.lists)
     leaf_bytes = 8 << page_map.leaf_bits
     metadata = [
         *((leaf, leaf + leaf_bytes) for _, leaf in page_map.leaves),
@@ -132,6 +148,31 @@ def _heap(
         cached={int(size): int(count) for size, count in zip(classes.sizes[1:], cached[1:]) if count},
         caches=len(rows),
         is_complete=in_transfer is not None and bool(np.size(rows)),
+        read_blocks=partial(_blocks, memory, classes, found, lists),
+    )
+
+
+def _blocks(memory: TouchedMemory, classes: _Classes, found: _Found, lists: Sequence[_Lists]) -> Blocks:
+    """Return the blocks in use: those that are on no list of free blocks."""
+    np = import_numpy()
+    small = np.flatnonzero((found.classes > 0) & ~found.are_odd)
+    starts, ends, sizes = found.starts[small], found.ends[small], classes.sizes[found.classes[small]]
+    counts = (ends - starts) // sizes
+    free, lengths = lists_in_slabs(memory, starts, ends, found.free[small], counts)
+    known = lengths == counts - found.in_use[small]
+    windowed = WindowedMemory(memory)
+    kept = [
+        block
+        for some in lists
+        for head, length in zip(some.heads.tolist(), some.lengths.tolist())
+        for block in list_through(windowed, head, length)
+    ]
+    large = (found.classes == 0) & (found.locations == _IN_USE) & ~found.are_odd
+    return blocks_of(
+        Slabs(starts[known], sizes[known], counts[known]),
+        np.concatenate((free, np.array(kept, np.int64))),
+        (found.starts[large], (found.ends - found.starts)[large]),
+        unlisted=int(found.in_use[small][~known].sum()),
     )
 
 
@@ -211,7 +252,7 @@ def _read_spans(
     np = import_numpy()
     pages, entries = _entries(view, page_map)
     descriptors, places = np.unique(entries, return_inverse=True)
-    (starts, lengths, *flags), readable = gather_words(memory, descriptors, [0, 1, *_FLAG_WORDS])
+    (starts, lengths, free, *flags), readable = gather_words(memory, descriptors, [0, 1, _FREE, *_FLAG_WORDS])
     lengths = np.clip(lengths, 0, 1 << _ADDRESS_BITS - page_map.shift)
     of_entry = starts[places], lengths[places]
     contains = readable[places] & (of_entry[0] <= pages) & (pages < of_entry[0] + of_entry[1])
@@ -242,7 +283,14 @@ def _read_spans(
         if int(are_odd_now.sum()) <= _TOLERATED and (numbers[~are_odd_now] > 0).any():
             byte = page_map.shift
             return _Found(
-                firsts << byte, lasts << byte, numbers, in_use, locations, are_odd_now, descriptors[readable]
+                firsts << byte,
+                lasts << byte,
+                numbers,
+                in_use,
+                locations,
+                are_odd_now,
+                free[spans],
+                descriptors[readable],
             )
     return None
 
@@ -288,8 +336,15 @@ def _are_in_spans(found: _Found, addresses: Any) -> Any:
     return (places >= 0) & (addresses < found.ends[np.maximum(places, 0)])
 
 
-def _in_transfer(words: DataWords, classes: _Classes, found: _Found) -> Optional[Any]:
-    """Return by size class the blocks that wait for a thread cache; None: the central lists weren't found."""
+class _InTransfer(NamedTuple):
+    """Blocks that wait for a thread cache."""
+
+    counts: Any  # by size class
+    lists: _Lists
+
+
+def _in_transfer(words: DataWords, classes: _Classes, found: _Found) -> Optional[_InTransfer]:
+    """Return the blocks that wait for a thread cache; None: the central lists weren't found."""
     np = import_numpy()
     count = len(classes.sizes)
     numbers = np.arange(1, count)
@@ -303,12 +358,19 @@ def _in_transfer(words: DataWords, classes: _Classes, found: _Found) -> Optional
             table = words.at(start + distance * (numbers - 1)[:, None] + 8 * np.arange(distance // 8))
             slots = _used_slots(table, spans)
             if slots is not None:
-                return np.concatenate(([0], slots * classes.moved[1:]))
+                row, slot = np.nonzero(np.arange(table.shape[1]) < slots.used[:, None])
+                lists = _Lists(table[row, slots.first + 2 * slot], classes.moved[1:][row])
+                return _InTransfer(np.concatenate(([0], slots.used * classes.moved[1:])), lists)
     return None
 
 
-def _used_slots(table: Any, spans: Any) -> Optional[Any]:
-    """Return the used slots of each central list; None unless the lists, a row of words each, count the same *spans*.
+class _Slots(NamedTuple):
+    used: Any  # slots of each central list
+    first: int  # the word of a list where its slots begin
+
+
+def _used_slots(table: Any, spans: Any) -> Optional[_Slots]:
+    """Return the slots of the central lists; None unless these, a row of words each, count the same *spans*.
 
     Behind the number of spans and of free blocks are the slots, of two words, and how many are used, may be used, and
     may be used at most: halves of words.
@@ -321,7 +383,7 @@ def _used_slots(table: Any, spans: Any) -> Optional[Any]:
             used, allowed, most = table[:, behind] & _LOW, table[:, behind] >> 32, table[:, behind + 1] & _LOW
             room = (behind - at - 2) // 2
             if ((used <= allowed) & (allowed <= most) & (most > 0) & (most <= room)).all():
-                return used
+                return _Slots(used, at + 2)
     return None
 
 

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
 from gdbmem.allocators.data_words import DataWords, are_in, data_words
-from gdbmem.allocators.gather import gather_words
+from gdbmem.allocators.gather import gather, gather_words
+from gdbmem.allocators.live_blocks import Blocks, Slabs, blocks_of
 from gdbmem.allocators.malloc_heap import (
     CACHED,
     CHANGING,
@@ -49,6 +50,8 @@ _MOST_CACHES, _MOST_BINS = 100_000, 76
 # Bytes of a cache's bin. 5.3: head (8), requests (8), low water, full, empty (2 each). 5.2: low water (4), number of
 # blocks (4), requests (8), stack (8).
 _BIN = 24
+_BITMAP_AT, _BITMAP_BYTES = 64, 64  # in a descriptor
+_MASKS = 1 << 14  # unpacked at once
 _ACTIVE, _DIRTY, _MUZZY, _RETAINED = range(4)
 _KIND = {_DIRTY: FREE, _MUZZY: LAZY, _RETAINED: RETURNED}
 
@@ -108,6 +111,7 @@ class _Extents(NamedTuple):
     bits: _Bits
     contradictions: int
     descriptors: Any  # their addresses
+    first_blocks: Any  # a large block may begin within its first page
     starts: Any
     ends: Any
     states: Any
@@ -138,15 +142,22 @@ def _heap(view: HeapView, image: Image, data: DataWords, form: _Form, extents: _
     sizes = _size_classes()
     blocks = _metadata_blocks(view, extents, np.concatenate([extents.descriptors, np.unique(data.values)]))
     spans = _spans(extents, sizes, blocks, form)
-    cached, caches = _caches(view, data, blocks, extents.bits, 1 << form.page_bits)
-    is_complete = caches > 0 and _fits(
-        cached, spans
-    )  # built without statistics, jemalloc keeps no list of them
+    found = _caches(view, data, blocks, extents.bits, 1 << form.page_bits)
+    # Built without statistics, jemalloc keeps no list of them.
+    is_complete = found.caches > 0 and _fits(found.cached, spans)
     layout = (
         f"{extents.bits.release}, {form.address_bits} address bits, pages of {1 << form.page_bits:,} bytes"
     )
+    stacks = found.stacks if is_complete else ()
     return MallocHeap(
-        "jemalloc", layout, image.name, spans, cached if is_complete else {}, caches, is_complete
+        allocator="jemalloc",
+        layout=layout,
+        file=image.name,
+        spans=spans,
+        cached=found.cached if is_complete else {},
+        caches=found.caches,
+        is_complete=is_complete,
+        read_blocks=lambda: _blocks(view, extents, spans, stacks),
     )
 
 
@@ -262,8 +273,8 @@ def _decode(view: HeapView, tree: _Tree, bits: _Bits) -> Optional[_Extents]:
     states = words >> bits.state & (1 << bits.state_bits) - 1
     is_good = readable & (starts > 0) & (ends > starts) & (states <= 5)
     order = np.argsort(starts[is_good], kind="stable")
-    starts, ends, states, words, where = (
-        column[is_good][order] for column in (starts, ends, states, words, where)
+    starts, ends, states, words, where, addresses = (
+        column[is_good][order] for column in (starts, ends, states, words, where, addresses)
     )
     if not len(starts):
         return None
@@ -286,7 +297,7 @@ def _decode(view: HeapView, tree: _Tree, bits: _Bits) -> Optional[_Extents]:
     is_whole &= ~is_large | ((sizes_below < lengths) & (lengths + page <= sizes_of))
     contradictions = int((~is_inside).sum() + (~is_good).sum() + (~is_apart).sum() + (~is_whole).sum())
     keep = is_apart & is_whole
-    columns = (where, starts, ends, states, is_slab, classes, free_blocks, are_cached)
+    columns = (where, addresses, starts, ends, states, is_slab, classes, free_blocks, are_cached)
     return _Extents(bits, contradictions, *(column[keep] for column in columns))
 
 
@@ -368,15 +379,22 @@ def _chain(blocks: Mapping[int, tuple[int, int]], start: int) -> set[int]:
 # descriptors: next, previous, the bins (in 5.2 the small and the large ones), and behind it the arena itself.
 
 
+class _Caches(NamedTuple):
+    cached: Counter[int]  # blocks by size
+    caches: int  # 0 if some could not be read
+    stacks: Sequence[tuple[int, int]]  # of the addresses of these blocks: where, and how many
+
+
 def _caches(
     view: HeapView, data: DataWords, blocks: Sequence[tuple[int, int]], bits: _Bits, page_bytes: int
-) -> tuple[Counter[int], int]:
-    """Return how many blocks of each size caches keep, and the number of caches; 0 if some could not be read."""
+) -> _Caches:
+    """Return the blocks that the caches of all threads keep."""
     np = import_numpy()
     words = np.unique(data.values)
     arenas = words[are_in(Ranges(blocks), words) & (words % _ALIGNED == 0)].tolist()
     owner = 4 if bits.has_two_arrays else 3
     cached: Counter[int] = Counter()
+    stacks: list[tuple[int, int]] = []
     done: set[int] = set()
     for arena in arenas:
         at = _first_descriptor(view, arena, owner)
@@ -384,13 +402,13 @@ def _caches(
             try:
                 descriptor = words_at(view.memory, at, owner + 1)
             except MemoryUnreadable:
-                return cached, 0
+                return _Caches(cached, 0, stacks)
             if descriptor[owner] != arena:
-                return cached, 0
-            _add_bins(view, descriptor, bits, page_bytes, cached)
+                return _Caches(cached, 0, stacks)
+            _add_bins(view, descriptor, bits, page_bytes, cached, stacks)
             done.add(at)
             at = descriptor[0]
-    return cached, len(done)
+    return _Caches(cached, len(done), stacks)
 
 
 def _first_descriptor(view: HeapView, arena: int, owner: int) -> int:
@@ -405,7 +423,12 @@ def _first_descriptor(view: HeapView, arena: int, owner: int) -> int:
 
 
 def _add_bins(
-    view: HeapView, descriptor: Sequence[int], bits: _Bits, page_bytes: int, cached: Counter[int]
+    view: HeapView,
+    descriptor: Sequence[int],
+    bits: _Bits,
+    page_bytes: int,
+    cached: Counter[int],
+    stacks: list[tuple[int, int]],
 ) -> None:
     sizes = _size_classes()
     if bits.has_two_arrays:
@@ -425,6 +448,7 @@ def _add_bins(
         # 5.2 counts the blocks, since 5.3 they are between two positions of the stack, of which it keeps 16 bits.
         count = first >> 32 if bits.has_two_arrays else ((third >> 32 & 0xFFFF) - head & 0xFFFF) // 8
         cached[size] += count
+        stacks.append((head - 8 * count if bits.has_two_arrays else head, count))
 
 
 def _fits(cached: Counter[int], spans: Spans) -> bool:
@@ -433,3 +457,39 @@ def _fits(cached: Counter[int], spans: Spans) -> bool:
     sizes, number = np.unique(spans.block_bytes, return_inverse=True)
     used = dict(zip(sizes.tolist(), np.bincount(number, spans.live_blocks).tolist()))
     return all(count <= used.get(size, 0) for size, count in cached.items())
+
+
+# Single blocks (source: include/jemalloc/internal/slab_data.h, bitmap.h): a descriptor has a bit for each block of its
+# slab, set if the block is free. With larger pages than 4 KiB the bits have another form.
+
+
+def _blocks(view: HeapView, extents: _Extents, spans: Spans, stacks: Sequence[tuple[int, int]]) -> Blocks:
+    np = import_numpy()
+    slab = np.flatnonzero(extents.is_slab)
+    sizes = np.array(_size_classes())[extents.classes[slab]]
+    firsts, counts = extents.starts[slab], (extents.ends - extents.starts)[slab] // sizes
+    masks, readable = gather(view.memory, extents.descriptors[slab] + _BITMAP_AT, _BITMAP_BYTES)
+    known = readable & (counts <= 8 * _BITMAP_BYTES)
+    free = []
+    for first in range(0, len(slab), _MASKS):
+        some = slice(first, first + _MASKS)
+        bits = np.unpackbits(masks[some], axis=1, bitorder="little").astype(bool)
+        bits &= np.arange(bits.shape[1]) < counts[some, None]
+        known[some] &= bits.sum(1) == extents.free_blocks[slab[some]]
+        row, number = np.nonzero(bits)
+        free.append(firsts[some][row] + number * sizes[some][row])
+    free += [_stack(view, at, count) for at, count in stacks]
+    used = counts - extents.free_blocks[slab]
+    is_large = spans.kinds == LARGE
+    at = np.searchsorted(extents.starts, spans.starts[is_large])
+    return blocks_of(
+        Slabs(firsts[known], sizes[known], counts[known]),
+        np.concatenate(free) if free else np.zeros(0, np.int64),
+        (extents.first_blocks[at], spans.block_bytes[is_large]),
+        unlisted=int(used[~known].sum()),
+    )
+
+
+def _stack(view: HeapView, at: int, count: int) -> Any:
+    np = import_numpy()
+    return np.frombuffer(view.memory.read(at, 8 * count), np.int64)

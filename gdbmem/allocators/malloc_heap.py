@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple, Optional
 
+from gdbmem.allocators.live_blocks import Blocks
 from gdbmem.arrays import import_numpy
 from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.memory import Memory
@@ -65,3 +66,16 @@ class MallocHeap:
     cached: Mapping[int, int] = field(default_factory=dict)
     caches: int = 0  # number of caches read
     is_complete: bool = True  # False: some caches could not be read, so that live blocks are too many
+    read_blocks: Optional[Callable[[], Blocks]] = field(default=None, compare=False)  # see live_blocks()
+
+    def live_blocks(self) -> Optional[Blocks]:
+        """Return the blocks in use one by one, as columns of address and usable bytes; None if this reader can't.
+
+        This reads bit maps or lists of free blocks: call it while the memory of the process can be read.
+        Raises MemoryUnreadable.
+        """
+        if self.read_blocks is None:
+            return None
+        blocks = self.read_blocks()
+        counted = int(self.spans.live_blocks.sum()) - sum(self.cached.values()) - blocks.unlisted
+        return blocks._replace(doubtful=max(len(blocks.starts) - counted, 0))

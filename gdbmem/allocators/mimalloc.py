@@ -16,13 +16,22 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Optional
 
 from gdbmem.allocators.data_words import TouchedMemory, are_in, data_words, pointers, touched_pieces
 from gdbmem.allocators.gather import gather_words
 from gdbmem.allocators.malloc_heap import HeapView, MallocHeap
 from gdbmem.allocators.mimalloc_map import read_page_map
-from gdbmem.allocators.mimalloc_pages import SLICE, Pages, fit, freed_by_others, spans_of, tolerated
+from gdbmem.allocators.mimalloc_pages import (
+    SLICE,
+    Pages,
+    blocks_of_pages,
+    fit,
+    freed_by_others,
+    spans_of,
+    tolerated,
+)
 from gdbmem.arrays import import_numpy
 from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Ranges
@@ -51,9 +60,10 @@ class _Fields(NamedTuple):
     size_bytes: int
     freed: int
     heap: int
+    first: int  # the address of the first block; 0: it isn't there
 
 
-_FIELDS = (_Fields(24, 4, 28, 4, 40, 48), _Fields(32, 2, 40, 8, 56, 64))  # up to 2.1.2, and later
+_FIELDS = (_Fields(24, 4, 28, 4, 40, 48, 0), _Fields(32, 2, 40, 8, 56, 64, 48))  # up to 2.1.2, and later
 
 
 class _Layout(NamedTuple):
@@ -89,7 +99,7 @@ def _read_segments(view: HeapView, image: Image) -> Optional[MallocHeap]:
         found, delayed = _of_image(view, memory, image, found)
         if found is None or not len(found.pages.starts):
             return None
-        cached, is_complete = freed_by_others(memory, found.pages, delayed)
+        freed = freed_by_others(memory, found.pages, delayed)
         return MallocHeap(
             allocator="mimalloc",
             layout=f"2, segments of 32 MiB, entries of {layout.stride} bytes",
@@ -97,9 +107,10 @@ def _read_segments(view: HeapView, image: Image) -> Optional[MallocHeap]:
             spans=spans_of(
                 view, found.pages, found.headers, list(_arenas(view, memory, image, found.segments))
             ),
-            cached=cached,
+            cached=freed.counts,
             caches=int(np.count_nonzero(found.pages.freed)) + len(delayed),
-            is_complete=is_complete,
+            is_complete=freed.is_complete,
+            read_blocks=partial(blocks_of_pages, memory, found.pages, freed),
         )
     return None
 
@@ -194,6 +205,9 @@ def _read(view: HeapView, segments: Any, layout: _Layout) -> Optional[_Found]:
         reserved[kept],
         np.where(has_blocks, _field(entries, fields.freed, 8) & -4, 0)[kept],
         are_odd[kept],
+        np.where(has_blocks, capacity, 0)[kept],
+        (_field(entries, fields.first, 8) if fields.first else np.zeros(len(starts), np.int64))[kept],
+        np.ascontiguousarray(entries).view(np.int64)[kept],
     )
     heaps = np.where(is_page, _field(entries, fields.heap, 8) & -4, 0)[kept]
     return _Found(pages, heaps, threads[kept], segment[kept], headers)

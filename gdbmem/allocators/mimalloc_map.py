@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Optional
 
 from gdbmem.allocators.data_words import (
@@ -26,7 +27,15 @@ from gdbmem.allocators.data_words import (
 )
 from gdbmem.allocators.gather import gather, gather_words
 from gdbmem.allocators.malloc_heap import HeapView, MallocHeap
-from gdbmem.allocators.mimalloc_pages import SLICE, Pages, fit, freed_by_others, spans_of, tolerated
+from gdbmem.allocators.mimalloc_pages import (
+    SLICE,
+    Pages,
+    blocks_of_pages,
+    fit,
+    freed_by_others,
+    spans_of,
+    tolerated,
+)
 from gdbmem.arrays import import_numpy
 from gdbmem.linux.elf.objects import Image
 
@@ -94,7 +103,7 @@ def _heap(
     fields: _Fields,
 ) -> MallocHeap:
     np = import_numpy()
-    cached, is_complete = freed_by_others(memory, pages)
+    freed = freed_by_others(memory, pages)
     arenas = _arenas(words, view, memory)
     part_bytes = 8 << _PART_BITS
     metadata = [
@@ -106,9 +115,10 @@ def _heap(
         layout=f"3, page map, sizes at {fields.size}",
         file=image.name,
         spans=spans_of(view, pages, metadata, [(start, end) for start, _, end in arenas]),
-        cached=cached,
+        cached=freed.counts,
         caches=int(np.count_nonzero(pages.freed)),
-        is_complete=is_complete,
+        is_complete=freed.is_complete,
+        read_blocks=partial(blocks_of_pages, memory, pages, freed),
     )
 
 
@@ -210,8 +220,11 @@ def _pages(runs: _Runs, rows: Any, readable: Any, fields: _Fields) -> Optional[P
     if not fits.any() or int((~fits).sum()) > tolerated(len(kept)):
         return None
     freed = np.where(fits, _field(rows, fields.freed, 8)[kept] & -2, 0)
-    sizes, in_use, reserved = (np.where(fits, column[kept], 0) for column in (sizes, in_use, reserved))
-    return Pages(starts, ends, sizes, in_use, reserved, freed, ~fits)
+    sizes, in_use, reserved, capacity = (
+        np.where(fits, column[kept], 0) for column in (sizes, in_use, reserved, capacity)
+    )
+    words = np.ascontiguousarray(rows[kept]).view(np.int64)
+    return Pages(starts, ends, sizes, in_use, reserved, freed, ~fits, capacity, blocks[kept], words)
 
 
 def _field(rows: Any, offset: int, size: int) -> Any:

@@ -15,10 +15,12 @@ Source: musl 1.2.3, src/malloc/mallocng/meta.h.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple, Optional
 
 from gdbmem.allocators.data_words import DataWords, TouchedMemory, are_in, are_within, data_words, pointers
 from gdbmem.allocators.gather import gather, gather_words
+from gdbmem.allocators.live_blocks import Blocks
 from gdbmem.allocators.malloc_heap import CHANGING, LARGE, METADATA, SLAB, HeapView, MallocHeap, Spans
 from gdbmem.arrays import import_numpy
 from gdbmem.linux.elf.objects import Image
@@ -33,6 +35,7 @@ _AREA_HEADER, _DESCRIPTOR = 3, 5  # words: secret, next, slots; two neighbours, 
 _MOST_DESCRIPTORS = (_AREA // 8 - _AREA_HEADER) // _DESCRIPTOR
 _UNIT = 16  # bytes of a group's header; slots are multiples
 _SLOT_HEADER = 4  # bytes of the next slot's header, in which a block doesn't reach
+_IS_MOVED = 7 << 5  # byte 1 of a slot's header: bytes 2 and 3 have the units from there to the block
 _SLOTS = 32
 _SINGLE = 63  # the class of a block with a mapping of its own
 _SAMPLE = 1024
@@ -65,7 +68,11 @@ def read_heap(view: HeapView, image: Image) -> Optional[MallocHeap]:
         found = _groups(view, memory, areas) if areas else None
         if found is not None:
             return MallocHeap(
-                allocator="musl", layout="mallocng", file=image.name, spans=_spans(*found, areas)
+                allocator="musl",
+                layout="mallocng",
+                file=image.name,
+                spans=_spans(*found, areas),
+                read_blocks=partial(_blocks, view, found[0]),
             )
     return None
 
@@ -211,3 +218,21 @@ def _spans(groups: _Groups, changing: Sequence[tuple[int, int]], areas: Sequence
     )
     order = np.argsort(columns[0])
     return Spans(*(column[order] for column in columns))
+
+
+def _blocks(view: HeapView, groups: _Groups) -> Blocks:
+    """Return the blocks in use: of slots, those in which no group is. A block may begin some units into its slot."""
+    np = import_numpy()
+    child, parent, _ = _inside(groups)
+    is_used = groups.used[:, None] >> np.arange(_SLOTS) & 1 == 1
+    is_used[parent, (groups.starts[child] - groups.starts[parent]) // groups.strides[parent]] = False
+    row, slot = np.nonzero(is_used)
+    starts = groups.starts[row] + _UNIT + groups.strides[row] * slot
+    single = groups.ends[row] - groups.starts[row] - _UNIT
+    sizes = np.where(groups.are_single[row], single, groups.strides[row]) - _SLOT_HEADER
+    headers, readable = gather(view.memory, starts - _SLOT_HEADER, _SLOT_HEADER)
+    units = np.ascontiguousarray(headers[:, 2:]).view("<u2")[:, 0].astype(np.int64)
+    moved = np.where(readable & (headers[:, 1] == _IS_MOVED), _UNIT * units, 0)
+    starts, sizes = starts + moved, sizes - moved
+    order = np.argsort(starts)
+    return Blocks(starts[order], sizes[order])

@@ -13,6 +13,7 @@ from typing import Callable, Optional
 import pytest
 
 from gdbmem.allocators import gperftools, mimalloc, musl
+from gdbmem.allocators.live_blocks import Blocks
 from gdbmem.allocators.malloc_heap import (
     CHANGING,
     FREE,
@@ -27,6 +28,7 @@ from gdbmem.linux.elf.objects import Image, images
 from gdbmem.linux.holding.ptrace import Freeze
 from gdbmem.linux.memory.maps import Ranges, page_kinds, read_smaps
 from gdbmem.linux.memory.process_memory import ProcMemory
+from gdbmem.model.memory import words_at
 from tests.conftest import Program
 from tests.libraries import needs_library, skip_without_library
 from tests.live.explaining import Running, running
@@ -35,8 +37,10 @@ Reader = Callable[[HeapView, Image], Optional[MallocHeap]]
 STOPS = 6  # of the process with busy threads
 
 
-def heaps_of(pid: int, reader: Reader) -> tuple[list[MallocHeap], HeapView]:
-    """Return what *reader* finds in all objects of process *pid*, which is stopped meanwhile."""
+def heaps_of(
+    pid: int, reader: Reader, look: Optional[Callable[[MallocHeap], None]] = None
+) -> tuple[list[MallocHeap], HeapView]:
+    """Return what *reader* finds in all objects of process *pid*, which is stopped meanwhile, and seen by *look*."""
     with ProcMemory(pid) as memory, Freeze(pid):
         mappings = [m for m in read_smaps(pid) if "w" in m.permissions and m.permissions.endswith("p")]
         anonymous = Ranges(
@@ -47,6 +51,9 @@ def heaps_of(pid: int, reader: Reader) -> tuple[list[MallocHeap], HeapView]:
         view = HeapView(memory, anonymous, Ranges([*kinds.anonymous.items, *kinds.files.items]))
         found = (reader(view, image) for image in images(memory, read_smaps(pid)))
         heaps = [heap for heap in found if heap is not None]
+        if look is not None:
+            for heap in heaps:
+                look(heap)
         assert page_kinds(pid, areas).zero.size_bytes == kinds.zero.size_bytes, (
             "reading has mapped pages of zeros"
         )
@@ -61,6 +68,30 @@ def heap_of(pid: int, reader: Reader) -> MallocHeap:
     for start, end, kind in zip(spans.starts.tolist(), spans.ends.tolist(), spans.kinds.tolist()):
         assert kind == RETURNED or view.anonymous.within(start, end) == end - start
     return heap
+
+
+def check_listed_blocks(target: Running, reader: Reader) -> None:
+    """Compare the blocks in use, one by one, with the pointers that the program keeps."""
+    listed: list[Blocks] = []
+
+    def look(heap: MallocHeap) -> None:
+        blocks = heap.live_blocks()
+        assert blocks is not None
+        listed.append(blocks)
+
+    (heap,), _ = heaps_of(target.pid, reader, look)
+    (blocks,) = listed
+    with ProcMemory(target.pid) as memory:
+        tables = re.findall(r"^table (\d+) (\d+)$", target.output, re.M)
+        words = [word for at, count in tables for word in words_at(memory, int(at), int(count)) if word]
+    sizes = dict(zip(blocks.starts.tolist(), blocks.sizes.tolist()))
+    assert not set(words) - sizes.keys()
+    requested = kept(target)[0][0]
+    size = live_by_size(heap, requested)[0]
+    beside = [at for at, one in sizes.items() if requested <= one <= size and at not in words]
+    assert not beside, "freed blocks are listed"
+    assert (blocks.unlisted, blocks.doubtful) == (0, 0)
+    assert len(sizes) == int(heap.spans.live_blocks.sum()) - sum(heap.cached.values())
 
 
 def bytes_of(heap: MallocHeap, *kinds: int) -> int:
@@ -92,7 +123,8 @@ def kept(target: Running) -> list[tuple[int, int]]:
     return [(int(size), int(count)) for size, count in found]
 
 
-def check_kept_blocks(heap: MallocHeap, target: Running) -> None:
+def check_kept_blocks(heap: MallocHeap, target: Running, reader: Reader) -> None:
+    check_listed_blocks(target, reader)
     for requested, count in kept(target):
         assert live_by_size(heap, requested)[1] == count, requested
 
@@ -118,7 +150,7 @@ def check_gperftools(target: Running) -> None:
     assert bytes_of(heap, RETURNED) == own["tcmalloc.pageheap_unmapped_bytes"]
     assert cached == own["tcmalloc.transfer_cache_free_bytes"] + own["tcmalloc.thread_cache_free_bytes"]
     assert bytes_of(heap, METADATA) > 0
-    check_kept_blocks(heap, target)
+    check_kept_blocks(heap, target, gperftools.read_heap)
     check_busy(target, gperftools.read_heap)
 
 
@@ -153,7 +185,7 @@ def test_mimallocs_blocks_are_counted_with_those_that_another_thread_has_freed(p
     library = find_library("mimalloc")
     with running([program("keeps_known_blocks")], {"LD_PRELOAD": str(library)}) as target:
         heap = heap_of(target.pid, mimalloc.read_heap)
-        check_kept_blocks(heap, target)
+        check_kept_blocks(heap, target, mimalloc.read_heap)
         check_busy(target, mimalloc.read_heap)
 
 
@@ -165,5 +197,5 @@ def test_musls_blocks_are_counted_where_musl_is_the_c_library(
         pytest.skip("musl-gcc is not installed")
     with running([program("keeps_known_blocks", *flags, compiler="musl-gcc")]) as target:
         heap = heap_of(target.pid, musl.read_heap)
-        check_kept_blocks(heap, target)
+        check_kept_blocks(heap, target, musl.read_heap)
         check_busy(target, musl.read_heap)

@@ -70,9 +70,13 @@ int main(void) {
       blocks[i] = 0;
     }
   for (int i = 0; i < LARGES; ++i)
-    if (i % 4) free(larges[i]);
+    if (i % 4) {
+      free(larges[i]);
+      larges[i] = 0;
+    }
   printf("blocks %d %d\n", BLOCK, BLOCKS / 10);
   printf("larges %d %d\n", LARGE, LARGES / 4);
+  printf("table %zu %d\ntable %zu %d\n", (size_t)blocks, BLOCKS, (size_t)larges, LARGES);
   figures();
   printf("ready\n");
   fflush(stdout);
