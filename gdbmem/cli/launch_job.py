@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import shlex
 import sys
 import time
@@ -22,7 +23,7 @@ from gdbmem.errors import ExitStatus, GdbmemError, Notice, UsageError
 from gdbmem.launch.engine_choice import choose_engine
 from gdbmem.launch.interactive import Outcome, play_recipe, shown
 from gdbmem.launch.job import Job
-from gdbmem.launch.program import NotExecutableError, NotFoundError, Program, find_program
+from gdbmem.launch.program import NotExecutableError, NotFoundError, Program, execute, find_program
 from gdbmem.launch.whole_run import show_whole_run
 from gdbmem.ledger import document as ledger_document
 from gdbmem.ledger.text import print_growth
@@ -36,6 +37,7 @@ from gdbmem.recipes.abilities import check_engine
 from gdbmem.recipes.reader import load_recipe
 from gdbmem.recipes.recipe import Recipe
 from gdbmem.recipes.verdicts import PointOutcome, junit_error, junit_xml, recipe_object
+from gdbmem.runs.ranks import expanded, is_chosen, own_rank
 from gdbmem.runs.run import Run
 from gdbmem.setup.gdb_python import find_gdb
 from gdbmem.terminal.console import make_console, open_named, open_output
@@ -122,7 +124,7 @@ def make_job(
         stdin=args.stdin,
         stdout=args.stdout,
         own_terminal=args.own_terminal,
-        run_folder=Path(args.run) if args.run else None,
+        run_folder=Path(expanded(args.run, own_rank(), os.getpid())) if args.run else None,
         gdb=find_gdb(args.gdb),
         engine=engine,
     )
@@ -211,6 +213,10 @@ def _run_recipe(
     command: Sequence[str],
 ) -> int:
     recipe = load_recipe(args.recipe)
+    if not is_chosen(args.on_ranks):
+        words = recipe.args if program_arguments is None else program_arguments
+        path = str(find_program(recipe.program, folder=recipe.folder).path)
+        execute(path, words, {**recipe.env, **environment(args.env)})
     query = Query(known=tuple(read_known(args.known)) if args.known else ())
     job = _job(args, recipe, program_arguments)
     whole_run = table(job.engine).whole_run
@@ -237,7 +243,8 @@ def _run_recipe(
                 name = Path(recipe.source).stem
                 junit.write(junit_xml(name, result.verdicts, seconds=outcome.seconds))
         _say(outcome, result.reasons, json=args.json)
-        return ExitStatus.FAILED if left_out is not None else _status(outcome, result.verdicts)
+        status = _status(outcome, result.verdicts)
+        return ExitStatus.FAILED if left_out is not None and own_rank() is None else status
     finally:
         # Also if a step after the run failed, or was interrupted because it took too long.
         # Nor does --quiet hide a name that only gdbmem knows.
@@ -353,6 +360,10 @@ def _say_where(outcome: Outcome, *, quiet: bool) -> None:
 def _status(outcome: Outcome, verdicts: Sequence[ExpectationVerdict]) -> int:
     if outcome.interrupted is not None:
         return 128 + outcome.interrupted
+    if outcome.status is not None and own_rank() is not None:
+        return (
+            outcome.status
+        )  # another status would make the launcher end the other ranks: 'gdbmem ranks' has it
     if verdicts:
         # Data captured before a failure is still judged: an expectation that fails is a result.
         return exit_status(verdict.judgement for verdict in verdicts)

@@ -27,6 +27,7 @@ from gdbmem.errors import (
     UsageError,
     internal_error,
 )
+from gdbmem.runs.ranks import labelled_outputs
 from gdbmem.text import printable
 
 # Imports create hardly any garbage: collecting at Python's default threshold of 700 takes 5 % of the start-up.
@@ -56,13 +57,18 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # paths may hold bytes that are not UTF-8
+    with labelled_outputs(words):
+        return _run(words, ends_process=argv is None)
+
+
+def _run(words: list[str], *, ends_process: bool) -> int:
     try:
         with _collector_paused() if words[:1] and words[0] in _WITHOUT_COLLECTOR else nullcontext():
             status = _dispatch(words)
         for stream in (sys.stdout, sys.stderr):
             if stream is not None:  # closed before the start
                 stream.flush()
-        if argv is None and not END_AT_ONCE.isdisjoint((*words[:1], " ".join(words[:2]))):
+        if ends_process and not END_AT_ONCE.isdisjoint((*words[:1], " ".join(words[:2]))):
             os._exit(status)
     except ParserExit:
         return 0

@@ -13,6 +13,7 @@ from typing import Optional
 
 from gdbmem.recording.recording import Recorded, RecordingOptions, record_series, verdict_so_far
 from gdbmem.recording.targets import Wanted
+from gdbmem.runs.ranks import own_rank
 from gdbmem.series.prometheus import PrometheusView
 from gdbmem.series.watching import PlainView, View
 from gdbmem.terminal.console import make_console, prepare_outputs
@@ -30,7 +31,8 @@ def record(args: argparse.Namespace, words: Optional[Sequence[str]]) -> int:
         )
     if recorded.grown is not None and not args.json and args.output is None:
         print(f"\n{recorded.grown}", end="")
-    return status
+    # Among ranks another status than the program's would make the launcher end the others.
+    return status if own_rank() is None else recorded.status
 
 
 def record_by(args: argparse.Namespace, words: Optional[Sequence[str]]) -> Recorded:
@@ -66,9 +68,11 @@ def _options(args: argparse.Namespace, words: Optional[Sequence[str]]) -> Record
 
 
 def _served(view: View, args: argparse.Namespace, folder: Path) -> View:
-    return PrometheusView(
-        view, *args.prometheus, tree_only=args.tree_only, judge=lambda: verdict_so_far(folder)
-    )
+    host, port = args.prometheus
+    rank = own_rank()
+    if rank is not None and port:
+        port += rank.local_rank or 0  # each rank of a host has its own
+    return PrometheusView(view, host, port, tree_only=args.tree_only, judge=lambda: verdict_so_far(folder))
 
 
 @contextlib.contextmanager

@@ -34,7 +34,13 @@ GDB_COMMANDS = """\
   --ex COMMAND …      run gdb command COMMAND after that
 """
 STDOUT = "  --stdout FILE       the program's standard output\n"
-RUN = f"  --run DIR           save the run in DIR (default: gdbmem.PROGRAM.PID)\n{STDOUT}"
+ON_RANKS = """\
+  --on-ranks N,N-M    started by mpirun, srun or torchrun: only on these ranks; the others run the program alone
+"""
+RUN = f"""\
+  --run DIR           save the run in DIR (default: gdbmem.PROGRAM.PID, with a launcher gdbmem.PROGRAM.JOB.rRANK);
+                      %r in it is the rank, %h the host, %p the process id, %j the job
+{ON_RANKS}{STDOUT}"""
 PERIOD = (
     "  --period N          sample one in N page faults (default: every fault, fewer above 1000 per second)\n"
 )

@@ -132,7 +132,7 @@ recording:
 {options.PERIOD}\
   --ledger            inspect the process at the end, as explain does, and show the contents of each line's memory:
                       live heap, freed but pinned, …
-{options.STDOUT}{options.PROFILE}  --metric grown|made-resident
+{options.ON_RANKS}{options.STDOUT}{options.PROFILE}  --metric grown|made-resident
                       list memory that is still resident at the end, or all that was made resident (default: grown)
 
 {options.query("line")}{options.OUTPUT}""",

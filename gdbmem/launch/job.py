@@ -24,6 +24,7 @@ from gdbmem.launch.program import Program
 from gdbmem.launch.sentinel import Sentinel
 from gdbmem.launch.supervisor import Supervisor
 from gdbmem.launch.terminal import OwnTerminal
+from gdbmem.runs.ranks import own_rank
 from gdbmem.runs.run import Run, current_folder, timestamp
 from gdbmem.setup.gdb_python import refuse_little_room
 from gdbmem.text import plural, printable
@@ -169,7 +170,13 @@ def open_launch(
     else:
         found = valgrind.find_valgrind()
     began = native.now()
-    run = Run.create(str(job.program.path), parent=current_folder(), pid=os.getpid(), folder=job.run_folder)
+    run = Run.create(
+        str(job.program.path),
+        parent=current_folder(),
+        pid=os.getpid(),
+        folder=job.run_folder,
+        rank=own_rank(),
+    )
     launch = None
     try:
         _write_order(run, job, command)

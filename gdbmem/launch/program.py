@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import stat
 import struct
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import NamedTuple, NoReturn, Optional
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.runs.run import current_folder
@@ -88,6 +90,15 @@ def find_program(name: str, *, folder: Optional[Path] = None) -> Program:
             hint="launch a copy of it without that bit, as the user it would run as",
         )
     return examine(path)
+
+
+def execute(name: str, arguments: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
+    """Run the program *name* in place of this process; raises as find_program does."""
+    path = find_program(name).path
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores, and a program inherits that
+        signal.signal(number, signal.SIG_DFL)
+    sys.stdout.flush()
+    os.execve(path, [name, *arguments], {**os.environ, **environment})
 
 
 def _locate(name: str, folder: Path) -> Path:

@@ -29,6 +29,7 @@ from gdbmem.recording.targets import Wanted, WatchTarget, find_again, find_targe
 from gdbmem.recording.triggers import Condition, Triggers
 from gdbmem.recording.watched_program import WatchedProgram
 from gdbmem.runs.distrust import check_own
+from gdbmem.runs.ranks import expanded, own_rank
 from gdbmem.runs.run import Run, current_folder, open_run, timestamp
 from gdbmem.series.store import Damaged, Recording, SeriesWriter, set_aside
 from gdbmem.series.summary import summarize
@@ -531,7 +532,9 @@ def _note_blind_spots(view: View, *, hears: bool) -> None:
 
 
 def _create(folder: Optional[str], name: str) -> Run:
-    return Run.create(name, parent=current_folder(), pid=os.getpid(), folder=Path(folder) if folder else None)
+    rank, pid = own_rank(), os.getpid()
+    path = Path(expanded(folder, rank, pid)) if folder else None
+    return Run.create(name, parent=current_folder(), pid=pid, folder=path, rank=rank)
 
 
 def _lines(run: Run) -> list[SeriesLine]:

@@ -22,6 +22,7 @@ from typing import Any, Optional
 from gdbmem.errors import InputError, Notice
 from gdbmem.files import HeldFolder, JsonObject, make_private, replace_file
 from gdbmem.runs import distrust
+from gdbmem.runs.ranks import Rank, default_name
 from gdbmem.text import plural, printable
 
 FORMAT_VERSION = 1
@@ -48,6 +49,7 @@ _KINDS = {
     "recipe": dict[str, object],
     "process": dict[str, object],
     "monitor": dict[str, object],
+    "rank": dict[str, object],
 }  # of the facts; those that gates depend on are checked, and refused if damaged, where they are judged
 
 
@@ -102,19 +104,29 @@ class Run:
         self._counts: Optional[Counter[str]] = None  # snapshots per name
 
     @classmethod
-    def create(cls, program: str, *, parent: Path, pid: int, folder: Optional[Path] = None) -> Run:
+    def create(
+        cls,
+        program: str,
+        *,
+        parent: Path,
+        pid: int,
+        folder: Optional[Path] = None,
+        rank: Optional[Rank] = None,
+    ) -> Run:
         """Make the folder ``gdbmem.PROGRAM.PID`` under *parent* (or *folder* itself), mode 0700.
+
+        *rank* is that of the program among the processes of a parallel job, which names the folder instead of *pid*.
 
         Raises InputError if it can't be made; an existing *folder* is never written into.
         """
         stem = re.sub(r"[^A-Za-z0-9_.+-]", "_", Path(program).name)[:80] or "program"
-        wanted = folder or parent / f"gdbmem.{stem}.{pid}"
+        wanted = folder or parent / default_name(stem, pid, rank)
         attempt, number = wanted, 1
         while True:
             try:
                 attempt.mkdir(mode=0o700)
                 run = cls(attempt.parent.resolve() / attempt.name)
-                run._begin()
+                run._begin(rank)
                 return run
             except FileExistsError:
                 if folder is not None:
@@ -132,13 +144,13 @@ class Run:
                     hint="go to a folder that you may write to, or name one with --run DIR",
                 ) from error
 
-    def _begin(self) -> None:
+    def _begin(self, rank: Optional[Rank]) -> None:
         """Hold the folder that was just made; raises OSError if another one stands in its place."""
         held = self._held = HeldFolder(self.folder)
         if held.path.stat().st_uid != os.geteuid() or any(held.path.iterdir()):
             raise OSError(errno.ESTALE, "another folder was put in its place")
         (held.path / _FOLDER).mkdir(mode=0o700)
-        self._facts_cache = {}
+        self._facts_cache = {} if rank is None else {"rank": rank._asdict()}
 
     @property
     def held(self) -> HeldFolder:

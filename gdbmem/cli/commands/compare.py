@@ -77,7 +77,7 @@ def _record(args: argparse.Namespace, words: list[str]) -> tuple[list[Path], lis
             options = ["--quiet", "--interval", f"{args.interval}s", "--stdout", "/dev/null"]
             options += ["--for", f"{args.duration}s"] if args.duration else []
             folder = _fresh(current_folder() / f"gdbmem.compare.{'ab'[which]}{number + 1}")
-            monitor = parser.parse_args([*options, "--run", str(folder)])
+            monitor = parser.parse_args([*options, "--run", str(folder).replace("%", "%%")])
             recorded = record_by(monitor, commands[which])
             if recorded.status and not args.duration:
                 print(

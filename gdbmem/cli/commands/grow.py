@@ -11,9 +11,11 @@ from gdbmem.api.growth import RecordedGrowth, record_growth, record_program_grow
 from gdbmem.commands.arguments import ArgumentParser, split_program
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.faults.account import grow_json, held_document, print_account, print_held
+from gdbmem.launch.program import execute
 from gdbmem.profiles.paths import Query, query_from
 from gdbmem.profiles.text import print_sites
 from gdbmem.runs.operand import load_from_profile
+from gdbmem.runs.ranks import is_chosen
 from gdbmem.terminal.console import make_console, open_output, print_notices, say
 from gdbmem.terminal.drawing import source_roots
 from gdbmem.text import format_duration, printable
@@ -28,6 +30,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             "name processes, or a program to start",
             hint="gdbmem grow PID, or gdbmem grow -- PROGRAM ARGUMENTS",
         )
+    if program and not is_chosen(args.on_ranks):
+        execute(program[0], program[1:], {})
     query = query_from(args)._replace(source_roots=source_roots())
     try:
         with open_output(args.output, force=args.force) as stream:

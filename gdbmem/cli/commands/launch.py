@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Optional
 from gdbmem.commands.arguments import ArgumentParser, gdb_words, split_program
 from gdbmem.engines.engine import options_of
 from gdbmem.errors import ExitStatus, GdbmemError, UsageError
+from gdbmem.runs.ranks import is_chosen, own_rank
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         query = Query(known=tuple(read_known(args.known)) if args.known else ())
         with page_at_end(args.report, query, force=args.force) as awaited:
             status = _run(args, program_arguments, awaited.runs, command=command)
-        return status or (ExitStatus.FAILED if awaited.failed else status)
+        return status or (ExitStatus.FAILED if awaited.failed and own_rank() is None else status)
     except UsageError:
         raise
     except GdbmemError as error:
@@ -71,10 +72,12 @@ def _parse(own: list[str], parser: ArgumentParser) -> argparse.Namespace:
 def _run_interactive(
     args: argparse.Namespace, program_arguments: list[str], runs: list[Run], *, command: list[str]
 ) -> int:
-    from gdbmem.cli.launch_job import engine_options, make_job, resolve_engine
+    from gdbmem.cli.launch_job import engine_options, environment, make_job, resolve_engine
     from gdbmem.launch.interactive import run_interactive  # slow to import
-    from gdbmem.launch.program import find_program  # with it
+    from gdbmem.launch.program import execute, find_program  # with it
 
+    if not is_chosen(args.on_ranks):
+        execute(args.program, program_arguments, environment(args.env))
     program = find_program(args.program)
     engine, automatic = resolve_engine(args, program)
     options = options_of(engine, {**automatic, **engine_options(args)})

@@ -10,6 +10,7 @@ from typing import Optional
 
 from gdbmem.commands.arguments import ArgumentParser, split_program
 from gdbmem.errors import GdbmemError, UsageError
+from gdbmem.runs.ranks import is_chosen
 from gdbmem.terminal.console import picture_kind
 from gdbmem.text import printable
 
@@ -23,7 +24,10 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         if runs:
             return _judge_again(args, runs, program)
         _check(args, program)
+        if program is not None and not is_chosen(args.on_ranks):
+            from gdbmem.launch.program import execute  # not always needed
 
+            execute(program[0], program[1:], {})
         from gdbmem.cli.series_recording import record  # not needed for --help
 
         return record(args, program)
