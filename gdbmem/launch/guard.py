@@ -155,17 +155,16 @@ def _watch(
         began = _began(pid)
         stopper = _Stopper(tracer, pid)
         words = _words(end, stopper.dead)
-        if words is None:  # gdb has died; the launcher is notified later
-            status = _clear(pid, before, was_sent=True, is_stopped=is_stopped)
-            words = _words(end) or []
-        elif words[-1:] == ["done"]:
-            if stopper.has_stopped():
-                status = _clear(pid, before, was_sent=True, is_stopped=is_stopped)
-        else:
+        was_left = was_sent = True
+        if words is not None and words[-1:] == ["done"]:
+            was_left = stopper.has_stopped()
+        elif words is not None:
             hold_calls(lock, _LET_GO_SECONDS)
-            was_sent = _end_gdb(pid, int(words[-1]) if words else None) or stopper.has_stopped()
-            if began is not None and _began(pid) == began:
-                status = _clear(pid, before, was_sent=was_sent, is_stopped=is_stopped)
+            was_sent = _end_gdb(pid, began, int(words[-1]) if words else None) or stopper.has_stopped()
+        if was_left and _is_still(pid, began):
+            status = _clear(pid, before, was_sent=was_sent, is_stopped=is_stopped)
+        if words is None:  # gdb has died; the launcher is notified later
+            words = _words(end) or []
         if words[-1:] != ["done"] and os.getppid() != launcher:
             _note(run, pid, status)
     finally:
@@ -236,7 +235,12 @@ def _began(pid: int) -> Optional[int]:
     return None if stat is None or stat.has_ended else stat.start_ticks
 
 
-def _end_gdb(pid: int, gdb: Optional[int]) -> bool:
+def _is_still(pid: int, began: Optional[int]) -> bool:
+    """Return whether *pid* is the process that _began() returned *began* for, and no other that got its number."""
+    return began is not None and _began(pid) == began
+
+
+def _end_gdb(pid: int, target_began: Optional[int], gdb: Optional[int]) -> bool:
     """Make *gdb* detach from *pid*; kill it only if it doesn't. Return whether *pid* was sent a SIGSTOP."""
     was_sent = False
     began = None if gdb is None else _began(gdb)
@@ -246,15 +250,15 @@ def _end_gdb(pid: int, gdb: Optional[int]) -> bool:
         gentle = [(signal.SIGHUP, _AGAIN_SECONDS)] * 3 + [(signal.SIGTERM, _AGAIN_SECONDS)] * 7
         for number, seconds in (*gentle, (signal.SIGKILL, _LET_GO_SECONDS)):
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                if number == signal.SIGKILL:
+                if number == signal.SIGKILL and _is_still(pid, target_began):
                     os.kill(pid, signal.SIGSTOP)  # its threads go no further than to where they stop
                     was_sent = True
                 os.kill(gdb, number)
                 os.kill(gdb, signal.SIGCONT)  # one that Ctrl-Z has stopped would not come to its signals
             deadline = time.monotonic() + seconds
-            while _began(gdb) == began and time.monotonic() < deadline:
+            while _is_still(gdb, began) and time.monotonic() < deadline:
                 time.sleep(0.01)
-            if _began(gdb) != began:
+            if not _is_still(gdb, began):
                 break
     return was_sent
 

@@ -23,7 +23,6 @@ from gdbmem.launch.child import Child
 from gdbmem.launch.program import examine
 from gdbmem.launch.sentinel import Sentinel
 from gdbmem.launch.terminal import Ear, OwnTerminal
-from gdbmem.linux.process.process import living_thread
 from gdbmem.linux.process.terminal_modes import TerminalModes
 from gdbmem.text import printable
 
@@ -341,7 +340,7 @@ class Supervisor:
             process.child.stop(((signal.SIGKILL, 10.0),))
         for pid in list(self._releases):
             self._end_release(pid)
-        _end_pids(others)
+        _end_others(process, others)
         process.child.stop_stragglers()
 
     def _rescue(self, process: valgrind.Process) -> None:
@@ -390,15 +389,15 @@ def _terminate(process: valgrind.Process) -> bool:
     return False
 
 
-def _end_pids(pids: set[int]) -> None:
-    """End processes that valgrind left behind: SIGTERM, so that their files are written, then SIGKILL."""
+def _end_others(process: valgrind.Process, pids: set[int]) -> None:
+    """End processes that *process* left behind: SIGTERM, so that their files are written, then SIGKILL."""
     for number, seconds in ((signal.SIGTERM, 10.0), (signal.SIGKILL, 2.0)):
-        for pid in pids:
+        for pid in filter(process.has_started, pids):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
         deadline = time.monotonic() + seconds
         while pids and time.monotonic() < deadline:
-            pids = {pid for pid in pids if living_thread(pid) is not None}
+            pids = set(filter(process.has_started, pids))
             if pids:
                 time.sleep(0.01)  # grandchildren: no handle to wait on
 

@@ -184,9 +184,20 @@ class Process:
         return int(match[1]) if match else None
 
     def reachable_pids(self) -> set[int]:
-        """Return the processes of this start that vgdb can reach."""
+        """Return the processes of this start that vgdb can reach.
+
+        One that was killed has left its FIFO, and another program may have its number by now.
+        """
         pids = (self.reachable_pid(path.name) for path in self.order.runtime.iterdir())
-        return {pid for pid in pids if pid is not None}
+        return {pid for pid in pids if pid is not None and self.has_started(pid)}
+
+    def has_started(self, pid: int) -> bool:
+        """Return whether *pid* is a living valgrind of this start."""
+        try:
+            words = Path(f"{memory_folder(pid)}/cmdline").read_bytes().split(b"\0")
+        except OSError:
+            return False
+        return os.fsencode(f"--vgdb-prefix={self.order.prefix}") in words
 
     def _match(self, name: str) -> Optional[re.Match[str]]:
         prefix = Path(self.order.prefix).name

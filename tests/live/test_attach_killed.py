@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import platform
 import signal
@@ -14,11 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from gdbmem.launch import guard
 from gdbmem.linux.files.target_files import TargetSide
 from gdbmem.linux.holding.planted_breakpoints import planted, take_out
 from gdbmem.linux.holding.ptrace import DETACH, INTERRUPT, SEIZE, ptrace
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.linux.process.process import process_facts
+from gdbmem.runs.run import Run
 from tests.conftest import Program
 from tests.cover import diagonals
 from tests.live.user import GDBMEM, User, at_terminal, environment, shell
@@ -216,3 +219,33 @@ def test_a_gdb_that_ctrl_z_has_stopped_lets_the_process_go_when_the_launcher_is_
         began = time.monotonic()
         assert let_go(process.pid), process.poll()
         assert time.monotonic() - began < 15, "gdb had to be killed"
+
+
+class _GdbHasDied:
+    """What the guard's process hears of its gdb."""
+
+    def __init__(self, *_: object) -> None:
+        self.dead, told = os.pipe()
+        os.close(told)
+
+
+@pytest.mark.parametrize("is_another", [False, True])
+def test_a_process_that_got_the_number_of_the_one_that_gdb_held_stays_as_it_is(
+    is_another: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / guard.LOCK_NAME).touch()
+    monkeypatch.setattr(guard, "_Stopper", _GdbHasDied)
+    if is_another:  # the guard's process sees another start time at each look
+        ticks = itertools.count()
+        monkeypatch.setattr(guard, "_began", lambda _: next(ticks))
+    process = subprocess.Popen(["sleep", "100"])
+    try:
+        os.kill(process.pid, signal.SIGSTOP)
+        assert wait_until(lambda: process_facts(process.pid).state == "T", 20)
+        with TargetSide(process.pid) as side:
+            watching = guard.Guard(process.pid, side, tmp_path, Run(tmp_path), is_stopped=False)
+        watching.let_go()
+        assert (process_facts(process.pid).state == "T") == is_another
+    finally:
+        process.kill()
+        process.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Optional
 
@@ -111,7 +112,15 @@ def test_valgrind_can_be_reached_once_its_last_fifo_is_there(tmp_path: Path) -> 
         assert not started.ready
     (tmp_path / "vgdb1-from-vgdb-to-7-by-a b\non-call-on-box").touch()
     assert started.ready
-    assert started.reachable_pids() == {7, 77}
     # vgdb finds the FIFO by the program's idea of user and host.
     assert started.vgdb("v.info")[:4] == ["env", "LOGNAME=a b\non-call", "USER=a b\non-call", "HOST=box"]
     assert started.vgdb("v.info")[-2:] == ["--pid=7", "v.info"]
+
+
+def test_another_program_that_got_the_number_of_a_killed_child_is_not_ended_with_the_launch(
+    tmp_path: Path,
+) -> None:
+    started = process(tmp_path, None)
+    (tmp_path / f"vgdb1-from-vgdb-to-{os.getpid()}-by-me-on-it").touch()  # a SIGKILL leaves it
+    assert started.reachable_pid(f"vgdb1-from-vgdb-to-{os.getpid()}-by-me-on-it") == os.getpid()
+    assert not started.reachable_pids()
