@@ -25,7 +25,6 @@ from gdbmem.runs.operand import (
     Loaded,
     difference_in,
     find_operand,
-    histories,
     load_from_profile,
     load_trees,
     order_of,
@@ -33,7 +32,15 @@ from gdbmem.runs.operand import (
     same_run_notices,
     unit_of,
 )
-from gdbmem.runs.run import Run, SnapshotRecord, asked_for, current_folder, has_series, recipe_diffs
+from gdbmem.runs.run import (
+    Run,
+    SnapshotRecord,
+    asked_for,
+    current_folder,
+    has_series,
+    histories,
+    recipe_diffs,
+)
 from gdbmem.symbols.address_names import GdbSymbols
 
 __all__ = [

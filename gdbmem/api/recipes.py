@@ -15,8 +15,8 @@ from gdbmem.errors import InputError, Notice
 from gdbmem.formats.documents import read_ledger, read_survey
 from gdbmem.formats.opening import OpenOptions
 from gdbmem.launch.engine_choice import choose_engine
-from gdbmem.launch.interactive import Outcome, PlayedPoint, play_recipe
 from gdbmem.launch.job import Job
+from gdbmem.launch.playing import Outcome, PlayedPoint, play_recipe
 from gdbmem.launch.program import find_program
 from gdbmem.model.containers import Survey
 from gdbmem.model.diff import LEDGER_METRICS, Diff, Expectation, ExpectationVerdict

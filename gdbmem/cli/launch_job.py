@@ -3,45 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
-import shlex
 import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Callable, Optional, TextIO
+from typing import Any, Optional
 
-from gdbmem.api.profiles import ReadOptions
-from gdbmem.api.recipes import Compared, compare_all, interruption
-from gdbmem.cli.pages import page_of
-from gdbmem.containers import containers
-from gdbmem.containers.containers import growth, print_container_growth
-from gdbmem.engines.engine import AUTO, EngineOptions, options_of, table
-from gdbmem.errors import ExitStatus, GdbmemError, Notice, UsageError
-from gdbmem.launch.engine_choice import choose_engine
-from gdbmem.launch.interactive import Outcome, play_recipe, shown
+from gdbmem.engines.engine import AUTO, EngineOptions, table
+from gdbmem.errors import ExitStatus, GdbmemError, UsageError
 from gdbmem.launch.job import Job
-from gdbmem.launch.program import NotExecutableError, NotFoundError, Program, execute, find_program
-from gdbmem.launch.whole_run import show_whole_run
-from gdbmem.ledger import document as ledger_document
-from gdbmem.ledger.text import print_growth
-from gdbmem.model.diff import ExpectationVerdict
-from gdbmem.model.judgement import exit_status
-from gdbmem.page.page import render
-from gdbmem.profiles.documents import diff_document
-from gdbmem.profiles.paths import Query, read_known
-from gdbmem.profiles.text import print_diff
-from gdbmem.recipes.abilities import check_engine
-from gdbmem.recipes.reader import load_recipe
-from gdbmem.recipes.recipe import Recipe
-from gdbmem.recipes.verdicts import PointOutcome, junit_error, junit_xml, recipe_object
-from gdbmem.runs.ranks import expanded, is_chosen, own_rank
-from gdbmem.runs.run import Run
+from gdbmem.launch.program import NotExecutableError, NotFoundError, Program
+from gdbmem.runs.ranks import expanded, own_rank
 from gdbmem.setup.gdb_python import find_gdb
-from gdbmem.terminal.console import make_console, open_named, open_output
-from gdbmem.terminal.document import judgement_line, to_json
 from gdbmem.text import parse_size, printable
 
 
@@ -107,6 +80,8 @@ def resolve_engine(
     named = args.engine if args.engine is not None else "massif" if args.massif else default
     if named != AUTO:
         return table(named).name, {}
+    from gdbmem.launch.engine_choice import choose_engine  # slow to import, and seldom needed
+
     choice = choose_engine(program)
     print(f"gdbmem: {printable(choice.sentence)}", file=sys.stderr)
     return choice.engine, choice.options
@@ -128,249 +103,3 @@ def make_job(
         gdb=find_gdb(args.gdb),
         engine=engine,
     )
-
-
-# The page of a run, written when the launch that made it has ended.
-
-
-class _UnwrittenError(Exception):
-    """No page was made: the file is not created."""
-
-
-@dataclass
-class AwaitedPage:
-    """The run that a page is to show, once there is one, and whether the page could not be made."""
-
-    runs: list[Run] = field(default_factory=list)
-    failed: bool = False
-
-
-@contextlib.contextmanager
-def page_at_end(file: Optional[str], query: Query, *, force: bool) -> Iterator[AwaitedPage]:
-    """Yield an AwaitedPage to receive the run; its page is written to *file* (None: nowhere) when the block ends.
-
-    The file is opened now, so that an unwritable name fails before the run. A page that can't be made is reported.
-    """
-    awaited = AwaitedPage()
-    if file is None:
-        yield awaited
-        return
-    with contextlib.suppress(_UnwrittenError), open_output(file, force=force) as stream:
-        yield awaited
-        try:
-            stream.write(_rendered(awaited, query))
-        except GdbmemError as error:
-            print(f"gdbmem: no page was made: {printable(error.sentence)}", file=sys.stderr)
-            awaited.failed = True
-            raise _UnwrittenError from error
-        print(f"gdbmem: the report is {printable(file)}", file=sys.stderr)
-
-
-def _rendered(awaited: AwaitedPage, query: Query) -> str:
-    folders = [run.folder for run in awaited.runs if run.folder.is_dir()]
-    if not folders:
-        raise GdbmemError(
-            "nothing was recorded", slug="no-snapshot", hint="take snapshots: memsnap, or points in a recipe"
-        )
-    return render(page_of([str(folders[-1].absolute())], query, ReadOptions()))
-
-
-# `gdbmem launch --recipe`: run it, then report the growth and judge the expectations.
-
-
-_MOST_PATHS = 10  # of containers that changed, as of call paths
-
-
-def run_recipe(
-    args: argparse.Namespace,
-    program_arguments: Optional[list[str]],
-    runs: list[Run],
-    *,
-    command: Sequence[str],
-) -> int:
-    """Play the recipe that *args* name and report; return the exit status. The run is added to *runs*.
-
-    The file of --junit is written whatever fails: one of an earlier run must not stand for this.
-    """
-    try:
-        return _run_recipe(args, program_arguments, runs, command=command)
-    except BaseException as error:
-        if args.junit:
-            with contextlib.suppress(GdbmemError, OSError), open_named(args.junit, force=True) as junit:
-                assert junit is not None
-                reason = (
-                    error.sentence if isinstance(error, GdbmemError) else str(error) or type(error).__name__
-                )
-                junit.write(junit_error(Path(args.recipe).stem, reason))
-        raise
-
-
-def _run_recipe(
-    args: argparse.Namespace,
-    program_arguments: Optional[list[str]],
-    runs: list[Run],
-    *,
-    command: Sequence[str],
-) -> int:
-    recipe = load_recipe(args.recipe)
-    if not is_chosen(args.on_ranks):
-        words = recipe.args if program_arguments is None else program_arguments
-        path = str(find_program(recipe.program, folder=recipe.folder).path)
-        execute(path, words, {**recipe.env, **environment(args.env)})
-    query = Query(known=tuple(read_known(args.known)) if args.known else ())
-    job = _job(args, recipe, program_arguments)
-    whole_run = table(job.engine).whole_run
-    recipe, left_out = _without_snapshots(recipe, job.engine) if whole_run else (recipe, None)
-    check_engine(recipe, job.engine)
-    progress = _silence if args.quiet else _Clock().progress
-    outcome: Optional[Outcome] = None
-    try:
-        with (
-            open_output(args.output, force=args.force) as stream,
-            open_named(args.junit or None, force=True) as junit,
-        ):
-            outcome = play_recipe(recipe, job, progress=progress, command=command)
-            runs.append(outcome.run)
-            outcome.notices += [left_out] if left_out is not None else []
-            result = compare_all(recipe, outcome, query)
-            if args.json:
-                _write_json(result, outcome, query, stream)
-            else:
-                _print(result, query, stream)
-                if whole_run:
-                    show_whole_run(outcome.run, stream)
-            if junit is not None:
-                name = Path(recipe.source).stem
-                junit.write(junit_xml(name, result.verdicts, seconds=outcome.seconds))
-        _say(outcome, result.reasons, json=args.json)
-        status = _status(outcome, result.verdicts)
-        return ExitStatus.FAILED if left_out is not None and own_rank() is None else status
-    finally:
-        # Also if a step after the run failed, or was interrupted because it took too long.
-        # Nor does --quiet hide a name that only gdbmem knows.
-        if outcome is not None and not (args.quiet and (args.run or args.json)):
-            _say_where(outcome, quiet=args.quiet)
-
-
-def _without_snapshots(recipe: Recipe, engine: str) -> tuple[Recipe, Optional[Notice]]:
-    """Return the part of *recipe* that *engine*, which takes no snapshots, can do, and a notice on the rest."""
-    points = []
-    for point in recipe.points:
-        actions = tuple(action for action in point.actions if action.kind != "snap")
-        points += [point._replace(actions=actions)] if actions else []
-    rest = replace(recipe, points=tuple(points), diffs=(), expectations=())
-    if not recipe.diffs and not recipe.expectations:
-        return rest, None
-    text = f"{engine} takes no snapshots: the recipe's 'diff' and 'expect' are skipped and not judged"
-    return rest, Notice("whole-run", text)
-
-
-def _job(args: argparse.Namespace, recipe: Recipe, program_arguments: Optional[list[str]]) -> Any:
-    program = find_program(recipe.program, folder=recipe.folder)
-    engine, automatic = resolve_engine(args, program, recipe.engine)
-    # The recipe's options are for its own engine; another engine does not take them.
-    own = recipe.options if engine == recipe.engine else {}
-    options = options_of(engine, {**automatic, **own, **engine_options(args)})
-    arguments = recipe.args if program_arguments is None else program_arguments
-    job = make_job(args, program, arguments, options, engine)
-    to_stdout = args.json or args.output == "-"
-    return replace(
-        job,
-        environment={**recipe.env, **job.environment},
-        stdin=job.stdin if job.stdin is not None else recipe.stdin,
-        # The standard output is reserved for the result; "" is the file `stdout` in the run folder.
-        stdout=job.stdout if job.stdout is not None else ("" if to_stdout else None),
-    )
-
-
-class _Clock:
-    """Progress lines on stderr, each with the time since the start."""
-
-    def __init__(self) -> None:
-        self._began = time.monotonic()
-
-    def progress(self, text: str) -> None:
-        # Further lines of a backtrace are indented below the first.
-        first, *rest = (printable(line.expandtabs()) for line in text.split("\n"))
-        lines = [f"[{time.monotonic() - self._began:6.1f} s] {first}", *(f"{'':11}{line}" for line in rest)]
-        print("\n".join(lines), file=sys.stderr, flush=True)
-
-
-def _silence(text: str) -> None:
-    """Drop progress (--quiet)."""
-
-
-def _write_json(result: Compared, outcome: Outcome, query: Query, stream: TextIO) -> None:
-    points = [PointOutcome(p.name, p.hits, p.snapshots, p.ledgers, p.containers) for p in outcome.points]
-    document = recipe_object(
-        points,
-        [diff_document(diff, query) for diff in result.diffs],
-        result.verdicts,
-        outcome.notices,
-        ledger_diffs=[
-            {**ledger_document.growth_document(*sides), "between": list(names)}
-            for names, *sides in result.ledgers
-        ],
-        container_diffs=[
-            {**containers.growth_document(*sides), "between": list(names)} for names, *sides in result.surveys
-        ],
-        status=outcome.status,
-        run=str(outcome.run.folder),
-    )
-    stream.write(to_json(document))
-
-
-def _print(result: Compared, query: Query, stream: TextIO) -> None:
-    console = make_console(stream)
-    for diff in result.diffs:
-        print_diff(diff, query, console)
-        stream.write("\n")
-    for names, *ledgers in result.ledgers:
-        print_growth(ledgers[0], ledgers[1], console, names)
-        stream.write("\n")
-    for names, *surveys in result.surveys:
-        print_container_growth(growth(*surveys), console, query.top or _MOST_PATHS, names[0])
-        stream.write("\n")
-    for verdict in result.verdicts:
-        stream.write(f"{printable(judgement_line(verdict.judgement))}\n")
-
-
-def _say(outcome: Outcome, reasons: Mapping[tuple[str, str], str], *, json: bool) -> None:
-    """Print an error on stderr."""
-    say: Callable[[str], None] = lambda text: print(f"gdbmem: {printable(text)}", file=sys.stderr)  # noqa: E731
-    if not json:
-        for notice in outcome.notices:
-            say(notice.sentence)
-    for (before, after), reason in reasons.items():
-        say(f"no diff of {before} and {after}: {reason}")
-    if outcome.failure:
-        say(outcome.failure)
-    if outcome.interrupted is not None:
-        say(interruption(outcome.interrupted))
-
-
-def _say_where(outcome: Outcome, *, quiet: bool) -> None:
-    if outcome.run.folder.is_dir():
-        folder = shown(outcome.run.folder)
-        text = f"the run is kept in {folder}/"
-        text += "" if quiet else f"; see more with  gdbmem show {shlex.quote(folder)}"
-        print(f"gdbmem: {printable(text)}", file=sys.stderr)
-
-
-def _status(outcome: Outcome, verdicts: Sequence[ExpectationVerdict]) -> int:
-    if outcome.interrupted is not None:
-        return 128 + outcome.interrupted
-    if outcome.status is not None and own_rank() is not None:
-        return (
-            outcome.status
-        )  # another status would make the launcher end the other ranks: 'gdbmem ranks' has it
-    if verdicts:
-        # Data captured before a failure is still judged: an expectation that fails is a result.
-        return exit_status(verdict.judgement for verdict in verdicts)
-    if outcome.timed_out:
-        return ExitStatus.TIMED_OUT
-    if outcome.failure or outcome.status is None:
-        return ExitStatus.FAILED
-    if any(notice.slug.startswith("point-") for notice in outcome.notices):
-        return ExitStatus.FAILED
-    return outcome.status

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional, Union
 
@@ -31,18 +32,27 @@ from gdbmem.api.runs import kept_records, kind_of
 from gdbmem.cli.measured import facts_of_diff, facts_of_profile, facts_of_run
 from gdbmem.cli.start import unwind_when_ended
 from gdbmem.commands.arguments import is_process
-from gdbmem.errors import InputError, Notice
+from gdbmem.errors import GdbmemError, InputError, Notice
 from gdbmem.model.calltree import Profile
 from gdbmem.model.diff import Diff
 from gdbmem.model.series import Mark
 from gdbmem.page.explorer import Explored, explored
-from gdbmem.page.page import Number, Page, Section, course_section, diff_section, known_size, printable_rows
+from gdbmem.page.page import (
+    Number,
+    Page,
+    Section,
+    course_section,
+    diff_section,
+    known_size,
+    printable_rows,
+    render,
+)
 from gdbmem.page.pictures import COUNT
 from gdbmem.page.pools_page import CORE, kind_of_file
 from gdbmem.profiles.course import course_sentence, peak_sentence
 from gdbmem.profiles.paths import Query
 from gdbmem.series.charts import Curve, Picture
-from gdbmem.terminal.console import say
+from gdbmem.terminal.console import open_output, say
 from gdbmem.text import format_delta, printable
 
 _MOST_DIFFS = 12
@@ -385,3 +395,48 @@ def open_browser(address: str) -> None:
 
     if not webbrowser.open(address):
         print("gdbmem: no browser could be started to show the page", file=sys.stderr)
+
+
+# The page of a run, written when the launch that made it has ended.
+
+
+class _UnwrittenError(Exception):
+    """No page was made: the file is not created."""
+
+
+@dataclass
+class AwaitedPage:
+    """The run that a page is to show, once there is one, and whether the page could not be made."""
+
+    runs: list[Run] = field(default_factory=list)
+    failed: bool = False
+
+
+@contextlib.contextmanager
+def page_at_end(file: Optional[str], query: Query, *, force: bool) -> Iterator[AwaitedPage]:
+    """Yield an AwaitedPage to receive the run; its page is written to *file* (None: nowhere) when the block ends.
+
+    The file is opened now, so that an unwritable name fails before the run. A page that can't be made is reported.
+    """
+    awaited = AwaitedPage()
+    if file is None:
+        yield awaited
+        return
+    with contextlib.suppress(_UnwrittenError), open_output(file, force=force) as stream:
+        yield awaited
+        try:
+            stream.write(_rendered(awaited, query))
+        except GdbmemError as error:
+            print(f"gdbmem: no page was made: {printable(error.sentence)}", file=sys.stderr)
+            awaited.failed = True
+            raise _UnwrittenError from error
+        print(f"gdbmem: the report is {printable(file)}", file=sys.stderr)
+
+
+def _rendered(awaited: AwaitedPage, query: Query) -> str:
+    folders = [run.folder for run in awaited.runs if run.folder.is_dir()]
+    if not folders:
+        raise GdbmemError(
+            "nothing was recorded", slug="no-snapshot", hint="take snapshots: memsnap, or points in a recipe"
+        )
+    return render(page_of([str(folders[-1].absolute())], query, ReadOptions()))

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Optional
 from gdbmem.engines import faults, heaptrack
 from gdbmem.engines.engine import EngineTable, NativeOptions, native_engine
 from gdbmem.errors import GdbmemError, InputError, MissingToolError, Notice
-from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.launch.messages import ENVIRONMENT, NATIVE, NEWLINE, NativePlan
 from gdbmem.runs.run import OWN, Run
 from gdbmem.setup.requirements import how_to_install
@@ -201,6 +200,8 @@ def _process(path: Path) -> Optional[int]:
 
 
 def _total(path: Path, metric: Optional[str]) -> Optional[int]:
+    from gdbmem.formats.opening import OpenOptions, open_profile  # slow to import
+
     with contextlib.suppress(GdbmemError):
         return open_profile(path, OpenOptions(metric=metric)).snapshots[0].total_bytes
     return None

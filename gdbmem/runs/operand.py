@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -526,18 +525,6 @@ def _without_the_end(profile: Profile, trees: list[int]) -> tuple[list[int], lis
     )
     text += f" {format_size(sizes[at] - sizes[-1])} of {format_size(sizes[at])}, as at its end"
     return trees[: at + 1], [Notice("series-to-peak", text)]
-
-
-def histories(run: Run) -> list[Path]:
-    """Return the files that a tool of valgrind's wrote at an end of *run*, oldest first: massif its own history."""
-    engine = str(run.facts.get("engine") or "massif")
-    ended = sorted(
-        run.folder.glob(f"{glob.escape(engine)}.*.*.*"),
-        key=lambda file: [int(p) for p in file.name.split(".") if p.isdigit()],
-    )
-    asked = run.folder.glob("history-*.*")
-    found = [*ended, *sorted(asked, key=lambda file: (len(file.name), file.name))]
-    return [file for file in found if not file.is_symlink()]
 
 
 def no_snapshot(run: Run) -> InputError:

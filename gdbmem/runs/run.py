@@ -425,6 +425,17 @@ def has_series(folder: Path) -> bool:
 # Runs of a process that was started elsewhere: all of its snapshots are collected in one folder.
 
 
+def histories(run: Run) -> list[Path]:
+    """Return the files that a tool of valgrind's wrote at an end of *run*, oldest first: massif its own history."""
+    engine = str(run.facts.get("engine") or "massif")
+    files = list(run.folder.iterdir()) if run.folder.is_dir() else []
+    ended = [file for file in files if file.name.startswith(f"{engine}.") and file.name.count(".") > 2]
+    asked = [file for file in files if file.name.startswith("history-") and "." in file.name]
+    found = sorted(ended, key=lambda file: [int(word) for word in file.name.split(".") if word.isdigit()])
+    found += sorted(asked, key=lambda file: (len(file.name), file.name))
+    return [file for file in found if not file.is_symlink()]
+
+
 def run_for_process(
     program: str, process: Mapping[str, Any], *, parent: Path, folder: Optional[Path] = None
 ) -> tuple[Run, bool]:

@@ -29,7 +29,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     try:
         if args.report is None:
             return _run(args, program_arguments, [], command=command)
-        from gdbmem.cli.launch_job import page_at_end  # slow to import
+        from gdbmem.cli.pages import page_at_end  # slow to import
         from gdbmem.profiles.paths import Query, read_known  # not always needed
 
         query = Query(known=tuple(read_known(args.known)) if args.known else ())
@@ -50,7 +50,7 @@ def _run(
 ) -> int:
     """Launch according to *args*; the recorded run is added to *runs*."""
     if args.recipe is not None:
-        from gdbmem.cli.launch_job import run_recipe  # slow to import
+        from gdbmem.cli.launch_recipe import run_recipe  # slow to import
 
         return run_recipe(args, program_arguments, runs, command=command)
     return _run_interactive(args, program_arguments or [], runs, command=command)

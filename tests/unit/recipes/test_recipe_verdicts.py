@@ -10,11 +10,11 @@ from typing import Any, Optional
 import pytest
 
 from gdbmem.api.recipes import Diffs, KeptPairs, verdict_of
-from gdbmem.cli import launch_job
+from gdbmem.cli import launch_recipe
 from gdbmem.cli.main import main
 from gdbmem.commands.shell import SHELL_COMMANDS
 from gdbmem.errors import Notice
-from gdbmem.launch.interactive import Outcome, PlayedPoint
+from gdbmem.launch.playing import Outcome, PlayedPoint
 from gdbmem.model.diff import Expectation, ExpectationVerdict, Position
 from gdbmem.recipes.verdicts import junit_xml
 from gdbmem.runs.run import Run
@@ -108,10 +108,10 @@ def test_ctrl_c_while_the_answer_is_printed_states_where_the_run_is(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(launch_job, "play_recipe", lambda *_, **__: played(tmp_path, "a", "m"))
-    monkeypatch.setattr(launch_job, "_print", interrupt)
+    monkeypatch.setattr(launch_recipe, "play_recipe", lambda *_, **__: played(tmp_path, "a", "m"))
+    monkeypatch.setattr(launch_recipe, "_print", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        launch_job.run_recipe(args, None, [], command=[])
+        launch_recipe.run_recipe(args, None, [], command=[])
     folder = tmp_path / "gdbmem.prog.1"
     assert capsys.readouterr().err.endswith(
         f"the run is kept in {folder}/; see more with  gdbmem show {folder}\n"

@@ -6,8 +6,8 @@ import pytest
 
 from gdbmem.errors import InputError
 from gdbmem.model.calltree import PAGE_BYTES
-from gdbmem.runs.operand import find_operand, histories, last_two, load_operand
-from gdbmem.runs.run import Run
+from gdbmem.runs.operand import find_operand, last_two, load_operand
+from gdbmem.runs.run import Run, histories
 from tests.unit.massif_texts import PAGES_TEXT, massif, path
 
 LEAK = path(500, "remember (decoder.cpp:120)", "main (main.cpp:9)")

@@ -1,0 +1,356 @@
+"""`gdbmem launch --recipe FILE`: a recipe played by an unattended gdb."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable, Optional
+
+from gdbmem.errors import InputError, Interrupted, Notice
+from gdbmem.formats.opening import open_profile
+from gdbmem.json_values import as_json
+from gdbmem.launch import messages
+from gdbmem.launch.child import Child
+from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, open_launch, problems
+from gdbmem.launch.native import shared_with_program
+from gdbmem.recipes.recipe import Point, Recipe
+from gdbmem.runs.run import Run
+from gdbmem.runs.unseen import RunEnd, end_facts
+from gdbmem.setup.gdb_packages import ensure_private_folder
+from gdbmem.setup.gdb_python import gdb_call, loader_file
+from gdbmem.text import format_duration, plural, printable
+
+Progress = Callable[[str], None]
+
+_ENDS = ("program-signal", "program-ended")  # notices on how the program ended
+_PYTHON_LINE = re.compile(r"\.pyw?(?::|$)")
+_PLAY = gdb_call("launched.playback", "play()")
+
+
+@dataclass
+class PlayedPoint:
+    """The outcome of one point."""
+
+    name: str
+    at: str
+    place: str  # in the recipe's file
+    hits: int = 0
+    snapshots: list[str] = field(default_factory=list)
+    ledgers: list[str] = field(default_factory=list)
+    containers: list[str] = field(default_factory=list)
+    pending: bool = False  # the program has no such location
+    failed: dict[str, str] = field(
+        default_factory=dict
+    )  # the errors of each action that failed the last time
+
+    def recorded(self, action: str) -> list[str]:
+        """Return the names of the results of *action* (snap, ledger or containers) here."""
+        return {"snap": self.snapshots, "ledger": self.ledgers, "containers": self.containers}[action]
+
+
+@dataclass
+class Outcome:
+    """The outcome of a recipe."""
+
+    run: Run
+    points: list[PlayedPoint]
+    notices: list[Notice] = field(default_factory=list)
+    status: Optional[int] = None  # the program's, as in a shell
+    interrupted: Optional[int] = None  # the signal that ended the launch
+    timed_out: bool = False
+    failure: str = ""  # of gdbmem, gdb or valgrind
+    seconds: float = 0.0
+    meant: Optional[int] = 0  # the status that the program is meant to end with; None: any
+    replaced: bool = False  # the program executed another one, which valgrind did not follow
+    forks: int = 0  # children that ran the program's own code
+    fork_peak_bytes: Optional[int] = None  # the largest heap of one of them
+
+    @property
+    def end(self) -> RunEnd:
+        """How the program ended."""
+        said = [one.message for one in self.notices if one.slug in _ENDS]
+        return RunEnd(
+            self.status,
+            self.meant,
+            said[-1] if said else "",
+            self.failure,
+            replaced=self.replaced,
+            forks=self.forks,
+            fork_peak_bytes=self.fork_peak_bytes,
+        )
+
+
+def play_recipe(recipe: Recipe, job: Job, *, progress: Progress, command: Sequence[str]) -> Outcome:
+    """Play *recipe* on *job* and return the outcome; captured data stays in its run."""
+    ensure_private_folder(job.gdb)
+    points = [PlayedPoint(point.name, point.at, recipe.place(point.position)) for point in recipe.points]
+    player = _Player(points, recipe.points, progress)
+    began = time.monotonic()
+    outcome: Optional[Outcome] = None
+    launch: Optional[Launch] = None
+    try:
+        plan = messages.RecipePlan(recipe.to_plan())
+        with (
+            shared_with_program() if job.is_native else contextlib.nullcontext(),
+            open_launch(job, hear=player.hear, plan=plan, command=command) as launch,
+        ):
+            outcome = player.outcome = Outcome(launch.run, points, job.notices(), meant=recipe.ends)
+            _play(launch, recipe.timeout_seconds, outcome)
+    except Interrupted as interrupted:
+        if outcome is None:
+            raise
+        outcome.interrupted = int(interrupted.number)
+    assert outcome is not None and launch is not None
+    outcome.seconds = time.monotonic() - began
+    outcome.notices += problems(launch)
+    if launch.supervisor.past and outcome.status is None:
+        outcome.status = launch.supervisor.past[-1].child.status
+    _note_forks(launch, outcome)
+    _note_end(recipe, outcome)
+    if launch.run.folder.is_dir():  # it was removed if nothing was recorded
+        try:
+            launch.run.update(
+                recipe=recipe.to_plan(),
+                points=[vars(point) for point in points],
+                end=end_facts(outcome.end),
+                warnings=[as_json(notice) for notice in outcome.notices],
+            )
+        except InputError as error:  # a full disk: the results are still reported
+            outcome.failure = outcome.failure or str(error)
+    return outcome
+
+
+def _note_end(recipe: Recipe, outcome: Outcome) -> None:
+    """Report how the program ended if that is judged, and nothing else has reported it."""
+    said = outcome.failure or any(one.slug in _ENDS for one in outcome.notices)
+    if recipe.expectations and not said and outcome.interrupted is None:
+        ends = [one for one in outcome.end.unseen() if one.slug == "program-failed"]
+        outcome.notices += [Notice("program-failed", one.message) for one in ends]
+
+
+def _note_forks(launch: Launch, outcome: Outcome) -> None:
+    """Count the children that the program forked under valgrind, each of which wrote a file when it ended."""
+    files = [file for process in launch.supervisor.past for file in process.histories_of_children()]
+    if not files:
+        return
+    outcome.forks += len(files)
+    try:
+        profiles = [open_profile(file) for file in files]
+    except InputError:
+        return
+    peaks = [one.heap_bytes for profile in profiles for one in profile.snapshots]
+    outcome.fork_peak_bytes = max(peaks, default=0)
+
+
+def _play(launch: Launch, timeout: Optional[float], outcome: Outcome) -> None:
+    supervisor = launch.supervisor
+    process = None if launch.job.is_native else supervisor.start_valgrind()
+    log = launch.run.place / "gdb.log"
+    with log.open("wb") as stream:
+        child = Child(
+            [launch.job.gdb, "-q", "-nx", "-batch", "-x", str(loader_file()), "-ex", _PLAY,
+             *gdb_program(launch.job)],
+            environment=gdb_environment(launch),
+            stdin=subprocess.DEVNULL,
+            stdout=stream.fileno(),
+            stderr=subprocess.STDOUT,
+            native_signals=True,
+        )  # fmt: skip
+    supervisor.gdb = child
+    if not supervisor.wait(lambda: not child.alive, timeout):
+        outcome.timed_out = True
+        outcome.failure = (
+            f"the program had not ended after {format_duration(timeout or 0.0)} (timeout in the recipe)"
+        )
+        return
+    # gdb ends a moment before valgrind, which still writes its file.
+    if process is None:
+        if outcome.status is None:
+            outcome.failure = (
+                outcome.failure or f"gdb ended before the program did; its messages are in {_shown(log)}"
+            )
+    elif outcome.status is None and not supervisor.wait(lambda: not process.child.alive, 2.0):
+        outcome.failure = (
+            outcome.failure or f"gdb ended before the program did; its messages are in {_shown(log)}"
+        )
+    elif not process.child.alive:
+        outcome.status = process.child.status
+
+
+def _shown(path: Path) -> str:
+    return printable(str(path))
+
+
+class _Player:
+    """Handles the notifications of the gdb that plays the recipe, and prints progress lines."""
+
+    def __init__(self, points: list[PlayedPoint], asked: Sequence[Point], progress: Progress) -> None:
+        self._points = points
+        self._asked = asked
+        self._progress = progress
+        self.outcome: Optional[Outcome] = None
+        self._failed: Counter[str] = Counter()  # actions, by their message
+        self._explained: set[int] = set()  # points already reported to have recorded nothing
+        self._counts = False  # whether a snapshot has counted anything
+
+    def hear(self, message: messages.Message) -> None:
+        """Record *message* in the outcome."""
+        assert self.outcome is not None, "gdb starts after the run folder was made"
+        self._note(message, self.outcome)
+
+    @functools.singledispatchmethod
+    def _note(self, message: messages.Message, outcome: Outcome) -> None:
+        raise TypeError(f"gdb sent {type(message).__name__}")  # answers and questions are not notifications
+
+    @_note.register
+    def _on_started(self, _: messages.RecipeStarted, outcome: Outcome) -> None:
+        engine = outcome.run.facts.get("engine", "massif")
+        points = plural(len(self._points), "point")
+        how = "without a heap profiler" if engine == "none" else f"under {engine}"
+        self._progress(f"the program runs {how}, {points} to be recorded")
+
+    @_note.register
+    def _on_hit(self, message: messages.Hit, outcome: Outcome) -> None:
+        for result in message.results:
+            self._note_result(self._points[message.point], result, outcome)
+
+    def _note_result(self, point: PlayedPoint, result: messages.ActionResult, outcome: Outcome) -> None:
+        if result.label is not None:
+            point.recorded(result.action).append(result.label)
+            point.failed.pop(result.action, None)
+        if result.error is not None:
+            point.failed[result.action] = result.error
+            text = f"{point.place}: {result.action} at {point.name}: {result.error}"
+            self._on_failed_action(text, outcome)
+        if result.warning is not None:
+            self._on_blind(result.warning, outcome)
+        if result.room is not None and all(known.slug != "little-room" for known in outcome.notices):
+            outcome.notices.append(Notice("little-room", result.room))
+        if result.heap_bytes and not self._counts:
+            # A program that has not allocated anything yet is not a blind spot.
+            self._counts = True
+            outcome.notices[:] = [known for known in outcome.notices if known.slug != "own-allocator"]
+        said = result.error or result.text
+        is_snapshot = result.action == "snap" and result.label is not None
+        name = result.label or point.name
+        self._progress(said if is_snapshot else f"{name}: {result.action}: {said.rstrip()}")
+
+    def _on_failed_action(self, text: str, outcome: Outcome) -> None:
+        """Report *text* once, with its number of occurrences."""
+        self._failed[text] += 1
+        times = self._failed[text]
+        if times == 1:
+            outcome.notices.append(Notice("action-failed", text))
+            return
+        before = text if times == 2 else f"{text} ({times - 1:,} times)"
+        at = outcome.notices.index(Notice("action-failed", before))
+        outcome.notices[at] = Notice("action-failed", f"{text} ({times:,} times)")
+
+    def _on_blind(self, text: str, outcome: Outcome) -> None:
+        under_massif = outcome.run.facts.get("engine") == "massif"
+        notice = Notice("massif-blind" if under_massif else "own-allocator", text)
+        known = any(before.slug == notice.slug for before in outcome.notices)
+        if not known and (under_massif or not self._counts):
+            outcome.notices.append(notice)
+
+    @_note.register
+    def _on_unresolved(self, message: messages.Unresolved, outcome: Outcome) -> None:
+        point = self._points[message.point]
+        point.pending = True
+        self._explained.add(message.point)
+        outcome.notices.append(Notice("point-unresolved", f"{point.place}: {point.at}: {message.sentence}"))
+
+    @_note.register
+    def _on_calls_unclear(self, message: messages.CallsUnclear, outcome: Outcome) -> None:
+        point = self._points[message.point]
+        notice = Notice("inlined-unclear", f"{point.place}: {message.sentence}")
+        if notice not in outcome.notices:
+            outcome.notices.append(notice)
+            self._progress(notice.message)
+
+    @_note.register
+    def _on_point_failed(self, message: messages.PointFailed, outcome: Outcome) -> None:
+        point = self._points[message.point]
+        self._explained.add(message.point)
+        text = f"{point.place}: {point.at}: {message.sentence}; this point was left out from there"
+        outcome.notices.append(Notice("point-failed", text))
+
+    @_note.register
+    def _on_stopped(self, message: messages.Stopped, outcome: Outcome) -> None:
+        text = f"the program got {message.sentence} in {message.place or 'an unknown place'}"
+        outcome.notices.append(Notice("program-signal", text))
+        self._progress(text)
+
+    @_note.register
+    def _on_failed(self, message: messages.Failed, outcome: Outcome) -> None:
+        outcome.failure = message.sentence
+
+    @_note.register
+    def _on_connection_lost(self, _: messages.ConnectionLost, outcome: Outcome) -> None:
+        self._progress("the program ended")
+
+    @_note.register
+    def _on_point(self, message: messages.PointReport, outcome: Outcome) -> None:
+        point = self._points[message.point]
+        point.hits = message.hits
+        if message.left:
+            text = (
+                f"{point.place}: {plural(message.left, 'call')} of '{printable(point.at)}' left by an exception or "
+                "longjmp, where 'after' records nothing; a point where it is caught would"
+            )
+            outcome.notices.append(Notice("call-left", text))
+        if message.unfinished and message.recorded:
+            text = (
+                f"{point.place}: {plural(message.unfinished, 'call')} of '{printable(point.at)}' had not returned when"
+                " their thread or the program ended, so 'after' recorded nothing for them"
+            )
+            outcome.notices.append(Notice("call-unfinished", text))
+        if message.recorded or message.point in self._explained:
+            return
+        if message.pending:
+            point.pending = True
+            text = f"{point.place}: the program has no location '{printable(point.at)}'; {_why_nowhere(point.at)}"
+            outcome.notices.append(Notice("point-unresolved", text))
+        else:
+            hits = _why_unrecorded(self._asked[message.point], message.hits)
+            text = f"{point.place}: '{printable(point.at)}' {hits}"
+            outcome.notices.append(Notice("point-never-hit", text))
+
+    @_note.register
+    def _on_finished(self, message: messages.Finished, outcome: Outcome) -> None:
+        outcome.status = message.fate.status
+        outcome.forks += message.forks
+        outcome.replaced = message.fate.replaced
+        if message.fate.sentence:
+            outcome.notices.append(Notice("program-ended", message.fate.sentence))
+
+
+def _why_unrecorded(point: Point, hits: int) -> str:
+    """Return how often *point* was hit with its condition true, and why that recorded nothing."""
+    if not hits:
+        return f"was never hit with {printable(point.when)} (when)" if point.when else "was never hit"
+    times = f"was hit {plural(hits, 'time')}"
+    if not any(point.hits.wants(hit) for hit in range(1, hits + 1)):
+        return f"{times}, never as required by 'hits'"
+    if point.after:
+        return f"{times}, and never returned to its caller ('after'): its thread was ended in it, or the program was"
+    return f"{times}, but nothing was recorded"
+
+
+def _why_nowhere(place: str) -> str:
+    if _PYTHON_LINE.search(place):
+        return (
+            "gdb knows places in C and C++; a C function that the script calls can mark one in Python,"
+            " as os.getppid() does for 'at: getppid'"
+        )
+    return (
+        "is it built with -g? A compiler can also inline a function without a trace: then put the point at a line of"
+        " its caller"
+    )
