@@ -1,9 +1,9 @@
 """A motionless copy of a live process, made by ptrace: the process is stopped only while the copy is made.
 
-A stopped thread is made to call clone, with no signal at the copy's end. The copy never runs an instruction, is
-killed after use, and is collected by the process itself (an injected wait4), so that it sees neither SIGCHLD nor a
-zombie. Seccomp filters that could end the process for these calls are suspended while they are made; if they can't
-be, no call is made. Other obstacles: copy_obstacle().
+A stopped thread is made to call clone, with no signal at the copy's end. The copy runs no instruction by itself
+(running_copy.py makes it call functions), is killed after use, and is collected by the process itself (an injected
+wait4), so that it sees neither SIGCHLD nor a zombie. Seccomp filters that could end the process for these calls are
+suspended while they are made; if they can't be, no call is made. Other obstacles: copy_obstacle().
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Callable, NoReturn, Optional
 
@@ -46,7 +46,7 @@ class Copy:
         self.parent = freeze.pid
         self.pid = pid
         self._inner = inner  # its pid in the process's own namespace
-        self._thread, self._sites = tid, sites
+        self._thread, self.sites = tid, sites
 
     def kill(self) -> None:
         """End the copy, and have the process collect it."""
@@ -78,18 +78,23 @@ class Copy:
     def _collected_by(self, tid: int) -> bool:
         with (
             Freeze(self.parent, only=tid) as freeze,
-            calling(freeze, maps_of_thread(tid), self._sites, refused) as caller,
+            calling(freeze, maps_of_thread(tid), self.sites, refused) as caller,
         ):
             result = caller.system_call(caller.calls.wait4, self._inner, 0, _WALL | _NO_HANG, 0)
         return result == self._inner
 
 
 def make_copy(
-    freeze: Freeze, mappings: Sequence[Mapping], sites: Optional[CallSites], announce: Callable[[Copy], None]
+    freeze: Freeze,
+    mappings: Sequence[Mapping],
+    sites: Optional[CallSites],
+    announce: Callable[[Copy], None],
+    avoided: Collection[int] = (),
 ) -> Copy:
     """Return a copy of the process that *freeze* holds; raises TargetError if none can be made.
 
-    *announce* is called while the process would still collect it by itself if we were killed.
+    *announce* is called while the process would still collect it by itself if we were killed. The copy's only thread is
+    one of *avoided* only if no other can make it.
     """
     if machine() is None:
         raise TargetError(
@@ -97,7 +102,7 @@ def make_copy(
             slug="copy-unsupported",
             hint="leave out --fork",
         )
-    with calling(freeze, mappings, sites, refused) as caller:
+    with calling(freeze, mappings, sites, refused, avoided) as caller:
         inner, pid = caller.copy()
         copy = Copy(freeze, pid, inner, caller.tid, sites)
         if pid:
@@ -227,6 +232,20 @@ class KeeperEndedError(Exception):
     """It was ended before it answered."""
 
 
+def _received(connection: socket.socket, head: bytes) -> object:
+    """Return the object whose length is *head*, from *connection* between two processes of this very program."""
+    if len(head) < _LENGTH.size:
+        raise KeeperEndedError
+    data = bytearray()
+    size = _LENGTH.unpack(head)[0]
+    while len(data) < size and (piece := connection.recv(min(size - len(data), 1 << 20))):
+        data += piece
+    try:
+        return pickle.loads(data)
+    except (EOFError, pickle.UnpicklingError) as error:
+        raise KeeperEndedError from error
+
+
 class Awaiting:
     """The keeper's connection to the process that started it."""
 
@@ -246,6 +265,13 @@ class Awaiting:
             self.answer(error.parts)
         else:
             self.answer(error)
+
+    def request(self) -> object:
+        """Wait for what the other side asks for; return it, or None when that has closed, or was killed."""
+        try:
+            return _received(self._socket, self._socket.recv(_LENGTH.size, socket.MSG_WAITALL))
+        except (OSError, KeeperEndedError):
+            return None
 
     def has_gone(self, seconds: float) -> bool:
         """Wait for *seconds*; return at once whether the other side has closed, or was killed."""
@@ -271,21 +297,20 @@ class Keeper:
     def receive(self) -> tuple[object, list[int]]:
         """Return the answer, and descriptors. Raises the error that was the answer, and KeeperEndedError."""
         head, found, _, _ = socket.recv_fds(self._socket, _LENGTH.size, 1)
-        if len(head) < _LENGTH.size:
-            raise KeeperEndedError
-        data = bytearray()
-        size = _LENGTH.unpack(head)[0]
-        while len(data) < size and (piece := self._socket.recv(min(size - len(data), 1 << 20))):
-            data += piece
-        try:
-            answer = pickle.loads(data)  # of this very program
-        except (EOFError, pickle.UnpicklingError) as error:
-            raise KeeperEndedError from error
+        answer = _received(self._socket, head)
         if isinstance(answer, dict):
             raise TargetError(**answer)
         if isinstance(answer, Exception):
             raise answer
         return answer, found
+
+    def send(self, request: object) -> None:
+        """Ask for something more. Raises KeeperEndedError."""
+        data = pickle.dumps(request, pickle.HIGHEST_PROTOCOL)
+        try:
+            self._socket.sendall(_LENGTH.pack(len(data)) + data)
+        except OSError as error:
+            raise KeeperEndedError from error
 
     def close(self) -> bool:
         """Make it finish, and wait for its end; return whether it ended by itself."""

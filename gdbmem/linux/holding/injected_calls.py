@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Callable, Optional, Protocol
 
 from gdbmem.errors import TargetError
@@ -65,12 +65,14 @@ def calling(
     mappings: Sequence[Mapping],
     sites: Optional[returning_thread.CallSites],
     refused: Callable[[int, str], TargetError],
+    avoided: Collection[int] = (),
 ) -> Iterator[Caller]:
     """Yield a thread of those that *freeze* holds, which makes calls within the block.
 
-    If none can, or a seccomp filter could end the process for it, the error made by *refused* is raised.
+    It is one of *avoided* only if no other can. If none can, or a seccomp filter could end the process for it, the
+    error made by *refused* is raised.
     """
-    thread = _suitable_thread(freeze, mappings, refused)
+    thread = _suitable_thread(freeze, mappings, refused, avoided)
     options = _TRACE_SYSTEM_CALLS | _TRACE_CLONE | (SUSPEND if may_end_for_a_call(thread.tid) else 0)
     try:
         ptrace(_SETOPTIONS, thread.tid, 0, options)
@@ -103,13 +105,16 @@ def calling(
 
 
 def _suitable_thread(
-    freeze: Freeze, mappings: Sequence[Mapping], refused: Callable[[int, str], TargetError]
+    freeze: Freeze,
+    mappings: Sequence[Mapping],
+    refused: Callable[[int, str], TargetError],
+    avoided: Collection[int],
 ) -> HeldThread:
     """Return a thread that is not about to enter a signal handler, preferably one without filters."""
     plain = [held for held in freeze.threads.values() if not held.signal and held.registers]
     if not plain:
         raise refused(freeze.pid, "its threads were about to handle signals at each attempt")
-    plain.sort(key=lambda held: (held.tid != freeze.pid, held.tid))
+    plain.sort(key=lambda held: (held.tid in avoided, held.tid != freeze.pid, held.tid))
     if machine() is X86_64:
         plain = [held for held in plain[:_MOST_LOOKED_AT] if _has_room(held, mappings)]
         if plain and any(has_shadow_stack(held.tid) for held in plain[:_TRIES]):
@@ -118,6 +123,8 @@ def _suitable_thread(
     if not plain:
         why = "none of its threads has room for its registers below its own stack pointer"
         raise refused(freeze.pid, why)
+    if plain[0].tid not in avoided:
+        plain = [held for held in plain if held.tid not in avoided]
     harmless = (held for held in plain[:_TRIES] if not may_end_for_a_call(held.tid))
     return next(harmless, plain[0])
 

@@ -29,6 +29,7 @@ from gdbmem.linux.process.rights import AS_ROOT, asker
 from gdbmem.linux.process.threads import parse_syscall
 
 SEIZE, INTERRUPT, DETACH = 0x4206, 0x4207, 17
+CONTINUE = 7
 GETREGSET, SETREGSET = 0x4204, 0x4205
 _NT_PRSTATUS, _NT_ARM_TLS, _NT_ARM_SYSTEM_CALL = 1, 0x401, 0x404
 _MOST_WORDS, _MOST_BYTES = 64, 1 << 15  # of a register set
@@ -78,6 +79,7 @@ class HeldThread:
     system_call: int = -1  # number of the system call that the thread is in; -1: unknown
     first_argument: Optional[int] = None  # first argument of an interrupted call, if its result overwrites it
     is_made_again: bool = False  # a system call that came back with EINTR because of our stop
+    is_stopped_by_signal: bool = False  # by SIGSTOP or its like: resuming it would end that stop
 
 
 def wait_for(tid: int) -> Optional[int]:
@@ -249,6 +251,8 @@ class Freeze:
         held = self.threads[tid]
         if status >> 16 != _EVENT_STOP:
             held.signal = os.WSTOPSIG(status)
+        elif os.WSTOPSIG(status) != signal.SIGTRAP:
+            held.is_stopped_by_signal = True
         self._read_registers(held)
 
     def _read_registers(self, held: HeldThread) -> None:
@@ -274,6 +278,25 @@ class Freeze:
         except OSError:
             return  # died meanwhile
 
+    def run_on(self, tids: Iterable[int], seconds: float) -> None:
+        """Let the threads *tids* run for *seconds* and stop them again, and also those that they have started."""
+        resumed = []
+        for held in [self.threads[tid] for tid in tids if tid in self.threads]:
+            if not held.is_stopped_by_signal:
+                with contextlib.suppress(OSError):
+                    _restore_for_signal(held, self.pid)
+                    ptrace(CONTINUE, held.tid, 0, held.signal)
+                    resumed.append(held.tid)
+        time.sleep(seconds)
+        for tid in resumed:
+            self.threads[tid] = HeldThread(tid)
+            with contextlib.suppress(ProcessLookupError):
+                ptrace(INTERRUPT, tid)
+        for tid in resumed:
+            self._await_stop(tid)
+        if self._only is None:
+            self._hold_all()
+
     def release_others(self, tid: int) -> None:
         """Resume every thread but *tid*."""
         _let_go([held for held in self.threads.values() if held.tid != tid], self.pid)
@@ -290,12 +313,16 @@ class Freeze:
 def _let_go(threads: Iterable[HeldThread], pid: int) -> None:
     for held in sorted(threads, key=lambda one: one.tid == pid):
         try:
-            if held.is_made_again and (held.signal or _pending(pid, held.tid)):
-                set_registers(held.tid, held.registers)  # the EINTR is that signal's
+            _restore_for_signal(held, pid)
             ptrace(DETACH, held.tid, 0, held.signal)
         except OSError:  # it was killed meanwhile
             if held.tid != pid or parents().get(pid) != os.getpid():
                 _collect(held.tid)
+
+
+def _restore_for_signal(held: HeldThread, pid: int) -> None:
+    if held.is_made_again and (held.signal or _pending(pid, held.tid)):
+        set_registers(held.tid, held.registers)  # the EINTR is that signal's
 
 
 def _collect(tid: int) -> None:
