@@ -48,6 +48,7 @@ def explain(
     *,
     copy: Optional[bool] = None,
     swapped: bool = False,
+    tried: Optional[str] = None,
     progress: Optional[Callable[[str], None]] = None,
     look: Optional[Looks] = None,
 ) -> Ledger:
@@ -55,8 +56,9 @@ def explain(
 
     With *copy* a motionless copy of the process is analysed, with False the process itself while it is stopped; by
     default a copy if possible. Swapped pages of a stopped process are read only with *swapped*, as that
-    brings them back into memory. *progress* is called before the process has to wait for long. Raises TargetError
-    where it can't be read.
+    brings them back into memory. With *tried*, "purge", "trim" or "all", a copy is made to call what returns its
+    allocators' free memory (purge), malloc_trim (trim), or both. *progress* is called before the process has to wait
+    for long. Raises TargetError where it can't be read.
     """
     if pid == os.getpid():
         raise TargetError(
@@ -65,7 +67,7 @@ def explain(
             hint="call explain() from another process, such as a child of this one",
         )
     say = progress or (lambda text: None)
-    ledger = explain_process(pid, fork=copy, look=look, say=say, swapped=swapped)
+    ledger = explain_process(pid, fork=copy, look=look, say=say, swapped=swapped, tried=tried)
     ledger.check()
     return ledger
 

@@ -20,6 +20,7 @@ _SETTINGS: dict[str, dict[str, Any]] = {
     "-x": {"dest": "gdb_scripts"},
     "--ex": {"dest": "gdb_commands"},
     "--vs": {"dest": "second", "nargs": "+"},
+    "--try": {"dest": "tried", "nargs": "?", "const": "all", "choices": ("purge", "trim", "all")},
     "--fork": {"action": "store_const", "const": True},
     "--hold": {"action": "store_const", "const": False, "dest": "fork"},
     "--no-color": {"action": "store_const", "const": False, "dest": "color"},

@@ -102,6 +102,10 @@ in advance.
 """,
         f"""\
 {options.PROCESS}{options.LEDGER}\
+  --try [purge|trim|all]
+                      call in a copy of the process what returns its allocators' free memory, and measure what comes
+                      back there: the functions of jemalloc, tcmalloc, mimalloc, … (purge), malloc_trim (trim) or both
+                      (all, also without a word)
   --idle TIME         list memory that is resident but was not touched for TIME (10min): clears the accessed bits of
                       its pages, waits, and reads them again
   --save RUN:NAME     save this ledger as NAME in RUN, the folder of a run
@@ -111,6 +115,7 @@ in advance.
         """\
 examples:
   gdbmem explain 4711
+  gdbmem explain 4711 --try
   gdbmem explain --core core.4711 ./server
   gdbmem explain 4711 --json -o before.json; gdbmem explain 4711 --since before.json
 """,

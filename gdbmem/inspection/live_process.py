@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Callable, Generic, NamedTuple, Optional, Protocol, TypeVar, cast
 
 from gdbmem.allocators.glibc.heap import Walker, choose_walker
@@ -19,6 +20,7 @@ from gdbmem.inspection.read_process import (
     named_threads,
     read_process,
 )
+from gdbmem.inspection.trying import Trying, try_again, work_in_copy
 from gdbmem.ledger.division import areas_to_scan
 from gdbmem.ledger.ledger import ProcessImage, build_ledger
 from gdbmem.linux.files.target_files import TargetFiles
@@ -122,6 +124,11 @@ class CopyKeeper(Generic[_Made]):
         os.close(self._memory)
         self.close()
 
+    def serve(self, request: object) -> object:
+        """Have *request* done with the copy (work_in_copy); return the answer. Raises KeeperEndedError."""
+        self._keeper.send(request)
+        return self._keeper.receive()[0]
+
     def memory(self) -> ProcMemory:
         """Return the memory of the copy."""
         return ProcMemory(self.made.copy.pid, os.dup(self._memory))
@@ -143,7 +150,11 @@ def _keep(asker: copying.Awaiting, make: Callable[[Announce], _HasCopy]) -> None
     try:
         with ProcMemory(made.copy.pid) as copied:
             asker.answer(made, copied.descriptor)
-        asker.await_end()
+        while (request := asker.request()) is not None:
+            try:
+                asker.answer(work_in_copy(made.copy, request, asker))
+            except Exception as error:  # noqa: BLE001  (as above)
+                asker.fail(error)
     finally:
         made.copy.kill()
 
@@ -207,18 +218,20 @@ def ask_process(
     fork: Optional[bool],
     brief: bool = False,
     say: Say = lambda _: None,
+    trying: Optional[Trying] = None,
 ) -> tuple[Answer, float]:
     """Return the answer of live process *pid*, and the seconds for which it was stopped.
 
     *prepare* gets the process before it is stopped. With *fork* a motionless copy of it is read, with False the process
     itself while it is stopped; by default a copy if possible. A *brief* query, which reads a few pages, is
-    answered by the process itself by default. *say* is called before a longer stop.
+    answered by the process itself by default. *say* is called before a longer stop. *trying* has the copy, and others,
+    call functions after it was read.
     Raises TargetError with the reason if the process can't be read.
     """
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:
-            return _ask(pid, prepare, fork, brief, say)
+            return _ask(pid, prepare, fork, brief, say, trying)
         except TargetError as error:
             held = error.slug in ("process-traced", "ptrace-refused") and tracer_is_gdbmem(pid)
             if held and time.monotonic() < deadline:
@@ -230,7 +243,12 @@ def ask_process(
 
 
 def _ask(
-    pid: int, prepare: Callable[[Subject], Question[Answer]], fork: Optional[bool], brief: bool, say: Say
+    pid: int,
+    prepare: Callable[[Subject], Question[Answer]],
+    fork: Optional[bool],
+    brief: bool,
+    say: Say,
+    trying: Optional[Trying],
 ) -> tuple[Answer, float]:
     facts = check_analysable(pid)
     with ProcMemory(pid) as memory:
@@ -240,7 +258,7 @@ def _ask(
         if fork:
             if obstacle is not None:
                 raise copying.refused(pid, obstacle)
-            return _ask_copy(subject, question)
+            return _ask_copy(subject, question, trying)
         if brief:
             return _ask_briefly(subject, question)
         return _ask_shortest(subject, question, "--hold was given" if fork is False else obstacle)
@@ -290,7 +308,9 @@ def _ask_held(
     return answer, freeze.pause_seconds
 
 
-def _ask_copy(subject: Subject, question: Question[Answer]) -> tuple[Answer, float]:
+def _ask_copy(
+    subject: Subject, question: Question[Answer], trying: Optional[Trying] = None
+) -> tuple[Answer, float]:
     """Make a copy of the process, and query the copy while the process continues."""
     expected = copying.expected_copy(subject.facts, subject.mappings, len(thread_ids(subject.pid)))
     if copying.is_long(expected):
@@ -298,40 +318,54 @@ def _ask_copy(subject: Subject, question: Question[Answer]) -> tuple[Answer, flo
         subject.say(
             f"{subject.name} is stopped for {copying.wait_text(expected)} while its {size} are copied"
         )
-    with CopyKeeper(
-        subject.pid, subject.memory.descriptor, lambda announce: _copy(subject, announce)
-    ) as keeper:
+
+    def make_keeper() -> CopyKeeper[Moment]:
+        return CopyKeeper(
+            subject.pid, subject.memory.descriptor, lambda announce: _copy(subject, announce, trying)
+        )
+
+    with make_keeper() as keeper:
         moment = keeper.made
         try:
             with keeper.memory() as still:
-                return question.of_copy(moment, still), moment.pause_seconds
+                answer = question.of_copy(moment, still)
         except TargetError as error:
             if has_ended(moment.copy.pid):
                 raise copying.refused(
                     subject.pid, "it was killed before it was read, perhaps for lack of memory"
                 ) from error
             raise
+        if trying is not None:
+            trying.ask(keeper)
+    if trying is not None:
+        try_again(trying, make_keeper)
+    return answer, moment.pause_seconds
 
 
-def _copy(subject: Subject, announce: Announce) -> Moment:
+def _copy(subject: Subject, announce: Announce, trying: Optional[Trying]) -> Moment:
     earlier = read_maps_text(subject.pid)
     sites = find_call_sites(subject.pid, subject.memory, parse_maps(earlier))
-    for _ in range(_TRIES - 1):
+    for attempt in range(_TRIES):
         with Freeze(subject.pid) as freeze:
-            if not is_taking_signals(freeze):
-                return _copied(subject, freeze, earlier, sites, announce)
+            if attempt == _TRIES - 1 or not is_taking_signals(freeze):
+                avoided = trying.settle(freeze, subject.memory) if trying is not None else ()
+                return _copied(subject, freeze, earlier, sites, announce, avoided)
         time.sleep(_BREATH_SECONDS)  # a thread that is about to handle a signal makes no call before that
-    with Freeze(subject.pid) as freeze:
-        return _copied(subject, freeze, earlier, sites, announce)
+    raise AssertionError
 
 
 def _copied(
-    subject: Subject, freeze: Freeze, earlier: bytes, sites: Optional[CallSites], announce: Announce
+    subject: Subject,
+    freeze: Freeze,
+    earlier: bytes,
+    sites: Optional[CallSites],
+    announce: Announce,
+    avoided: Collection[int],
 ) -> Moment:
     """Return a copy of the process that *freeze* holds; *earlier* is the text of its mappings a moment before."""
     pid, mappings = subject.pid, parse_maps(earlier)
     uncopied = uncopied_areas(subject.mappings, mappings)
-    copy = copying.make_copy(freeze, mappings, sites, announce)
+    copy = copying.make_copy(freeze, mappings, sites, announce, avoided)
     try:
         threads = list(held_threads(freeze))
         now = read_maps_text(pid)
@@ -413,23 +447,38 @@ def explain_process(
     say: Say = lambda _: None,
     swapped: bool = False,
     suits: Callable[[Sequence[Mapping]], None] = lambda _: None,
+    tried: Optional[str] = None,
 ) -> Ledger:
     """Return the ledger of live process *pid*; *look* is called with the data read.
 
     *suits* may raise, before the process is stopped, if its mappings show that there is nothing to find.
     Swapped pages are read in a copy, and in the process itself only if *swapped*. *fork*, *say* and exceptions:
-    as for `ask_process`.
+    as for `ask_process`. *tried* names the functions of allocators that a copy is made to call (PURGE, TRIM, ALL of
+    trying.py); a notice says so if no copy can be made.
     """
+    trying = Trying(tried) if tried is not None else None
     with TargetFiles(pid) as files:
 
         def prepare(subject: Subject) -> _Contents:
             suits(subject.mappings)
             # Loads numpy, too, before the process is stopped.
             malloc = find_malloc(subject.memory, subject.mappings, files)
+            if trying is not None:
+                trying.prepare(subject.memory, subject.mappings, files, malloc.image)
             return _Contents(subject, malloc, walker or choose_walker(), look, swapped)
 
-        image, pause_seconds = ask_process(pid, prepare, fork=fork, say=say)
-    return build_ledger(image, pause_seconds=pause_seconds)
+        if trying is None:
+            image, pause_seconds = ask_process(pid, prepare, fork=fork, say=say)
+            return build_ledger(image, pause_seconds=pause_seconds)
+        try:
+            image, pause_seconds = ask_process(pid, prepare, fork=True, say=say, trying=trying)
+        except TargetError as error:
+            if error.slug not in ("copy-refused", "copy-unsupported"):
+                raise
+            trying.refuse(error.message)
+            image, pause_seconds = ask_process(pid, prepare, fork=False, say=say)
+    ledger = build_ledger(image, pause_seconds=pause_seconds)
+    return replace(ledger, tried=trying.results(ledger))
 
 
 def _copied_view(subject: Subject, moment: Moment) -> ProcessImage:

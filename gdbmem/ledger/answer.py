@@ -8,6 +8,7 @@ from typing import Optional
 
 from gdbmem.errors import Notice
 from gdbmem.ledger.pinners import PinnerPaths, likely_site
+from gdbmem.ledger.tried import main_trial, malloc_of, trial_sentence
 from gdbmem.model import ledger as names
 from gdbmem.model.ledger import TRIM, Ledger, Remedy, SizeClass, best_remedy
 from gdbmem.text import format_size, plural, printable
@@ -52,6 +53,10 @@ def answer_ledger(ledger: Ledger, paths: Optional[PinnerPaths] = None) -> str:
     damage = doubt_of(ledger, DAMAGES)
     if damage is not None:
         return f"{size} {noun}; {damage.message}; the free part and the effect of malloc_trim(0) are unknown"
+    trial = main_trial(ledger)
+    tried = trial_sentence(ledger, trial) if trial is not None else ""
+    if trial is not None and malloc_of(ledger, trial) is not None:
+        return f"{size} {noun}; {tried}{_in_doubt(ledger)}"
     advice = (
         _inherited(ledger)
         or _mostly_pinned(ledger, paths)
@@ -66,8 +71,12 @@ def answer_ledger(ledger: Ledger, paths: Optional[PinnerPaths] = None) -> str:
         or _stacks(ledger)
         or _largest(ledger)
     )
+    return f"{size} {noun}; {f'{tried}; ' if tried else ''}{advice}{_in_doubt(ledger)}"
+
+
+def _in_doubt(ledger: Ledger) -> str:
     doubt = doubt_of(ledger, PARTIAL)
-    return f"{size} {noun}; {advice}" + (f"; in doubt: {doubt.message}" if doubt is not None else "")
+    return f"; in doubt: {doubt.message}" if doubt is not None else ""
 
 
 def doubt_of(ledger: Ledger, slugs: Sequence[str]) -> Optional[Notice]:

@@ -21,7 +21,9 @@ def ledger_document(ledger: Ledger) -> Document:
         **head("ledger", ledger.notices),
         **as_json(ledger, "program", "pid", "rss_bytes", "releasable_bytes", "pause_seconds"),
         "entries": [_entry_document(entry, mapped.get(entry.key)) for entry in ledger.entries],
-        **as_json(ledger, "beside", "runtime", "forked_from", "threads", "heap", "mallocs", "remedies"),
+        **as_json(
+            ledger, "beside", "runtime", "forked_from", "threads", "heap", "mallocs", "remedies", "tried"
+        ),
         "mappings": [_share_document(share) for share in ledger.shares],
     }
 

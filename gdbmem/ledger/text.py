@@ -8,6 +8,7 @@ from typing import NamedTuple, Optional
 from gdbmem.errors import InputError
 from gdbmem.ledger.answer import DAMAGES, answer_ledger, doubt_of
 from gdbmem.ledger.pinners import PinnerPaths
+from gdbmem.ledger.tried import print_tried
 from gdbmem.model.ledger import (
     ALLOCATORS_OWN,
     BFC,
@@ -115,6 +116,7 @@ def print_ledger(
     console.print()
     _print_table(_entries(ledger), console)
     _print_beside(ledger, console)
+    print_tried(ledger, console)
     if (view.pinners or (view.sizes and not ledger.mallocs)) and not _has_blocks(ledger):
         console.print("\nThere are no blocks of glibc's malloc to list.")
     elif view.sizes:

@@ -125,6 +125,33 @@ def _as_much(row: MeasuredRemedy, best: MeasuredRemedy, worth: int) -> bool:
     return near and row.high_bytes is not None and row.high_bytes >= best.gained_bytes
 
 
+# What a call of an allocator's own function returned in a copy of the process.
+
+
+_AGREES, _AGREES_BYTES = 0.01, 512 << 10
+
+
+class Tried(NamedTuple):
+    """One call. Sizes are bytes."""
+
+    allocator: str
+    file: str  # that has the function; "" if there is none
+    call: Annotated[str, Key("call", or_null=True)]  # as a program writes it
+    returned_bytes: Optional[int] = None  # by the kernel's count; None: not tried
+    read_bytes: Optional[int] = None  # what reading the allocator's data predicts; None: it can't tell
+    returns_all: bool = True  # False: a call that returns only what the allocator would return soon by itself
+    copies: int = 0  # that were made for it
+    why_not: Annotated[str, Key("why_not_tried", or_null=True)] = ""
+
+    @property
+    def is_as_read(self) -> Optional[bool]:
+        """True if both figures agree; None if one is missing."""
+        if self.returned_bytes is None or self.read_bytes is None:
+            return None
+        most = max(_AGREES * self.read_bytes, _AGREES_BYTES)
+        return abs(self.returned_bytes - self.read_bytes) <= most
+
+
 AT_REST, AT_END, AFTER_TIME = "at rest", "at its end", "after the time given"
 
 
@@ -323,6 +350,7 @@ class Ledger:
     forked_from: Optional[int] = None  # the parent that runs the same program since a fork
     remedies: tuple[Remedy, ...] = ()  # the best first; none if malloc could not be read
     mallocs: Sequence[OtherMalloc] = ()  # allocators that replace malloc, as far as they were read
+    tried: Sequence[Tried] = ()  # in a copy, if that was asked for
 
     def check(self) -> None:
         """Raise ValueError unless entries add up to each mapping's Rss, and all of them to the total."""

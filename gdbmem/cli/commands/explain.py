@@ -42,6 +42,10 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     pid = checked_pid(args.target, core=args.core, command="explain")
     if args.core is not None and (args.fork is not None or args.swapped):
         raise UsageError("a core is a copy already", hint="leave out --fork, --hold and --swapped")
+    if args.tried is not None and (args.core is not None or args.fork is False):
+        raise UsageError(
+            "--try calls functions in a copy of a live process", hint="leave out --core and --hold"
+        )
     check_views_apart(args)
     if args.idle is not None:
         return _run_idle(args, pid)
@@ -66,10 +70,10 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 
 def _run_idle(args: argparse.Namespace, pid: Optional[int]) -> int:
-    others = (*(name for name in LEDGER_OPTIONS if name != "arena"), "swapped")
+    others = (*(name for name in LEDGER_OPTIONS if name != "arena"), "swapped", "tried")
     given = next((name for name in others if getattr(args, name)), None)
     if pid is None or given or args.arena is not None or args.fork is not None:
-        what = f"--{given}" if given else "--core, --arena, --fork or --hold"
+        what = f"--{given.replace('tried', 'try')}" if given else "--core, --arena, --fork or --hold"
         raise UsageError(f"--idle cannot be used with {what}", hint="gdbmem explain --idle 10min PID")
     with open_output(args.output, force=args.force) as stream:
         idle = explain_idle(pid, args.idle, progress=say)
@@ -91,7 +95,9 @@ def _write_page(ledger: Ledger, looks: Optional[Looks], stream: TextIO) -> None:
 def _explain(args: argparse.Namespace, pid: Optional[int], looks: Optional[Looks]) -> Ledger:
     with Working(f"walking the heaps of {f'process {pid}' if pid is not None else args.core}"):
         if pid is not None:
-            return explain(pid, copy=args.fork, swapped=args.swapped, progress=say, look=looks)
+            return explain(
+                pid, copy=args.fork, swapped=args.swapped, tried=args.tried, progress=say, look=looks
+            )
         return explain_core(args.core, args.target, look=looks)
 
 

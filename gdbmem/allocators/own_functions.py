@@ -1,0 +1,230 @@
+"""The functions by which allocators return free memory: which of them a process has, and where.
+
+They are looked up in the object files, not in the process, because that would make pages of the files resident.
+Sources: jemalloc(3); gperftools, malloc_extension_c.h; mimalloc.h; oneTBB, scalable_allocator.h; LLVM,
+scudo/interface.h; malloc_trim(3).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, Optional, Union
+
+from gdbmem.errors import GdbmemError
+from gdbmem.linux.elf.objects import Elf, Image, elf_in, exported, symbol_tables
+from gdbmem.linux.memory.maps import Mapping
+from gdbmem.model.memory import Buffer, Memory, MemoryUnreadable
+
+GLIBC = "glibc"
+_ALL_ARENAS = 4096  # MALLCTL_ARENAS_ALL
+_M_PURGE = -101
+_NEAR = (
+    512 << 10
+)  # bytes: so far from its function an allocator's code may be in an object that has other code, too
+_BEFORE, _AFTER = 0x5000, 0x1000  # those of glibc's malloc
+_MOST_TEXT = 4 << 20  # bytes of code of an object that is an allocator alone
+_MOST_SYMBOLS = 128 << 20
+_LEAST_VARIABLES = 1 << 18  # bytes: a linked-in jemalloc or tcmalloc has its root there
+
+Argument = Union[int, bytes]
+
+
+class Step(NamedTuple):
+    """One call that may return memory."""
+
+    words: str  # as a program writes it
+    arguments: Sequence[Argument]
+    returns_all: bool = True  # False: only what the allocator would return soon by itself
+    fails_by: str = ""  # "status": a result other than 0 is an error
+
+
+class Family(NamedTuple):
+    """Allocators of one kind."""
+
+    allocator: str
+    functions: Sequence[str]  # names of one function: builds have prefixes
+    steps: Sequence[Step]
+    first: Sequence[Argument] = ()  # arguments of a call that makes the allocator set up what any call needs
+    beside: str = ""  # a function that must be in the same object
+
+
+_NARENAS = (b"arenas.narenas\0", bytes(4), (4).to_bytes(8, "little"), 0, 0)
+_FAMILIES = (
+    Family(
+        "jemalloc",
+        ("mallctl", "je_mallctl", "_rjem_mallctl"),
+        [
+            Step(
+                f'mallctl("arena.{_ALL_ARENAS}.decay", …)',
+                (b"arena.4096.decay\0", 0, 0, 0, 0),
+                False,
+                "status",
+            ),
+            Step(
+                f'mallctl("arena.{_ALL_ARENAS}.purge", …)',
+                (b"arena.4096.purge\0", 0, 0, 0, 0),
+                True,
+                "status",
+            ),
+        ],
+        first=_NARENAS,
+    ),
+    Family(
+        "tcmalloc",
+        ("MallocExtension_ReleaseFreeMemory",),
+        [Step("MallocExtension_ReleaseFreeMemory()", ())],
+    ),
+    Family("mimalloc", ("mi_collect",), [Step("mi_collect(true)", (1,))]),
+    Family(
+        "tbbmalloc",
+        ("scalable_allocation_command",),
+        [Step("scalable_allocation_command(TBBMALLOC_CLEAN_ALL_BUFFERS, NULL)", (0, 0))],
+    ),
+    Family("scudo", ("mallopt",), [Step("mallopt(M_PURGE, 0)", (_M_PURGE, 0))], beside="__scudo_print_stats"),
+)
+_TRIM = Family(GLIBC, ("malloc_trim",), [Step("malloc_trim(0)", (0,))])
+_OF_GLIBC = ("malloc", "free", "calloc", "realloc", "memalign", "malloc_trim", "malloc_info", "mallopt")
+
+
+class OwnFunction(NamedTuple):
+    """The function of one allocator in a process."""
+
+    allocator: str
+    file: str
+    address: int
+    steps: Sequence[Step]
+    first: Sequence[Argument]
+    code: Sequence[tuple[int, int]]  # where a thread runs that is inside the allocator
+
+
+def find_functions(
+    loaded: Sequence[Image],
+    mappings: Sequence[Mapping],
+    open_file: Callable[[str], BinaryIO],
+    libc: Optional[Image],
+) -> list[OwnFunction]:
+    """Return the functions in the objects *loaded*, whose files *open_file* opens; *libc* has glibc's malloc."""
+    found = []
+    wanted = [name for family in _FAMILIES for name in (*family.functions, family.beside) if name]
+    for image in loaded:
+        with contextlib.suppress(OSError, ValueError, GdbmemError):
+            known = _addresses(image, wanted, open_file, is_program=image is loaded[0])
+            for family in _FAMILIES:
+                name = next((one for one in family.functions if one in known), None)
+                if name is not None and (not family.beside or family.beside in known):
+                    code = _code_near(image, mappings, known[name], is_program=image is loaded[0])
+                    found.append(_function(family, image, known[name], code))
+    if libc is not None:
+        with contextlib.suppress(OSError, ValueError, GdbmemError):
+            known = _addresses(libc, _OF_GLIBC, open_file, is_program=libc is loaded[0])
+            if "malloc_trim" in known:
+                code = [(min(known.values()) - _BEFORE, max(known.values()) + _AFTER)]
+                found.append(_function(_TRIM, libc, known["malloc_trim"], code))
+    return found
+
+
+def _function(family: Family, image: Image, address: int, code: Sequence[tuple[int, int]]) -> OwnFunction:
+    return OwnFunction(family.allocator, image.name, address, family.steps, family.first, code)
+
+
+def _addresses(
+    image: Image, names: Sequence[str], open_file: Callable[[str], BinaryIO], *, is_program: bool
+) -> dict[str, int]:
+    """Return the addresses of those *names* that the object exports, or, in a program with its own malloc, has."""
+    with open_file(image.name) as stream:
+        elf = elf_in(stream, Path(image.name))
+        if elf is None or not elf.segments:
+            return {}
+        file = _FileMemory(stream, elf)
+        found = exported(file, min(address for _, _, address in elf.segments) & -0x1000, 0, names)
+    large = sum(end - start for start, end in image.writable) >= _LEAST_VARIABLES
+    if not found and (is_program or large):
+        found = dict(_in_symbol_tables(lambda: open_file(image.name), names))
+    return {name: image.bias + value for name, value in found.items()}
+
+
+def _in_symbol_tables(opened: Callable[[], BinaryIO], names: Sequence[str]) -> Iterable[tuple[str, int]]:
+    for symbols, texts in symbol_tables(opened, _MOST_SYMBOLS):
+        places = {texts.find(b"\0%s\0" % name.encode()) + 1: name for name in names}
+        places.pop(0, None)
+        if places:
+            for at, _, _, section, value, _ in struct.iter_unpack("<IBBHQQ", symbols):
+                if at in places and section and value:
+                    yield places[at], value
+
+
+def _code_near(
+    image: Image, mappings: Sequence[Mapping], address: int, *, is_program: bool
+) -> list[tuple[int, int]]:
+    """Return the code of the allocator whose function is at *address*: all of an object that is hardly more than it."""
+    code = [(m.start, m.end) for m in mappings if m.name == image.name and "x" in m.permissions]
+    if sum(end - start for start, end in code) <= _MOST_TEXT and not is_program:
+        return code
+    low, high = address - _NEAR, address + _NEAR
+    return [(max(start, low), min(end, high)) for start, end in code if start < high and low < end]
+
+
+class _FileMemory:
+    """A `Memory` of an object as its file has it, at the addresses that the file gives."""
+
+    def __init__(self, stream: BinaryIO, elf: Elf) -> None:
+        self._stream, self._elf = stream, elf
+
+    def read(self, address: int, size: int) -> bytes:
+        offset = self._elf.offset(address)
+        if offset is None or offset >= 1 << 63:
+            raise MemoryUnreadable(address)
+        self._stream.seek(offset)
+        data = self._stream.read(size)
+        if len(data) != size:
+            raise MemoryUnreadable(address)
+        return data
+
+    def read_into(self, address: int, buffer: Buffer) -> None:
+        memoryview(buffer).cast("B")[:] = self.read(address, memoryview(buffer).nbytes)
+
+
+def handlers_after_fork(
+    memory: Memory, mappings: Sequence[Mapping], code: Sequence[tuple[int, int]], file: str, libc: str
+) -> list[int]:
+    """Return the functions in *code* that pthread_atfork() has registered for the child of a fork.
+
+    glibc keeps prepare, parent, child and the DSO handle of each in a row, in its variables. A library may be
+    registered under the handle of libc.
+    """
+
+    def is_code(word: int) -> bool:
+        return any(start <= word < end for start, end in code)
+
+    data = [(m.start, m.end) for m in mappings if m.name in (file, libc) and "x" not in m.permissions]
+
+    def is_handle(word: int) -> bool:
+        return any(start <= word < end for start, end in data)
+
+    found: list[int] = []
+    for start, end in _variables(mappings, libc):
+        with contextlib.suppress(MemoryUnreadable):
+            words = memoryview(memory.read(start, end - start)).cast("Q").tolist()
+            for prepare, parent, child, handle in zip(words, words[1:], words[2:], words[3:]):
+                if (
+                    is_code(child)
+                    and (not prepare or is_code(prepare))
+                    and is_code(parent)
+                    and is_handle(handle)
+                ):
+                    found.append(child)
+    return found
+
+
+def _variables(mappings: Sequence[Mapping], file: str) -> Iterable[tuple[int, int]]:
+    """Yield the writable mappings of *file*, and the anonymous one behind them."""
+    for number, one in enumerate(mappings):
+        if one.name == file and one.permissions.startswith("rw"):
+            yield one.start, one.end
+            behind = mappings[number + 1 : number + 2]
+            for after in behind:
+                if after.start == one.end and not after.name and after.permissions.startswith("rw"):
+                    yield after.start, after.end

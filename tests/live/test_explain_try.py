@@ -1,0 +1,114 @@
+"""`gdbmem explain --try`: what a copy returned is what the process then returns itself, which is not changed before."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from ctypes.util import find_library
+from pathlib import Path
+
+import pytest
+
+from gdbmem.linux.holding import ptrace as tracing
+from gdbmem.model.ledger import Tried
+from tests.conftest import Program
+from tests.cover import cover
+from tests.libraries import needs_library, skip_without_library
+from tests.live.explaining import Running, explain, gdbmem, running
+from tests.live.test_explain_copy import children
+from tests.live.test_keeper_killed import KilledAfter
+
+pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="functions are called on x86-64 only")
+
+LIBRARIES = {"jemalloc": "jemalloc", "tcmalloc": "tcmalloc_minimal", "mimalloc": "mimalloc", "glibc": ""}
+CLONE, SECCOMP, PRCTL = "56", "317", "157"
+
+
+def preloaded(allocator: str) -> dict[str, str]:
+    if allocator == "tcmalloc":
+        needs_library("gperftools")
+    elif allocator == "jemalloc":
+        needs_library("jemalloc")
+    elif allocator == "mimalloc":
+        skip_without_library("mimalloc")
+    name = LIBRARIES[allocator]
+    return {"LD_PRELOAD": find_library(name) or ""} if name else {}
+
+
+def state_of(target: Running) -> tuple[object, ...]:
+    """Return what a call in the process itself would change."""
+    status = Path(f"/proc/{target.pid}/status").read_text()
+    kept = ("SigPnd", "ShdPnd", "SigBlk", "SigIgn", "SigCgt", "TracerPid", "Threads", "Seccomp", "NoNewPrivs")
+    fields = [line for line in status.splitlines() if line.startswith(kept)]
+    descriptors = sorted(str(one.readlink()) for one in Path(f"/proc/{target.pid}/fd").iterdir())
+    return fields, descriptors, children(target.pid)
+
+
+def whole(rows: list[Tried], allocator: str) -> Tried:
+    (row,) = [one for one in rows if one.allocator == allocator and one.returns_all]
+    assert row.returned_bytes is not None, row.why_not
+    return row
+
+
+@pytest.mark.parametrize("allocator", LIBRARIES)
+def test_what_a_copy_returns_is_what_the_process_returns_then(program: Program, allocator: str) -> None:
+    with running([program("returns_memory")], preloaded(allocator)) as target:
+        before = state_of(target)
+        done = gdbmem("explain", target.pid, "--try", "--json")
+        assert state_of(target) == before
+        document = json.loads(done.stdout)
+        (row,) = [one for one in document["tried"] if one["allocator"] == allocator and one["returns_all"]]
+        assert row["why_not_tried"] is None
+        own = int(target.type("purge\n").readline())
+        assert abs(row["returned_bytes"] - own) <= max(0.01 * own, 1 << 19)
+        if row["read_bytes"] is not None:
+            assert abs(row["read_bytes"] - own) <= max(0.01 * own, 1 << 19)
+
+
+@pytest.mark.parametrize("allocator", cover(LIBRARIES, lambda name: name == "jemalloc"))
+def test_threads_that_allocate_without_pause_do_not_make_a_copy_wait_for_a_lock(
+    program: Program, allocator: str
+) -> None:
+    with running([program("returns_memory")], preloaded(allocator)) as target:
+        assert target.type("busy\n").readline() == "busy\n"
+        trial = whole(list(explain(target.pid, tried="all").tried), allocator)
+        assert 1 <= trial.copies <= 3
+        assert children(target.pid) == ""
+
+
+def test_a_copier_killed_in_the_middle_of_a_call_leaves_no_copy_and_no_harm(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running([program("returns_memory")]) as target:
+        before = state_of(target)
+        unanswered = 0
+        for calls in range(21, 60, 1 if "ALL_STEPS" in os.environ else 9):
+            monkeypatch.setattr(tracing, "_libc", KilledAfter(calls))
+            (row,) = explain(target.pid, tried="trim").tried
+            unanswered += "was killed" in row.why_not
+            assert state_of(target) == before, calls
+        assert unanswered > 1
+        monkeypatch.setattr(tracing, "_libc", None)
+        assert whole(list(explain(target.pid, tried="trim").tried), "glibc").returned_bytes
+
+
+@pytest.mark.parametrize("calls", [(CLONE,), (SECCOMP, PRCTL)])
+def test_a_filter_that_kills_for_the_calls_of_a_copy_kills_neither_it_nor_the_process(
+    program: Program, calls: tuple[str, ...]
+) -> None:
+    if os.geteuid():
+        pytest.skip("only root can suspend a filter")
+    with running([program("guarded"), "seccomp", "kill", *calls]) as target:
+        row = whole(list(explain(target.pid, tried="trim").tried), "glibc")
+        assert row.is_as_read
+        assert target.type("x\n").readline() == "alive 1\n"
+
+
+def test_where_no_copy_can_be_made_the_ledger_says_why_nothing_was_tried(program: Program) -> None:
+    with running([program("guarded"), "watched"]) as target:
+        if target.output.startswith("impossible"):
+            pytest.skip(target.output)
+        (row,) = explain(target.pid, tried="all").tried
+        assert "a userfaultfd watches its memory" in row.why_not
+        assert target.type("x\n").readline() == "alive 1\n"

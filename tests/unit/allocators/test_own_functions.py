@@ -1,0 +1,51 @@
+"""The functions by which allocators return memory, and the handlers that make one usable after a fork."""
+
+from __future__ import annotations
+
+import struct
+
+from gdbmem.allocators.own_functions import handlers_after_fork
+from gdbmem.linux.memory.maps import Mapping
+from gdbmem.model.memory import BytesMemory
+
+CODE, LIBRARY_DATA, LIBC_DATA = 0x7000_0000, 0x7100_0000, 0x7200_0000
+PREPARE, PARENT, CHILD = CODE + 0x100, CODE + 0x200, CODE + 0x300
+LIBRARY, LIBC = "/usr/lib/libjemalloc.so.2", "/usr/lib/libc.so.6"
+
+
+def mapping(start: int, permissions: str, name: str) -> Mapping:
+    return Mapping(start, start + 0x1000, permissions, 0, "00:00", 1 if name else 0, name)
+
+
+MAPPINGS = [
+    mapping(CODE, "r-xp", LIBRARY),
+    mapping(LIBRARY_DATA, "rw-p", LIBRARY),
+    mapping(LIBC_DATA, "rw-p", LIBC),
+    mapping(LIBC_DATA + 0x1000, "rw-p", ""),
+]
+
+
+def found(*words: int, behind: bool = False) -> list[int]:
+    data = struct.pack(f"<{len(words)}Q", *words)
+    rows = (b"".ljust(0x200, b"\0") + data).ljust(0x1000, b"\0")
+    empty = bytes(0x1000)
+    pieces = [
+        (LIBC_DATA, empty if behind else rows),
+        (LIBC_DATA + 0x1000, rows if behind else empty),
+    ]
+    return handlers_after_fork(BytesMemory(pieces), MAPPINGS, [(CODE, CODE + 0x1000)], LIBRARY, LIBC)
+
+
+def test_the_child_handler_is_found_in_libcs_variables_and_those_that_are_zero_at_first() -> None:
+    assert found(PREPARE, PARENT, CHILD, LIBRARY_DATA + 8) == [CHILD]
+    assert found(0, PARENT, CHILD, LIBRARY_DATA + 8, behind=True) == [CHILD]
+
+
+def test_a_library_may_be_registered_under_libcs_name() -> None:
+    assert found(PREPARE, PARENT, CHILD, LIBC_DATA) == [CHILD]
+
+
+def test_pointers_that_are_no_registration_are_not_called() -> None:
+    assert found(PREPARE, PARENT, CHILD, 0x1234) == []
+    assert found(LIBRARY_DATA, PARENT, CHILD, LIBRARY_DATA) == []
+    assert found(PREPARE, 0, CHILD, LIBRARY_DATA) == []
