@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         read_snapshot,
         read_snapshots,
     )
+    from gdbmem.api.ranks import read_ranks
     from gdbmem.api.recipes import ExpectationVerdict, Recipe, RecipeResult, load_recipe, run_recipe
     from gdbmem.api.series import compare, summarize
     from gdbmem.errors import (
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from gdbmem.model.calltree import CallTree, Frame, Profile, Snapshot, Totals
     from gdbmem.model.diff import Diff, Side
     from gdbmem.model.ledger import Entry, Ledger
+    from gdbmem.model.ranks import RankRow, Ranks, RankState
     from gdbmem.model.series import Comparison, Difference, LineSummary, Regime, SeriesSummary, Slope, Verdict
     from gdbmem.profiles.paths import Query
     from gdbmem.profiles.ranking import Amount, Ranking, Row
@@ -46,12 +48,14 @@ _HOMES = {
     "api.profiles": (
         "Loaded", "ReadOptions", "diff", "export", "open_profile", "rank", "read_snapshot", "read_snapshots",
     ),
+    "api.ranks": ("read_ranks",),
     "api.recipes": ("ExpectationVerdict", "Recipe", "RecipeResult", "load_recipe", "run_recipe"),
     "api.series": ("compare", "summarize"),
     "errors": ("GdbmemError", "InputError", "MissingToolError", "Notice", "TargetError", "ToolError", "UsageError"),
     "model.calltree": ("CallTree", "Frame", "Profile", "Snapshot", "Totals"),
     "model.diff": ("Diff", "Side"),
     "model.ledger": ("Entry", "Ledger"),
+    "model.ranks": ("RankRow", "RankState", "Ranks"),
     "model.series": ("Comparison", "Difference", "LineSummary", "Regime", "SeriesSummary", "Slope", "Verdict"),
     "profiles.paths": ("Query",),
     "profiles.ranking": ("Amount", "Ranking", "Row"),
@@ -75,7 +79,10 @@ __all__ = [
     "Notice",
     "Profile",
     "Query",
+    "RankRow",
+    "RankState",
     "Ranking",
+    "Ranks",
     "ReadOptions",
     "Recipe",
     "RecipeResult",
@@ -99,6 +106,7 @@ __all__ = [
     "open_profile",
     "rank",
     "read_ledger",
+    "read_ranks",
     "read_snapshot",
     "read_snapshots",
     "run_recipe",

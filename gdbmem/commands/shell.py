@@ -501,6 +501,37 @@ A command after '--' is one quoted word; no shell interprets it. Status 4: a sec
 {options.QUIET}{options.NO_COLOR}{options.OUTPUT}""",
     ),
     Command(
+        "gdbmem ranks",
+        """\
+Compare the ranks of a parallel job, and judge them together.
+Usage: COMMAND [OPTIONS] FOLDER|RUN…
+
+The runs are those that 'gdbmem launch --recipe' or 'gdbmem monitor' made between mpirun, srun or torchrun and the
+program. For each line: what the ranks grew by, on average, least and most, and on which rank. A rank that grew by
+another amount than the others is named, and since when it has.
+
+Status 4: an expectation is not met on some rank, or a series has the verdict of --fail-on; 125: not all ranks could
+be judged.
+""",
+        f"""\
+  operands FOLDER …   runs of the ranks, or folders of them
+  --first NAME        compare each rank's snapshot NAME with that of --last (default: those of the recipe's first diff,
+                      else the first and the last)
+  --last NAME         the later snapshot
+  --by path|function|line|file
+                      one row for each path, function, line or file (default: line)
+{options.TOP_10}  --min SIZE          only rows of which a rank has at least SIZE, as in 10KiB
+  --fail-on VERDICT[:SLOPE]
+                      exit 4 if a rank's series has this verdict, 125 if one can't be judged
+  --junit FILE        write a test case for each rank as JUnit XML
+{options.NO_COLOR}{options.OUTPUT}""",
+        """\
+examples:
+  mpirun -n 8 gdbmem launch --recipe leak.yaml --run runs/r.%r; gdbmem ranks runs
+  srun gdbmem monitor --run runs/r.%r -- ./solver; gdbmem ranks runs --fail-on growing
+""",
+    ),
+    Command(
         "gdbmem report",
         """\
 Write a run, a profile or a difference as one HTML file that loads nothing from a network.

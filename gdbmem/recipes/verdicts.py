@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Optional
 from gdbmem.errors import Notice
 from gdbmem.json_values import as_json
 from gdbmem.model.diff import BLOCKS, Expectation, ExpectationVerdict
-from gdbmem.model.judgement import MET, NOT_JUDGED, NOT_MET
+from gdbmem.model.judgement import MET, NOT_JUDGED, NOT_MET, Judgement
 from gdbmem.terminal.document import head, judgement_object
 
 
@@ -80,15 +80,26 @@ def junit_xml(suite: str, verdicts: Sequence[ExpectationVerdict], *, seconds: fl
     An expectation not met is a failure; one that could not be judged is an error, so that it never counts as passed.
     """
     rows = [(_name(one.expectation), _OUTCOMES[one.judgement.judged], one.text) for one in verdicts]
-    return _xml(suite, rows, seconds)
+    return junit_of_rows(suite, rows, seconds)
+
+
+def junit_of_judgements(suite: str, judgements: Mapping[str, Sequence[Judgement]]) -> str:
+    """Return the report on *suite*: one test case for each name of *judgements*, with the worst outcome of its own."""
+    rows = []
+    for name, those in judgements.items():
+        outcomes = {one.judged for one in those}
+        worst = NOT_MET if NOT_MET in outcomes else MET if outcomes == {MET} else NOT_JUDGED
+        text = "; ".join(one.sentence for one in those if one.judged == worst) or "nothing was judged"
+        rows.append((name, _OUTCOMES[worst], text))
+    return junit_of_rows(suite, rows, 0.0)
 
 
 def junit_error(suite: str, reason: str) -> str:
     """Return the report on *suite* of a recipe that could not be run, for *reason*: one test case with an error."""
-    return _xml(suite, [("launch", "error", reason)], 0.0)
+    return junit_of_rows(suite, [("launch", "error", reason)], 0.0)
 
 
-def _xml(suite: str, rows: Sequence[tuple[str, str, str]], seconds: float) -> str:
+def junit_of_rows(suite: str, rows: Sequence[tuple[str, str, str]], seconds: float) -> str:
     """Return the report with a test case for each of *rows*: its name, the element of its outcome, and the sentence."""
     from xml.etree import ElementTree  # not always needed
 

@@ -1,0 +1,55 @@
+"""Run `gdbmem ranks`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from gdbmem.api.ranks import read_ranks
+from gdbmem.commands.arguments import ArgumentParser
+from gdbmem.errors import ExitStatus, GdbmemError, UsageError
+from gdbmem.model.judgement import Judgement, exit_status
+from gdbmem.model.ranks import Ranks
+from gdbmem.profiles.paths import DEFAULT_TOP, Query
+from gdbmem.profiles.ranks_report import print_ranks, ranks_document
+from gdbmem.recipes.verdicts import junit_of_judgements
+from gdbmem.terminal.console import Working, make_console, open_named, open_output
+from gdbmem.terminal.document import to_json
+from gdbmem.text import printable
+
+
+def run(argv: Sequence[str], parser: ArgumentParser) -> int:
+    """Compare, print, judge."""
+    args = parser.parse_args(argv)
+    if (args.first is None) != (args.last is None):
+        raise UsageError("--first and --last name two snapshots together", hint="--first before --last after")
+    between = None if args.first is None else (args.first, args.last)
+    top = args.top if args.json else args.top or DEFAULT_TOP
+    query = Query(top=top, by=args.by or "line", min_bytes=abs(args.min or 0))
+    try:
+        with (
+            open_output(args.output, force=args.force) as stream,
+            open_named(args.junit or None, force=True) as junit,
+        ):
+            with Working("reading the runs of the ranks"):
+                ranks = read_ranks(args.operands, between=between, query=query, fail_on=args.fail_on)
+            if args.json:
+                stream.write(to_json(ranks_document(ranks)))
+            else:
+                print_ranks(ranks, make_console(stream, color=args.color))
+            if junit is not None:
+                junit.write(junit_of_judgements(Path(args.operands[0]).name, _by_rank(ranks)))
+    except UsageError:
+        raise
+    except GdbmemError as error:
+        print(f"gdbmem: not judged: {printable(error.sentence)}", file=sys.stderr)
+        return ExitStatus.NOT_JUDGED
+    return exit_status(ranks.judgements) if ranks.judgements else ExitStatus.DONE
+
+
+def _by_rank(ranks: Ranks) -> dict[str, Sequence[Judgement]]:
+    """Return the judgements on each rank of the job, by its name: none on one without a run."""
+    found: dict[str, Sequence[Judgement]] = {f"rank {one.rank}": one.judgements for one in ranks.ranks}
+    found.update({f"rank {number}": () for number in ranks.missing})
+    return found

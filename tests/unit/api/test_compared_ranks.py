@@ -1,0 +1,192 @@
+"""Ranks of a parallel job, compared and judged together."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Optional
+from xml.etree import ElementTree
+
+import pytest
+
+from gdbmem.api.ranks import read_ranks
+from gdbmem.cli.main import main
+from gdbmem.model.series import TREE, ProcessSample, SeriesFacts, SeriesLine
+from gdbmem.runs.ranks import Rank
+from gdbmem.runs.run import Run
+from gdbmem.series.store import SeriesWriter
+from tests.unit.massif_texts import massif, path
+
+KIB, MIB = 1 << 10, 1 << 20
+Course = Callable[[int, int], int]  # rank, snapshot → bytes
+
+
+def rank_of(number: int, size: Optional[int] = 8, **fields: Any) -> Rank:
+    return Rank("Open MPI", number, size, number, f"node{number // 4}", "1807", **fields)
+
+
+def run_of(folder: Path, rank: Rank, course: Course, *, snapshots: int = 4, **facts: Any) -> Run:
+    """Make the run of *rank*, in which two lines hold *course* and a constant at each snapshot."""
+    run = Run.create("solver", parent=folder, pid=1, folder=folder / f"r.{rank.rank}", rank=rank)
+    run.update(program="solver", end={"status": 0}, **facts)
+    for at in range(snapshots):
+        held = course(rank.rank, at)
+        relative = run.next_file("massif")
+        text = massif([*path(held, "keep (a.c:5)", "main (a.c:9)"), *path(5000, "load (a.c:7)")])
+        (run.folder / relative).write_text(text)
+        run.append("step", file=relative, engine="massif", heap_bytes=held + 5000)
+    return run
+
+
+def expectation(*, met: bool) -> dict[str, Any]:
+    measured = KIB if met else 3 * KIB
+    return {
+        "name": "heap from step#1 to step",
+        "text": "heap from step#1 to step",
+        "limit": 2 * KIB,
+        "measured": measured,
+        "low": measured,
+        "high": measured,
+        "unseen": [],
+        "metric": "heap",
+    }
+
+
+def test_each_line_has_the_ranks_own_numbers_and_they_add_up(tmp_path: Path) -> None:
+    for number in range(3):
+        run_of(tmp_path, rank_of(number, 3), lambda rank, at: at * (rank + 1) * 128 * KIB, snapshots=5)
+    found = read_ranks([tmp_path])
+    (row,) = found.rows
+    assert row.frames[0].line == 5
+    assert (row.min_bytes, row.mean_bytes, row.max_bytes) == (512 * KIB, 1024 * KIB, 1536 * KIB)
+    assert (row.rank_of_max, row.ranks, row.sum_bytes) == (2, 3, 3072 * KIB)
+    assert found.total is not None and found.total.sum_bytes == row.sum_bytes and found.elsewhere_bytes == 0
+    assert not found.can_differ and not found.odd and not found.missing
+
+
+def test_a_line_that_one_rank_has_counts_as_nothing_on_the_others(tmp_path: Path) -> None:
+    for number in range(4):
+        run_of(tmp_path, rank_of(number, 4), lambda rank, at: at * MIB if rank == 2 else 10)
+    (row,) = read_ranks([tmp_path]).rows
+    assert (row.min_bytes, row.mean_bytes, row.max_bytes, row.ranks) == (0, 0.75 * MIB, 3 * MIB, 1)
+
+
+def test_the_rank_that_grows_otherwise_is_named_with_the_snapshot_since_which_it_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chance = random.Random(1)
+    noise = {(rank, at): chance.randrange(10 * KIB) for rank in range(8) for at in range(6)}
+    for number in range(8):
+        run_of(
+            tmp_path,
+            rank_of(number),
+            lambda rank, at: at * MIB + noise[rank, at] + (2 * MIB * (at - 2) if rank == 5 and at > 2 else 0),
+            snapshots=6,
+        )
+    (odd,) = read_ranks([tmp_path]).odd
+    assert (odd.rank, odd.since) == (5, "step#4")
+    assert odd.change_bytes - odd.others_bytes == pytest.approx(6 * MIB, abs=20 * KIB)
+    assert main(["ranks", str(tmp_path)]) == 0
+    said = capsys.readouterr().out
+    assert "rank 5 differs from the others since step#4" in said and "on rank 5" in said
+
+
+@pytest.mark.parametrize("job", range(20))
+def test_no_rank_of_equal_ones_is_called_odd(tmp_path: Path, job: int) -> None:
+    chance = random.Random(job)
+    for number in range(8):
+        run_of(tmp_path, rank_of(number), lambda rank, at: int(at * MIB * chance.gauss(1, 0.01)) + at)
+    found = read_ranks([tmp_path])
+    assert found.can_differ and not found.odd
+
+
+def series_of(folder: Path, rank: Rank, course: Callable[[float], float]) -> None:
+    run = Run.create("solver", parent=folder, pid=1, folder=folder / f"r.{rank.rank}", rank=rank)
+    run.update(monitor={"program": ["./solver"]}, ending="exit", status=0)
+    writer = SeriesWriter(run.folder, SeriesFacts("solver", 1.0, 1.7e9, "boot", 0.0))
+    line = SeriesLine(1, 10, 1, "solver", "./solver", TREE, 0.0)
+    for t in range(120):
+        size = int(course(t) * MIB)
+        reading = ProcessSample(rss_bytes=size, pss_bytes=size)
+        writer.append(float(t), [(1, reading), (TREE, reading)], [line] if t == 0 else [])
+    writer.close()
+
+
+def test_ranks_that_were_watched_are_compared_by_their_memory_and_judged_by_a_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(6):
+        growth = 0.5 if number == 4 else 0.0
+        series_of(tmp_path, rank_of(number, 6), lambda t, growth=growth: 50 + growth * max(t - 60, 0) + t % 2)  # type: ignore[misc]
+    assert main(["ranks", str(tmp_path), "--json", "--fail-on", "growing"]) == 4
+    found = json.loads(capsys.readouterr().out)
+    (odd,) = found["odd"]
+    assert odd["rank"] == 4 and 60 < float(odd["since"].split()[0]) < 75
+    assert found["metric"] == "resident" and found["rows"] == []
+    assert [one["judged"] for one in found["judgements"]].count("not_met") == 1
+
+
+def judged(folder: Path, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    status = main(["ranks", str(folder), *words])
+    captured = capsys.readouterr()
+    return status, captured.out + captured.err
+
+
+def test_a_rank_that_is_missing_or_was_not_judged_never_passes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(3):
+        run_of(tmp_path, rank_of(number, 4), lambda rank, at: at, expectations=[expectation(met=True)])
+    status, said = judged(tmp_path, capsys, "--junit", str(tmp_path / "junit.xml"))
+    assert status == 125 and "1 rank of 4 left no run (3)" in said
+    cases = ElementTree.parse(tmp_path / "junit.xml").iter("testcase")
+    assert [[child.tag for child in case] for case in cases] == [["system-out"]] * 3 + [["error"]]
+    run_of(tmp_path, rank_of(3, 4), lambda rank, at: at)
+    assert judged(tmp_path, capsys)[0] == 125
+    (tmp_path / "r.3" / "run.json").unlink()
+    run = Run(tmp_path / "r.3")
+    run.update(program="solver", rank=rank_of(3, 4)._asdict(), expectations=[expectation(met=False)])
+    status, said = judged(tmp_path, capsys)
+    assert status == 4 and "NOT MET    rank 3: heap from step#1 to step" in said
+
+
+def test_the_newest_run_of_a_restarted_rank_counts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for restart in (1, 0):
+        folder = tmp_path / f"{restart}"
+        folder.mkdir()
+        run_of(folder, rank_of(0, 2, restart=restart), lambda rank, at, held=restart + 1: at * held * MIB)  # type: ignore[misc]
+    found = read_ranks([tmp_path / "0", tmp_path / "1"])
+    assert [one.change_bytes for one in found.ranks] == [6 * MIB] and found.missing == [1]
+    assert [notice.slug for notice in found.notices] == ["older-runs"]
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"rank": {"rank": "0"}},
+        {"expectations": [{"name": 1}]},
+        {"expectations": [{"name": "a", "text": "b", "low": "c"}]},
+    ],
+)
+def test_a_damaged_run_is_named_and_not_judged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], facts: Mapping[str, Any]
+) -> None:
+    run = run_of(tmp_path, rank_of(0, 2), lambda rank, at: at)
+    run.update(**facts)
+    status, said = judged(tmp_path, capsys)
+    assert status == 125 and "r.0/run.json" in said and said.count("\n") == 1
+
+
+def test_runs_of_several_jobs_or_of_none_are_refused_in_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert judged(tmp_path, capsys)[1].startswith("gdbmem: not judged: no run of a rank is here")
+    run_of(tmp_path, rank_of(0), lambda rank, at: at)
+    run_of(tmp_path, rank_of(1)._replace(job="\x1b[2J"), lambda rank, at: at)
+    status, said = judged(tmp_path, capsys)
+    assert status == 125 and "2 jobs" in said and "\x1b" not in said
+    assert judged(tmp_path / "nothing", capsys)[0] == 125
