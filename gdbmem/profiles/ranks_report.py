@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Optional
 
 from gdbmem.json_values import as_json
 from gdbmem.model.judgement import MET
@@ -56,6 +57,10 @@ def _oddity(ranks: Ranks) -> str:
     first, *more = ranks.odd
     others = f" (and {plural(len(more), 'more rank')})" if more else ""
     return f"rank {first.rank} differs from the others{_since(first)}{others}"
+
+
+def _difference(odd: Optional[OddRank]) -> str:
+    return "" if odd is None else f"differs{_since(odd)}"
 
 
 def _since(odd: OddRank) -> str:
@@ -124,7 +129,7 @@ def _table_of_ranks(ranks: Ranks, console: Console) -> drawing.Table:
                 "" if one.after_bytes is None else format_size(one.after_bytes),
                 "?" if one.status is None else str(one.status),
                 printable(one.host),
-                f"differs{_since(odd[one.rank])}" if one.rank in odd else one.verdict or "",
+                ", ".join(filter(None, (one.verdict, _difference(odd.get(one.rank))))),
                 printable(one.run),
             ]
         )

@@ -124,6 +124,8 @@ class Run:
         attempt, number = wanted, 1
         while True:
             try:
+                if rank is not None:  # the folder of all ranks: whichever is first makes it
+                    attempt.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 attempt.mkdir(mode=0o700)
                 run = cls(attempt.parent.resolve() / attempt.name)
                 run._begin(rank)

@@ -36,16 +36,16 @@ def started(folder: Path, rank: int, *words: str) -> tuple[int, str]:
 
 
 def test_a_rank_that_is_not_judged_ends_as_its_program_and_its_run_names_it(scratch: Path) -> None:
-    status, said = started(scratch, 3, "--fail-on", "growing")
+    status, said = started(scratch, 3, "--fail-on", "growing", "--run", "runs/%j.%r")
     lines = said.splitlines()
     assert status == 7  # another one would make mpirun end all ranks
-    assert "program" in lines and "[3] recorded in gdbmem.sh.1807.r3" in lines
+    assert "program" in lines and "[3] recorded in 1807.3" in lines
     assert any(line.startswith("[3] gdbmem: not judged") for line in lines)
     assert "\x1b" not in said
-    facts = json.loads((scratch / "gdbmem.sh.1807.r3" / "run.json").read_text())
+    facts = json.loads((scratch / "runs" / "1807.3" / "run.json").read_text())
     assert facts["rank"]["rank"] == 3 and facts["rank"]["size"] == 4 and facts["status"] == 7
 
 
 def test_the_other_ranks_run_the_program_as_if_gdbmem_were_not_there(scratch: Path) -> None:
-    assert started(scratch, 1, "--on-ranks", "0,2-3", "--run", "r.%r") == (7, "program\n")
+    assert started(scratch, 1, "--on-ranks", "0,2-3", "--run", "new/r.%r") == (7, "program\n")
     assert list(scratch.iterdir()) == []
