@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gdbmem.api.heaps import heap, heap_of_core
     from gdbmem.api.ledgers import explain, explain_core, read_ledger
     from gdbmem.api.profiles import (
         Loaded,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     )
     from gdbmem.model.calltree import CallTree, Frame, Profile, Snapshot, Totals
     from gdbmem.model.diff import Diff, Side
+    from gdbmem.model.heap_graph import HeapView
     from gdbmem.model.ledger import Entry, Ledger
     from gdbmem.model.ranks import RankRow, Ranks, RankState
     from gdbmem.model.series import Comparison, Difference, LineSummary, Regime, SeriesSummary, Slope, Verdict
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 # Where each name is defined. A name is imported when it is first used: a program that only reads a massif file does
 # not import the code that reads processes (importing all takes 300 ms more).
 _HOMES = {
+    "api.heaps": ("heap", "heap_of_core"),
     "api.ledgers": ("explain", "explain_core", "read_ledger"),
     "api.profiles": (
         "Loaded", "ReadOptions", "diff", "export", "open_profile", "rank", "read_snapshot", "read_snapshots",
@@ -54,6 +57,7 @@ _HOMES = {
     "errors": ("GdbmemError", "InputError", "MissingToolError", "Notice", "TargetError", "ToolError", "UsageError"),
     "model.calltree": ("CallTree", "Frame", "Profile", "Snapshot", "Totals"),
     "model.diff": ("Diff", "Side"),
+    "model.heap_graph": ("HeapView",),
     "model.ledger": ("Entry", "Ledger"),
     "model.ranks": ("RankRow", "RankState", "Ranks"),
     "model.series": ("Comparison", "Difference", "LineSummary", "Regime", "SeriesSummary", "Slope", "Verdict"),
@@ -71,6 +75,7 @@ __all__ = [
     "ExpectationVerdict",
     "Frame",
     "GdbmemError",
+    "HeapView",
     "InputError",
     "Ledger",
     "LineSummary",
@@ -102,6 +107,8 @@ __all__ = [
     "explain",
     "explain_core",
     "export",
+    "heap",
+    "heap_of_core",
     "load_recipe",
     "open_profile",
     "rank",

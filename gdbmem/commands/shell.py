@@ -121,6 +121,34 @@ examples:
 """,
     ),
     Command(
+        "gdbmem heap",
+        """\
+Show who holds the blocks of a process's heap, what each holder retains, and which blocks are lost.
+Usage: COMMAND [OPTIONS] PID
+       COMMAND [OPTIONS] --core CORE [PROGRAM]
+
+The blocks of glibc's malloc, and the words that lead to them: from variables, thread-local memory, stacks and other
+blocks. Needs no debug information. A holder retains what would be freed with it; blocks to which no word leads are
+lost. The process is paused while it is copied, as for explain.
+""",
+        f"""\
+{options.PROCESS}what to list:
+{options.TOP}\
+  --by root|type|size
+                      one row for each place outside of the heap, for each class of objects, or for each size of
+                      blocks (default: root)
+  --min SIZE          only holders that retain at least SIZE, as in 10KiB
+  --leaks             only what is lost, by the first block of each lost structure
+
+{options.OUTPUT}""",
+        """\
+examples:
+  gdbmem heap 4711
+  gdbmem heap 4711 --leaks
+  gdbmem heap --core core.4711 ./server --by type --min 1MiB
+""",
+    ),
+    Command(
         "gdbmem grow",
         """\
 Show which lines make a process bigger, by its page faults, while it runs at native speed.

@@ -456,20 +456,14 @@ def explain_process(
     as for `ask_process`. *tried* names the functions of allocators that a copy is made to call (PURGE, TRIM, ALL of
     trying.py); a notice says so if no copy can be made.
     """
-    trying = Trying(tried) if tried is not None else None
+    if tried is None:
+        image, pause_seconds = read_live(
+            pid, walker=walker, fork=fork, look=look, say=say, swapped=swapped, suits=suits
+        )
+        return build_ledger(image, pause_seconds=pause_seconds)
+    trying = Trying(tried)
     with TargetFiles(pid) as files:
-
-        def prepare(subject: Subject) -> _Contents:
-            suits(subject.mappings)
-            # Loads numpy, too, before the process is stopped.
-            malloc = find_malloc(subject.memory, subject.mappings, files)
-            if trying is not None:
-                trying.prepare(subject.memory, subject.mappings, files, malloc.image)
-            return _Contents(subject, malloc, walker or choose_walker(), look, swapped)
-
-        if trying is None:
-            image, pause_seconds = ask_process(pid, prepare, fork=fork, say=say)
-            return build_ledger(image, pause_seconds=pause_seconds)
+        prepare = _preparing(files, walker, look, swapped=swapped, suits=suits, trying=trying)
         try:
             image, pause_seconds = ask_process(pid, prepare, fork=True, say=say, trying=trying)
         except TargetError as error:
@@ -479,6 +473,44 @@ def explain_process(
             image, pause_seconds = ask_process(pid, prepare, fork=False, say=say)
     ledger = build_ledger(image, pause_seconds=pause_seconds)
     return replace(ledger, tried=trying.results(ledger))
+
+
+def read_live(
+    pid: int,
+    *,
+    walker: Optional[Walker] = None,
+    fork: Optional[bool] = None,
+    look: Optional[Look] = None,
+    say: Say = lambda _: None,
+    swapped: bool = False,
+    suits: Callable[[Sequence[Mapping]], None] = lambda _: None,
+) -> tuple[ProcessImage, float]:
+    """Return everything of live process *pid*, and the seconds for which it was stopped; as for explain_process()."""
+    with TargetFiles(pid) as files:
+        prepare = _preparing(files, walker, look, swapped=swapped, suits=suits)
+        return ask_process(pid, prepare, fork=fork, say=say)
+
+
+def _preparing(
+    files: TargetFiles,
+    walker: Optional[Walker],
+    look: Optional[Look],
+    *,
+    swapped: bool,
+    suits: Callable[[Sequence[Mapping]], None],
+    trying: Optional[Trying] = None,
+) -> Callable[[Subject], _Contents]:
+    """Return what prepares the question before the process is stopped."""
+
+    def prepare(subject: Subject) -> _Contents:
+        suits(subject.mappings)
+        # Loads numpy, too, before the process is stopped.
+        malloc = find_malloc(subject.memory, subject.mappings, files)
+        if trying is not None:
+            trying.prepare(subject.memory, subject.mappings, files, malloc.image)
+        return _Contents(subject, malloc, walker or choose_walker(), look, swapped)
+
+    return prepare
 
 
 def _copied_view(subject: Subject, moment: Moment) -> ProcessImage:

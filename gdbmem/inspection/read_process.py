@@ -142,10 +142,24 @@ def explain_core(path: Path, *, look: Optional[Look] = None, program: Optional[P
     *program* is the program's file, if it has moved. Raises InputError if *path* is not a core, or *program*
     is a different program.
     """
+    return build_ledger(read_core(path, look=look, program=program))
+
+
+def read_core(
+    path: Path,
+    *,
+    look: Optional[Look] = None,
+    program: Optional[Path] = None,
+    walker: Optional[Walker] = None,
+    searched: int = ledger_parts.WHEN_STILL,
+) -> ProcessImage:
+    """Return everything of a core file; arguments and exceptions as for explain_core()."""
     core = CoreFile(path, program)
     mappings = core.mappings()
     threads = [
-        ThreadPointers(t.tid, t.thread_pointer, t.stack_pointer, "", t.program_counter, t.system_call)
+        ThreadPointers(
+            t.tid, t.thread_pointer, t.stack_pointer, "", t.program_counter, t.system_call, t.registers
+        )
         for t in core.threads
     ]
     reading = ProcessImage(core.program, None, mappings, core.written, True, threads)
@@ -159,8 +173,8 @@ def explain_core(path: Path, *, look: Optional[Look] = None, program: Optional[P
     if core.cut_bytes and malloc.notice is not None:
         malloc = malloc._replace(notice=_BEHIND_THE_CUT)
     main = min((t.tid for t in threads), default=0)
-    fill_reading(reading, core, malloc, main=main, look=look, searched=ledger_parts.WHEN_STILL)
-    return build_ledger(reading)
+    fill_reading(reading, core, malloc, main=main, walker=walker, look=look, searched=searched)
+    return reading
 
 
 _BEHIND_THE_CUT = Notice(
@@ -203,6 +217,7 @@ def named_threads(pid: int, threads: Iterable[HeldThread]) -> list[ThreadPointer
             thread_name(pid, held.tid),
             held.program_counter,
             held.system_call,
+            held.registers,
         )
         for held in threads
     ]

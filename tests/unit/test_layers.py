@@ -25,6 +25,7 @@ LAYERS = [
     "runs",
     "steps",
     "faults",
+    "heap",
     "leaks",
     "ledger",
     "profiles",

@@ -473,3 +473,4 @@ class ThreadPointers(NamedTuple):
     name: str = ""
     program_counter: int = 0
     system_call: int = -1  # number of the system call that the thread is in; -1: unknown
+    registers: Sequence[int] = ()  # all of them; none if they are unknown

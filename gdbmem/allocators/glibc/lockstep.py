@@ -311,12 +311,7 @@ def walk(memory: Memory, tally: HeapTally, limit: int, cached: Cached, *, block_
     sums = PageSums(np, tally, cached, LinkSums(np, tally, memory))
     limit = min(limit, tally.end - UNIT)
     address, head = tally.start, 0
-    trail = cached.trails.get(address)
-    if trail and trail.end <= limit:
-        every = trail.replay(memory)
-    else:
-        every = follow_chunks(memory, address, limit, block_bytes=block_bytes)
-    for chunks in every:
+    for chunks in chunks_of(memory, address, limit, cached, block_bytes=block_bytes):
         address, head = chunks.base + UNIT * chunks.end, chunks.next_head
         if len(chunks.at):
             tally.last = chunks.base + UNIT * int(chunks.at[-1])
@@ -326,6 +321,16 @@ def walk(memory: Memory, tally: HeapTally, limit: int, cached: Cached, *, block_
         tally.end_run(address)
         tally.stopped_why = why_stopped(head)
     sums.finish()
+
+
+def chunks_of(
+    memory: Memory, address: int, limit: int, cached: Cached, *, block_bytes: int = BLOCK
+) -> Iterator[HeapChunks]:
+    """Return follow_chunks(), or what is already known of the region that begins at *address*."""
+    trail = cached.trails.get(address)
+    if trail and trail.end <= limit:
+        return trail.replay(memory)
+    return follow_chunks(memory, address, limit, block_bytes=block_bytes)
 
 
 def follow_chunks(

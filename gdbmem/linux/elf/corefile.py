@@ -33,6 +33,7 @@ class CoreThread(NamedTuple):
     stack_pointer: int
     program_counter: int = 0
     system_call: int = -1  # number of the system call that the thread is in; -1: unknown
+    registers: tuple[int, ...] = ()
 
 
 class _Segment(NamedTuple):
@@ -285,9 +286,10 @@ class CoreFile:
         tid = struct.unpack_from("<I", self._data, at + 32)[0]
         registers = struct.unpack_from("<34Q", self._data, at + _REGISTERS)
         if machine == _X86_64:
-            self.threads.append(CoreThread(tid, *(registers[known] for known in (21, 19, 16, 15))))
+            pointer, stack, counter, call = (registers[known] for known in (21, 19, 16, 15))
+            self.threads.append(CoreThread(tid, pointer, stack, counter, call, registers[:27]))
         elif machine == _AARCH64:
-            self.threads.append(CoreThread(tid, 0, registers[31], registers[32], registers[8]))
+            self.threads.append(CoreThread(tid, 0, registers[31], registers[32], registers[8], registers))
 
     def _add_files(self, at: int, end: int) -> None:
         count, page = struct.unpack_from("<QQ", self._data, at)

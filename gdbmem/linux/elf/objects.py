@@ -517,7 +517,7 @@ def symbol_values(opened: Callable[[], IO[bytes]], names: Container[str]) -> dic
 # Names of variables and vtables by the symbols of the files that are loaded.
 
 
-_OBJECT = 1  # STT_OBJECT
+_OBJECT, _TLS = 1, 6  # STT_OBJECT, STT_TLS
 _MOST_BYTES = 256 << 20  # of symbol tables, of all files: a browser has 100 MiB
 
 
@@ -525,6 +525,7 @@ class ObjectSymbols:
     """The variables that symbols name, in all loaded files; these are read when they are first asked for."""
 
     prefix = b""  # of the symbols that are kept, which is cut off
+    kind = _OBJECT
 
     def __init__(self, images: Sequence[Image], opened: Callable[[str], BinaryIO] = open_regular) -> None:
         self._images = sorted(images, key=lambda image: image.start)
@@ -542,20 +543,24 @@ class ObjectSymbols:
         if number < 0:
             return "", 0
         image = self._images[number]
-        if image.name not in self._known:
-            self._known[image.name] = self._read(image.name)
-        found = self._known[image.name]
+        found = self.symbols_of(image)
         at = bisect_right(found, (address - image.bias, 1 << 64, "")) - 1
         if at >= 0 and found[at][0] <= address - image.bias < found[at][1]:
             return found[at][2], address - image.bias - found[at][0]
         return "", 0
+
+    def symbols_of(self, image: Image) -> list[tuple[int, int, str]]:
+        """Return start, end and mangled name of each variable of *image*, in order; addresses are those of its file."""
+        if image.name not in self._known:
+            self._known[image.name] = self._read(image.name)
+        return self._known[image.name]
 
     def _read(self, file: str) -> list[tuple[int, int, str]]:
         found = set()
         for symbols, names in symbol_tables(lambda: self._open(file), max(self._left, 0)):
             self._left -= len(symbols) + len(names)
             for name, kind, _, _, value, size in struct.iter_unpack("<IBBHQQ", symbols):
-                if size and kind & 15 == _OBJECT and names.startswith(self.prefix, name):
+                if size and kind & 15 == self.kind and names.startswith(self.prefix, name):
                     text = names[name + len(self.prefix) : names.index(b"\0", name)]
                     found.add((value, value + size, text.decode("ascii", "replace")))
         return sorted(found)
@@ -565,3 +570,9 @@ class VtableSymbols(ObjectSymbols):
     """The vtables that symbols name: for programs that keep no type information."""
 
     prefix = b"_ZTV"
+
+
+class ThreadLocalSymbols(ObjectSymbols):
+    """The thread-local variables that symbols name; addresses are offsets in their segment."""
+
+    kind = _TLS

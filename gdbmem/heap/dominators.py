@@ -1,0 +1,210 @@
+"""Who dominates whom in a graph of blocks: without which holder a block would be unreachable.
+
+The blocks are numbered in the order in which the search found them, 1 to m; 0 is above all roots. A dominator is found
+before what it dominates, so t[w] < w, and two chains of dominators meet by always climbing from the larger number.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gdbmem.arrays import import_numpy
+
+_STEPS_PER_EDGE = 40  # of the vectors; lists that are held at both ends would take more and more
+_DEEP = 20_000  # levels from which on one block at a time is faster
+
+
+def dominators(tree: Any, sources: Any, targets: Any) -> Any:
+    """Return for each block its dominator (int32), by the edges from *sources* to *targets*.
+
+    *tree* has for each block the one from which the search came to it. It and the edges have numbers of blocks; edges
+    that are those of the tree may be left out where a block has no others.
+    """
+    np = import_numpy()
+    t = tree.copy()
+    t[targets[sources == 0]] = 0
+    several = np.zeros(len(t), bool)
+    several[targets[t[targets] != sources]] = True
+    several &= t > 0
+    keep = several[targets] & (sources > 0)
+    v, w = sources[keep], targets[keep]
+    most, work = _STEPS_PER_EDGE * (len(v) + 1000), 0
+    while len(v):
+        result, steps = _common(t, v, w, most - work)
+        work += steps
+        if result is None:
+            _finish(t, tree, sources, targets)
+            break
+        changed = result < t[w]
+        if not changed.any():
+            break
+        np.minimum.at(t, w[changed], result[changed])
+        keep = t[w] > 0
+        v, w = v[keep], w[keep]
+    return t
+
+
+def _common(t: Any, v: Any, w: Any, most: int) -> tuple[Any, int]:
+    """Return the nearest common dominator of each v and t[w], and the steps taken; None after *most* of them."""
+    np = import_numpy()
+    jump = t[t]
+    jump = jump[jump]
+    jump = jump[jump]
+    x, y = v.copy(), t[w]
+    active, result, work = np.arange(len(v), dtype=np.int32), np.empty(len(v), np.int32), 0
+    while len(active):
+        work += len(active) + 200
+        if work > most:
+            return None, work
+        x, y = np.maximum(x, y), np.minimum(x, y)
+        far = jump.take(x)  # eight at once where that stays at or above y, which bounds the answer
+        x = np.where((far >= y) | (x == y), np.maximum(far, y), t.take(x))
+        done = x == y
+        if done.any():
+            result[active[done]] = x[done]
+            active, x, y = active[~done], x[~done], y[~done]
+    return result, work
+
+
+def _finish(t: Any, tree: Any, sources: Any, targets: Any) -> None:
+    """Fill *t* with the dominators, one block at a time; those with one holder that hold nothing are settled."""
+    np = import_numpy()
+    count = len(t)
+    others = sources != tree[targets]
+    several, holds = np.zeros(count, bool), np.zeros(count, bool)
+    several[targets[others]] = True
+    holds[sources] = True
+    holds[tree] = True
+    core = holds | several
+    core[0] = True
+    names = np.flatnonzero(core).astype(np.int32)
+    short = np.zeros(count, np.int32)
+    short[names] = np.arange(len(names), dtype=np.int32)
+    children = names[1:]
+    a = np.concatenate((short[tree[children]], short[sources[others & core[targets]]]))
+    b = np.concatenate((short[children], short[targets[others & core[targets]]]))
+    order = np.argsort(a, kind="stable")
+    first = np.searchsorted(a[order], np.arange(len(names) + 1)).astype(np.int64)
+    t[:] = tree
+    t[names] = names[semi_nca(first, b[order].astype(np.int32))]
+
+
+def semi_nca(first: Any, to: Any) -> Any:
+    """Return the dominators of blocks 1…m reached from 0, by semidominators; edges of v are ``first[v:v+2]`` of *to*.
+
+    Source: Georgiadis, Linear-Time Algorithms for Dominators and Related Problems (SNCA); nothing recursive.
+    """
+    np = import_numpy()
+    count = len(first) - 1
+    order, up = _depth_first(memoryview(first), memoryview(to), count)
+    number = np.full(count, -1, np.int32)
+    vertex = np.array(order, np.int32)
+    number[vertex] = np.arange(len(vertex), dtype=np.int32)
+    source = np.repeat(number, np.diff(first))
+    target = number[to]
+    there = source >= 0
+    source, target = source[there], target[there]
+    by = np.argsort(target, kind="stable")
+    source, target = source[by], target[by]
+    begins = memoryview(np.searchsorted(target, np.arange(len(vertex) + 1)))
+    # A block with one holder needs no search.
+    several = np.zeros(len(vertex), bool)
+    several[target[source != np.asarray(up, np.int32)[target]]] = True
+    several[0] = False
+    todo = np.flatnonzero(several).tolist()
+    semi = _semidominators(todo, up, begins, memoryview(np.ascontiguousarray(source)))
+    for w in todo:
+        d, low = up[w], semi[w]
+        while d > low:
+            d = up[d]
+        up[w] = d
+    t = np.zeros(count, np.int32)
+    t[vertex] = vertex[np.array(up, np.int32)]
+    return t
+
+
+def _depth_first(first: Any, to: Any, count: int) -> tuple[list[int], list[int]]:
+    """Return the blocks in the order of a depth-first search from 0, and for each the place of its parent in it."""
+    place = [-1] * count
+    place[0] = 0
+    order, up, stack = [0], [0], [(0, first[0])]
+    while stack:
+        v, at = stack.pop()
+        end = first[v + 1]
+        while at < end:
+            u = to[at]
+            at += 1
+            if place[u] < 0:
+                place[u] = len(order)
+                order.append(u)
+                up.append(place[v])
+                stack.append((v, at))
+                stack.append((u, first[u]))
+                break
+    return order, up
+
+
+def _semidominators(todo: list[int], up: list[int], begins: Any, holders: Any) -> list[int]:
+    anc, semi, label = list(up), list(up), list(range(len(up)))
+    for w in reversed(todo):
+        best = up[w]
+        for v in holders[begins[w] : begins[w + 1]]:
+            if v > w:
+                if anc[v] > w:
+                    _compress(v, w, anc, semi, label)
+                v = semi[label[v]]
+            if v < best:
+                best = v
+        semi[w] = best
+    return semi
+
+
+def _compress(v: int, w: int, anc: list[int], semi: list[int], label: list[int]) -> None:
+    """Let v and all above it lead to the last one above w, with the least semidominator between in its label."""
+    path = []
+    while anc[v] > w:
+        path.append(v)
+        v = anc[v]
+    low, top = label[v], anc[v]
+    while path:
+        y = path.pop()
+        anc[y] = top
+        if semi[low] < semi[label[y]]:
+            label[y] = low
+        else:
+            low = label[y]
+
+
+def depths(t: Any) -> Any:
+    """Return how many dominators are above each block, int32."""
+    np = import_numpy()
+    found = (np.arange(len(t)) > 0).astype(np.int32)
+    above = t.copy()
+    while above.any():
+        found += found[above]
+        above = above[above]
+    return found
+
+
+def retained(t: Any, depth: Any, *columns: Any) -> list[Any]:
+    """Return each of *columns* (int64) with the values of all that a block dominates added to its own."""
+    np = import_numpy()
+    deepest = int(depth.max()) if len(depth) else 0
+    if deepest > _DEEP:
+        return [_one_by_one(t, column) for column in columns]
+    sums = [column.copy() for column in columns]
+    by = np.argsort(depth, kind="stable")
+    edge = np.searchsorted(depth[by], np.arange(deepest + 2))
+    for level in range(deepest, 0, -1):
+        here = by[edge[level] : edge[level + 1]]
+        for column in sums:
+            np.add.at(column, t[here], column[here])
+    return sums
+
+
+def _one_by_one(t: Any, column: Any) -> Any:
+    np = import_numpy()
+    sums, above = column.tolist(), t.tolist()
+    for w in range(len(sums) - 1, 0, -1):
+        sums[above[w]] += sums[w]
+    return np.array(sums, np.int64)

@@ -1,0 +1,337 @@
+"""The graph of a heap: blocks, the places outside that lead to them, and how well each block is held.
+
+A block is held by the strongest chain of words that reaches it, in this order: from variables (data, thread-local
+ones, memory that is not malloc's) by pointers that lead onward; from variables by any pointers; from stacks and
+registers, in the same two ways; by words that may be the end of a text over an older pointer. Words that are weaker
+than that hold nothing of it: an iterator on a stack does not share what a variable owns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Optional
+
+from gdbmem.arrays import import_numpy
+from gdbmem.heap.dominators import depths, dominators, retained
+from gdbmem.heap.links import Classified
+
+_THIN = 48  # blocks of a level below which they are followed one at a time
+_ROWS = 1 << 18
+
+# How a block is reached: 0 for one that is not.
+VARIABLE, VARIABLE_BACK, STACK, STACK_BACK, TEXT_END = 1, 2, 3, 4, 5
+UNREACHED = 0
+
+
+class Place(NamedTuple):
+    """A place outside of the blocks whose words lead to some: a node above them."""
+
+    name: str  # of a variable; "stack of thread 4711", …
+    kind: str  # data, thread_local, memory, stack, registers
+    address: int
+    object: str = ""  # the file of a variable
+
+    @property
+    def is_passing(self) -> bool:
+        """Whether its words are those of the code that runs at this moment."""
+        return self.kind in ("stack", "registers")
+
+
+@dataclass
+class Graph:
+    """Blocks 0 to *blocks*, places behind them; edges sorted by source, negative (``~target``) ones lead back."""
+
+    blocks: int
+    places: Sequence[Place]
+    first: Any  # int64, one more than nodes
+    to: Any  # int32
+    text_ends: tuple[Any, Any]
+    live: Any  # of blocks
+    sizes: Any  # of nodes, int64: 0 for places
+    trees: Any  # of blocks: nodes of trees and of lists, by their links
+    lists: Any
+
+    @property
+    def nodes(self) -> int:
+        return self.blocks + len(self.places)
+
+
+def make_graph(
+    edges: Any, links: Classified, live: Any, sizes: Any, places: Sequence[Place], words: tuple[Any, Any]
+) -> Graph:
+    """Return the graph of the edges between blocks, and those of *words*: of each its place's number, and its block."""
+    np = import_numpy()
+    of_place, blocks = words
+    order = np.argsort(of_place, kind="stable")
+    of_place, blocks = of_place[order], blocks[order].astype(np.int32)
+    new = np.ones(len(blocks), bool)
+    new[1:] = (of_place[1:] != of_place[:-1]) | (blocks[1:] != blocks[:-1])
+    of_place, blocks = of_place[new], blocks[new]
+    to = np.concatenate((edges.to, blocks))
+    np.invert(to, out=to, where=np.concatenate((links.back, np.zeros(len(blocks), bool))))
+    more = np.cumsum(np.bincount(of_place, minlength=len(places))) + edges.first[-1]
+    return Graph(
+        blocks=len(live),
+        places=places,
+        first=np.concatenate((edges.first, more.astype(np.int64))),
+        to=to,
+        text_ends=edges.text_ends,
+        live=live,
+        sizes=np.concatenate((sizes, np.zeros(len(places), np.int64))),
+        trees=links.trees,
+        lists=links.lists,
+    )
+
+
+@dataclass
+class Reached:
+    """What a search found: *order* the nodes in the order of finding, by phases; *parent* of each node, -1 none."""
+
+    order: Any  # int32
+    parent: Any  # int32; that of a place is the number of nodes
+    phase_ends: list[int]  # how many nodes had been found after each phase
+
+    def phases(self, nodes: int) -> Any:
+        """Return for each node in which phase it was found, uint8; 0: never."""
+        np = import_numpy()
+        found = np.zeros(nodes, np.uint8)
+        begin = 0
+        for phase, end in enumerate(self.phase_ends, 1):
+            found[self.order[begin:end]] = phase
+            begin = end
+        return found
+
+
+def search(graph: Graph, without: Any = None) -> Reached:
+    """Search the graph phase by phase; nodes in *without* (bool) lead nowhere."""
+    np = import_numpy()
+    parent = np.full(graph.nodes, -1, np.int32)
+    if without is not None:
+        parent[without] = -2
+    searching = _Search(graph, parent)
+    passing = np.array([place.is_passing for place in graph.places], bool)
+    numbers = graph.blocks + np.arange(len(graph.places), dtype=np.int32)
+    for phase in (VARIABLE, VARIABLE_BACK, STACK, STACK_BACK):
+        if phase in (VARIABLE, STACK):
+            starts = numbers[passing == (phase == STACK)]
+            starts = starts[parent[starts] == -1]
+            searching.start(starts, np.full(len(starts), graph.nodes, np.int32))
+        else:
+            searching.start(*searching.ends_back())
+        searching.run(back=phase in (VARIABLE_BACK, STACK_BACK))
+    while len((found := searching.ends_of_texts())[0]):
+        searching.start(*found)
+        searching.run(back=True)
+    searching.end_phase()
+    if without is not None:
+        parent[without] = -1
+    return Reached(np.concatenate(searching.orders), parent, searching.phase_ends)
+
+
+class _Search:
+    """Breadth first: by levels, and where these are thin, as in lists, one block at a time."""
+
+    def __init__(self, graph: Graph, parent: Any) -> None:
+        np = import_numpy()
+        self.graph, self.parent = graph, parent
+        self.orders: list[Any] = [np.zeros(0, np.int32)]
+        self.phase_ends: list[int] = []
+        self._slot = np.empty(graph.nodes, np.int32)
+        self._level = np.zeros(0, np.int32)
+        self._found = 0
+
+    def start(self, starts: Any, parents: Any) -> None:
+        np = import_numpy()
+        self.parent[starts] = parents
+        winner = self._first_of(starts)
+        self._level = starts[winner].astype(np.int32)
+
+    def run(self, *, back: bool) -> None:
+        """Find all that the level leads to, by links that lead *back*, too."""
+        is_phase_text_end = len(self.phase_ends) == TEXT_END - 1
+        while len(self._level):
+            self.orders.append(self._level)
+            self._found += len(self._level)
+            self._level = self._thin(back=back) if len(self._level) <= _THIN else self._next(back=back)
+        if not is_phase_text_end:
+            self.end_phase()
+
+    def end_phase(self) -> None:
+        self.phase_ends.append(self._found)
+
+    def _next(self, *, back: bool) -> Any:
+        np = import_numpy()
+        level, graph = self._level, self.graph
+        begin = graph.first[level]
+        count = graph.first[level + 1] - begin
+        total = int(count.sum())
+        if not total:
+            return level[:0]
+        ends = np.cumsum(count)
+        at = np.arange(total)
+        at += np.repeat(begin - (ends - count), count)
+        target = graph.to[at]
+        source = np.repeat(level, count)
+        if back:
+            target = np.where(target < 0, ~target, target)
+            new = self.parent[target] == -1
+        else:
+            new = target >= 0
+            new &= self.parent.take(target, mode="clip") == -1
+        target, source = target[new], source[new]
+        self.parent[target] = source
+        mine = self.parent[target] == source  # of several words that lead to a block one wins
+        target = target[mine]
+        return target[self._first_of(target)]
+
+    def _first_of(self, targets: Any) -> Any:
+        """Return which of *targets* are the last of their like."""
+        np = import_numpy()
+        index = np.arange(len(targets), dtype=np.int32)
+        self._slot[targets] = index
+        return self._slot[targets] == index
+
+    def _thin(self, *, back: bool) -> Any:
+        np = import_numpy()
+        first, to, parent = (memoryview(column) for column in (self.graph.first, self.graph.to, self.parent))
+        queue, out = self._level.tolist(), []
+        while queue and len(queue) <= _THIN:
+            following = []
+            for v in queue:
+                for u in to[first[v] : first[v + 1]]:
+                    if u < 0:
+                        if not back:
+                            continue
+                        u = ~u
+                    if parent[u] == -1:
+                        parent[u] = v
+                        following.append(u)
+            out += following
+            queue = following
+        rest = len(queue)
+        if len(out) > rest:
+            self.orders.append(np.array(out[: len(out) - rest], np.int32))
+            self._found += len(out) - rest
+        return np.array(queue, np.int32)
+
+    def ends_back(self) -> tuple[Any, Any]:
+        """Return the blocks not found that a link back from a found one leads to, and those that it leads from."""
+        np = import_numpy()
+        graph = self.graph
+        targets, sources = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
+        for begin in range(0, graph.blocks, _ROWS):
+            end = min(begin + _ROWS, graph.blocks)
+            here = slice(int(graph.first[begin]), int(graph.first[end]))
+            back = np.flatnonzero(graph.to[here] < 0)
+            target = ~graph.to[here][back]
+            back = back[self.parent[target] == -1]
+            target = ~graph.to[here][back]
+            counts = np.diff(graph.first[begin : end + 1])
+            source = np.repeat(np.arange(begin, end, dtype=np.int32), counts)[back]
+            held = self.parent[source] >= 0
+            targets.append(target[held])
+            sources.append(source[held])
+        return np.concatenate(targets), np.concatenate(sources)
+
+    def ends_of_texts(self) -> tuple[Any, Any]:
+        """Return the same for words that may be the ends of texts."""
+        sources, targets = self.graph.text_ends
+        held = (self.parent[sources] >= 0) & (self.parent[targets] == -1)
+        return targets[held], sources[held]
+
+
+@dataclass
+class Held:
+    """Dominators and retained sizes. All columns but *number* are in the order of finding; 0 is above all."""
+
+    reached: Reached
+    number: Any  # of each node, 0: not reached
+    nodes: Any  # the node of each number; -1 for 0
+    dominator: Any
+    depth: Any
+    own: Any  # bytes
+    retained: Any  # bytes
+    blocks: Any  # that are retained
+
+    def phase_of(self, phase: int) -> slice:
+        """Return the numbers that were found in *phase*."""
+        ends = [0, *self.reached.phase_ends]
+        return slice(ends[phase - 1] + 1, ends[phase] + 1)
+
+
+def hold(graph: Graph, reached: Reached, *, links_back: bool = False) -> Held:
+    """Return who holds what *reached* has. With *links_back* each edge counts, as in a graph of anything else."""
+    np = import_numpy()
+    count = len(reached.order)
+    number = np.zeros(graph.nodes + 1, np.int32)
+    number[reached.order] = np.arange(1, count + 1, dtype=np.int32)
+    tree = np.zeros(count + 1, np.int32)
+    tree[1:] = number[reached.parent[reached.order]]
+    sources, targets = _arcs(graph, reached, number, tree, every=links_back)
+    t = dominators(tree, sources, targets)
+    nodes = np.concatenate((np.full(1, -1, np.int32), reached.order))
+    own = np.concatenate((np.zeros(1, np.int64), graph.sizes[reached.order]))
+    depth = depths(t)
+    sums = retained(t, depth, own, (nodes < graph.blocks).astype(np.int64) * (nodes >= 0))
+    return Held(reached, number[:-1], nodes, t, depth, own, *sums)
+
+
+def _arcs(graph: Graph, reached: Reached, number: Any, tree: Any, *, every: bool) -> tuple[Any, Any]:
+    """Return the edges, as numbers, to blocks that have another one than that of the search: these decide."""
+    np = import_numpy()
+    ends = np.array(reached.phase_ends[:-1])
+    several = np.zeros(len(tree), bool)
+    for _, target in _counted(graph, number, ends, tree, every=every, differing=True):
+        several[target] = True
+    sources, targets = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
+    for source, target in _counted(graph, number, ends, tree, every=every, differing=False):
+        keep = several.take(target)
+        sources.append(source[keep])
+        targets.append(target[keep])
+    return np.concatenate(sources), np.concatenate(targets)
+
+
+def _counted(graph: Graph, number: Any, ends: Any, tree: Any, *, every: bool, differing: bool) -> Any:
+    """Yield the edges that hold something, piece by piece; with *differing* those that the search didn't go."""
+    np = import_numpy()
+    for begin in range(0, graph.nodes, _ROWS):
+        end = min(begin + _ROWS, graph.nodes)
+        to = graph.to[int(graph.first[begin]) : int(graph.first[end])]
+        source = np.repeat(number[begin:end], np.diff(graph.first[begin : end + 1]))
+        is_back = to < 0
+        target = number[np.where(is_back, ~to, to)]
+        keep = (source > 0) & (target > 0)
+        if differing:
+            keep &= tree.take(target) != source
+        if not every:
+            # A link to the block that led here holds nothing, nor does one that is weaker than what holds the block.
+            keep &= tree.take(source) != target
+            keep = np.flatnonzero(keep)
+            source, target, is_back = source[keep], target[keep], is_back[keep]
+            phase = np.searchsorted(ends, target - 1, "right")
+            keep = (np.searchsorted(ends, source - 1, "right") <= phase) & (
+                ~is_back | (phase & 1 == 1) | (phase == 4)
+            )
+        yield source[keep], target[keep]
+
+
+def dominator_tree(first: Any, to: Any, roots: Sequence[int]) -> list[Optional[int]]:
+    """Return the dominator of each node of any graph: -1 for what none but *roots* lead to, None if nothing does."""
+    np = import_numpy()
+    count = len(first) - 1
+    nothing = np.zeros(count, bool)
+    place = Place("", "data", 0)
+    edges = np.concatenate((first, [first[-1] + len(roots)])).astype(np.int64)
+    targets = np.concatenate((to, np.array(roots, np.int32))).astype(np.int32)
+    empty = np.zeros(0, np.int32)
+    sizes = np.zeros(count + 1, np.int64)
+    graph = Graph(count, [place], edges, targets, (empty, empty), ~nothing, sizes, nothing, nothing)
+    held = hold(graph, search(graph), links_back=True)
+    result: list[Optional[int]] = [None] * count
+    for number in range(1, len(held.nodes)):
+        node = int(held.nodes[number])
+        if node < count:
+            above = int(held.nodes[held.dominator[number]])
+            result[node] = above if 0 <= above < count else -1
+    return result

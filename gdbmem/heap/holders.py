@@ -1,0 +1,386 @@
+"""The answer: the holders of most memory, what they hold, and what is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+
+from gdbmem.arrays import import_numpy
+from gdbmem.heap.dominators import retained
+from gdbmem.heap.graph import STACK as BY_STACK
+from gdbmem.heap.graph import TEXT_END, Graph, Held, hold, make_graph, search
+from gdbmem.heap.links import classify
+from gdbmem.heap.lost import lost_blocks, lost_structures
+from gdbmem.model.heap_graph import SEVERAL, TYPE, HeapView, Holder, Leaks, LostStructures, Part
+
+if TYPE_CHECKING:
+    from gdbmem.errors import Notice
+    from gdbmem.heap.blocks import Blocks
+    from gdbmem.heap.places import Outside
+    from gdbmem.heap.words import Edges
+
+_PARTS = 3
+_ROUNDS = 40  # in which holders of what several hold are searched
+_STEP = 1 << 18
+_HEADER = 8  # bytes of a chunk that are no block's
+ROOT, BY_TYPE, BY_SIZE = "root", "type", "size"
+
+
+@dataclass
+class HeapGraph:
+    """The blocks and edges of a heap as they were read, and what names them."""
+
+    program: str
+    pid: Optional[int]
+    blocks: Blocks
+    edges: Edges
+    outside: Outside
+    classes: dict[int, str]  # vtable → mangled name of the class
+    notices: list[Notice]
+    gaps: str = ""  # which memory was not read; "": none
+    hidden: dict[int, int] = field(default_factory=dict)  # size of chunks → most that unread tcaches may have
+    pause_seconds: Optional[float] = None
+
+    def graph(self) -> Graph:
+        """Return the graph of the blocks and of what leads to them."""
+        sizes = self.blocks.sizes()
+        words = (self.outside.numbers, self.outside.blocks)
+        links = classify(self.edges, sizes)
+        return make_graph(self.edges, links, self.blocks.live, sizes, self.outside.places, words)
+
+
+class Answers:
+    """Makes the rows of a graph that was searched and whose dominators are known."""
+
+    def __init__(self, found: HeapGraph, graph: Optional[Graph] = None) -> None:
+        self.found = found
+        self.graph = graph or found.graph()
+        self.reached = search(self.graph)
+        self.held = hold(self.graph, self.reached)
+        self._tops: Any = None
+        self._class_of: Any = None
+
+    # -- what blocks are ----------------------------------------------------------------------------------
+
+    @property
+    def class_of(self) -> Any:
+        """For each block the index of its class among `class_names`, int32; 0: none is known."""
+        np = import_numpy()
+        if self._class_of is None:
+            blocks, vtables = self.found.edges.objects
+            names = sorted(set(self.found.classes.values()))
+            self.class_names = ["", *names]
+            known = {vtable: names.index(name) + 1 for vtable, name in self.found.classes.items()}
+            self._class_of = np.zeros(self.graph.blocks, np.int32)
+            values, which = np.unique(vtables, return_inverse=True)
+            numbers = np.array([known.get(vtable, 0) for vtable in values.tolist()], np.int32)
+            self._class_of[blocks] = numbers[which] if len(values) else 0
+        return self._class_of
+
+    def parts_of(self, blocks: Any, most: int = _PARTS) -> list[Part]:
+        """Return what *blocks* are, by size and class, those with most bytes first."""
+        np = import_numpy()
+        if not len(blocks):
+            return []
+        sizes = self.graph.sizes[blocks]
+        key = sizes * len(self._names()) + self.class_of[blocks]
+        _, first, which = np.unique(key, return_index=True, return_inverse=True)
+        counts = np.bincount(which)
+        sums = np.bincount(which, weights=sizes)
+        found = []
+        for n in np.argsort(-sums, kind="stable")[:most].tolist():
+            mine = blocks[which == n]
+            structure = next(
+                (
+                    name
+                    for name, nodes in (("tree", self.graph.trees), ("list", self.graph.lists))
+                    if 2 * np.count_nonzero(nodes[mine]) > len(mine) > 1
+                ),
+                "",
+            )
+            name = self._names()[int(self.class_of[blocks[first[n]]])]
+            usable = int(sizes[first[n]]) - _HEADER
+            found.append(Part(int(counts[n]), int(sums[n]), usable, name, structure))
+        return found
+
+    def _names(self) -> Sequence[str]:
+        _ = self.class_of
+        return self.class_names
+
+    # -- who holds them -----------------------------------------------------------------------------------
+
+    @property
+    def tops(self) -> Any:
+        """For each number its dominator just below what is above all."""
+        if self._tops is None:
+            t = self.held.dominator
+            tops = t.copy()
+            import_numpy().copyto(tops, self._own_numbers(), where=t == 0)
+            while True:
+                further = tops[tops]
+                if (further == tops).all():
+                    break
+                tops = further
+            self._tops = tops
+        return self._tops
+
+    def _own_numbers(self) -> Any:
+        np = import_numpy()
+        return np.arange(len(self.held.nodes), dtype=np.int32)
+
+    def by_root(self) -> list[Row]:
+        """Return the places outside, and what several of them hold, those that retain most first."""
+        np = import_numpy()
+        held = self.held
+        first = np.flatnonzero(held.dominator == 0)[1:]
+        is_place = held.nodes[first] >= self.graph.blocks
+        rows = [Row(self._place(n), np.array([n])) for n in first[is_place].tolist() if held.retained[n]]
+        rows += self._shared(first[~is_place])
+        return sorted(rows, key=lambda row: -row.holder.retained_bytes)
+
+    def _place(self, number: int) -> Holder:
+        place = self.graph.places[int(self.held.nodes[number]) - self.graph.blocks]
+        retained, blocks = (int(column[number]) for column in (self.held.retained, self.held.blocks))
+        return Holder(place.name, place.kind, place.address or None, place.object, retained, blocks, 0)
+
+    def _shared(self, numbers: Any) -> list[Row]:
+        """Return the blocks *numbers*, which several places hold, by two of these places."""
+        np = import_numpy()
+        if not len(numbers):
+            return []
+        low, high = self._two_holders(numbers)
+        key, first, which = np.unique(
+            low.astype(np.int64) * self.graph.nodes + high, return_index=True, return_inverse=True
+        )
+        columns = (self.held.retained, self.held.blocks, self.held.own)
+        sums = [np.bincount(which, weights=column[numbers]).astype(np.int64) for column in columns]
+        order = np.argsort(which, kind="stable")
+        ends = np.searchsorted(which[order], np.arange(len(key) + 1))
+        addresses = self.found.blocks.addresses(self.held.nodes[numbers[first]])
+        rows = []
+        for n in range(len(key)):
+            holders = sorted({int(low[first[n]]), int(high[first[n]])})
+            names = [self.graph.places[node - self.graph.blocks].name for node in holders]
+            size, blocks, own = (int(column[n]) for column in sums)
+            holder = Holder("", SEVERAL, int(addresses[n]), "", size, blocks, own, (), names)
+            rows.append(Row(holder, numbers[order[ends[n] : ends[n + 1]]]))
+        return rows
+
+    def _two_holders(self, numbers: Any) -> tuple[Any, Any]:
+        """Return two of the places (nodes) that lead to each of *numbers*, equal ones if one is known."""
+        np = import_numpy()
+        root = self._roots()
+        sources, targets = self._edges_to(numbers)
+        low, high = root.copy(), root.copy()
+        tops = self.tops
+        for _ in range(_ROUNDS):
+            # What leads to it may itself be held by several.
+            above = tops[sources]
+            before = int(low[numbers].sum()), int(high[numbers].sum())
+            np.minimum.at(low, targets, np.minimum(low[above], root[sources]))
+            np.maximum.at(high, targets, np.maximum(high[above], root[sources]))
+            if before == (int(low[numbers].sum()), int(high[numbers].sum())):
+                break
+        return low[numbers], high[numbers]
+
+    def _edges_to(self, numbers: Any) -> tuple[Any, Any]:
+        np = import_numpy()
+        graph, number = self.graph, self.held.number
+        wanted = np.zeros(len(self.held.nodes), bool)
+        wanted[numbers] = True
+        sources, targets = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
+        for begin in range(0, graph.nodes, _STEP):
+            end = min(begin + _STEP, graph.nodes)
+            to = graph.to[int(graph.first[begin]) : int(graph.first[end])]
+            target = number[np.where(to < 0, 0, to)] * (to >= 0)
+            source = np.repeat(number[begin:end], np.diff(graph.first[begin : end + 1]))
+            some = np.flatnonzero(wanted[target] & (source > 0))
+            sources.append(source[some])
+            targets.append(target[some].astype(np.int32))
+        return np.concatenate(sources), np.concatenate(targets)
+
+    def _roots(self) -> Any:
+        """Return for each number the node of the place from which the search came to it; -1 for 0."""
+        np = import_numpy()
+        parent = self.reached.parent[self.reached.order]
+        above = self._own_numbers()
+        inner = np.flatnonzero(parent < self.graph.nodes)
+        above[inner + 1] = self.held.number[parent[inner]]
+        while True:
+            further = above[above]
+            if (further == above).all():
+                return np.where(above > 0, self.held.nodes[above], -1)
+            above = further
+
+    def with_parts(self, row: Row) -> Holder:
+        """Return the holder of *row* with what it retains."""
+        np = import_numpy()
+        mine = np.zeros(len(self.held.nodes), bool)
+        mine[row.numbers] = True
+        return row.holder._replace(parts=self.parts_of(self._blocks_of(np.flatnonzero(mine[self.tops]))))
+
+    def _blocks_of(self, numbers: Any) -> Any:
+        nodes = self.held.nodes[numbers]
+        return nodes[(nodes >= 0) & (nodes < self.graph.blocks)]
+
+    # -- by type ------------------------------------------------------------------------------------------
+
+    def by_kind(self, *, classes: bool) -> list[Row]:
+        """Return what all blocks of a class, or of a size where none is known (or asked for), retain together.
+
+        A block below another one of its kind counts with that one.
+        """
+        np = import_numpy()
+        held, graph = self.held, self.graph
+        numbers = np.flatnonzero((held.nodes >= 0) & (held.nodes < graph.blocks))
+        nodes = held.nodes[numbers]
+        of_class = self.class_of[nodes] if classes else np.zeros(len(nodes), np.int64)
+        key = np.where(of_class > 0, of_class, -graph.sizes[nodes])
+        kinds, which = np.unique(key, return_inverse=True)
+        outer = self._outermost(numbers, which)
+        count = len(kinds)
+        retained = np.bincount(which, weights=held.retained[numbers] * outer, minlength=count).astype(
+            np.int64
+        )
+        below = np.bincount(which, weights=held.blocks[numbers] * outer, minlength=count).astype(np.int64)
+        own = np.bincount(which, weights=held.own[numbers], minlength=count).astype(np.int64)
+        blocks = np.bincount(which, minlength=count)
+        rows = []
+        for n in range(count):
+            kind = int(kinds[n])
+            name = self._names()[kind] if kind > 0 else ""
+            part = Part(int(blocks[n]), int(own[n]), 0 if kind > 0 else -kind - _HEADER, name)
+            holder = Holder(name, TYPE, None, "", int(retained[n]), int(below[n]), int(own[n]), [part])
+            rows.append(Row(holder, numbers[:0]))
+        return sorted(rows, key=lambda row: -row.holder.retained_bytes)
+
+    def _outermost(self, numbers: Any, which: Any) -> Any:
+        """Return for each of *numbers* whether no dominator of it is of its kind, *which*."""
+        np = import_numpy()
+        begin = _preorder(self.held)
+        end = begin + _below(self.held)
+        order = np.lexsort((begin[numbers], which))
+        count = np.int64(len(begin) + 1)
+        ends = end[numbers][order] + which[order] * count  # each kind beyond the one before
+        begins = begin[numbers][order] + which[order] * count
+        before = np.concatenate(([0], np.maximum.accumulate(ends)[:-1]))
+        outer = np.empty(len(numbers), bool)
+        outer[order] = begins >= before
+        return outer
+
+    # -- what nothing holds -------------------------------------------------------------------------------
+
+    def leaks(self, most: int) -> Leaks:
+        """Return the blocks that nothing reaches, and the *most* largest groups of them."""
+        np = import_numpy()
+        graph, found = self.graph, self.found
+        lost, text = lost_blocks(graph, self.reached)
+        structures = lost_structures(graph, lost | (text & graph.live))
+        sizes = graph.sizes[: graph.blocks]
+        least = int(sizes[lost].sum()), int(np.count_nonzero(lost))
+        maybe = int(sizes[text].sum()), int(np.count_nonzero(text))
+        doubt = found.gaps
+        if doubt:
+            maybe, least = (maybe[0] + least[0], maybe[1] + least[1]), (0, 0)
+        elif found.hidden:
+            unsure = self._in_hidden_tcaches(lost, sizes)
+            least = least[0] - unsure[0], least[1] - unsure[1]
+            maybe = maybe[0] + unsure[0], maybe[1] + unsure[1]
+        return Leaks(
+            least[0],
+            least[1],
+            least[0] + maybe[0],
+            least[1] + maybe[1],
+            self._groups(structures, most),
+            doubt,
+        )
+
+    def _in_hidden_tcaches(self, lost: Any, sizes: Any) -> tuple[int, int]:
+        """Return bytes and number of the lost blocks that tcaches which were not read may have."""
+        np = import_numpy()
+        found, counts = np.unique(sizes[lost], return_counts=True)
+        taken = [
+            (size, min(count, self.found.hidden.get(size, 0)))
+            for size, count in zip(found.tolist(), counts.tolist())
+        ]
+        return sum(size * count for size, count in taken), sum(count for _, count in taken)
+
+    def _groups(self, lost: Any, most: int) -> list[LostStructures]:
+        np = import_numpy()
+        if not len(lost.heads):
+            return []
+        sizes = self.graph.sizes[lost.heads]
+        classes = self.class_of[lost.heads]
+        _, first, which = np.unique(
+            sizes * len(self._names()) + classes, return_index=True, return_inverse=True
+        )
+        sums = np.bincount(which, weights=lost.bytes)
+        blocks, counts = np.bincount(which, weights=lost.blocks), np.bincount(which)
+        addresses = self.found.blocks.addresses(lost.heads[first])
+        return [
+            LostStructures(
+                int(counts[n]), int(blocks[n]), int(sums[n]), int(sizes[first[n]]) - _HEADER,
+                self._names()[int(classes[first[n]])], int(addresses[n]),
+            )
+            for n in np.argsort(-sums, kind="stable")[:most].tolist()
+        ]  # fmt: skip
+
+    # -- the whole ----------------------------------------------------------------------------------------
+
+    def view(self, *, by: str, top: int, min_bytes: int) -> HeapView:
+        """Return the *top* largest holders that retain at least *min_bytes*, and what is lost."""
+        np = import_numpy()
+        graph, held, found = self.graph, self.held, self.found
+        rows = self.by_root() if by == ROOT else self.by_kind(classes=by == BY_TYPE)
+        rows = [row for row in rows if row.holder.retained_bytes >= min_bytes]
+        listed = [self.with_parts(row) if by == ROOT else row.holder for row in rows[:top]]
+        by_stack = held.own[held.phase_of(BY_STACK)].sum() + held.own[held.phase_of(BY_STACK + 1)].sum()
+        by_text = held.own[held.phase_of(TEXT_END)].sum()
+        return HeapView(
+            program=found.program,
+            pid=found.pid,
+            live_blocks=int(np.count_nonzero(graph.live)),
+            live_bytes=int(graph.sizes[: graph.blocks][graph.live].sum()),
+            variables_bytes=int(held.own.sum() - by_stack - by_text),
+            stacks_bytes=int(by_stack),
+            by=by,
+            holders=listed,
+            holder_count=len(rows),
+            leaks=self.leaks(top),
+            pause_seconds=found.pause_seconds,
+            notices=found.notices,
+        )
+
+
+class Row(NamedTuple):
+    """A row, and the numbers just below what is above all that it stands for."""
+
+    holder: Holder
+    numbers: Any
+
+
+def _below(held: Held) -> Any:
+    """Return how many nodes each dominates, itself included."""
+    np = import_numpy()
+    (count,) = retained(held.dominator, held.depth, np.ones(len(held.nodes), np.int64))
+    return count
+
+
+def _preorder(held: Held) -> Any:
+    """Return a number for each node so that those which it dominates follow it."""
+    np = import_numpy()
+    t = held.dominator
+    below = _below(held)
+    order = np.argsort(t, kind="stable")  # by dominator: siblings together
+    sums = np.concatenate(([0], np.cumsum(below[order])))
+    before = np.empty(len(t), np.int64)
+    first = np.searchsorted(t[order], t[order])
+    before[order] = sums[:-1] - sums[first]
+    place = before + 1
+    place[0] = 0
+    above = t.copy()
+    while above.any():
+        place += place[above]
+        above = above[above]
+    return place

@@ -1,0 +1,286 @@
+"""The places outside of malloc's blocks whose words lead to blocks, with the names that they have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+
+from gdbmem.arrays import import_numpy
+from gdbmem.heap.blocks import Blocks
+from gdbmem.heap.graph import Place
+from gdbmem.heap.words import Edges, Words, find_words
+from gdbmem.linux.elf.objects import Image, ObjectSymbols, ThreadLocalSymbols, program_headers
+from gdbmem.linux.memory.maps import Mapping, Ranges, mapping_at
+from gdbmem.model.heap_graph import DATA, MEMORY, REGISTERS, STACK, THREAD_LOCAL
+from gdbmem.model.memory import Memory, MemoryUnreadable
+
+if TYPE_CHECKING:
+    from gdbmem.allocators.glibc.layout import ThreadPointers
+    from gdbmem.ledger.ledger import ProcessImage
+
+_RED_ZONE = 128  # bytes below the stack pointer that a function without calls may use
+_DESCRIPTOR = 0xA00  # bytes of struct pthread behind the thread pointer that may have pointers
+_SURPLUS = 0x1000  # of static thread-local memory, for libraries that are loaded later
+_PT_TLS = 7
+_X86_64 = 62
+# Most bytes between words of one variable without a symbol: if their blocks are alike; if one leads to the other.
+_JOINED, _REACH = 8, 48
+
+
+class Outside(NamedTuple):
+    """The places, and the words of each: *numbers* of places, the *blocks* that they lead to, their *addresses*."""
+
+    places: Sequence[Place]
+    numbers: Any
+    blocks: Any
+    addresses: Any
+    unread_bytes: int
+
+
+class _Area(NamedTuple):
+    kind: str
+    start: int
+    end: int
+    thread: int = 0
+    pointer: int = 0  # of the thread
+
+
+def find_places(
+    reading: ProcessImage, memory: Memory, blocks: Blocks, edges: Edges, data: Sequence[tuple[int, int]]
+) -> Outside:
+    """Return what leads to *blocks* from outside; *data* is the memory of the variables of programs and libraries.
+
+    *edges* are those between the blocks.
+
+    malloc's own words (its arenas, the memory in front of and behind its chunks) hold nothing.
+    """
+    taken = list(_of_malloc(reading))
+    found: list[tuple[_Area, Words]] = []
+    unread_bytes = 0
+    for areas in (_thread_local(reading), _stacks(reading), _data(data), _memory(reading)):
+        # Memory of several kinds counts as the first of them.
+        known, here = Ranges(taken), list(areas)
+        for area in here:
+            resident = reading.resident.overlaps(area.start, area.end)
+            pieces = resident if area.kind == MEMORY else [(area.start, area.end)]
+            free = [gap for start, end in pieces for gap in known.gaps(start, end)]
+            words, unread = find_words(memory, blocks, free)
+            found.append((area, words))
+            unread_bytes += unread
+        taken += [(area.start, area.end) for area in here]
+        if here and here[0].kind == STACK:
+            taken += _ended(reading)
+    found += _in_registers(reading.threads, blocks)
+    return _named(found, _Namers(reading, memory, blocks.sizes(), edges), unread_bytes)
+
+
+def _named(found: Sequence[tuple[_Area, Words]], namers: _Namers, unread_bytes: int) -> Outside:
+    np = import_numpy()
+    places: list[Place] = []
+    columns: list[tuple[Any, Any, Any]] = []
+    for area, words in found:
+        if len(words.blocks):
+            numbers, named = namers.name(area, words)
+            columns.append((numbers + len(places), words.blocks, words.addresses))
+            places += named
+    none = np.zeros(0, np.int64)
+    numbers, to, at = (np.concatenate(column) for column in zip(*columns)) if columns else (none, none, none)
+    return Outside(places, numbers, to, at, unread_bytes)
+
+
+def _of_malloc(reading: ProcessImage) -> Iterator[tuple[int, int]]:
+    """Yield the memory that is malloc's: its chunks, which are read as edges, its arenas, and what is behind a top."""
+    heap = reading.heap
+    if heap is None:
+        return
+    for arena in heap.arenas:
+        yield arena.state.address, arena.state.address + heap.found.layout.state.size
+        for region in arena.state.regions:
+            yield region.overhead_start, region.end
+        for tally in arena.tallies:
+            yield tally.start, tally.end
+    for chunk in heap.mmapped:
+        yield chunk.start, chunk.end
+
+
+def _thread_local(reading: ProcessImage) -> Iterator[_Area]:
+    static = sum(image.thread_local_bytes + 64 for image in reading.images) + _SURPLUS
+    for thread in reading.threads:
+        mapping = mapping_at(reading.mappings, thread.thread_pointer)
+        if mapping is not None:
+            start = max((thread.thread_pointer - static) & -8, mapping.start)
+            end = min(thread.thread_pointer + _DESCRIPTOR, mapping.end)
+            yield _Area(THREAD_LOCAL, start, end, thread.tid, thread.thread_pointer)
+
+
+def _stacks(reading: ProcessImage) -> Iterator[_Area]:
+    """Yield the stack of each thread, from its red zone up."""
+    for thread in reading.threads:
+        mapping = mapping_at(reading.mappings, thread.stack_pointer)
+        if mapping is not None:
+            start = max((thread.stack_pointer - _RED_ZONE) & -8, mapping.start)
+            yield _Area(STACK, start, _stack_of(reading, thread, mapping)[1], thread.tid)
+
+
+def _stack_of(reading: ProcessImage, thread: ThreadPointers, mapping: Mapping) -> tuple[int, int]:
+    stack = next((stack for stack in reading.stacks if stack.tid == thread.tid), None)
+    if stack is None:
+        return mapping.start, mapping.end
+    return max(stack.start, mapping.start), min(stack.end, mapping.end)
+
+
+def _ended(reading: ProcessImage) -> Iterator[tuple[int, int]]:
+    """Yield what functions and threads that have ended left on stacks."""
+    for thread in reading.threads:
+        mapping = mapping_at(reading.mappings, thread.stack_pointer)
+        if mapping is not None:
+            yield _stack_of(reading, thread, mapping)[0], thread.stack_pointer
+    yield from ((stack.start, stack.end) for stack in reading.stacks if stack.tid is None)
+
+
+def _data(data: Sequence[tuple[int, int]]) -> Iterator[_Area]:
+    yield from (_Area(DATA, start, end) for start, end in data)
+
+
+def _memory(reading: ProcessImage) -> Iterator[_Area]:
+    for mapping in reading.mappings:
+        if mapping.is_anonymous and mapping.permissions[:2] == "rw":
+            yield _Area(MEMORY, mapping.start, mapping.end)
+
+
+def _in_registers(threads: Sequence[ThreadPointers], blocks: Blocks) -> Iterator[tuple[_Area, Words]]:
+    np = import_numpy()
+    low, size = blocks.span
+    for thread in threads:
+        values = np.array([value & (1 << 64) - 1 for value in thread.registers], np.uint64)
+        values = values[values - np.uint64(low) < np.uint64(size)]
+        to = blocks.find(values)
+        to = to[(to >= 0) & blocks.live.take(to, mode="clip")]
+        yield _Area(REGISTERS, 0, 0, thread.tid), Words(to, np.zeros(len(to), np.int64))
+
+
+class _Namers:
+    """Names words by symbols, threads and mappings."""
+
+    def __init__(self, reading: ProcessImage, memory: Memory, sizes: Any, edges: Edges) -> None:
+        self._reading, self._memory, self._sizes, self._edges = reading, memory, sizes, edges
+        self._symbols = ObjectSymbols(reading.images, reading.open)
+        self._thread_local = ThreadLocalSymbols(reading.images, reading.open)
+        self._names = {thread.tid: thread.name for thread in reading.threads}
+
+    def name(self, area: _Area, words: Words) -> tuple[Any, list[Place]]:
+        """Return for each word the number of its place among those that are returned."""
+        np = import_numpy()
+        if area.kind == DATA:
+            return self._of_data(words)
+        if area.kind == THREAD_LOCAL:
+            return self._of_thread(area, words)
+        name = {
+            STACK: f"stack of {self._thread(area.thread)}",
+            REGISTERS: f"registers of {self._thread(area.thread)}",
+        }.get(area.kind, "")
+        if not name:
+            mapping = mapping_at(self._reading.mappings, area.start)
+            name = (mapping.name if mapping is not None else "") or "memory that is not malloc's"
+            name += f" at 0x{mapping.start if mapping is not None else area.start:x}"
+        return np.zeros(len(words.blocks), np.int64), [Place(name, area.kind, area.start)]
+
+    def _thread(self, tid: int) -> str:
+        name = self._names.get(tid, "")
+        return f"thread {tid} ({name})" if name else f"thread {tid}"
+
+    def _of_data(self, words: Words) -> tuple[Any, list[Place]]:
+        """Name words in order of address by the variables that contain them, or by their offset in the object."""
+        np = import_numpy()
+        image = _image_at(self._reading.images, int(words.addresses[0]))
+        symbols = self._symbols.symbols_of(image) if image is not None else []
+        at = words.addresses - (image.bias if image is not None else 0)
+        starts = np.array([start for start, _, _ in symbols], np.int64)
+        ends = np.array([end for _, end, _ in symbols], np.int64)
+        symbol = np.searchsorted(starts, at, "right") - 1
+        if len(symbols):
+            symbol[(symbol >= 0) & (at >= ends[symbol])] = -1
+        new = self._begins_another(words, symbol)
+        numbers = np.cumsum(new) - 1
+        file = PurePath(image.name).name if image is not None else ""
+        places = [
+            Place(symbols[n][2], DATA, int(address), file)
+            if n >= 0
+            else Place(f"{file}+0x{int(offset):x}", DATA, int(address), file)
+            for n, address, offset in zip(symbol[new].tolist(), words.addresses[new], at[new])
+        ]
+        return numbers, places
+
+    def _begins_another(self, words: Words, symbol: Any) -> Any:
+        """Return whether each word begins another variable.
+
+        Without a symbol, neighbours that lead to one block, or to blocks of one size, count as one variable's, as the
+        three pointers of a vector and of a map do; so do words near each other of which one leads to a block that leads
+        to that of the other, as in a hash table.
+        """
+        np = import_numpy()
+        new = np.ones(len(symbol), bool)
+        sizes = self._sizes[words.blocks]
+        distance = words.addresses[1:] - words.addresses[:-1]
+        joined = (distance <= _JOINED) & (sizes[1:] == sizes[:-1])
+        unknown = (symbol[1:] < 0) & (symbol[:-1] < 0)
+        for n in np.flatnonzero(unknown & ~joined & (distance <= _REACH)).tolist():
+            one, other = int(words.blocks[n]), int(words.blocks[n + 1])
+            joined[n] = self._leads(one, other) or self._leads(other, one)
+        new[1:] = (symbol[1:] != symbol[:-1]) | (unknown & ~joined)
+        return new
+
+    def _leads(self, block: int, to: int) -> bool:
+        first = self._edges.first
+        return bool((self._edges.to[int(first[block]) : int(first[block + 1])] == to).any())
+
+    def _of_thread(self, area: _Area, words: Words) -> tuple[Any, list[Place]]:
+        """Name words of thread-local memory: the program's own variables by symbols, the rest as one place."""
+        np = import_numpy()
+        thread = self._thread(area.thread)
+        starts, ends, names = self._program_variables(area.pointer)
+        rest = Place(f"thread-local memory of {thread}", THREAD_LOCAL, area.start)
+        number = np.searchsorted(starts, words.addresses, "right") - 1
+        if len(names):
+            number[(number >= 0) & (words.addresses >= ends[number])] = -1
+        known, numbers = np.unique(number, return_inverse=True)
+        file = PurePath(self._reading.images[0].name).name if self._reading.images else ""
+        return numbers, [
+            Place(names[n], THREAD_LOCAL, int(starts[n]), f"{file}, {thread}") if n >= 0 else rest
+            for n in known.tolist()
+        ]
+
+    def _program_variables(self, pointer: int) -> tuple[Any, Any, list[str]]:
+        """Return start, end and name of the program's thread-local variables of the thread with this *pointer*.
+
+        Source: ELF Handling For Thread-Local Storage, variant II (x86-64).
+        """
+        np = import_numpy()
+        offset = self._program_offset()
+        image = self._reading.images[0] if self._reading.images else None
+        symbols = self._thread_local.symbols_of(image) if offset is not None and image is not None else []
+        base = pointer - (offset or 0)
+        starts = np.array([base + start for start, _, _ in symbols], np.int64)
+        ends = np.array([base + end for _, end, _ in symbols], np.int64)
+        return starts, ends, [name for _, _, name in symbols]
+
+    def _program_offset(self) -> Optional[int]:
+        """Return how far below the thread pointer the program's variables begin; None if that is unknown."""
+        if not self._reading.images:
+            return None
+        start = self._reading.images[0].start
+        try:
+            machine = int.from_bytes(self._memory.read(start + 18, 2), "little")
+            segment = next((row for row in program_headers(self._memory, start) if row[0] == _PT_TLS), None)
+        except MemoryUnreadable:
+            return None
+        if machine != _X86_64 or segment is None:
+            return None
+        align = max(segment[7], 1)
+        return -(-segment[6] // align) * align
+
+
+def _image_at(images: Sequence[Image], address: int) -> Optional[Image]:
+    """Return the object whose writable memory contains *address*."""
+    return next((one for one in images for start, end in one.writable if start <= address < end), None)

@@ -1,0 +1,170 @@
+"""The holders of a heap for a terminal, and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from gdbmem.model.heap_graph import SEVERAL, TYPE, HeapView, Holder, Leaks, Part
+from gdbmem.terminal import drawing
+from gdbmem.terminal.console import Console, print_notices, print_pause
+from gdbmem.terminal.document import to_json, whole
+from gdbmem.text import format_size, plain_strings, plural, printable
+
+_ANSWERED = 3
+_LEAST_SHARE = 0.02  # of the live bytes, to be in the answer
+_ABI = "[abi:cxx11]"
+
+Names = Mapping[str, str]  # mangled → demangled, as `encoded` gives them
+
+
+def heap_json(view: HeapView, names: Names) -> str:
+    """Return *view* as ``kind=heap``, with demangled names."""
+
+    def named(holder: Holder) -> Holder:
+        parts = [part._replace(class_name=class_in_words(part.class_name, names)) for part in holder.parts]
+        holders = [in_words(name, names) for name in holder.holders]
+        return holder._replace(name=in_words(holder.name, names), parts=parts, holders=holders)
+
+    lost = [one._replace(class_name=class_in_words(one.class_name, names)) for one in view.leaks.structures]
+    leaks = replace(view.leaks, structures=lost)
+    return to_json(whole("heap", replace(view, holders=[named(one) for one in view.holders], leaks=leaks)))
+
+
+def encoded(name: str) -> str:
+    """Return the encoding in a mangled name of a variable, as a demangler for types takes it; "" for other names."""
+    return name[2:].lstrip("L") if name.startswith("_Z") else ""
+
+
+def mangled_names(view: HeapView) -> list[str]:
+    """Return the names in *view* that a demangler for types should be asked for."""
+    names = {encoded(name) for holder in view.holders for name in (holder.name, *holder.holders)}
+    names |= {part.class_name for holder in view.holders for part in holder.parts}
+    names |= {one.class_name for one in view.leaks.structures}
+    return sorted(names - {""})
+
+
+def in_words(name: str, names: Names) -> str:
+    """Return the demangled *name* of a variable; others as they are."""
+    return names.get(encoded(name), name).replace(_ABI, "")
+
+
+def class_in_words(name: str, names: Names) -> str:
+    return plain_strings(names.get(name, name))
+
+
+def print_heap(view: HeapView, names: Names, console: Console, *, only_leaks: bool = False) -> None:
+    """Print the answer, the table of holders, and what is lost; with *only_leaks* the latter alone."""
+    say = _Sayer(names)
+    if not only_leaks:
+        console.print(drawing.Text(say.answer(view), "bold"), soft_wrap=True)
+        console.print()
+        _print_holders(view, say, console)
+    _print_reached(view, console)
+    _print_leaks(view.leaks, say, console)
+    console.print(
+        "\nRetained is what would be freed with the holder, malloc's headers included. Words count as pointers by their"
+        " value alone."
+        if not only_leaks
+        else "\nA word that is no pointer may look like one and hide a lost block; none is lost to which a word leads.",
+        soft_wrap=True,
+    )
+    print_notices(view.notices, console)
+    print_pause(view.pause_seconds, console)
+
+
+class _Sayer:
+    """Puts holders and blocks into words."""
+
+    def __init__(self, names: Names) -> None:
+        self._names = names
+
+    def answer(self, view: HeapView) -> str:
+        least = _LEAST_SHARE * view.live_bytes
+        rows = [one for one in view.holders[:_ANSWERED] if one.retained_bytes >= least]
+        live = f"{plural(view.live_blocks, 'live block')}, {format_size(view.live_bytes)}"
+        if not rows:
+            return f"{live}: no holder retains 2 % of it." if view.live_blocks else "There is no live block."
+        verb = "retain" if rows[0].kind == TYPE and rows[0].parts[0].blocks > 1 else "retains"
+        first, *more = [
+            f"{self.holder(one)} {verb} {format_size(one.retained_bytes)}" for one in rows[:1]
+        ] + [f"{self.holder(one)} {format_size(one.retained_bytes)}" for one in rows[1:]]
+        return f"{live}: {', '.join([first, *more])}."
+
+    def holder(self, one: Holder) -> str:
+        if one.kind == SEVERAL:
+            names = [printable(in_words(name, self._names)) for name in one.holders]
+            return f"what {' and '.join(names) if len(names) > 1 else f'{names[0]} and others'} hold together"
+        if one.kind == TYPE:
+            return self.part(one.parts[0])
+        name = printable(in_words(one.name, self._names))
+        of = f" ({printable(one.object)})" if one.object and not name.startswith(one.object) else ""
+        return f"{name}{of}"
+
+    def part(self, part: Part) -> str:
+        if part.class_name:
+            return f"{part.blocks:,} of {printable(class_in_words(part.class_name, self._names))}"
+        size = f"{part.block_bytes:,} bytes"
+        if part.blocks == 1:
+            return f"a block of {size}"
+        kind = f"{part.structure} nodes of " if part.structure else "of "
+        return f"{part.blocks:,} {kind}{size}"
+
+    def parts(self, one: Holder) -> str:
+        return ", ".join(self.part(part) for part in one.parts) if one.kind != TYPE else ""
+
+
+def _print_holders(view: HeapView, say: _Sayer, console: Console) -> None:
+    if not view.holders:
+        return
+    by_kind = view.by != "root"
+    table = drawing.new_table(
+        *(("retained", "own", "blocks") if by_kind else ("retained", "blocks")), last="holder"
+    )
+    for one in view.holders:
+        figures = [format_size(one.retained_bytes)]
+        figures += [format_size(one.own_bytes)] if by_kind else []
+        parts = say.parts(one)
+        text = drawing.Text(say.holder(one))
+        if parts:
+            text.append(f": {parts}", "dim")
+        table.add_row(*figures, f"{one.retained_blocks:,}", text)
+    console.print(table)
+    if view.holder_count > len(view.holders):
+        console.print(f"and {plural(view.holder_count - len(view.holders), 'more holder')} (--top)")
+
+
+def _print_reached(view: HeapView, console: Console) -> None:
+    stacks = f"; {format_size(view.stacks_bytes)} only from stacks and registers" if view.stacks_bytes else ""
+    console.print(
+        f"\n{format_size(view.variables_bytes)} are reached from variables and memory outside of the heap{stacks}.",
+        soft_wrap=True,
+    )
+
+
+def _print_leaks(leaks: Leaks, say: _Sayer, console: Console) -> None:
+    console.print(drawing.Text(leaks_in_words(leaks), "bold" if leaks.most_blocks else ""), soft_wrap=True)
+    if not leaks.structures:
+        return
+    table = drawing.new_table("lost", "structures", "blocks", last="first block of each")
+    for one in leaks.structures:
+        part = Part(one.structures, 0, one.block_bytes, one.class_name)
+        table.add_row(
+            format_size(one.bytes), f"{one.structures:,}", f"{one.blocks:,}",
+            f"{say.part(part)}{', one' if one.structures > 1 else ''} at 0x{one.address:x}",
+        )  # fmt: skip
+    console.print()
+    console.print(table)
+
+
+def leaks_in_words(leaks: Leaks) -> str:
+    """Return how much is lost, in a sentence."""
+    least = f"{plural(leaks.least_blocks, 'block')}, {format_size(leaks.least_bytes)}"
+    most = f"{plural(leaks.most_blocks, 'block')}, {format_size(leaks.most_bytes)}"
+    if leaks.doubt:
+        return f"Lost: at most {most}; {leaks.doubt}, and words there may lead to them."
+    if not leaks.most_blocks:
+        return "No block is lost: words lead to all of them."
+    if least == most:
+        return f"Lost: {least}: no word leads to them."
+    return f"Lost: {least}, to which no word leads, to {most}: words that are probably no pointers lead to the rest."

@@ -1,0 +1,290 @@
+"""The words of a heap, and of the memory around it, that lead to blocks: the edges of the graph.
+
+Every aligned word whose value lies in a live block's memory is an edge, interior pointers included. Some are kept
+apart: a word behind a text that may be the text's end written over an older pointer, and all in the buffers of strings,
+which are known by the length and the capacity that follow the pointer to them. Words that a program seldom writes are
+weak: the last ones of a block, if few blocks of that size have a pointer there (malloc gives 8 bytes more than it is
+asked for, or 24 where the rest is too small for a chunk), and the part of a std::string that only short ones use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from gdbmem.arrays import import_numpy
+from gdbmem.heap.blocks import HEADER, Blocks
+from gdbmem.linux.memory.maps import Ranges
+from gdbmem.model.memory import Memory, MemoryUnreadable
+
+_PIECE = 1 << 21
+_PAGE = 4096
+_LONGEST = 1 << 40  # of strings
+_SPARE = 2  # words before the last one that may be beyond what was asked for
+_UNUSED = 3  # words from the pointer of a long std::string to what only short ones use
+_KINDS = 1 << 12  # sizes in units; larger ones are one kind
+_LEAST = 8
+FAR = 255  # the offset of words beyond that many
+
+
+class Words(NamedTuple):
+    """Words that lead to blocks: columns of one length."""
+
+    blocks: Any  # number of the block that each leads to, int32
+    addresses: Any  # where it stands, int64
+
+
+@dataclass
+class Edges:
+    """The edges from block to block, sorted by holder: those of block n are ``first[n]`` to ``first[n + 1]``."""
+
+    first: Any  # int64
+    to: Any  # int32
+    offsets: Any  # uint8: number of the word in its block, at most FAR
+    weak: Any  # bool: the word may be in the unused part of its block
+    text_ends: tuple[Any, Any]  # holders and blocks of edges that are in texts, or may be their ends, int32
+    objects: tuple[Any, Any]  # blocks (int32) that begin with an address in a file, and that address (uint64)
+    unread_bytes: int = 0
+
+
+@dataclass
+class Reader:
+    """Reads words piece by piece, and counts the bytes that can't be read."""
+
+    memory: Memory
+    unread_bytes: int = field(default=0)
+
+    def pieces(self, start: int, end: int) -> Iterator[tuple[int, Any]]:
+        """Yield address and words (uint64) of each piece of ``[start, end)``, multiples of 8."""
+        np = import_numpy()
+        for at in range(start, end - 7, _PIECE):
+            size = min(_PIECE, end - at) & ~7
+            try:
+                yield at, np.frombuffer(self.memory.read(at, size), np.uint64)
+            except MemoryUnreadable:
+                yield from self._by_pages(at, at + size)
+
+    def _by_pages(self, start: int, end: int) -> Iterator[tuple[int, Any]]:
+        np = import_numpy()
+        while start < end:
+            stop = min((start | (_PAGE - 1)) + 1, end)
+            try:
+                yield start, np.frombuffer(self.memory.read(start, stop - start), np.uint64)
+            except MemoryUnreadable:
+                self.unread_bytes += stop - start
+            start = stop
+
+
+def find_edges(memory: Memory, blocks: Blocks, files: Ranges) -> Edges:
+    """Return the edges between live *blocks*; the memory of blocks that aren't live is no part of the graph.
+
+    *files* are the constant parts of mapped files, where vtables are.
+    """
+    np = import_numpy()
+    reader = Reader(memory)
+    objects = _Objects(blocks, files)
+    texts = np.zeros(blocks.count, bool)
+    count = np.zeros(blocks.count, np.int32)
+    columns: list[list[Any]] = [[np.zeros(0, kind)] for kind in (np.int32, np.uint8, bool, bool)]
+    for region in range(len(blocks.lo)):
+        low, high = int(blocks.lo[region]), int(blocks.hi[region])
+        for base, words in reader.pieces(low + HEADER, high + 8):
+            at_word = (base - HEADER - low) // 8 + 2 * int(blocks.first[region])
+            objects.look(words, at_word)
+            found = _edges_in(words, blocks, at_word, texts)
+            if found is not None:
+                first = int(found[0][0])
+                counts = np.bincount(found[0] - first)
+                count[first : first + len(counts)] += counts.astype(np.int32)
+                for column, values in zip(columns, found[1:]):
+                    column.append(values)
+    to, offsets, doubtful, weak = (np.concatenate(column) for column in columns)
+    _settle_doubts(blocks, (count, offsets), doubtful, weak)
+    if texts.any():
+        doubtful |= np.repeat(texts, count)
+    first_edges = np.zeros(blocks.count + 1, np.int64)
+    holders = np.repeat(np.arange(blocks.count, dtype=np.int32), count)[doubtful]
+    np.subtract.at(count, holders, 1)
+    np.cumsum(count, out=first_edges[1:])
+    sure = ~doubtful
+    return Edges(
+        first_edges,
+        to[sure],
+        offsets[sure],
+        weak[sure],
+        (holders, to[doubtful]),
+        objects.found(),
+        reader.unread_bytes,
+    )
+
+
+def _settle_doubts(blocks: Blocks, edges: tuple[Any, Any], doubtful: Any, weak: Any) -> None:
+    """Clear *doubtful* and *weak* of edges (number of each block, offsets) in places where a pointer is usual.
+
+    If most blocks of a size have one, it is no remainder of a text; if a fifth have one in the last word, or a fiftieth
+    in one before it, the word is in use.
+    """
+    np = import_numpy()
+    count, offsets = edges
+    some = np.flatnonzero((doubtful | weak) & (offsets < FAR))
+    if not len(some):
+        return
+    units = np.minimum(blocks.sizes() >> 4, _KINDS - 1)
+    ends = np.cumsum(count.astype(np.int64))
+    unit = units[np.searchsorted(ends, some, "right")]
+    key = unit * (FAR + 1) + offsets[some]
+    found = np.bincount(key)[key]
+    usual = np.bincount(units[blocks.live], minlength=_KINDS)[unit]
+    doubtful[some[(2 * found > usual) & (found >= _LEAST)]] = False
+    is_last = offsets[some] == 2 * unit - 2
+    weak[some[np.where(is_last, 5, 50) * found > usual]] = False
+
+
+class _Objects:
+    """Collects the first words of live blocks that are addresses in files."""
+
+    def __init__(self, blocks: Blocks, files: Ranges) -> None:
+        np = import_numpy()
+        self._blocks = blocks
+        self._starts, self._ends = (np.array(column, np.uint64) for column in zip(*files.items or [(0, 0)]))
+        self._numbers, self._words = [np.zeros(0, np.int32)], [np.zeros(0, np.uint64)]
+
+    def look(self, words: Any, at_word: int) -> None:
+        """Add those among *words*, the first of which is number *at_word* of all units."""
+        np = import_numpy()
+        blocks = self._blocks
+        # The same type as the searched array: otherwise numpy would copy all of it to convert it.
+        ends = np.array([(at_word + 1) // 2, (at_word + len(words) + 1) // 2]).astype(blocks.unit.dtype)
+        begin, end = np.searchsorted(blocks.unit[: blocks.count], ends)
+        first = words[2 * blocks.unit[begin:end].astype(np.int64) - at_word]
+        some = np.flatnonzero(
+            (first - self._starts[0] < self._ends[-1] - self._starts[0]) & blocks.live[begin:end]
+        )
+        low, size = blocks.span
+        some = some[first[some] - np.uint64(low) >= np.uint64(size)]
+        range_at = np.searchsorted(self._starts, first[some], "right") - 1
+        some = some[first[some] < self._ends[range_at]]
+        if len(some):
+            self._numbers.append((some + begin).astype(np.int32))
+            self._words.append(first[some])
+
+    def found(self) -> tuple[Any, Any]:
+        np = import_numpy()
+        return np.concatenate(self._numbers), np.concatenate(self._words)
+
+
+def _edges_in(words: Any, blocks: Blocks, at_word: int, texts: Any) -> Any:
+    """Return holders, blocks, offsets, whether they are doubtful, and weak, of the edges among *words*; None if none.
+
+    *at_word* is the number of the first one, counted from the beginning of all units. Buffers of strings are marked in
+    *texts*.
+    """
+    np = import_numpy()
+    low, size = blocks.span
+    at = np.flatnonzero(words - np.uint64(low) < np.uint64(size))
+    if not len(at):
+        return None
+    to = blocks.find(words[at])
+    place = at + at_word
+    own = blocks.number_at(place >> 1)
+    keep = blocks.live.take(own)
+    keep &= blocks.live.take(to, mode="clip")
+    keep &= own != to
+    keep &= to >= 0
+    own, to, at, place = own[keep], to[keep], at[keep], place[keep]
+    if not len(own):
+        return None
+    new = np.empty(len(own), bool)
+    new[0] = True
+    np.not_equal(own[1:], own[:-1], out=new[1:])
+    new[1:] |= to[1:] != to[:-1]
+    own, to, at, place = own[new], to[new], at[new], place[new]
+    behind = 2 * blocks.unit[own + 1].astype(np.int64) - place - 2  # words behind it in its block
+    weak = behind <= _SPARE
+    doubtful = _behind_texts(words, at, behind == 0)
+    strings = _lead_to_strings(words, at, to, blocks)
+    texts[to[strings]] = True
+    unused = np.searchsorted(at, at[strings] + _UNUSED)
+    unused = unused[unused < len(at)]
+    weak[unused[at[unused] - _UNUSED == at[strings][: len(unused)]]] = True
+    offset = np.minimum(place - 2 * blocks.unit[own].astype(np.int64), FAR).astype(np.uint8)
+    return own, to, offset, doubtful, weak
+
+
+def _lead_to_strings(words: Any, at: Any, to: Any, blocks: Blocks) -> Any:
+    """Return for the words *at* these places whether each is the pointer of a string to the block *to*.
+
+    It leads to the block's beginning; a length and a capacity follow, of which the latter and a zero are what the block
+    was made for. Source: std::basic_string of libstdc++.
+    """
+    np = import_numpy()
+    last = len(words) - 1
+    length, capacity = words[np.minimum(at + 1, last)], words[np.minimum(at + 2, last)]
+    some = np.flatnonzero(
+        (length <= capacity) & (capacity < np.uint64(_LONGEST)) & (capacity >= np.uint64(16))
+    )
+    block = to[some]
+    size = (blocks.unit[block + 1].astype(np.int64) - blocks.unit[block]) << 4
+    asked = (capacity[some].astype(np.int64) + 1 + 8 + 15) & ~15
+    fits = (size == asked) | (
+        size == asked + 16
+    )  # a remainder of 16 bytes is no chunk: it stays with the block
+    some, block = some[fits], block[fits]
+    result = np.zeros(len(at), bool)
+    if len(some):
+        result[some] = blocks.addresses(block).view(np.uint64) == words[at[some]]
+    return result
+
+
+def _behind_texts(words: Any, at: Any, is_last: Any) -> Any:
+    """Return for the words *at* these places whether each may be an older pointer that a text left there.
+
+    Either the text's end is written over it (the word before is text, and this one begins with no more than three
+    printable bytes and a zero), or the text ends in the word before, and this one is the last of its block.
+    """
+    np = import_numpy()
+    before = words[np.maximum(at - 1, 0)]
+    found = _is_text(before) & (at > 0)
+    some = np.flatnonzero(found)
+    found[some] = _ends_text(words[at[some]], 4)
+    last = np.flatnonzero(is_last & (at > 1))
+    last = last[_is_text(words[at[last] - 2]) & _ends_text(before[last], 8)]
+    found[last] = True
+    return found
+
+
+def _is_text(words: Any) -> Any:
+    """Return whether all bytes of each word are printable."""
+    np = import_numpy()
+    high = np.uint64(0x8080808080808080)
+    return ((words & high) == 0) & (((words - np.uint64(0x2020202020202020)) & high) == 0)
+
+
+def _ends_text(words: Any, most: int) -> Any:
+    """Return whether each word begins with printable bytes and a zero, *most* bytes in all."""
+    np = import_numpy()
+    ends, printed = np.zeros(len(words), bool), np.ones(len(words), bool)
+    for _ in range(most):
+        byte = words & np.uint64(255)
+        ends |= printed & (byte == 0)
+        printed &= (byte >= 32) & (byte < 127)
+        words = words >> np.uint64(8)
+    return ends
+
+
+def find_words(memory: Memory, blocks: Blocks, areas: Iterable[tuple[int, int]]) -> tuple[Words, int]:
+    """Return the words in *areas* that lead to live blocks, and the number of bytes that could not be read."""
+    np = import_numpy()
+    reader = Reader(memory)
+    low, size = blocks.span
+    found, places = [np.zeros(0, np.int32)], [np.zeros(0, np.int64)]
+    for start, end in areas:
+        for base, words in reader.pieces((start + 7) & -8, end):
+            at = np.flatnonzero(words - np.uint64(low) < np.uint64(size))
+            if len(at):
+                to = blocks.find(words[at])
+                live = blocks.live.take(to, mode="clip") & (to >= 0)
+                found.append(to[live])
+                places.append(base + 8 * at[live])
+    return Words(np.concatenate(found), np.concatenate(places)), reader.unread_bytes

@@ -1,0 +1,102 @@
+"""Reading the graph of a heap: of a live process, by a copy or a short stop, of a stopped one, or of a core."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+from gdbmem.allocators.glibc.columns import ColumnWalker
+from gdbmem.errors import TargetError
+from gdbmem.heap.blocks import Blocks
+from gdbmem.heap.holders import HeapGraph
+from gdbmem.heap.places import Outside, find_places
+from gdbmem.heap.words import Edges, find_edges
+from gdbmem.inspection.block_answers import constant_files, namer
+from gdbmem.inspection.ledger_parts import variable_areas
+from gdbmem.inspection.live_process import read_live
+from gdbmem.inspection.read_process import read_core
+from gdbmem.ledger.ledger import ProcessImage
+from gdbmem.model.heap_blocks import DATA
+from gdbmem.model.memory import Memory
+from gdbmem.text import format_size
+
+_MOST_CLASSES = 4096  # vtables that are looked up, the most frequent first
+# Notices on a ledger that matter here, too.
+_KEPT = (
+    "heap-corrupt", "heap-changing", "heap-pieces-missing", "mmapped-chunks-differ", "tcache-unread", "arena-locked",
+    "swapped-unread", "core-cut", "core-leaves-out", "malloc-replaced",
+)  # fmt: skip
+_TCACHE_BINS, _TCACHE_BLOCKS = 64, 7  # of a thread by default; a chunk of bin n has 32 + 16 n bytes
+
+
+class _Reading:
+    """Reads the words of the heap while the memory can be read."""
+
+    def __init__(self) -> None:
+        self.walker = ColumnWalker()
+        self.found: Optional[HeapGraph] = None
+
+    def __call__(self, reading: ProcessImage, memory: Memory) -> None:
+        heap = reading.heap
+        if heap is None or not heap.is_used:
+            why = next(
+                (n.message for n in reading.notices if n.slug not in _BESIDE), "it has allocated nothing"
+            )
+            raise TargetError(
+                f"the heap of this process can't be read: {why}",
+                slug="heap-unread",
+                hint="'gdbmem explain' shows where its memory is",
+            )
+        blocks = Blocks(self.walker.tables, heap.mmapped)
+        files = constant_files(reading)
+        edges = find_edges(memory, blocks, files)
+        data = [(start, end) for kind, start, end in variable_areas(reading) if kind == DATA]
+        outside = find_places(reading, memory, blocks, edges, data)
+        name_of = namer(reading, memory)
+        vtables = [vtable for vtable, _ in Counter(edges.objects[1].tolist()).most_common(_MOST_CLASSES)]
+        classes = {vtable: name for vtable in vtables if (name := name_of(vtable))}
+        notices = [notice for notice in (*reading.notices, *heap.notices) if notice.slug in _KEPT]
+        self.found = HeapGraph(
+            reading.program, reading.pid, blocks, edges, outside, classes, list(dict.fromkeys(notices)),
+            _gaps(reading, edges, outside), _hidden(heap.caches.unread_threads),
+        )  # fmt: skip
+
+
+_BESIDE = ("core-has-no-rss", "core-leaves-out", "core-cut")
+
+
+def _gaps(reading: ProcessImage, edges: Edges, outside: Outside) -> str:
+    """Return which memory that may lead to blocks was not read."""
+    unread = edges.unread_bytes + outside.unread_bytes
+    heap = reading.heap
+    if heap is not None and heap.is_corrupt:
+        return "the heap is damaged"
+    if heap is not None and heap.has_gaps:
+        return "part of the heap was not read"
+    return f"{format_size(unread)} of the process's memory could not be read" if unread else ""
+
+
+def _hidden(unread_threads: Sequence[int]) -> dict[int, int]:
+    most = _TCACHE_BLOCKS * len(unread_threads)
+    return {32 + 16 * number: most for number in range(_TCACHE_BINS)} if most else {}
+
+
+def read_graph(pid: int, *, fork: Optional[bool], swapped: bool, say: Any) -> HeapGraph:
+    """Return the graph of live process *pid*; arguments and exceptions as for explain_process()."""
+    reading = _Reading()
+    _, pause_seconds = read_live(
+        pid, walker=reading.walker, fork=fork, look=reading, say=say, swapped=swapped
+    )
+    assert reading.found is not None
+    reading.found.pause_seconds = pause_seconds
+    return reading.found
+
+
+def read_graph_of_core(core: Path, program: Optional[Path]) -> HeapGraph:
+    """Return the graph of a core. Raises InputError or TargetError."""
+    reading = _Reading()
+    read_core(core, look=reading, program=program, walker=reading.walker, searched=0)
+    assert reading.found is not None
+    return reading.found

@@ -1,0 +1,80 @@
+"""Who holds the blocks of a heap, what each holder retains, and which blocks nothing reaches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, NamedTuple, Optional
+
+from gdbmem.errors import Notice
+from gdbmem.json_values import Key
+
+# Kinds of holders: a variable of a program or library, thread-local memory, memory that is not malloc's, the stack of a
+# thread, its registers; several holders at once; all blocks of a class or size.
+DATA, THREAD_LOCAL, MEMORY, STACK, REGISTERS = "data", "thread_local", "memory", "stack", "registers"
+SEVERAL, TYPE = "several", "type"
+
+
+class Part(NamedTuple):
+    """Blocks of one size and class among those that a holder retains."""
+
+    blocks: int
+    bytes: Annotated[int, Key("size_bytes")]
+    block_bytes: int  # usable bytes of each
+    class_name: Annotated[str, Key(or_null=True)] = ""  # mangled, if each begins with its vtable
+    structure: Annotated[str, Key(or_null=True)] = ""  # "tree" or "list", if most are nodes of one
+
+
+class Holder(NamedTuple):
+    """A holder; sizes are bytes with malloc's headers, as mallinfo2 counts them."""
+
+    name: str  # mangled, if it is a variable
+    kind: str
+    address: Optional[int]
+    object: Annotated[str, Key(or_null=True)]  # the file of a variable
+    retained_bytes: int  # what would be freed with it
+    retained_blocks: int
+    own_bytes: int  # of the block itself; 0 for a place outside of the heap
+    parts: Sequence[Part] = ()  # the largest of what it retains
+    holders: Sequence[str] = ()  # of blocks held by several: some of these
+
+
+class LostStructures(NamedTuple):
+    """Lost blocks whose first ones are alike: of each structure all but the first is reached from the first."""
+
+    structures: int
+    blocks: int
+    bytes: Annotated[int, Key("size_bytes")]
+    block_bytes: int  # usable bytes of the first block
+    class_name: Annotated[str, Key(or_null=True)]  # mangled, of the first block
+    address: int  # of one of these
+
+
+@dataclass(frozen=True)
+class Leaks:
+    """The blocks that nothing reaches: an interval, because words that are no pointers may look like some."""
+
+    least_bytes: int  # to which no word leads
+    least_blocks: int
+    most_bytes: int  # and those which only the ends of texts over older pointers lead to
+    most_blocks: int
+    structures: Sequence[LostStructures]
+    doubt: Annotated[str, Key(or_null=True)] = ""  # why the lower bounds are 0
+
+
+@dataclass(frozen=True)
+class HeapView:
+    """The heap of one process or core."""
+
+    program: str
+    pid: Optional[int]
+    live_blocks: int
+    live_bytes: int
+    variables_bytes: int  # what variables and memory outside reach
+    stacks_bytes: int  # what only stacks and registers reach
+    by: str  # what each of `holders` is: "root", "type" or "size"
+    holders: Sequence[Holder]
+    holder_count: int  # of which the largest are listed
+    leaks: Leaks
+    pause_seconds: Optional[float] = None
+    notices: Sequence[Notice] = ()

@@ -1,0 +1,152 @@
+"""`gdbmem heap`: what holders retain is what malloc gets back when they are deleted; what was lost is found."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Program
+from tests.live.explaining import Running, gdbmem, running
+
+pytestmark = pytest.mark.needs("gdb", "g++")
+
+COUNT = 2000
+# mallinfo2 counts what is in a tcache as in use.
+EXACT = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
+
+
+def viewed(*words: object) -> dict[str, Any]:
+    done = gdbmem("heap", "--json", *words)
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["kind"] == "heap"
+    assert not document["warnings"] or words[0] == "--core"
+    return dict(document)
+
+
+def retained(document: dict[str, Any]) -> dict[tuple[str, ...], int]:
+    """Return the retained bytes by holders."""
+    found: dict[tuple[str, ...], int] = {}
+    for one in document["holders"]:
+        names = tuple(one["holders"]) or (one["name"],)
+        found[names] = found.get(names, 0) + one["retained_bytes"]
+    return found
+
+
+def freed(target: Running) -> dict[str, int]:
+    """Have the program delete its holders, and return what malloc got back by each."""
+    stream, found = target.type("d\n"), {}
+    for line in stream:
+        if line == "done\n":
+            break
+        _, name, size = line.split()
+        found[name] = int(size)
+    return found
+
+
+def check_lost(document: dict[str, Any], target: Running) -> None:
+    blocks, size, structures = target.figure(r"^lost (\d+) (\d+) (\d+)")
+    leaks = document["leaks"]
+    assert (leaks["least_blocks"], leaks["least_bytes"]) == (blocks, size)
+    assert (leaks["most_blocks"], leaks["most_bytes"]) == (blocks, size)
+    assert sum(one["structures"] for one in leaks["structures"]) == structures
+    assert leaks["doubt"] is None
+
+
+def check_retained(document: dict[str, Any], back: dict[str, int]) -> None:
+    """Compare each owner's retained bytes with what malloc got back."""
+    found = retained(document)
+    for name in ("branches", "numbers", "names", "texts", "partners", "cells"):
+        assert found[(name,)] == pytest.approx(back[name], rel=0.01), name
+    together = sum(size for names, size in found.items() if set(names) <= {"tasks", "seen"})
+    assert together == pytest.approx(back["tasks"] + back["seen"], rel=0.01)
+
+
+@pytest.fixture
+def owners(program: Program) -> Path:
+    return program("heap_owners")
+
+
+def test_retained_is_what_malloc_gets_back_and_what_was_lost_is_found_live_and_in_a_core(
+    owners: Path, tmp_path: Path
+) -> None:
+    with running([owners, COUNT], EXACT) as target:
+        live = viewed(target.pid)
+        held = viewed("--hold", target.pid)
+        command = ["gcore", "-o", str(tmp_path / "core"), str(target.pid)]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        back = freed(target)
+        for document in (live, held, viewed("--core", next(tmp_path.glob("core.*")))):
+            check_retained(document, back)
+            check_lost(document, target)
+        assert live["pause_seconds"] < 5
+        parts = {one["name"]: one["parts"] for one in live["holders"]}
+        assert parts["partners"][0]["class_name"].startswith("std::_Sp_counted_ptr_inplace<Partner")
+        assert parts["numbers"][0]["structure"] == "list"
+
+
+def test_a_stripped_program_has_the_same_holders_by_their_addresses(owners: Path, tmp_path: Path) -> None:
+    stripped = tmp_path / "stripped"
+    shutil.copy(owners, stripped)
+    subprocess.run(["strip", "-s", str(stripped)], check=True)
+    symbols = subprocess.run(["nm", "-S", str(owners)], capture_output=True, text=True, check=True).stdout
+    with running([stripped, COUNT], EXACT) as target:
+        found = viewed(target.pid)
+        check_lost(found, target)
+        back = freed(target)
+    for name, pattern in (("branches", "branches"), ("numbers", "_Z7numbers.*"), ("names", "_Z5names.*")):
+        address, size = (int(n, 16) for n in re.findall(rf"^(\w+) (\w+) . {pattern}$", symbols, re.M)[0])
+        places = {
+            int(one["name"].partition("+")[2], 16): one["retained_bytes"]
+            for one in found["holders"]
+            if one["name"].startswith("stripped+")
+        }
+        near = sum(held for at, held in places.items() if address <= at < address + size)
+        assert near == pytest.approx(back[name], rel=0.01), name
+
+
+def test_a_person_reads_the_answer_first_then_holders_then_what_is_lost(owners: Path) -> None:
+    with running([owners, COUNT], EXACT) as target:
+        done = gdbmem("heap", target.pid)
+        sizes = gdbmem("heap", target.pid, "--by", "type", "--top", "3")
+        lost = gdbmem("heap", target.pid, "--leaks")
+    first, *_ = done.stdout.splitlines()
+    assert re.match(r"[\d,]+ live blocks, .* retains? .*, .*\.$", first), first
+    assert re.search(r"^ *[\d.]+ KiB +4,095  branches \(heap_owners\): 4,095 of 56 bytes$", done.stdout, re.M)
+    assert re.search(r"^Lost: 2,501 blocks, .*: no word leads to them\.$", done.stdout, re.M)
+    assert "and " in sizes.stdout
+    assert "(--top)" in sizes.stdout
+    assert lost.stdout.count("retained") == 0
+    assert "1,001" in lost.stdout
+
+
+def test_a_damaged_heap_and_a_truncated_core_give_no_lower_bound_and_no_traceback(
+    owners: Path, tmp_path: Path
+) -> None:
+    with running([owners, COUNT], EXACT) as target:
+        subprocess.run(
+            ["gcore", "-o", str(tmp_path / "core"), str(target.pid)],
+            check=True,
+            capture_output=True,
+            timeout=60,
+        )
+    whole = next(tmp_path.glob("core.*")).read_bytes()
+    for share in (0, 100, len(whole) // 3, len(whole) - 100_000):
+        (tmp_path / "cut").write_bytes(whole[:share])
+        done = gdbmem("heap", "--core", tmp_path / "cut", "--json")
+        assert "Traceback" not in done.stderr
+        if done.returncode:
+            assert re.match(r"gdbmem: .*\[[\w-]+\]\n$", done.stderr), done.stderr
+        else:
+            assert json.loads(done.stdout)["leaks"]["least_blocks"] == 0
+    damaged = whole.replace(b"t" * 100 + b"\0", b"t" * 300 + b"\0")  # over the next one's header
+    (tmp_path / "damaged").write_bytes(damaged[: len(whole)])
+    done = gdbmem("heap", "--core", tmp_path / "damaged", "--json")
+    assert "Traceback" not in done.stderr
+    assert done.returncode or json.loads(done.stdout)["leaks"]["least_blocks"] == 0

@@ -1,0 +1,101 @@
+"""Dominators are those of the definition: without which node another one can't be reached."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Optional
+
+import pytest
+
+from gdbmem.arrays import import_numpy
+from gdbmem.heap import dominators as algorithm
+from gdbmem.heap.graph import dominator_tree
+
+np = import_numpy()
+
+Edges = Sequence[Sequence[int]]
+
+
+def reached(edges: Edges, roots: Sequence[int], without: int = -1) -> set[int]:
+    found = {root for root in roots if root != without}
+    todo = list(found)
+    while todo:
+        for target in edges[todo.pop()]:
+            if target != without and target not in found:
+                found.add(target)
+                todo.append(target)
+    return found
+
+
+def by_definition(edges: Edges, roots: Sequence[int]) -> list[Optional[int]]:
+    """Return the nearest dominator of each node: the one that itself is dominated by all the others."""
+    everything = reached(edges, roots)
+    above: dict[int, set[int]] = {node: set() for node in everything}
+    for node in everything:
+        for lost in everything - reached(edges, roots, node) - {node}:
+            above[lost].add(node)
+    return [
+        None if node not in above else max(above[node], key=lambda one: len(above[one]), default=-1)
+        for node in range(len(edges))
+    ]
+
+
+def tree_of(edges: Edges, roots: Sequence[int]) -> list[Optional[int]]:
+    first = np.cumsum([0, *map(len, edges)])
+    return dominator_tree(first, np.array([to for row in edges for to in row], np.int32), roots)
+
+
+def random_graph(seed: int) -> tuple[Edges, Sequence[int]]:
+    chance = random.Random(seed)
+    count = chance.randint(1, 24)
+    edges = [
+        [chance.randrange(count) for _ in range(chance.choice((0, 1, 1, 2, 2, 3, 6)))] for _ in range(count)
+    ]
+    if seed % 3 == 0:  # a list that is held at both ends, beside
+        for node in range(count - 1):
+            edges[node].append(node + 1)
+            edges[node + 1].append(node)
+    return edges, chance.sample(range(count), chance.randint(1, min(3, count)))
+
+
+@pytest.mark.parametrize("steps", [algorithm._STEPS_PER_EDGE, 0])  # 0: nothing by vectors
+def test_dominators_of_random_graphs_are_those_of_the_definition(
+    steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(algorithm, "_STEPS_PER_EDGE", steps)
+    for seed in range(400):
+        graph = random_graph(seed)
+        assert tree_of(*graph) == by_definition(*graph), f"seed {seed}"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("steps", [algorithm._STEPS_PER_EDGE, 0])
+def test_dominators_of_many_random_graphs_are_those_of_the_definition(
+    steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(algorithm, "_STEPS_PER_EDGE", steps)
+    for seed in range(400, 20_000):
+        graph = random_graph(seed)
+        assert tree_of(*graph) == by_definition(*graph), f"seed {seed}"
+
+
+def test_a_chain_deeper_than_any_stack_is_summed_up() -> None:
+    count = 100_000
+    dominator = np.concatenate(([0], np.arange(count))).astype(np.int32)
+    own = np.ones(count + 1, np.int64)
+    own[0] = 0
+    depth = algorithm.depths(dominator)
+    assert depth[-1] == count
+    (sums,) = algorithm.retained(dominator, depth, own)
+    assert sums[:3].tolist() == [count, count, count - 1]
+    assert sums[-1] == 1
+
+
+def test_a_list_held_at_both_ends_is_left_to_the_second_algorithm() -> None:
+    count = 30_000
+    edges = [[node + 1] for node in range(count - 1)] + [[]]
+    for node in range(1, count):
+        edges[node].append(node - 1)
+    found = tree_of(edges, [0, count - 1])
+    assert set(found) == {-1}
