@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     )
     from gdbmem.model.calltree import CallTree, Frame, Profile, Snapshot, Totals
     from gdbmem.model.diff import Diff, Side
-    from gdbmem.model.heap_graph import HeapView
+    from gdbmem.model.heap_graph import HeapQuery, HeapView
     from gdbmem.model.ledger import Entry, Ledger
     from gdbmem.model.ranks import RankRow, Ranks, RankState
     from gdbmem.model.series import Comparison, Difference, LineSummary, Regime, SeriesSummary, Slope, Verdict
@@ -57,7 +57,7 @@ _HOMES = {
     "errors": ("GdbmemError", "InputError", "MissingToolError", "Notice", "TargetError", "ToolError", "UsageError"),
     "model.calltree": ("CallTree", "Frame", "Profile", "Snapshot", "Totals"),
     "model.diff": ("Diff", "Side"),
-    "model.heap_graph": ("HeapView",),
+    "model.heap_graph": ("HeapQuery", "HeapView"),
     "model.ledger": ("Entry", "Ledger"),
     "model.ranks": ("RankRow", "RankState", "Ranks"),
     "model.series": ("Comparison", "Difference", "LineSummary", "Regime", "SeriesSummary", "Slope", "Verdict"),
@@ -75,6 +75,7 @@ __all__ = [
     "ExpectationVerdict",
     "Frame",
     "GdbmemError",
+    "HeapQuery",
     "HeapView",
     "InputError",
     "Ledger",

@@ -7,27 +7,25 @@ from pathlib import Path
 from typing import Callable, Optional, Union
 
 from gdbmem.errors import TargetError
-from gdbmem.model.heap_graph import HeapView
+from gdbmem.model.heap_graph import HeapQuery, HeapView
 
-__all__ = ["HeapView", "heap", "heap_of_core"]
+__all__ = ["HeapQuery", "HeapView", "heap", "heap_of_core"]
 
 Operand = Union[str, "os.PathLike[str]"]
+_WHOLE = HeapQuery()
 
 
 def heap(
     pid: int,
+    query: HeapQuery = _WHOLE,
     *,
-    by: str = "root",
-    top: int = 20,
-    min_bytes: int = 0,
     copy: Optional[bool] = None,
     swapped: bool = False,
     progress: Optional[Callable[[str], None]] = None,
 ) -> HeapView:
-    """Return who holds the blocks of glibc's malloc in process *pid*.
+    """Return who holds the blocks of glibc's malloc in process *pid*, and which are lost.
 
-    *by* is "root", "type" or "size"; the *top* largest holders that retain at least *min_bytes* are listed. *copy*,
-    *swapped*, *progress* and exceptions: as for explain().
+    *copy*, *swapped*, *progress* and exceptions: as for explain().
     """
     if pid == os.getpid():
         raise TargetError(
@@ -39,15 +37,13 @@ def heap(
     from gdbmem.inspection.heap_graph import read_graph
 
     found = read_graph(pid, fork=copy, swapped=swapped, say=progress or (lambda text: None))
-    return Answers(found).view(by=by, top=top, min_bytes=min_bytes)
+    return Answers(found).view(query)
 
 
-def heap_of_core(
-    core: Operand, program: Optional[Operand] = None, *, by: str = "root", top: int = 20, min_bytes: int = 0
-) -> HeapView:
+def heap_of_core(core: Operand, program: Optional[Operand] = None, query: HeapQuery = _WHOLE) -> HeapView:
     """Return the same of a core file; *program* is the program's file, if it has moved. Raises InputError."""
     from gdbmem.heap.holders import Answers  # slow to import, as the next
     from gdbmem.inspection.heap_graph import read_graph_of_core
 
     found = read_graph_of_core(Path(core), Path(program) if program else None)
-    return Answers(found).view(by=by, top=top, min_bytes=min_bytes)
+    return Answers(found).view(query)

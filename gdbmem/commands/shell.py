@@ -137,6 +137,7 @@ lost. The process is paused while it is copied, as for explain.
   --by root|type|size
                       one row for each place outside of the heap, for each class of objects, or for each size of
                       blocks (default: root)
+  --depth N           show blocks below a holder to N levels, if they retain 5 % of the heap (default: 3)
   --min SIZE          only holders that retain at least SIZE, as in 10KiB
   --leaks             only what is lost, by the first block of each lost structure
 

@@ -8,7 +8,7 @@ than that hold nothing of it: an iterator on a stack does not share what a varia
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Optional
 
@@ -314,6 +314,16 @@ def _counted(graph: Graph, number: Any, ends: Any, tree: Any, *, every: bool, di
                 ~is_back | (phase & 1 == 1) | (phase == 4)
             )
         yield source[keep], target[keep]
+
+
+def holding_edges(graph: Graph, held: Held) -> Iterator[tuple[Any, Any]]:
+    """Yield the edges that hold something, as numbers, piece by piece."""
+    np = import_numpy()
+    number = np.concatenate((held.number, np.zeros(1, np.int32)))
+    tree = np.zeros(len(held.nodes), np.int32)
+    tree[1:] = number[held.reached.parent[held.reached.order]]
+    ends = np.array(held.reached.phase_ends[:-1])
+    yield from _counted(graph, number, ends, tree, every=False, differing=False)
 
 
 def dominator_tree(first: Any, to: Any, roots: Sequence[int]) -> list[Optional[int]]:

@@ -9,10 +9,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 from gdbmem.arrays import import_numpy
 from gdbmem.heap.dominators import retained
 from gdbmem.heap.graph import STACK as BY_STACK
-from gdbmem.heap.graph import TEXT_END, Graph, Held, hold, make_graph, search
+from gdbmem.heap.graph import TEXT_END, Graph, Held, hold, holding_edges, make_graph, search
 from gdbmem.heap.links import classify
 from gdbmem.heap.lost import lost_blocks, lost_structures
-from gdbmem.model.heap_graph import SEVERAL, TYPE, HeapView, Holder, Leaks, LostStructures, Part
+from gdbmem.model.heap_graph import (
+    BLOCK,
+    SEVERAL,
+    TYPE,
+    HeapQuery,
+    HeapView,
+    Holder,
+    Leaks,
+    LostStructures,
+    Part,
+)
 
 if TYPE_CHECKING:
     from gdbmem.errors import Notice
@@ -22,7 +32,8 @@ if TYPE_CHECKING:
 
 _PARTS = 3
 _ROUNDS = 40  # in which holders of what several hold are searched
-_STEP = 1 << 18
+_GROUPS = 3  # below each holder
+_LEAST_SHARE = 0.05  # of the heap, that a group below a holder retains
 _HEADER = 8  # bytes of a chunk that are no block's
 ROOT, BY_TYPE, BY_SIZE = "root", "type", "size"
 
@@ -60,6 +71,7 @@ class Answers:
         self.held = hold(self.graph, self.reached)
         self._tops: Any = None
         self._class_of: Any = None
+        self._known_folds: Optional[Folds] = None
 
     # -- what blocks are ----------------------------------------------------------------------------------
 
@@ -185,19 +197,15 @@ class Answers:
         return low[numbers], high[numbers]
 
     def _edges_to(self, numbers: Any) -> tuple[Any, Any]:
+        """Return the edges, as numbers, that hold any of *numbers*."""
         np = import_numpy()
-        graph, number = self.graph, self.held.number
         wanted = np.zeros(len(self.held.nodes), bool)
         wanted[numbers] = True
         sources, targets = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
-        for begin in range(0, graph.nodes, _STEP):
-            end = min(begin + _STEP, graph.nodes)
-            to = graph.to[int(graph.first[begin]) : int(graph.first[end])]
-            target = number[np.where(to < 0, 0, to)] * (to >= 0)
-            source = np.repeat(number[begin:end], np.diff(graph.first[begin : end + 1]))
-            some = np.flatnonzero(wanted[target] & (source > 0))
+        for source, target in holding_edges(self.graph, self.held):
+            some = np.flatnonzero(wanted[target])
             sources.append(source[some])
-            targets.append(target[some].astype(np.int32))
+            targets.append(target[some])
         return np.concatenate(sources), np.concatenate(targets)
 
     def _roots(self) -> Any:
@@ -213,12 +221,86 @@ class Answers:
                 return np.where(above > 0, self.held.nodes[above], -1)
             above = further
 
-    def with_parts(self, row: Row) -> Holder:
-        """Return the holder of *row* with what it retains."""
+    def with_parts(self, row: Row, depth: int) -> Holder:
+        """Return the holder of *row* with what it retains, and to *depth* what is below it."""
         np = import_numpy()
         mine = np.zeros(len(self.held.nodes), bool)
         mine[row.numbers] = True
-        return row.holder._replace(parts=self.parts_of(self._blocks_of(np.flatnonzero(mine[self.tops]))))
+        parts = self.parts_of(self._blocks_of(np.flatnonzero(mine[self.tops])))
+        several = row.holder.kind == SEVERAL
+        below = (
+            self._groups_of(row.numbers, depth, _LEAST_SHARE) if several else self.below(row.numbers, depth)
+        )
+        return row.holder._replace(parts=parts, below=below)
+
+    # -- what is below ------------------------------------------------------------------------------------
+
+    def below(self, numbers: Any, depth: int, *, least: float = _LEAST_SHARE) -> list[Holder]:
+        """Return what *numbers* dominate, in groups of one size and class, and to *depth* what these do.
+
+        A block below one of its own kind counts with that one: a tree, or a list, is one group. Groups that retain less
+        than *least* of the heap are left out.
+        """
+        np = import_numpy()
+        folds = self._folds()
+        sorted_above = folds.above[folds.order]
+        begin, end = (np.searchsorted(sorted_above, numbers, side) for side in ("left", "right"))
+        count = end - begin
+        ends = np.cumsum(count)
+        at = np.arange(int(count.sum())) + np.repeat(begin - (ends - count), count)
+        return self._groups_of(folds.order[at], depth, least)
+
+    def _groups_of(self, numbers: Any, depth: int, least: float) -> list[Holder]:
+        """Return *numbers*, each the first of its fold, in groups."""
+        np = import_numpy()
+        if depth <= 0 or not len(numbers):
+            return []
+        folds, held = self._folds(), self.held
+        _, which = np.unique(folds.kind[numbers], return_inverse=True)
+        sums = np.bincount(which, weights=held.retained[numbers])
+        found = []
+        for n in np.argsort(-sums, kind="stable")[:_GROUPS].tolist():
+            mine = numbers[which == n]
+            if sums[n] < max(least * self.held.retained[0], 1):
+                break
+            first = int(held.nodes[mine[np.argmax(held.retained[mine])]])
+            blocks = int(folds.count[mine].sum())
+            size = int(self.graph.sizes[first])
+            structure = "tree" if self.graph.trees[first] else "list" if self.graph.lists[first] else ""
+            part = Part(
+                blocks, blocks * size, size - _HEADER, self._names()[int(self.class_of[first])],
+                structure if blocks > 1 else "",
+            )  # fmt: skip
+            address = int(self.found.blocks.addresses(np.array([first]))[0])
+            found.append(
+                Holder(
+                    "", BLOCK, address, "", int(sums[n]), int(held.blocks[mine].sum()), blocks * size, [part], (),
+                    self.below(mine, depth - 1, least=least),
+                )
+            )  # fmt: skip
+        return found
+
+    def _folds(self) -> Folds:
+        np = import_numpy()
+        if self._known_folds is None:
+            held, graph = self.held, self.graph
+            kind = np.full(len(held.nodes), -1, np.int64)
+            inner = np.flatnonzero((held.nodes >= 0) & (held.nodes < graph.blocks))
+            nodes = held.nodes[inner]
+            kind[inner] = graph.sizes[nodes] * len(self._names()) + self.class_of[nodes]
+            t = held.dominator
+            first = np.where((kind >= 0) & (kind == kind[t]), t, self._own_numbers())
+            while True:
+                further = first[first]
+                if (further == first).all():
+                    break
+                first = further
+            heads = np.flatnonzero((first == self._own_numbers()) & (kind >= 0)).astype(np.int32)
+            above = np.full(len(t), -1, np.int32)
+            above[heads] = first[t[heads]]
+            order = heads[np.argsort(above[heads], kind="stable")]
+            self._known_folds = Folds(kind, above, order, np.bincount(first, minlength=len(t)))
+        return self._known_folds
 
     def _blocks_of(self, numbers: Any) -> Any:
         nodes = self.held.nodes[numbers]
@@ -328,13 +410,15 @@ class Answers:
 
     # -- the whole ----------------------------------------------------------------------------------------
 
-    def view(self, *, by: str, top: int, min_bytes: int) -> HeapView:
-        """Return the *top* largest holders that retain at least *min_bytes*, and what is lost."""
+    def view(self, query: HeapQuery) -> HeapView:
+        """Return the holders that *query* asks for, and what is lost."""
         np = import_numpy()
         graph, held, found = self.graph, self.held, self.found
-        rows = self.by_root() if by == ROOT else self.by_kind(classes=by == BY_TYPE)
-        rows = [row for row in rows if row.holder.retained_bytes >= min_bytes]
-        listed = [self.with_parts(row) if by == ROOT else row.holder for row in rows[:top]]
+        rows = self.by_root() if query.by == ROOT else self.by_kind(classes=query.by == BY_TYPE)
+        rows = [row for row in rows if row.holder.retained_bytes >= query.min_bytes]
+        listed = [
+            self.with_parts(row, query.depth) if query.by == ROOT else row.holder for row in rows[: query.top]
+        ]
         by_stack = held.own[held.phase_of(BY_STACK)].sum() + held.own[held.phase_of(BY_STACK + 1)].sum()
         by_text = held.own[held.phase_of(TEXT_END)].sum()
         return HeapView(
@@ -344,13 +428,22 @@ class Answers:
             live_bytes=int(graph.sizes[: graph.blocks][graph.live].sum()),
             variables_bytes=int(held.own.sum() - by_stack - by_text),
             stacks_bytes=int(by_stack),
-            by=by,
+            by=query.by,
             holders=listed,
             holder_count=len(rows),
-            leaks=self.leaks(top),
+            leaks=self.leaks(query.top),
             pause_seconds=found.pause_seconds,
             notices=found.notices,
         )
+
+
+class Folds(NamedTuple):
+    """Blocks that dominate blocks of their own kind, folded into the first one. Columns by number, but *order*."""
+
+    kind: Any  # size and class; -1 for places
+    above: Any  # of each first one the first one of what dominates it; -1 for others
+    order: Any  # the first ones, sorted by that
+    count: Any  # blocks of the fold of each first one
 
 
 class Row(NamedTuple):

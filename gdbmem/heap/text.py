@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from gdbmem.model.heap_graph import SEVERAL, TYPE, HeapView, Holder, Leaks, Part
+from gdbmem.model.heap_graph import BLOCK, SEVERAL, TYPE, HeapView, Holder, Leaks, Part
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices, print_pause
 from gdbmem.terminal.document import to_json, whole
@@ -24,7 +24,8 @@ def heap_json(view: HeapView, names: Names) -> str:
     def named(holder: Holder) -> Holder:
         parts = [part._replace(class_name=class_in_words(part.class_name, names)) for part in holder.parts]
         holders = [in_words(name, names) for name in holder.holders]
-        return holder._replace(name=in_words(holder.name, names), parts=parts, holders=holders)
+        below = [named(one) for one in holder.below]
+        return holder._replace(name=in_words(holder.name, names), parts=parts, holders=holders, below=below)
 
     lost = [one._replace(class_name=class_in_words(one.class_name, names)) for one in view.leaks.structures]
     leaks = replace(view.leaks, structures=lost)
@@ -38,10 +39,17 @@ def encoded(name: str) -> str:
 
 def mangled_names(view: HeapView) -> list[str]:
     """Return the names in *view* that a demangler for types should be asked for."""
-    names = {encoded(name) for holder in view.holders for name in (holder.name, *holder.holders)}
-    names |= {part.class_name for holder in view.holders for part in holder.parts}
+    every = [one for holder in view.holders for one in _with_below(holder)]
+    names = {encoded(name) for holder in every for name in (holder.name, *holder.holders)}
+    names |= {part.class_name for holder in every for part in holder.parts}
     names |= {one.class_name for one in view.leaks.structures}
     return sorted(names - {""})
+
+
+def _with_below(holder: Holder) -> Iterator[Holder]:
+    yield holder
+    for one in holder.below:
+        yield from _with_below(one)
 
 
 def in_words(name: str, names: Names) -> str:
@@ -95,7 +103,7 @@ class _Sayer:
         if one.kind == SEVERAL:
             names = [printable(in_words(name, self._names)) for name in one.holders]
             return f"what {' and '.join(names) if len(names) > 1 else f'{names[0]} and others'} hold together"
-        if one.kind == TYPE:
+        if one.kind in (TYPE, BLOCK):
             return self.part(one.parts[0])
         name = printable(in_words(one.name, self._names))
         of = f" ({printable(one.object)})" if one.object and not name.startswith(one.object) else ""
@@ -111,7 +119,7 @@ class _Sayer:
         return f"{part.blocks:,} {kind}{size}"
 
     def parts(self, one: Holder) -> str:
-        return ", ".join(self.part(part) for part in one.parts) if one.kind != TYPE else ""
+        return ", ".join(self.part(part) for part in one.parts) if one.kind not in (TYPE, BLOCK) else ""
 
 
 def _print_holders(view: HeapView, say: _Sayer, console: Console) -> None:
@@ -129,9 +137,17 @@ def _print_holders(view: HeapView, say: _Sayer, console: Console) -> None:
         if parts:
             text.append(f": {parts}", "dim")
         table.add_row(*figures, f"{one.retained_blocks:,}", text)
+        _add_below(table, one, say, 1)
     console.print(table)
     if view.holder_count > len(view.holders):
         console.print(f"and {plural(view.holder_count - len(view.holders), 'more holder')} (--top)")
+
+
+def _add_below(table: drawing.Table, holder: Holder, say: _Sayer, level: int) -> None:
+    for one in holder.below:
+        text = drawing.Text(f"{'  ' * level}{say.holder(one)}")
+        table.add_row(format_size(one.retained_bytes), f"{one.retained_blocks:,}", text)
+        _add_below(table, one, say, level + 1)
 
 
 def _print_reached(view: HeapView, console: Console) -> None:

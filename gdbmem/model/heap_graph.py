@@ -10,9 +10,18 @@ from gdbmem.errors import Notice
 from gdbmem.json_values import Key
 
 # Kinds of holders: a variable of a program or library, thread-local memory, memory that is not malloc's, the stack of a
-# thread, its registers; several holders at once; all blocks of a class or size.
+# thread, its registers; blocks of one kind; several holders at once; all blocks of a class or size.
 DATA, THREAD_LOCAL, MEMORY, STACK, REGISTERS = "data", "thread_local", "memory", "stack", "registers"
-SEVERAL, TYPE = "several", "type"
+BLOCK, SEVERAL, TYPE = "block", "several", "type"
+
+
+class HeapQuery(NamedTuple):
+    """Which rows are wanted."""
+
+    by: str = "root"  # "root", "type" or "size"
+    top: int = 20  # the largest
+    min_bytes: int = 0  # that retain at least so much
+    depth: int = 3  # levels of blocks below each
 
 
 class Part(NamedTuple):
@@ -37,6 +46,7 @@ class Holder(NamedTuple):
     own_bytes: int  # of the block itself; 0 for a place outside of the heap
     parts: Sequence[Part] = ()  # the largest of what it retains
     holders: Sequence[str] = ()  # of blocks held by several: some of these
+    below: Sequence[Holder] = ()  # blocks that it alone holds, by kind, the largest groups
 
 
 class LostStructures(NamedTuple):

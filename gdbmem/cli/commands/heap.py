@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Sequence
 from typing import Optional
 
-from gdbmem.api.heaps import HeapView, heap, heap_of_core
+from gdbmem.api.heaps import HeapQuery, HeapView, heap, heap_of_core
 from gdbmem.cli.start import unwind_when_ended
 from gdbmem.commands.arguments import ArgumentParser, checked_pid
 from gdbmem.errors import UsageError
@@ -32,15 +32,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 
 def _view(args: argparse.Namespace, pid: Optional[int]) -> HeapView:
+    query = HeapQuery(args.by, args.top, args.min or 0, args.depth)
     with Working(f"reading the heap of {f'process {pid}' if pid is not None else args.core}"):
         if pid is None:
-            return heap_of_core(args.core, args.target, by=args.by, top=args.top, min_bytes=args.min or 0)
-        return heap(
-            pid,
-            by=args.by,
-            top=args.top,
-            min_bytes=args.min or 0,
-            copy=args.fork,
-            swapped=args.swapped,
-            progress=say,
-        )
+            return heap_of_core(args.core, args.target, query)
+        return heap(pid, query, copy=args.fork, swapped=args.swapped, progress=say)
