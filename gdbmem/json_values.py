@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import is_dataclass
 from typing import Annotated, Any, Callable, NamedTuple, Optional, TypeVar, cast
 
 from gdbmem.text import printable
@@ -117,7 +116,7 @@ def _writer(kind: Any) -> Optional[Convert]:
 
 
 def _is_record(kind: Any) -> bool:
-    return is_dataclass(kind) or hasattr(kind, "_fields")
+    return hasattr(kind, "_fields") or hasattr(kind, "__dataclass_fields__")
 
 
 def from_json(kind: type[Value], value: object) -> Value:

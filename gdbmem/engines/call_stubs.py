@@ -4,8 +4,6 @@ A stub saves the floating-point registers, calls, saves the result where the cal
 restores the floating-point registers; gdb sets and restores only the general registers. Data, no gdb.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Optional
 

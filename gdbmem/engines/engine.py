@@ -1,7 +1,5 @@
 """An engine: one table of how it runs, what it costs, what it can't see and what it needs."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -53,7 +51,7 @@ class Call(NamedTuple):
 
     function: str
     arguments: Sequence[int]
-    finish: Callable[[int], Optional[Call]]
+    finish: "Callable[[int], Optional[Call]]"
 
 
 class Inferior(Protocol):
@@ -119,7 +117,7 @@ def profilers() -> Mapping[str, Profiler]:
     return {name: importlib.import_module(f"gdbmem.engines.{name}") for name in ("gperftools", "jemalloc")}
 
 
-def valgrind_engine(name: str) -> ValgrindEngine:
+def valgrind_engine(name: str) -> "ValgrindEngine":
     """Return the module of the engine *name*, one of valgrind's tools."""
     module: ValgrindEngine = importlib.import_module(f"gdbmem.engines.{_module(name)}")
     return module

@@ -1,7 +1,5 @@
 """Net growth by call path: pages made resident that were not resident before and still are."""
 
-from __future__ import annotations
-
 import math
 import os
 from bisect import bisect_left

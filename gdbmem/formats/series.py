@@ -1,7 +1,5 @@
 """Memory over time as other tools record it: mprof, psrecord, CSV, and what Prometheus answers to a range query."""
 
-from __future__ import annotations
-
 import io
 import math
 import re

@@ -1,7 +1,5 @@
 """Valgrind as a child: its command line, connecting to it, and reading its log."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -4,8 +4,6 @@ A pool is regions, which the allocator got from a device or from malloc; a regio
 Chunks are columns: a pool may have a million.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -53,16 +51,16 @@ class Chunks:
     A column that is None is one that the source doesn't have.
     """
 
-    address: array[int]  # "Q"
-    size: array[int]  # "Q", bytes
+    address: "array[int]"  # "Q"
+    size: "array[int]"  # "Q", bytes
     state: bytes  # FREE, IN_USE, PENDING
-    requested: Optional[array[int]] = None  # "q", bytes; UNKNOWN; meaningless for a free chunk
-    allocation_id: Optional[array[int]] = None  # "q", UNKNOWN of a free one
-    bin: Optional[array[int]] = None  # "i": as the allocator has it; -1 of one in no bin
-    freed_at: Optional[array[int]] = None  # "Q": a count; above 0 a free chunk isn't merged yet
+    requested: "Optional[array[int]]" = None  # "q", bytes; UNKNOWN; meaningless for a free chunk
+    allocation_id: "Optional[array[int]]" = None  # "q", UNKNOWN of a free one
+    bin: "Optional[array[int]]" = None  # "i": as the allocator has it; -1 of one in no bin
+    freed_at: "Optional[array[int]]" = None  # "Q": a count; above 0 a free chunk isn't merged yet
     tag: Optional[bytes] = None  # of pools with two ends: GAP, LOWER, UPPER
-    stream: Optional[array[int]] = None  # "Q": neighbours of different streams don't merge
-    owner: Optional[array[int]] = None  # "I": an index into `owners`
+    stream: "Optional[array[int]]" = None  # "Q": neighbours of different streams don't merge
+    owner: "Optional[array[int]]" = None  # "I": an index into `owners`
     owners: Sequence[str] = ("",)  # annotations, names of operations; "" is not an owner
 
     def __len__(self) -> int:

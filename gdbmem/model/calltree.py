@@ -1,7 +1,5 @@
 """A heap at one moment as a tree of call paths, parallel columns over one table of frames; files of several."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -107,7 +105,7 @@ class Frames(Sequence[Frame]):
         self._made: dict[int, Frame] = {}  # those asked for, so that a frame of a table is one object
 
     @classmethod
-    def of(cls, frames: Iterable[Frame]) -> Frames:
+    def of(cls, frames: Iterable[Frame]) -> "Frames":
         """Return *frames* as columns."""
         if isinstance(frames, Frames):
             return frames
@@ -116,7 +114,7 @@ class Frames(Sequence[Frame]):
         numbers = array("q", map(line_column, lines))
         return cls(functions, files, numbers, objects, bytes(inlined))
 
-    def chosen(self, numbers: Iterable[int], *others: Frame) -> Frames:
+    def chosen(self, numbers: Iterable[int], *others: Frame) -> "Frames":
         """Return the frames of *numbers*, in their order, and *others* behind them."""
         at, more = tuple(numbers), Frames.of(others)
         return Frames(
@@ -134,9 +132,9 @@ class Frames(Sequence[Frame]):
     def __getitem__(self, index: int) -> Frame: ...
 
     @overload
-    def __getitem__(self, index: slice) -> Frames: ...
+    def __getitem__(self, index: slice) -> "Frames": ...
 
-    def __getitem__(self, index: Union[int, slice]) -> Union[Frame, Frames]:
+    def __getitem__(self, index: Union[int, slice]) -> "Union[Frame, Frames]":
         if isinstance(index, slice):
             names = self.functions[index], self.files[index]
             return Frames(*names, self.lines[index], self.objects[index], self.inlined[index])
@@ -208,7 +206,7 @@ class CallTree:
         nodes.reverse()
         return nodes
 
-    def self_bytes(self) -> array[int]:
+    def self_bytes(self) -> "array[int]":
         """Return, for each node, the bytes that none of its children accounts for."""
         own = array("q", self.bytes)
         parent = self.parent

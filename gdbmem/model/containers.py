@@ -1,7 +1,5 @@
 """The contents of a C++ program's containers, reached from its variables."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple, Optional
 

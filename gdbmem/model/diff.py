@@ -1,7 +1,5 @@
 """The difference of two call trees, path by path, with its uncertainty."""
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
@@ -140,22 +138,22 @@ class Diff:
         return PRUNED in self.frame
 
     @cached_property
-    def own_before(self) -> array[int]:
+    def own_before(self) -> "array[int]":
         """The bytes before that each node's children do not account for."""
         return self.own(self.before)
 
     @cached_property
-    def own_after(self) -> array[int]:
+    def own_after(self) -> "array[int]":
         """The bytes after that each node's children do not account for."""
         return self.own(self.after)
 
     @cached_property
-    def own_course(self) -> Sequence[array[int]]:
+    def own_course(self) -> "Sequence[array[int]]":
         """The same value for each snapshot of a series."""
         return [self.own(column) for column in self.course]
 
     @cached_property
-    def own_delta_blocks(self) -> Optional[array[int]]:
+    def own_delta_blocks(self) -> "Optional[array[int]]":
         """The change in blocks that each node's children do not account for; None: a side counts none."""
         if self.before_blocks is None or self.after_blocks is None:
             return None
@@ -176,7 +174,7 @@ class Diff:
         """Results that an analysis computes once and keeps."""
         return {}
 
-    def own(self, column: Sequence[int]) -> array[int]:
+    def own(self, column: Sequence[int]) -> "array[int]":
         """Return, for each node, the part of *column* that none of its children accounts for."""
         if not any(column):  # the nothing that a single snapshot is compared with
             return column if isinstance(column, array) else array("q", column)
@@ -189,7 +187,7 @@ class Diff:
             result[parent] -= size
         return result
 
-    def _own_of(self, ends: Sequence[int], column: Sequence[int]) -> array[int]:
+    def _own_of(self, ends: Sequence[int], column: Sequence[int]) -> "array[int]":
         # Far fewer nodes than all, most of them leaves.
         result = array("q", bytes(8 * len(column)))
         for node in ends:

@@ -1,7 +1,5 @@
 """Page faults of a recording, summed by call path, and what of them the resident set shows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple, Optional

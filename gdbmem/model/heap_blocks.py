@@ -1,7 +1,5 @@
 """Single chunks of a heap, and malloc's lists of free ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple

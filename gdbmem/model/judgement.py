@@ -1,7 +1,5 @@
 """A judgement by a gate: what was seen, compared with a limit, and what could not be seen."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import signal

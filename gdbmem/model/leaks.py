@@ -1,7 +1,5 @@
 """The result of a leak search: records of blocks with the same path and the same state, and the sums."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Optional
 

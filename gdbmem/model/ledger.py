@@ -1,7 +1,5 @@
 """The ledger of a resident set: every resident byte in one entry, mapping by mapping."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Mapping as MappingType
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Python's memory as its own allocator has it: arenas, and objects by type."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple, Optional, TypedDict

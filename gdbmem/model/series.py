@@ -1,7 +1,5 @@
 """Memory over time: readings of processes, the lines they draw, marks. Sizes are bytes, times seconds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, NamedTuple, Optional
 
@@ -64,7 +62,7 @@ class ProcessSample(NamedTuple):
         None  # kernel memory of the program's own cgroup: pipes, sockets, tables
     )
 
-    def filled_from(self, before: ProcessSample) -> ProcessSample:
+    def filled_from(self, before: "ProcessSample") -> "ProcessSample":
         """Return this reading with what was not read taken from the one *before* it."""
         return ProcessSample._make(old if new is None else new for new, old in zip(self, before))
 

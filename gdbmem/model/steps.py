@@ -1,7 +1,5 @@
 """The change of memory between two stops of the program."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple, Optional

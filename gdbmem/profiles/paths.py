@@ -1,7 +1,5 @@
 """The paths of a diff and the query that selects some: their owners, the regexes they match, their groups."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import warnings
@@ -499,7 +497,7 @@ def _hidden(diff: Diff, query: Query) -> Sequence[int]:
     return bytes(out or matches(query.hide, frame) for out, frame in zip(hidden, frames))
 
 
-def _sites(diff: Diff, quality: Sequence[int]) -> array[int]:
+def _sites(diff: Diff, quality: Sequence[int]) -> "array[int]":
     if not diff.hides_paths and quality.count(OWN) == len(quality):
         return _tops(diff.parent)
     site, best = array("i", [0]), bytearray([NOBODY])
@@ -517,7 +515,7 @@ def _sites(diff: Diff, quality: Sequence[int]) -> array[int]:
     return site
 
 
-def _tops(parent: Sequence[int]) -> array[int]:
+def _tops(parent: Sequence[int]) -> "array[int]":
     """Return the first node of the path to each node, in pre-order."""
     found, top = array("i"), 0
     for node, above in enumerate(parent):
@@ -540,7 +538,7 @@ def nodes_on_paths(parent: Sequence[int], ends: Iterable[int]) -> Sequence[int]:
     return array("i", compress(range(len(parent)), is_on))
 
 
-def _folded(diff: Diff, left_out: Sequence[int], nodes: Iterable[int]) -> array[int]:
+def _folded(diff: Diff, left_out: Sequence[int], nodes: Iterable[int]) -> "array[int]":
     folded = array("i", [0]) * len(diff)
     index: dict[int, int] = {}
     stride = len(diff.frames) + 2

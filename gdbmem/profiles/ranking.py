@@ -1,7 +1,5 @@
 """A diff as rows, largest first: folded, grouped and filtered by a Query, with all bytes accounted for."""
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections import Counter, defaultdict
@@ -83,7 +81,7 @@ UNMATCHED, KNOWN, LISTED = range(3)  # the first two are groups, too
 FIRST = LISTED  # group that is listed
 
 
-def grouped(diff: Diff, query: Query) -> GroupedPaths:
+def grouped(diff: Diff, query: Query) -> "GroupedPaths":
     """Return the paths of *diff* grouped according to *query*, cached because the answer and the rows share them."""
     query = own_query(diff, query)
     key = ("paths", query.by, *query.of_walk)
@@ -150,7 +148,7 @@ class GroupSums:
         self.heaviest_change.extend(map(abs, self.deltas[FIRST:]))
 
     @cached_property
-    def deltas(self) -> array[int]:
+    def deltas(self) -> "array[int]":
         """The change of each group in bytes, when all paths have been added."""
         return array("q", map(sub, self.after, self.before))
 
@@ -174,7 +172,7 @@ class GroupedPaths:
             places = [n for n, frame in enumerate(diff.frame) if frame == PRUNED and not self.walk.site[n]]
             self.unlisted_bytes = max(sum(diff.before[n] for n in places), sum(diff.after[n] for n in places))
 
-    def _add_up(self) -> array[int]:
+    def _add_up(self) -> "array[int]":
         holders, diff, blocks = self.holders(), self.diff, self.blocks
         groups = self._groups_of(holders)
         self.sums.add(holders, groups, self.before, self.after)
@@ -193,7 +191,7 @@ class GroupedPaths:
                 self._add_more(group, node)
         return groups
 
-    def _groups_of(self, holders: Sequence[int]) -> array[int]:
+    def _groups_of(self, holders: Sequence[int]) -> "array[int]":
         """Return the group of the path that ends at each of *holders*."""
         if not self.walk.marks:
             return self._listed_groups(holders)
@@ -201,7 +199,7 @@ class GroupedPaths:
         listed = iter(self._listed_groups([n for n, fate in zip(holders, fates) if fate == LISTED]))
         return array("i", [next(listed) if fate == LISTED else fate for fate in fates])
 
-    def _listed_groups(self, holders: Sequence[int]) -> array[int]:
+    def _listed_groups(self, holders: Sequence[int]) -> "array[int]":
         frame, site = self.diff.frame, self.walk.site
         if self.query.by == "path":
             return self._numbered(self._path_keys(holders))
@@ -264,14 +262,14 @@ class GroupedPaths:
         variance += self._doubt([node for group in groups for node in sums.doubtful.get(group, ())])
         return round(math.sqrt(variance))
 
-    def _numbered(self, keys: Iterable[object]) -> array[int]:
+    def _numbered(self, keys: Iterable[object]) -> "array[int]":
         # A group for each key, in order of appearance.
         index: defaultdict[object, int] = defaultdict(count(len(self.sums)).__next__)
         found = array("i", map(index.__getitem__, keys))
         self.sums.extend_to(len(self.sums) + len(index))
         return found
 
-    def _one_each(self, count: int) -> array[int]:
+    def _one_each(self, count: int) -> "array[int]":
         # As many new groups.
         first = len(self.sums)
         self.sums.extend_to(first + count)
@@ -524,9 +522,9 @@ class Rows(Sequence[Row]):
     def __getitem__(self, index: int) -> Row: ...
 
     @overload
-    def __getitem__(self, index: slice) -> Rows: ...
+    def __getitem__(self, index: slice) -> "Rows": ...
 
-    def __getitem__(self, index: Union[int, slice]) -> Union[Row, Rows]:
+    def __getitem__(self, index: Union[int, slice]) -> "Union[Row, Rows]":
         if isinstance(index, slice):
             return Rows(self._paths, self.groups[index])
         return self._paths.row(self.groups[index])

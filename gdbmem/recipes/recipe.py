@@ -4,8 +4,6 @@
 as a plan (plain JSON values) and reads it back with `recipe_from_plan`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Recording the page faults of running processes, or of a new program."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import os
@@ -411,7 +409,7 @@ class IntervalRecorder:
         self._before = self._counts()
         self._watch.start()
 
-    def __enter__(self) -> IntervalRecorder:
+    def __enter__(self) -> "IntervalRecorder":
         return self
 
     def __exit__(self, *_: object) -> None:

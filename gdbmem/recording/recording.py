@@ -1,7 +1,5 @@
 """Recording a series, from the target to a finished run: its loop samples a tree at regular times."""
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import math
@@ -402,7 +400,7 @@ def record_series(options: RecordingOptions, open_view: OpenView, command: Seque
         return Recorded(run, status, options.program, lines.finish() if lines is not None else None)
 
 
-def _growing_lines(ready: _Ready, stack: contextlib.ExitStack) -> Optional[GrowingLines]:
+def _growing_lines(ready: "_Ready", stack: contextlib.ExitStack) -> Optional[GrowingLines]:
     """Start recording the lines that make the processes grow; on failure report it and continue without."""
     pids = sorted(ready.target.find())
     if not pids:
@@ -418,7 +416,7 @@ def _growing_lines(ready: _Ready, stack: contextlib.ExitStack) -> Optional[Growi
     return lines
 
 
-def _watched(ready: _Ready, wanted: Sequence[tuple[Condition, str]], stack: contextlib.ExitStack) -> View:
+def _watched(ready: "_Ready", wanted: Sequence[tuple[Condition, str]], stack: contextlib.ExitStack) -> View:
     """Return the view, extended by the triggers *wanted*."""
     if not wanted:
         return ready.view
@@ -443,7 +441,7 @@ def verdict_so_far(folder: Path) -> Verdict:
         return Verdict("inconclusive", "rss_bytes", f"the recording can't be read: {error}", 0)
 
 
-def _unseen(ready: _Ready, tree: Tree) -> dict[str, float]:
+def _unseen(ready: "_Ready", tree: Tree) -> dict[str, float]:
     """Return what the samples don't show, for the gate that judges them; with the earlier part of a series."""
     now: dict[str, float] = {
         "stopped_seconds": tree.stopped.seconds,
@@ -461,7 +459,7 @@ def _number(value: object) -> float:
     return value if isinstance(value, (int, float)) else 0
 
 
-def _finish(ready: _Ready, ending: str, status: Optional[int], unseen: Mapping[str, float]) -> None:
+def _finish(ready: "_Ready", ending: str, status: Optional[int], unseen: Mapping[str, float]) -> None:
     """Write the rest; on failure the data written before is still reported."""
     ready.writer.close()
     if ready.writer.lost_writes:

@@ -12,9 +12,8 @@ import re
 import stat
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, Callable, NamedTuple, Optional, TypeVar
+from typing import Any, Callable, NamedTuple, Optional, Protocol, TypeVar
 
 from gdbmem.errors import InputError
 from gdbmem.files import JsonObject
@@ -114,7 +113,7 @@ class BadLines(NamedTuple):
 
 
 def read_log(path: Path, record: type) -> BadLines:
-    """Return a *record* (a dataclass with a field `file`) of each line of JSON in the log at *path*.
+    """Return a *record* (a class with a field `file`) of each line of JSON in the log at *path*.
 
     Lines that are cut or damaged are left out and counted: the files that they were about are listed as strays.
     """
@@ -146,18 +145,16 @@ def typed_facts(values: Mapping[str, Any], kinds: Mapping[str, Any]) -> tuple[Js
 _ORDINAL = re.compile(r"(.+)#([1-9]\d{0,8})", re.DOTALL)
 
 
-@dataclass(frozen=True)
-class NamedRecord:
-    """One result; subclasses have a field *name*, under which it is listed."""
-
-    base_name: str
-    ordinal: int  # 1 for the first of that name (and kind), then 2, 3, …
-    file: str  # relative to the run folder
+class NamedRecord(Protocol):
+    """One result: a named tuple that also has `file`, relative to the run, and `name`, under which it is listed."""
 
     @property
-    def label(self) -> str:
-        """The name of a result that was just taken; the first of a name doesn't know of the others."""
-        return self.base_name if self.ordinal == 1 else _numbered(self)
+    def base_name(self) -> str:
+        """NAME."""
+
+    @property
+    def ordinal(self) -> int:
+        """1 for the first of that name (and kind), then 2, 3, …"""
 
 
 Record = TypeVar("Record", bound=NamedRecord)
@@ -190,10 +187,17 @@ def with_names(
     counts = Counter(map(group, records))
 
     def named(record: Record) -> Record:
-        listed: Any = {"name": record.base_name if counts[group(record)] == 1 else _numbered(record)}
-        return replace(record, **listed)
+        whole: Any = record
+        is_only = counts[group(record)] == 1
+        listed: Record = whole._replace(name=record.base_name if is_only else _numbered(record))
+        return listed
 
     return [named(record) for record in records]
+
+
+def label_of(record: NamedRecord) -> str:
+    """Return the name of a result that was just taken; the first of a name doesn't know of the others."""
+    return record.base_name if record.ordinal == 1 else _numbered(record)
 
 
 def _numbered(record: NamedRecord) -> str:

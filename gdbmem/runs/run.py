@@ -5,8 +5,6 @@ snapshot and is only appended to: the cost grows with the number of snapshots, a
 nothing, because a raw file without a line is listed too.
 """
 
-from __future__ import annotations
-
 import contextlib
 import errno
 import json
@@ -15,9 +13,8 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional, Union
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.files import HeldFolder, JsonObject, make_private, replace_file
@@ -53,10 +50,12 @@ _KINDS = {
 }  # of the facts; those that gates depend on are checked, and refused if damaged, where they are judged
 
 
-@dataclass(frozen=True)
-class SnapshotRecord(distrust.NamedRecord):
+class SnapshotRecord(NamedTuple):
     """One snapshot as the run remembers it; what is unknown is None."""
 
+    base_name: str
+    ordinal: int  # 1 for the first of that name, then 2, 3, …
+    file: str  # relative to the run folder
     engine: str
     place: Optional[str] = None  # "function at file:line"
     thread: Optional[int] = None
@@ -72,7 +71,12 @@ class SnapshotRecord(distrust.NamedRecord):
     threads: Optional[int] = None
     execution: Optional[str] = None  # what names the program that the process executes
     unseen_malloc: str = ""  # the malloc that the engine can't replace, in words
-    name: str = field(default="", compare=False)  # as memlist shows it: NAME, or NAME#2 if there are more
+    name: str = ""  # as memlist shows it: NAME, or NAME#2 if there are more
+
+    @property
+    def label(self) -> str:
+        """The name of a result that was just taken; the first of a name doesn't know of the others."""
+        return distrust.label_of(self)
 
 
 LOADED = "loaded.maps"  # code that the program loaded, as /proc/PID/maps had it then
@@ -112,7 +116,7 @@ class Run:
         pid: int,
         folder: Optional[Path] = None,
         rank: Optional[Rank] = None,
-    ) -> Run:
+    ) -> "Run":
         """Make the folder ``gdbmem.PROGRAM.PID`` under *parent* (or *folder* itself), mode 0700.
 
         *rank* is that of the program among the processes of a parallel job, which names the folder instead of *pid*.
@@ -279,7 +283,7 @@ class Run:
             distrust.append_record(self.place / _LOG, record)
         except OSError as error:
             raise self.unwritable(error) from error
-        return replace(record, name=record.label)
+        return record._replace(name=record.label)
 
     def _seal(self, paths: Iterable[Path]) -> None:
         """Make the files private to the owner, even if the folder is copied or its mode changed."""
@@ -320,7 +324,7 @@ class Run:
             self.folder.rmdir()
 
 
-def open_run(path: str | os.PathLike[str]) -> Run:
+def open_run(path: Union[str, os.PathLike[str]]) -> Run:
     """Open the run folder at *path*; raises InputError if there is none."""
     folder = Path(path)
     if not is_run(folder):
@@ -344,7 +348,7 @@ def current_folder() -> Path:
         ) from error
 
 
-def is_run(path: str | os.PathLike[str]) -> bool:
+def is_run(path: Union[str, os.PathLike[str]]) -> bool:
     """Return whether *path* is a run folder."""
     facts = Path(path) / _FACTS
     return facts.is_file() and not facts.is_symlink()

@@ -4,13 +4,10 @@ Each has a JSON file, and a line in ``kept.jsonl``, which is only appended to: l
 without a line is listed too, with the name that it contains.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 from gdbmem.errors import InputError
 from gdbmem.files import replace_file
@@ -23,10 +20,12 @@ _FOLDERS = {LEDGER: "ledgers", CONTAINERS: "containers"}
 _INDEX = "kept.jsonl"
 
 
-@dataclass(frozen=True)
-class Kept(distrust.NamedRecord):
+class Kept(NamedTuple):
     """One ledger or survey as the run remembers it; what is unknown is None."""
 
+    base_name: str
+    ordinal: int  # 1 for the first of that name and kind, then 2, 3, …
+    file: str  # relative to the run folder
     kind: str  # LEDGER or CONTAINERS
     place: Optional[str] = None  # "function at file:line"
     thread: Optional[int] = None
@@ -36,7 +35,12 @@ class Kept(distrust.NamedRecord):
     unused_bytes: Optional[int] = None  # freed but kept by malloc; capacity that isn't used
     outside_bytes: Optional[int] = None  # of the process, which are not in its resident set
     execution: Optional[str] = None  # what names the program that the process executes
-    name: str = field(default="", compare=False)  # as it is listed: NAME, or NAME#2 if there are more
+    name: str = ""  # as it is listed: NAME, or NAME#2 if there are more
+
+    @property
+    def label(self) -> str:
+        """The name of a result that was just taken; the first of a name doesn't know of the others."""
+        return distrust.label_of(self)
 
 
 def keep(run: Run, kind: str, name: str, text: str, **fields: Any) -> Kept:

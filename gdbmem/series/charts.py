@@ -1,7 +1,5 @@
 """Memory over time as one picture, in SVG."""
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -55,13 +53,13 @@ class Picture(NamedTuple):
 
     title: str
     curves: Sequence[Curve]
-    marks: Sequence[Mark] = ()
+    marks: "Sequence[Mark]" = ()
     sentences: Sequence[str] = ()  # the verdicts, below
     gap_seconds: float = math.inf  # a longer stretch without samples is left open
     origin: str = ""  # where and when it was recorded
     panels: Sequence[Panel] = ()
     time_unit: str = "s"  # of the time axis, as a profile has it: s, ms, i (instructions), B (allocated)
-    regimes: Sequence[Regime] = ()  # of the verdict, in order of time
+    regimes: "Sequence[Regime]" = ()  # of the verdict, in order of time
 
 
 def svg(picture: Picture) -> str:
@@ -137,7 +135,7 @@ def _plot(picture: Picture) -> list[str]:
     ]
 
 
-def _bands(regimes: Sequence[Regime], plot: Plot) -> list[str]:
+def _bands(regimes: "Sequence[Regime]", plot: Plot) -> list[str]:
     """Return the regimes of the series as bands, each with its label at its upper end."""
     parts = []
     for regime in regimes:
@@ -213,12 +211,12 @@ def _panel_plot(picture: Picture, number: int) -> tuple[Plot, int]:
     return Plot(_LEFT, first, _WIDTH - _LEFT - _RIGHT, height, (0, _span(picture)), (0, top)), step
 
 
-def _shown_marks(picture: Picture) -> list[Mark]:
+def _shown_marks(picture: Picture) -> "list[Mark]":
     span_t = _span(picture)
     return [mark for mark in picture.marks if 0 <= mark.t <= span_t]
 
 
-def _marks(marks: Sequence[Mark], plot: Plot) -> list[str]:
+def _marks(marks: "Sequence[Mark]", plot: Plot) -> list[str]:
     parts = []
     free_from = 0.0  # where there is room for the next label; the line's title has every name
     for mark in marks:

@@ -1,7 +1,5 @@
 """Two groups of recordings → differences with confidence intervals."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from statistics import mean, variance

@@ -4,8 +4,6 @@ Optimal partitioning with a penalty for each cut, on medians of equal stretches 
 moved to the sample where it belongs.
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Sequence

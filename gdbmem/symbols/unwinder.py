@@ -1,7 +1,5 @@
 """Callers found in a copied stack: by unwind tables where the code has them, else by frame pointers."""
 
-from __future__ import annotations
-
 import platform
 import struct
 from bisect import bisect_right, insort
@@ -70,7 +68,7 @@ class AddressSpace:
         self._regions.insert(at, region)
         insort(self._starts, region.start)
 
-    def copy(self) -> AddressSpace:
+    def copy(self) -> "AddressSpace":
         """Return that of a forked child."""
         return AddressSpace(self._regions)
 

@@ -3,8 +3,6 @@
 Text is escaped and made printable here. Positions are in pixels, written with at most two decimals.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Sequence
 from html import escape

@@ -1,7 +1,5 @@
 """The console for text reports: its width, its colours, and the characters that it can show."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import io
@@ -35,7 +33,7 @@ class Working:
     A console that prints ends it, too. Without a terminal, or without rich (as in gdb's own Python), nothing is shown.
     """
 
-    _shown: ClassVar[Optional[Working]] = None
+    _shown: "ClassVar[Optional[Working]]" = None
 
     def __init__(self, what: str, *, after: float = _SECONDS_UNTIL_DRAWN) -> None:
         self._what, self._after = printable(what), after
@@ -44,7 +42,7 @@ class Working:
         self._drawn: Optional[Progress] = None
         self._is_over = False
 
-    def __enter__(self) -> Working:
+    def __enter__(self) -> "Working":
         if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
             self._timer = threading.Timer(self._after, self._draw)
             self._timer.daemon = True

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import functools
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from gdbmem import line_recorder
 from gdbmem.cli.commands import python
-from tests.unit.sources import imports, names, sources
+from tests.unit.sources import imports, names, nodes, sources
 
 _STARTS_PROCESSES = ["gdbmem.launch.job", "gdbmem.launch.attached", "subprocess", "tempfile"]
 _READS_PROCESSES = ["gdbmem.inspection.read_process", "gdbmem.inspection.block_answers"]
@@ -63,6 +66,25 @@ def test_no_module_imports_at_its_top_what_is_slow_to_import() -> None:
         if one.at_load and one.module in _SLOW
     ]
     assert not slow, "import it in the function that needs it"
+
+
+def test_annotations_that_are_evaluated_are_of_a_form_that_python_3_9_has() -> None:
+    wrong = [
+        f"{source}:{annotation.lineno}"
+        for source in sources()
+        if "annotations"
+        not in {name.name for one in nodes(source.path, ast.ImportFrom) for name in one.names}
+        for annotation in _annotations(source.path)
+        if any(isinstance(part, ast.BinOp) for part in ast.walk(annotation))
+    ]
+    assert not wrong, "write Union[…]"
+
+
+def _annotations(path: Path) -> Iterator[ast.expr]:
+    for function in nodes(path, ast.FunctionDef):
+        yield from filter(None, (function.returns,))
+    for one in (*nodes(path, ast.arg), *nodes(path, ast.AnnAssign)):
+        yield from filter(None, (one.annotation,))
 
 
 def test_the_recorder_of_lines_is_found() -> None:

@@ -1,7 +1,5 @@
 """A core file as mappings, memory and threads."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import struct

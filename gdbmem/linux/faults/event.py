@@ -1,7 +1,5 @@
 """Perf events on page faults: opening them, their ring buffers, and the records in these."""
 
-from __future__ import annotations
-
 import ctypes
 import errno
 import fcntl

@@ -1,7 +1,5 @@
 """A process's mappings, their resident parts and their pages: /proc/PID/maps, smaps and pagemap."""
 
-from __future__ import annotations
-
 import ctypes
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """A process's memory cgroup: usage, limit, and events at the limit."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

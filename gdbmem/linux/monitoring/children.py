@@ -10,7 +10,6 @@ import struct
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Callable, NamedTuple, Optional
 
@@ -33,24 +32,24 @@ _MOST_UNREAD = 1000  # of one parent
 _STAYS_SECONDS = 0.1  # time after which a forked process is assumed not to execute another program
 
 
-@dataclass
 class _Copier:
     """One forked process; sizes are bytes."""
 
-    parent: int
-    born: float
-    image: tuple[bytes, ...]  # image of the program that it shares with its parent
-    anonymous: Optional[
-        int
-    ]  # resident at its birth; None until the first read, if the birth was not observed
-    dirty: int = 0  # private already then
-    copied: int = 0
-    faults: int = 0  # faults at that read, and at the last sample
-    last_faults: int = 0
-    each: float = 0.0  # bytes copied per fault, between the last two reads
-    is_read: bool = False
-    stays: bool = False  # it was checked not to have executed another program
-    left: bool = False  # it has; its faults are no longer copies, but are included in its parent's count
+    def __init__(self, parent: int, born: float, image: Sequence[bytes], anonymous: Optional[int]) -> None:
+        self.parent = parent
+        self.born = born
+        self.image = image  # of the program that it shares with its parent
+        self.anonymous = (
+            anonymous  # resident at its birth; None until the first read, if the birth was not observed
+        )
+        self.dirty = 0  # private already then
+        self.copied = 0
+        self.faults = 0  # faults at that read, and at the last sample
+        self.last_faults = 0
+        self.each = 0.0  # bytes copied per fault, between the last two reads
+        self.is_read = False
+        self.stays = False  # it was checked not to have executed another program
+        self.left = False  # it has; its faults are no longer copies, but are included in its parent's count
 
     @property
     def is_new(self) -> bool:
@@ -63,21 +62,21 @@ class _Copier:
         return copied if self.anonymous is None else min(copied, self.anonymous)
 
 
-@dataclass
 class _Parent:
     """The faults of a process's collected children, and its children whose final faults are still unknown.
 
     *unread* are ended children, with their final faults, which can't be estimated until a sibling is read.
     """
 
-    t: float  # at the last sample
-    before: int  # at the previous sample, and at the last
-    now: int
-    base: int = 0  # when all of the *dead* were alive
-    dead: list[_Copier] = field(default_factory=list)
-    copied: float = 0.0  # by all of its children that were read, with their faults
-    faults: int = 0
-    unread: deque[tuple[_Copier, int]] = field(default_factory=lambda: deque(maxlen=_MOST_UNREAD))
+    def __init__(self, t: float, faults: int) -> None:
+        self.t = t  # of the last sample
+        self.before = faults  # at the previous sample, and at the last
+        self.now = faults
+        self.base = 0  # when all of the *dead* were alive
+        self.dead: list[_Copier] = []
+        self.copied = 0.0  # by all of its children that were read, with their faults
+        self.faults = 0
+        self.unread: deque[tuple[_Copier, int]] = deque(maxlen=_MOST_UNREAD)
 
     @property
     def each(self) -> Optional[float]:
@@ -154,7 +153,7 @@ class CopiedPages:
         waited = stat.waited.minor_faults
         parent = self._parents.get(pid)
         if parent is None:
-            self._parents[pid] = _Parent(t, waited, waited)
+            self._parents[pid] = _Parent(t, waited)
             return
         if t > parent.t:
             parent.t, parent.before = t, parent.now

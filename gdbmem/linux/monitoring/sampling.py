@@ -4,8 +4,6 @@ An open descriptor refers to the process, not to its number: reading it fails wh
 the kernel has reused the pid.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence

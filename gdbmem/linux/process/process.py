@@ -1,7 +1,5 @@
 """Facts on a process and lists of processes, from /proc; the reason, in a sentence, why one can't be analysed."""
 
-from __future__ import annotations
-
 import os
 import re
 import struct
