@@ -81,10 +81,9 @@ def test_annotations_that_are_evaluated_are_of_a_form_that_python_3_9_has() -> N
 
 
 def _annotations(path: Path) -> Iterator[ast.expr]:
-    for function in nodes(path, ast.FunctionDef):
-        yield from filter(None, (function.returns,))
-    for one in (*nodes(path, ast.arg), *nodes(path, ast.AnnAssign)):
-        yield from filter(None, (one.annotation,))
+    yield from filter(None, (one.returns for one in nodes(path, ast.FunctionDef)))
+    yield from filter(None, (one.annotation for one in nodes(path, ast.arg)))
+    yield from (one.annotation for one in nodes(path, ast.AnnAssign))
 
 
 def test_the_recorder_of_lines_is_found() -> None:
