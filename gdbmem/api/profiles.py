@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Callable, Optional, Union
+from typing import Callable, NamedTuple, Optional, Union
 
 from gdbmem.errors import Notice
 from gdbmem.formats import opening
@@ -83,18 +82,19 @@ Path = Union[str, "os.PathLike[str]"]
 DiffSide = Union[Path, Loaded, Snapshot]
 
 
-@dataclass(frozen=True)
-class ReadOptions:
-    """Options for reading profiles; every field may be left out.
-
-    The same object should be given to all calls of one job: names of addresses are looked up once for each.
-    """
-
+class _Options(NamedTuple):
     format: Optional[str] = None  # massif, heaptrack, pprof, …; None: detected from the contents
     metric: Optional[str] = None  # in-use, allocated, peak, blocks, …; None: the file's main one
     binaries: Sequence[str] = ()  # folders to search for programs that are not where the profile names them
     by_size: bool = False  # group the trees by block size first
     progress: Optional[Callable[[str], None]] = None  # called before a lookup of names that takes seconds
+
+
+class ReadOptions(_Options):
+    """Options for reading profiles; every field may be left out.
+
+    The same object should be given to all calls of one job: names of addresses are looked up once for each.
+    """
 
     @cached_property
     def reading(self) -> OpenOptions:
@@ -200,11 +200,11 @@ def diff(
     found = diff_series(normalized(snapshots) if normalize else snapshots)
     said = list(dict.fromkeys(notice for side in sides for notice in side.notices))
     if normalize:
-        found = replace(found, outside=())  # the heap alone is scaled
+        found = found.with_columns(outside=())  # the heap alone is scaled
         said += scaling_notices(snapshots)
     said += same_run_notices(sides)
     said += [*order.notices, *(repetition_notices(_names(given)) if len(sides) > 2 else ())]
-    found = replace(found, notices=[*said, *stranger_notices(found), *found.notices])
+    found = found.with_columns(notices=[*said, *stranger_notices(found), *found.notices])
     found.check()
     return found
 
@@ -237,7 +237,7 @@ def difference_in_file(profile: Profile) -> Optional[Diff]:
 
 def _as_difference(pair: Sequence[Snapshot], notices: Sequence[Notice]) -> Diff:
     found = as_difference(*pair)
-    found = replace(found, notices=[*notices, *found.notices])
+    found = found.with_columns(notices=[*notices, *found.notices])
     found.check()
     return found
 

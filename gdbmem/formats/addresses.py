@@ -6,7 +6,6 @@ import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, Optional, Protocol
 
@@ -280,8 +279,7 @@ def _expanded(tree: CallTree, chains: Mapping[int, Sequence[Frame]]) -> CallTree
         variance = [0.0] * len(parent)
         for node, place in enumerate(last):
             variance[place] = tree.variance[node]
-    return replace(
-        tree,
+    return tree.with_columns(
         frames=tuple(numbers),
         parent=parent,
         frame=column,

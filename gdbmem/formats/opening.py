@@ -10,7 +10,6 @@ import os
 import re
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
 from gdbmem.errors import InputError, Notice
@@ -43,22 +42,27 @@ _KINDS = {
 }
 
 
-@dataclass(frozen=True)
 class OpenOptions:
     """Options for reading files; None is determined from the file."""
 
-    format: Optional[str] = None  # a key of FORMATS
-    metric: Optional[str] = None  # of those that the file holds
-    symbols: Optional[Symbols] = None  # names addresses; None: they stay unnamed
-    by_size: bool = False  # trees begin with the size of the blocks
-
-    def __post_init__(self) -> None:
-        if self.format is not None and self.format not in FORMATS:
+    def __init__(
+        self,
+        format: Optional[str] = None,  # noqa: A002  (as the option that gives it)
+        metric: Optional[str] = None,
+        symbols: Optional[Symbols] = None,
+        *,
+        by_size: bool = False,
+    ) -> None:
+        if format is not None and format not in FORMATS:
             raise InputError(
-                f"gdbmem does not read the format '{printable(self.format)}'",
+                f"gdbmem does not read the format '{printable(format)}'",
                 slug="format-unknown",
                 hint=f"it reads {', '.join(FORMATS)}",
             )
+        self.format = format  # a key of FORMATS
+        self.metric = metric  # of those that the file holds
+        self.symbols = symbols  # names addresses; None: they stay unnamed
+        self.by_size = by_size  # trees begin with the size of the blocks
 
 
 class _Format(NamedTuple):

@@ -2,9 +2,8 @@
 
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Annotated, NamedTuple, Optional, Protocol, Union, overload
+from typing import Annotated, Any, NamedTuple, Optional, Protocol, Union, overload
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.json_values import Key
@@ -163,14 +162,7 @@ class Frames(Sequence[Frame]):
     __hash__ = None  # type: ignore[assignment]  # as a list's
 
 
-@dataclass(frozen=True)
-class CallTree:
-    """Nodes in pre-order (a parent precedes its children); node 0 is the root.
-
-    The allocation site is at the top (the root's children), ``main`` at the leaves. A node's bytes
-    include its descendants'.
-    """
-
+class _TreeColumns(NamedTuple):
     frames: Sequence[Frame]
     parent: Sequence[int]  # node numbers; parent[0] is -1
     frame: Sequence[int]  # index into frames, or ROOT, or PRUNED
@@ -189,8 +181,20 @@ class CallTree:
     # All nodes at which a path ends, in order; no two siblings have the same frame then. None: any may.
     ends: Optional[Sequence[int]] = None
 
+
+class CallTree(_TreeColumns):
+    """Nodes in pre-order (a parent precedes its children); node 0 is the root.
+
+    The allocation site is at the top (the root's children), ``main`` at the leaves. A node's bytes
+    include its descendants'.
+    """
+
     def __len__(self) -> int:
         return len(self.parent)
+
+    def with_columns(self, **columns: Any) -> "CallTree":
+        """Return this tree with other *columns*; `_replace` would compare its length with the number of its fields."""
+        return CallTree(**{**self._asdict(), **columns})
 
     def frame_of(self, node: int) -> Optional[Frame]:
         """Return the frame of *node*; None for the root and for pruned nodes."""
@@ -280,18 +284,17 @@ def holds(unit: str) -> bool:
     return unit in (HEAP_BYTES, PAGE_BYTES)
 
 
-@dataclass(frozen=True)
-class Totals:
+class Totals(NamedTuple):
     """One snapshot of a file without its tree."""
 
-    index: int  # position in the file, from 0
+    index: int  # type: ignore[assignment]  # position in the file, from 0
     time: float  # in the profile's time_unit
     heap_bytes: int
     extra_bytes: int  # the allocator's own headers and padding
     stacks_bytes: int
     has_tree: bool
     name: Annotated[str, Key(or_null=True)] = ""
-    beside: Mapping[str, int] = field(default_factory=dict)  # bytes that are in no total and no tree
+    beside: Mapping[str, int] = {}  # bytes that are in no total and no tree
 
     @property
     def total_bytes(self) -> int:

@@ -2,7 +2,6 @@
 
 from array import array
 from collections.abc import Iterable, Sequence, Set
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, NamedTuple, Optional
 
@@ -93,14 +92,7 @@ class PathDoubts:
 _ROUNDING = 1e-9
 
 
-@dataclass(frozen=True)
-class Diff:
-    """Two call trees merged on (function, file, line): nodes in pre-order, node 0 the root.
-
-    before and after are inclusive bytes; delta is after − before. uncertain_bytes[n] bounds how far
-    the delta of node n itself may be off because a side hides small paths under its threshold.
-    """
-
+class _DiffColumns(NamedTuple):
     before_side: Side
     after_side: Side
     frames: Sequence[Frame]
@@ -125,8 +117,20 @@ class Diff:
     side_sites: Sequence[SideSites] = ()  # of all snapshots of a series; none if no pair of them is uncertain
     ends: Optional[Sequence[int]] = None  # all nodes at which a path ends, in order; None: any may
 
+
+class Diff(_DiffColumns):
+    """Two call trees merged on (function, file, line): nodes in pre-order, node 0 the root.
+
+    before and after are inclusive bytes; delta is after − before. uncertain_bytes[n] bounds how far
+    the delta of node n itself may be off because a side hides small paths under its threshold.
+    """
+
     def __len__(self) -> int:
         return len(self.parent)
+
+    def with_columns(self, **columns: Any) -> "Diff":
+        """Return this diff with other *columns*, as `CallTree.with_columns` does."""
+        return Diff(**{**self._asdict(), **columns})
 
     @property
     def delta_bytes(self) -> int:

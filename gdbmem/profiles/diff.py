@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import PurePosixPath
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.model.calltree import (
@@ -104,7 +102,7 @@ def as_growth(snapshot: Snapshot) -> Diff:
     blocks = None if snapshot.tree.blocks is None else [0]
     empty = CallTree(frames=(), parent=[-1], frame=[ROOT], bytes=[0], blocks=blocks, ends=())
     beside = dict.fromkeys(snapshot.totals.beside, 0)
-    nothing = replace(snapshot.totals, heap_bytes=0, extra_bytes=0, stacks_bytes=0, beside=beside)
+    nothing = snapshot.totals._replace(heap_bytes=0, extra_bytes=0, stacks_bytes=0, beside=beside)
     return diff_snapshots(snapshot._replace(name="nothing", totals=nothing, tree=empty), snapshot)
 
 
@@ -124,7 +122,7 @@ def _outside(before: Totals, after: Totals) -> list[OutsideHeap]:
 
 def as_difference(went: Snapshot, came: Snapshot) -> Diff:
     """Return the diff in a file that is a difference already: the earlier bytes are unknown."""
-    return replace(diff_snapshots(went, came), is_relative=True)
+    return diff_snapshots(went, came).with_columns(is_relative=True)
 
 
 class _FrameTable:
@@ -199,14 +197,13 @@ _ANY_NUMBER = 1 << 20  # of call sites
 _MOST_SITES = 2_000_000  # of all snapshots of a series: of more, only the first and the last are compared
 
 
-@dataclass(frozen=True)
-class _Merged:
+class _Merged(NamedTuple):
     # Nodes still in the order of making: all of the first tree, then what only the second has, and so on.
     parent: array[int]
     frame: array[int]
     targets: Sequence[Sequence[int]]  # per tree: the merged node of each of its nodes
 
-    @cached_property
+    @property
     def hides_paths(self) -> bool:
         """Whether a node stands for paths that a tool did not list."""
         return PRUNED in self.frame
@@ -481,8 +478,7 @@ def _in_pre_order(diff: Diff) -> Diff:
     def sort(column: Sequence[int]) -> array[int]:
         return array("q", [column[node] for node in order])
 
-    return replace(
-        diff,
+    return diff.with_columns(
         parent=array("q", [-1] + [place[diff.parent[node]] for node in order[1:]]),
         frame=sort(diff.frame),
         before=sort(diff.before),

@@ -6,7 +6,6 @@ import math
 import re
 from array import array
 from collections.abc import Iterator, Sequence, Set
-from dataclasses import replace
 from typing import Optional
 
 from gdbmem.errors import InputError, Notice
@@ -63,8 +62,7 @@ def _scaled(tree: CallTree, total_bytes: int) -> CallTree:
     for node in range(len(sizes) - 1, 0, -1):
         sizes[tree.parent[node]] += sizes[node]
     factor = total_bytes / whole
-    return replace(
-        tree,
+    return tree.with_columns(
         bytes=sizes,
         blocks=None,
         threshold_bytes=-(-tree.threshold_bytes * total_bytes // whole),
@@ -92,8 +90,8 @@ def of_one_process(diff: Diff) -> Diff:
     if diff.variance is None:
         return diff
     changed = [before != after for before, after in zip(diff.own_before, diff.own_after)]
-    return replace(
-        diff, variance=_where(changed, diff.variance), path_variance=_where(changed, diff.path_variance)
+    return diff.with_columns(
+        variance=_where(changed, diff.variance), path_variance=_where(changed, diff.path_variance)
     )
 
 

@@ -6,7 +6,6 @@ import warnings
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
 from operator import or_
@@ -379,10 +378,7 @@ _UNSEEN = -2
 _FEW = 4  # paths are few if the tree has more than so many nodes for each
 
 
-@dataclass(frozen=True)
-class Walk:
-    """Columns over the nodes of a diff, and over its frames."""
-
+class _WalkColumns(NamedTuple):
     diff: Diff
     site: Sequence[int]  # node of the user's own innermost frame; 0: none
     marks: Sequence[int]  # FOCUSED, IGNORED, KNOWN_PATH of the whole path; empty without such filters
@@ -392,6 +388,10 @@ class Walk:
     left_out: Sequence[int]  # for each frame: hidden, or folded as foreign code
     ranks: Sequence[int]  # for each frame: a rank of analysis.own_code, NOBODY if it is hidden
     wrappers: frozenset[str]  # the functions that only allocate
+
+
+class Walk(_WalkColumns):
+    """Columns over the nodes of a diff, and over its frames."""
 
     @cached_property
     def folded(self) -> Sequence[int]:

@@ -4,7 +4,6 @@ import math
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import compress, count
 from operator import add, sub
@@ -547,8 +546,7 @@ class Rows(Sequence[Row]):
         return map(self._paths.sums.deltas.__getitem__, self.groups)
 
 
-@dataclass(frozen=True)
-class Ranking:
+class Ranking(NamedTuple):
     """Rows, and the sums outside of them: rows + rest + unmatched + known = total."""
 
     rows: Rows
@@ -559,7 +557,7 @@ class Ranking:
     delta_matched_bytes: int  # of rows and rest together
     outside: Sequence[tuple[Amount, str]] = ()  # memory counted outside the heap, in no other amount
     moved: int = 0  # number of rows, including those of the rest, that changed in bytes
-    via_bytes: Mapping[str, int] = field(default_factory=dict)  # the same by the wrapper that allocated it
+    via_bytes: Mapping[str, int] = {}  # the same by the wrapper that allocated it
     wrappers: frozenset[str] = frozenset()  # the allocation wrappers
     has_doubtful_paths: bool = False  # another path may have some of a path's bytes
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple, Optional, Union
@@ -415,14 +414,14 @@ _DEEPEST_STACKED = 6
 _ENDS = 10  # number of first and last calls drawn of a long chain without branches
 
 
-@dataclass
 class Branch:
     """A call, the calls it made, and the rows that end in it."""
 
-    frame: Optional[Frame] = None
-    children: dict[object, Branch] = field(default_factory=dict)
-    rows: list[Row] = field(default_factory=list)  # that end here
-    amounts: list[Amount] = field(default_factory=list)  # of all rows through here
+    def __init__(self, frame: Optional[Frame] = None) -> None:
+        self.frame = frame
+        self.children: dict[object, Branch] = {}
+        self.rows: list[Row] = []  # that end here
+        self.amounts: list[Amount] = []  # of all rows through here
 
 
 def as_tree(rows: Sequence[Row]) -> Branch:

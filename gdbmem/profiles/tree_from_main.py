@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
 from typing import NamedTuple, Optional, Union
@@ -169,8 +169,7 @@ class _Merging:
             numbers.pop(absent, None)
         frames = Frames.of(diff.frames).chosen(numbers, self._frame(largest_bytes))
         number_of = {**dict(zip(numbers, range(len(numbers)))), ROOT: ROOT, PRUNED: PRUNED}
-        return replace(
-            diff,
+        return diff.with_columns(
             frames=frames,
             parent=self._parent,
             frame=array("i", [*(number_of[diff.frame[node]] for node in nodes), len(numbers)]),

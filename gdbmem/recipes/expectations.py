@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from gdbmem.ledger.answer import DAMAGES, retained_bytes
@@ -140,7 +139,7 @@ def _why_uncounted(diff: Diff) -> str:
 def _of_blocks(diff: Diff) -> Diff:
     """Return *diff* with blocks in place of bytes."""
     assert diff.before_blocks is not None and diff.after_blocks is not None
-    return replace(diff, before=diff.before_blocks, after=diff.after_blocks)
+    return diff.with_columns(before=diff.before_blocks, after=diff.after_blocks)
 
 
 _BY_SITE, _BY_CALLER = 1, 2  # what the pattern of a path matches

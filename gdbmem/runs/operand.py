@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union
@@ -391,7 +390,7 @@ def load_from_profile(profile: Profile, selector: Optional[str]) -> Loaded:
     if selector is None:
         later = profile.snapshots[-1].total_bytes - snapshot.totals.total_bytes
         beside = {**snapshot.totals.beside, LATER: max(later, 0)}
-        snapshot = snapshot._replace(totals=replace(snapshot.totals, beside=beside))
+        snapshot = snapshot._replace(totals=snapshot.totals._replace(beside=beside))
     if selector is None and trees > 1:
         message = f"of the {trees} snapshots with a call tree in {profile.source} the last is used,"
         message += f" {snapshot.totals.index}; another one is {name}:NUMBER"

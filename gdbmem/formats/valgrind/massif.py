@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Callable, NamedTuple, Optional
 
@@ -165,23 +164,32 @@ _XTREE_ROOT = re.compile(rb"n[0-9]+: [0-9]+ ([A-Za-z]+) : ")
 _CHILDREN = re.compile(rb"\n *n([1-9][0-9]{0,17}): ")  # of a node that has some
 
 
-@dataclass
 class MassifProfile:
     """A massif.out: totals of all snapshots; trees are parsed when asked for (model.profiles.snapshot.Profile)."""
 
-    source: str
-    command: str
-    options: str  # massif's own, as its file begins; heaptrack's name where that wrote it
-    time_unit: str  # "" if a cut took it
-    unit: str
-    notices: Sequence[Notice]
-    snapshots: Sequence[Totals]
-    marked_peak_index: Optional[int]  # massif's own mark; the real peak may lie elsewhere, up to 24 % higher
-    _areas: Sequence[Optional[TreeArea]] = field(repr=False)
-    source_format: str = "massif"
-    # Who names calls that valgrind has no name for.
-    symbols: Optional[Symbols] = field(default=None, repr=False)
-    _texts: NodeTexts = field(default_factory=NodeTexts, repr=False)
+    def __init__(
+        self,
+        source: str,
+        header: _Header,
+        unit: str,
+        notices: Sequence[Notice],
+        snapshots: Sequence[Totals],
+        marked_peak_index: Optional[int],
+        areas: Sequence[Optional[TreeArea]],
+    ) -> None:
+        self.source = source
+        self.source_format = "massif"
+        self.command = _text(header.command)
+        self.options = _text(header.description)  # massif's own; heaptrack's name where that wrote the file
+        self.time_unit = _text(header.time_unit)  # "" if a cut took it
+        self.unit = unit
+        self.notices = notices
+        self.snapshots = snapshots
+        # Massif's own mark; the real peak may lie elsewhere, up to 24 % higher.
+        self.marked_peak_index = marked_peak_index
+        self.symbols: Optional[Symbols] = None  # who names calls that valgrind has no name for
+        self._areas = areas
+        self._texts = NodeTexts()
 
     @property
     def peak_index(self) -> int:
@@ -222,7 +230,7 @@ class MassifProfile:
 
     def _set_aside(self, index: int, error: InputError) -> None:
         totals, areas = list(self.snapshots), list(self._areas)
-        totals[index], areas[index] = replace(totals[index], has_tree=False), None
+        totals[index], areas[index] = totals[index]._replace(has_tree=False), None
         self.snapshots, self._areas = totals, areas
         text = f"{error.message}: the call tree of snapshot {index} is left out"
         self.notices = [*self.notices, Notice(DAMAGED, text)]
@@ -297,15 +305,13 @@ class _Index:
             )
             raise InputError(message, slug=TRUNCATED, hint=_CUT_HINT)
         return MassifProfile(
-            source=self.source,
-            command=_text(self.header.command),
-            options=_text(self.header.description),
-            time_unit=_text(self.header.time_unit),
-            unit=self._unit(),
-            notices=tuple(self.notices),
-            snapshots=tuple(self.totals),
-            marked_peak_index=self.peak,
-            _areas=tuple(self.areas),
+            self.source,
+            self.header,
+            self._unit(),
+            tuple(self.notices),
+            tuple(self.totals),
+            self.peak,
+            tuple(self.areas),
         )
 
     # --- the header

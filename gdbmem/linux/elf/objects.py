@@ -8,7 +8,7 @@ import re
 import struct
 from bisect import bisect_right
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, Callable, NamedTuple, Optional
 
@@ -319,15 +319,15 @@ _DEBUG_LINK = b".gnu_debuglink\0"
 _LARGEST_TABLE = 256 << 20
 
 
-@dataclass(frozen=True)
-class Elf:
-    """One 64-bit ELF file."""
-
+class _ElfFields(NamedTuple):
     path: Path
     build_id: str  # hexadecimal; "" if it has none
     segments: tuple[tuple[int, int, int], ...]  # file offset, size in the file, address
     is_program: bool = False  # names a loader, as all but static programs do
-    _symbols: list[list[tuple[int, int]]] = field(default_factory=list, repr=False)
+
+
+class Elf(_ElfFields):
+    """One 64-bit ELF file."""
 
     def address(self, offset: int) -> Optional[int]:
         """Return the address that the file itself gives to the byte at *offset*; None if it has none."""
@@ -342,12 +342,16 @@ class Elf:
 
     def covers(self, address: int) -> bool:
         """Return whether a symbol of the file spans *address*: the nearest one before it may be another's."""
-        if not self._symbols:
-            self._symbols.append(_symbols(self.path))
-        symbols = self._symbols[0]
-        at = bisect_right(symbols, (address, 1 << 64)) - 1
+        at = bisect_right(self._symbols, (address, 1 << 64)) - 1
         # Aliases and inner labels share a start: the last few decide.
-        return any(start <= address < end for start, end in symbols[max(at - 8, 0) : at + 1])
+        return any(start <= address < end for start, end in self._symbols[max(at - 8, 0) : at + 1])
+
+    @cached_property
+    def _symbols(self) -> list[tuple[int, int]]:
+        found: set[tuple[int, int]] = set()
+        for table, _ in symbol_tables(lambda: open_regular(self.path)):
+            found.update((s[4], s[4] + s[5]) for s in struct.iter_unpack("<IBBHQQ", table) if s[5])
+        return sorted(found)
 
 
 def address_in(segments: Iterable[tuple[int, int, int]], offset: int) -> Optional[int]:
@@ -493,13 +497,6 @@ def _has_skeleton(stream: IO[bytes], at: int, size: int) -> bool:
 
 def _section_rows(stream: IO[bytes], header: bytes) -> list[tuple[int, ...]]:
     return [struct.unpack("<IIQQQQIIQQ", row) for row in _rows(stream, *_table(header, 40, 58))]
-
-
-def _symbols(path: Path) -> list[tuple[int, int]]:
-    found: set[tuple[int, int]] = set()
-    for table, _ in symbol_tables(lambda: open_regular(path)):
-        found.update((s[4], s[4] + s[5]) for s in struct.iter_unpack("<IBBHQQ", table) if s[5])
-    return sorted(found)
 
 
 def symbol_values(opened: Callable[[], IO[bytes]], names: Container[str]) -> dict[str, int]:

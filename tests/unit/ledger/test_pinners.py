@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from gdbmem.errors import InputError
@@ -58,7 +56,7 @@ def test_a_block_with_a_remainder_that_is_too_small_is_still_of_its_path() -> No
 
 def test_snapshots_that_cannot_tell_sizes_are_refused() -> None:
     taken = snapshot(("main", 248, 1))
-    without = taken._replace(tree=replace(taken.tree, blocks=None))
+    without = taken._replace(tree=taken.tree.with_columns(blocks=None))
     with pytest.raises(InputError, match="massif counts bytes only"):
         join_paths(ledger(), without, source_format="massif")
     with pytest.raises(InputError, match="jemalloc rounds them up to its own"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 import re
-from dataclasses import replace
 from typing import Any, Optional
 
 import pytest
@@ -207,20 +206,20 @@ def test_blocks_are_counted_where_bytes_stay_the_same(expectation: Expectation, 
 def test_blocks_that_nobody_counted_are_not_judged() -> None:
     verdict = judge(expect(at_most=5, metric="blocks"), growing())
     assert verdict.met is None and "don't count blocks" in verdict.text
-    sampled = replace(blocks_of([10, 6, 4], [15, 13, 2]), variance=[0.0, 4.0, 0.0])
+    sampled = blocks_of([10, 6, 4], [15, 13, 2]).with_columns(variance=[0.0, 4.0, 0.0])
     assert "are sampled" in judge(expect(at_most=5, metric="blocks"), sampled).text
 
 
 def test_of_one_program_a_path_whose_samples_stay_the_same_adds_no_doubt() -> None:
-    steady = replace(growing(), before=[11 * KIB, 9 * KIB, 9 * KIB, 2 * KIB, 2 * KIB],
+    steady = growing().with_columns(before=[11 * KIB, 9 * KIB, 9 * KIB, 2 * KIB, 2 * KIB],
                      after=[11 * KIB, 9 * KIB, 9 * KIB, 2 * KIB, 2 * KIB])  # fmt: skip
-    sampled = replace(steady, variance=[0.0, 0.0, (90.0 * KIB) ** 2, 0.0, 0.0])
+    sampled = steady.with_columns(variance=[0.0, 0.0, (90.0 * KIB) ** 2, 0.0, 0.0])
     assert judge(expect(at_most=0), sampled).met is True
 
 
 def test_what_samples_cannot_tell_is_neither_met_nor_broken() -> None:
     # Standard errors of 3 and 4 KiB, of the two paths: of 5 KiB together. It grew by 10 KiB.
-    diff = replace(growing(), variance=[0.0, 0.0, (3.0 * KIB) ** 2, 0.0, (4.0 * KIB) ** 2])
+    diff = growing().with_columns(variance=[0.0, 0.0, (3.0 * KIB) ** 2, 0.0, (4.0 * KIB) ** 2])
     assert judge(expect(at_most=25 * KIB), diff).met is True
     verdict = judge(expect(at_most=25 * KIB - 1), diff)
     assert (verdict.met, verdict.judgement.high) == (None, 25 * KIB)

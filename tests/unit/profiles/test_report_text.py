@@ -6,7 +6,7 @@ import io
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional
 
@@ -78,7 +78,7 @@ def test_no_line_of_the_table_is_wider_than_the_screen(width: int, query: dict[s
 @pytest.mark.parametrize("query", [{}, {"by": "line"}, {"inverted": True}])
 def test_a_narrow_screen_gets_names_under_the_numbers_and_breaks_none(query: dict[str, Any]) -> None:
     before, after = leak()
-    with_blocks = [replace(one, blocks=[n + 1 for n in range(len(one))][::-1]) for one in (before, after)]
+    with_blocks = [one.with_columns(blocks=[n + 1 for n in range(len(one))][::-1]) for one in (before, after)]
     lines = drawn(*with_blocks, width=40, **query).splitlines()[1:]
     assert max(map(len, lines)) <= 40
     assert any("decoder.cpp:120  Decoder::remember" in line for line in lines)
