@@ -7,16 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Optional
 
+from gdbmem.allocators.block_columns import Question, find_block_vectors, sort_types
 from gdbmem.allocators.glibc.bins import read_free_lists
-from gdbmem.allocators.glibc.blocks import ChunkTable, chunk_tables, sort_blocks
+from gdbmem.allocators.glibc.blocks import ChunkTable, TypeSums, chunk_tables, sort_blocks
 from gdbmem.allocators.glibc.heap import HeapReading
 from gdbmem.allocators.glibc.one_block import view_chunk
 from gdbmem.allocators.glibc.vectors import FoundPointer, find_pointers, find_vectors
 from gdbmem.errors import TargetError
+from gdbmem.inspection import malloc_blocks
 from gdbmem.inspection.block_queries import BINS, MAP, MAP_IF_ANY, TYPES, VECTORS, Looks
 from gdbmem.inspection.ledger_parts import note_unused, resident_bytes, variable_areas
 from gdbmem.ledger.blocks import class_of, name_types, sum_vectors
-from gdbmem.ledger.heap_map import map_heap
+from gdbmem.ledger.heap_map import map_heap, map_mallocs
 from gdbmem.ledger.ledger import ProcessImage
 from gdbmem.linux.elf.objects import ObjectSymbols, VtableSymbols
 from gdbmem.linux.memory.maps import Ranges, mapping_at
@@ -55,11 +57,7 @@ def look_at_chunk(
     """Return the chunk that contains *address*. Raises TargetError if malloc has none there."""
     view = view_chunk(memory, heap, tables, address, pure=pure)
     if view is None:
-        raise TargetError(
-            f"no block of malloc lies at 0x{address:x}: {_what_lies_at(reading, address)}",
-            slug="no-block-there",
-            hint="'info proc mappings' in gdb shows the process's memory",
-        )
+        raise _no_block(reading, address)
     names = _Names(reading, memory)
     chunk = view.chunk
     found: list[FoundPointer] = []
@@ -77,7 +75,19 @@ def look_at_chunk(
     )
 
 
+def _no_block(reading: ProcessImage, address: int) -> TargetError:
+    return TargetError(
+        f"no block of malloc lies at 0x{address:x}: {_what_lies_at(reading, address)}",
+        slug="no-block-there",
+        hint="'info proc mappings' in gdb shows the process's memory",
+    )
+
+
 def _what_lies_at(reading: ProcessImage, address: int) -> str:
+    for heap in reading.mallocs:
+        what = malloc_blocks.what_lies_at(heap, address)
+        if what:
+            return f"it is in {what}"
     mapping = mapping_at(reading.mappings, address)
     if mapping is None:
         return "the process has no memory there"
@@ -133,53 +143,93 @@ class _Names:
 
 def look(looks: Looks, reading: ProcessImage, memory: Memory) -> None:
     """Fill *looks* with the answers to its queries. Raises TargetError if malloc's data could not be read."""
-    heap = reading.heap
-    if heap is None or not heap.is_used:
+    heap = reading.heap if reading.heap is not None and reading.heap.is_used else None
+    if heap is None and (not reading.mallocs or BINS in looks.wanted):
         if looks.wanted == {MAP_IF_ANY} and looks.chunk_at is None:
             return
-        why = next((n.message for n in reading.notices), "its malloc could not be read")
-        raise TargetError(
-            f"single blocks can't be examined: {why}",
-            slug="heap-unread",
-            hint="--sizes counts its blocks by size"
-            if reading.mallocs
-            else "the ledger alone shows the kernel's view",
-        )
+        raise _unread(looks, reading)
+    others = malloc_blocks.open_heaps(reading) if _needs_blocks(looks) else []
     if looks.wanted & {MAP, MAP_IF_ANY}:
-        looks.map = map_heap(heap, reading.resident)
-    if BINS in looks.wanted:
+        looks.map = map_heap(heap, reading.resident) if heap is not None else None
+        if reading.mallocs:
+            looks.map = map_mallocs(reading.mallocs, reading.resident, looks.map)
+    if BINS in looks.wanted and heap is not None:
         looks.bins = read_free_lists(memory, heap)
-    if not looks.wanted & {VECTORS, TYPES} and looks.chunk_at is None:
+    if not _needs_blocks(looks):
         return
-    tables = chunk_tables(memory, heap, pure=looks.pure)
+    tables = chunk_tables(memory, heap, pure=looks.pure) if heap is not None else []
     if looks.chunk_at is not None:
-        looks.chunk = look_at_chunk(reading, memory, heap, tables, looks.chunk_at, pure=looks.pure)
+        looks.chunk = _chunk_at(looks.chunk_at, reading, memory, tables, others, pure=looks.pure)
     if looks.wanted & {VECTORS, TYPES}:
-        _find_types(looks, reading, memory, heap, tables)
+        _find_types(looks, reading, memory, tables, others)
+
+
+def _needs_blocks(looks: Looks) -> bool:
+    return bool(looks.wanted & {VECTORS, TYPES}) or looks.chunk_at is not None
+
+
+def _unread(looks: Looks, reading: ProcessImage) -> TargetError:
+    if reading.mallocs:
+        named = " and ".join(dict.fromkeys(one.allocator for one in reading.mallocs))
+        return TargetError(
+            f"--bins lists the free blocks of glibc's malloc by its bins, which {named} doesn't have",
+            slug="heap-unread",
+            hint="--sizes counts its blocks, live and free, by size",
+        )
+    why = next((n.message for n in reading.notices), "its malloc could not be read")
+    return TargetError(
+        f"single blocks can't be examined: {why}",
+        slug="heap-unread",
+        hint="the ledger alone shows the kernel's view",
+    )
+
+
+def _chunk_at(
+    address: int,
+    reading: ProcessImage,
+    memory: Memory,
+    tables: Sequence[ChunkTable],
+    others: Sequence[Question],
+    *,
+    pure: bool,
+) -> heap_blocks.ChunkView:
+    """Return the block of any malloc at *address*. Raises TargetError if none has one there."""
+    names = _Names(reading, memory)
+    for other in others:
+        view = malloc_blocks.view_block(other, reading, address, names.classed, names.pointer)
+        if view is not None:
+            return view
+    if reading.heap is None or not reading.heap.is_used:
+        raise _no_block(reading, address)
+    return look_at_chunk(reading, memory, reading.heap, tables, address, pure=pure)
 
 
 def _find_types(
-    looks: Looks, reading: ProcessImage, memory: Memory, heap: HeapReading, tables: Sequence[ChunkTable]
-) -> None:
-    found = find_vectors(memory, tables, heap.mmapped, variable_areas(reading), pure=looks.pure)
-    pieces = ((vector.end, vector.limit) for vector in found)
-    note_unused(reading, resident_bytes(reading.resident, pieces))
-    if VECTORS in looks.wanted:
-        looks.vectors = sum_vectors(found, heap.notices)
-    if TYPES in looks.wanted:
-        looks.types = _sort(looks, reading, memory, heap, tables, [vector.begin for vector in found])
-
-
-def _sort(
     looks: Looks,
     reading: ProcessImage,
     memory: Memory,
-    heap: HeapReading,
     tables: Sequence[ChunkTable],
-    vectors: Sequence[int],
-) -> heap_blocks.BlockTypes:
-    tallies = {tally.start: tally for tally in heap.tallies}
-    pairs = [(table, tallies[table.start]) for table in tables]
-    sums = sort_blocks(memory, pairs, heap.mmapped, vectors, constant_files(reading), pure=looks.pure)
+    others: Sequence[Question],
+) -> None:
+    areas = variable_areas(reading)
+    heap = reading.heap if reading.heap is not None and reading.heap.is_used else None
+    mmapped = heap.mmapped if heap is not None else ()
+    notices = [*(heap.notices if heap is not None else ()), *malloc_blocks.notices(others)]
+    found = find_vectors(memory, tables, mmapped, areas, pure=looks.pure) if heap is not None else []
+    for other in others:
+        found += find_block_vectors(other, areas).vectors()
+    pieces = ((vector.end, vector.limit) for vector in found)
+    note_unused(reading, resident_bytes(reading.resident, pieces))
+    if VECTORS in looks.wanted:
+        looks.vectors = sum_vectors(found, notices)
+    if TYPES not in looks.wanted:
+        return
+    sums, vectors, files = TypeSums(), [vector.begin for vector in found], constant_files(reading)
+    if heap is not None:
+        tallies = {tally.start: tally for tally in heap.tallies}
+        pairs = [(table, tallies[table.start]) for table in tables]
+        sums = sort_blocks(memory, pairs, mmapped, vectors, files, pure=looks.pure)
+    for other in others:
+        sort_types(other, reading.resident, vectors, files, sums)
     named = name_types(sums.blocks, sums.bytes, sums.pinned, namer(reading, memory))
-    return heap_blocks.BlockTypes(named, heap.notices)
+    looks.types = heap_blocks.BlockTypes(named, notices)

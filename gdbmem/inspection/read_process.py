@@ -46,7 +46,10 @@ def find_mallocs(reading: ProcessImage, memory: Memory) -> list[MallocHeap]:
         import numpy  # noqa: F401  (slow to import; gdb's own Python may lack it)
     except ImportError:
         return []
-    if unexplained_bytes(reading) < _WORTH_BYTES:
+    left = unexplained_bytes(reading)
+    # Where a library replaces malloc, there is a heap to find.
+    worth = 1 if reading.others.replacement is not None else _WORTH_BYTES
+    if left < worth:
         return []
     data = [area for image in reading.images for area in image.writable]
     view = HeapView(
@@ -54,6 +57,7 @@ def find_mallocs(reading: ProcessImage, memory: Memory) -> list[MallocHeap]:
         Ranges((m.start, m.end) for m in reading.mappings if m.is_anonymous and "w" in m.permissions),
         Ranges([*reading.resident.items, *_touched_data(reading, data)]),
     )
+    reading.heap_view = view
     readers = [
         (read, image)
         for read, least in _READERS
@@ -65,9 +69,8 @@ def find_mallocs(reading: ProcessImage, memory: Memory) -> list[MallocHeap]:
         (musl.read_heap, one) for one in reading.images if _MUSL.search(one.name) or not reading.images[1:]
     ]
     found: list[MallocHeap] = []
-    left = unexplained_bytes(reading)
     for read, image in readers:
-        heap = read(view, image) if left >= _WORTH_BYTES else None
+        heap = read(view, image) if left >= worth else None
         if heap is not None:
             found.append(heap)
             left -= int(reading.resident.within_each(heap.spans.starts, heap.spans.ends).sum())

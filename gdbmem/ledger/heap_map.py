@@ -5,9 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from html import escape
+from typing import Any, Optional
 
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
 from gdbmem.allocators.glibc.tallies import FASTBIN, FREE, LIVE, PAGE, TCACHE, HeapTally
+from gdbmem.allocators.malloc_heap import CACHED, LARGE, LAZY, RETURNED, SLAB, MallocHeap
+from gdbmem.allocators.malloc_heap import FREE as FREE_SPAN
+from gdbmem.arrays import import_numpy
+from gdbmem.ledger.mallocs import divide_spans
 from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.heap_blocks import PARTS, HeapMap, MapRegion
 from gdbmem.terminal.charting import Swatch, box, drawing, group, key_in_columns, text
@@ -71,6 +76,71 @@ def _mapped_cells(chunks: Sequence[tuple[int, int]], resident: Ranges, cell: int
                 live = absent = 0
     if live or absent:
         yield [live, 0, 0, 0, absent]
+
+
+def map_mallocs(
+    heaps: Sequence[MallocHeap],
+    resident: Ranges,
+    of_glibc: Optional[HeapMap],
+    *,
+    most_cells: int = MOST_CELLS,
+) -> HeapMap:
+    """Return the map of *heaps* of allocators that replace malloc, and of glibc's, without their own structures."""
+    found = of_glibc or HeapMap(PAGE, [])
+    pieces = [_pieces_of(heap, resident) for heap in heaps]
+    size = sum(found.totals()) + sum(int((ends - starts).sum()) for starts, ends, *_ in pieces)
+    while size // found.cell_bytes > most_cells:
+        found = _coarsened(found)
+    regions = [*found.regions]
+    for heap, columns in zip(heaps, pieces):
+        regions += _malloc_regions(f"{heap.allocator} of {heap.file}", columns, resident, found.cell_bytes)
+    return HeapMap(found.cell_bytes, sorted(regions, key=lambda region: region.start))
+
+
+# The part that resident bytes of a span are, but for those of live and cached blocks.
+_SPAN_PARTS = {SLAB: 2, LARGE: 0, FREE_SPAN: 3, LAZY: 3, RETURNED: 3, CACHED: 1}
+
+
+def _pieces_of(heap: MallocHeap, resident: Ranges) -> tuple[Any, ...]:
+    """Return the spans with blocks or free pages: start, end, number of the part, and live and cached share.
+
+    Shares are of the resident bytes, which are live as far as blocks are, then cached, as in the ledger.
+    """
+    np = import_numpy()
+    spans = heap.spans
+    kept = np.isin(spans.kinds, list(_SPAN_PARTS))
+    starts, ends = spans.starts[kept], spans.ends[kept]
+    held = np.maximum(resident.within_each(starts, ends), 1)
+    live, cached = (column[kept] for column in divide_spans(heap))
+    live = np.minimum(live, held)
+    cached = np.minimum(cached, held - live)
+    parts = np.array([_SPAN_PARTS[kind] for kind in spans.kinds[kept].tolist()], np.int64)
+    return starts, ends, parts, live / held, cached / held
+
+
+def _malloc_regions(name: str, columns: tuple[Any, ...], resident: Ranges, cell: int) -> Iterator[MapRegion]:
+    """Yield a region for each row of spans without a gap."""
+    np = import_numpy()
+    starts, ends, parts, live, cached = columns
+    cuts = np.flatnonzero(starts[1:] != ends[:-1]) + 1
+    for first, last in zip([0, *cuts.tolist()], [*cuts.tolist(), len(starts)]):
+        if first == last:
+            continue
+        low, high = int(starts[first]), int(ends[last - 1])
+        base = low & -PAGE
+        borders = np.arange(base + cell, high, cell)
+        begins = np.union1d(starts[first:last], borders)
+        stops = np.append(begins[1:], high)
+        span = first + np.searchsorted(starts[first:last], begins, "right") - 1
+        number = (begins - base) // cell
+        held = resident.within_each(begins, stops)
+        table = np.zeros((int(number[-1]) + 1, len(PARTS)))
+        of_live, of_cached = held * live[span], held * cached[span]
+        np.add.at(table, (number, 0), of_live)
+        np.add.at(table, (number, 1), of_cached)
+        np.add.at(table, (number, parts[span]), held - of_live - of_cached)
+        np.add.at(table, (number, 4), stops - begins - held)
+        yield MapRegion(name, low, high, np.round(table).astype(np.int64).tolist())
 
 
 # The page that a map of the heap is put into, and the script that draws it.
@@ -191,9 +261,9 @@ _COLORS = {
 }
 _MEANING = {
     "live": "live blocks",
-    "cached": "free, in tcaches and fastbins",
+    "cached": "free, in caches",
     "pinned": "free, on pages that live blocks share",
-    "releasable": "free: malloc_trim(0) would return it",
+    "releasable": "free: malloc_trim(0), or a purge, would return it",
     "absent": "not in memory: returned, or never touched",
 }
 _COLUMNS, _SIDE = 128, 8
@@ -286,9 +356,14 @@ def _coarser(heap: HeapMap, most: int) -> HeapMap:
     while sum(len(region.cells) for region in heap.regions) > most and any(
         len(region.cells) > 1 for region in heap.regions
     ):
-        regions = [region._replace(cells=list(_pairs(region.cells))) for region in heap.regions]
-        heap = HeapMap(2 * heap.cell_bytes, regions)
+        heap = _coarsened(heap)
     return heap
+
+
+def _coarsened(heap: HeapMap) -> HeapMap:
+    """Return *heap* with cells of twice the size."""
+    regions = [region._replace(cells=list(_pairs(region.cells))) for region in heap.regions]
+    return HeapMap(2 * heap.cell_bytes, regions)
 
 
 def _pairs(cells: Sequence[Sequence[int]]) -> Iterator[list[int]]:

@@ -50,7 +50,7 @@ def claim_mallocs(division: Division, heaps: Sequence[MallocHeap]) -> MallocClai
 def _claim(division: Division, heap: MallocHeap, suffix: str, claims: MallocClaims) -> None:
     np = import_numpy()
     category, spans = f"allocator.{heap.allocator}", heap.spans
-    live, cached = _divided(heap)
+    live, cached = divide_spans(heap)
     keys = [(category, _REST[kind] + suffix) for kind in sorted(_REST)]
     live_key, cached_key = (category, names.LIVE + suffix), (category, names.IN_CACHES + suffix)
     rest = division.claim_spans(
@@ -87,7 +87,7 @@ def _claim(division: Division, heap: MallocHeap, suffix: str, claims: MallocClai
     claims.details[live_key] = {"blocks": summary.live_blocks}
 
 
-def _divided(heap: MallocHeap) -> tuple[Any, Any]:
+def divide_spans(heap: MallocHeap) -> tuple[Any, Any]:
     """Return how many bytes of each span are live, and kept by caches.
 
     Which blocks of a size caches keep is not read: each slab or large block has the same part of them.

@@ -43,7 +43,9 @@ def chunk_document(view: heap_blocks.ChunkView, names: Mapping[str, str]) -> Doc
 
 
 def _chunk_document(chunk: heap_blocks.Chunk, names: Mapping[str, str]) -> Document:
-    return {**as_json(chunk, "address", "memory", "size", "head", "state", "where"), **_class(chunk, names)}
+    size_word = {} if chunk.header else {"size_word": None}
+    found = as_json(chunk, "address", "memory", "size", "head", "state", "where")
+    return {**found, **size_word, **_class(chunk, names)}
 
 
 def _class(thing: Union[heap_blocks.Chunk, heap_blocks.Pointer], names: Mapping[str, str]) -> Document:
@@ -68,6 +70,8 @@ def _headline(view: heap_blocks.ChunkView) -> str:
     chunk = view.chunk
     if chunk.state == heap_blocks.BROKEN:
         text = f"the block at 0x{chunk.address:x} in {view.home}: its size word 0x{chunk.head:x} is invalid"
+    elif not chunk.header:
+        text = f"the block at 0x{chunk.address:x} in {view.home}: {chunk.size:,} bytes, {_state(chunk)}"
     else:
         flags = [name for flag, name in _FLAGS if chunk.head & flag]
         text = (

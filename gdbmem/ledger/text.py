@@ -117,10 +117,13 @@ def print_ledger(
     _print_table(_entries(ledger), console)
     _print_beside(ledger, console)
     print_tried(ledger, console)
-    if (view.pinners or (view.sizes and not ledger.mallocs)) and not _has_blocks(ledger):
+    if (view.pinners or view.sizes) and not ledger.mallocs and not _has_blocks(ledger):
         console.print("\nThere are no blocks of glibc's malloc to list.")
     elif view.sizes:
         _print_sizes(ledger, console)
+    if view.pinners:
+        for malloc in ledger.mallocs:
+            _print_slab_pinners(malloc, console)
     if view.pinners and _has_blocks(ledger):
         _print_pinners(ledger, console)
     if arena is not None:
@@ -328,6 +331,28 @@ def _print_slabs(malloc: OtherMalloc, console: Console) -> None:
     where = f" in {printable(malloc.suffix[2:])}" if malloc.suffix else ""
     console.print(
         f"\nBlocks of {malloc.allocator}{where} in slabs, by size{_of_many(len(sizes), 'hold')}",
+        soft_wrap=True,
+    )
+    console.print(table)
+
+
+def _print_slab_pinners(malloc: OtherMalloc, console: Console) -> None:
+    sizes = [size for size in malloc.sizes if size.live and size.free_resident_bytes]
+    where = f" in {printable(malloc.suffix[2:])}" if malloc.suffix else ""
+    if not sizes:
+        console.print(f"\nNo live block of {malloc.allocator}{where} pins free memory.")
+        return
+    table = _new_table("block size", "live", "slabs", "pinned")
+    for size in sorted(sizes, key=lambda one: -one.free_resident_bytes)[:_MOST_SIZES]:
+        table.add_row(
+            f"{size.block_bytes:,}",
+            f"{size.live:,}",
+            f"{size.slabs:,}",
+            format_size(size.free_resident_bytes),
+        )
+    console.print(
+        f"\nLive blocks of {malloc.allocator}{where} in slabs that are otherwise free: the free memory that each size"
+        f" pins{_of_many(len(sizes), 'keep')}",
         soft_wrap=True,
     )
     console.print(table)

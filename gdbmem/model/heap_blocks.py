@@ -26,11 +26,12 @@ class Chunk(NamedTuple):
     # Of a free one: the list that it is in; "" if no list leads to it.
     where: Annotated[str, Key("list", or_null=True)] = ""
     class_name: str = ""  # mangled, of an object with virtual functions
+    header: int = HEADER  # bytes; 0 in allocators whose blocks have none, nor a size word
 
     @property
     def memory(self) -> int:
         """The address that the program has of it."""
-        return self.address + HEADER
+        return self.address + self.header
 
 
 class Pointer(NamedTuple):

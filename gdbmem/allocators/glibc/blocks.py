@@ -241,33 +241,45 @@ def _quick(
     sharing = np.frombuffer(tally.headers, dtype=np.uint16) + np.frombuffer(tally.reached, dtype=np.uint8)
     each = free / np.maximum(sharing, 1)
     known = np.array(vectors, dtype=np.int64)
-    low = np.array([start for start, _ in files.items], dtype=np.int64)
-    high = np.array([end for _, end in files.items], dtype=np.int64)
     for start, size, words in _pieces(np, memory, table):
-        user = start + HEADER
-        kind = np.zeros(len(start), dtype=np.int8)
-        if len(low):
-            at = np.searchsorted(low, words[0], side="right") - 1
-            kind[(at >= 0) & (words[0] < high[np.maximum(at, 0)])] = 1
-        kind[(kind == 0) & np.isin(user, known)] = 2
-        rest = np.flatnonzero(kind == 0)
-        tree = rest[_tree_nodes(np, memory, user[rest], size[rest], words[:, rest])]
-        kind[tree] = 3
-        rest = np.flatnonzero(kind == 0)
-        kind[rest[_list_nodes(np, memory, user[rest], words[:, rest])]] = 4
         first, last = (start - tally.base) // PAGE, (start + size - 1 - tally.base) // PAGE
         share = each[first] + np.where(last > first, each[last], 0)
-        for number, name in ((0, UNKNOWN), (2, VECTOR), (3, TREE), (4, LIST)):
-            mine = kind == number
-            if mine.any():
-                sums.add((name, 0), int(mine.sum()), int((size[mine] - 8).sum()), float(share[mine].sum()))
-        mine = np.flatnonzero(kind == 1)
-        values, group = np.unique(words[0][mine], return_inverse=True)
-        blocks = np.bincount(group)
-        held = np.bincount(group, weights=size[mine] - 8)
-        pinned = np.bincount(group, weights=share[mine])
-        for value, *figures in zip(values.tolist(), blocks.tolist(), held.tolist(), pinned.tolist()):
-            sums.add(("class", value), int(figures[0]), int(figures[1]), float(figures[2]))
+        sort_columns(memory, (start + HEADER, size - 8, share), words, known, files, sums)
+
+
+def sort_columns(
+    memory: Memory, blocks: tuple[Any, Any, Any], words: Any, vectors: Any, files: Ranges, sums: TypeSums
+) -> None:
+    """Add *blocks*, columns of addresses, usable bytes and pinned bytes, to *sums*.
+
+    *words* are the first four words of each as rows, *vectors* the addresses of vectors' elements.
+    """
+    import numpy as np  # slow to import
+
+    user, size, share = blocks
+    low = np.array([start for start, _ in files.items], dtype=np.int64)
+    high = np.array([end for _, end in files.items], dtype=np.int64)
+    kind = np.zeros(len(user), dtype=np.int8)
+    if len(low):
+        at = np.searchsorted(low, words[0], side="right") - 1
+        kind[(at >= 0) & (words[0] < high[np.maximum(at, 0)])] = 1
+    kind[(kind == 0) & np.isin(user, vectors)] = 2
+    rest = np.flatnonzero(kind == 0)
+    tree = rest[_tree_nodes(np, memory, user[rest], size[rest], words[:, rest])]
+    kind[tree] = 3
+    rest = np.flatnonzero(kind == 0)
+    kind[rest[_list_nodes(np, memory, user[rest], words[:, rest])]] = 4
+    for number, name in ((0, UNKNOWN), (2, VECTOR), (3, TREE), (4, LIST)):
+        mine = kind == number
+        if mine.any():
+            sums.add((name, 0), int(mine.sum()), int(size[mine].sum()), float(share[mine].sum()))
+    mine = np.flatnonzero(kind == 1)
+    values, group = np.unique(words[0][mine], return_inverse=True)
+    blocks_of = np.bincount(group)
+    held = np.bincount(group, weights=size[mine])
+    pinned = np.bincount(group, weights=share[mine])
+    for value, *figures in zip(values.tolist(), blocks_of.tolist(), held.tolist(), pinned.tolist()):
+        sums.add(("class", value), int(figures[0]), int(figures[1]), float(figures[2]))
 
 
 def _pieces(np: Any, memory: Memory, table: ChunkTable) -> Iterator[tuple[Any, Any, Any]]:
@@ -291,7 +303,7 @@ def _pieces(np: Any, memory: Memory, table: ChunkTable) -> Iterator[tuple[Any, A
 
 
 def _tree_nodes(np: Any, memory: Memory, user: Any, size: Any, words: Any) -> Any:
-    large = size >= _TREE_CHUNK
+    large = size >= _TREE_CHUNK - 8
     result = np.zeros(len(user), dtype=bool)
     ours = np.flatnonzero(large & (words[0] & 0xFFFFFFFF <= 1) & _pointers(words[1]))
     parent, self = words[1][ours], user[ours]

@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Protocol
 
 from gdbmem.allocators.glibc import lockstep
 from gdbmem.allocators.glibc.blocks import HEADER, ChunkTable
@@ -84,7 +85,7 @@ def find_columns(
     blocks = _Blocks(tables, mmapped)
     parts = [np.empty((5, 0), dtype=np.int64)]
     for place, start, end, table in _pieces(tables, mmapped, areas):
-        for found in _scan_quick(memory, start, end, table, blocks):
+        for found in scan_columns(memory, start, end, partial(_all_in_live, np, table), blocks):
             parts.append(np.vstack([*found, np.full(len(found[0]), PLACES.index(place))]))
     owner, begin, last, limit, places = np.concatenate(parts, axis=1)
     first = np.sort(np.unique(begin, return_index=True)[1])
@@ -215,8 +216,23 @@ def _scan_plain(memory: Memory, start: int, end: int, blocks: _Blocks) -> Iterat
                         yield base + 8 * number, begin, last, limit
 
 
-def _scan_quick(memory: Memory, start: int, end: int, table: Any, blocks: _Blocks) -> Iterator[Any]:
-    """Yield owners, begins, ends and limits of the vectors in ``[start, end)``, as columns."""
+class LiveBlocks(Protocol):
+    """The live blocks of a heap by the addresses that the program has of them."""
+
+    low: int
+    high: int
+
+    def all_fit(self, np: Any, begins: Any, limits: Any) -> Any:
+        """Return which pairs of two columns are where a block begins, and where that many bytes of it may end."""
+
+
+def scan_columns(
+    memory: Memory, start: int, end: int, in_live: Callable[[Any], Any], blocks: LiveBlocks
+) -> Iterator[Any]:
+    """Yield owners, begins, ends and limits of the vectors in ``[start, end)``, as columns.
+
+    *in_live* returns for a column of addresses whether the three words there are in one live block.
+    """
     import numpy as np  # slow to import
 
     for at, stop in _windows(start, end):
@@ -230,7 +246,7 @@ def _scan_quick(memory: Memory, start: int, end: int, table: Any, blocks: _Block
             good = (first <= last) & (last <= limit) & (limit <= blocks.high)
             number, first, last, limit = number[good], first[good], last[good], limit[good]
             good = blocks.all_fit(np, first, limit)
-            good &= _all_in_live(np, table, base + 8 * number)
+            good &= in_live(base + 8 * number)
             for one in np.flatnonzero(good & _doubtful(np, words, number, first, last)).tolist():
                 owner, begin = base + 8 * int(number[one]), int(first[one])
                 good[one] = not (
@@ -302,10 +318,10 @@ def find_pointers(
     quick = not pure and lockstep.available()
     low, high = target
     for place, start, end in areas:
-        for address, value in _scan(memory, start, end, low, high, quick):
+        for address, value in scan_pointers(memory, start, end, low, high, quick=quick):
             yield FoundPointer(address, value, place, 0)
     for table in tables:
-        for address, value in _scan(memory, table.start, table.end, low, high, quick):
+        for address, value in scan_pointers(memory, table.start, table.end, low, high, quick=quick):
             number = table.find(address)
             begin, _ = table.bounds(number)
             # The first word of the next chunk's header is the last of this one's memory.
@@ -316,24 +332,25 @@ def find_pointers(
             if not low <= address < high:
                 yield FoundPointer(address, value, HEAP, begin + HEADER)
     for chunk in mmapped:
-        for address, value in _scan(memory, chunk.memory, chunk.end, low, high, quick):
+        for address, value in scan_pointers(memory, chunk.memory, chunk.end, low, high, quick=quick):
             if not low <= address < high:
                 yield FoundPointer(address, value, HEAP, chunk.memory)
 
 
-def _scan(
-    memory: Memory, start: int, end: int, low: int, high: int, quick: bool
+def scan_pointers(
+    memory: Memory, start: int, end: int, low: int, high: int, *, quick: bool
 ) -> Iterator[tuple[int, int]]:
+    """Yield place and value of each word in ``[start, end)`` that points into ``[low, high)``; *quick*: with numpy."""
     for begin in range(start, end, _PIECE_BYTES):
         for base, data in readable_pieces(memory, begin, min(begin + _PIECE_BYTES, end)):
             if quick:
-                yield from _scan_pointers(base, data, low, high)
+                yield from _scan_data(base, data, low, high)
                 continue
             words = memoryview(data[: len(data) & -8]).cast("Q")
             yield from ((base + 8 * at, word) for at, word in enumerate(words) if low <= word < high)
 
 
-def _scan_pointers(base: int, data: bytes, low: int, high: int) -> Iterator[tuple[int, int]]:
+def _scan_data(base: int, data: bytes, low: int, high: int) -> Iterator[tuple[int, int]]:
     import numpy as np  # slow to import
 
     words = np.frombuffer(data, dtype=np.uint64, count=len(data) // 8)
