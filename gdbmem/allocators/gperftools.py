@@ -148,6 +148,7 @@ def _heap(
         cached={int(size): int(count) for size, count in zip(classes.sizes[1:], cached[1:]) if count},
         caches=len(rows),
         is_complete=in_transfer is not None and bool(np.size(rows)),
+        odd_descriptors=int(found.are_odd.sum()),
         read_blocks=partial(_blocks, memory, classes, found, lists),
     )
 

@@ -19,6 +19,7 @@ from gdbmem.allocators.malloc_heap import (
     CACHED,
     CHANGING,
     FREE,
+    IN_HUGE,
     LARGE,
     LAZY,
     METADATA,
@@ -52,6 +53,8 @@ _MOST_CACHES, _MOST_BINS = 100_000, 76
 _BIN = 24
 _BITMAP_AT, _BITMAP_BYTES = 64, 64  # in a descriptor
 _MASKS = 1 << 14  # unpacked at once
+_NO_LIST = "a jemalloc that was built without statistics, as in most Rust programs, keeps no list of them"
+_HUGE_PAGE = 1 << 21
 _ACTIVE, _DIRTY, _MUZZY, _RETAINED = range(4)
 _KIND = {_DIRTY: FREE, _MUZZY: LAZY, _RETAINED: RETURNED}
 
@@ -110,6 +113,7 @@ class _Extents(NamedTuple):
 
     bits: _Bits
     contradictions: int
+    odd: int  # descriptors that are left out
     descriptors: Any  # their addresses
     first_blocks: Any  # a large block may begin within its first page
     starts: Any
@@ -119,6 +123,7 @@ class _Extents(NamedTuple):
     classes: Any  # numbers of size classes
     free_blocks: Any
     are_cached: Any  # freed, and kept in the cache of the allocator of huge pages
+    in_huge_page: Any  # from that allocator
 
 
 def read_heap(view: HeapView, image: Image) -> Optional[MallocHeap]:
@@ -143,8 +148,9 @@ def _heap(view: HeapView, image: Image, data: DataWords, form: _Form, extents: _
     blocks = _metadata_blocks(view, extents, np.concatenate([extents.descriptors, np.unique(data.values)]))
     spans = _spans(extents, sizes, blocks, form)
     found = _caches(view, data, blocks, extents.bits, 1 << form.page_bits)
-    # Built without statistics, jemalloc keeps no list of them.
-    is_complete = found.caches > 0 and _fits(found.cached, spans)
+    # Built without statistics, jemalloc keeps no list of its caches; built with them, it has none with tcache:false.
+    counts_itself = found.is_sound and (found.caches > 0 or _has_statistics(view, blocks))
+    is_complete = counts_itself and _fits(found.cached, spans)
     layout = (
         f"{extents.bits.release}, {form.address_bits} address bits, pages of {1 << form.page_bits:,} bytes"
     )
@@ -157,6 +163,10 @@ def _heap(view: HeapView, image: Image, data: DataWords, form: _Form, extents: _
         cached=found.cached if is_complete else {},
         caches=found.caches,
         is_complete=is_complete,
+        unread_caches=_NO_LIST
+        if found.is_sound and not counts_itself
+        else "their list could not be followed",
+        odd_descriptors=extents.odd,
         read_blocks=lambda: _blocks(view, extents, spans, stacks),
     )
 
@@ -282,9 +292,10 @@ def _decode(view: HeapView, tree: _Tree, bits: _Bits) -> Optional[_Extents]:
     classes = words >> bits.size_class & 0xFF
     is_sized = (states == _ACTIVE) & (classes < _CLASSES)
     is_slab = is_sized & (words >> bits.slab & 1 == 1)
-    are_cached = np.zeros(len(words), bool)
-    if bits.of_huge_page is not None:  # the bit for slabs stays
-        are_cached = (states == _ACTIVE) & ~is_sized & (words >> bits.of_huge_page & 1 == 1)
+    in_huge_page = np.zeros(len(words), bool)
+    if bits.of_huge_page is not None:
+        in_huge_page = words >> bits.of_huge_page & 1 == 1
+    are_cached = (states == _ACTIVE) & ~is_sized & in_huge_page  # the bit for slabs stays
     free_blocks = words >> bits.free_blocks & 0x3FF
     sizes = np.array(_size_classes())
     sizes_of = sizes[np.minimum(classes, _CLASSES - 1)]
@@ -297,8 +308,11 @@ def _decode(view: HeapView, tree: _Tree, bits: _Bits) -> Optional[_Extents]:
     is_whole &= ~is_large | ((sizes_below < lengths) & (lengths + page <= sizes_of))
     contradictions = int((~is_inside).sum() + (~is_good).sum() + (~is_apart).sum() + (~is_whole).sum())
     keep = is_apart & is_whole
-    columns = (where, addresses, starts, ends, states, is_slab, classes, free_blocks, are_cached)
-    return _Extents(bits, contradictions, *(column[keep] for column in columns))
+    columns = (
+        where, addresses, starts, ends, states, is_slab, classes, free_blocks, are_cached, in_huge_page,
+    )  # fmt: skip
+    odd = int((~is_good).sum()) + int((~keep).sum())
+    return _Extents(bits, contradictions, odd, *(column[keep] for column in columns))
 
 
 def _size_classes() -> Sequence[int]:
@@ -329,11 +343,24 @@ def _spans(extents: _Extents, sizes: Sequence[int], blocks: Sequence[tuple[int, 
     )
     slab_blocks = np.where(extents.is_slab, lengths // np.maximum(sizes_of, 1) - extents.free_blocks, 0)
     columns = [extents.starts, extents.ends, kinds, block_bytes, slab_blocks + is_large]
-    own = np.array(blocks, np.int64).reshape(-1, 2)
+    beside = [(*block, METADATA) for block in blocks]
+    beside += [(*piece, IN_HUGE) for piece in _free_in_huge_pages(extents)]
+    own = np.array(beside, np.int64).reshape(-1, 3)
     zeros = np.zeros(len(own), np.int64)
-    added = [own[:, 0], own[:, 1], np.full(len(own), METADATA, np.uint8), zeros, zeros]
+    added = [own[:, 0], own[:, 1], own[:, 2].astype(np.uint8), zeros, zeros]
     order = np.argsort(np.concatenate([columns[0], added[0]]), kind="stable")
     return Spans(*(np.concatenate(pair)[order] for pair in zip(columns, added)))
+
+
+def _free_in_huge_pages(extents: _Extents) -> Iterator[tuple[int, int]]:
+    """Yield the free pages of the huge pages that jemalloc divides (hpa:true): no descriptor is of them."""
+    np = import_numpy()
+    if extents.bits.of_huge_page is None:
+        return
+    divided = extents.in_huge_page
+    spans = Ranges(zip(extents.starts.tolist(), extents.ends.tolist()))
+    for page in np.unique(extents.starts[divided] & -_HUGE_PAGE).tolist():
+        yield from spans.gaps(page, page + _HUGE_PAGE)
 
 
 # jemalloc's own memory (source: include/jemalloc/internal/base_structs.h): blocks that begin with their size and the
@@ -366,6 +393,21 @@ def _metadata_blocks(view: HeapView, extents: _Extents, roots: Any) -> list[tupl
     return sorted((start, start + blocks[start][0]) for chain in chains if own & chain for start in chain)
 
 
+def _has_statistics(view: HeapView, blocks: Sequence[tuple[int, int]]) -> bool:
+    """Return whether jemalloc counts its own memory: near the start of a block, beside the bytes of a chain of them."""
+    np = import_numpy()
+    lengths = {end - start for start, end in blocks}
+    sums = np.array(sorted(lengths | {sum(end - start for start, end in blocks)}), np.int64)
+    for start, _ in blocks:
+        words = data_words(view, [(start, start + 8 * _ARENA_WORDS)])
+        behind = words.addresses[np.isin(words.values, sums)]
+        allocated, resident = words.at(behind - 16), words.at(behind - 8)
+        is_count = (allocated > 0) & (allocated <= resident) & (resident <= words.at(behind))
+        if (is_count & (resident % 4096 == 0)).any():
+            return True
+    return False
+
+
 def _chain(blocks: Mapping[int, tuple[int, int]], start: int) -> set[int]:
     """Return the blocks from *start* on; none if they lead elsewhere than to blocks."""
     chain: set[int] = set()
@@ -381,7 +423,8 @@ def _chain(blocks: Mapping[int, tuple[int, int]], start: int) -> set[int]:
 
 class _Caches(NamedTuple):
     cached: Counter[int]  # blocks by size
-    caches: int  # 0 if some could not be read
+    caches: int
+    is_sound: bool  # all could be read
     stacks: Sequence[tuple[int, int]]  # of the addresses of these blocks: where, and how many
 
 
@@ -402,13 +445,13 @@ def _caches(
             try:
                 descriptor = words_at(view.memory, at, owner + 1)
             except MemoryUnreadable:
-                return _Caches(cached, 0, stacks)
+                return _Caches(cached, 0, False, stacks)
             if descriptor[owner] != arena:
-                return _Caches(cached, 0, stacks)
+                return _Caches(cached, 0, False, stacks)
             _add_bins(view, descriptor, bits, page_bytes, cached, stacks)
             done.add(at)
             at = descriptor[0]
-    return _Caches(cached, len(done), stacks)
+    return _Caches(cached, len(done), True, stacks)
 
 
 def _first_descriptor(view: HeapView, arena: int, owner: int) -> int:

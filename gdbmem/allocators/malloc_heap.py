@@ -25,6 +25,7 @@ RETURNED = 4  # address space whose pages the allocator has returned: normally n
 METADATA = 5
 CHANGING = 6  # between two kinds at this moment
 CACHED = 7  # pages without a live block that a cache of the allocator keeps
+IN_HUGE = 8  # pages without a live block in a huge page that the allocator divides
 
 
 class HeapView(NamedTuple):
@@ -66,6 +67,9 @@ class MallocHeap:
     cached: Mapping[int, int] = field(default_factory=dict)
     caches: int = 0  # number of caches read
     is_complete: bool = True  # False: some caches could not be read, so that live blocks are too many
+    unread_caches: str = "they were not found"  # the reason
+    # Descriptors that contradict the others: what they describe is CHANGING, or is left out.
+    odd_descriptors: int = 0
     read_blocks: Optional[Callable[[], Blocks]] = field(default=None, compare=False)  # see live_blocks()
 
     def live_blocks(self) -> Optional[Blocks]:

@@ -110,6 +110,8 @@ def _read_segments(view: HeapView, image: Image) -> Optional[MallocHeap]:
             cached=freed.counts,
             caches=int(np.count_nonzero(found.pages.freed)) + len(delayed),
             is_complete=freed.is_complete,
+            unread_caches="a list of blocks that other threads freed leads elsewhere, or is encoded",
+            odd_descriptors=int(found.pages.are_odd.sum()),
             read_blocks=partial(blocks_of_pages, memory, found.pages, freed),
         )
     return None

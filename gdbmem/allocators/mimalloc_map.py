@@ -118,6 +118,8 @@ def _heap(
         cached=freed.counts,
         caches=int(np.count_nonzero(pages.freed)),
         is_complete=freed.is_complete,
+        unread_caches="a list of blocks that other threads freed leads elsewhere, or is encoded",
+        odd_descriptors=int(pages.are_odd.sum()),
         read_blocks=partial(blocks_of_pages, memory, pages, freed),
     )
 

@@ -57,7 +57,10 @@ class _Groups(NamedTuple):
     are_single: Any  # one block with a mapping of its own
 
 
-_Found = tuple[_Groups, Sequence[tuple[int, int]]]  # and where groups are changing
+class _Found(NamedTuple):
+    groups: _Groups
+    changing: Sequence[tuple[int, int]]  # where groups are that contradict others
+    odd: int  # of them, in all
 
 
 def read_heap(view: HeapView, image: Image) -> Optional[MallocHeap]:
@@ -71,8 +74,9 @@ def read_heap(view: HeapView, image: Image) -> Optional[MallocHeap]:
                 allocator="musl",
                 layout="mallocng",
                 file=image.name,
-                spans=_spans(*found, areas),
-                read_blocks=partial(_blocks, view, found[0]),
+                spans=_spans(found.groups, found.changing, areas),
+                odd_descriptors=found.odd,
+                read_blocks=partial(_blocks, view, found.groups),
             )
     return None
 
@@ -164,7 +168,7 @@ def _proved(view: HeapView, groups: _Groups, are_odd: Any) -> Optional[_Found]:
     are_odd &= are_within(view.anonymous, groups.starts, groups.ends)
     odd = zip(groups.starts[are_odd].tolist(), groups.ends[are_odd].tolist())
     alone = ((start, end) for start, end in odd if not ((good.starts < end) & (good.ends > start)).any())
-    return good, Ranges(alone).items
+    return _Found(good, Ranges(alone).items, len(groups.starts) - len(good.starts))
 
 
 def _inside(groups: _Groups) -> tuple[Any, Any, Any]:

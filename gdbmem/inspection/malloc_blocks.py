@@ -11,6 +11,7 @@ from gdbmem.allocators.malloc_heap import (
     CACHED,
     CHANGING,
     FREE,
+    IN_HUGE,
     LARGE,
     LAZY,
     METADATA,
@@ -35,6 +36,7 @@ _KINDS = {
     METADATA: "the own structures",
     CHANGING: "pages that were being changed",
     CACHED: "free pages that a cache keeps",
+    IN_HUGE: "free pages of a huge page",
 }
 
 
@@ -64,7 +66,9 @@ def notices(heaps: Sequence[Question]) -> Iterator[Notice]:
                 " not be told from them"
             )
         if not columns.heap.is_complete:
-            parts.append(f"freed blocks that caches of {name} keep count as live: the caches were not found")
+            parts.append(
+                f"freed blocks that caches of {name} keep count as live: {columns.heap.unread_caches}"
+            )
         if parts:
             yield Notice("blocks-unlisted", "; ".join(parts))
 

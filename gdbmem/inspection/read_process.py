@@ -30,7 +30,7 @@ from gdbmem.linux.process.process import check_analysable, process_facts
 from gdbmem.linux.process.threads import thread_name
 from gdbmem.model.ledger import SHARED_BY_FORK, Ledger
 from gdbmem.model.memory import Memory
-from gdbmem.text import format_size, printable
+from gdbmem.text import format_size, plural, printable
 
 # Heaps of allocators other than glibc's for a ledger: read where anonymous memory has no other explanation.
 
@@ -314,6 +314,7 @@ def _fill(reading: ProcessImage, memory: Memory, malloc: Malloc, main: int, walk
     notice = _silent_heap(reading, malloc)
     if notice is not None:
         reading.notices.append(notice)
+    reading.notices += [_odd_descriptors(heap) for heap in reading.mallocs if heap.odd_descriptors]
 
 
 def _read_glibc(
@@ -409,12 +410,20 @@ def _read_others(reading: ProcessImage) -> Notice:
     else:
         text = f"{named} allocates beside glibc's malloc"
     text += ": its heap was read" if len(heaps) == 1 else ": their heaps were read"
-    unread = [printable(one.file) for one in heaps if not one.is_complete]
-    if unread:
-        text += (
-            f"; blocks that caches keep count as live in that of {' and '.join(unread)}: they were not found"
-        )
+    for one in heaps:
+        if not one.is_complete:
+            where = f" in that of {printable(one.file)}" if len(heaps) > 1 else ""
+            text += f"; freed blocks that its caches keep count as live{where}: {one.unread_caches}"
     return Notice("malloc-replaced", text)
+
+
+def _odd_descriptors(heap: MallocHeap) -> Notice:
+    return Notice(
+        "descriptors-left-out",
+        f"{plural(heap.odd_descriptors, 'descriptor')} of {heap.allocator} ({printable(heap.file)})"
+        f" {'contradicts' if heap.odd_descriptors == 1 else 'contradict'} the others, as while a thread changes them:"
+        " their pages are in no other entry than 'changing', or unclaimed",
+    )
 
 
 def _replaced(reading: ProcessImage) -> Notice:

@@ -276,9 +276,9 @@ def _in_mallocs(ledger: Ledger, paths: Optional[PinnerPaths]) -> str:
     malloc = max(ledger.mallocs, key=ledger.freed_in, default=None)
     if malloc is None or not _matters(ledger, ledger.freed_in(malloc)):
         return ""
-    slabs, pages, caches = (
+    slabs, pages, caches, huge = (
         ledger.total_of(malloc.category, label + malloc.suffix)
-        for label in (names.IN_SLABS, names.FREE_PAGES, names.IN_CACHES)
+        for label in (names.IN_SLABS, names.FREE_PAGES, names.IN_CACHES, names.IN_HUGE_PAGES)
     )
     parts = []
     if _matters(ledger, slabs):
@@ -291,6 +291,8 @@ def _in_mallocs(ledger: Ledger, paths: Optional[PinnerPaths]) -> str:
     if _matters(ledger, pages):
         how = f": {_RETURNS[malloc.allocator]}" if malloc.allocator in _RETURNS else ""
         parts.append(f"{format_size(pages)} are free pages{how}")
+    if _matters(ledger, huge):
+        parts.append(f"{format_size(huge)} are free pages in huge pages that it divides (hpa:true)")
     if _matters(ledger, caches):
         parts.append(f"{format_size(caches)} are free blocks that its caches keep")
     freed = format_size(ledger.freed_in(malloc))

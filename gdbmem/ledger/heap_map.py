@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
 from gdbmem.allocators.glibc.tallies import FASTBIN, FREE, LIVE, PAGE, TCACHE, HeapTally
-from gdbmem.allocators.malloc_heap import CACHED, LARGE, LAZY, RETURNED, SLAB, MallocHeap
+from gdbmem.allocators.malloc_heap import CACHED, IN_HUGE, LARGE, LAZY, RETURNED, SLAB, MallocHeap
 from gdbmem.allocators.malloc_heap import FREE as FREE_SPAN
 from gdbmem.arrays import import_numpy
 from gdbmem.ledger.mallocs import divide_spans
@@ -98,7 +98,7 @@ def map_mallocs(
 
 
 # The part that resident bytes of a span are, but for those of live and cached blocks.
-_SPAN_PARTS = {SLAB: 2, LARGE: 0, FREE_SPAN: 3, LAZY: 3, RETURNED: 3, CACHED: 1}
+_SPAN_PARTS = {SLAB: 2, LARGE: 0, FREE_SPAN: 3, LAZY: 3, RETURNED: 3, CACHED: 1, IN_HUGE: 2}
 
 
 def _pieces_of(heap: MallocHeap, resident: Ranges) -> tuple[Any, ...]:

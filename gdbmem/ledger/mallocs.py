@@ -25,6 +25,7 @@ _REST = {
     malloc_heap.METADATA: names.ALLOCATORS_OWN,
     malloc_heap.CHANGING: names.CHANGING,
     malloc_heap.CACHED: names.IN_CACHES,
+    malloc_heap.IN_HUGE: names.IN_HUGE_PAGES,
 }
 
 
@@ -61,7 +62,7 @@ def _claim(division: Division, heap: MallocHeap, suffix: str, claims: MallocClai
     def pages(kind: int) -> int:
         return int(lengths[spans.kinds == kind].sum())
 
-    is_slab = spans.kinds == SLAB
+    is_slab, is_own = spans.kinds == SLAB, spans.kinds == malloc_heap.METADATA
     cached_bytes = sum(size * count for size, count in heap.cached.items())
     live_bytes = int((spans.block_bytes * spans.live_blocks).sum()) - cached_bytes
     cached_bytes += pages(malloc_heap.CACHED)
@@ -80,6 +81,11 @@ def _claim(division: Division, heap: MallocHeap, suffix: str, claims: MallocClai
         returned_page_bytes=pages(malloc_heap.RETURNED),
         metadata_bytes=pages(malloc_heap.METADATA),
         sizes=_sizes(heap, rest, np),
+        metadata_resident_bytes=int(
+            division.resident.within_each(spans.starts[is_own], spans.ends[is_own]).sum()
+        ),
+        in_huge_page_bytes=pages(malloc_heap.IN_HUGE),
+        odd_descriptors=heap.odd_descriptors,
     )
     claims.mallocs.append(summary)
     claims.allocated[live_key] += summary.live_bytes

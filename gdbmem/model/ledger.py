@@ -185,7 +185,7 @@ BFC = "allocator.bfc"
 INTERNAL_WASTE, FREE_CHUNKS = "internal waste", "free chunks"
 
 # Heaps of allocators that replace malloc ("allocator.jemalloc"): LIVE, and an entry for each of these labels.
-IN_CACHES, IN_SLABS = "free in caches", "free in slabs"
+IN_CACHES, IN_SLABS, IN_HUGE_PAGES = "free in caches", "free in slabs", "free in huge pages"
 FREE_PAGES, LAZY_PAGES, RETURNED_PAGES = "free pages", "lazily freed pages", "returned pages"
 ALLOCATORS_OWN, CHANGING = "metadata", "changing"
 
@@ -227,6 +227,9 @@ class OtherMalloc(NamedTuple):
     returned_page_bytes: int
     metadata_bytes: int
     sizes: Sequence[BlockSize] = ()  # of slabs
+    metadata_resident_bytes: Optional[int] = None  # None in documents of earlier versions
+    in_huge_page_bytes: int = 0  # free pages of huge pages that the allocator divides
+    odd_descriptors: int = 0  # that contradict others, as during a change: their pages are in no figure above
 
     @property
     def allocator(self) -> str:
@@ -377,7 +380,7 @@ class Ledger:
 
     def freed_in(self, malloc: OtherMalloc) -> int:
         """Return the resident bytes of *malloc* that the program has freed and the kernel can't take by itself."""
-        labels = (IN_CACHES, IN_SLABS, FREE_PAGES)
+        labels = (IN_CACHES, IN_SLABS, IN_HUGE_PAGES, FREE_PAGES)
         return self.total_of(malloc.category, *(label + malloc.suffix for label in labels))
 
     def total(self, *categories: str) -> int:

@@ -14,6 +14,7 @@ from gdbmem.allocators.malloc_heap import (
     CACHED,
     CHANGING,
     FREE,
+    IN_HUGE,
     LARGE,
     METADATA,
     RETURNED,
@@ -134,6 +135,47 @@ def test_nodes_of_addresses_where_nothing_is_mapped_are_not_followed(monkeypatch
 def test_caches_that_were_not_found_are_not_stated_to_be_empty() -> None:
     heap = _Process().read()
     assert heap is not None and not heap.is_complete and not heap.cached
+
+
+def test_a_jemalloc_built_without_statistics_is_told_from_one_whose_caches_are_off() -> None:
+    heap = _Process().read()
+    assert heap is not None and "built without statistics" in heap.unread_caches
+    process = _Process()
+    for number, word in enumerate(
+        (3 * PAGE, 4 * PAGE, 4 * MIB)
+    ):  # allocated, resident and mapped of its own blocks
+        process._put(process.own, OWN, OWN + 256 + 8 * number, word)
+    heap = process.read()
+    assert heap is not None and heap.is_complete and not heap.cached
+
+
+def test_free_pages_of_a_huge_page_that_jemalloc_divides_are_not_memory_of_unknown_use() -> None:
+    process = _Process()
+    process.describe(1, 1, 5, 36 << SIZED | OF_HUGE_PAGE)
+    heap = process.read()
+    assert heap is not None
+    rows = [row[:3] for row in zip(*(column.tolist() for column in heap.spans))]
+    assert rows[-1] == (HEAP + 40 * PAGE, HEAP + 2 * MIB, IN_HUGE)
+
+
+def test_the_blocks_in_use_are_those_whose_bit_is_not_set_and_a_contradiction_leaves_a_slab_out() -> None:
+    process = _Process()
+    at = DESCRIPTORS - OWN + 64
+    bits = 0x0F_FFFF_0000_FFFF_FFFF_FFF5
+    process.own[at : at + 16] = bits.to_bytes(16, "little")
+    process.describe(0, 0, 1, OF_SLAB | 2 << SIZED | bin(bits).count("1") << 28)
+    heap = process.read()
+    assert heap is not None
+    blocks = heap.live_blocks()
+    assert blocks is not None
+    live = [HEAP + 32 * number for number in range(128) if not bits >> number & 1]
+    assert blocks.starts.tolist() == [*live, HEAP + PAGE]
+    assert (blocks.unlisted, blocks.doubtful) == (0, 0)
+    process.own[at] = 0
+    heap = process.read()
+    assert heap is not None
+    blocks = heap.live_blocks()
+    assert blocks is not None and (len(blocks.starts), blocks.unlisted) == (1, len(live))
 
 
 def _leads_elsewhere(process: _Process) -> None:
