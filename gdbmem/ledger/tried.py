@@ -12,6 +12,7 @@ from gdbmem.terminal.console import Console, print_sentence
 from gdbmem.text import format_size, plural, printable
 
 _GLIBC = "glibc"
+_WORTH, _WORTH_BYTES = 0.1, 1 << 20  # of the resident set: less is not worth a word
 # Servers that can move their live blocks together, if the jemalloc that is part of them supports that.
 _DEFRAGMENT = ("redis-server", "valkey-server", "keydb-server")
 
@@ -29,8 +30,14 @@ def _resident(ledger: Ledger, row: Tried) -> int:
 
 
 def malloc_of(ledger: Ledger, row: Tried) -> Optional[OtherMalloc]:
-    """Return the heap whose function *row* called, if it was read."""
+    """Return the heap whose function *row* called, if it was read and is a notable part of the resident set."""
+    if not _matters(ledger, _resident(ledger, row)):
+        return None
     return next((m for m in ledger.mallocs if (m.allocator, m.file) == (row.allocator, row.file)), None)
+
+
+def _matters(ledger: Ledger, size: int) -> bool:
+    return size >= _WORTH_BYTES and size >= _WORTH * ledger.rss_bytes
 
 
 def trial_sentence(ledger: Ledger, row: Tried) -> str:
@@ -40,14 +47,13 @@ def trial_sentence(ledger: Ledger, row: Tried) -> str:
     if malloc is None:
         return returned
     parts = (names.LIVE, names.IN_CACHES, names.IN_SLABS)
-    held = ledger.total_of(malloc.category, *(label + malloc.suffix for label in parts))
+    live, cached, holes = (ledger.total_of(malloc.category, label + malloc.suffix) for label in parts)
     text = (
-        f"{malloc.allocator} has {format_size(malloc.live_bytes)} of live blocks in {format_size(held)} of pages in"
+        f"{malloc.allocator} has {format_size(live)} of live blocks in {format_size(live + cached + holes)} of pages in"
         f" use: {returned}"
     )
-    holes = ledger.total_of(malloc.category, names.IN_SLABS + malloc.suffix)
     worst = max(malloc.sizes, key=lambda size: size.free_resident_bytes, default=None)
-    if worst is None or not holes or holes < (row.returned_bytes or 0):
+    if worst is None or not _matters(ledger, holes):
         return text
     return (
         f"{text}; {format_size(holes)} are holes in slabs, {format_size(worst.free_resident_bytes)} of them in"
