@@ -11,7 +11,9 @@ from typing import Optional
 from gdbmem.api.ledgers import MeasuredRun, find_program, trim_by_gdb
 from gdbmem.api.series import difference_of
 from gdbmem.errors import GdbmemError, UsageError
+from gdbmem.files import open_regular
 from gdbmem.ledger.remedies import measured_json, print_measured
+from gdbmem.ledger.settings import settings_of
 from gdbmem.model.ledger import Ledger, MeasuredRemedies, MeasuredRemedy, Remedy, best_first, worth_bytes
 from gdbmem.terminal.console import make_console, open_output
 from gdbmem.text import format_size, printable
@@ -41,8 +43,8 @@ def _measure(words: list[str], args: argparse.Namespace) -> tuple[Ledger, Measur
         if not args.quiet:
             print(f"gdbmem: {text}", file=sys.stderr, flush=True)
 
-    def level(tunables: str) -> int:
-        with MeasuredRun(words, tunables) as one:
+    def level(variable: str) -> int:
+        with MeasuredRun(words, variable) as one:
             one.reach(args.duration)
             return one.rss_bytes()
 
@@ -50,16 +52,18 @@ def _measure(words: list[str], args: argparse.Namespace) -> tuple[Ledger, Measur
         moment = first.reach(args.duration)
         children = first.children()
         ledger = first.ledger(moment)
+        remedies = [*ledger.remedies, *settings_of(ledger, open_regular)]
     say(f"{printable(words[0])} {moment}: {format_size(ledger.rss_bytes)} resident")
-    asked = [remedy for remedy in ledger.remedies if _may_matter(remedy, ledger)]
+    asked = [remedy for remedy in remedies if _may_matter(remedy, ledger)]
     settings = [remedy for remedy in asked if not remedy.is_call]
-    sizes: dict[str, list[int]] = {"": [], **{remedy.setting: [] for remedy in settings}}
+    variables = {"": "", **{remedy.setting: remedy.variable for remedy in settings}}
+    sizes: dict[str, list[int]] = {name: [] for name in variables}
     trimmed: list[int] = []
     why_not = ""
     for number in range(args.runs if asked else 0):
         # In turn, alternating the order: a slow drift of the machine affects all equally.
         for name in sorted(sizes, reverse=bool(number % 2)):
-            sizes[name].append(level(name))
+            sizes[name].append(level(variables[name]))
             say(f"run {number + 1} of {args.runs}, {name or 'as it is'}: {format_size(sizes[name][-1])}")
         if any(remedy.is_call for remedy in asked) and not why_not:
             why_not = _append(trimmed, lambda: trim_by_gdb(words, args.duration))

@@ -35,7 +35,7 @@ from gdbmem.linux.process.process import (
     stat_of,
     thread_ids,
 )
-from gdbmem.model.ledger import AFTER_TIME, AT_END, AT_REST, Ledger
+from gdbmem.model.ledger import AFTER_TIME, AT_END, AT_REST, TUNABLES, Ledger
 from gdbmem.setup.gdb_python import find_gdb, loader_file, quiet_environment, quiet_gdb
 from gdbmem.text import printable
 
@@ -54,15 +54,15 @@ _GATE = 'kill -STOP $$; exec "$0" "$@"'
 class MeasuredRun:
     """One run of a program; leaving it kills the program."""
 
-    def __init__(self, words: Sequence[str], tunables: str = "") -> None:
-        """Start *words* with *tunables* added to GLIBC_TUNABLES."""
+    def __init__(self, words: Sequence[str], variable: str = "") -> None:
+        """Start *words* with *variable*, NAME=VALUE, added to the environment."""
         self.words = list(words)
         with _standard_input() as stdin:
             self._process = subprocess.Popen(
                 ["/bin/sh", "-c", _GATE, *self.words],
                 stdin=stdin,
                 stdout=subprocess.DEVNULL,
-                env=environment_with(tunables),
+                env=environment_with(variable),
                 start_new_session=True,
                 close_fds=False,
             )
@@ -251,11 +251,14 @@ def _what_it_says(gdb: subprocess.Popen[bytes]) -> bytes:
         return b"it took too long"
 
 
-def environment_with(tunables: str) -> dict[str, str]:
-    """Return this environment, with *tunables* added to those that it sets."""
-    given = [os.environ["GLIBC_TUNABLES"]] if os.environ.get("GLIBC_TUNABLES") else []
-    value = ":".join([*given, *([tunables] if tunables else [])])
-    return {**os.environ, **({"GLIBC_TUNABLES": value} if value else {})}
+def environment_with(variable: str) -> dict[str, str]:
+    """Return this environment with *variable*, NAME=VALUE; a list of settings is added to those that it has."""
+    name, _, value = variable.partition("=")
+    if not name:
+        return dict(os.environ)
+    separator = ":" if name == TUNABLES else "," if name.endswith("MALLOC_CONF") else ""
+    given = [os.environ[name]] if separator and os.environ.get(name) else []
+    return {**os.environ, name: separator.join([*given, value])}
 
 
 @contextlib.contextmanager

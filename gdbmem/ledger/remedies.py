@@ -199,6 +199,13 @@ def print_remedies(ledger: Ledger, console: Console) -> None:
     print_sentence(console, answer_ledger(ledger), "bold")
     if not ledger.remedies:
         print_sentence(console, "\nNothing can be simulated where glibc's malloc was not read.")
+        if ledger.mallocs:
+            named = " and ".join(dict.fromkeys(malloc.allocator for malloc in ledger.mallocs))
+            print_sentence(
+                console,
+                f"'gdbmem compare --remedies -- PROGRAM' measures settings of {named}, 'gdbmem explain PID --try' what"
+                " their own functions return.",
+            )
         print_notices(ledger.notices, console)
         return
     table = drawing.Table(header_style="dim")
@@ -300,7 +307,7 @@ def conclusion(ledger: Ledger, measured: MeasuredRemedies) -> str:
         return f"{held}; no remedy has an effect that {plural(measured.runs, 'run')} of each can show"
     setting = best.remedy.setting
     words = " ".join(shlex.quote(word) for word in measured.command)
-    how = setting if best.remedy.is_call else f"GLIBC_TUNABLES={setting} {printable(words)}"
+    how = setting if best.remedy.is_call else f"{printable(best.remedy.variable)} {printable(words)}"
     text = f"{held}; {how} returns most: {format_size(best.gained_bytes)}"
     if best.is_as_predicted is not None:
         text += f", {'as' if best.is_as_predicted else 'other than'} predicted ({gain_text(best.remedy)})"

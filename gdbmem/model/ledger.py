@@ -11,7 +11,7 @@ from gdbmem.json_values import Key
 # Settings of malloc that may give memory back, and how much each would. Sizes are bytes.
 
 
-TRIM = "malloc_trim(0)"
+TRIM, TUNABLES = "malloc_trim(0)", "GLIBC_TUNABLES"
 _WORTH = 0.01  # of the resident set: less is not worth a setting, nor a difference between two
 _WORTH_BYTES = 256 << 10
 _NEAR = 0.1
@@ -21,7 +21,7 @@ _BY_COST = (TRIM, "trim_threshold", "mmap_threshold", "top_pad", "arena_max", "t
 
 
 class Remedy(NamedTuple):
-    """One setting, in the form that GLIBC_TUNABLES= takes, or a call."""
+    """One setting, in the form that GLIBC_TUNABLES= takes or a variable of the environment, or a call."""
 
     setting: str
     predicted_bytes: Optional[int]  # None: unknown until measured
@@ -33,6 +33,11 @@ class Remedy(NamedTuple):
     def is_call(self) -> bool:
         """True if the program has to call it; the others are set in its environment."""
         return self.setting == TRIM
+
+    @property
+    def variable(self) -> str:
+        """The setting as a shell takes it before the program's name."""
+        return f"{TUNABLES}={self.setting}" if self.setting.startswith("glibc.") else self.setting
 
 
 def best_remedy(remedies: tuple[Remedy, ...]) -> Optional[Remedy]:

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import time
+from ctypes.util import find_library
 from pathlib import Path
 from statistics import median
 from types import SimpleNamespace
@@ -21,6 +22,7 @@ from gdbmem.linux.process import process
 from gdbmem.linux.process.process import stat_of
 from gdbmem.model.ledger import TRIM, Remedy, best_remedy
 from tests.conftest import Program
+from tests.libraries import needs_library
 from tests.live.explaining import explain, gdbmem, running
 from tests.live.test_explain import resident_bytes
 from tests.live.user import GDBMEM
@@ -171,7 +173,7 @@ def test_processes_that_a_program_starts_are_counted_as_not_measured(program: Pr
 
 def test_a_run_that_is_measured_leaves_nothing_behind(program: Program) -> None:
     path = program("freed_kept", "-pthread")
-    with MeasuredRun([str(path), "live"], "glibc.malloc.arena_max=2") as run:
+    with MeasuredRun([str(path), "live"], "GLIBC_TUNABLES=glibc.malloc.arena_max=2") as run:
         assert run.reach(0.3) == "after the time given"
         environment = Path(f"/proc/{run.pid}/environ").read_bytes()
         assert b"GLIBC_TUNABLES=glibc.malloc.arena_max=2\0" in environment
@@ -228,3 +230,29 @@ def test_a_process_whose_memory_is_gone_is_not_said_to_be_protected(monkeypatch:
     monkeypatch.setattr(process, "process_facts", lambda _: facts)
     with pytest.raises(TargetError, match="ended before it could be inspected"):
         process.check_analysable(own)
+
+
+def test_settings_of_the_allocator_that_a_program_has_are_measured_by_their_names(
+    program: Program, tmp_path: Path
+) -> None:
+    needs_library("gperftools")
+    library = find_library("tcmalloc_minimal") or ""
+    words = ["env", f"LD_PRELOAD={library}", program("returns_memory")]
+    (tmp_path / "empty").touch()  # its input, at whose end it ends
+    with (tmp_path / "empty").open() as stdin:
+        done = subprocess.run(
+            [*map(str, (GDBMEM, "compare", "--remedies", "--runs", 1, "--json", "--", *words))],
+            stdin=stdin,
+            capture_output=True,
+            text=True,
+        )
+    found = json.loads(done.stdout)
+    by_name = {row["setting"]: row for row in found["remedies"]}
+    assert set(by_name) == {
+        "TCMALLOC_RELEASE_RATE=10",
+        "TCMALLOC_AGGRESSIVE_DECOMMIT=1",
+        "TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES=1048576",
+    }
+    best = by_name["TCMALLOC_AGGRESSIVE_DECOMMIT=1"]
+    assert best["measured_bytes"] > 10 << 20
+    assert f"; TCMALLOC_AGGRESSIVE_DECOMMIT=1 env LD_PRELOAD={library} " in found["answer"]
