@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gdbmem.api.heaps import heap, heap_of_core
-    from gdbmem.api.ledgers import explain, explain_core, read_ledger
+    from gdbmem.api.ledgers import explain, explain_container, explain_core, read_ledger
     from gdbmem.api.profiles import (
         Loaded,
         ReadOptions,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from gdbmem.model.calltree import CallTree, Frame, Profile, Snapshot, Totals
+    from gdbmem.model.cgroup import CgroupEntry, CgroupLedger, CgroupProcess
     from gdbmem.model.diff import Diff, Side
     from gdbmem.model.heap_graph import HeapQuery, HeapView
     from gdbmem.model.ledger import Entry, Ledger
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 # not import the code that reads processes (importing all takes 300 ms more).
 _HOMES = {
     "api.heaps": ("heap", "heap_of_core"),
-    "api.ledgers": ("explain", "explain_core", "read_ledger"),
+    "api.ledgers": ("explain", "explain_container", "explain_core", "read_ledger"),
     "api.profiles": (
         "Loaded", "ReadOptions", "diff", "export", "open_profile", "rank", "read_snapshot", "read_snapshots",
     ),
@@ -56,6 +57,7 @@ _HOMES = {
     "api.series": ("compare", "summarize"),
     "errors": ("GdbmemError", "InputError", "MissingToolError", "Notice", "TargetError", "ToolError", "UsageError"),
     "model.calltree": ("CallTree", "Frame", "Profile", "Snapshot", "Totals"),
+    "model.cgroup": ("CgroupEntry", "CgroupLedger", "CgroupProcess"),
     "model.diff": ("Diff", "Side"),
     "model.heap_graph": ("HeapQuery", "HeapView"),
     "model.ledger": ("Entry", "Ledger"),
@@ -68,6 +70,9 @@ _HOMES = {
 __all__ = [
     "Amount",
     "CallTree",
+    "CgroupEntry",
+    "CgroupLedger",
+    "CgroupProcess",
     "Comparison",
     "Diff",
     "Difference",
@@ -106,6 +111,7 @@ __all__ = [
     "compare",
     "diff",
     "explain",
+    "explain_container",
     "explain_core",
     "export",
     "heap",

@@ -9,17 +9,27 @@ import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union
 
-from gdbmem.errors import TargetError
+from gdbmem.errors import TargetError, UsageError
 from gdbmem.inspection.block_queries import Looks
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.inspection.read_process import explain_core as explain_core_file
 from gdbmem.launch.measured import MeasuredRun, trim_by_gdb
 from gdbmem.launch.program import find_program
+from gdbmem.ledger.cgroup import divided
 from gdbmem.ledger.pinners import PinnerPaths
+from gdbmem.linux.monitoring.cgroup import (
+    cgroup_of,
+    cgroups_named,
+    process_in_cgroup,
+    processes_in,
+    read_whole_cgroup,
+)
+from gdbmem.model.cgroup import CgroupLedger
 from gdbmem.model.heap_blocks import HeapMap
 from gdbmem.model.ledger import IdleMemory, Ledger
 from gdbmem.runs.run import Run
 from gdbmem.symbols.batch_gdb import class_names
+from gdbmem.text import printable
 
 if TYPE_CHECKING:
     from gdbmem.runs.saved_results import Kept
@@ -29,6 +39,7 @@ __all__ = [
     "MeasuredRun",
     "class_names",
     "explain",
+    "explain_container",
     "explain_core",
     "explain_idle",
     "find_program",
@@ -39,6 +50,8 @@ __all__ = [
     "saved_heap_map",
     "trim_by_gdb",
 ]
+
+_MOST_NAMED = 8  # in a message
 
 Operand = Union[str, "os.PathLike[str]"]
 
@@ -267,3 +280,59 @@ def python_blocks() -> int:
 def largest_python_block() -> Optional[int]:
     """Return the size of the largest block that Python's own allocator hands out; None if they have any size."""
     return None if sysconfig.get_config_var("Py_GIL_DISABLED") else _LARGEST_PYTHON_BLOCK
+
+
+def explain_container(what: str) -> CgroupLedger:
+    """Return where the memory of a cgroup is, every byte of its usage once.
+
+    *what* is a pid in it, its folder below /sys/fs/cgroup, or a name that is in its path (a container's id, a service,
+    a pod). No daemon is asked, no process is stopped. Raises TargetError if there is none, or if several fit.
+    """
+    folder = _cgroup(what)
+    reading = read_whole_cgroup(folder)
+    if reading is None:
+        raise TargetError(
+            f"{printable(str(folder))} has no memory values",
+            slug="no-cgroup",
+            hint="name a cgroup below the root, with the memory controller",
+        )
+    processes, unreadable = [], []
+    for pid in processes_in(folder):
+        try:
+            found = process_in_cgroup(pid, reading.limit_bytes)
+        except PermissionError:
+            unreadable.append(pid)
+        else:
+            processes += [found] if found is not None else []
+    return divided(reading, processes, unreadable)
+
+
+def _cgroup(what: str) -> Path:
+    if what.isascii() and what.isdigit():
+        folder = cgroup_of(int(what))
+        if folder is None:
+            raise TargetError(
+                f"process {what} is in no memory cgroup that is visible here",
+                slug="no-cgroup",
+                hint="check the pid, and that /sys/fs/cgroup is mounted",
+            )
+        return folder
+    if what.startswith("/"):
+        if not (Path(what) / "cgroup.procs").is_file():
+            raise TargetError(
+                f"{printable(what)} is no cgroup", slug="no-cgroup", hint="name a folder below /sys/fs/cgroup"
+            )
+        return Path(what)
+    if not what:
+        raise UsageError("name a container", hint="--container PID, NAME or /sys/fs/cgroup/…")
+    named = cgroups_named(what)
+    if len(named) != 1:
+        listed = ", ".join(printable(str(folder)) for folder in named[:_MOST_NAMED])
+        more = ", …" if len(named) > _MOST_NAMED else ""
+        how_many = f"{len(named)} cgroups have" if named else "no cgroup with processes has"
+        raise TargetError(
+            f"{how_many} '{printable(what)}' in the path{': ' if named else ''}{listed}{more}",
+            slug="no-cgroup",
+            hint="name one by its folder, or by the pid of one of its processes",
+        )
+    return named[0]

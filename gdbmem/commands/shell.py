@@ -95,6 +95,7 @@ with prof:true in its MALLOC_CONF, or valgrind's massif or memcheck.
 Show where a process's resident memory is, and what would return it.
 Usage: COMMAND [OPTIONS] PID
        COMMAND [OPTIONS] --core CORE [PROGRAM]
+       COMMAND --container PID|NAME|CGROUP
 
 The entries of the ledger add up to RSS. The process is paused while it is copied, and the copy is analysed; if it
 cannot be copied, it is paused while it is read. It then continues unchanged; a pause of more than 50 ms is announced
@@ -106,6 +107,9 @@ in advance.
                       call in a copy of the process what returns its allocators' free memory, and measure what comes
                       back there: the functions of jemalloc, tcmalloc, mimalloc, … (purge), malloc_trim (trim) or both
                       (all, also without a word)
+  --container PID|NAME|CGROUP
+                      divide the memory of a container or service: of the cgroup of PID, of the one with NAME in its
+                      path, or of a folder below /sys/fs/cgroup; nothing is paused
   --idle TIME         list memory that is resident but was not touched for TIME (10min): clears the accessed bits of
                       its pages, waits, and reads them again
   --save RUN:NAME     save this ledger as NAME in RUN, the folder of a run

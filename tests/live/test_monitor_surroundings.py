@@ -353,3 +353,50 @@ def test_memory_that_no_process_maps_does_not_pass_as_a_level(scratch: Path, pla
     written = int((scratch / "run" / "stdout").read_text())
     assert written / 3 < document["outside"]["cgroup_bytes"] < 1.2 * written
     assert [one["slug"] for one in document["judgements"][0]["unseen"]] == ["outside-processes"]
+
+
+# Its own /dev/shm file and page cache are charged to it, beside what it and its child map.
+FILLS = """
+import mmap, os, sys
+def fill(area):
+    for at in range(0, len(area), 4096): area[at] = 1
+own = mmap.mmap(-1, 32 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS); fill(own)
+shared = mmap.mmap(-1, 8 << 20); fill(shared)
+unmapped = os.memfd_create("unmapped"); os.write(unmapped, bytes(4 << 20))
+with open(sys.argv[1], "wb") as file: file.write(os.urandom(16 << 20))
+if not os.fork(): fill(memoryview(own)[: 8 << 20])
+print(os.getpid(), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_the_memory_of_a_container_is_divided_to_the_byte(scratch: Path, place: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", FILLS, str(scratch / "cached")],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, preexec_fn=lambda: enter(place),
+    ) as program:  # fmt: skip
+        assert program.stdin is not None and program.stdout is not None
+        for _ in range(2):
+            program.stdout.readline()
+        said = subprocess.run(
+            [GDBMEM, "explain", "--json", "--container", str(place)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        named = subprocess.run(
+            [GDBMEM, "explain", "--container", str(program.pid)], capture_output=True, text=True, check=True
+        )
+        program.stdin.close()
+    found = json.loads(said.stdout)
+    sizes = {entry["name"]: entry["size_bytes"] for entry in found["entries"]}
+    assert sum(sizes.values()) == found["usage_bytes"]
+    assert sizes["tmpfs files, memfds, System V segments"] == pytest.approx(4 * MIB, abs=MIB / 4)
+    assert sizes["shared memory and tmpfs files"] == pytest.approx(8 * MIB, abs=MIB / 4)
+    assert 40 * MIB <= sizes["anonymous memory: heaps, stacks, arenas"] < 60 * MIB
+    assert 16 * MIB <= sizes["page cache of files"] < 20 * MIB
+    assert sum(one["anonymous_bytes"] for one in found["processes"]) == pytest.approx(
+        sizes["anonymous memory: heaps, stacks, arenas"], abs=MIB / 2
+    )
+    assert abs(sizes.get("not told by the kernel", 0)) < MIB
+    assert str(place) in named.stdout and "2 processes" in named.stdout

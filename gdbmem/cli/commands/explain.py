@@ -11,6 +11,7 @@ from gdbmem.api.ledgers import (
     Looks,
     class_names,
     explain,
+    explain_container,
     explain_core,
     explain_idle,
     pinner_paths,
@@ -27,18 +28,24 @@ from gdbmem.commands.arguments import (
     read_address,
 )
 from gdbmem.errors import UsageError
+from gdbmem.ledger.cgroup import cgroup_document, print_cgroup
 from gdbmem.ledger.idle import idle_json, mangled_names, print_idle
 from gdbmem.ledger.output import Host, write_result
 from gdbmem.model.ledger import Ledger
 from gdbmem.terminal.console import Working, make_console, open_named, open_output, say
+from gdbmem.terminal.document import to_json
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
     from gdbmem.api.profiles import Run
 
+_PROCESSES = 10  # of a container, listed
+
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     args = parser.parse_args(argv)
+    if args.container is not None:
+        return _run_container(args)
     pid = checked_pid(args.target, core=args.core, command="explain")
     if args.core is not None and (args.fork is not None or args.swapped):
         raise UsageError("a core is a copy already", hint="leave out --fork, --hold and --swapped")
@@ -66,6 +73,22 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             _save(*kept_in, ledger)
         host = Host(make_console, class_names, pinner_paths)
         write_result(ledger, looks, args, host, stream, picture=picture, earlier=earlier)
+    return 0
+
+
+def _run_container(args: argparse.Namespace) -> int:
+    others = (*LEDGER_OPTIONS, "target", "core", "fork", "swapped", "tried", "idle")
+    if any(getattr(args, name) for name in others) or args.arena is not None or args.fork is not None:
+        raise UsageError(
+            "--container divides a cgroup's memory, and takes --json, -o and --force only",
+            hint="gdbmem explain --container NAME, then gdbmem explain PID for one of its processes",
+        )
+    with open_output(args.output, force=args.force) as stream:
+        ledger = explain_container(args.container)
+        if args.json:
+            stream.write(to_json(cgroup_document(ledger)))
+        else:
+            print_cgroup(ledger, make_console(stream), top=_PROCESSES)
     return 0
 
 

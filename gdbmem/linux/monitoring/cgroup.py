@@ -6,7 +6,10 @@ import re
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from gdbmem.linux.process.process import stat_of, text_of
+from gdbmem.errors import TargetError
+from gdbmem.linux.memory.maps import parse_rollup
+from gdbmem.linux.process.process import process_facts, stat_of, text_of
+from gdbmem.model.cgroup import CgroupProcess
 
 _ROOT = Path("/sys/fs/cgroup")
 _ROOTS = (_ROOT, _ROOT / "memory")
@@ -297,3 +300,114 @@ def _remove_old(above: Path) -> None:
         if pid.isdigit() and stat_of(int(pid)) is None:
             with contextlib.suppress(OSError):
                 folder.rmdir()
+
+
+# The whole of a cgroup, for its ledger.
+
+
+_V1_NAMES = {  # of cgroup v2 → of v1, with the cgroups below
+    "anon": "total_rss",
+    "file": "total_cache",
+    "shmem": "total_shmem",
+    "inactive_file": "total_inactive_file",
+}
+_DEEPEST = 64  # folders below each other
+
+
+class CgroupReading(NamedTuple):
+    """What a memory cgroup says of itself, bytes; the values of both versions have the names of version 2."""
+
+    folder: Path
+    version: int
+    usage_bytes: int
+    limit_bytes: Optional[int]
+    high_bytes: Optional[int]
+    sizes: dict[str, int]  # of memory.stat; "kernel" is all of the kernel's memory but that of sockets
+    kills_all: bool
+    moved_bytes: int  # the change of its usage while it was read
+
+
+def read_whole_cgroup(folder: Path) -> Optional[CgroupReading]:
+    """Read the cgroup at *folder*; None if it has no memory values (the root of version 2, or it is gone)."""
+    before = read_cgroup(folder)
+    sizes, version = _stat(folder), 2 if (folder / "memory.current").exists() else 1
+    if before.usage_bytes is None or not sizes:
+        return None
+    if version == 1:
+        sizes = {name: sizes.get(old, 0) for name, old in _V1_NAMES.items()}
+        kernel = _number(folder / "memory.kmem.usage_in_bytes")
+        if kernel is not None:
+            sizes["kernel"] = kernel
+    after = read_cgroup(folder).usage_bytes
+    return CgroupReading(
+        folder,
+        version,
+        before.usage_bytes,
+        before.limit_bytes,
+        _number(folder / "memory.high"),
+        sizes,
+        _number(folder / "memory.oom.group") == 1,
+        abs((after or 0) - before.usage_bytes),
+    )
+
+
+def processes_in(folder: Path) -> list[int]:
+    """Return the pids in the cgroup at *folder* and in those below it."""
+    found: list[int] = []
+    for place, below, _ in os.walk(folder):
+        if len(Path(place).parts) - len(folder.parts) > _DEEPEST:
+            below.clear()
+        with contextlib.suppress(OSError):
+            found += map(int, (Path(place) / "cgroup.procs").read_text().split())
+    return found
+
+
+def cgroups_named(name: str) -> list[Path]:
+    """Return the folders of the memory cgroups that have a process and *name* in a part of their path."""
+    found: set[Path] = set()
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        folder = cgroup_of(int(entry.name))
+        if folder is None or folder in _ROOTS:
+            continue
+        parts = folder.parts
+        at = next((n for n, part in enumerate(parts) if n >= len(_ROOT.parts) and name in part), None)
+        if at is not None:
+            found.add(Path(*parts[: at + 1]))
+    return sorted(found)
+
+
+_NEVER = -1000  # oom_score_adj of a process that is never killed
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def process_in_cgroup(pid: int, limit_bytes: Optional[int]) -> Optional[CgroupProcess]:
+    """Return the memory of *pid*, in a cgroup with *limit_bytes*; None if it has ended or has no memory.
+
+    Raises PermissionError for a process of another user.
+    """
+    try:
+        data = Path(f"/proc/{pid}/smaps_rollup").read_bytes()
+        adjustment = int(text_of(f"/proc/{pid}/oom_score_adj"))
+        facts = process_facts(pid)
+    except PermissionError:
+        raise
+    except (OSError, ValueError, TargetError):
+        return None
+    if b"Rss" not in data:  # a kernel thread, or one that is ending
+        return None
+    rollup = parse_rollup(data)
+    allowed = limit_bytes if limit_bytes is not None else os.sysconf("SC_PHYS_PAGES") * _PAGE
+    # As oom_badness() in the kernel's mm/oom_kill.c, which counts in pages.
+    badness = rollup.rss_bytes + facts.swap_bytes + facts.page_table_bytes + adjustment * (allowed // 1000)
+    return CgroupProcess(
+        pid,
+        facts.name,
+        rollup.pss_bytes,
+        rollup.pss_anonymous_bytes or 0,
+        rollup.pss_file_bytes or 0,
+        rollup.pss_shmem_bytes or 0,
+        rollup.swap_bytes,
+        None if adjustment == _NEVER else badness,
+    )
