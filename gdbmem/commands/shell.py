@@ -144,12 +144,17 @@ lost. The process is paused while it is copied, as for explain.
   --depth N           show blocks below a holder to N levels, if they retain 5 % of the heap (default: 3)
   --min SIZE          only holders that retain at least SIZE, as in 10KiB
   --leaks             only what is lost, by the first block of each lost structure
+  --block ADDRESS     only the block at ADDRESS: what leads to it, the shortest way to it, what it retains
+  --without HOLDER …  as if the words of HOLDER did not count: a variable, a stack or memory as it is shown, or the
+                      address of a block (may be repeated)
 
 {options.OUTPUT}""",
         """\
 examples:
   gdbmem heap 4711
   gdbmem heap 4711 --leaks
+  gdbmem heap 4711 --without observers
+  gdbmem heap 4711 --block 0x55d0c0ffee10
   gdbmem heap --core core.4711 ./server --by type --min 1MiB
 """,
     ),

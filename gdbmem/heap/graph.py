@@ -8,8 +8,8 @@ than that hold nothing of it: an iterator on a stack does not share what a varia
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Optional
 
 from gdbmem.arrays import import_numpy
@@ -55,6 +55,13 @@ class Graph:
     @property
     def nodes(self) -> int:
         return self.blocks + len(self.places)
+
+    def without(self, nodes: Iterable[int]) -> Graph:
+        """Return the same graph, in which the words of *nodes* don't count."""
+        to = self.to.copy()
+        for node in nodes:
+            to[int(self.first[node]) : int(self.first[node + 1])] = node
+        return replace(self, to=to)
 
 
 def make_graph(
@@ -103,19 +110,16 @@ class Reached:
         return found
 
 
-def search(graph: Graph, without: Any = None) -> Reached:
-    """Search the graph phase by phase; nodes in *without* (bool) lead nowhere."""
+def search(graph: Graph) -> Reached:
+    """Search the graph phase by phase."""
     np = import_numpy()
     parent = np.full(graph.nodes, -1, np.int32)
-    if without is not None:
-        parent[without] = -2
     searching = _Search(graph, parent)
     passing = np.array([place.is_passing for place in graph.places], bool)
     numbers = graph.blocks + np.arange(len(graph.places), dtype=np.int32)
     for phase in (VARIABLE, VARIABLE_BACK, STACK, STACK_BACK):
         if phase in (VARIABLE, STACK):
             starts = numbers[passing == (phase == STACK)]
-            starts = starts[parent[starts] == -1]
             searching.start(starts, np.full(len(starts), graph.nodes, np.int32))
         else:
             searching.start(*searching.ends_back())
@@ -124,8 +128,6 @@ def search(graph: Graph, without: Any = None) -> Reached:
         searching.start(*found)
         searching.run(back=True)
     searching.end_phase()
-    if without is not None:
-        parent[without] = -1
     return Reached(np.concatenate(searching.orders), parent, searching.phase_ends)
 
 

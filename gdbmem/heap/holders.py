@@ -7,21 +7,25 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from gdbmem.arrays import import_numpy
+from gdbmem.errors import TargetError
 from gdbmem.heap.dominators import retained
 from gdbmem.heap.graph import STACK as BY_STACK
 from gdbmem.heap.graph import TEXT_END, Graph, Held, hold, holding_edges, make_graph, search
 from gdbmem.heap.links import classify
 from gdbmem.heap.lost import lost_blocks, lost_structures
+from gdbmem.heap.words import FAR
 from gdbmem.model.heap_graph import (
     BLOCK,
     SEVERAL,
     TYPE,
+    BlockHolders,
     HeapQuery,
     HeapView,
     Holder,
     Leaks,
     LostStructures,
     Part,
+    Word,
 )
 
 if TYPE_CHECKING:
@@ -32,6 +36,8 @@ if TYPE_CHECKING:
 
 _PARTS = 3
 _ROUNDS = 40  # in which holders of what several hold are searched
+_MOST_WORDS, _LONGEST_PATH = 20, 40
+_REACHED = ("nothing", "variables", "variables", "stacks", "stacks", "remainders")
 _GROUPS = 3  # below each holder
 _LEAST_SHARE = 0.05  # of the heap, that a group below a holder retains
 _HEADER = 8  # bytes of a chunk that are no block's
@@ -64,9 +70,9 @@ class HeapGraph:
 class Answers:
     """Makes the rows of a graph that was searched and whose dominators are known."""
 
-    def __init__(self, found: HeapGraph, graph: Optional[Graph] = None) -> None:
-        self.found = found
-        self.graph = graph or found.graph()
+    def __init__(self, found: HeapGraph, whole: Graph, without: Sequence[int] = ()) -> None:
+        self.found, self.whole = found, whole
+        self.graph = whole.without(without) if without else whole
         self.reached = search(self.graph)
         self.held = hold(self.graph, self.reached)
         self._tops: Any = None
@@ -231,6 +237,8 @@ class Answers:
         below = (
             self._groups_of(row.numbers, depth, _LEAST_SHARE) if several else self.below(row.numbers, depth)
         )
+        if len(below) == 1 and below[0].parts[0].blocks == row.holder.retained_blocks:
+            below = []  # it says the same as the parts
         return row.holder._replace(parts=parts, below=below)
 
     # -- what is below ------------------------------------------------------------------------------------
@@ -357,7 +365,9 @@ class Answers:
         """Return the blocks that nothing reaches, and the *most* largest groups of them."""
         np = import_numpy()
         graph, found = self.graph, self.found
-        lost, text = lost_blocks(graph, self.reached)
+        # What only a holder leads to that doesn't count is not lost.
+        reached = self.reached if graph.to is self.whole.to else search(self.whole)
+        lost, text = lost_blocks(graph, reached)
         structures = lost_structures(graph, lost | (text & graph.live))
         sizes = graph.sizes[: graph.blocks]
         least = int(sizes[lost].sum()), int(np.count_nonzero(lost))
@@ -408,6 +418,70 @@ class Answers:
             for n in np.argsort(-sums, kind="stable")[:most].tolist()
         ]  # fmt: skip
 
+    # -- one block ----------------------------------------------------------------------------------------
+
+    def block(self, address: int, depth: int) -> BlockHolders:
+        """Return what holds the block at *address* and what it holds. Raises TargetError if there is none."""
+        block = self.found.blocks.find_one(address)
+        if block < 0 or not self.graph.live[block]:
+            what = "the block there is free" if block >= 0 else "no block of malloc lies there"
+            raise TargetError(
+                f"0x{address:x} can't be looked up: {what}",
+                slug="no-block-there",
+                hint="'gdbmem explain --chunk ADDRESS' shows what is there",
+            )
+        number = int(self.held.number[block])
+        sources, offsets = self._words_to(block)
+        words = [
+            Word(self._node(node), offset)
+            for node, offset in zip(sources[:_MOST_WORDS].tolist(), offsets[:_MOST_WORDS])
+        ]
+        phase = int(self.reached.phases(self.graph.nodes)[block])
+        above: list[Holder] = []
+        path: list[Holder] = []
+        while number and len(above) < _MOST_WORDS and (number := int(self.held.dominator[number])):
+            above.append(self._node(int(self.held.nodes[number])))
+        node = int(self.reached.parent[block])
+        while 0 <= node < self.graph.nodes and len(path) < _LONGEST_PATH:
+            path.append(self._node(node))
+            node = int(self.reached.parent[node])
+        numbers = self.held.number[block : block + 1]
+        below = self.below(numbers, depth, least=0) if numbers[0] else []
+        return BlockHolders(
+            address, self._node(block)._replace(below=below), _REACHED[phase], words, len(sources), path[::-1], above
+        )  # fmt: skip
+
+    def _words_to(self, block: int) -> tuple[Any, list[Optional[int]]]:
+        """Return the nodes whose words lead to *block*, places first, and the offset of each."""
+        np = import_numpy()
+        graph = self.graph
+        at = np.flatnonzero((graph.to == block) | (graph.to == ~block))
+        nodes = np.searchsorted(graph.first, at, "right") - 1
+        at, nodes = at[nodes != block], nodes[nodes != block]
+        order = np.argsort(nodes < graph.blocks, kind="stable")
+        known = self.found.edges.offsets
+        offsets = [
+            8 * int(known[edge]) if edge < len(known) and known[edge] < FAR else None
+            for edge in at[order][:_MOST_WORDS].tolist()
+        ]
+        sources, targets = graph.text_ends
+        more = sources[targets == block]
+        return np.concatenate((nodes[order], more)), [*offsets, *[None] * len(more)]
+
+    def _node(self, node: int) -> Holder:
+        """Return *node* as a holder; one that nothing reaches retains 0 bytes but its own."""
+        number = int(self.held.number[node])
+        if node >= self.graph.blocks:
+            return self._place(number)
+        size = int(self.graph.sizes[node])
+        name = self._names()[int(self.class_of[node])]
+        part = Part(1, size, size - _HEADER, name)
+        address = int(self.found.blocks.addresses(import_numpy().array([node]))[0])
+        retained, blocks = (
+            (int(self.held.retained[number]), int(self.held.blocks[number])) if number else (size, 1)
+        )
+        return Holder("", BLOCK, address, "", retained, blocks, size, [part])
+
     # -- the whole ----------------------------------------------------------------------------------------
 
     def view(self, query: HeapQuery) -> HeapView:
@@ -432,6 +506,8 @@ class Answers:
             holders=listed,
             holder_count=len(rows),
             leaks=self.leaks(query.top),
+            without=query.without,
+            block=self.block(query.block, query.depth) if query.block is not None else None,
             pause_seconds=found.pause_seconds,
             notices=found.notices,
         )

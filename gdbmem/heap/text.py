@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from gdbmem.model.heap_graph import BLOCK, SEVERAL, TYPE, HeapView, Holder, Leaks, Part
+from gdbmem.model.heap_graph import BLOCK, SEVERAL, TYPE, BlockHolders, HeapView, Holder, Leaks, Part
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices, print_pause
 from gdbmem.terminal.document import to_json, whole
@@ -29,7 +29,17 @@ def heap_json(view: HeapView, names: Names) -> str:
 
     lost = [one._replace(class_name=class_in_words(one.class_name, names)) for one in view.leaks.structures]
     leaks = replace(view.leaks, structures=lost)
-    return to_json(whole("heap", replace(view, holders=[named(one) for one in view.holders], leaks=leaks)))
+    block = view.block
+    if block is not None:
+        block = replace(
+            block,
+            block=named(block.block),
+            words=[word._replace(holder=named(word.holder)) for word in block.words],
+            path=[named(one) for one in block.path],
+            dominators=[named(one) for one in block.dominators],
+        )
+    holders = [named(one) for one in view.holders]
+    return to_json(whole("heap", replace(view, holders=holders, leaks=leaks, block=block)))
 
 
 def encoded(name: str) -> str:
@@ -40,6 +50,9 @@ def encoded(name: str) -> str:
 def mangled_names(view: HeapView) -> list[str]:
     """Return the names in *view* that a demangler for types should be asked for."""
     every = [one for holder in view.holders for one in _with_below(holder)]
+    if view.block is not None:
+        every += [*_with_below(view.block.block), *view.block.path, *view.block.dominators]
+        every += [word.holder for word in view.block.words]
     names = {encoded(name) for holder in every for name in (holder.name, *holder.holders)}
     names |= {part.class_name for holder in every for part in holder.parts}
     names |= {one.class_name for one in view.leaks.structures}
@@ -64,6 +77,13 @@ def class_in_words(name: str, names: Names) -> str:
 def print_heap(view: HeapView, names: Names, console: Console, *, only_leaks: bool = False) -> None:
     """Print the answer, the table of holders, and what is lost; with *only_leaks* the latter alone."""
     say = _Sayer(names)
+    if view.without:
+        console.print(f"Without the words of {' and '.join(map(printable, view.without))}:", soft_wrap=True)
+    if view.block is not None:
+        _print_block(view.block, say, console)
+        print_notices(view.notices, console)
+        print_pause(view.pause_seconds, console)
+        return
     if not only_leaks:
         console.print(drawing.Text(say.answer(view), "bold"), soft_wrap=True)
         console.print()
@@ -109,6 +129,14 @@ class _Sayer:
         of = f" ({printable(one.object)})" if one.object and not name.startswith(one.object) else ""
         return f"{name}{of}"
 
+    def at(self, one: Holder) -> str:
+        """Return a holder, a block with its address."""
+        if one.kind != BLOCK or one.address is None:
+            return self.holder(one)
+        part = one.parts[0]
+        name = f" ({printable(class_in_words(part.class_name, self._names))})" if part.class_name else ""
+        return f"the block of {part.block_bytes:,} bytes at 0x{one.address:x}{name}"
+
     def part(self, part: Part) -> str:
         if part.class_name:
             return f"{part.blocks:,} of {printable(class_in_words(part.class_name, self._names))}"
@@ -148,6 +176,46 @@ def _add_below(table: drawing.Table, holder: Holder, say: _Sayer, level: int) ->
         text = drawing.Text(f"{'  ' * level}{say.holder(one)}")
         table.add_row(format_size(one.retained_bytes), f"{one.retained_blocks:,}", text)
         _add_below(table, one, say, level + 1)
+
+
+_REACHED = {
+    "variables": "reached from variables or memory outside of the heap",
+    "stacks": "reached only from stacks or registers",
+    "remainders": "reached only by words that are probably no pointers",
+    "nothing": "lost: no word leads to it from outside",
+}
+
+
+def _print_block(found: BlockHolders, say: _Sayer, console: Console) -> None:
+    """Print what leads to a block, the way to it, and what is below it."""
+    block = found.block
+    what = say.at(block)
+    retains = f"; it retains {format_size(block.retained_bytes)} in {plural(block.retained_blocks, 'block')}"
+    text = f"{what[:1].upper()}{what[1:]} is {_REACHED[found.reached]}{retains if found.reached != 'nothing' else ''}."
+    console.print(drawing.Text(text, "bold"), soft_wrap=True)
+    if found.words:
+        console.print(f"\n{plural(found.word_count, 'word leads', 'words lead')} to it:")
+        for word in found.words:
+            offset = f", byte {word.offset}" if word.offset is not None else ""
+            console.print(drawing.Text(f"  {say.at(word.holder)}{offset}"), soft_wrap=True)
+        if found.word_count > len(found.words):
+            console.print(f"  and {found.word_count - len(found.words):,} more")
+    if found.path:
+        console.print("\nThe shortest way to it:")
+        for one in found.path:
+            console.print(drawing.Text(f"  {say.at(one)}"), soft_wrap=True)
+    if found.dominators:
+        console.print("\nIt would be lost without any of these, the nearest first:")
+        for one in found.dominators:
+            retains = f" ({format_size(one.retained_bytes)} retained)"
+            console.print(drawing.Text(f"  {say.at(one)}{retains}"), soft_wrap=True)
+    elif found.path:
+        console.print("\nSeveral hold it: it would stay if any one of them went.", soft_wrap=True)
+    if block.below:
+        console.print("\nIt alone holds:")
+        table = drawing.new_table("retained", "blocks", last="blocks")
+        _add_below(table, block, say, 0)
+        console.print(table)
 
 
 def _print_reached(view: HeapView, console: Console) -> None:

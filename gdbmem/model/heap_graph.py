@@ -22,6 +22,8 @@ class HeapQuery(NamedTuple):
     top: int = 20  # the largest
     min_bytes: int = 0  # that retain at least so much
     depth: int = 3  # levels of blocks below each
+    without: Sequence[str] = ()  # holders that don't count, as they are shown, or addresses of blocks
+    block: Optional[int] = None  # an address: of the block there, what holds it and what it holds
 
 
 class Part(NamedTuple):
@@ -72,6 +74,26 @@ class Leaks:
     doubt: Annotated[str, Key(or_null=True)] = ""  # why the lower bounds are 0
 
 
+class Word(NamedTuple):
+    """A word that leads to a block."""
+
+    holder: Holder  # a place outside, or the block that it stands in
+    offset: Optional[int]  # of the word in that block; None: far from its beginning, or it stands outside
+
+
+@dataclass(frozen=True)
+class BlockHolders:
+    """A block, what holds it and what it holds."""
+
+    asked: int  # an address in it
+    block: Holder
+    reached: str  # by the strongest of what leads to it: "variables", "stacks", "remainders" or "nothing"
+    words: Sequence[Word]  # some of those that lead to it
+    word_count: int
+    path: Sequence[Holder]  # the shortest way to it, from a place outside
+    dominators: Sequence[Holder]  # without any of these it would be lost, the nearest first
+
+
 @dataclass(frozen=True)
 class HeapView:
     """The heap of one process or core."""
@@ -86,5 +108,7 @@ class HeapView:
     holders: Sequence[Holder]
     holder_count: int  # of which the largest are listed
     leaks: Leaks
+    without: Sequence[str] = ()  # holders that were not counted
+    block: Optional[BlockHolders] = None  # of the address that was asked for
     pause_seconds: Optional[float] = None
     notices: Sequence[Notice] = ()

@@ -126,6 +126,30 @@ def test_a_person_reads_the_answer_first_then_holders_then_what_is_lost(owners: 
     assert "1,001" in lost.stdout
 
 
+def test_without_an_observer_the_owner_retains_what_it_frees_and_a_block_names_all_that_lead_to_it(
+    owners: Path,
+) -> None:
+    with running([owners, COUNT], EXACT) as target:
+        alone = viewed(target.pid, "--without", "seen")
+        check_lost(alone, target)
+        both = next(one for one in viewed(target.pid)["holders"] if set(one["holders"]) == {"tasks", "seen"})
+        block = viewed(target.pid, "--block", both["address"] + 100)["block"]
+        lost = gdbmem("heap", target.pid, "--block", hex(alone["leaks"]["structures"][0]["address"]))
+        none = gdbmem("heap", target.pid, "--without", "nobody")
+        back = freed(target)
+    assert retained(alone)[("tasks",)] == pytest.approx(back["tasks"], rel=0.01)
+    check_retained({**alone, "holders": [*alone["holders"], {**both, "retained_bytes": back["seen"]}]}, back)
+    names = {word["holder"]["name"] or word["holder"]["parts"][0]["block_bytes"] for word in block["words"]}
+    assert block["block"]["address"] == both["address"]
+    assert {152} <= names  # its parent in the map, or a child; the vector's buffer, or the map itself
+    assert block["path"][0]["kind"] == "data"
+    assert block["dominators"] == []
+    assert "is lost: no word leads to it from outside" in lost.stdout
+    assert re.match(
+        r"gdbmem: no holder of this heap is called 'nobody'; .*\[no-such-holder\]\n$", none.stderr
+    )
+
+
 def test_a_damaged_heap_and_a_truncated_core_give_no_lower_bound_and_no_traceback(
     owners: Path, tmp_path: Path
 ) -> None:

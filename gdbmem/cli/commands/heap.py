@@ -8,7 +8,7 @@ from typing import Optional
 
 from gdbmem.api.heaps import HeapQuery, HeapView, heap, heap_of_core
 from gdbmem.cli.start import unwind_when_ended
-from gdbmem.commands.arguments import ArgumentParser, checked_pid
+from gdbmem.commands.arguments import ArgumentParser, checked_pid, read_address
 from gdbmem.errors import UsageError
 from gdbmem.heap.text import heap_json, mangled_names, print_heap
 from gdbmem.symbols.batch_gdb import class_names
@@ -32,7 +32,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 
 def _view(args: argparse.Namespace, pid: Optional[int]) -> HeapView:
-    query = HeapQuery(args.by, args.top, args.min or 0, args.depth)
+    block = read_address(args.block) if args.block is not None else None
+    query = HeapQuery(args.by, args.top, args.min or 0, args.depth, args.without or (), block)
     with Working(f"reading the heap of {f'process {pid}' if pid is not None else args.core}"):
         if pid is None:
             return heap_of_core(args.core, args.target, query)
