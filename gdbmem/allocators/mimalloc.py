@@ -91,7 +91,10 @@ def _read_segments(view: HeapView, image: Image) -> Optional[MallocHeap]:
     """Return the heap of the mimalloc 2 that is linked into *image*; None if none is proved."""
     np = import_numpy()
     segments = np.array(list(_segments(view)), np.int64)
-    for layout in _layouts(view, segments[:_TRIED].tolist()):
+    known = view.layouts if view.layouts is not None else {}
+    if __name__ not in known:
+        known[__name__] = list(_layouts(view, segments[:_TRIED].tolist()))
+    for layout in known[__name__]:
         found = _read(view, segments, layout)
         if found is None:
             continue

@@ -56,6 +56,7 @@ def find_mallocs(reading: ProcessImage, memory: Memory) -> list[MallocHeap]:
         memory,
         Ranges((m.start, m.end) for m in reading.mappings if m.is_anonymous and "w" in m.permissions),
         Ranges([*reading.resident.items, *_touched_data(reading, data)]),
+        {},
     )
     reading.heap_view = view
     readers = [

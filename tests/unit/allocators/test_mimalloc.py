@@ -7,6 +7,7 @@ from typing import Optional
 
 import pytest
 
+from gdbmem.allocators import mimalloc
 from gdbmem.allocators.malloc_heap import CHANGING, FREE, LARGE, METADATA, SLAB, HeapView, MallocHeap
 from gdbmem.allocators.mimalloc import read_heap
 from gdbmem.linux.elf.objects import Image
@@ -247,3 +248,20 @@ def test_no_change_of_one_word_raises_or_disorders_spans(value: int) -> None:
         process = segments()
         process.put(address, "Q", value)
         check_spans(process.read())
+
+
+def test_memory_that_looks_like_segments_is_searched_once_for_all_objects_of_a_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    tried: list[object] = []
+    real = mimalloc._may_be
+    monkeypatch.setattr(mimalloc, "_may_be", lambda *words: (tried.append(words), real(*words))[1])
+    data = struct.pack("<Q", 1) * (4 * SLICE // 8)  # each word could be the first of an entry
+    memory = BytesMemory([(SEGMENT, data), (DATA, bytes(0x4000))])
+    areas = Ranges([(SEGMENT, SEGMENT + (1 << 25))])
+    view = HeapView(memory, areas, Ranges([(SEGMENT, SEGMENT + 4 * SLICE), (DATA, DATA + 0x4000)]), {})
+    counts = []
+    for name in ("program", "library"):
+        assert read_heap(view, Image(name, 0, DATA, [(DATA, DATA + 0x4000)], "", False)) is None
+        counts.append(len(tried))
+    assert counts[0] == counts[1] > 100
