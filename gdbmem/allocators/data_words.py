@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from gdbmem.allocators.malloc_heap import HeapView
 from gdbmem.arrays import import_numpy
-from gdbmem.linux.memory.maps import Ranges, address_column
+from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.memory import Buffer, Memory, MemoryUnreadable, read_pieces
 
 _PIECE = 1 << 24
@@ -85,8 +85,7 @@ def touched_pieces(view: HeapView, areas: Iterable[tuple[int, int]]) -> Iterable
 def are_in(ranges: Ranges, addresses: Any) -> Any:
     """Return for each of *addresses* whether it is in one of *ranges*."""
     np = import_numpy()
-    bounds = address_column(at for piece in ranges.items for at in piece)
-    return np.searchsorted(bounds, addresses, "right") % 2 == 1
+    return np.searchsorted(ranges.bounds, addresses, "right") % 2 == 1
 
 
 def are_within(ranges: Ranges, starts: Any, ends: Any) -> Any:

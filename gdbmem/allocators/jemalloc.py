@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, NamedTuple, Optional
 
 from gdbmem.allocators.data_words import DataWords, are_in, data_words
@@ -315,6 +316,7 @@ def _decode(view: HeapView, tree: _Tree, bits: _Bits) -> Optional[_Extents]:
     return _Extents(bits, contradictions, odd, *(column[keep] for column in columns))
 
 
+@cache
 def _size_classes() -> Sequence[int]:
     """Return the sizes of jemalloc's classes: 8, multiples of 16 up to 64, then four for each doubling."""
     sizes = [8, 16, 32, 48, 64]

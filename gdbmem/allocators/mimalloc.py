@@ -122,10 +122,9 @@ def _read_segments(view: HeapView, image: Image) -> Optional[MallocHeap]:
 
 def _segments(view: HeapView) -> Iterator[int]:
     """Yield where a segment may be."""
-    for start, end in view.anonymous.items:
-        for segment in range(start + _SEGMENT - 1 & -_SEGMENT, end, _SEGMENT):
-            if segment in view.touched:
-                yield segment
+    for area in view.anonymous.items:
+        for start, end in view.touched.overlaps(*area):  # of which there is little even in terabytes
+            yield from range(start + _SEGMENT - 1 & -_SEGMENT, end, _SEGMENT)
 
 
 def _layouts(view: HeapView, segments: Sequence[int]) -> Iterator[_Layout]:

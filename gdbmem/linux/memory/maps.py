@@ -6,6 +6,7 @@ import os
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
@@ -314,6 +315,11 @@ class Ranges:
     def size_bytes(self) -> int:
         return self._before[-1]
 
+    @cached_property
+    def bounds(self) -> Any:
+        """Where each range starts and ends, in order, as a column of numpy."""
+        return address_column(at for piece in self.items for at in piece)
+
     def __contains__(self, address: int) -> bool:
         number = bisect_right(self._starts, address) - 1
         return number >= 0 and address < self.items[number][1]
@@ -334,8 +340,7 @@ class Ranges:
         np = import_numpy()
         if not self.items:
             return np.zeros(len(starts), np.int64)
-        low = address_column(start for start, _ in self.items)
-        high = address_column(end for _, end in self.items)
+        low, high = self.bounds[::2], self.bounds[1::2]
         before = np.array(self._before, np.int64)
 
         def up_to(addresses: Any) -> Any:

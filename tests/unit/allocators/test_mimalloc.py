@@ -255,7 +255,7 @@ def test_memory_that_looks_like_segments_is_searched_once_for_all_objects_of_a_p
 ) -> None:
     tried: list[object] = []
     real = mimalloc._may_be
-    monkeypatch.setattr(mimalloc, "_may_be", lambda *words: (tried.append(words), real(*words))[1])
+    monkeypatch.setattr(mimalloc, "_may_be", lambda *words: tried.__iadd__([words]) and real(*words))
     data = struct.pack("<Q", 1) * (4 * SLICE // 8)  # each word could be the first of an entry
     memory = BytesMemory([(SEGMENT, data), (DATA, bytes(0x4000))])
     areas = Ranges([(SEGMENT, SEGMENT + (1 << 25))])
@@ -265,3 +265,10 @@ def test_memory_that_looks_like_segments_is_searched_once_for_all_objects_of_a_p
         assert read_heap(view, Image(name, 0, DATA, [(DATA, DATA + 0x4000)], "", False)) is None
         counts.append(len(tried))
     assert counts[0] == counts[1] > 100
+
+
+def test_address_space_that_was_never_touched_is_not_walked() -> None:
+    areas = Ranges([(SEGMENT, SEGMENT + (1 << 56))])  # an address sanitizer reserves terabytes
+    touched = Ranges([(SEGMENT, SEGMENT + SLICE), (SEGMENT + (1 << 50), SEGMENT + (1 << 50) + 1)])
+    view = HeapView(BytesMemory([]), areas, touched)
+    assert list(mimalloc._segments(view)) == [SEGMENT, SEGMENT + (1 << 50)]
