@@ -78,7 +78,7 @@ def check(
 
 @pytest.mark.parametrize(
     ("name", "every"),
-    [("threshold", 1), ("fine", 1), ("pages", 1), ("cc1", 20), ("python", 20), ("stacks", 40), ("perl", 60)],
+    [("threshold", 1), ("fine", 1), ("pages", 1), ("cc1", 40), ("python", 40), ("stacks", 40), ("perl", 60)],
 )
 def test_any_two_snapshots_of_a_massif_file_are_as_uncertain_as_diff_reports(
     name: str, every: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]

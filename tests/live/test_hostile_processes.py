@@ -80,7 +80,15 @@ def test_a_name_that_is_no_utf_8_hides_no_thread(named: subprocess.Popen[str]) -
 
 
 @pytest.mark.needs("gdb")
-@pytest.mark.parametrize("words", [("explain",), ("explain", "--hold"), ("explain", "--fork"), ("snap",)])
+@pytest.mark.parametrize(
+    "words",  # explain without an option goes one of the next two ways
+    [
+        pytest.param(("explain",), marks=pytest.mark.thorough),
+        ("explain", "--hold"),
+        ("explain", "--fork"),
+        ("snap",),
+    ],
+)
 def test_a_process_with_odd_names_is_looked_at(
     words: tuple[str, ...], named: subprocess.Popen[str], scratch: Path
 ) -> None:

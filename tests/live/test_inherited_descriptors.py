@@ -41,7 +41,7 @@ def descriptors(words: list[str], folder: Path, inherited: int) -> set[int]:
         ["monitor", "-q", "--mark", "^x", "--"],
         ["grow", "--for", "5s", "--"],
         pytest.param(MASSIF, marks=pytest.mark.needs("gdb", "valgrind", "vgdb")),
-        pytest.param(NONE, marks=pytest.mark.needs("gdb")),
+        pytest.param(NONE, marks=[pytest.mark.needs("gdb"), pytest.mark.thorough]),
     ],
     ids=["monitor", "monitor-mark", "grow", "massif", "none"],
 )

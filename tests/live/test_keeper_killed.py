@@ -25,6 +25,7 @@ from gdbmem.linux.holding.ptrace import HeldThread
 from gdbmem.linux.process.process import status_fields
 from gdbmem.model.memory import Memory
 from tests.conftest import Program
+from tests.cover import cover
 from tests.live.explaining import Running, explain, running
 from tests.live.python_programs import pythons, version
 from tests.live.test_explain_copy import children
@@ -152,7 +153,7 @@ def test_a_copier_of_a_process_may_be_killed_at_each_step_and_harms_it_at_none(
 
 
 @pytest.mark.skipif(not X86, reason="before CPython 3.14 this is supported on x86-64 only")
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", cover(KINDS, lambda kind: kind in ("registers", "futex", "epoll")))
 def test_an_injector_of_code_may_be_killed_at_each_step_and_the_program_is_not_harmed(
     program: Program, killed_after: Callable[[int], None], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

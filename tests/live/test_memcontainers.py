@@ -162,7 +162,10 @@ def test_under_massif_the_survey_is_the_same(program: Program, tmp_path: Path) -
     assert set(here) == set(there)
 
 
-@pytest.mark.parametrize("compiler", ["g++", pytest.param("clang++", marks=pytest.mark.needs("clang++"))])
+@pytest.mark.parametrize(
+    "compiler",
+    ["g++", pytest.param("clang++", marks=[pytest.mark.needs("clang++"), pytest.mark.thorough])],
+)
 def test_what_only_a_reference_leads_to_is_reached_bits_too(
     compiler: str, program: Program, tmp_path: Path
 ) -> None:

@@ -150,7 +150,9 @@ int main() { std::unique_ptr<Base> base(make()); Later *later = declared(); stop
 
 
 @pytest.mark.needs("g++")
-@pytest.mark.parametrize("known", [True, False], ids=["with -g", "without"])
+@pytest.mark.parametrize(
+    "known", [pytest.param(True, marks=pytest.mark.thorough), False], ids=["with -g", "without"]
+)
 def test_of_a_class_without_debug_information_the_base_is_looked_into_and_that_is_reported(
     known: bool, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.cover import cover
 from tests.live.memwatching import answers, line_of, run_gdb, steps
 
 pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
@@ -124,8 +125,11 @@ def test_stepping_out_of_main_ends_with_the_program(program: Program, scratch: P
     assert sum(step["delta_bytes"] or 0 for step in found) == found[-2]["total_bytes"]
 
 
-def test_two_hundred_threads_are_stepped_beside(program: Program, scratch: Path) -> None:
-    found = walk(program, scratch, "many")
+@pytest.mark.parametrize("threads", cover(["many", "hundreds"], lambda threads: threads == "many"))
+def test_sixty_and_two_hundred_threads_are_stepped_beside(
+    program: Program, scratch: Path, threads: str
+) -> None:
+    found = walk(program, scratch, threads)
     assert at("return 0;") in lines_of(found)
     assert all(step["lock"] == "on" for step in found if step["function"] == "go")
 

@@ -104,7 +104,8 @@ int main(int argc, char **argv) {
         setitimer(ITIMER_REAL, &often, NULL);
     }
     if (!strcmp(what, "mutex")) start(holder, NULL, 1);
-    if (!strcmp(what, "many") || !strcmp(what, "stuck")) start(sleeper, NULL, !strcmp(what, "many") ? 200 : 1);
+    if (!strcmp(what, "many") || !strcmp(what, "stuck")) start(sleeper, NULL, !strcmp(what, "many") ? 60 : 1);
+    if (!strcmp(what, "hundreds")) start(sleeper, NULL, 200);
     if (!strcmp(what, "spin")) go("spin0");
     go(what);
     return 0;
