@@ -221,6 +221,8 @@ def _leaves(view: HeapView, root: int, form: _Form) -> list[tuple[int, int]]:
     levels, shift = form.levels, form.root_shift
     nodes, prefixes = np.array([root]), np.array([0])
     for bits, below in zip(levels, levels[1:]):
+        if not len(nodes):  # of a copy, for example, that was killed meanwhile
+            return []
         found = [_entries(view, node, 8, bits) for node in nodes.tolist()]
         prefixes = np.concatenate([prefix << bits | at for prefix, (at, _) in zip(prefixes.tolist(), found)])
         nodes = np.concatenate([words for _, words in found])

@@ -257,7 +257,7 @@ def _without_function(ledger: Ledger, rows: Sequence[Tried], what: str) -> Itera
             why = (
                 "it has no function that returns memory"
                 if malloc.allocator == "musl"
-                else ("no symbol names its function that returns memory, so it can't be called")
+                else ("no symbol names its function that returns memory, so it can't be called from outside")
             )
             yield Tried(malloc.allocator, malloc.file, "", why_not=why)
     if ledger.total(PYMALLOC):

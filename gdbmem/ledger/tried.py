@@ -18,9 +18,17 @@ _DEFRAGMENT = ("redis-server", "valkey-server", "keydb-server")
 
 
 def main_trial(ledger: Ledger) -> Optional[Tried]:
-    """Return the complete call that was tried in the allocator with most resident memory; None if there is none."""
+    """Return the complete call that was tried in the allocator that keeps most freed memory; None if there is none."""
     rows = [row for row in ledger.tried if row.returned_bytes is not None and row.returns_all]
-    return max(rows, key=lambda row: _resident(ledger, row), default=None)
+    return max(rows, key=lambda row: max(row.returned_bytes or 0, _kept(ledger, row)), default=None)
+
+
+def _kept(ledger: Ledger, row: Tried) -> int:
+    if row.allocator == _GLIBC:
+        return ledger.total("heap.free", "arena.free")
+    return sum(
+        ledger.freed_in(m) for m in ledger.mallocs if (m.allocator, m.file) == (row.allocator, row.file)
+    )
 
 
 def _resident(ledger: Ledger, row: Tried) -> int:
@@ -48,10 +56,9 @@ def trial_sentence(ledger: Ledger, row: Tried) -> str:
         return returned
     parts = (names.LIVE, names.IN_CACHES, names.IN_SLABS)
     live, cached, holes = (ledger.total_of(malloc.category, label + malloc.suffix) for label in parts)
-    text = (
-        f"{malloc.allocator} has {format_size(live)} of live blocks in {format_size(live + cached + holes)} of pages in"
-        f" use: {returned}"
-    )
+    where = f" in {printable(malloc.suffix[2:])}" if malloc.suffix else ""
+    used = format_size(live + cached + holes)
+    text = f"{malloc.allocator}{where} has {format_size(live)} of live blocks in {used} of pages in use: {returned}"
     worst = max(malloc.sizes, key=lambda size: size.free_resident_bytes, default=None)
     if worst is None or not _matters(ledger, holes):
         return text

@@ -296,8 +296,11 @@ class Keeper:
 
     def receive(self) -> tuple[object, list[int]]:
         """Return the answer, and descriptors. Raises the error that was the answer, and KeeperEndedError."""
-        head, found, _, _ = socket.recv_fds(self._socket, _LENGTH.size, 1)
-        answer = _received(self._socket, head)
+        try:
+            head, found, _, _ = socket.recv_fds(self._socket, _LENGTH.size, 1)
+            answer = _received(self._socket, head)
+        except ConnectionError as error:  # it was killed before it had read what it was sent
+            raise KeeperEndedError from error
         if isinstance(answer, dict):
             raise TargetError(**answer)
         if isinstance(answer, Exception):

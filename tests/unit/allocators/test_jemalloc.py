@@ -9,7 +9,7 @@ from typing import Any, Optional
 import pytest
 
 from gdbmem.allocators import jemalloc
-from gdbmem.allocators.jemalloc import read_heap
+from gdbmem.allocators.jemalloc import _Form, _leaves, read_heap
 from gdbmem.allocators.malloc_heap import (
     CACHED,
     CHANGING,
@@ -208,3 +208,10 @@ def test_a_tree_that_contradicts_itself_is_not_used(change: Callable[[_Process],
     process = _Process()
     change(process)
     assert process.read() is None
+
+
+def test_a_tree_of_three_levels_whose_memory_is_gone_has_no_leaves() -> None:
+    root, size = 0x10000, 8 << 15
+    memory = BytesMemory([(root, bytes(size))])
+    area = Ranges([(root, root + size)])
+    assert _leaves(HeapView(memory, area, area), root, _Form(12, 57)) == []
