@@ -66,9 +66,12 @@ If the process has a heap profiler (gperftools' tcmalloc, jemalloc with prof:tru
 memdiff and membreak work as after 'gdbmem launch'; the other commands need no profiler.
 
   gdbmem attach 4711
+  gdbmem attach 4711 --engine jemalloc
 """,
         f"""\
   pid PID             the process
+  --engine gperftools|jemalloc
+                      switch this heap profiler of the process on at once, and off again when gdb leaves the process
 {options.ATTACHED_RUN}{options.GDB}{options.GDB_COMMANDS}""",
     ),
     Command(

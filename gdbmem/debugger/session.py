@@ -76,6 +76,7 @@ class AttachedProcess:
     plan: messages.AttachedPlan
     function: str
     is_on: bool = False
+    was_off: bool = False  # before --engine switched it on
     notes: list[str] = field(default_factory=list)
     other_way: str = "'memexplain'"  # to read its memory if it has no profiler
 

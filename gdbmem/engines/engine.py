@@ -98,6 +98,9 @@ class Profiler(Protocol):
         Files that it writes by itself will begin with *prefix*. Raises TargetError if it can't count.
         """
 
+    def turn_off(self, inferior: Inferior, function: str) -> None:
+        """Stop the counting that turn_on() has started."""
+
     def request(self, inferior: Inferior, function: str, target: str) -> Call:
         """Return the call that makes it write a profile: to *target*, or to the path that it was started with."""
 

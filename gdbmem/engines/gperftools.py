@@ -285,6 +285,11 @@ def turn_on(inferior: engine.Inferior, function: str, prefix: str) -> str:
     return "gperftools' heap profiler was off and is on now: it counts allocations from now on"
 
 
+def turn_off(inferior: engine.Inferior, function: str) -> None:
+    """Stop the profiler."""
+    inferior.call("HeapProfilerStop", [])
+
+
 def request(inferior: engine.Inferior, function: str, target: str) -> engine.Call:
     """Return the call that makes the profiler write the next file of its series."""
     return engine.Call(function, [inferior.place(_REASON)], lambda result: None)

@@ -94,9 +94,17 @@ def turn_on(inferior: engine.Inferior, function: str, prefix: str) -> str:
         )
     if _flag(inferior, function, b"prof.active\0"):
         return ""
-    value = inferior.place(b"\1")
-    inferior.call(function, [inferior.place(b"prof.active\0"), 0, 0, value, 1])
+    _activate(inferior, function, b"\1")
     return "jemalloc's heap profiler was inactive and is active now: it counts allocations from now on"
+
+
+def turn_off(inferior: engine.Inferior, function: str) -> None:
+    """Stop the profiler's sampling."""
+    _activate(inferior, function, b"\0")
+
+
+def _activate(inferior: engine.Inferior, function: str, flag: bytes) -> None:
+    inferior.call(function, [inferior.place(b"prof.active\0"), 0, 0, inferior.place(flag), 1])
 
 
 def _flag(inferior: engine.Inferior, function: str, name: bytes) -> bool:

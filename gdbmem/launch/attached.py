@@ -12,12 +12,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional
 
 from gdbmem import __version__
-from gdbmem.errors import GdbmemError, Interrupted, TargetError, ToolError
+from gdbmem.errors import GdbmemError, InputError, Interrupted, TargetError, ToolError
 from gdbmem.formats.opening import open_profile
 from gdbmem.launch import messages
 from gdbmem.launch.child import Child, runtime_folder
@@ -174,10 +174,12 @@ def open_attachment(
     command: Sequence[str],
     gdb: str,
     is_unattended: bool = False,
+    engine: str = "",
 ) -> Iterator[Attachment]:
     """Yield an Attachment; at the end gdb is ended, and a new run that is empty is removed.
 
-    An unattended gdb opens no file by a name that another user's process gives.
+    An unattended gdb opens no file by a name that another user's process gives. *engine* is a profiler that gdb
+    switches on at once.
     """
     ensure_private_folder(gdb)
     run, is_new = _open_run(target, folder, command)
@@ -189,7 +191,7 @@ def open_attachment(
             runtime_folder(run.folder, tell=sentinel.remove) as runtime,
             _sysroot(target, runtime, side, is_unattended=is_unattended) as sysroot,
         ):
-            plan = _plan(target, run, runtime, side, sysroot)
+            plan = replace(_plan(target, run, runtime, side, sysroot), engine=engine)
             answer = _answers(target, run, plan, side, sysroot)
             supervisor = Supervisor(runtime, sentinel, _start_nothing, told.append, answer)
             with supervisor, contextlib.ExitStack() as opened:
@@ -341,12 +343,24 @@ def run_attached(
     folder: Optional[Path],
     gdb_arguments: Sequence[str],
     command: Sequence[str],
+    engine: str = "",
 ) -> int:
-    """Run the user's gdb on *target* until the user quits it; the process then continues. Return 0."""
+    """Run the user's gdb on *target* until the user quits it; the process then continues. Return 0.
+
+    Meanwhile the profiler of *engine* is on.
+    """
+    if engine and target.valgrind is not None:
+        raise InputError(
+            f"process {target.pid} runs under valgrind, whose {target.valgrind.tool} counts already",
+            slug="bad-option",
+            hint="leave out --engine",
+        )
     with saved_terminal() as modes:
         attachment = None
         try:
-            with open_attachment(target, folder=folder, command=command, gdb=gdb) as attachment:
+            with open_attachment(
+                target, folder=folder, command=command, gdb=gdb, engine=engine
+            ) as attachment:
                 _foreground(attachment, gdb, gdb_arguments, modes)
         except Interrupted as interrupted:
             print("gdbmem: interrupted", file=sys.stderr)

@@ -189,6 +189,7 @@ class AttachedPlan(Message):
     tracer: Optional[str]
     prefix: str
     harmless: tuple[str, ...] = ()
+    engine: str = ""  # the profiler that is switched on at once, and off when gdb leaves the process
 
 
 # -- notifications by gdb ---------------------------------------------------------------------------------

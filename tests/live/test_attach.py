@@ -114,6 +114,26 @@ def test_two_snaps_of_a_process_name_what_it_kept_between_them(
         assert "input ended with 0" in process.said and "cut short" not in process.said
 
 
+@pytest.mark.parametrize("engine", cover(["gperftools", "jemalloc"], lambda engine: engine == "jemalloc"))
+def test_a_profiler_that_attach_has_switched_on_is_off_again_when_gdb_has_left(
+    engine: str, program: Program, tmp_path: Path
+) -> None:
+    needs_library(engine)
+    variables = {"LD_PRELOAD": PRELOADS[engine]["LD_PRELOAD"]}
+    if engine == "jemalloc":
+        variables["MALLOC_CONF"] = "prof:true,prof_active:false"
+    with served(program, tmp_path, variables) as process:
+        for leaving in ("detach", "quit"):
+            words = ["--engine", engine, "--ex", leaving, "--ex", "quit"]
+            done = shell(GDBMEM, "attach", str(process.pid), *words, folder=tmp_path)
+            # As it was off, it is switched on each time.
+            assert "on now: it counts" in done.stderr or "is active now: it counts" in done.stderr, (
+                done.stderr
+            )
+            assert f"the heap profiler of {engine} is off again" in done.stdout
+        assert process.end() == 7
+
+
 @pytest.mark.needs("valgrind")
 @pytest.mark.parametrize("tool", cover(["massif", "memcheck"], lambda tool: tool == "massif"))
 def test_under_valgrind_the_snaps_come_through_vgdb(tool: str, program: Program, tmp_path: Path) -> None:

@@ -20,4 +20,5 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         folder=Path(args.run) if args.run else None,
         gdb_arguments=gdb_words(args),
         command=["gdbmem", "attach", *argv],
+        engine=args.engine or "",
     )

@@ -11,7 +11,7 @@ import gdb
 from gdbmem.commands.in_gdb import LAUNCHED_COMMANDS
 from gdbmem.debugger.command import Command, register, say, warn
 from gdbmem.debugger.location import entry, program_runs, real_pid
-from gdbmem.debugger.native.attached import attach, greeting
+from gdbmem.debugger.native.attached import attach, greeting, switch_off, switch_on
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.breakpoints import rearm_all
 from gdbmem.debugger.snapshots.snapshots import little_room, save_history
@@ -222,6 +222,7 @@ def _greet() -> None:
     program = session.run.facts["program"].rpartition("/")[2]
     if messages.ATTACHED in os.environ:
         say(greeting(program))
+        _switch_on()
     else:
         under = f"under {session.engine}" if session.engine != "none" else "without a heap profiler"
         say(f"{program} is stopped before its first instruction, {under}.")
@@ -230,6 +231,20 @@ def _greet() -> None:
         what = "The profile goes" if table(engine).whole_run else "Snapshots go"
         say(f"{what} to {session.run.folder}/")
     say(_WHAT_NEXT.get(engine, _WHAT_NEXT[""]))
+
+
+def _switch_on() -> None:
+    try:
+        if not switch_on():
+            return
+    except (GdbmemError, gdb.error) as error:
+        warn(sentence_of(error))
+        return
+    _add_hook("hook-detach", "switch_off()")
+    if hasattr(gdb.events, "gdb_exiting"):  # gdb 12
+        gdb.events.gdb_exiting.connect(lambda _: switch_off())
+    else:
+        _add_hook("hook-quit", "switch_off()")
 
 
 # `run` and `start` in a gdb that 'gdbmem launch' has started: each starts a fresh valgrind.

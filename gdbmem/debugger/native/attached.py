@@ -10,7 +10,7 @@ from pathlib import Path
 
 import gdb
 
-from gdbmem.debugger.command import warn
+from gdbmem.debugger.command import say, warn
 from gdbmem.debugger.location import loaded_files, program_runs
 from gdbmem.debugger.native.inferior import get_register, machine_here, outside_allocator, program
 from gdbmem.debugger.program import InternalBreakpoint, address_of, execute_despite_hooks
@@ -18,7 +18,7 @@ from gdbmem.debugger.session import AttachedProcess, NativeProgram, session
 from gdbmem.debugger.terminal import library_at
 from gdbmem.engines.engine import Call, nothing_written, profilers
 from gdbmem.engines.gperftools import complete, is_dump
-from gdbmem.errors import GdbmemError, TargetError
+from gdbmem.errors import GdbmemError, TargetError, sentence_of
 from gdbmem.launch.messages import AttachedPlan, Collect, Done
 from gdbmem.linux.process.process import ended, process_facts
 from gdbmem.linux.process.rights import ThreadLock
@@ -47,7 +47,7 @@ def attach(plan: AttachedPlan) -> None:
         _hold(plan.tracer, pid)
     execute_despite_hooks(f"attach {pid}", happened=program_runs)
     session.watch_executions()
-    engine, function, library = _recognise()
+    engine, function, library = _recognise(plan.engine)
     session.native = NativeProgram(engine, library, plan.prefix, attached=AttachedProcess(plan, function))
     if engine != "none":
         session.run.update(engine=engine)
@@ -79,10 +79,13 @@ def _look_in(sysroot: str, program: str) -> None:
     gdb.execute(f"file {program}", to_string=True)
 
 
-def _recognise() -> tuple[str, str, str]:
-    """Return the engine, the function by which it was found, and its library; ("none", "", "") without one."""
+def _recognise(wanted: str) -> tuple[str, str, str]:
+    """Return the engine, the function by which it was found, and its library; ("none", "", "") without one.
+
+    Only *wanted* is looked for, unless that is "".
+    """
     for engine, module in profilers().items():
-        for function in module.FUNCTIONS:
+        for function in module.FUNCTIONS if wanted in ("", engine) else ():
             if program.has(function):
                 file = library_at(address_of(function)) or ""
                 return engine, function, file.rpartition("/")[2]
@@ -114,8 +117,9 @@ def prepare() -> None:
     assert native is not None and native.attached is not None
     process, pid = native.attached, native.attached.plan.pid
     if native.engine == "none":
+        wanted = process.plan.engine
         raise TargetError(
-            f"process {pid} has no heap profiler for snapshots{_malloc_there()}",
+            f"process {pid} has no heap profiler {f'of {wanted}' if wanted else 'for snapshots'}{_malloc_there()}",
             slug="no-profiler",
             hint=f"{process.other_way} needs none; for snapshots start the program by 'gdbmem launch'",
         )
@@ -128,6 +132,36 @@ def prepare() -> None:
     if said:
         process.notes.append(said)
         warn(said)
+
+
+def switch_on() -> bool:
+    """Start the profiler that --engine names; return whether switch_off() has to stop it before gdb leaves the process.
+
+    Raises TargetError.
+    """
+    process = session.native.attached if session.native is not None else None
+    if process is None or not process.plan.engine:
+        return False
+    prepare()
+    process.was_off = bool(process.notes)
+    return process.was_off
+
+
+def switch_off() -> None:
+    """Stop the profiler that switch_on() has started."""
+    native = session.native
+    process = native.attached if native is not None else None
+    if native is None or process is None or not process.was_off or not program_runs():
+        return
+    process.was_off = process.is_on = False
+    try:
+        with outside_allocator(native.library):
+            profilers()[native.engine].turn_off(program, process.function)
+    except (GdbmemError, gdb.error) as error:
+        why = sentence_of(error) if isinstance(error, GdbmemError) else printable(str(error))
+        warn(f"the heap profiler of process {process.plan.pid} stays on: {why}")
+    else:
+        say(f"the heap profiler of {native.engine} is off again")
 
 
 def _refuse_ended(pid: int) -> None:
