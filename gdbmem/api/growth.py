@@ -59,7 +59,7 @@ class RecordedGrowth(NamedTuple):
     def profile(self, metric: Optional[str] = None) -> StackProfile:
         """Return it as a profile, as the readers of files make one."""
         profile = faults_profile(self.faults, self.source, metric)
-        profile.notices += self.notices
+        profile.notices.extend(self.notices)
         return profile
 
     def encoded(self) -> bytes:

@@ -119,7 +119,7 @@ def _without_snapshots(recipe: Recipe, engine: str) -> tuple[Recipe, Optional[No
     for point in recipe.points:
         actions = tuple(action for action in point.actions if action.kind != "snap")
         points += [point._replace(actions=actions)] if actions else []
-    rest = replace(recipe, points=tuple(points), diffs=(), expectations=())
+    rest = recipe._replace(points=tuple(points), diffs=(), expectations=())
     if not recipe.diffs and not recipe.expectations:
         return rest, None
     text = f"{engine} takes no snapshots: the recipe's 'diff' and 'expect' are skipped and not judged"

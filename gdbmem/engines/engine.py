@@ -2,7 +2,6 @@
 
 import importlib
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Protocol, Union
 
@@ -149,7 +148,7 @@ def options_of(name: str, given: Mapping[str, Any]) -> EngineOptions:
 def _taken_by(name: str) -> set[str]:
     if name in NATIVE_NAMES:
         return {word.replace("-", "_") for word in table(name).options}
-    return {field.name for field in fields(valgrind_engine(name).OPTIONS)}
+    return set(vars(valgrind_engine(name).OPTIONS()))
 
 
 def _as_typed(option: str) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from gdbmem.engines.engine import VALGRIND, EngineTable
 from gdbmem.engines.valgrind import ValgrindOptions, refuse_ours, shared_arguments, yes
@@ -34,37 +34,43 @@ ENDING = b""
 TIME_UNITS = ("i", "ms", "B")
 
 
-@dataclass(frozen=True)
 class MassifOptions(ValgrindOptions):
     """The options; the defaults are those that an exact diff needs."""
 
-    threshold: str = "0"  # percent of the total under which massif merges paths; 0: none is hidden
-    pages_as_heap: bool = False
-    stacks: bool = False
-    time_unit: str = "i"
-    alloc_fns: Sequence[str] = ()
-    massif_opts: Sequence[str] = ()
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.time_unit not in TIME_UNITS:
+    def __init__(
+        self,
+        *,
+        threshold: str = "0",  # percent of the total under which massif merges paths; 0: none is hidden
+        pages_as_heap: bool = False,
+        stacks: bool = False,
+        time_unit: str = "i",
+        alloc_fns: Sequence[str] = (),
+        massif_opts: Sequence[str] = (),
+        **of_valgrind: Any,
+    ) -> None:
+        super().__init__(**of_valgrind)
+        if time_unit not in TIME_UNITS:
             raise UsageError(
-                f"time unit '{printable(self.time_unit)}' is unknown to massif",
+                f"time unit '{printable(time_unit)}' is unknown to massif",
                 slug="bad-option",
                 hint="i, ms or B",
             )
         try:
-            valid = 0 <= float(self.threshold) <= 100
+            valid = 0 <= float(threshold) <= 100
         except ValueError:
             valid = False
         if not valid:
             raise UsageError(
-                f"threshold '{printable(self.threshold)}' is not a percentage",
-                slug="bad-option",
-                hint="0 to 100",
+                f"threshold '{printable(threshold)}' is not a percentage", slug="bad-option", hint="0 to 100"
             )
-        for option in self.massif_opts:
+        for option in massif_opts:
             refuse_ours(option)
+        self.threshold = threshold
+        self.pages_as_heap = pages_as_heap
+        self.stacks = stacks
+        self.time_unit = time_unit
+        self.alloc_fns = alloc_fns
+        self.massif_opts = massif_opts
 
 
 OPTIONS = MassifOptions

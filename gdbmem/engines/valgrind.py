@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Optional, Protocol
 
@@ -25,16 +24,14 @@ MEMORY_COMMAND = "v.info memory"
 _CLIENT_ARENA = re.compile(r"\bclient *: *[\d,]+/ *([\d,]+) max/curr mmap'd")
 
 
-@dataclass(frozen=True)
 class ValgrindOptions:
     """The options under each of valgrind's tools."""
 
-    valgrind_opts: Sequence[str] = ()
-    trace_children: bool = False
-
-    def __post_init__(self) -> None:
-        for option in self.valgrind_opts:
+    def __init__(self, *, valgrind_opts: Sequence[str] = (), trace_children: bool = False) -> None:
+        for option in valgrind_opts:
             refuse_ours(option)
+        self.valgrind_opts = valgrind_opts
+        self.trace_children = trace_children
 
 
 class ValgrindEngine(Protocol):

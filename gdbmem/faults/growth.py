@@ -5,7 +5,6 @@ import os
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
 from gdbmem.linux.faults.readings import Reading
@@ -97,15 +96,12 @@ class Span(NamedTuple):
         return max(self.after.until, self.after.time) if self.after is not None else 0
 
 
-@dataclass
 class _PathSums:
-    seen: float = 0.0
-    grown: float = 0.0
-    samples: int = 0
-    seen_variance: float = 0.0
-    grown_variance: float = 0.0
-    seen_path_variance: float = 0.0
-    grown_path_variance: float = 0.0
+    def __init__(self) -> None:
+        self.seen = self.grown = 0.0
+        self.samples = 0
+        self.seen_variance = self.grown_variance = 0.0
+        self.seen_path_variance = self.grown_path_variance = 0.0
 
 
 def scaled(one: WeighedFault, factor: float) -> WeighedFault:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from gdbmem.errors import Notice
@@ -20,30 +19,30 @@ _DOUBT = 3.0  # standard errors
 _TOLERANCE = 0.01
 
 
-@dataclass
 class _Standing:
     """The memory that one sample represents."""
 
-    fault: WeighedFault
-    pieces: Sequence[tuple[int, int]]  # that are resident
-    scale: float  # bytes that each of their pages represents
-    doubt: float  # variance, by the square of the bytes
+    def __init__(
+        self, fault: WeighedFault, pieces: Sequence[tuple[int, int]], scale: float, doubt: float
+    ) -> None:
+        self.fault = fault
+        self.pieces = pieces  # that are resident
+        self.scale = scale  # bytes that each of their pages represents
+        self.doubt = doubt  # variance, by the square of the bytes
 
     @property
     def bytes(self) -> float:
         return self.scale * sum(end - start for start, end in self.pieces)
 
 
-@dataclass
 class _LineSums:
     """The sums of one thread and path since the recording began; variances only grow, so they can be subtracted."""
 
-    seen: float = 0.0
-    samples: int = 0
-    seen_variance: float = 0.0
-    turnover_variance: float = 0.0  # of pages that stayed, and of those that left
-    seen_path_variance: float = 0.0  # the same for the variance that is due to the path
-    turnover_path_variance: float = 0.0
+    def __init__(self) -> None:
+        self.seen = 0.0
+        self.samples = 0
+        self.seen_variance = self.turnover_variance = 0.0  # of pages that stayed, and of those that left
+        self.seen_path_variance = self.turnover_path_variance = 0.0  # that is due to the path
 
     def turn_over(self, size: float, one: _Standing) -> None:
         """Add the variances of *size* bytes of *one* that came or left."""

@@ -6,7 +6,6 @@ import re
 import sys
 from array import array
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import accumulate, chain, groupby, islice
 from operator import eq
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union, overload
@@ -177,30 +176,30 @@ class Content(NamedTuple):
     taken: Sequence[Stack] = ()  # of a difference: what went away, counted from nought up
 
 
-@dataclass
-class StackProfile:
-    """One moment of a program (model.snapshot.Profile): a single snapshot, counted by one metric."""
-
+class _StackFields(NamedTuple):
     source: str
     source_format: str
     metric: str
     metrics: Sequence[str]  # that the file holds
     total_bytes: int
-    load: Callable[[StackProfile], Content] = field(repr=False)  # may add notices
-    notices: list[Notice] = field(default_factory=list)
+    load: Callable[[StackProfile], Content]  # may add notices
+    notices: list[Notice]
     command: str = ""
     time_unit: str = "s"
     time: float = 0.0
     taken_at: float = 0.0  # seconds since 1970; 0: the file does not say
     marked_peak_index: Optional[int] = None
-    by_size: bool = False  # trees begin with the size of the blocks
     is_difference: bool = False  # what came and what went between two moments, which it does not hold
     faults: Optional[FaultTotals] = None  # of a recording of page faults: what they explain
-    beside: Mapping[str, int] = field(default_factory=dict)  # bytes of the process that are in no stack
-    # Who names calls that valgrind has no name for.
-    symbols: Optional[Symbols] = field(default=None, repr=False)
-    # Places that lack names.
-    wanted: Callable[[], Mapping[Binary, set[int]]] = field(repr=False, default=dict)
+    beside: Mapping[str, int] = {}  # bytes of the process that are in no stack
+    wanted: Callable[[], Mapping[Binary, set[int]]] = dict  # places that lack names
+
+
+class StackProfile(_StackFields):
+    """One moment of a program (model.snapshot.Profile): a single snapshot, counted by one metric."""
+
+    by_size = False  # trees begin with the size of the blocks
+    symbols: Optional[Symbols] = None  # who names calls that valgrind has no name for
 
     @property
     def peak_index(self) -> int:
@@ -238,7 +237,7 @@ class StackProfile:
 
     def add_notices(self, notices: Iterable[Notice]) -> None:
         """Add those of *notices* that it does not have yet: a tree may be made several times."""
-        self.notices += [notice for notice in notices if notice not in self.notices]
+        self.notices.extend([notice for notice in notices if notice not in self.notices])
 
     def _say_that_nothing_is_in_use(self) -> None:
         others = [name for name in self.metrics if name != self.metric]

@@ -66,7 +66,7 @@ def together(parts: Iterable[Sequence[HeldNow]]) -> list[HeldNow]:
             name: known.pools.get(name, 0.0) + one.pools.get(name, 0.0)
             for name in {**known.pools, **one.pools}
         }
-        found[one.category, one.label] = replace(one, bytes=known.bytes + one.bytes, pools=pools)
+        found[one.category, one.label] = one._replace(bytes=known.bytes + one.bytes, pools=pools)
     return sorted(found.values(), key=lambda one: -one.bytes)
 
 

@@ -304,11 +304,25 @@ class Totals(NamedTuple):
 class Profile(Protocol):
     """The result of a reader of any format: totals at once, a tree on request."""
 
-    source: str  # the path, for messages
-    source_format: str  # massif, gperftools, …
-    command: str  # the command line that was profiled; "" if unknown
-    time_unit: str  # i (instructions), ms, B (bytes allocated), s
-    marked_peak_index: Optional[int]  # the snapshot that the tool itself calls the peak
+    @property
+    def source(self) -> str:
+        """The path, for messages."""
+
+    @property
+    def source_format(self) -> str:
+        """The format: massif, gperftools, …"""
+
+    @property
+    def command(self) -> str:
+        """The command line that was profiled; "" if unknown."""
+
+    @property
+    def time_unit(self) -> str:
+        """The unit of time: i (instructions), ms, B (bytes allocated), s."""
+
+    @property
+    def marked_peak_index(self) -> Optional[int]:
+        """The snapshot that the tool itself calls the peak."""
 
     @property
     def unit(self) -> str:

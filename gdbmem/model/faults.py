@@ -1,7 +1,6 @@
 """Page faults of a recording, summed by call path, and what of them the resident set shows."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Annotated, NamedTuple, Optional
 
 from gdbmem.errors import Notice
@@ -65,15 +64,14 @@ class FaultAccount(NamedTuple):
         return sum(max(part.bytes, 0) for part in self.unseen if part.kind not in _OWN_ENTRIES)
 
 
-@dataclass(frozen=True)
-class HeldNow:
+class HeldNow(NamedTuple):
     """A part of what one line made resident, by the entry of the ledger that it is in at the end."""
 
     category: str  # as model.ledger has it; "": it has left since
     label: str
     bytes: float
     # Of Python's small objects: bytes by size of block.
-    pools: Mapping[str, float] = field(default_factory=dict)
+    pools: Mapping[str, float] = {}
 
 
 class SiteHoldings(NamedTuple):

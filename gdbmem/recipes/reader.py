@@ -316,7 +316,7 @@ def _check_order(
     if base != other or point is None:
         return
     before, after = map(printable, names)
-    if point.hits.count == 1:
+    if point.hits.most == 1:
         text = f"{what} compares '{before}' with '{after}', the only snapshot of that point"
         reader.problem(node, text, "have its 'hits:' allow two")
     elif second is not None and (first is None or first > second):
@@ -337,10 +337,10 @@ def _check_reference(reader: Reader, node: yaml.Node, name: str, points: Sequenc
             f"point '{printable(base)}' records nothing to compare",
             "add snap, ledger or containers to its 'do:'",
         )
-    elif point.hits.count is not None and ordinal > point.hits.count:
+    elif point.hits.most is not None and ordinal > point.hits.most:
         reader.problem(
             node,
-            f"there will be no '{printable(name)}': the 'hits:' of that point allow {point.hits.count}",
+            f"there will be no '{printable(name)}': the 'hits:' of that point allow {point.hits.most}",
             "the number after # counts snapshots, not hits",
         )
 

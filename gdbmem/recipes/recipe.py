@@ -5,7 +5,6 @@ as a plan (plain JSON values) and reads it back with `recipe_from_plan`.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Optional
 
@@ -21,8 +20,7 @@ _PLANNED = (
 RECORDED = ("snap", "ledger", "containers")  # the actions whose results have names
 
 
-@dataclass(frozen=True)
-class HitFilter:
+class HitFilter(NamedTuple):
     """The hits of a point that count; without any restriction, each one."""
 
     only: frozenset[int] = frozenset()  # hits count from 1
@@ -45,7 +43,7 @@ class HitFilter:
         return None if self.first is None else self.first * self.every
 
     @property
-    def count(self) -> Optional[int]:
+    def most(self) -> Optional[int]:
         """The largest number of hits wanted; None: no limit."""
         return len(self.only) if self.only else self.first
 
@@ -94,8 +92,7 @@ class Pair(NamedTuple):
     position: Position
 
 
-@dataclass(frozen=True)
-class Recipe:
+class Recipe(NamedTuple):
     """A recipe that was read and is valid."""
 
     source: str  # its file, as the user named it
@@ -103,10 +100,10 @@ class Recipe:
     program: str  # a path relative to *folder*, or a word to be looked up in PATH
     points: tuple[Point, ...]
     args: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = {}
     stdin: str = "/dev/null"  # absolute
     engine: str = "massif"
-    options: Mapping[str, Any] = field(default_factory=dict)  # by the engine's own field names
+    options: Mapping[str, Any] = {}  # by the engine's own field names
     timeout_seconds: Optional[float] = None
     ends: Optional[int] = 0  # the status, as in a shell, that the program is meant to end with; None: any
     diffs: Sequence[Pair] = ()

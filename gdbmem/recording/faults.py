@@ -8,7 +8,6 @@ import struct
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional
 
@@ -115,43 +114,43 @@ _STEP_BYTES = 1 << 20
 _MOST_READ = 64  # processes whose resident memory is checked in each turn
 
 
-@dataclass
 class Watched:
-    """One process of the recording."""
+    """One process of the recording; it is a root if it existed, or was started, at the beginning."""
 
-    pid: int
-    name: str
-    is_root: bool  # it existed, or was started, at the beginning: not forked during the recording
-    before: Reading
-    maps: bytes = b""  # its code mappings at the beginning; b"": they are in the records
-    after: Optional[Reading] = None  # at the end; for one that ended before: at the largest reading
-    has_ended: bool = False
-    ended: int = 0  # CLOCK_MONOTONIC, ns: the time of that reading
-    size_bytes: int = 0  # resident, and in pages of hugetlbfs, at the last turn,
-    largest_bytes: int = 0  # at the turn when it was largest
-    sized: int = 0  # CLOCK_MONOTONIC, ns: the time of the last turn that read it
-    faults_before: int = 0  # by /proc/PID/stat
-    faults_after: Optional[int] = None
-    faults_seen: Optional[tuple[int, int]] = None  # when last counted (CLOCK_MONOTONIC, ns), and the count
-    peak_bytes: Optional[int] = None  # peak RSS in the kernel's record, of a program that has ended
-    uid: int = 0
+    def __init__(self, pid: int, name: str, is_root: bool, before: Reading, *, uid: int = 0) -> None:
+        self.pid = pid
+        self.uid = uid
+        self.name = name
+        self.is_root = is_root
+        self.before = before
+        self.maps = b""  # its code mappings at the beginning; b"": they are in the records
+        self.after: Optional[Reading] = None  # at the end; for one that ended before: at the largest reading
+        self.has_ended = False
+        self.ended = 0  # CLOCK_MONOTONIC, ns: the time of that reading
+        self.size_bytes = 0  # resident, and in pages of hugetlbfs, at the last turn,
+        self.largest_bytes = 0  # at the turn when it was largest
+        self.sized = 0  # CLOCK_MONOTONIC, ns: the time of the last turn that read it
+        self.faults_before = 0  # by /proc/PID/stat
+        self.faults_after: Optional[int] = None
+        self.faults_seen: Optional[tuple[int, int]] = (
+            None  # when last counted (CLOCK_MONOTONIC, ns), and the count
+        )
+        self.peak_bytes: Optional[int] = None  # peak RSS in the kernel's record, of a program that has ended
 
 
-@dataclass
 class FaultRecording:
     """A recording; its records are in a temporary file. Close it."""
 
-    layout: SampleLayout
-    sees_kernel_mode: bool
-    spool: TurnSpool
-    periods: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # in the form of FaultWatch
-    faults: int = 0
-    samples: int = 0
-    lost: int = 0  # samples
-    seconds: float = 0.0
-    watched: dict[int, Watched] = field(default_factory=dict)
-    program: str = ""
-    status: Optional[int] = None  # of a started program
+    def __init__(self, layout: SampleLayout, sees_kernel_mode: bool, spool: TurnSpool) -> None:
+        self.layout = layout
+        self.sees_kernel_mode = sees_kernel_mode
+        self.spool = spool
+        self.periods: dict[int, list[tuple[int, int]]] = {}  # in the form of FaultWatch
+        self.faults = self.samples = self.lost = 0  # lost: samples
+        self.seconds = 0.0
+        self.watched: dict[int, Watched] = {}
+        self.program = ""
+        self.status: Optional[int] = None  # of a started program
 
     def close(self) -> None:
         """Remove the records."""
@@ -224,9 +223,8 @@ class FaultRecorder:
         maps = b""
         with contextlib.suppress(OSError):
             maps = maps_text(pid)
-        recording.watched[pid] = Watched(
-            pid, facts.name, True, reading, maps, faults_before=page_faults(pid) or 0, uid=facts.uid
-        )
+        root = recording.watched[pid] = Watched(pid, facts.name, True, reading, uid=facts.uid)
+        root.maps, root.faults_before = maps, page_faults(pid) or 0
 
     def _run(
         self, watch: FaultWatch, recording: FaultRecording, is_over: Callable[[], bool], seconds: float

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple, Optional, Union
 
 from gdbmem.errors import InputError
@@ -68,14 +67,13 @@ class RunEnd(NamedTuple):
             yield Unseen("children", text, hidden)
 
 
-@dataclass(frozen=True)
-class PointFacts:
+class PointFacts(NamedTuple):
     """One point of a recipe, as `run.json` has it."""
 
     name: str
     at: str = ""
     hits: int = 0
-    failed: Mapping[str, str] = field(default_factory=dict)  # the errors of actions that failed the last time
+    failed: Mapping[str, str] = {}  # the errors of actions that failed the last time
 
 
 def end_of(run: Run) -> RunEnd:

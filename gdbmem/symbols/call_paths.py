@@ -9,7 +9,6 @@ from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import sub
 from typing import Callable, NamedTuple, Optional, TypeVar
@@ -59,45 +58,43 @@ class Place(NamedTuple):
     pid: int = 0  # of the process, without a file
 
 
-@dataclass
 class Samples:
     """Samples as columns, in about the order of time: each is a run of pages that one place touched one by one."""
 
-    time: array[int] = field(default_factory=lambda: array("Q"))  # CLOCK_MONOTONIC, ns
-    pid: array[int] = field(default_factory=lambda: array("l"))
-    tid: array[int] = field(default_factory=lambda: array("l"))
-    address: array[int] = field(default_factory=lambda: array("Q"))
-    page_bytes: array[int] = field(default_factory=lambda: array("Q"))  # 0: unknown
-    pages: array[int] = field(default_factory=lambda: array("l"))  # of the run
-    until: array[int] = field(default_factory=lambda: array("Q"))  # when its last page was touched
-    weight: array[float] = field(
-        default_factory=lambda: array("d")
-    )  # faults that each of its pages stands for
-    # The variance of what it stands for beyond sampling, by the square of that: lost samples may all be of one path.
-    doubt: array[float] = field(default_factory=lambda: array("d"))
-    path: array[int] = field(default_factory=lambda: array("l"))
-    # The variance that is due to the path, by the square of what it stands for: another one may have touched it.
-    path_doubt: array[float] = field(default_factory=lambda: array("d"))
-    places: list[Place] = field(default_factory=list)
-    paths: list[tuple[int, ...]] = field(default_factory=list)  # numbers of places, innermost first
-    broken: int = 0  # samples whose path ends early
-    assumed: int = 0  # samples that have the path of another one
-    lost_faults: float = 0.0  # that lost samples stood for
-    thread_names: dict[int, str] = field(default_factory=dict)
-    began: dict[int, int] = field(default_factory=dict)  # pid → when its memory was new: birth, or last exec
+    def __init__(self) -> None:
+        self.time = array("Q")  # CLOCK_MONOTONIC, ns
+        self.pid = array("l")
+        self.tid = array("l")
+        self.address = array("Q")
+        self.page_bytes = array("Q")  # 0: unknown
+        self.pages = array("l")  # of the run
+        self.until = array("Q")  # when its last page was touched
+        self.weight = array("d")  # faults that each of its pages stands for
+        # The variance of what it stands for beyond sampling, by its square: lost samples may all be of one path.
+        self.doubt = array("d")
+        self.path = array("l")
+        # The variance that is due to the path, by the square of what it stands for: another one may have touched it.
+        self.path_doubt = array("d")
+        self.places: list[Place] = []
+        self.paths: list[tuple[int, ...]] = []  # numbers of places, innermost first
+        self.broken = 0  # samples whose path ends early
+        self.assumed = 0  # samples that have the path of another one
+        self.lost_faults = 0.0  # that lost samples stood for
+        self.thread_names: dict[int, str] = {}
+        self.began: dict[int, int] = {}  # pid → when its memory was new: birth, or last exec
 
     def __len__(self) -> int:
         return len(self.time)
 
 
-@dataclass
 class _Seen:
     """The call paths that were seen at one place, in the order of time."""
 
-    times: list[int] = field(default_factory=list)
-    paths: list[int] = field(default_factory=list)
-    addresses: list[int] = field(default_factory=list)  # touched
-    changes: int = 0  # of the path, from one to the next
+    def __init__(self) -> None:
+        self.times: list[int] = []
+        self.paths: list[int] = []
+        self.addresses: list[int] = []  # touched
+        self.changes = 0  # of the path, from one to the next
 
     def add(self, time: int, address: int, path: int) -> None:
         """Add a fault whose stack was copied."""
@@ -116,23 +113,23 @@ class _Seen:
         return at, False
 
 
-@dataclass
 class _Assumed:
     """The samples at one place: those whose own stack was not copied have the path of the one nearest in time."""
 
-    seen: _Seen
-    # Bytes touched by those, by the number in seen
-    represented: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
-    samples: defaultdict[int, list[int]] = field(default_factory=lambda: defaultdict(list))  # by path
+    def __init__(self, seen: _Seen) -> None:
+        self.seen = seen
+        # Bytes touched by those, by the number in seen
+        self.represented: defaultdict[int, float] = defaultdict(float)
+        self.samples: defaultdict[int, list[int]] = defaultdict(list)  # by path
 
 
-@dataclass
 class _Gap:
     """Lost samples, and the numbers of those around them."""
 
-    faults: float
-    each: float  # of them that a page around it represents
-    near: list[int] = field(default_factory=list)
+    def __init__(self, faults: float, each: float, near: Sequence[int] = ()) -> None:
+        self.faults = faults
+        self.each = each  # of them that a page around it represents
+        self.near = list(near)
 
 
 class CallPaths:
@@ -282,7 +279,7 @@ class CallPaths:
                 continue
             if owed > 0:
                 self._stretched += owed
-                self._gaps.append(_Gap(owed, 0.0, list(turn)))
+                self._gaps.append(_Gap(owed, 0.0, turn))
             for number in turn:
                 weight[number] *= max(total + owed, 0.0) / total
             owed = min(total + owed, 0.0)

@@ -4,7 +4,6 @@ import platform
 import struct
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Callable, NamedTuple, Optional
 
 from gdbmem.formats.addresses import Binary
@@ -17,16 +16,16 @@ from gdbmem.symbols.cfi import Expression, UnwindRule, UnwindTable, evaluate
 _DELETED = " (deleted)"
 
 
-@dataclass
 class CodeRegion:
     """Executable memory; forked processes share their parent's."""
 
-    start: int
-    end: int
-    offset: int  # of start in the file
-    binary: Optional[Binary]  # None: of no file, as a JIT compiler's
-    steps: dict[int, object] = field(default_factory=dict)  # by address: what an unwinder knows of it
-    places: dict[int, int] = field(default_factory=dict)  # by address: the number of its place
+    def __init__(self, start: int, end: int, offset: int, binary: Optional[Binary]) -> None:
+        self.start = start
+        self.end = end
+        self.offset = offset  # of start in the file
+        self.binary = binary  # None: of no file, as a JIT compiler's
+        self.steps: dict[int, object] = {}  # by address: what an unwinder knows of it
+        self.places: dict[int, int] = {}  # by address: the number of its place
 
     def offset_of(self, address: int) -> int:
         """Return where in its file *address* lies."""

@@ -43,6 +43,7 @@ def read_memray(data: Data, source: str, metric: Optional[str]) -> StackProfile:
         metric=chosen,
         metrics=list(_RECORDS),
         total_bytes=total_of(stacks),
+        notices=[],
         load=lambda profile: Content(stacks, [(frame,) for frame in frames]),
         command=command,
     )

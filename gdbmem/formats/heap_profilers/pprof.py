@@ -68,6 +68,7 @@ class _PprofReader:
             metric=chosen,
             metrics=metrics,
             total_bytes=total_of(stacks) - total_of(taken),
+            notices=[],
             taken_at=max(self.profile.time_nanos, 0) / 1e9,
             load=lambda profile: self._content(profile, stacks, columns[chosen], symbols)._replace(
                 taken=taken

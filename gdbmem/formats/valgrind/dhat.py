@@ -69,6 +69,7 @@ def _profile(found: JsonObject, source: str, metric: Optional[str]) -> StackProf
         metric=chosen,
         metrics=by_metric(keys),
         total_bytes=total_of(stacks),
+        notices=[],
         load=lambda profile: Content(stacks, _chains(table)),
         command=str(found.get("cmd", "")),
     )

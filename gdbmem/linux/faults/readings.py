@@ -7,10 +7,9 @@ import os
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.errors import GdbmemError, TargetError
 from gdbmem.linux.memory.maps import PAGE, Mapping, Ranges, page_kinds, parse_rollup, parse_smaps
@@ -22,8 +21,7 @@ _HUGETLB = re.compile(rb"^HugetlbPages:\s+(\d{1,19}) kB", re.M)
 _LAST_ADDRESS = 1 << 63  # the kernel's addresses begin after it
 
 
-@dataclass(frozen=True)
-class Reading:
+class Reading(NamedTuple):
     """The resident memory of a process at about one moment; sizes are bytes, times CLOCK_MONOTONIC in ns."""
 
     time: int  # when reading began
@@ -33,12 +31,12 @@ class Reading:
     swap_bytes: int = 0
     hugetlb_bytes: int = 0  # in pages of hugetlbfs, which are no part of rss_bytes
     faults: Optional[int] = None  # of the process, all that the kernel has counted; None: unknown
-    anonymous: Ranges = field(default_factory=Ranges)  # resident pages
-    files: Ranges = field(default_factory=Ranges)  # and those of files and shared memory
-    huge: Ranges = field(default_factory=Ranges)  # of both, the huge ones
-    hugetlb: Ranges = field(default_factory=Ranges)  # pages of hugetlbfs, in none of the others
+    anonymous: Ranges = Ranges()  # resident pages
+    files: Ranges = Ranges()  # and those of files and shared memory
+    huge: Ranges = Ranges()  # of both, the huge ones
+    hugetlb: Ranges = Ranges()  # pages of hugetlbfs, in none of the others
     # Addresses that were read but never written: the kernel shows them its zero page, which takes no memory.
-    zero: Ranges = field(default_factory=Ranges)
+    zero: Ranges = Ranges()
     until: int = 0  # when reading was complete: a running process changes meanwhile; 0: it took no time
 
     def within(self, start: int, end: int) -> int:

@@ -6,7 +6,6 @@ import json
 import random
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Optional
 
@@ -173,14 +172,14 @@ def test_growth_is_scaled_to_the_resident_pages_where_only_chance_is_between_the
 def test_few_samples_never_stand_for_more_than_has_become_resident() -> None:
     faults = [fault(n, n, weight=383.0) for n in (20, 100, 300)]
     program = reading(range(440), time=10**6)
-    program = replace(program, anonymous=Ranges(), anonymous_bytes=0, files=program.anonymous)
+    program = program._replace(anonymous=Ranges(), anonymous_bytes=0, files=program.anonymous)
     grown = grown_bytes(faults, {1: Span(Reading(0), program)}, {})
     assert sum(grown) == pytest.approx(440 * PAGE)
 
 
 def test_a_page_that_came_while_what_is_resident_was_read_has_come_to_stay() -> None:
     faults = [fault(n, n) for n in range(400)]  # the last 100 after their part had been read
-    program = replace(reading(range(300)), time=200, until=600)
+    program = reading(range(300))._replace(time=200, until=600)
     assert sum(grown_bytes(faults, {1: Span(Reading(0), program)}, {})) == 400 * PAGE
 
 
@@ -525,7 +524,7 @@ def test_pages_that_the_kernel_joined_to_huge_ones_are_known_by_the_small_one_th
 
 def test_pages_of_files_came_with_others_only_where_a_fault_was() -> None:
     program = reading(range(1000), time=10**6)
-    program = replace(program, anonymous=Ranges(), anonymous_bytes=0, files=program.anonymous)
+    program = program._replace(anonymous=Ranges(), anonymous_bytes=0, files=program.anonymous)
     one = account("x", 1, [(fault(0, 1), float(PAGE))], Span(Reading(0), program), Evidence())
     assert unseen(one) == {"files": 512, "rest": 487}
     assert one.hidden_bytes == 487 * PAGE
@@ -549,7 +548,7 @@ def test_the_peak_of_a_process_that_has_ended_may_have_been_larger_than_its_last
 
 
 def test_fresh_memory_that_is_only_read_was_not_made_resident() -> None:
-    after = replace(reading(range(10)), zero=Ranges([(BASE + 10 * PAGE, BASE + 100 * PAGE)]))
+    after = reading(range(10))._replace(zero=Ranges([(BASE + 10 * PAGE, BASE + 100 * PAGE)]))
     rows, zero = without_zero_pages([fault(n, n) for n in range(100)], {1: Span(Reading(0), after)})
     assert len(rows) == 10 and zero == {1: 90 * PAGE}
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from gdbmem.faults.growth import WeighedFault
 from gdbmem.faults.resident_by_path import StandingMemory
 from gdbmem.formats.faults import faults_profile
@@ -70,7 +68,7 @@ def test_a_sample_in_a_library_stands_for_no_more_pages_than_came_of_files() -> 
     memory = StandingMemory()
     faults = [fault(0, FIRST, weight=600.0), fault(200, SECOND, weight=100.0)]
     files = Ranges([(200 * PAGE, 240 * PAGE)])
-    after = replace(resident((0, 150)), files=files)
+    after = resident((0, 150))._replace(files=files)
     memory.come(faults, stays(faults), resident(), after)
     assert held(memory) == {FIRST: 150, SECOND: 40}
 
