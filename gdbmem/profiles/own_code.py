@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gdbmem.profiles.ranking import Row
 
 
-# Compiled when the first file with its folder is checked: many profiles have names only.
+# Strings here are compiled when they are first needed: most profiles need few of them.
 # Folders that occur only in the sources of a C++ standard library, a compiler or a libc.
 _LIBRARY_PATH = (
     r"/include/(?:[\w.-]+/)?(?:c\+\+/(?:\d|v1/)|g\+\+-v\d)|/libstdc\+\+-v3/|/libcxx(?:abi)?/(?:include|src)/|/glibc-\d"
@@ -49,12 +49,12 @@ _LIBRARY_NAMES = frozenset(
     loadarchive.c findlocale.c l10nflist.c explodename.c bindtextdom.c textdomain.c tzfile.c tzset.c localealias.c
     loadmsgcat.c dcigettext.c""".split()  # noqa: SIM905  (seventy lines less)
 )
-_LIBRARY_NAME = re.compile(
+_LIBRARY_NAME = (
     r"(?:stl|uninitialized)_\w+\.h|regex\w*\.tcc|new_op\w*\.cc|(?:dl-[\w-]+|iov\w*(?:printf|scanf)|nss_files_\w+"
     r"|iof(?:dopen|(?:open|write|read|puts|gets|close|flush)(?:64|_u)?))\.c"
 )
 # Base names that a user's project may also have: the name of the function decides.
-_SHARED_NAME = re.compile(
+_SHARED_NAME = (
     r"(?:allocator|hashtable|shared_ptr|unique_ptr|unordered_map|unordered_set|move|atomic_base|forward_list"
     r"|sstream|invoke|construct_at|split_buffer)\.h|\w+"
 )
@@ -73,7 +73,7 @@ _SYSTEM = re.compile(
     r"|_int_(?:malloc|realloc|memalign|free|new_arena)|tcache_init|arena_get2|alloc_new_heap|__\w+_morecore)"
     r"(?:\.\w+)*(?:@.*)?"
 )
-_LIBRARY_OBJECT = re.compile(
+_LIBRARY_OBJECT = (
     r"(?:.*/)?(?:(?:libstdc\+\+|libc\+\+|libc\+\+abi|libc|libpthread|libm|libdl|librt|libgcc_s|libjemalloc"
     r"|libtcmalloc\w*|libmimalloc\w*)(?:-\d[\d.]*)?\.so(?:\.[\d.]+)?"
     r"|ld(?:-[\w.-]+)?\.so(?:\.[\d.]+)?|ld-(?:musl|linux)[\w.-]*|vgpreload_[\w.-]+)"
@@ -85,7 +85,7 @@ _TOKENS = re.compile(
     r"operator(?:\(\)|\[\]|[^\w\s()\[]{1,3}\s?(?=[<(])|\s[^(<]+)"
     r"|\s(?:const|volatile|noexcept|&&?)(?=::|\s)|[<>(){} ]"
 )
-_FORTRAN = re.compile(r"__([a-z]\w*?)_MOD_([a-z]\w*)", re.IGNORECASE)
+_FORTRAN = r"(?i)__([a-z]\w*?)_MOD_([a-z]\w*)"
 _LENGTH = re.compile(r"[1-9][0-9]{0,3}")
 _TEMPLATE = re.compile(r"__[TU]([1-9][0-9]{0,3})")
 _CLONE = re.compile(r"(?:\s\[[^\]]*\]|@+[\w.]+)+$")
@@ -104,7 +104,7 @@ def is_library(frame: Frame) -> bool:
     function, file = frame.function, frame.file
     if function is not None and (_ALLOCATOR.fullmatch(function) or _SYSTEM.fullmatch(function)):
         return True
-    if frame.object is not None and _LIBRARY_OBJECT.fullmatch(frame.object):
+    if frame.object is not None and re.fullmatch(_LIBRARY_OBJECT, frame.object):
         return True
     if file is None:
         return frame.object is None if function is None or frame.is_nameless else _is_standard(function)
@@ -112,13 +112,13 @@ def is_library(frame: Frame) -> bool:
         # "./" first: compiling the pattern takes 1.4 ms, and most files have no such folder.
         is_libc = "./" in file and re.match(_LIBC_PATH, file) is not None
         return is_libc or re.search(_LIBRARY_PATH, file) is not None
-    if file in _LIBRARY_NAMES or _LIBRARY_NAME.fullmatch(file):
+    if file in _LIBRARY_NAMES or re.fullmatch(_LIBRARY_NAME, file):
         return True
     if function is None:
         return False
     if _is_standard(function):
         return True
-    return _RESERVED_FUNCTION.match(function) is not None and _SHARED_NAME.fullmatch(file) is not None
+    return _RESERVED_FUNCTION.match(function) is not None and re.fullmatch(_SHARED_NAME, file) is not None
 
 
 def source_name(symbol: str) -> str:
@@ -126,7 +126,7 @@ def source_name(symbol: str) -> str:
 
     ``_D3app4loadFiZv`` is app.load; gfortran's ``__grid_MOD_refine`` is grid::refine, as gdb writes it.
     """
-    module = _FORTRAN.fullmatch(symbol)
+    module = re.fullmatch(_FORTRAN, symbol)
     if module is not None:
         return f"{module[1]}::{module[2]}"
     names, at = [], 2
@@ -224,7 +224,7 @@ INSTALLED_RULES: Sequence[Rule] = (
     ),
 )
 _RUST = next(rule for rule in INSTALLED_RULES if rule.name.startswith("Rust"))
-_OF_RUST = re.compile(r"(?:<&?(?:mut )?|\(|\[)*(?:alloc|core|std|hashbrown|proc_macro|test)::")
+_OF_RUST = r"(?:<&?(?:mut )?|\(|\[)*(?:alloc|core|std|hashbrown|proc_macro|test)::"
 # Functions with an allocator's name allocate for their callers: Perl_safesysmalloc, xcalloc, av_mallocz; and those of
 # programs that have allocators of their own: palloc of PostgreSQL, nginx and APR, PostgreSQL's memory contexts, ggc of
 # GCC, talloc of Samba, emalloc of PHP.
@@ -339,7 +339,7 @@ def installed_rule(frame: Frame) -> Optional[Rule]:
     """Return the rule by which *frame* is installed code; None if it is the user's own."""
     if frame.file is not None and "/" not in frame.file and frame.file.endswith(".rs"):
         # massif without full paths: base names such as mod.rs are anybody's, the first part of a name is not.
-        return _RUST if _OF_RUST.match(frame.function or "") else None
+        return _RUST if re.match(_OF_RUST, frame.function or "") else None
     if frame.file is not None:
         return next((rule for pattern, rule in _file_rules() if pattern.match(frame.file)), None)
     place, function = frame.object or "", frame.function or ""
@@ -364,7 +364,7 @@ SiteKey = tuple[Optional[str], Optional[str], Optional[int], Optional[str]]  # a
 
 _NAME_ROOM = 60
 _OF_EVERY_PACKAGE = ("__init__.py", "__main__.py")
-_OPERATOR = re.compile(r"\boperator\b(?![^<]*::)")
+_OPERATOR = r"\boperator\b(?![^<]*::)"
 
 
 def growing_site(before: Mapping[Key, int], after: Mapping[Key, int]) -> Optional[tuple[Key, int]]:
@@ -448,7 +448,7 @@ def short_file(file: str) -> str:
 
 def _without_template_arguments(name: str, ellipsis: str) -> str:
     # The brackets in "operator<" are not a template's.
-    operator = _OPERATOR.search(name)
+    operator = re.search(_OPERATOR, name)
     end = operator.start() if operator else len(name)
     depth, kept = 0, []
     for char in name[:end]:
