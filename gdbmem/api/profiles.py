@@ -1,7 +1,5 @@
 """Profiles, snapshots and runs: reading them, and the difference of two or more."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from functools import cached_property

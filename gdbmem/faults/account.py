@@ -3,8 +3,6 @@
 A cause is stated only with its own evidence. What is left has none, and is "not explained".
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Sequence
 from typing import NamedTuple, Optional

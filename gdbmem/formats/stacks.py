@@ -1,7 +1,5 @@
 """Stacks with bytes and blocks, as every format but massif's has them, made into one call tree a metric."""
 
-from __future__ import annotations
-
 import re
 import sys
 from array import array
@@ -96,9 +94,9 @@ class Singles(Sequence[Sequence[Frame]]):
     def __getitem__(self, index: int) -> Sequence[Frame]: ...
 
     @overload
-    def __getitem__(self, index: slice) -> Singles: ...
+    def __getitem__(self, index: slice) -> "Singles": ...
 
-    def __getitem__(self, index: Union[int, slice]) -> Sequence[Frame] | Singles:
+    def __getitem__(self, index: Union[int, slice]) -> "Sequence[Frame] | Singles":
         return Singles(self.frames[index]) if isinstance(index, slice) else (self.frames[index],)
 
 
@@ -146,7 +144,7 @@ def pack_path(numbers: Iterable[int]) -> bytes:
     return _swapped(array("i", numbers)).tobytes()
 
 
-def _swapped(numbers: array[int]) -> array[int]:
+def _swapped(numbers: "array[int]") -> "array[int]":
     if _IS_LITTLE:
         numbers.byteswap()
     return numbers
@@ -182,7 +180,7 @@ class _StackFields(NamedTuple):
     metric: str
     metrics: Sequence[str]  # that the file holds
     total_bytes: int
-    load: Callable[[StackProfile], Content]  # may add notices
+    load: "Callable[[StackProfile], Content]"  # may add notices
     notices: list[Notice]
     command: str = ""
     time_unit: str = "s"
@@ -190,7 +188,7 @@ class _StackFields(NamedTuple):
     taken_at: float = 0.0  # seconds since 1970; 0: the file does not say
     marked_peak_index: Optional[int] = None
     is_difference: bool = False  # what came and what went between two moments, which it does not hold
-    faults: Optional[FaultTotals] = None  # of a recording of page faults: what they explain
+    faults: "Optional[FaultTotals]" = None  # of a recording of page faults: what they explain
     beside: Mapping[str, int] = {}  # bytes of the process that are in no stack
     wanted: Callable[[], Mapping[Binary, set[int]]] = dict  # places that lack names
 
@@ -383,7 +381,7 @@ def _paths(
     return [pack_path(chain.from_iterable(map(spans.__getitem__, stack.frames))) for stack in stacks]
 
 
-def _intern(chains: Sequence[Sequence[Frame]]) -> tuple[Sequence[Frame], Sequence[int], Optional[array[int]]]:
+def _intern(chains: Sequence[Sequence[Frame]]) -> "tuple[Sequence[Frame], Sequence[int], Optional[array[int]]]":
     """Return the frames, their numbers chain by chain, and where each chain starts; None: each is one frame."""
     index: dict[Frame, int] = {}
     numbers, starts = array("q"), array("q", [0])
@@ -507,11 +505,11 @@ class _TreeBuilder:
             sums[node] += value
         return sums
 
-    def _frame_column(self) -> array[int]:
+    def _frame_column(self) -> "array[int]":
         parts, self._frames = self._frames, []
         return _swapped(array("i", b"".join(parts)))
 
-    def _parents(self) -> array[int]:
+    def _parents(self) -> "array[int]":
         parent = array("i", range(-1, self._count - 1))
         for top in self._tops:
             parent[top] = 0
@@ -521,7 +519,7 @@ class _TreeBuilder:
 
     def _held(
         self, parent: Sequence[int], numbers: Sequence[int], order: Sequence[int], hidden: int
-    ) -> array[int]:
+    ) -> "array[int]":
         # The inclusive size of each node, if the paths hold *numbers*.
         held, ends = [0] * len(parent), self._ends
         if len(ends) > len(order):

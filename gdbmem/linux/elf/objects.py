@@ -1,7 +1,5 @@
 """ELF objects: the loaded ones, by their headers in a process's memory, and files, without a debugger."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import re
@@ -37,7 +35,7 @@ class Image(NamedTuple):
     thread_local_bytes: int = 0  # of its thread-local variables
 
 
-def images(memory: Memory, mappings: Sequence[Mapping]) -> list[Image]:
+def images(memory: Memory, mappings: "Sequence[Mapping]") -> list[Image]:
     """Return all loaded ELF objects, in order of address."""
     found = []
     seen: set[tuple[str, int]] = set()

@@ -1,7 +1,5 @@
 """The resident memory of a process at one moment, for comparison with its page faults."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re
