@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Optional, Protocol, TextIO
 
 from gdbmem import __version__
@@ -27,7 +27,6 @@ from gdbmem.errors import (
     UsageError,
     internal_error,
 )
-from gdbmem.runs.ranks import labelled_outputs
 from gdbmem.text import printable
 
 # Imports create hardly any garbage: collecting at Python's default threshold of 700 takes 5 % of the start-up.
@@ -38,6 +37,8 @@ _WITHOUT_COLLECTOR = frozenset(("show", "diff", "report"))
 
 # They exit without freeing their objects one by one, which would take a tenth of their time.
 END_AT_ONCE = frozenset(("show", "diff", "report", "monitor", "python lines"))
+
+_OF_RANKS = frozenset(("monitor", "grow", "launch"))  # commands that run the program of a rank
 
 
 class Subcommand(Protocol):
@@ -57,8 +58,14 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # paths may hold bytes that are not UTF-8
-    with labelled_outputs(words):
+    with _labelled_outputs(words) if words[:1] and words[0] in _OF_RANKS else nullcontext():
         return _run(words, ends_process=argv is None)
+
+
+def _labelled_outputs(words: list[str]) -> AbstractContextManager[None]:
+    from gdbmem.runs.ranks import labelled_outputs  # for these commands only
+
+    return labelled_outputs(words)
 
 
 def _run(words: list[str], *, ends_process: bool) -> int:

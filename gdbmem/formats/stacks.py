@@ -381,7 +381,9 @@ def _paths(
     return [pack_path(chain.from_iterable(map(spans.__getitem__, stack.frames))) for stack in stacks]
 
 
-def _intern(chains: Sequence[Sequence[Frame]]) -> "tuple[Sequence[Frame], Sequence[int], Optional[array[int]]]":
+def _intern(
+    chains: Sequence[Sequence[Frame]],
+) -> "tuple[Sequence[Frame], Sequence[int], Optional[array[int]]]":
     """Return the frames, their numbers chain by chain, and where each chain starts; None: each is one frame."""
     index: dict[Frame, int] = {}
     numbers, starts = array("q"), array("q", [0])

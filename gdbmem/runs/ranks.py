@@ -83,7 +83,6 @@ _LAUNCHERS = (
 )
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _LONGEST_JOB = 64
-_OF_RANKS = frozenset(("monitor", "grow", "launch"))  # commands that run the program of a rank
 
 
 def rank_of(environment: Mapping[str, str]) -> Optional[Rank]:
@@ -225,7 +224,7 @@ def labelled_outputs(words: Sequence[str]) -> Iterator[None]:
 
     Those of a result for a program (JSON, a profile) are left as they are.
     """
-    rank = own_rank() if words[:1] and words[0] in _OF_RANKS else None
+    rank = own_rank()
     if rank is None or (words[0] == "launch" and "--recipe" not in words):
         yield
         return

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, BinaryIO, Callable, NamedTuple, Optional
+from typing import IO, TYPE_CHECKING, BinaryIO, Callable, NamedTuple, Optional, Union
 
 from gdbmem.files import open_regular
 from gdbmem.model.memory import Memory, MemoryUnreadable, read_text, words_at
@@ -360,7 +360,7 @@ def address_in(segments: Iterable[tuple[int, int, int]], offset: int) -> Optiona
     return None
 
 
-def read_elf(path: str | os.PathLike[str]) -> Optional[Elf]:
+def read_elf(path: Union[str, os.PathLike[str]]) -> Optional[Elf]:
     """Return what *path* is as an ELF file; None if it is none, or can't be read."""
     try:
         with open_regular(path) as stream:
@@ -385,7 +385,7 @@ def elf_in(stream: IO[bytes], path: Path) -> Optional[Elf]:
     return Elf(path, build_id, loads, any(row[0] == _PT_INTERP for row in segments))
 
 
-def needed_libraries(path: str | os.PathLike[str]) -> list[str]:
+def needed_libraries(path: Union[str, os.PathLike[str]]) -> list[str]:
     """Return the libraries that the ELF file at *path* names, as ``libgomp.so.1``; [] if it can't be read."""
     elf = read_elf(path)
     if elf is None:
@@ -459,7 +459,7 @@ def debug_link(path: Path) -> str:
     return ""
 
 
-def odd_debug_sections(path: str | os.PathLike[str]) -> str:
+def odd_debug_sections(path: Union[str, os.PathLike[str]]) -> str:
     """Return what older readers of debug information can't read in *path*: "Zstandard", "split DWARF 5" or ""."""
     try:
         with open_regular(path) as stream:

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from gdbmem import __version__
+from gdbmem.cli.main import main
 from gdbmem.errors import UsageError
 from gdbmem.runs.ranks import Rank, default_name, expanded, is_chosen, labelled_outputs, own_rank, rank_of
 
@@ -150,7 +152,6 @@ def test_lines_of_ranks_that_print_at_the_same_time_stay_apart(environment: pyte
         assert not sys.stdout.isatty()
     with labelled_outputs(["monitor", "--json", "--", "./p"]):
         print("{}")
-    with labelled_outputs(["show", "run"]):
-        print("a result")
-    assert out.getvalue() == "[2] one\n[2]\n[2] two and more\n{}\na result\n"
+    main(["--version"])
+    assert out.getvalue() == f"[2] one\n[2]\n[2] two and more\n{{}}\ngdbmem {__version__}\n"
     assert errors.getvalue() == "[2] no chart\n"
