@@ -397,18 +397,12 @@ def _spans(found: _Found, classes: _Classes, metadata: Sequence[tuple[int, int]]
     kinds[found.are_odd] = CHANGING
     sizes = classes.sizes[np.where(is_small, found.classes, 0)]
     is_large = kinds == LARGE
-    beside = [piece for start, end in Ranges(metadata).items for piece in _outside(found, start, end)]
-    starts, ends = np.array(beside, np.int64).reshape(-1, 2).T
-    zeros = np.zeros(len(beside), np.int64)
-    columns = (
-        np.concatenate((found.starts, starts)),
-        np.concatenate((found.ends, ends)),
-        np.concatenate((kinds, zeros + METADATA)).astype(np.uint8),
-        np.concatenate((np.where(is_large, found.ends - found.starts, sizes), zeros)),
-        np.concatenate((np.where(is_small, found.in_use, is_large), zeros)),
-    )
-    order = np.argsort(columns[0])
-    return Spans(*(column[order] for column in columns))
+    block_bytes = np.where(is_large, found.ends - found.starts, sizes)
+    in_use = np.where(is_small, found.in_use, is_large)
+    beside = [
+        (*piece, METADATA) for start, end in Ranges(metadata).items for piece in _outside(found, start, end)
+    ]
+    return Spans.of((found.starts, found.ends, kinds, block_bytes, in_use), beside)
 
 
 def _outside(found: _Found, start: int, end: int) -> list[tuple[int, int]]:

@@ -349,11 +349,7 @@ def _spans(extents: _Extents, sizes: Sequence[int], blocks: Sequence[tuple[int, 
     columns = [extents.starts, extents.ends, kinds, block_bytes, slab_blocks + is_large]
     beside = [(*block, METADATA) for block in blocks]
     beside += [(*piece, IN_HUGE) for piece in _free_in_huge_pages(extents)]
-    own = np.array(beside, np.int64).reshape(-1, 3)
-    zeros = np.zeros(len(own), np.int64)
-    added = [own[:, 0], own[:, 1], own[:, 2].astype(np.uint8), zeros, zeros]
-    order = np.argsort(np.concatenate([columns[0], added[0]]), kind="stable")
-    return Spans(*(np.concatenate(pair)[order] for pair in zip(columns, added)))
+    return Spans.of(columns, beside)
 
 
 def _free_in_huge_pages(extents: _Extents) -> Iterator[tuple[int, int]]:

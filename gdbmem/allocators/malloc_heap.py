@@ -49,11 +49,15 @@ class Spans(NamedTuple):
     )
 
     @classmethod
-    def of_rows(cls, rows: Sequence[tuple[int, int, int, int, int]]) -> Spans:
-        """Return *rows* of start, end, kind, block_bytes and live_blocks as columns."""
+    def of(cls, columns: Sequence[Any], beside: Sequence[tuple[int, int, int]] = ()) -> Spans:
+        """Return *columns* in order of address, with those *beside* that have no blocks: start, end and kind."""
         np = import_numpy()
-        table = np.array(sorted(rows), np.int64).reshape(-1, 5)
-        return cls(table[:, 0], table[:, 1], table[:, 2].astype(np.uint8), table[:, 3], table[:, 4])
+        rows = np.array(beside, np.int64).reshape(-1, 3)
+        zeros = np.zeros(len(rows), np.int64)
+        joined = [np.concatenate(pair) for pair in zip(columns, (*rows.T, zeros, zeros))]
+        joined[2] = joined[2].astype(np.uint8)
+        order = np.argsort(joined[0], kind="stable")
+        return cls(*(column[order] for column in joined))
 
 
 @dataclass(frozen=True)

@@ -179,17 +179,7 @@ def spans_of(
     covered = Ranges([*covered.items, *of_metadata.items])
     of_free = [piece for start, end in Ranges(free).items for piece in covered.gaps(start, end)]
     beside = [(*piece, METADATA) for piece in of_metadata.items] + [(*piece, FREE) for piece in of_free]
-    rows = np.array(beside, np.int64).reshape(-1, 3)
-    zeros = np.zeros(len(rows), np.int64)
-    starts, ends = np.concatenate((pages.starts, rows[:, 0])), np.concatenate((pages.ends, rows[:, 1]))
-    kinds = np.concatenate((kinds, rows[:, 2])).astype(np.uint8)
-    kinds[(kinds == FREE) & ~are_within(view.anonymous, starts, ends)] = RETURNED
-    columns = (
-        starts,
-        ends,
-        kinds,
-        np.concatenate((np.where(has_blocks, pages.sizes, 0), zeros)),
-        np.concatenate((np.where(has_blocks, pages.in_use, 0), zeros)),
-    )
-    order = np.argsort(columns[0])
-    return Spans(*(column[order] for column in columns))
+    sizes, in_use = (np.where(has_blocks, column, 0) for column in (pages.sizes, pages.in_use))
+    spans = Spans.of((pages.starts, pages.ends, kinds, sizes, in_use), beside)
+    spans.kinds[(spans.kinds == FREE) & ~are_within(view.anonymous, spans.starts, spans.ends)] = RETURNED
+    return spans

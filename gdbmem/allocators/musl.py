@@ -211,17 +211,14 @@ def _spans(groups: _Groups, changing: Sequence[tuple[int, int]], areas: Sequence
     pages = Ranges((area, area + _AREA) for area in areas)
     beside = [(*page, METADATA) for page in pages.items]
     beside += [(*piece, CHANGING) for piece in changing if not pages.within(*piece)]
-    starts, ends, others = np.array(beside, np.int64).T
-    zeros = np.zeros(len(beside), np.int64)
     columns = (
-        np.concatenate((groups.starts[whole], begins, starts)),
-        np.concatenate((groups.ends[whole], begins + groups.strides[row], ends)),
-        np.concatenate((kinds[whole], kinds[row], others)).astype(np.uint8),
-        np.concatenate((sizes[whole], sizes[row], zeros)),
-        np.concatenate((live, groups.used[row] >> slot & 1, zeros)),
+        np.concatenate((groups.starts[whole], begins)),
+        np.concatenate((groups.ends[whole], begins + groups.strides[row])),
+        np.concatenate((kinds[whole], kinds[row])),
+        np.concatenate((sizes[whole], sizes[row])),
+        np.concatenate((live, groups.used[row] >> slot & 1)),
     )
-    order = np.argsort(columns[0])
-    return Spans(*(column[order] for column in columns))
+    return Spans.of(columns, beside)
 
 
 def _blocks(view: HeapView, groups: _Groups) -> Blocks:

@@ -23,7 +23,7 @@ def test_further_readers_are_asked_only_while_memory_is_unexplained(
 
     def read(view: HeapView, image: Image) -> MallocHeap:
         shown.append(image)
-        return MallocHeap("a", "1", image.name, Spans.of_rows([(START, START + explained, SLAB, 64, 1)]))
+        return MallocHeap("a", "1", image.name, Spans.of([[START], [START + explained], [SLAB], [64], [1]]))
 
     monkeypatch.setattr(read_process, "_READERS", ((read, 0), (read, 0)))
     mapping = Mapping(START, START + SIZE, "rw-p", 0, "00:00", 0, "", rss_bytes=SIZE)

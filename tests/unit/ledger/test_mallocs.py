@@ -28,7 +28,9 @@ def test_large_blocks_and_pages_that_caches_keep_are_free_also_in_a_core() -> No
         Mapping(KERNELS, KERNELS + 4096, "--xp", 0, "00:00", 0, "[vsyscall]", rss_bytes=4096),
     ]
     division = Division(mappings, Ranges((m.start, m.end) for m in mappings))
-    heap = MallocHeap("jemalloc", "5.3", "/usr/lib/a.so", Spans.of_rows(SPANS), {1024: 1, 32 * KIB: 1}, 1)
+    heap = MallocHeap(
+        "jemalloc", "5.3", "/usr/lib/a.so", Spans.of(list(zip(*SPANS))), {1024: 1, 32 * KIB: 1}, 1
+    )
     claims = claim_mallocs(division, [heap])
     category = "allocator.jemalloc"
     assert division.parts[0] == {
