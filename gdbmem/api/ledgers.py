@@ -9,14 +9,15 @@ import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union
 
-from gdbmem.errors import TargetError, UsageError
+from gdbmem.errors import InputError, TargetError, UsageError
 from gdbmem.inspection.block_queries import Looks
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.inspection.read_process import explain_core as explain_core_file
 from gdbmem.launch.measured import MeasuredRun, trim_by_gdb
 from gdbmem.launch.program import find_program
-from gdbmem.ledger.cgroup import divided
+from gdbmem.ledger.cgroup import divided, with_files
 from gdbmem.ledger.pinners import PinnerPaths
+from gdbmem.linux.memory.page_cache import cached_files
 from gdbmem.linux.monitoring.cgroup import (
     cgroup_of,
     cgroups_named,
@@ -24,7 +25,7 @@ from gdbmem.linux.monitoring.cgroup import (
     processes_in,
     read_whole_cgroup,
 )
-from gdbmem.model.cgroup import CgroupLedger
+from gdbmem.model.cgroup import CachedFile, CgroupLedger
 from gdbmem.model.heap_blocks import HeapMap
 from gdbmem.model.ledger import IdleMemory, Ledger
 from gdbmem.runs.run import Run
@@ -282,11 +283,12 @@ def largest_python_block() -> Optional[int]:
     return None if sysconfig.get_config_var("Py_GIL_DISABLED") else _LARGEST_PYTHON_BLOCK
 
 
-def explain_container(what: str) -> CgroupLedger:
+def explain_container(what: str, *, files: Optional[Operand] = None) -> CgroupLedger:
     """Return where the memory of a cgroup is, every byte of its usage once.
 
     *what* is a pid in it, its folder below /sys/fs/cgroup, or a name that is in its path (a container's id, a service,
-    a pod). No daemon is asked, no process is stopped. Raises TargetError if there is none, or if several fit.
+    a pod). *files* is a folder whose files are to be listed by their part of the page cache. No daemon is asked, no
+    process is stopped. Raises TargetError if there is none, or if several fit; InputError for *files*.
     """
     folder = _cgroup(what)
     reading = read_whole_cgroup(folder)
@@ -304,7 +306,19 @@ def explain_container(what: str) -> CgroupLedger:
             unreadable.append(pid)
         else:
             processes += [found] if found is not None else []
-    return divided(reading, processes, unreadable)
+    ledger = divided(reading, processes, unreadable)
+    return ledger if files is None else with_files(ledger, _files_below(Path(files)))
+
+
+def _files_below(folder: Path) -> list[CachedFile]:
+    try:
+        return list(cached_files(folder))
+    except OSError as error:
+        raise InputError(
+            f"{printable(str(folder))} can't be read: {error.strerror}",
+            slug="unreadable",
+            hint="name a folder",
+        ) from error
 
 
 def _cgroup(what: str) -> Path:

@@ -7,7 +7,7 @@ from typing import Optional
 
 from gdbmem.errors import Notice
 from gdbmem.linux.monitoring.cgroup import CgroupReading
-from gdbmem.model.cgroup import CgroupEntry, CgroupLedger, CgroupProcess
+from gdbmem.model.cgroup import CachedFile, CgroupEntry, CgroupLedger, CgroupProcess
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices, print_sentence
 from gdbmem.terminal.document import Document, whole
@@ -46,6 +46,12 @@ def divided(
         reading.kills_all,
         list(_notices(reading, unreadable)),
     )
+
+
+def with_files(ledger: CgroupLedger, files: Sequence[CachedFile]) -> CgroupLedger:
+    """Return *ledger* with *files*, which the kernel may or may not have told about."""
+    known = sorted((file for file in files if file.cached_bytes), key=lambda file: -(file.cached_bytes or 0))
+    return ledger._replace(files=known, untold_files=len(files) - len(known))
 
 
 def _user_entries(
@@ -142,9 +148,30 @@ def print_cgroup(ledger: CgroupLedger, console: Console, *, top: int) -> None:
             console, f"… and {plural(len(ledger.processes) - top, 'smaller process', 'smaller processes')}"
         )
     print_sentence(console, "of pages that several processes map, each has its share", "dim")
+    _print_files(ledger, console, top)
     for sentence in _limits(ledger):
         print_sentence(console, sentence)
     print_notices(ledger.notices, console)
+
+
+def _print_files(ledger: CgroupLedger, console: Console, top: int) -> None:
+    if not ledger.files and not ledger.untold_files:
+        return
+    table = drawing.Table()
+    table.add_numbers("cached")
+    table.add_column("file")
+    for file in ledger.files[:top]:
+        table.add_row(format_size(file.cached_bytes or 0), printable(file.path))
+    total = sum(file.cached_bytes or 0 for file in ledger.files)
+    table.add_row(
+        format_size(total), f"of {plural(len(ledger.files), 'file')}, whichever cgroup is charged for it"
+    )
+    console.print()
+    console.print(table)
+    if ledger.untold_files:
+        print_sentence(
+            console, f"the kernel tells nothing about {plural(ledger.untold_files, 'file')} of other users"
+        )
 
 
 def _processes(processes: Sequence[CgroupProcess]) -> drawing.Table:

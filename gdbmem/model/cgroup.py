@@ -30,6 +30,13 @@ class CgroupProcess(NamedTuple):
     badness_bytes: Optional[int]
 
 
+class CachedFile(NamedTuple):
+    """A file and its pages in the page cache of the machine, whichever cgroup they are charged to."""
+
+    path: str
+    cached_bytes: Optional[int]  # None: it can't be told
+
+
 class CgroupLedger(NamedTuple):
     """The usage of one memory cgroup, each byte in one entry."""
 
@@ -45,3 +52,5 @@ class CgroupLedger(NamedTuple):
     victim: Optional[int]  # the pid that the kernel would kill at the limit; None: it can't be told
     kills_all: bool  # memory.oom.group: then all are killed
     notices: Sequence[Notice] = ()
+    files: Sequence[CachedFile] = ()  # below --files, the largest first
+    untold_files: int = 0  # files below it that the kernel tells nothing about

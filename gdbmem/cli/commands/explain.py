@@ -46,6 +46,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     args = parser.parse_args(argv)
     if args.container is not None:
         return _run_container(args)
+    if args.files is not None:
+        raise UsageError("--files needs --container", hint="gdbmem explain --container NAME --files DIR")
     pid = checked_pid(args.target, core=args.core, command="explain")
     if args.core is not None and (args.fork is not None or args.swapped):
         raise UsageError("a core is a copy already", hint="leave out --fork, --hold and --swapped")
@@ -80,11 +82,11 @@ def _run_container(args: argparse.Namespace) -> int:
     others = (*LEDGER_OPTIONS, "target", "core", "fork", "swapped", "tried", "idle")
     if any(getattr(args, name) for name in others) or args.arena is not None or args.fork is not None:
         raise UsageError(
-            "--container divides a cgroup's memory, and takes --json, -o and --force only",
+            "--container divides a cgroup's memory, and takes --files, --json, -o and --force only",
             hint="gdbmem explain --container NAME, then gdbmem explain PID for one of its processes",
         )
     with open_output(args.output, force=args.force) as stream:
-        ledger = explain_container(args.container)
+        ledger = explain_container(args.container, files=args.files)
         if args.json:
             stream.write(to_json(cgroup_document(ledger)))
         else:
