@@ -13,11 +13,7 @@ from typing import Callable, ClassVar, Optional
 
 import gdb
 
-from gdbmem.containers.containers import answer_survey
-from gdbmem.debugger.containers.containers import survey_here
 from gdbmem.debugger.launched.launched import connect_program, follow
-from gdbmem.debugger.ledger.explain import read_ledger_here
-from gdbmem.debugger.ledger.saved import keep_ledger, keep_survey
 from gdbmem.debugger.location import current_thread, program_runs, real_pid, users_place
 from gdbmem.debugger.native.calls_in_passing import addresses_of
 from gdbmem.debugger.python.call_paths import place_and_python
@@ -28,7 +24,6 @@ from gdbmem.debugger.stopping.stops import signal_here
 from gdbmem.debugger.terminal import gdb_text
 from gdbmem.errors import GdbmemError, internal_error
 from gdbmem.launch import messages
-from gdbmem.ledger.answer import answer_ledger
 from gdbmem.linux.process.process import has_ended
 from gdbmem.recipes.recipe import Action, Point, recipe_from_plan
 from gdbmem.runs.run import SnapshotRecord
@@ -323,9 +318,17 @@ class _PlayedPoint:
 
     def _keep(self, kind: str, hit: int) -> tuple[str, str]:
         """Save a ledger or container scan under the point's name; return its label and its summary."""
+        from gdbmem.debugger.ledger.saved import keep_ledger, keep_survey  # slow to import, as are the next
+
         if kind == LEDGER:
+            from gdbmem.debugger.ledger.explain import read_ledger_here
+            from gdbmem.ledger.answer import answer_ledger
+
             ledger = read_ledger_here()
             return keep_ledger(self._point.name, ledger, hit=hit).label, answer_ledger(ledger)
+        from gdbmem.containers.containers import answer_survey
+        from gdbmem.debugger.containers.containers import survey_here
+
         survey = survey_here()
         survey.check()
         return keep_survey(self._point.name, survey, hit=hit).label, answer_survey(survey)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional
 
@@ -14,6 +12,7 @@ from gdbmem.debugger.command import Command, warn
 from gdbmem.debugger.location import frame_variables
 from gdbmem.debugger.program import selection_kept
 from gdbmem.debugger.session import monitor, monitor_text, require_program, session
+from gdbmem.debugger.snapshots.snapshots import Captured
 from gdbmem.debugger.terminal import console_on, symbol_at
 from gdbmem.engines import memcheck
 from gdbmem.errors import InputError, TargetError, UsageError, sentence_of
@@ -35,7 +34,6 @@ from gdbmem.leaks.leaks import (
     print_leaks,
     with_changes,
 )
-from gdbmem.model.calltree import HEAP_BYTES
 from gdbmem.model.leaks import DEFINITELY, INDIRECTLY, Block, BlockHolders, Holder, LeakSearch
 from gdbmem.profiles.own_code import stack_sites
 from gdbmem.runs.operand import leaks_file
@@ -258,17 +256,6 @@ def _blocks(args: argparse.Namespace) -> None:
 
 
 # A snapshot under memcheck: the heap by path, and a leak search for its unreachable part.
-
-
-@dataclass(frozen=True)
-class Captured:
-    """A raw file in the run folder, and its totals."""
-
-    file: str  # relative to the run folder
-    heap_bytes: Optional[int]  # None: it can't be read
-    sites: Mapping[Any, int] = field(default_factory=dict)  # bytes by allocation site
-    remark: str = ""  # for the snapshot's line
-    unit: str = HEAP_BYTES
 
 
 def capture_leaks() -> Captured:

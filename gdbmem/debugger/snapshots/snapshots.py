@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import functools
 import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
@@ -16,7 +18,6 @@ from gdbmem.debugger.location import current_thread, entry, loaded_files, real_p
 from gdbmem.debugger.program import executions
 from gdbmem.debugger.python.call_paths import place_and_python
 from gdbmem.debugger.session import monitor, not_under_massif, require_program, require_snapshots, session
-from gdbmem.debugger.snapshots.leaks import Captured, capture_leaks
 from gdbmem.debugger.stopping.stops import hits_here
 from gdbmem.engines import massif, memcheck
 from gdbmem.engines.engine import no_snapshots, valgrind_engine
@@ -176,9 +177,8 @@ def take_snapshot(name: Optional[str] = None, *, hit: Optional[int] = None) -> t
         from gdbmem.debugger.native.snapshot import take  # slow to import
 
         return take(session.native, name, hit)
-    capture = capture_leaks if engine == memcheck.NAME else _capture_massif
     run = session.run_of(engine)
-    captured = capture()
+    captured = _capture_leaks() if engine == memcheck.NAME else _capture_massif()
     record = run.append(
         name or str(int(Path(captured.file).stem)),
         file=captured.file,
@@ -192,6 +192,23 @@ def take_snapshot(name: Optional[str] = None, *, hit: Optional[int] = None) -> t
         **outside_facts(captured.heap_bytes, captured.unit),
     )
     return record, _summary(record, captured)
+
+
+@dataclass(frozen=True)
+class Captured:
+    """A raw file in the run folder, and its totals."""
+
+    file: str  # relative to the run folder
+    heap_bytes: Optional[int]  # None: it can't be read
+    sites: Mapping[Any, int] = field(default_factory=dict)  # bytes by allocation site
+    remark: str = ""  # for the snapshot's line
+    unit: str = HEAP_BYTES
+
+
+def _capture_leaks() -> Captured:
+    from gdbmem.debugger.snapshots.leaks import capture_leaks  # slow to import
+
+    return capture_leaks()
 
 
 def _capture_massif() -> Captured:
