@@ -238,11 +238,13 @@ def _mapping(read_key: Convert, read_one: Convert) -> Callable[[Any], dict[Any, 
 
 def _record(kind: Any) -> Convert:
     """Return the reader of a dataclass, a named tuple or a typed dict."""
-    readers = {field.key: (name, _of_field(field)) for name, field in _fields(kind).items()}
+    readers: dict[str, tuple[str, Convert]] = {}
 
     def read(values: Any) -> Any:
         if not isinstance(values, dict):
             raise ValueError(f"{kind.__name__} without fields")
+        if not readers:  # made when they are needed: a record may have others of its kind
+            readers.update({field.key: (name, _of_field(field)) for name, field in _fields(kind).items()})
         found = {}
         for key, value in values.items():
             if key in readers:

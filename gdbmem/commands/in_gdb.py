@@ -371,6 +371,25 @@ Example:
         completer="expression",
     ),
     GdbCommand(
+        "memheap",
+        """\
+Show who holds the blocks of the heap, what each holder retains, and which blocks are lost.
+Usage: COMMAND [OPTIONS]
+
+The blocks of glibc's malloc in the process or core, and the words that lead to them: from variables, thread-local
+memory, stacks, registers and other blocks. Needs no debug information, and no code runs in the process. A holder
+retains what would be freed with it; blocks to which no word leads are lost. ADDRESS may be an expression, without
+blanks.
+""",
+        f"{options.HEAP}{options.SWAPPED}{options.OUTPUT}",
+        """\
+Example:
+  (gdb) COMMAND --top 3
+  607 live blocks, 1.2 MiB: cache (server) retains 1.1 MiB.
+""",
+        implementation="heap:HeapCommand",
+    ),
+    GdbCommand(
         "membfc",
         """\
 Show the BFC allocators of TensorFlow, JAX or onnxruntime, and what prevents a request.

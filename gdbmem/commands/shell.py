@@ -140,19 +140,7 @@ blocks. Needs no debug information. A holder retains what would be freed with it
 lost. The process is paused while it is copied, as for explain.
 """,
         f"""\
-{options.PROCESS}what to list:
-{options.TOP}\
-  --by root|type|size
-                      one row for each place outside of the heap, for each class of objects, or for each size of
-                      blocks (default: root)
-  --depth N           show blocks below a holder to N levels, if they retain 5 % of the heap (default: 3)
-  --min SIZE          only holders that retain at least SIZE, as in 10KiB
-  --leaks             only what is lost, by the first block of each lost structure
-  --block ADDRESS     only the block at ADDRESS: what leads to it, the shortest way to it, what it retains
-  --without HOLDER …  as if the words of HOLDER did not count: a variable, a stack or memory as it is shown, or the
-                      address of a block (may be repeated)
-
-{options.OUTPUT}""",
+{options.PROCESS}{options.HEAP}{options.OUTPUT}""",
         """\
 examples:
   gdbmem heap 4711

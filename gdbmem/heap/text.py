@@ -80,7 +80,7 @@ def print_heap(view: HeapView, names: Names, console: Console, *, only_leaks: bo
     if view.without:
         console.print(f"Without the words of {' and '.join(map(printable, view.without))}:", soft_wrap=True)
     if view.block is not None:
-        _print_block(view.block, say, console)
+        _print_block(view, view.block, say, console)
         print_notices(view.notices, console)
         print_pause(view.pause_seconds, console)
         return
@@ -186,12 +186,15 @@ _REACHED = {
 }
 
 
-def _print_block(found: BlockHolders, say: _Sayer, console: Console) -> None:
+def _print_block(view: HeapView, found: BlockHolders, say: _Sayer, console: Console) -> None:
     """Print what leads to a block, the way to it, and what is below it."""
     block = found.block
     what = say.at(block)
     retains = f"; it retains {format_size(block.retained_bytes)} in {plural(block.retained_blocks, 'block')}"
-    text = f"{what[:1].upper()}{what[1:]} is {_REACHED[found.reached]}{retains if found.reached != 'nothing' else ''}."
+    reached = _REACHED[found.reached]
+    if view.without and found.reached == "nothing":
+        reached = "reached by nothing else"
+    text = f"{what[:1].upper()}{what[1:]} is {reached}{retains if found.reached != 'nothing' else ''}."
     console.print(drawing.Text(text, "bold"), soft_wrap=True)
     if found.words:
         console.print(f"\n{plural(found.word_count, 'word leads', 'words lead')} to it:")

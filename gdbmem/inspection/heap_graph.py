@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
 from gdbmem.allocators.glibc.columns import ColumnWalker
-from gdbmem.errors import TargetError
+from gdbmem.allocators.glibc.layout import ThreadPointers
+from gdbmem.errors import InputError, TargetError
 from gdbmem.heap.blocks import Blocks
-from gdbmem.heap.holders import HeapGraph
+from gdbmem.heap.graph import Graph
+from gdbmem.heap.holders import Answers, HeapGraph
 from gdbmem.heap.places import Outside, find_places
+from gdbmem.heap.text import encoded, in_words
 from gdbmem.heap.words import Edges, find_edges
 from gdbmem.inspection.block_answers import constant_files, namer
 from gdbmem.inspection.ledger_parts import variable_areas
 from gdbmem.inspection.live_process import read_live
-from gdbmem.inspection.read_process import read_core
+from gdbmem.inspection.read_process import find_malloc, read_core, read_process
 from gdbmem.ledger.ledger import ProcessImage
+from gdbmem.linux.files.target_files import TargetFiles
+from gdbmem.linux.memory.maps import read_maps
+from gdbmem.linux.process.process import check_analysable
 from gdbmem.model.heap_blocks import DATA
+from gdbmem.model.heap_graph import HeapQuery, HeapView
 from gdbmem.model.memory import Memory
-from gdbmem.text import format_size
+from gdbmem.symbols.batch_gdb import class_names
+from gdbmem.text import format_size, printable
 
 _MOST_CLASSES = 4096  # vtables that are looked up, the most frequent first
 # Notices on a ledger that matter here, too.
@@ -100,3 +109,59 @@ def read_graph_of_core(core: Path, program: Optional[Path]) -> HeapGraph:
     read_core(core, look=reading, program=program, walker=reading.walker, searched=0)
     assert reading.found is not None
     return reading.found
+
+
+def read_stopped_graph(
+    pid: int, name: str, memory: Memory, threads: Sequence[ThreadPointers], *, swapped: bool
+) -> HeapGraph:
+    """Return the graph of process *pid*, which is stopped by someone else (gdb); as for explain_stopped()."""
+    check_analysable(pid, may_be_traced=True)
+    reading = _Reading()
+    with TargetFiles(pid) as files:
+        malloc = find_malloc(memory, read_maps(pid), files)
+        read_process(
+            pid,
+            name,
+            memory,
+            threads,
+            malloc,
+            walker=reading.walker,
+            look=reading,
+            searched=0,
+            swapped=swapped,
+        )
+    assert reading.found is not None
+    return reading.found
+
+
+def answer(found: HeapGraph, query: HeapQuery) -> HeapView:
+    """Return the answer to *query*. Raises InputError if it names a holder that is not there."""
+    graph = found.graph()
+    return Answers(found, graph, _nodes(found, graph, query.without)).view(query)
+
+
+def _nodes(found: HeapGraph, graph: Graph, names: Sequence[str]) -> list[int]:
+    """Return the nodes with these *names*: places as they are shown, blocks by an address. Raises InputError."""
+    if not names:
+        return []
+    shown = class_names({encoded(place.name) for place in graph.places} - {""})
+    nodes: list[int] = []
+    for name in names:
+        mine = [
+            graph.blocks + number
+            for number, place in enumerate(graph.places)
+            if name in (place.name, in_words(place.name, shown))
+        ]
+        if not mine and name.startswith("0x"):
+            with contextlib.suppress(ValueError):
+                block = found.blocks.find_one(int(name, 16))
+                mine = [block] if block >= 0 else []
+        if not mine:
+            raise InputError(
+                f"no holder of this heap is called '{printable(name)}'",
+                slug="no-such-holder",
+                hint="name a variable, a stack or memory as 'gdbmem heap' shows it, without what is in parentheses,"
+                " or the address of a block",
+            )
+        nodes += mine
+    return nodes

@@ -13,6 +13,7 @@ import pytest
 
 from tests.conftest import Program
 from tests.live.explaining import Running, gdbmem, running
+from tests.live.test_memexplain import gdb
 
 pytestmark = pytest.mark.needs("gdb", "g++")
 
@@ -174,3 +175,24 @@ def test_a_damaged_heap_and_a_truncated_core_give_no_lower_bound_and_no_tracebac
     done = gdbmem("heap", "--core", tmp_path / "damaged", "--json")
     assert "Traceback" not in done.stderr
     assert done.returncode or json.loads(done.stdout)["leaks"]["least_blocks"] == 0
+
+
+def test_memheap_answers_in_gdb_from_the_process_and_from_its_core(owners: Path, tmp_path: Path) -> None:
+    done = gdb(
+        tmp_path, owners, "tbreak fgets", f"run {COUNT} < /dev/null > out", "memheap --json -o live.json --top 100",
+        "generate-core-file core.here", "memheap --block *(long*)&seen", "memheap --block nothing_here", "kill",
+        "memheap", "core-file core.here", "memheap --json -o core.json --top 100", environment=EXACT,
+    )  # fmt: skip
+    live, core = (json.loads((tmp_path / name).read_text()) for name in ("live.json", "core.json"))
+    lost = re.findall(r"^lost (\d+) (\d+) (\d+)", (tmp_path / "out").read_text())
+    for document in (live, core):
+        leaks = document["leaks"]
+        assert (str(leaks["least_blocks"]), str(leaks["least_bytes"])) == lost[0][:2]
+        assert document["holders"][0]["retained_bytes"] > 0
+    held = retained(live)
+    assert sorted(held.values()) == sorted(retained(core).values())
+    assert held[("branches",)] == 4095 * 64
+    assert re.search(r"^The block of [\d,]+ bytes at 0x\w+ is reached from variables", done.stdout, re.M)
+    assert "--block can't use nothing_here" in done.stdout + done.stderr
+    assert "there is no process" in done.stdout + done.stderr
+    assert "Traceback" not in done.stdout + done.stderr

@@ -42,6 +42,11 @@ _SMALL_BYTES = 256 << 10  # 10 ms of reading in plain Python; a worker takes 0.3
 _CORE = re.compile(r"^Local core dump file:\n\s+.(.+)., file type ", re.M)
 
 
+# Registers that may have a pointer, of either machine; the other's are 0.
+_GENERAL = [f"$r{name}" for name in ("ax", "bx", "cx", "dx", "si", "di", "bp", *range(8, 16))]
+_GENERAL += [f"$x{number}" for number in range(31)]
+
+
 def read_ledger_here(looks: Optional[Looks] = None, *, swapped: bool = False) -> Ledger:
     """Return the ledger of the stopped process or core, and fill *looks*.
 
@@ -123,8 +128,11 @@ def _is_ours(pid: int) -> bool:
         return False
 
 
-def threads_here() -> list[ThreadPointers]:
-    """Return the process's threads with their registers; the selected thread and frame stay selected."""
+def threads_here(*, with_registers: bool = False) -> list[ThreadPointers]:
+    """Return the process's threads; the selected thread and frame stay selected.
+
+    *with_registers*: with all that may have a pointer.
+    """
     threads = []
     with selection_kept():
         for thread in sorted(gdb.selected_inferior().threads(), key=lambda t: int(t.num)):
@@ -137,6 +145,7 @@ def threads_here() -> list[ThreadPointers]:
                     str(thread.name or ""),
                     register("$pc"),
                     register("$orig_rax") or register("$x8"),
+                    [register(name) for name in _GENERAL] if with_registers else [],
                 )
             )
     return threads
@@ -183,7 +192,7 @@ def _write_ledger(
     args: argparse.Namespace, earlier: Optional[Ledger], stream: TextIO, picture: Optional[TextIO]
 ) -> None:
     """Read the ledger, save it, draw it, and write it or the change since *earlier*."""
-    looks = Looks.of_options(args, _address_of(args.chunk) if args.chunk is not None else None)
+    looks = Looks.of_options(args, address_in(args.chunk, "--chunk") if args.chunk is not None else None)
     ledger = read_ledger_here(looks, swapped=args.swapped)
     if args.save is not None:
         from gdbmem.debugger.ledger.saved import keep_ledger  # slow to import
@@ -203,14 +212,14 @@ def _write_ledger(
         write_document_page(ledger_json(ledger, heap_map=heap_map), stem, args.html, force=args.force)
 
 
-def _address_of(text: str) -> int:
-    """Return the value of gdb's expression *text* as an address: a number or a pointer."""
+def address_in(text: str, option: str) -> int:
+    """Return the value of gdb's expression *text*, given for *option*, as an address: a number or a pointer."""
     try:
         value = gdb.parse_and_eval(text)
         return int(value.cast(gdb.lookup_type("unsigned long")))
     except gdb.error as error:
         raise UsageError(
-            f"--chunk can't use {printable(text)}: {printable(str(error))}",
+            f"{option} can't use {printable(text)}: {printable(str(error))}",
             hint="give an address, or an expression of a pointer without blanks",
         ) from error
 
