@@ -43,8 +43,9 @@ _CORE = re.compile(r"^Local core dump file:\n\s+.(.+)., file type ", re.M)
 
 
 # Registers that may have a pointer, of either machine; the other's are 0.
-_GENERAL = [f"$r{name}" for name in ("ax", "bx", "cx", "dx", "si", "di", "bp", *range(8, 16))]
-_GENERAL += [f"$x{number}" for number in range(31)]
+_GENERAL = [f"$r{name}" for name in ("ax", "bx", "cx", "dx", "si", "di", "bp", *range(8, 16))] + [
+    f"$x{number}" for number in range(31)
+]
 
 
 def read_ledger_here(looks: Optional[Looks] = None, *, swapped: bool = False) -> Ledger:
