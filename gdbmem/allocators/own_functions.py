@@ -26,7 +26,9 @@ _NEAR = (
 )  # bytes: so far from its function an allocator's code may be in an object that has other code, too
 _BEFORE, _AFTER = 0x5000, 0x1000  # those of glibc's malloc
 _MOST_TEXT = 4 << 20  # bytes of code of an object that is an allocator alone
-_MOST_SYMBOLS = 128 << 20
+_MOST_SYMBOLS, _MOST_NAMED = 128 << 20, 300_000  # bytes of tables, and symbols that are looked at one by one
+_GAP = 4 << 10  # bytes between functions of one allocator
+_FUNCTION = 2  # type of a symbol
 _LEAST_VARIABLES = 1 << 18  # bytes: a linked-in jemalloc or tcmalloc has its root there
 
 Argument = Union[int, bytes]
@@ -49,6 +51,7 @@ class Family(NamedTuple):
     steps: Sequence[Step]
     first: Sequence[Argument] = ()  # arguments of a call that makes the allocator set up what any call needs
     beside: str = ""  # a function that must be in the same object
+    prefixes: Sequence[bytes] = ()  # of the names of its other functions
 
 
 _NARENAS = (b"arenas.narenas\0", bytes(4), (4).to_bytes(8, "little"), 0, 0)
@@ -71,13 +74,15 @@ _FAMILIES = (
             ),
         ],
         first=_NARENAS,
+        prefixes=(b"je_", b"_rjem_"),
     ),
     Family(
         "tcmalloc",
         ("MallocExtension_ReleaseFreeMemory",),
         [Step("MallocExtension_ReleaseFreeMemory()", ())],
+        prefixes=(b"_ZN8tcmalloc", b"tc_"),
     ),
-    Family("mimalloc", ("mi_collect",), [Step("mi_collect(true)", (1,))]),
+    Family("mimalloc", ("mi_collect",), [Step("mi_collect(true)", (1,))], prefixes=(b"mi_", b"_mi_")),
     Family(
         "tbbmalloc",
         ("scalable_allocation_command",),
@@ -98,6 +103,7 @@ class OwnFunction(NamedTuple):
     steps: Sequence[Step]
     first: Sequence[Argument]
     code: Sequence[tuple[int, int]]  # where a thread runs that is inside the allocator
+    is_program: bool = False  # the file is the program itself
 
 
 def find_functions(
@@ -115,19 +121,25 @@ def find_functions(
             for family in _FAMILIES:
                 name = next((one for one in family.functions if one in known), None)
                 if name is not None and (not family.beside or family.beside in known):
-                    code = _code_near(image, mappings, known[name], is_program=image is loaded[0])
-                    found.append(_function(family, image, known[name], code))
+                    is_program = image is loaded[0]
+                    code = _code_near(image, mappings, known[name], is_program=is_program)
+                    if is_program:
+                        code = _code_by_symbols(image, family, lambda: open_file(loaded[0].name)) or code
+                    found.append(_function(family, image, known[name], code, is_program=is_program))
     if libc is not None:
         with contextlib.suppress(OSError, ValueError, GdbmemError):
             known = _addresses(libc, _OF_GLIBC, open_file, is_program=libc is loaded[0])
             if "malloc_trim" in known:
                 code = [(min(known.values()) - _BEFORE, max(known.values()) + _AFTER)]
-                found.append(_function(_TRIM, libc, known["malloc_trim"], code))
+                is_program = libc is loaded[0]
+                found.append(_function(_TRIM, libc, known["malloc_trim"], code, is_program=is_program))
     return found
 
 
-def _function(family: Family, image: Image, address: int, code: Sequence[tuple[int, int]]) -> OwnFunction:
-    return OwnFunction(family.allocator, image.name, address, family.steps, family.first, code)
+def _function(
+    family: Family, image: Image, address: int, code: Sequence[tuple[int, int]], *, is_program: bool
+) -> OwnFunction:
+    return OwnFunction(family.allocator, image.name, address, family.steps, family.first, code, is_program)
 
 
 def _addresses(
@@ -167,6 +179,27 @@ def _code_near(
     return [(max(start, low), min(end, high)) for start, end in code if start < high and low < end]
 
 
+def _code_by_symbols(image: Image, family: Family, opened: Callable[[], BinaryIO]) -> list[tuple[int, int]]:
+    """Return the code of the functions of *family* in a program, with what is between them; [] without symbols."""
+    names = (*family.prefixes, *(b"%s\0" % name.encode() for name in _OF_GLIBC))
+    found: list[tuple[int, int]] = []
+    for symbols, texts in symbol_tables(opened, _MOST_SYMBOLS):
+        if len(symbols) > _MOST_NAMED * 24:
+            return []
+        for at, info, _, section, value, size in struct.iter_unpack("<IBBHQQ", symbols):
+            if info & 15 != _FUNCTION or not section or not texts.startswith(names, at):
+                continue
+            if b"." not in texts[at : texts.index(b"\0", at)]:  # parts of functions (.cold) are elsewhere
+                found.append((value, value + size))
+    joined: list[tuple[int, int]] = []
+    for start, end in sorted(found):
+        if joined and start - joined[-1][1] <= _GAP:  # functions without the prefix may be between
+            joined[-1] = joined[-1][0], max(end, joined[-1][1])
+        else:
+            joined.append((start, end))
+    return [(image.bias + start, image.bias + end) for start, end in joined]
+
+
 class _FileMemory:
     """A `Memory` of an object as its file has it, at the addresses that the file gives."""
 
@@ -188,35 +221,34 @@ class _FileMemory:
 
 
 def handlers_after_fork(
-    memory: Memory, mappings: Sequence[Mapping], code: Sequence[tuple[int, int]], file: str, libc: str
+    memory: Memory, mappings: Sequence[Mapping], function: OwnFunction, libc: str
 ) -> list[int]:
-    """Return the functions in *code* that pthread_atfork() has registered for the child of a fork.
+    """Return the functions of *function*'s allocator that pthread_atfork() has registered for the child of a fork.
 
-    glibc keeps prepare, parent, child and the DSO handle of each in a row, in its variables. A library may be
-    registered under the handle of libc.
+    glibc keeps prepare, parent, child and the DSO handle of each in a row, in its variables. The handle of
+    the program itself may be 0. A library may be registered under the handle of libc.
     """
 
     def is_code(word: int) -> bool:
-        return any(start <= word < end for start, end in code)
+        return any(start <= word < end for start, end in function.code)
 
-    data = [(m.start, m.end) for m in mappings if m.name in (file, libc) and "x" not in m.permissions]
+    files = (function.file, libc)
+    data = [(m.start, m.end) for m in mappings if m.name in files and "x" not in m.permissions]
 
     def is_handle(word: int) -> bool:
-        return any(start <= word < end for start, end in data)
+        return (function.is_program and not word) or any(start <= word < end for start, end in data)
 
     found: list[int] = []
     for start, end in _variables(mappings, libc):
         with contextlib.suppress(MemoryUnreadable):
             words = memoryview(memory.read(start, end - start)).cast("Q").tolist()
             for prepare, parent, child, handle in zip(words, words[1:], words[2:], words[3:]):
-                if (
-                    is_code(child)
-                    and (not prepare or is_code(prepare))
-                    and is_code(parent)
-                    and is_handle(handle)
-                ):
+                if not (is_code(child) and is_code(parent) and is_handle(handle)):
+                    continue
+                if not prepare or is_code(prepare):
                     found.append(child)
-    return found
+    # A static program has tables of its own functions, too, that end with 0.
+    return found if function.file != libc or len(found) == 1 else []
 
 
 def _variables(mappings: Sequence[Mapping], file: str) -> Iterable[tuple[int, int]]:

@@ -217,9 +217,7 @@ def _outcome(running: RunningCopy, function: OwnFunction, work: _Work) -> Outcom
     returned: list[Returned] = []
     try:
         if function.allocator != GLIBC:  # whose own functions would all look like handlers
-            for handler in handlers_after_fork(
-                running.memory, work.mappings, function.code, function.file, work.libc
-            ):
+            for handler in handlers_after_fork(running.memory, work.mappings, function, work.libc):
                 running.call(handler)
         if function.first:
             running.call(function.address, function.first)

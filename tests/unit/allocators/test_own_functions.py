@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from gdbmem.allocators.own_functions import handlers_after_fork
+from gdbmem.allocators.own_functions import OwnFunction, handlers_after_fork
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.model.memory import BytesMemory
 
@@ -25,7 +25,7 @@ MAPPINGS = [
 ]
 
 
-def found(*words: int, behind: bool = False) -> list[int]:
+def found(*words: int, behind: bool = False, is_program: bool = False) -> list[int]:
     data = struct.pack(f"<{len(words)}Q", *words)
     rows = (b"".ljust(0x200, b"\0") + data).ljust(0x1000, b"\0")
     empty = bytes(0x1000)
@@ -33,7 +33,8 @@ def found(*words: int, behind: bool = False) -> list[int]:
         (LIBC_DATA, empty if behind else rows),
         (LIBC_DATA + 0x1000, rows if behind else empty),
     ]
-    return handlers_after_fork(BytesMemory(pieces), MAPPINGS, [(CODE, CODE + 0x1000)], LIBRARY, LIBC)
+    function = OwnFunction("jemalloc", LIBRARY, CODE, (), (), [(CODE, CODE + 0x1000)], is_program)
+    return handlers_after_fork(BytesMemory(pieces), MAPPINGS, function, LIBC)
 
 
 def test_the_child_handler_is_found_in_libcs_variables_and_those_that_are_zero_at_first() -> None:
@@ -49,3 +50,15 @@ def test_pointers_that_are_no_registration_are_not_called() -> None:
     assert found(PREPARE, PARENT, CHILD, 0x1234) == []
     assert found(LIBRARY_DATA, PARENT, CHILD, LIBRARY_DATA) == []
     assert found(PREPARE, 0, CHILD, LIBRARY_DATA) == []
+
+
+def test_a_program_registers_without_a_handle() -> None:
+    assert found(PREPARE, PARENT, CHILD, 0, is_program=True) == [CHILD]
+    assert found(PREPARE, PARENT, CHILD, 0) == []
+
+
+def test_tables_of_functions_in_a_static_program_are_not_called() -> None:
+    table = struct.pack("<8Q", PREPARE, PARENT, CHILD, 0, CODE + 1, CODE + 2, CODE + 3, 0)
+    memory = BytesMemory([(LIBRARY_DATA, table.ljust(0x1000, b"\0")), (LIBC_DATA, bytes(0x1000))])
+    function = OwnFunction("jemalloc", LIBRARY, CODE, (), (), [(CODE, CODE + 0x1000)], is_program=True)
+    assert handlers_after_fork(memory, MAPPINGS, function, LIBRARY) == []
