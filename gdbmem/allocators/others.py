@@ -16,13 +16,16 @@ _REPLACEMENTS = (
     (re.compile(r"/libtcmalloc[^/]*\.so"), "tcmalloc"),
     (re.compile(r"/libjemalloc[^/]*\.so"), "jemalloc"),
     (re.compile(r"/libmimalloc[^/]*\.so"), "mimalloc"),
+    (re.compile(r"/libtbbmalloc_proxy[^/]*\.so"), "tbbmalloc"),
+    (re.compile(r"/libclang_rt\.scudo[^/]*\.so|/libscudo[^/]*\.so"), "scudo"),
     (re.compile(r"/libc_malloc_debug\.so"), "glibc's libc_malloc_debug"),
 )
+GOOGLE_TCMALLOC = "google-tcmalloc"
 # The beginnings of their messages, in a file that one of them is linked into.
 _MARKS = (
     (b"<jemalloc>: ", "jemalloc"),
-    (b"tcmalloc: large alloc", "tcmalloc"),
-    (b"tcmalloc/internal/", "tcmalloc"),
+    (b"tcmalloc: large alloc", "tcmalloc"),  # gperftools'
+    (b"tcmalloc/internal/", GOOGLE_TCMALLOC),
     (b"mimalloc: ", "mimalloc"),
     (b"Scudo ERROR: ", "scudo"),
 )

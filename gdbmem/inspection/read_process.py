@@ -15,7 +15,7 @@ from gdbmem.allocators.glibc.heap import Walker, read_heap
 from gdbmem.allocators.glibc.layout import LibcFacts, ThreadPointers
 from gdbmem.allocators.glibc.stacks import ThreadStack, find_stacks
 from gdbmem.allocators.malloc_heap import HeapView, MallocHeap
-from gdbmem.allocators.others import recognise
+from gdbmem.allocators.others import GOOGLE_TCMALLOC, recognise
 from gdbmem.errors import Notice
 from gdbmem.inspection import ledger_parts
 from gdbmem.ledger.division import areas_to_scan
@@ -74,6 +74,7 @@ def find_mallocs(reading: ProcessImage, memory: Memory) -> list[MallocHeap]:
         heap = read(view, image) if left >= worth else None
         if heap is not None:
             found.append(heap)
+            worth = _WORTH_BYTES
             left -= int(reading.resident.within_each(heap.spans.starts, heap.spans.ends).sum())
     return found
 
@@ -436,7 +437,15 @@ def _replaced(reading: ProcessImage) -> Notice:
         where = f"{others.replacement} is loaded, but glibc's malloc also allocates blocks"
     else:
         where = f"malloc is replaced by {others.replacement}"
-    return Notice("malloc-replaced", f"{where}: its memory is one entry, and the free part of it is unknown")
+    text = f"{where}: its memory is one entry, and the free part of it is unknown"
+    if others.replacement in _TRIED and reading.pid is not None:
+        text += f"; 'gdbmem explain {reading.pid} --try' measures in a copy what its own functions return"
+    elif others.replacement == GOOGLE_TCMALLOC:
+        text += "; tcmalloc::MallocExtension::GetStats() in the program returns its figures"
+    return Notice("malloc-replaced", text)
+
+
+_TRIED = ("jemalloc", "tcmalloc", "mimalloc", "tbbmalloc", "scudo")  # whose functions a copy can call
 
 
 def _stacks(reading: ProcessImage, memory: Memory, main: int) -> list[ThreadStack]:

@@ -8,7 +8,7 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.allocators.others import Recognised, linked_in, owner_of, recognise
+from gdbmem.allocators.others import Recognised, linked_in, owner_of, recognise, replacement_among
 from gdbmem.inspection.ledger_parts import find_linked_in
 from gdbmem.ledger.ledger import ProcessImage
 from gdbmem.linux.elf.objects import Image
@@ -22,6 +22,7 @@ from gdbmem.model.memory import BytesMemory
         (b"\0<jemalloc>: Malformed conf string\n", "jemalloc"),
         (b"tcmalloc: large alloc %lld bytes", "tcmalloc"),
         (b"mimalloc: warning: ", "mimalloc"),
+        (b"external/tcmalloc/internal/logging.cc", "google-tcmalloc"),
         (b"a program that speaks of jemalloc and tcmalloc", None),
         (b"", None),
     ],
@@ -47,6 +48,21 @@ def test_it_is_looked_for_only_where_memory_is_unexplained(tmp_path: Path) -> No
     known = reading_of(path, rss_bytes=32 << 20)
     known.others = Recognised(runtime="v8")
     assert not find_linked_in(known)
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("/usr/lib/x86_64-linux-gnu/libtbbmalloc_proxy.so.2.8", "tbbmalloc"),
+        ("/usr/lib/x86_64-linux-gnu/libtbbmalloc.so.2.8", None),  # beside malloc
+        ("/usr/lib/clang/14/lib/linux/libclang_rt.scudo_standalone-x86_64.so", "scudo"),
+        ("/usr/lib/x86_64-linux-gnu/libscudo.so", "scudo"),
+    ],
+)
+def test_memory_of_a_malloc_that_a_library_brings_is_not_of_unknown_use(
+    file: str, name: Optional[str]
+) -> None:
+    assert replacement_among([file]) == name
 
 
 def test_a_file_that_has_gone_or_is_empty_is_no_error(tmp_path: Path) -> None:
