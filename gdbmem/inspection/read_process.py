@@ -47,8 +47,11 @@ def find_mallocs(reading: ProcessImage, memory: Memory) -> list[MallocHeap]:
     except ImportError:
         return []
     left = unexplained_bytes(reading)
-    # Where a library replaces malloc, there is a heap to find.
-    worth = 1 if reading.others.replacement is not None else _WORTH_BYTES
+    # Where a library replaces malloc, or is musl, there is a heap to find.
+    is_replaced = reading.others.replacement is not None or any(
+        _MUSL.search(m.name) for m in reading.mappings
+    )
+    worth = 1 if is_replaced else _WORTH_BYTES
     if left < worth:
         return []
     data = [area for image in reading.images for area in image.writable]
@@ -484,5 +487,7 @@ _NO_LIBC = Notice(
 
 
 _OF_MUSL = Notice(
-    "other-libc", "this process uses musl, whose malloc gdbmem can't read: only the kernel's view is given"
+    "other-libc",
+    "this process uses musl, whose malloc was not recognised (it is read since 1.2.1):"
+    " only the kernel's view is given",
 )

@@ -354,11 +354,13 @@ def _largest(ledger: Ledger) -> str:
     if names.BFC in allocators:
         groups["pools of BFC allocators: 'gdbmem bfc' shows their content"] = (names.BFC,)
     read = {malloc.category for malloc in ledger.mallocs}
-    for name in read:
-        groups[f"live memory of {name[10:]}: --sizes lists its blocks by size"] = (name,)
     for name in allocators - {names.PYMALLOC, names.BFC} - read:
         groups[f"memory of {name[10:]}; how much of it is free is unknown"] = (name,)
     sums = {text: ledger.total(*categories) for text, categories in groups.items()}
+    for name in sorted(read):
+        text = f"live memory of {name[10:]}: --sizes lists its blocks by size, --types by type"
+        labels = (names.LIVE + one.suffix for one in ledger.mallocs if one.category == name)
+        sums[text] = ledger.total_of(name, *labels)
     text = max(sums, key=lambda name: sums[name])
     share = 100 * sums[text] / ledger.rss_bytes if ledger.rss_bytes else 0
     return f"{format_size(sums[text])} of it ({share:.0f} %) is {text}"

@@ -117,7 +117,7 @@ def test_a_malloc_that_is_not_glibcs_is_no_empty_heap(program: Program, scratch:
     else:
         needs_library("jemalloc")
         settings = ["set environment LD_PRELOAD libjemalloc.so.2"]
-        reason = "the allocator is jemalloc, and only glibc's malloc can be read"
+        reason = "the allocator is jemalloc, and only glibc's blocks can be counted at each step"
     said = run_gdb(
         built,
         [*settings, "break main", "run", "next", "memwatch next --source heap", "print $heap()"],

@@ -42,7 +42,7 @@ def test_further_readers_are_asked_only_while_memory_is_unexplained(
 
 def test_a_small_heap_is_read_where_a_library_replaces_malloc(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(view: HeapView, image: Image) -> MallocHeap:
-        return MallocHeap("a", "1", image.name, Spans.of_rows([(START, START + 4096, SLAB, 64, 1)]))
+        return MallocHeap("a", "1", image.name, Spans.of([[START], [START + 4096], [SLAB], [64], [1]]))
 
     monkeypatch.setattr(read_process, "_READERS", ((read, 0),))
     mapping = Mapping(START, START + SIZE, "rw-p", 0, "00:00", 0, "", rss_bytes=4096)

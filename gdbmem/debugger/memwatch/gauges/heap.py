@@ -68,7 +68,9 @@ class HeapReader:
         mappings = mappings_of(self._pid) if self._pid is not None else []
         replacement = replacement_among(mapping.name for mapping in mappings)
         if replacement is not None:
-            self.problem = f"the allocator is {replacement}, and only glibc's malloc can be read"
+            self.problem = (
+                f"the allocator is {replacement}, and only glibc's blocks can be counted at each step"
+            )
             return False
         has_heap = any(mapping.name == "[heap]" for mapping in mappings)
         found = self._by_shape(mappings)
