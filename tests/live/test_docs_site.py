@@ -52,6 +52,16 @@ def test_every_page_is_in_the_site_and_needs_no_network(docs: types.ModuleType, 
     assert (site / "search").is_dir()
 
 
+def test_drawings_are_drawn_by_a_script_of_the_site(docs: types.ModuleType, tmp_path: Path) -> None:
+    python = python_with_mkdocs()
+    (tmp_path / "mermaid.min.js").write_text("var mermaid = {}")
+    docs.gather()
+    assert docs.build(python) == 0
+    page = (tmp_path / "site" / "ARCHITECTURE.html").read_text()
+    assert '<pre class="mermaid"><code>flowchart TB' in page
+    assert '<script src="mermaid.min.js">' in page
+
+
 def test_a_broken_link_fails(docs: types.ModuleType, tmp_path: Path) -> None:
     python = python_with_mkdocs()
     docs.gather()
