@@ -53,7 +53,7 @@ def answer_ledger(ledger: Ledger, paths: Optional[PinnerPaths] = None) -> str:
     damage = doubt_of(ledger, DAMAGES)
     if damage is not None:
         return f"{size} {noun}; {damage.message}; the free part and the effect of malloc_trim(0) are unknown"
-    trial = main_trial(ledger)
+    trial = main_trial(ledger) if ledger.tried else None
     tried = trial_sentence(ledger, trial) if trial is not None else ""
     if trial is not None and malloc_of(ledger, trial) is not None:
         return f"{size} {noun}; {tried}{_in_doubt(ledger)}"

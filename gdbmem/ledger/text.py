@@ -117,7 +117,8 @@ def print_ledger(
     console.print()
     _print_table(_entries(ledger), console)
     _print_beside(ledger, console)
-    print_tried(ledger, console)
+    if ledger.tried:
+        print_tried(ledger, console)
     if (view.pinners or view.sizes) and not ledger.mallocs and not _has_blocks(ledger):
         console.print("\nThere are no blocks of glibc's malloc to list.")
     elif view.sizes:

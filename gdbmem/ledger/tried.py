@@ -88,8 +88,6 @@ def _beside_reading(row: Tried) -> str:
 
 def print_tried(ledger: Ledger, console: Console) -> None:
     """Print a row for each call that was tried, and for each allocator in which none can be."""
-    if not ledger.tried:
-        return
     table = drawing.Table(header_style="dim")
     table.add_numbers("returned", "by reading")
     table.add_column("allocator", no_wrap=True)

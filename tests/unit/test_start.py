@@ -16,14 +16,22 @@ from tests.unit.sources import imports, names, nodes, sources
 _STARTS_PROCESSES = ["gdbmem.launch.job", "gdbmem.launch.attached", "subprocess", "tempfile"]
 _READS_PROCESSES = ["gdbmem.inspection.read_process", "gdbmem.inspection.block_answers"]
 _READS_PROFILES = ["gdbmem.formats.opening", "gdbmem.profiles.ranking"]
+_MAKES_CLASSES = ["dataclasses", "inspect"]
 _DRAWS = ["gdbmem.debugger.pages", "gdbmem.steps.charts", "gdbmem.page.page", "jinja2"]
 
 # By the module with a command: what it may not import while it is itself imported.
 _NOT_AT_START = {
     "cli.commands.launch": [*_STARTS_PROCESSES, *_READS_PROFILES],
     "cli.commands.attach": [*_STARTS_PROCESSES, *_READS_PROFILES],
-    "cli.commands.monitor": [*_STARTS_PROCESSES, *_READS_PROFILES, "gdbmem.series.store"],
+    "cli.commands.monitor": [*_STARTS_PROCESSES, *_READS_PROFILES, *_MAKES_CLASSES, "gdbmem.series.store"],
     "cli.commands.report": ["jinja2"],
+    "cli.commands.show": _MAKES_CLASSES,
+    "cli.commands.diff": _MAKES_CLASSES,
+    "cli.commands.compare": _MAKES_CLASSES,
+    "cli.series_recording": _MAKES_CLASSES,  # by monitor
+    "cli.series_reporting": _MAKES_CLASSES,
+    "cli.commands.grow": _MAKES_CLASSES,
+    "cli.commands.recipe": _MAKES_CLASSES,
     "cli.commands.doctor": [*_STARTS_PROCESSES, "gdbmem.setup.gdb_packages"],
     "cli.commands.python": [*_STARTS_PROCESSES, *_READS_PROCESSES, *_READS_PROFILES, "gdbmem.line_recorder"],
     "debugger.memwatch.commands.command": [*_READS_PROCESSES, *_READS_PROFILES, *_DRAWS],
