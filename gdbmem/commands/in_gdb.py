@@ -385,7 +385,7 @@ blanks.
         """\
 Example:
   (gdb) COMMAND --top 3
-  607 live blocks, 1.2 MiB: cache (server) retains 1.1 MiB.
+  607 live blocks, 1.2 MiB: 1.1 MiB are retained by cache (server).
 """,
         implementation="heap:HeapCommand",
     ),

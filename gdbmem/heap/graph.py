@@ -28,14 +28,14 @@ class Place(NamedTuple):
     """A place outside of the blocks whose words lead to some: a node above them."""
 
     name: str  # of a variable; "stack of thread 4711", …
-    kind: str  # data, thread_local, memory, stack, registers
+    kind: str  # data, thread_local, memory, stack
     address: int
     object: str = ""  # the file of a variable
 
     @property
     def is_passing(self) -> bool:
         """Whether its words are those of the code that runs at this moment."""
-        return self.kind in ("stack", "registers")
+        return self.kind == "stack"
 
 
 @dataclass

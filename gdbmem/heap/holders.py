@@ -502,6 +502,7 @@ class Answers:
             live_bytes=int(graph.sizes[: graph.blocks][graph.live].sum()),
             variables_bytes=int(held.own.sum() - by_stack - by_text),
             stacks_bytes=int(by_stack),
+            other_bytes=found.outside.memory_bytes,
             by=query.by,
             holders=listed,
             holder_count=len(rows),

@@ -12,7 +12,7 @@ from gdbmem.heap.graph import Place
 from gdbmem.heap.words import Edges, Words, find_words
 from gdbmem.linux.elf.objects import Image, ObjectSymbols, ThreadLocalSymbols, program_headers
 from gdbmem.linux.memory.maps import Mapping, Ranges, mapping_at
-from gdbmem.model.heap_graph import DATA, MEMORY, REGISTERS, STACK, THREAD_LOCAL
+from gdbmem.model.heap_graph import DATA, MEMORY, STACK, THREAD_LOCAL
 from gdbmem.model.memory import Memory, MemoryUnreadable
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 _RED_ZONE = 128  # bytes below the stack pointer that a function without calls may use
 _DESCRIPTOR = 0xA00  # bytes of struct pthread behind the thread pointer that may have pointers
+_ALIGNED = 16  # thread-local memory of an object
 _SURPLUS = 0x1000  # of static thread-local memory, for libraries that are loaded later
 _PT_TLS = 7
 _X86_64 = 62
@@ -36,6 +37,7 @@ class Outside(NamedTuple):
     blocks: Any
     addresses: Any
     unread_bytes: int
+    memory_bytes: int  # that is resident and neither malloc's, nor variables', nor stacks'
 
 
 class _Area(NamedTuple):
@@ -57,7 +59,7 @@ def find_places(
     """
     taken = list(_of_malloc(reading))
     found: list[tuple[_Area, Words]] = []
-    unread_bytes = 0
+    unread_bytes = memory_bytes = 0
     for areas in (_thread_local(reading), _stacks(reading), _data(data), _memory(reading)):
         # Memory of several kinds counts as the first of them.
         known, here = Ranges(taken), list(areas)
@@ -65,6 +67,7 @@ def find_places(
             resident = reading.resident.overlaps(area.start, area.end)
             pieces = resident if area.kind == MEMORY else [(area.start, area.end)]
             free = [gap for start, end in pieces for gap in known.gaps(start, end)]
+            memory_bytes += sum(end - start for start, end in free) if area.kind == MEMORY else 0
             words, unread = find_words(memory, blocks, free)
             found.append((area, words))
             unread_bytes += unread
@@ -72,21 +75,27 @@ def find_places(
         if here and here[0].kind == STACK:
             taken += _ended(reading)
     found += _in_registers(reading.threads, blocks)
-    return _named(found, _Namers(reading, memory, blocks.sizes(), edges), unread_bytes)
+    outside = _named(found, _Namers(reading, memory, blocks.sizes(), edges))
+    return outside._replace(unread_bytes=unread_bytes, memory_bytes=memory_bytes)
 
 
-def _named(found: Sequence[tuple[_Area, Words]], namers: _Namers, unread_bytes: int) -> Outside:
+def _named(found: Sequence[tuple[_Area, Words]], namers: _Namers) -> Outside:
     np = import_numpy()
     places: list[Place] = []
+    known: dict[str, int] = {}  # memory in several mappings, or a stack and registers, that have one name
     columns: list[tuple[Any, Any, Any]] = []
     for area, words in found:
         if len(words.blocks):
             numbers, named = namers.name(area, words)
+            if area.kind in (MEMORY, STACK) and named[0].name in known:
+                columns.append((numbers + known[named[0].name], words.blocks, words.addresses))
+                continue
+            known.setdefault(named[0].name, len(places))
             columns.append((numbers + len(places), words.blocks, words.addresses))
             places += named
     none = np.zeros(0, np.int64)
     numbers, to, at = (np.concatenate(column) for column in zip(*columns)) if columns else (none, none, none)
-    return Outside(places, numbers, to, at, unread_bytes)
+    return Outside(places, numbers, to, at, 0, 0)
 
 
 def _of_malloc(reading: ProcessImage) -> Iterator[tuple[int, int]]:
@@ -105,11 +114,14 @@ def _of_malloc(reading: ProcessImage) -> Iterator[tuple[int, int]]:
 
 
 def _thread_local(reading: ProcessImage) -> Iterator[_Area]:
-    static = sum(image.thread_local_bytes + 64 for image in reading.images) + _SURPLUS
+    static = sum(-(-image.thread_local_bytes // _ALIGNED) * _ALIGNED for image in reading.images)
     for thread in reading.threads:
         mapping = mapping_at(reading.mappings, thread.thread_pointer)
         if mapping is not None:
-            start = max((thread.thread_pointer - static) & -8, mapping.start)
+            # A thread's stack ends where its thread-local memory begins; that of the first thread is elsewhere.
+            on_stack = mapping.start <= thread.stack_pointer < mapping.end
+            below = static if on_stack else static + _SURPLUS
+            start = max((thread.thread_pointer - below) & -8, mapping.start)
             end = min(thread.thread_pointer + _DESCRIPTOR, mapping.end)
             yield _Area(THREAD_LOCAL, start, end, thread.tid, thread.thread_pointer)
 
@@ -157,7 +169,7 @@ def _in_registers(threads: Sequence[ThreadPointers], blocks: Blocks) -> Iterator
         values = values[values - np.uint64(low) < np.uint64(size)]
         to = blocks.find(values)
         to = to[(to >= 0) & blocks.live.take(to, mode="clip")]
-        yield _Area(REGISTERS, 0, 0, thread.tid), Words(to, np.zeros(len(to), np.int64))
+        yield _Area(STACK, 0, 0, thread.tid), Words(to, np.zeros(len(to), np.int64))
 
 
 class _Namers:
@@ -176,15 +188,15 @@ class _Namers:
             return self._of_data(words)
         if area.kind == THREAD_LOCAL:
             return self._of_thread(area, words)
-        name = {
-            STACK: f"stack of {self._thread(area.thread)}",
-            REGISTERS: f"registers of {self._thread(area.thread)}",
-        }.get(area.kind, "")
-        if not name:
-            mapping = mapping_at(self._reading.mappings, area.start)
-            name = (mapping.name if mapping is not None else "") or "memory that is not malloc's"
-            name += f" at 0x{mapping.start if mapping is not None else area.start:x}"
+        name = f"stack of {self._thread(area.thread)}" if area.kind == STACK else self._of_memory(area)
         return np.zeros(len(words.blocks), np.int64), [Place(name, area.kind, area.start)]
+
+    def _of_memory(self, area: _Area) -> str:
+        if any(area.start <= arena.address < area.end for arena in self._reading.others.python.arenas):
+            return "Python's arenas"
+        mapping = mapping_at(self._reading.mappings, area.start)
+        name = (mapping.name if mapping is not None else "") or "memory that is not malloc's"
+        return f"{name} at 0x{area.start:x}"
 
     def _thread(self, tid: int) -> str:
         name = self._names.get(tid, "")

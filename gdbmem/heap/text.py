@@ -13,6 +13,7 @@ from gdbmem.text import format_size, plain_strings, plural, printable
 
 _ANSWERED = 3
 _LEAST_SHARE = 0.02  # of the live bytes, to be in the answer
+_LEAST_OTHER = 1 << 20
 _ABI = "[abi:cxx11]"
 
 Names = Mapping[str, str]  # mangled → demangled, as `encoded` gives them
@@ -113,10 +114,9 @@ class _Sayer:
         live = f"{plural(view.live_blocks, 'live block')}, {format_size(view.live_bytes)}"
         if not rows:
             return f"{live}: no holder retains 2 % of it." if view.live_blocks else "There is no live block."
-        verb = "retain" if rows[0].kind == TYPE and rows[0].parts[0].blocks > 1 else "retains"
         first, *more = [
-            f"{self.holder(one)} {verb} {format_size(one.retained_bytes)}" for one in rows[:1]
-        ] + [f"{self.holder(one)} {format_size(one.retained_bytes)}" for one in rows[1:]]
+            f"{format_size(one.retained_bytes)} are retained by {self.holder(one)}" for one in rows[:1]
+        ] + [f"{format_size(one.retained_bytes)} by {self.holder(one)}" for one in rows[1:]]
         return f"{live}: {', '.join([first, *more])}."
 
     def holder(self, one: Holder) -> str:
@@ -223,10 +223,12 @@ def _print_block(view: HeapView, found: BlockHolders, say: _Sayer, console: Cons
 
 def _print_reached(view: HeapView, console: Console) -> None:
     stacks = f"; {format_size(view.stacks_bytes)} only from stacks and registers" if view.stacks_bytes else ""
-    console.print(
-        f"\n{format_size(view.variables_bytes)} are reached from variables and memory outside of the heap{stacks}.",
-        soft_wrap=True,
-    )
+    text = f"{format_size(view.variables_bytes)} are reached from variables and memory outside of the heap{stacks}."
+    if view.other_bytes >= _LEAST_OTHER:
+        text += (
+            f" {format_size(view.other_bytes)} of memory are not malloc's: only the words in it were read."
+        )
+    console.print(f"\n{text}", soft_wrap=True)
 
 
 def _print_leaks(leaks: Leaks, say: _Sayer, console: Console) -> None:

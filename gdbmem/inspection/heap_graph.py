@@ -50,6 +50,13 @@ class _Reading:
     def __call__(self, reading: ProcessImage, memory: Memory) -> None:
         heap = reading.heap
         if heap is None or not heap.is_used:
+            if reading.mallocs:
+                raise TargetError(
+                    "only blocks of glibc's malloc have a graph, and this process has those of"
+                    f" {' and '.join(sorted({one.allocator for one in reading.mallocs}))}",
+                    slug="heap-unread",
+                    hint="'gdbmem explain --sizes' counts them by size",
+                )
             why = next(
                 (n.message for n in reading.notices if n.slug not in _BESIDE), "it has allocated nothing"
             )

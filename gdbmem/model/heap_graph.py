@@ -10,8 +10,8 @@ from gdbmem.errors import Notice
 from gdbmem.json_values import Key
 
 # Kinds of holders: a variable of a program or library, thread-local memory, memory that is not malloc's, the stack of a
-# thread, its registers; blocks of one kind; several holders at once; all blocks of a class or size.
-DATA, THREAD_LOCAL, MEMORY, STACK, REGISTERS = "data", "thread_local", "memory", "stack", "registers"
+# thread with its registers; blocks of one kind; several holders at once; all blocks of a class or size.
+DATA, THREAD_LOCAL, MEMORY, STACK = "data", "thread_local", "memory", "stack"
 BLOCK, SEVERAL, TYPE = "block", "several", "type"
 
 
@@ -104,6 +104,9 @@ class HeapView:
     live_bytes: int
     variables_bytes: int  # what variables and memory outside reach
     stacks_bytes: int  # what only stacks and registers reach
+    other_bytes: (
+        int  # resident memory that is neither malloc's, nor variables', nor stacks': only its words were read
+    )
     by: str  # what each of `holders` is: "root", "type" or "size"
     holders: Sequence[Holder]
     holder_count: int  # of which the largest are listed
