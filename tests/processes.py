@@ -49,9 +49,10 @@ def without_main_thread(*, at_once: bool = True) -> Iterator[int]:
             await_no_main_thread(pid)
         yield pid
     finally:
-        with contextlib.suppress(ProcessLookupError, ChildProcessError):
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+        with contextlib.suppress(ChildProcessError):  # it was collected: its number may be another's by now
+            if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
 
 
 def await_no_main_thread(pid: int) -> None:
