@@ -5,12 +5,21 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
+import sys
 from ctypes.util import find_library
 from pathlib import Path
 
 import pytest
 
+from gdbmem.linux.elf.objects import exported, images
 from gdbmem.linux.holding import ptrace as tracing
+from gdbmem.linux.holding.copying import make_copy
+from gdbmem.linux.holding.ptrace import Freeze
+from gdbmem.linux.holding.returning_thread import find_call_sites
+from gdbmem.linux.holding.running_copy import CallFailed, RunningCopy
+from gdbmem.linux.memory.maps import read_maps
+from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.model.ledger import Tried
 from tests.conftest import Program
 from tests.cover import cover
@@ -112,3 +121,44 @@ def test_where_no_copy_can_be_made_the_ledger_says_why_nothing_was_tried(program
         (row,) = explain(target.pid, tried="all").tried
         assert "a userfaultfd watches its memory" in row.why_not
         assert target.type("x\n").readline() == "alive 1\n"
+
+
+SHARES = """
+import ctypes, mmap, os, sys
+shared = mmap.mmap(-1, 4096)
+shared[:8] = bytes(8)
+print(f"pid {os.getpid()}")
+print(f"at {ctypes.addressof(ctypes.c_char.from_buffer(shared))}")
+print("ready", flush=True)
+for line in sys.stdin:
+    print(shared[:8].hex(), flush=True)
+"""
+
+
+def test_a_function_that_a_copy_calls_reaches_neither_shared_memory_nor_other_processes() -> None:
+    with running([sys.executable, "-c", SHARES]) as target:
+        at = int(re.findall(r"^at (\d+)", target.output, re.M)[0])
+        with ProcMemory(target.pid) as memory:
+            mappings = read_maps(target.pid)
+            sites = find_call_sites(target.pid, memory, mappings)
+            (libc,) = [one for one in images(memory, mappings) if re.search(r"/libc[.-][^/]*$", one.name)]
+            names = ("strtol", "kill", "getppid", "labs")
+            found = exported(memory, libc.start, libc.bias, names)
+        assert sites is not None
+        with Freeze(target.pid) as freeze:
+            copy = make_copy(freeze, mappings, sites, lambda _: None)
+        try:
+            calls = RunningCopy(copy, sites, lambda: False)
+            assert calls.call(found["labs"], [7]) == 7
+            assert calls.call(found["strtol"], [b"12\0", 0, 10]) == 12
+            with pytest.raises(CallFailed, match="SIGSEGV"):
+                calls.call(found["strtol"], [b"12\0", at, 10])
+            with pytest.raises(CallFailed, match="system call 62, which is denied"):
+                calls.call(found["kill"], [target.pid, 9])
+            with pytest.raises(CallFailed, match="system call 110, which is denied"):
+                calls.call(found["getppid"])
+            calls.close()
+        finally:
+            copy.kill()
+        assert target.type("x\n").readline() == "0" * 16 + "\n"
+        assert children(target.pid) == ""

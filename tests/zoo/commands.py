@@ -92,6 +92,8 @@ IN_THE_SHELL = (
             answer=answers.ledger, asks=HEAP, reads_heap=True, tolerance=64 * KIB, limit=20),
     Command("explain --fork", SHELL, ("explain", "--fork", "{pid}", "--json", "-o", "out.json"),
             answer=answers.ledger, asks=HEAP, reads_heap=True, limit=20),
+    Command("explain --try", SHELL, ("explain", "{pid}", "--try", "--json", "-o", "out.json"),
+            answer=answers.ledger, asks=HEAP, reads_heap=True, tolerance=64 * KIB, limit=30),
     Command("explain --sizes --pinners --types --map", SHELL,
             ("explain", "--sizes", "--pinners", "--types", "--map", "map.svg", "{pid}", "--json", "-o", "out.json"),
             answer=answers.ledger, asks=HEAP, reads_heap=True, limit=30),

@@ -54,7 +54,7 @@ _WORD = (1 << 64) - 1
 _NEGATIVE = 1 << 63
 _DIRECTION_FLAG = 0x400
 _IN_CALL, _IN_SYSTEM_CALL = (RDI, RSI, RDX, RCX, R8, R9), (RDI, RSI, RDX, R10, R8, R9)
-_MMAP, _MPROTECT, _PRCTL, _SECCOMP = 9, 10, 157, 317
+_MMAP, _MPROTECT, _PRCTL, _TGKILL, _SECCOMP = 9, 10, 157, 234, 317
 _READ_WRITE, _PRIVATE_ANONYMOUS = 3, 0x22
 _NO_NEW_PRIVILEGES, _SET_FILTER = 38, 1
 _ROOM, _TEXTS = 256 << 10, 64 << 10  # bytes of our own memory in it, and of that for texts and values
@@ -158,7 +158,10 @@ class RunningCopy:
         if number == signal.SIGSEGV and found[RIP] == _RETURN:
             return found[RAX]
         if number == signal.SIGSYS:
-            raise CallFailed(f"it made system call {_system_call(self.pid)}, which is denied to a copy")
+            denied = _system_call(self.pid)
+            if denied == _TGKILL:
+                raise CallFailed("it aborted, as at a damaged heap")
+            raise CallFailed(f"it made system call {denied}, which is denied to a copy")
         raise CallFailed(f"it ended by {signal.Signals(number).name}")
 
     def close(self) -> None:
