@@ -47,11 +47,8 @@ def find_mallocs(reading: ProcessImage, memory: Memory) -> list[MallocHeap]:
     except ImportError:
         return []
     left = unexplained_bytes(reading)
-    # Where a library replaces malloc, or is musl, there is a heap to find.
-    is_replaced = reading.others.replacement is not None or any(
-        _MUSL.search(m.name) for m in reading.mappings
-    )
-    worth = 1 if is_replaced else _WORTH_BYTES
+    # Where a library replaces malloc, there is a heap to find. Most of a small heap of musl is in gaps of files' data.
+    worth = 1 if reading.others.replacement is not None else _WORTH_BYTES
     if left < worth:
         return []
     data = [area for image in reading.images for area in image.writable]
@@ -488,6 +485,6 @@ _NO_LIBC = Notice(
 
 _OF_MUSL = Notice(
     "other-libc",
-    "this process uses musl, whose malloc was not recognised (it is read since 1.2.1):"
+    "this process uses musl, whose malloc gdbmem reads from 1 MiB on, and since 1.2.1:"
     " only the kernel's view is given",
 )
