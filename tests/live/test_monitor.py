@@ -763,14 +763,18 @@ def test_a_monitor_that_is_a_child_of_what_it_watches_leaves_itself_out(scratch:
     assert sorted(names) == ["sh", "sleep"]
 
 
+# A trough lasts until the monitor has looked, but not as long as its interval.
 BRIEF_TROUGHS = """
-import time
+import glob, os, time
+def written():
+    return [os.stat(name).st_mtime_ns for name in sorted(glob.glob("r/series.*"))]
 for epoch in range(8):
     held = bytearray(40 << 20)
     time.sleep(0.55)
-    held = None
+    held, last, until = None, written(), time.monotonic() + 0.15
     print("epoch", epoch, flush=True)
-    time.sleep(0.06)
+    while written() == last and time.monotonic() < until: time.sleep(0.005)
+    time.sleep(0.02)
 """
 
 
@@ -780,6 +784,6 @@ def test_a_trough_at_a_mark_that_is_shorter_than_the_interval_is_seen(scratch: P
     monitor(*command, sys.executable, "-c", BRIEF_TROUGHS, folder=scratch)
     with contextlib.closing(Recording(run)) as recording:
         marks, sizes = [mark.t for mark in recording.marks], list(recording.points(TREE, "rss_bytes"))
-    seen = [any(mark <= t < mark + 0.06 and size < 40 << 20 for t, size in sizes) for mark in marks]
+    seen = [any(mark <= t < mark + 0.2 and size < 40 << 20 for t, size in sizes) for mark in marks]
     assert len(marks) == 8
-    assert sum(seen) >= 6, (marks, sizes)  # by chance one in seven
+    assert sum(seen) >= 6, (marks, sizes)  # by chance three

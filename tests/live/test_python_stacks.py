@@ -15,7 +15,16 @@ from gdbmem.allocators.cpython.code_objects import LineTable, line_of
 from tests.live.explaining import Running, gdbmem, running
 from tests.live.python_programs import every_third
 
-STACKS = """
+# Whether all threads but the main one are in os.read(), by the number of its system call.
+ALL_READ = """
+def all_read():
+    number = {"x86_64": "0"}.get(os.uname().machine, "63")
+    others = [one.native_id for one in threading.enumerate() if one is not threading.main_thread()]
+    return all(open(f"/proc/self/task/{tid}/syscall").read().split()[0] == number for tid in others)
+"""
+STACKS = (
+    ALL_READ
+    + """
 import asyncio, json, os, sys, threading, time
 ready = threading.Barrier(4)
 ends = os.pipe()
@@ -57,9 +66,10 @@ if __name__ == "__main__":
     for n in range(3):
         threading.Thread(target=Worker().run, args=(n,), daemon=True).start()
     ready.wait()
-    time.sleep(0.3)  # until all of them wait in os.read
+    while not all_read(): time.sleep(0.01)
     asyncio.run(main())
 """
+)
 
 
 def answer(*words: object) -> Any:
@@ -224,7 +234,9 @@ def test_each_instruction_has_the_line_that_python_reports(python: str) -> None:
     assert checked > 300
 
 
-SUBINTERPRETERS = """
+SUBINTERPRETERS = (
+    ALL_READ
+    + """
 import os, threading, time
 try:
     import _interpreters as interpreters
@@ -236,9 +248,10 @@ def run(number):
     getattr(interpreters, "exec", getattr(interpreters, "run_string", None))(number, code)
 for number in [interpreters.create(), interpreters.create()]:
     threading.Thread(target=run, args=(number,), daemon=True).start()
-time.sleep(0.5)
+while not all_read(): time.sleep(0.01)
 os.write(1, b"ready\\n"); os.read(0, 1); os._exit(0)
 """
+)
 
 
 @every_third(1)
