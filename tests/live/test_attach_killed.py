@@ -43,6 +43,13 @@ def let_go(pid: int) -> bool:
     return False
 
 
+def tracer_of(pid: int) -> int:
+    """Return the gdb that holds *pid*; a signal to 0 would be one to all of ours."""
+    tracer = process_facts(pid).tracer
+    assert tracer > 0, "gdb has ended"
+    return tracer
+
+
 def left_in_code(pid: int) -> dict[int, bytes]:
     """Wait until no breakpoint is left in the code of *pid*, for 10 s at most; return those that are."""
     deadline = time.monotonic() + 10
@@ -91,7 +98,7 @@ def killed(user: User, process: subprocess.Popen[str], who: str, doing: str) -> 
         user.see("Continuing")
         go_on(process)
         time.sleep(1)  # a thread that is at a breakpoint when its gdb is killed gets the breakpoint's SIGTRAP
-    gdb = process_facts(process.pid).tracer
+    gdb = tracer_of(process.pid)
     os.kill(gdb if who == "gdb" else user.pid, signal.SIGKILL)
     return user.end() if who == "gdb" else ""
 
@@ -131,7 +138,7 @@ def test_a_process_that_runs_into_breakpoints_goes_on_when_gdb_is_killed(
                     user.send("continue")
                     user.see("Continuing")
                     time.sleep(0.5)
-                    os.kill(process_facts(process.pid).tracer, signal.SIGKILL)
+                    os.kill(tracer_of(process.pid), signal.SIGKILL)
                     user.end()
                 if process.poll() is None:
                     assert let_go(process.pid) and left_in_code(process.pid) == {}
@@ -214,7 +221,7 @@ def test_a_gdb_that_ctrl_z_has_stopped_lets_the_process_go_when_the_launcher_is_
     with going_on(program) as process, at_terminal([GDBMEM, "attach", str(process.pid)], tmp_path) as user:
         user.prompt()
         user.type("break never")
-        os.kill(process_facts(process.pid).tracer, signal.SIGSTOP)
+        os.kill(tracer_of(process.pid), signal.SIGSTOP)
         os.kill(user.pid, signal.SIGKILL)
         began = time.monotonic()
         assert let_go(process.pid), process.poll()
