@@ -21,7 +21,7 @@ from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.holding.copying import Awaiting, Copy, KeeperEndedError
 from gdbmem.linux.holding.ptrace import Freeze, HeldThread
 from gdbmem.linux.holding.running_copy import CallFailed, RunningCopy, can_run, resident_anonymous
-from gdbmem.linux.memory.maps import Mapping, mappings_of
+from gdbmem.linux.memory.maps import Mapping
 from gdbmem.model.ledger import FREE_PAGES, PYMALLOC, Ledger, Tried
 from gdbmem.model.memory import Memory, MemoryUnreadable
 
@@ -221,10 +221,10 @@ def _outcome(running: RunningCopy, function: OwnFunction, work: _Work) -> Outcom
                 running.call(handler)
         if function.first:
             running.call(function.address, function.first)
-        before = resident_anonymous(mappings_of(running.pid, "smaps"))
+        before = resident_anonymous(running.pid)
         for step in function.steps:
             status = running.call(function.address, step.arguments)
-            after = resident_anonymous(mappings_of(running.pid, "smaps"))
+            after = resident_anonymous(running.pid)
             returned.append(Returned(before - after, status))
     except CallFailed as error:
         return Outcome(returned, str(error))

@@ -13,6 +13,7 @@ import contextlib
 import ctypes
 import os
 import platform
+import re
 import signal
 import struct
 import time
@@ -42,7 +43,7 @@ from gdbmem.linux.holding.returning_thread import (
     set_signal_mask,
 )
 from gdbmem.linux.holding.seccomp import SUSPEND, may_end_for_a_call
-from gdbmem.linux.memory.maps import Mapping, mappings_of
+from gdbmem.linux.memory.maps import mappings_of
 from gdbmem.linux.memory.process_memory import WritableMemory
 from gdbmem.linux.process.process import stat_of
 from gdbmem.linux.process.threads import parse_syscall
@@ -103,16 +104,15 @@ class RunningCopy:
                 raise _refused(copy, "it may have no more memory")
             self.memory.write(self._room, bytes(_ROOM))
             self._isolate(copy)
-        except (MemoryUnreadable, CallFailed) as error:
+        except (MemoryUnreadable, CallFailed, OSError) as error:
             raise _refused(copy, str(error) or "its memory can't be written") from None
 
     def _isolate(self, copy: Copy) -> None:
-        mappings = mappings_of(self.pid, "smaps")
-        for one in mappings:
+        for one in mappings_of(self.pid):
             is_shared = one.permissions[3] == "s" and "w" in one.permissions
             if is_shared and self._system_call(_MPROTECT, one.start, one.size_bytes, 0) >= _NEGATIVE:
                 raise _refused(copy, "memory that it shares can't be made inaccessible")
-        self._most_seconds += sum(one.anonymous_bytes for one in mappings) / (1 << 30) * _MOST_SECONDS
+        self._most_seconds += resident_anonymous(self.pid) / (1 << 30) * _MOST_SECONDS
         suspends = may_end_for_a_call(self.pid)
         try:
             ptrace(_SETOPTIONS, self.pid, 0, _EXIT_KILL | (SUSPEND if suspends else 0))
@@ -249,6 +249,11 @@ def filter_rows() -> list[tuple[int, int, int, int]]:
     return [*rows, (give, 0, 0, _TRAP)]
 
 
-def resident_anonymous(mappings: Sequence[Mapping]) -> int:
-    """Return the bytes of anonymous memory that are resident, without those that the kernel may take (MADV_FREE)."""
-    return sum(one.anonymous_bytes - one.lazily_freed_bytes for one in mappings)
+def resident_anonymous(pid: int) -> int:
+    """Return the bytes of anonymous memory of *pid* that are resident, less those that the kernel may take (MADV_FREE).
+
+    Raises OSError.
+    """
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    kib = {name: int(value) for name, value in re.findall(r"^(Anonymous|LazyFree): +(\d+) kB", text, re.M)}
+    return kib.get("Anonymous", 0) - kib.get("LazyFree", 0) << 10
