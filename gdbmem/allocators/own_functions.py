@@ -128,10 +128,10 @@ def find_functions(
                     found.append(_function(family, image, known[name], code, is_program=is_program))
     if libc is not None:
         with contextlib.suppress(OSError, ValueError, GdbmemError):
-            known = _addresses(libc, _OF_GLIBC, open_file, is_program=libc is loaded[0])
+            known = _addresses(libc, _OF_GLIBC, open_file, is_program=libc in loaded[:1])
             if "malloc_trim" in known:
                 code = [(min(known.values()) - _BEFORE, max(known.values()) + _AFTER)]
-                is_program = libc is loaded[0]
+                is_program = libc in loaded[:1]
                 found.append(_function(_TRIM, libc, known["malloc_trim"], code, is_program=is_program))
     return found
 

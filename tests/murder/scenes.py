@@ -69,6 +69,7 @@ ON_PROCESSES = (
             "explain --hold",
             "explain --fork",
             "explain --sizes --pinners --types --map",
+            "explain --try",
             "explain --remedies",
             "bfc",
         )

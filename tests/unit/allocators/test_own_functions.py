@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
+from typing import BinaryIO
 
-from gdbmem.allocators.own_functions import OwnFunction, handlers_after_fork
+from gdbmem.allocators.own_functions import OwnFunction, find_functions, handlers_after_fork
+from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.model.memory import BytesMemory
 
@@ -62,3 +64,10 @@ def test_tables_of_functions_in_a_static_program_are_not_called() -> None:
     memory = BytesMemory([(LIBRARY_DATA, table.ljust(0x1000, b"\0")), (LIBC_DATA, bytes(0x1000))])
     function = OwnFunction("jemalloc", LIBRARY, CODE, (), (), [(CODE, CODE + 0x1000)], is_program=True)
     assert handlers_after_fork(memory, MAPPINGS, function, LIBRARY) == []
+
+
+def test_a_process_that_ends_while_it_is_looked_at_has_no_functions() -> None:
+    def gone(name: str) -> BinaryIO:
+        raise FileNotFoundError(name)
+
+    assert find_functions([], [], gone, Image(LIBC, 0, 0, [], "", False)) == []
