@@ -11,6 +11,7 @@ from typing import Any
 from gdbmem.arrays import import_numpy
 
 _STEPS_PER_EDGE = 40  # of the vectors; lists that are held at both ends would take more and more
+_MANY = 64  # steps after which it is worth while to know where each chain ends
 _DEEP = 20_000  # levels from which on one block at a time is faster
 
 
@@ -52,6 +53,7 @@ def _common(t: Any, v: Any, w: Any, most: int) -> tuple[Any, int]:
     jump = jump[jump]
     x, y = v.copy(), t[w]
     active, result, work = np.arange(len(v), dtype=np.int32), np.empty(len(v), np.int32), 0
+    steps = 0
     while len(active):
         work += len(active) + 200
         if work > most:
@@ -59,11 +61,27 @@ def _common(t: Any, v: Any, w: Any, most: int) -> tuple[Any, int]:
         x, y = np.maximum(x, y), np.minimum(x, y)
         far = jump.take(x)  # eight at once where that stays at or above y, which bounds the answer
         x = np.where((far >= y) | (x == y), np.maximum(far, y), t.take(x))
+        steps += 1
+        if steps == _MANY:  # what hangs on one chain ends at its top, and what hangs on two above both
+            top = highest(t)
+            x, y = np.where(top[x] == top[y], x, 0), np.where(top[x] == top[y], y, 0)
+            x = np.where(top[x] == y, y, x)
         done = x == y
         if done.any():
             result[active[done]] = x[done]
             active, x, y = active[~done], x[~done], y[~done]
     return result, work
+
+
+def highest(t: Any) -> Any:
+    """Return for each block its highest dominator, itself if it has none: just below what is above all; 0 for 0."""
+    np = import_numpy()
+    top = np.where(t == 0, np.arange(len(t), dtype=np.int32), t)
+    while True:
+        further = top[top]
+        if (further == top).all():
+            return top
+        top = further
 
 
 def _finish(t: Any, tree: Any, sources: Any, targets: Any) -> None:

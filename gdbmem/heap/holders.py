@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from gdbmem.arrays import import_numpy
 from gdbmem.errors import TargetError
-from gdbmem.heap.dominators import retained
+from gdbmem.heap.dominators import highest, retained
 from gdbmem.heap.graph import STACK as BY_STACK
 from gdbmem.heap.graph import TEXT_END, Graph, Held, hold, holding_edges, make_graph, search
 from gdbmem.heap.links import classify
@@ -60,11 +60,13 @@ class HeapGraph:
     pause_seconds: Optional[float] = None
 
     def graph(self) -> Graph:
-        """Return the graph of the blocks and of what leads to them."""
+        """Return the graph of the blocks and of what leads to them, to be called once: the edges go into it."""
         sizes = self.blocks.sizes()
         words = (self.outside.numbers, self.outside.blocks)
         links = classify(self.edges, sizes)
-        return make_graph(self.edges, links, self.blocks.live, sizes, self.outside.places, words)
+        graph = make_graph(self.edges, links, self.blocks.live, sizes, self.outside.places, words)
+        self.edges = replace(self.edges, first=graph.first, to=graph.to, weak=links.back[:0])
+        return graph
 
 
 class Answers:
@@ -132,15 +134,7 @@ class Answers:
     def tops(self) -> Any:
         """For each number its dominator just below what is above all."""
         if self._tops is None:
-            t = self.held.dominator
-            tops = t.copy()
-            import_numpy().copyto(tops, self._own_numbers(), where=t == 0)
-            while True:
-                further = tops[tops]
-                if (further == tops).all():
-                    break
-                tops = further
-            self._tops = tops
+            self._tops = highest(self.held.dominator)
         return self._tops
 
     def _own_numbers(self) -> Any:

@@ -103,7 +103,8 @@ def _chain(mutual: Mutual, pair: tuple[int, int, int], back: Any, kinds: dict[st
     back[mutual.edges[backward]] = True
     if not size:
         back[mutual.edges[forward]] = True
-    kinds[LIST if size else REGISTRY][sources] = True
+    kind = kinds[LIST if size else REGISTRY]
+    kind[sources] = kind[mutual.sources[forward]] = True
 
 
 def _ranks(sizes: Any, sources: Any, targets: Any) -> Any:

@@ -1,0 +1,114 @@
+"""What holds a block: the strongest words that reach it; and the fewest heads of what nothing reaches."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from gdbmem.arrays import import_numpy
+from gdbmem.heap.graph import Graph, Place, hold, make_graph, search
+from gdbmem.heap.links import classify
+from gdbmem.heap.lost import lost_blocks, lost_structures
+from gdbmem.heap.words import Edges
+
+np = import_numpy()
+
+VARIABLE, OTHER, STACK = (
+    Place("variable", "data", 0x1000),
+    Place("other", "data", 0x2000),
+    Place("stack of thread 1", "stack", 0x3000),
+)
+SIZE = 64
+
+
+def graph_of(
+    edges: Sequence[Sequence[tuple[int, int]]],
+    words: Sequence[tuple[int, int]],
+    places: Sequence[Place] = (VARIABLE, OTHER, STACK),
+) -> Graph:
+    """Return the graph of *edges*: of each block, (offset in words, block); *words*: (place, block)."""
+    count = len(edges)
+    first = np.cumsum([0, *map(len, edges)]).astype(np.int64)
+    to = np.array([to for row in edges for _, to in row], np.int32)
+    offsets = np.array([offset for row in edges for offset, _ in row], np.uint8)
+    none = np.zeros(0, np.int32)
+    read = Edges(first, to, offsets, np.zeros(len(to), bool), (none, none), (none, np.zeros(0, np.uint64)))
+    sizes = np.full(count, SIZE, np.int64)
+    numbers, blocks = (np.array(column, np.int64) for column in zip(*words)) if words else (none, none)
+    return make_graph(read, classify(read, sizes), np.ones(count, bool), sizes, places, (numbers, blocks))
+
+
+def retained(graph: Graph) -> dict[str, int]:
+    held = hold(graph, search(graph))
+    return {
+        place.name: int(held.retained[held.number[graph.blocks + number]]) // SIZE
+        for number, place in enumerate(graph.places)
+    }
+
+
+def tree(count: int) -> list[list[tuple[int, int]]]:
+    """Return a binary tree whose nodes lead to their parents (word 1) and their children (2 and 3)."""
+    rows: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+    for child in range(1, count):
+        rows[child].insert(0, (1, (child - 1) // 2))
+        rows[(child - 1) // 2].append((2 + (child - 1) % 2, child))
+    return rows
+
+
+def test_a_stale_word_to_a_leaf_takes_only_the_leaf_from_the_owner_of_a_tree() -> None:
+    graph = graph_of(tree(127), [(0, 0), (1, 126)])
+    assert retained(graph) == {"variable": 126, "other": 0, "stack of thread 1": 0}
+    assert graph.trees.all()
+
+
+def test_a_word_on_a_stack_takes_nothing_from_a_variable_and_holds_what_only_it_leads_to() -> None:
+    rows = [*tree(31), [(0, 3)], [(0, 31)]]  # 32 leads to 31, and that into the tree
+    assert retained(graph_of(rows, [(0, 0), (2, 20), (2, 32)])) == {
+        "variable": 31, "other": 0, "stack of thread 1": 2,
+    }  # fmt: skip
+
+
+def test_a_list_held_at_both_ends_belongs_to_its_variable_and_is_a_list() -> None:
+    count = 2000
+    rows = [[(0, node + 1)] * (node + 1 < count) + [(1, node - 1)] * (node > 0) for node in range(count)]
+    graph = graph_of(rows, [(0, 0), (0, count - 1)])
+    assert retained(graph)["variable"] == count
+    assert graph.lists.all()
+
+
+def test_nodes_that_only_links_back_lead_to_are_held_all_the_same() -> None:
+    count = 100
+    rows = [[(0, node + 1)] * (node + 1 < count) + [(1, node - 1)] * (node > 0) for node in range(count)]
+    graph = graph_of(rows, [(0, 50)])  # the middle of the list alone is known
+    lost, _ = lost_blocks(graph, search(graph))
+    assert not lost.any()
+    assert retained(graph)["variable"] == count
+
+
+def test_lost_structures_have_as_few_heads_as_lead_to_all_of_their_blocks() -> None:
+    for seed in range(300):
+        chance = random.Random(seed)
+        count = chance.randint(1, 20)
+        rows = [
+            [(word, chance.randrange(count)) for word in range(chance.choice((0, 1, 1, 2)))]
+            for _ in range(count)
+        ]
+        graph = graph_of(rows, [(0, chance.randrange(count))] * chance.randint(0, 1))
+        lost, _ = lost_blocks(graph, search(graph))
+        found = lost_structures(graph, lost)
+        below = {node: _below(rows, node, lost) for node in range(count) if lost[node]}
+        heads = [int(head) for head in found.heads]
+        assert set().union(*(below[head] for head in heads)) == set(below), f"seed {seed}"
+        assert not any(a != b and a in below[b] for a in heads for b in heads), f"seed {seed}"
+        assert found.blocks.sum() == len(below)
+        assert found.bytes.sum() == SIZE * len(below)
+
+
+def _below(rows: Sequence[Sequence[tuple[int, int]]], start: int, lost: Sequence[bool]) -> set[int]:
+    found, todo = {start}, [start]
+    while todo:
+        for _, to in rows[todo.pop()]:
+            if lost[to] and to not in found:
+                found.add(to)
+                todo.append(to)
+    return found
