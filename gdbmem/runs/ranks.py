@@ -1,7 +1,5 @@
 """The rank that a launcher of parallel programs (mpirun, srun, torchrun) has given this process, by its variables."""
 
-from __future__ import annotations
-
 import io
 import os
 import re
