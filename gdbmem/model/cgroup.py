@@ -1,7 +1,5 @@
 """The memory of a cgroup (a container, a service) divided: frozen data."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
