@@ -20,7 +20,7 @@ from gdbmem.inspection.read_process import (
     named_threads,
     read_process,
 )
-from gdbmem.inspection.trying import Trying, try_again, work_in_copy
+from gdbmem.inspection.trying import Trying, nothing_to_try, try_again, work_in_copy
 from gdbmem.ledger.division import areas_to_scan
 from gdbmem.ledger.ledger import ProcessImage, build_ledger
 from gdbmem.linux.files.target_files import TargetFiles
@@ -472,7 +472,8 @@ def explain_process(
             trying.refuse(error.message)
             image, pause_seconds = ask_process(pid, prepare, fork=False, say=say)
     ledger = build_ledger(image, pause_seconds=pause_seconds)
-    return replace(ledger, tried=trying.results(ledger))
+    tried_calls = trying.results(ledger)
+    return replace(ledger, tried=tried_calls, notices=[*ledger.notices, *nothing_to_try(tried_calls)])
 
 
 def read_live(

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from typing import Callable, NamedTuple, Optional, Protocol
 
 from gdbmem.allocators.own_functions import GLIBC, OwnFunction, find_functions, handlers_after_fork
-from gdbmem.errors import TargetError
+from gdbmem.errors import Notice, TargetError
 from gdbmem.linux.elf.objects import Image, images
 from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.holding.copying import Awaiting, Copy, KeeperEndedError
@@ -35,6 +35,9 @@ _NO_CALL = 1 << 16  # no system call has a number so high
 # mmap mprotect munmap brk sched_yield mremap madvise nanosleep prctl futex clock_nanosleep: an allocator makes no
 # others while it holds a lock.
 _OF_ALLOCATORS = frozenset((9, 10, 11, 12, 24, 25, 28, 35, 157, 202, 230))
+
+
+_ELSEWHERE = "functions are called in a copy on x86-64 only"
 
 
 class Returned(NamedTuple):
@@ -141,6 +144,8 @@ class Trying:
     def results(self, ledger: Ledger) -> list[Tried]:
         """Return the outcomes beside what *ledger* has read."""
         rows = [row for function in self.functions for row in self._rows(function, ledger)]
+        if not can_run() and ledger.heap is not None and ledger.heap.sizes and self._what != PURGE:
+            rows.append(Tried(GLIBC, "", "", why_not=_ELSEWHERE))
         return [*rows, *_without_function(ledger, rows, self._what)]
 
     def _rows(self, function: OwnFunction, ledger: Ledger) -> Iterator[Tried]:
@@ -252,15 +257,26 @@ def _without_function(ledger: Ledger, rows: Sequence[Tried], what: str) -> Itera
     known = {(row.allocator, row.file) for row in rows}
     for malloc in ledger.mallocs:
         if (malloc.allocator, malloc.file) not in known:
-            why = (
-                "it has no function that returns memory"
-                if malloc.allocator == "musl"
-                else ("no symbol names its function that returns memory, so it can't be called from outside")
-            )
-            yield Tried(malloc.allocator, malloc.file, "", why_not=why)
+            yield Tried(malloc.allocator, malloc.file, "", why_not=_why_not(malloc.allocator))
     if ledger.total(PYMALLOC):
         why = "it has no function that returns memory: an arena is returned when its last block is freed"
         yield Tried("pymalloc", "", "", why_not=why)
+
+
+def _why_not(allocator: str) -> str:
+    if allocator == "musl":
+        return "it has no function that returns memory"
+    if not can_run():
+        return _ELSEWHERE
+    return "no symbol names its function that returns memory, so it can't be called from outside"
+
+
+def nothing_to_try(rows: Sequence[Tried]) -> list[Notice]:
+    """Return the notice on a process in which no allocator was found whose function could be called; else none."""
+    if rows:
+        return []
+    text = "nothing was tried: no allocator with a function that returns memory was found in this process"
+    return [Notice("nothing-to-try", text)]
 
 
 MakeKeeper = Callable[[], AbstractContextManager[Serving]]

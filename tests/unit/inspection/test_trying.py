@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gdbmem.allocators.own_functions import OwnFunction, Step
-from gdbmem.inspection.trying import Outcome, Returned, Trying, _Work, try_again
+from gdbmem.inspection.trying import Outcome, Returned, Trying, _Work, nothing_to_try, try_again
 from gdbmem.linux.holding.copying import KeeperEndedError
 from gdbmem.model.ledger import Ledger, Tried
 
@@ -53,3 +53,10 @@ def test_after_three_copies_it_is_unknown_and_the_next_function_has_its_own_thre
     assert [(row.returned_bytes, row.copies) for row in rows] == [(None, 3), (7, 1)]
     assert rows[0].why_not == "the process that had the copy was killed"
     assert asked[-1] == ["tbbmalloc"]
+
+
+def test_a_process_without_any_such_function_is_told_so_in_one_sentence() -> None:
+    assert Trying("all").results(LEDGER) == []
+    (notice,) = nothing_to_try([])
+    assert notice.message.startswith("nothing was tried: no allocator")
+    assert nothing_to_try([Tried("musl", "", "", why_not="it has no function")]) == []
