@@ -415,10 +415,15 @@ class Wire:
             raise ToolError(f"the launcher answered {type(found).__name__}", slug="launcher")
         return found
 
-    def receive(self) -> Optional[list[Received]]:
-        """Read once and return the messages that are complete; None when the other end has closed."""
+    def receive(self, *, wait: bool = True) -> Optional[list[Received]]:
+        """Read once and return the messages that are complete; None when the other end has closed.
+
+        Without *wait* there may be none to read.
+        """
         try:
-            data = self._connection.recv(1 << 16)
+            data = self._connection.recv(1 << 16, 0 if wait else socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return []
         except ConnectionError:
             return None
         if not data or len(self._buffer) > _LIMIT:

@@ -143,7 +143,9 @@ class Supervisor:
         if self._listener in ready:
             self._wires.append(messages.Wire(self._listener.accept()[0]))
         for wire in [wire for wire in self._wires if wire in ready]:
-            self._serve_wire(wire)
+            # An answer may wait for the program and serve meanwhile: another wire may be read or closed by then.
+            if wire in self._wires:
+                self._serve_wire(wire)
 
     def _take_signals(self) -> None:
         with contextlib.suppress(BlockingIOError):
@@ -156,7 +158,7 @@ class Supervisor:
                     raise Interrupted(signal.Signals(number))
 
     def _serve_wire(self, wire: messages.Wire) -> None:
-        received = wire.receive()
+        received = wire.receive(wait=False)
         if received is None:
             self._wires.remove(wire)
             wire.close()
