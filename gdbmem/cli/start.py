@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from typing import Optional
 
 _AGAIN_SECONDS = 0.01
-_LONGEST_SECONDS = 1.0  # an import that blocks, for example on a dead file server, is still interrupted
+# What blocks, for example on a dead file server, is still interrupted. On a busy machine a start takes seconds.
+_LONGEST_IMPORT_SECONDS, _LONGEST_STEP_SECONDS = 1.0, 10.0
 _STEPS = {
     "subprocess.py": ("__init__", "_execute_child"),  # the process is there, its Popen not yet
     "batch_gdb.py": ("_start",),
@@ -61,7 +62,7 @@ def unwind_when_ended() -> None:
 
 def _interrupt(_number: int, frame: Optional[FrameType]) -> None:
     now = time.monotonic()
-    if _is_in_step(frame) and now < (_first_at or [now])[0] + _LONGEST_SECONDS:
+    if now < (_first_at or [now])[0] + _longest_delay(frame):
         if not _first_at:
             _first_at.append(now)
         signal.signal(signal.SIGALRM, _interrupt)
@@ -71,12 +72,14 @@ def _interrupt(_number: int, frame: Optional[FrameType]) -> None:
     raise KeyboardInterrupt
 
 
-def _is_in_step(frame: Optional[FrameType]) -> bool:
+def _longest_delay(frame: Optional[FrameType]) -> float:
+    """Return for how many seconds what is under way in *frame* may delay a Ctrl-C; 0 if nothing is."""
+    longest = 0.0
     while frame is not None:
         code = frame.f_code
-        if code.co_filename.startswith("<frozen importlib"):
-            return True
         if code.co_name in _STEPS.get(code.co_filename.rpartition("/")[2], ()):
-            return True
+            return _LONGEST_STEP_SECONDS
+        if code.co_filename.startswith("<frozen importlib"):
+            longest = _LONGEST_IMPORT_SECONDS
         frame = frame.f_back
-    return False
+    return longest
