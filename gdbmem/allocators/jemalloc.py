@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, Optional
 
-from gdbmem.allocators.data_words import DataWords, are_in, data_words
+from gdbmem.allocators.data_words import DataWords, TouchedMemory, are_in, data_words
 from gdbmem.allocators.gather import gather, gather_words
 from gdbmem.allocators.live_blocks import Blocks, Slabs, blocks_of
 from gdbmem.allocators.malloc_heap import (
@@ -511,7 +511,8 @@ def _blocks(view: HeapView, extents: _Extents, spans: Spans, stacks: Sequence[tu
     slab = np.flatnonzero(extents.is_slab)
     sizes = np.array(_size_classes())[extents.classes[slab]]
     firsts, counts = extents.starts[slab], (extents.ends - extents.starts)[slab] // sizes
-    masks, readable = gather(view.memory, extents.descriptors[slab] + _BITMAP_AT, _BITMAP_BYTES)
+    memory = TouchedMemory(view)
+    masks, readable = gather(memory, extents.descriptors[slab] + _BITMAP_AT, _BITMAP_BYTES)
     known = readable & (counts <= 8 * _BITMAP_BYTES)
     free = []
     for first in range(0, len(slab), _MASKS):
@@ -521,7 +522,7 @@ def _blocks(view: HeapView, extents: _Extents, spans: Spans, stacks: Sequence[tu
         known[some] &= bits.sum(1) == extents.free_blocks[slab[some]]
         row, number = np.nonzero(bits)
         free.append(firsts[some][row] + number * sizes[some][row])
-    free += [_stack(view, at, count) for at, count in stacks]
+    free += [_stack(memory, at, count) for at, count in stacks]
     used = counts - extents.free_blocks[slab]
     is_large = spans.kinds == LARGE
     at = np.searchsorted(extents.starts, spans.starts[is_large])
@@ -533,6 +534,6 @@ def _blocks(view: HeapView, extents: _Extents, spans: Spans, stacks: Sequence[tu
     )
 
 
-def _stack(view: HeapView, at: int, count: int) -> Any:
+def _stack(memory: TouchedMemory, at: int, count: int) -> Any:
     np = import_numpy()
-    return np.frombuffer(view.memory.read(at, 8 * count), np.int64)
+    return np.frombuffer(memory.read(at, 8 * count), np.int64)

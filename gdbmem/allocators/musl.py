@@ -76,7 +76,7 @@ def read_heap(view: HeapView, image: Image) -> Optional[MallocHeap]:
                 file=image.name,
                 spans=_spans(found.groups, found.changing, areas),
                 odd_descriptors=found.odd,
-                read_blocks=partial(_blocks, view, found.groups),
+                read_blocks=partial(_blocks, memory, found.groups),
             )
     return None
 
@@ -221,7 +221,7 @@ def _spans(groups: _Groups, changing: Sequence[tuple[int, int]], areas: Sequence
     return Spans.of(columns, beside)
 
 
-def _blocks(view: HeapView, groups: _Groups) -> Blocks:
+def _blocks(memory: TouchedMemory, groups: _Groups) -> Blocks:
     """Return the blocks in use: of slots, those in which no group is. A block may begin some units into its slot."""
     np = import_numpy()
     child, parent, _ = _inside(groups)
@@ -231,7 +231,7 @@ def _blocks(view: HeapView, groups: _Groups) -> Blocks:
     starts = groups.starts[row] + _UNIT + groups.strides[row] * slot
     single = groups.ends[row] - groups.starts[row] - _UNIT
     sizes = np.where(groups.are_single[row], single, groups.strides[row]) - _SLOT_HEADER
-    headers, readable = gather(view.memory, starts - _SLOT_HEADER, _SLOT_HEADER)
+    headers, readable = gather(memory, starts - _SLOT_HEADER, _SLOT_HEADER)
     units = np.ascontiguousarray(headers[:, 2:]).view("<u2")[:, 0].astype(np.int64)
     moved = np.where(readable & (headers[:, 1] == _IS_MOVED), _UNIT * units, 0)
     starts, sizes = starts + moved, sizes - moved

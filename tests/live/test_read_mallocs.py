@@ -38,7 +38,7 @@ STOPS = 6  # of the process with busy threads
 
 
 def heaps_of(
-    pid: int, reader: Reader, look: Optional[Callable[[MallocHeap], None]] = None
+    pid: int, reader: Reader, look: Optional[Callable[[MallocHeap], object]] = None
 ) -> tuple[list[MallocHeap], HeapView]:
     """Return what *reader* finds in all objects of process *pid*, which is stopped meanwhile, and seen by *look*."""
     with ProcMemory(pid) as memory, Freeze(pid):
@@ -61,7 +61,8 @@ def heaps_of(
 
 
 def heap_of(pid: int, reader: Reader) -> MallocHeap:
-    (heap,), view = heaps_of(pid, reader)
+    """Return the heap; its blocks are listed, too, which maps no page of zeros either."""
+    (heap,), view = heaps_of(pid, reader, lambda one: one.live_blocks())
     spans = heap.spans
     assert (spans.starts[1:] >= spans.ends[:-1]).all()
     assert (spans.ends > spans.starts).all()
