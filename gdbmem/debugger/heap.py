@@ -26,7 +26,7 @@ class HeapCommand(Command):
 
     def run(self, args: argparse.Namespace) -> None:
         block = address_in(args.block, "--block") if args.block is not None else None
-        query = HeapQuery(args.by, args.top, args.min or 0, args.depth, args.without or (), block)
+        query = HeapQuery(args.by, args.top, args.min or 0, args.depth, args.without or (), args.leaks, block)
         with open_output(args.output, force=args.force) as stream:
             view = _view(query, swapped=args.swapped)
             names = class_names(mangled_names(view))

@@ -256,11 +256,6 @@ class Held:
     retained: Any  # bytes
     blocks: Any  # that are retained
 
-    def phase_of(self, phase: int) -> slice:
-        """Return the numbers that were found in *phase*."""
-        ends = [0, *self.reached.phase_ends]
-        return slice(ends[phase - 1] + 1, ends[phase] + 1)
-
 
 def hold(graph: Graph, reached: Reached, *, links_back: bool = False) -> Held:
     """Return who holds what *reached* has. With *links_back* each edge counts, as in a graph of anything else."""

@@ -76,10 +76,17 @@ class Answers:
         self.found, self.whole = found, whole
         self.graph = whole.without(without) if without else whole
         self.reached = search(self.graph)
-        self.held = hold(self.graph, self.reached)
+        self._held: Optional[Held] = None
         self._tops: Any = None
         self._class_of: Any = None
         self._known_folds: Optional[Folds] = None
+
+    @property
+    def held(self) -> Held:
+        """Who holds what, which is computed when it is first asked for."""
+        if self._held is None:
+            self._held = hold(self.graph, self.reached)
+        return self._held
 
     # -- what blocks are ----------------------------------------------------------------------------------
 
@@ -481,20 +488,24 @@ class Answers:
     def view(self, query: HeapQuery) -> HeapView:
         """Return the holders that *query* asks for, and what is lost."""
         np = import_numpy()
-        graph, held, found = self.graph, self.held, self.found
-        rows = self.by_root() if query.by == ROOT else self.by_kind(classes=query.by == BY_TYPE)
-        rows = [row for row in rows if row.holder.retained_bytes >= query.min_bytes]
+        graph, found = self.graph, self.found
+        rows: list[Row] = []
+        if not query.only_leaks:
+            rows = self.by_root() if query.by == ROOT else self.by_kind(classes=query.by == BY_TYPE)
+            rows = [row for row in rows if row.holder.retained_bytes >= query.min_bytes]
         listed = [
             self.with_parts(row, query.depth) if query.by == ROOT else row.holder for row in rows[: query.top]
         ]
-        by_stack = held.own[held.phase_of(BY_STACK)].sum() + held.own[held.phase_of(BY_STACK + 1)].sum()
-        by_text = held.own[held.phase_of(TEXT_END)].sum()
+        ends = [0, *self.reached.phase_ends]
+        own = graph.sizes[self.reached.order]
+        by_stack = own[ends[BY_STACK - 1] : ends[BY_STACK + 1]].sum()
+        by_text = own[ends[TEXT_END - 1] :].sum()
         return HeapView(
             program=found.program,
             pid=found.pid,
             live_blocks=int(np.count_nonzero(graph.live)),
             live_bytes=int(graph.sizes[: graph.blocks][graph.live].sum()),
-            variables_bytes=int(held.own.sum() - by_stack - by_text),
+            variables_bytes=int(own.sum() - by_stack - by_text),
             stacks_bytes=int(by_stack),
             other_bytes=found.outside.memory_bytes,
             by=query.by,

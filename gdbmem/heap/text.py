@@ -78,7 +78,7 @@ def class_in_words(name: str, names: Names) -> str:
 def print_heap(view: HeapView, names: Names, console: Console, *, only_leaks: bool = False) -> None:
     """Print the answer, the table of holders, and what is lost; with *only_leaks* the latter alone."""
     say = _Sayer(names)
-    if view.without:
+    if view.without and not only_leaks:
         console.print(f"Without the words of {' and '.join(map(printable, view.without))}:", soft_wrap=True)
     if view.block is not None:
         _print_block(view, view.block, say, console)

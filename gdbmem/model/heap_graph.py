@@ -23,6 +23,7 @@ class HeapQuery(NamedTuple):
     min_bytes: int = 0  # that retain at least so much
     depth: int = 3  # levels of blocks below each
     without: Sequence[str] = ()  # holders that don't count, as they are shown, or addresses of blocks
+    only_leaks: bool = False  # no holders, which takes less than half of the time
     block: Optional[int] = None  # an address: of the block there, what holds it and what it holds
 
 

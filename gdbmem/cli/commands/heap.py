@@ -33,7 +33,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 def _view(args: argparse.Namespace, pid: Optional[int]) -> HeapView:
     block = read_address(args.block) if args.block is not None else None
-    query = HeapQuery(args.by, args.top, args.min or 0, args.depth, args.without or (), block)
+    query = HeapQuery(args.by, args.top, args.min or 0, args.depth, args.without or (), args.leaks, block)
     with Working(f"reading the heap of {f'process {pid}' if pid is not None else args.core}"):
         if pid is None:
             return heap_of_core(args.core, args.target, query)
