@@ -26,7 +26,7 @@ from gdbmem.linux.memory.maps import (
     read_smaps,
     scan_resident,
 )
-from gdbmem.linux.memory.page_sharing import Pages, PageSharing, same_pages
+from gdbmem.linux.memory.pagemap import Pages, PageSharing, same_pages
 from gdbmem.linux.memory.process_memory import ProcMemory, careful_memory, runs_same_program
 from gdbmem.linux.process.process import descendants, has_ended, parents, process_facts
 from gdbmem.model.memory import Memory, MemoryUnreadable

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from gdbmem.inspection import live_process  # noqa: F401  (loads what the API needs before frames are hidden)
-from gdbmem.linux.memory import page_sharing
+from gdbmem.linux.memory import pagemap
 from tests.cover import cover
 from tests.live.explaining import Running, gdbmem, running
 from tests.live.python_programs import pythons, short_name, version
@@ -173,7 +173,7 @@ def test_copies_are_the_same_without_the_numbers_of_the_frames(monkeypatch: pyte
 
     with family(sys.executable, "-c", FAMILY, "used,rewritten") as target:
         known = python_copies(Target(target.pid))
-        monkeypatch.setattr(page_sharing, "_FRAME", 0)
+        monkeypatch.setattr(pagemap, "_FRAME", 0)
         hidden = python_copies(Target(target.pid))
     assert hidden.copied_bytes == pytest.approx(known.copied_bytes, rel=0.01)
     for one, other in zip(hidden.workers, known.workers):

@@ -6,7 +6,7 @@ import pytest
 
 from gdbmem.inspection import python_workers
 from gdbmem.linux.memory.maps import Mapping, Twin, are_twins, find_twins
-from gdbmem.linux.memory.page_sharing import Pages, same_pages
+from gdbmem.linux.memory.pagemap import Pages, same_pages
 
 np = pytest.importorskip("numpy")
 PRESENT, SWAPPED, FILE, ALONE = 1 << 63, 1 << 62, 1 << 61, 1 << 56

@@ -21,7 +21,7 @@ from gdbmem.debugger.stopping.stops import quietly
 from gdbmem.debugger.terminal import console_on, source_file, symbol_at
 from gdbmem.errors import UsageError
 from gdbmem.linux.memory.maps import PAGE, Mapping, mappings_of
-from gdbmem.linux.memory.written_pages import FLAGS, WrittenPages, refused_in_program, take_descriptor
+from gdbmem.linux.memory.pagemap import FLAGS, WrittenPages, refused_in_program, take_descriptor
 from gdbmem.model.steps import WrittenMemory, WrittenRange
 from gdbmem.steps.growth import print_written, written_json
 from gdbmem.text import printable
