@@ -1,0 +1,44 @@
+"""Every address of a block's memory, up to its last borrowed byte, is that block's; others are nobody's."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+
+from gdbmem.allocators.glibc.arenas import MmappedChunk
+from gdbmem.allocators.glibc.blocks import ChunkTable
+from gdbmem.arrays import import_numpy
+from gdbmem.heap.blocks import Blocks, popcount
+
+np = import_numpy()
+
+
+def test_an_address_belongs_to_the_block_whose_memory_has_it_in_each_region() -> None:
+    sizes = [32, 48, 4096, 32, 1024 * 64, 32]
+    starts = np.cumsum([0, *sizes])
+    units = (starts[:-1] // 16).astype(np.uint32)
+    tables = [
+        ChunkTable(base, base + int(starts[-1]), units, np.ones(len(sizes), bool))
+        for base in (0x10000, 0x900000)
+    ]
+    mapped = MmappedChunk(0x7F0000000000, 0x7F0000003000)
+    blocks = Blocks(tables, [mapped])
+    assert blocks.count == 2 * len(sizes) + 1
+    assert blocks.sizes()[: len(sizes)].tolist() == sizes
+    for number in range(blocks.count):
+        begin = int(blocks.addresses(np.array([number]))[0])
+        usable = int(blocks.sizes()[number]) - 8 if number < 2 * len(sizes) else 0x3000 - 16
+        for address in (begin, begin + 7, begin + usable - 1):
+            assert blocks.find_one(address) == number, hex(address)
+    for outside in (0x0, 0x10008, 0x8FFFFF, 0x7F0000003000, 0x7FFF00000000):
+        assert blocks.find_one(outside) == -1, hex(outside)
+
+
+@pytest.mark.parametrize(
+    "words", [[0], [1], [(1 << 64) - 1], [0x8000000000000001, 0x5555555555555555, 12345]]
+)
+def test_bits_are_counted_alike_by_an_older_numpy(words: list[int]) -> None:
+    older = types.SimpleNamespace(uint64=np.uint64, uint8=np.uint8)
+    found = popcount(older, np.array(words, np.uint64))
+    assert found.tolist() == [bin(word).count("1") for word in words]
