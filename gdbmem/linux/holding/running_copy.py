@@ -61,18 +61,17 @@ _NO_NEW_PRIVILEGES, _SET_FILTER = 38, 1
 _ROOM, _TEXTS = 256 << 10, 64 << 10  # bytes of our own memory in it, and of that for texts and values
 _RETURN = 0x10  # an address that no process maps
 
-# What a function may do: manage private memory, look at the time, wait. To open files and to write fails; all else ends
-# it.
+# What a function may do: manage private memory (mmap, mprotect, munmap, brk, mremap, mincore, madvise), look at the
+# time, the machine and itself, wait (nanosleep, futex, sched_yield), block signals, get random numbers. To open, look
+# at or write files fails, as do fcntl, prctl and process_madvise; all else ends it.
 _ALLOWED = (
     9, 10, 11, 12, 14, 24, 25, 27, 28, 35, 39, 96, 97, 98, 99, 186, 201, 202, 204, 228, 229, 230, 309, 318,
 )  # fmt: skip
-_MADVISE, _MMAP_DESCRIPTOR = (
-    28,
-    48,
-)  # the second: where the kernel's data on a call have the low half of argument 4
-_ADVICE_AT = 32  # and those of argument 2
-_ADVICE = (4, 8, 14, 15, 16, 17)  # DONTNEED FREE HUGEPAGE NOHUGEPAGE DONTDUMP DODUMP
 _FAIL = (1, 2, 4, 5, 6, 18, 20, 21, 72, 89, 157, 257, 262, 267, 269, 332, 439, 440)
+_MADVISE = 28
+_MMAP_DESCRIPTOR = 48  # where the kernel's data on a call have the low half of argument 4
+_ADVICE_AT = 32  # and those of argument 2
+_ADVICE = (4, 8, 14, 15, 16, 17)  # DONTNEED, FREE, HUGEPAGE, NOHUGEPAGE, DONTDUMP, DODUMP
 _ALLOW, _FAILS, _TRAP, _EACCES = 0x7FFF0000, 0x00050000, 0x00030000, 13
 _X86_64 = 0xC000003E
 _SHORT_SECONDS, _LOOK_SECONDS = 0.003, 0.004
