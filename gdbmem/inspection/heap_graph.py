@@ -65,7 +65,7 @@ class _Reading:
                 slug="heap-unread",
                 hint="'gdbmem explain' shows where its memory is",
             )
-        blocks = Blocks(self.walker.tables, heap.mmapped)
+        blocks = Blocks(self.walker.tables_of(heap), heap.mmapped)
         files = constant_files(reading)
         edges = find_edges(memory, blocks, files)
         data = [(start, end) for kind, start, end in variable_areas(reading) if kind == DATA]

@@ -25,6 +25,8 @@ from gdbmem.model.memory import Memory
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from gdbmem.allocators.glibc.heap import HeapReading
+
 _PIECE = 1 << 18  # addresses looked up at a time
 
 
@@ -36,10 +38,16 @@ class ColumnWalker:
     """
 
     def __init__(self) -> None:
-        self.tables: list[ChunkTable] = []
+        self._tables: dict[int, ChunkTable] = {}  # by the start of the region
+
+    def tables_of(self, heap: HeapReading) -> list[ChunkTable]:
+        """Return the tables of the regions of *heap*, which this walker has read; a heap may be read several times."""
+        starts = [tally.start for arena in heap.arenas for tally in arena.tallies]
+        return [self._tables[start] for start in starts if start in self._tables]
 
     def __call__(self, memory: Memory, tally: HeapTally, limit: int, cached: Cached) -> None:
         np = import_numpy()
+        self._tables.pop(tally.start, None)
         limit = min(limit, tally.end - UNIT)
         address, head = tally.start, 0
         links = LinkSums(np, tally, memory)
@@ -73,7 +81,7 @@ class ColumnWalker:
         for size in TCACHE_CHUNKS:
             if size // UNIT < len(counts) and counts[size // UNIT]:
                 tally.sizes.setdefault(size, [0] * STATES)[LIVE] = int(counts[size // UNIT])
-        self.tables.append(ChunkTable(tally.start, tally.stopped_at, units, live))
+        self._tables[tally.start] = ChunkTable(tally.start, tally.stopped_at, units, live)
 
 
 def _mark_free(tally: HeapTally, addresses: Sequence[int], state: int, columns: tuple[Any, Any, Any]) -> None:

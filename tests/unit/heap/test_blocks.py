@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import types
+from typing import Any
 
 import pytest
 
 from gdbmem.allocators.glibc.arenas import MmappedChunk
 from gdbmem.allocators.glibc.blocks import ChunkTable
+from gdbmem.allocators.glibc.columns import ColumnWalker
+from gdbmem.allocators.glibc.tallies import HeapTally
 from gdbmem.arrays import import_numpy
 from gdbmem.heap.blocks import Blocks, popcount
+from tests.unit.heaps import make_heap
 
 np = import_numpy()
 
@@ -42,3 +46,16 @@ def test_bits_are_counted_alike_by_an_older_numpy(words: list[int]) -> None:
     older = types.SimpleNamespace(uint64=np.uint64, uint8=np.uint8)
     found = popcount(older, np.array(words, np.uint64))
     assert found.tolist() == [bin(word).count("1") for word in words]
+
+
+def test_a_heap_that_had_to_be_read_twice_has_each_block_once() -> None:
+    made = make_heap(2000, 7)
+    walker = ColumnWalker()
+    for end in (made.top - 16_000, made.top):  # the first reading took too long
+        tally = HeapTally(made.start, made.end, in_further_arena=False)
+        walker(made.memory, tally, end, made.cached)
+    heap: Any = types.SimpleNamespace(arenas=[types.SimpleNamespace(tallies=[tally])])
+    (table,) = walker.tables_of(heap)
+    assert sum(table.live) == made.live_chunks
+    other: Any = types.SimpleNamespace(arenas=[types.SimpleNamespace(tallies=[])])
+    assert walker.tables_of(other) == []
