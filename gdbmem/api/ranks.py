@@ -29,6 +29,7 @@ _DEVIATIONS = 8  # of the others: their median absolute deviation, scaled to a s
 _SHARE = 0.1  # of their median
 _LEAST_BYTES = {HEAP: 64 << 10, RESIDENT: 1 << 20}
 _FEWEST = 5
+_MOST_RANKS = 1 << 24  # of a job: more are an error in the file
 _TO_STANDARD = 1.4826
 _MOMENTS = 40  # at which two series are compared
 
@@ -41,7 +42,7 @@ class _RankRun(NamedTuple):
 
 
 class _Growth(NamedTuple):
-    """What one rank grew by, in all and over time."""
+    """The growth of one rank, in all and over time."""
 
     state: RankState
     course: Sequence[tuple[str, float]]  # (name or time, bytes), oldest first
@@ -63,7 +64,8 @@ def read_ranks(
     """
     notices: list[Notice] = []
     found = _newest(list(_runs(operands)), notices)
-    jobs = sorted({(one.rank.launcher, one.rank.job) for one in found})
+    # Not all launchers name a job, and torchrun names all alike.
+    jobs = sorted({(one.rank.launcher, one.rank.job, one.rank.size or 0) for one in found})
     if not jobs:
         raise InputError(
             "no run of a rank is here",
@@ -71,17 +73,24 @@ def read_ranks(
             hint="name the folder of the runs that were recorded under mpirun, srun or torchrun",
         )
     if len(jobs) > 1:
-        names = ", ".join(printable(f"{job or 'no name'} ({launcher})") for launcher, job in jobs[:5])
+        names = ", ".join(printable(f"{job or 'no name'} ({launcher})") for launcher, job, _ in jobs[:5])
         raise InputError(
             f"these are runs of {plural(len(jobs), 'job')}: {names}",
             slug="several-jobs",
             hint="name the runs of one of them",
         )
-    (launcher, job), size = jobs[0], max((one.rank.size or 0 for one in found), default=0) or None
-    missing = sorted(set(range(size or 0)) - {one.rank.rank for one in found})
+    (launcher, job, size) = jobs[0][0], jobs[0][1], jobs[0][2] or None
+    known = {one.rank.rank for one in found}
+    missing = [number for number in range(size or 0) if number not in known]
     query = query or Query(by="line")
     growths, pair = _growths(found, between, query, fail_on)
     metric = RESIDENT if pair == ("", "") else HEAP
+    if fail_on is not None and metric == HEAP:
+        raise InputError(
+            "--fail-on judges series, and not every rank has one",
+            slug="no-series",
+            hint="record the ranks by gdbmem monitor; the expectations of a recipe are judged without it",
+        )
     rows = _together(growths, query.by, len(found))
     shown = [row for row in rows if abs(row.max_bytes) >= query.min_bytes][: query.top]
     states = [one.state for one in growths]
@@ -120,7 +129,10 @@ def _runs(operands: Sequence[str | os.PathLike[str]]) -> Iterator[_RankRun]:
             if facts is None:
                 continue
             try:
-                yield _RankRun(from_fields(Rank, facts), run)
+                rank = from_fields(Rank, facts)
+                if not (0 <= rank.rank < _MOST_RANKS and 0 <= (rank.size or 0) <= _MOST_RANKS):
+                    raise ValueError("its number, or that of all ranks, is impossible")
+                yield _RankRun(rank, run)
             except ValueError as error:
                 raise InputError(
                     f"the rank in {printable(str(place))}/run.json is damaged: {printable(str(error))}",
@@ -343,6 +355,8 @@ def _unseen_ranks(
     if not any(state.judgements for state in states):
         return
     reasons = []
+    if size is None:
+        reasons.append(Unseen("no-rank", "the launcher does not tell how many ranks the job has"))
     if missing:
         names = ", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else "")
         text = f"{plural(len(missing), 'rank')} of {size} left no run ({names}): record all of them"

@@ -93,7 +93,7 @@ def make_graph(
 
 @dataclass
 class Reached:
-    """What a search found: *order* the nodes in the order of finding, by phases; *parent* of each node, -1 none."""
+    """The result of a search: *order* the nodes in the order of finding, by phases; *parent* of each node, -1 none."""
 
     order: Any  # int32
     parent: Any  # int32; that of a place is the number of nodes

@@ -60,10 +60,16 @@ def _user_entries(
     sizes = reading.sizes
     anonymous, shmem = sizes.get("anon", 0), sizes.get("shmem", 0)
     files = sizes.get("file", 0) - shmem
-    of_processes = min(anonymous, sum(one.anonymous_bytes for one in processes))
-    mapped = min(shmem, sum(one.shmem_bytes for one in processes))
+    if any(one.anonymous_bytes is None for one in processes):  # the kernel doesn't tell the processes' parts
+        return [
+            CgroupEntry("anonymous memory: heaps, stacks, arenas", anonymous),
+            CgroupEntry("shared memory and tmpfs files", shmem),
+            CgroupEntry("page cache of files", files),
+        ]
+    of_processes = min(anonymous, sum(one.anonymous_bytes or 0 for one in processes))
+    mapped = min(shmem, sum(one.shmem_bytes or 0 for one in processes))
     nobody = "of processes that can't be read, or of none" if unreadable else "of ended or moved processes"
-    most = min(files, sum(one.file_bytes for one in processes))
+    most = min(files, sum(one.file_bytes or 0 for one in processes))
     return [
         CgroupEntry("anonymous memory: heaps, stacks, arenas", of_processes, "that its processes map"),
         CgroupEntry("other anonymous memory", anonymous - of_processes, nobody),
@@ -180,7 +186,8 @@ def _processes(processes: Sequence[CgroupProcess]) -> drawing.Table:
     table.add_column("process")
     for one in processes:
         sizes = (one.pss_bytes, one.anonymous_bytes, one.file_bytes, one.shmem_bytes, one.swap_bytes)
-        table.add_row(str(one.pid), *map(format_size, sizes), printable(one.name))
+        cells = ("" if size is None else format_size(size) for size in sizes)
+        table.add_row(str(one.pid), *cells, printable(one.name))
     return table
 
 

@@ -1,4 +1,4 @@
-"""What calls of allocators' own functions returned in a copy of the process: the sentence and the table."""
+"""The memory that calls of allocators' own functions returned in a copy of the process: the sentence and the table."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ class CgroupProcess(NamedTuple):
     pid: int
     name: str
     pss_bytes: int
-    anonymous_bytes: int
-    file_bytes: int
-    shmem_bytes: int
+    anonymous_bytes: Optional[int]  # None in this and the two below: before Linux 5.8
+    file_bytes: Optional[int]
+    shmem_bytes: Optional[int]
     swap_bytes: int
     # Of the kernel's oom_badness(), for a kill at this cgroup's limit: the largest is killed; None: never.
     badness_bytes: Optional[int]

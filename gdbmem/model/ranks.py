@@ -34,7 +34,7 @@ class RankState(NamedTuple):
 
 
 class RankRow(NamedTuple):
-    """What the ranks grew by at one place: a line, a function or a call path."""
+    """The growth of all ranks at one place: a line, a function or a call path."""
 
     frames: Sequence[
         Frame

@@ -75,7 +75,8 @@ def print_ranks(ranks: Ranks, console: Console) -> None:
         console.print(_table_of_places(ranks, console))
     console.print()
     console.print(_table_of_ranks(ranks, console))
-    job = f"job {printable(ranks.job)} of {ranks.launcher}" if ranks.job else f"a job of {ranks.launcher}"
+    launcher = printable(ranks.launcher)
+    job = f"job {printable(ranks.job)} of {launcher}" if ranks.job else f"a job of {launcher}"
     size = "" if ranks.size is None else f" of {ranks.size}"
     print_sentence(console, f"{plural(len(ranks.ranks), 'rank')}{size}, {job}", "dim")
     if ranks.missing:
@@ -84,7 +85,7 @@ def print_ranks(ranks: Ranks, console: Console) -> None:
     met = sum(one.judged == MET for one in ranks.judgements)
     for judgement in ranks.judgements:
         if judgement.judged != MET:
-            print_sentence(console, judgement_line(judgement), "bold")
+            print_sentence(console, printable(judgement_line(judgement)), "bold")
     if met:
         print_sentence(console, f"{'ok':<10} {plural(met, 'expectation')} of {len(ranks.judgements)}", "bold")
     print_notices(ranks.notices, console)

@@ -315,7 +315,7 @@ _DEEPEST = 64  # folders below each other
 
 
 class CgroupReading(NamedTuple):
-    """What a memory cgroup says of itself, bytes; the values of both versions have the names of version 2."""
+    """The values of a memory cgroup, bytes; the values of both versions have the names of version 2."""
 
     folder: Path
     version: int
@@ -405,9 +405,9 @@ def process_in_cgroup(pid: int, limit_bytes: Optional[int]) -> Optional[CgroupPr
         pid,
         facts.name,
         rollup.pss_bytes,
-        rollup.pss_anonymous_bytes or 0,
-        rollup.pss_file_bytes or 0,
-        rollup.pss_shmem_bytes or 0,
+        rollup.pss_anonymous_bytes,
+        rollup.pss_file_bytes,
+        rollup.pss_shmem_bytes,
         rollup.swap_bytes,
         None if adjustment == _NEVER else badness,
     )

@@ -152,6 +152,35 @@ def test_a_rank_that_is_missing_or_was_not_judged_never_passes(
     assert status == 4 and "NOT MET    rank 3: heap from step#1 to step" in said
 
 
+def test_a_gate_that_no_rank_can_be_judged_by_does_not_pass(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for number in range(2):
+        run_of(tmp_path, rank_of(number, 2), lambda rank, at: at, expectations=[expectation(met=True)])
+    assert judged(tmp_path, capsys)[0] == 0
+    status, said = judged(tmp_path, capsys, "--fail-on", "growing")
+    assert status == 125 and "--fail-on judges series" in said
+
+
+def test_a_job_of_unknown_size_is_not_judged_as_a_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_of(tmp_path, rank_of(0, None), lambda rank, at: at, expectations=[expectation(met=True)])
+    status, said = judged(tmp_path, capsys)
+    assert status == 125 and "does not tell how many ranks" in said
+
+
+def test_texts_of_a_strangers_run_bring_no_escapes_to_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hostile = {**expectation(met=True), "text": "\x1b[2J", "name": "\x1b[2J", "low": 0, "high": 9 << 40}
+    hostile["unseen"] = [{"slug": "x", "message": "\x1b[2J", "could_hide_bytes": None}]
+    rank = rank_of(0, 1)._replace(launcher="\x1b[2J", host="\x1b[2J")
+    run_of(tmp_path, rank, lambda rank, at: at, expectations=[hostile])
+    status, said = judged(tmp_path, capsys)
+    assert status == 125 and "\x1b" not in said and "NOT JUDGED" in said
+
+
 def test_the_newest_run_of_a_restarted_rank_counts(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -168,6 +197,8 @@ def test_the_newest_run_of_a_restarted_rank_counts(
     "facts",
     [
         {"rank": {"rank": "0"}},
+        {"rank": {**rank_of(0)._asdict(), "size": 1 << 50}},
+        {"rank": {**rank_of(0)._asdict(), "rank": -1}},
         {"expectations": [{"name": 1}]},
         {"expectations": [{"name": "a", "text": "b", "low": "c"}]},
     ],

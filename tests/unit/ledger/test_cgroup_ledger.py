@@ -109,6 +109,15 @@ def test_memory_of_processes_that_is_charged_elsewhere_makes_no_entry_too_large(
     assert sum(entry.size_bytes for entry in ledger.entries) == ledger.usage_bytes
 
 
+def test_parts_that_an_older_kernel_does_not_tell_are_not_counted_as_of_nobody(tmp_path: Path) -> None:
+    unknown = process(1, 60 * MIB)._replace(anonymous_bytes=None, file_bytes=None, shmem_bytes=None)
+    ledger = divided(read(v2(tmp_path)), [unknown], [])
+    sizes = {entry.name: entry.size_bytes for entry in ledger.entries}
+    assert sizes["anonymous memory: heaps, stacks, arenas"] == 100 * MIB
+    assert not any("none of its" in entry.detail or "ended" in entry.detail for entry in ledger.entries)
+    assert sum(sizes.values()) == ledger.usage_bytes
+
+
 def test_a_victim_is_foretold_only_where_all_processes_are_known(tmp_path: Path) -> None:
     reading = read(v2(tmp_path))
     small, adjusted, spared = (
