@@ -7,7 +7,7 @@ import os
 import platform
 import re
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import Callable, NamedTuple, Optional
 
 from gdbmem.linux.memory.resident import KeptFile
 from gdbmem.linux.process.process import text_of, thread_ids
@@ -219,6 +219,13 @@ def page_faults(pid: int, tid: Optional[int] = None) -> Optional[int]:
     return FaultCount(pid, tid).read()
 
 
+class Grower(NamedTuple):
+    """The thread that had most page faults in a time."""
+
+    tid: Optional[int]  # None: threads that have ended had more than each living one, or none had any
+    has_ended: bool
+
+
 class ThreadFaults:
     """The page faults of each thread of a process at the moment of its creation."""
 
@@ -229,13 +236,45 @@ class ThreadFaults:
         self._by_thread = faults_by_thread(pid)
         self._all = page_faults(pid) or 0  # including those of threads that have ended
 
-    def most_since(self) -> Optional[int]:
-        """Return the tid of the thread with most page faults since; None if ended threads have had more."""
+    def most_since(self) -> Grower:
+        """Return the thread with most page faults since."""
         whole, now = page_faults(self._pid) or 0, faults_by_thread(self._pid)
         gained = {tid: count - self._by_thread.get(tid, 0) for tid, count in now.items()}
         by_ended = whole - self._all - sum(gained.values())
         most = max(gained, key=lambda tid: gained[tid], default=None)
-        return most if most is not None and gained[most] > max(by_ended, 0) else None
+        if most is not None and gained[most] > max(by_ended, 0):
+            return Grower(most, has_ended=False)
+        return Grower(None, has_ended=by_ended > 0)
+
+
+_FAULTS_EVERY = 20  # samples of a size
+
+
+class SizeLimit:
+    """Samples the resident set of a process, and remembers which thread made pages resident lately."""
+
+    def __init__(self, pid: int, size: Callable[[], Optional[int]], limit_bytes: int) -> None:
+        """Watch *pid*, whose resident set *size* returns in bytes: it is below *limit_bytes* and does not run."""
+        self._pid = pid
+        self._size = size
+        self._limit = limit_bytes
+        self._samples = 0
+        self._faults = ThreadFaults(pid)
+        self.passed_bytes: Optional[int] = None
+        self.grower: Optional[Grower] = None
+
+    def is_past(self) -> bool:
+        """Return whether the resident set is above the limit; `passed_bytes` and `grower` are set if so."""
+        self._samples += 1
+        fresh = ThreadFaults(self._pid) if self._samples % _FAULTS_EVERY == 0 else None
+        size_bytes = self._size()
+        if size_bytes is not None and size_bytes > self._limit:
+            self.passed_bytes = size_bytes
+            # Not since the fresh counts: the page that passed the limit may have come before them.
+            self.grower = self._faults.most_since()
+            return True
+        self._faults = fresh or self._faults
+        return False
 
 
 # Names of system calls in which threads wait.

@@ -13,38 +13,12 @@ from gdbmem.debugger.memwatch.commands.growth import native_pid
 from gdbmem.debugger.memwatch.driving.locking import Alarm
 from gdbmem.debugger.memwatch.driving.stop_recorder import own_place, recorder
 from gdbmem.debugger.memwatch.gauges.account import accounts
-from gdbmem.debugger.memwatch.gauges.gauge import Gauge, make_gauge
+from gdbmem.debugger.memwatch.gauges.gauge import make_gauge
 from gdbmem.errors import UsageError
-from gdbmem.linux.process.threads import ThreadFaults
+from gdbmem.linux.process.threads import SizeLimit
 from gdbmem.text import format_size, parse_size, printable
 
 _EVERY_SECONDS = 0.001
-_FAULTS_EVERY = 20  # samples; the growing thread is identified by page faults
-
-
-class _Guard:
-    """Samples the resident set, and remembers which thread made pages resident recently."""
-
-    def __init__(self, pid: int, gauge: Gauge, limit_bytes: int) -> None:
-        self._pid = pid
-        self._gauge = gauge
-        self._limit = limit_bytes
-        self._looks = 0
-        self._faults = ThreadFaults(pid)
-        self.passed_bytes: Optional[int] = None
-        self.grower: Optional[int] = None  # a tid; None: one that has ended
-
-    def is_past(self) -> bool:
-        if self._looks % _FAULTS_EVERY == 0:
-            # Before the size is read: the page that passes the limit comes after both.
-            self._faults = ThreadFaults(self._pid)
-        self._looks += 1
-        size_bytes = self._gauge.read()
-        if size_bytes is not None and size_bytes > self._limit:
-            self.passed_bytes = size_bytes
-            self.grower = self._faults.most_since()
-            return True
-        return False
 
 
 class LimitCommand(Driving):
@@ -67,27 +41,32 @@ class LimitCommand(Driving):
                 f"the program already holds {format_size(now)}",
                 hint="memwatch limit +SIZE is relative to the present size",
             )
-        guard = _Guard(pid, gauge, limit)
-        with recorder.recording(gauge.read), Alarm(pid, guard.is_past, every_seconds=_EVERY_SECONDS) as alarm:
+        watch = SizeLimit(pid, gauge.read, limit)
+        with recorder.recording(gauge.read), Alarm(pid, watch.is_past, every_seconds=_EVERY_SECONDS) as alarm:
             recorder.arm()
             gdb.execute("continue")
             stop = recorder.stop(wait=None, ours=frozenset(), thread=None)
         if alarm.stopped and not alarm.by_user:
-            self._say_where(guard, limit, stop.reading)
+            self._say_where(watch, limit, stop.reading)
             return
         how = "interrupted (Ctrl-C)" if alarm.stopped else printable(stop.ended or "stopped")
-        if guard.passed_bytes is None:
+        if watch.passed_bytes is None:
             say(f"The limit of {format_size(limit)} was not reached: {how}.")
         else:
             say(f"The resident set passed {format_size(limit)}, but before it could be stopped there: {how}.")
 
     @staticmethod
-    def _say_where(guard: _Guard, limit: int, size_bytes: Optional[int]) -> None:
-        over = format_size((size_bytes or guard.passed_bytes or limit) - limit)
+    def _say_where(watch: SizeLimit, limit: int, size_bytes: Optional[int]) -> None:
+        over = format_size((size_bytes or watch.passed_bytes or limit) - limit)
         passed = f"The resident set passed {format_size(limit)} in"
-        grower = next((t for t in gdb.selected_inferior().threads() if t.ptid[1] == guard.grower), None)
+        tid = watch.grower.tid if watch.grower else None
+        grower = next((t for t in gdb.selected_inferior().threads() if t.ptid[1] == tid), None)
         if grower is None:
-            say(f"{passed} a thread that has ended; the program was stopped {over} above.")
+            has_ended = tid is not None or (watch.grower and watch.grower.has_ended)
+            which = (
+                "a thread that has ended" if has_ended else "an unknown thread (no page fault was counted)"
+            )
+            say(f"{passed} {which}; the program was stopped {over} above.")
             return
         if grower.num != gdb.selected_thread().num:
             gdb.execute(f"thread {grower.num}")  # which prints its location
