@@ -392,7 +392,7 @@ def record_series(options: RecordingOptions, open_view: OpenView, command: Seque
         stays = target.may_return and not options.until_exit
         plan = SamplingPlan(options.interval_seconds, options.duration_seconds, stays=stays)
         clock = clock_of(ready.writer.facts)
-        view = _watched(ready, options.triggers, stack)
+        view = _watched(ready, options.triggers, tree, stack)
         lines = _growing_lines(ready, stack) if options.grow else None
         ending = SeriesRecorder(tree, ready.writer, plan, view, clock=clock, program=program).run()
         status = program.finish() if program is not None else 0
@@ -416,7 +416,9 @@ def _growing_lines(ready: "_Ready", stack: contextlib.ExitStack) -> Optional[Gro
     return lines
 
 
-def _watched(ready: "_Ready", wanted: Sequence[tuple[Condition, str]], stack: contextlib.ExitStack) -> View:
+def _watched(
+    ready: "_Ready", wanted: Sequence[tuple[Condition, str]], tree: Tree, stack: contextlib.ExitStack
+) -> View:
     """Return the view, extended by the triggers *wanted*."""
     if not wanted:
         return ready.view
@@ -427,6 +429,7 @@ def _watched(ready: "_Ready", wanted: Sequence[tuple[Condition, str]], stack: co
         judge=lambda: verdict_so_far(folder).grows,
         note=ready.view.note,
         mark=ready.writer.mark,
+        cgroup_usage=tree.cgroup_usage,
     )
     stack.callback(triggers.close)
     return WatchedView(ready.view, triggers.see, glances=True)

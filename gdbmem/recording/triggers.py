@@ -101,11 +101,15 @@ class Triggers:
         judge: Callable[[], bool],
         note: Callable[[str], None],
         mark: Callable[[Mark], object],
+        cgroup_usage: Callable[[], Optional[int]],
     ) -> None:
-        """Check each condition *wanted* and run its action; *judge* decides whether memory grows."""
+        """Check each condition *wanted* and run its action; *judge* decides whether memory grows.
+
+        *cgroup_usage* returns that of now: most samples lack it.
+        """
         self._run = run
         self._wanted = wanted
-        self._judge, self._note, self._mark = judge, note, mark
+        self._judge, self._note, self._mark, self._cgroup_usage = judge, note, mark, cgroup_usage
         self._held = [False] * len(wanted)
         self._lines: dict[int, SeriesLine] = {}
         # One after the other: each stops the process, or copies it, which only one can do at a time.
@@ -149,6 +153,9 @@ class Triggers:
             holds = self._judge()
             self._next_judgement = t + max(_JUDGE_EVERY_SECONDS, (time.thread_time() - began) / _JUDGE_BUDGET)
             return holds, self._pid(largest), "it grows"
+        if condition.metric == "cgroup":
+            usage = self._cgroup_usage()
+            readings = {**readings, TREE: ProcessSample(cgroup_bytes=usage)}
         field, is_trees = _METRICS[condition.metric]
         lines = [TREE] if is_trees else [number for number in readings if number != TREE]
         values = {n: v for n in lines if n in readings and (v := getattr(readings[n], field)) is not None}

@@ -54,7 +54,7 @@ def read_cgroup(folder: Path) -> CgroupMemory:
     peak = _number(folder / "memory.peak")  # since Linux 5.19
     limit = _number(folder / "memory.max")
     if usage is None:
-        usage = _number(folder / "memory.usage_in_bytes")
+        usage = cgroup_usage(folder)
         peak = _number(folder / "memory.max_usage_in_bytes")
         limit = _number(folder / "memory.limit_in_bytes")
     if limit is not None and limit >= _NO_LIMIT:
@@ -62,6 +62,12 @@ def read_cgroup(folder: Path) -> CgroupMemory:
     sizes = _stat(folder)
     cache, shmem = (sizes.get(f"total_{name}", sizes.get(name)) for name in ("inactive_file", "shmem"))
     return CgroupMemory(folder, usage, peak, limit, cache, shmem, _events(folder))
+
+
+def cgroup_usage(folder: Path) -> Optional[int]:
+    """Return what the limit of the cgroup at *folder* is compared with, bytes; None if it has no such value."""
+    usage = _number(folder / "memory.current")
+    return _number(folder / "memory.usage_in_bytes") if usage is None else usage
 
 
 class Limit(NamedTuple):

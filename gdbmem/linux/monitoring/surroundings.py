@@ -7,7 +7,14 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
-from gdbmem.linux.monitoring.cgroup import Family, Limit, cgroup_of, cgroup_reading, tightest_over
+from gdbmem.linux.monitoring.cgroup import (
+    Family,
+    Limit,
+    cgroup_of,
+    cgroup_reading,
+    cgroup_usage,
+    tightest_over,
+)
 
 # The memory of processes on NVIDIA's GPUs, where NVML answers. Source: NVML API reference, device queries.
 #
@@ -110,6 +117,10 @@ class Surroundings:
         seconds = time.thread_time() - begin
         self._next = t + min(max(_EVERY_SECONDS, seconds / _BUDGET), _AT_LEAST_EVERY)
         return around
+
+    def cgroup_usage(self) -> Optional[int]:
+        """Return the usage of the cgroup now: one small file; None if there is none."""
+        return None if self._cgroup is None else cgroup_usage(self._cgroup)
 
     def read_cgroup(self) -> dict[str, Optional[int]]:
         """Return the cgroup's current values, which may explain the end of a process."""

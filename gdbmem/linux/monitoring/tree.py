@@ -214,6 +214,10 @@ class Tree:
         """The processes followed now."""
         return set(self._processes)
 
+    def cgroup_usage(self) -> Optional[int]:
+        """Return the usage of the cgroup with the limit now, bytes; None if there is none."""
+        return self._surroundings.cgroup_usage()
+
     def close(self) -> None:
         """Close all descriptors."""
         for process in self._processes.values():
