@@ -26,6 +26,7 @@ from gdbmem.ledger.ledger import ProcessImage, build_ledger
 from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.holding import copying
 from gdbmem.linux.holding.injected_calls import is_taking_signals
+from gdbmem.linux.holding.out_of_memory import threads_out_of_memory
 from gdbmem.linux.holding.ptrace import Freeze, HeldThread, held_threads
 from gdbmem.linux.holding.returning_thread import CallSites, find_call_sites
 from gdbmem.linux.memory.maps import (
@@ -167,6 +168,9 @@ def _keep(asker: copying.Awaiting, make: Callable[[Announce], _HasCopy]) -> None
 
 _TRIES, _BREATH_SECONDS = 10, 0.005  # if each thread is about to handle a signal
 _PATIENCE_SECONDS, _PAUSE_SECONDS = 10.0, 0.02  # for another gdbmem that inspects the same process
+_OUT_OF_MEMORY = (
+    "its control group has no memory left, and its OOM killer is switched off (memory.oom_control)"
+)
 Say = Callable[[str], None]
 Answer = TypeVar("Answer")
 Told = TypeVar("Told", covariant=True)
@@ -179,6 +183,7 @@ class Subject(NamedTuple):
     memory: ProcMemory
     mappings: Sequence[Mapping]
     say: Say
+    standing: Sequence[HeldThread] = ()  # threads that wait for memory of their control group
 
     @property
     def pid(self) -> int:
@@ -252,13 +257,15 @@ def _ask(
 ) -> tuple[Answer, float]:
     facts = check_analysable(pid)
     with ProcMemory(pid) as memory:
-        subject = Subject(facts, memory, read_smaps(pid), say)
+        subject = Subject(facts, memory, read_smaps(pid), say, threads_out_of_memory(pid, memory))
         question = prepare(subject)
-        obstacle = copying.copy_obstacle(facts, subject.mappings)
+        obstacle = _OUT_OF_MEMORY if subject.standing else copying.copy_obstacle(facts, subject.mappings)
         if fork:
             if obstacle is not None:
                 raise copying.refused(pid, obstacle)
             return _ask_copy(subject, question, trying)
+        if subject.standing:
+            return _ask_standing(subject, question)
         if brief:
             return _ask_briefly(subject, question)
         return _ask_shortest(subject, question, "--hold was given" if fork is False else obstacle)
@@ -298,10 +305,23 @@ def _ask_briefly(subject: Subject, question: Question[Answer]) -> tuple[Answer, 
     return _ask_held(subject, question)
 
 
+def _ask_standing(subject: Subject, question: Question[Answer]) -> tuple[Answer, float]:
+    """Read a process with threads that wait for memory; the others are stopped meanwhile."""
+    subject.say(f"{subject.name} stands still: {_OUT_OF_MEMORY}")
+    answer = _ask_held(subject, question)
+    if {held.tid for held in subject.standing} - {held.tid for held in threads_out_of_memory(subject.pid)}:
+        raise TargetError(
+            f"{subject.name} ran on while it was read: its control group got memory",
+            slug="ran-meanwhile",
+            hint="try again",
+        )
+    return answer
+
+
 def _ask_held(
     subject: Subject, question: Question[Answer], limited: Optional[Callable[[Memory], Memory]] = None
 ) -> tuple[Answer, float]:
-    with Freeze(subject.pid) as freeze:
+    with Freeze(subject.pid, standing=subject.standing) as freeze:
         # Its time begins when the process has been stopped.
         memory = limited(subject.memory) if limited is not None else subject.memory
         answer = question.of_process(memory, list(held_threads(freeze)))

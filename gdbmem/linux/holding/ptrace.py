@@ -153,8 +153,19 @@ class Freeze:
     process never sees an EINTR because of us.
     """
 
-    def __init__(self, pid: int, *, only: Optional[int] = None, seized: Collection[int] = ()) -> None:
-        """Stop all threads of *pid*, or *only* one; this thread traces those that are *seized* already."""
+    def __init__(
+        self,
+        pid: int,
+        *,
+        only: Optional[int] = None,
+        seized: Collection[int] = (),
+        standing: Collection[HeldThread] = (),
+    ) -> None:
+        """Stop all threads of *pid*, or *only* one; this thread traces those that are *seized* already.
+
+        Those that are *standing* in the kernel, where nothing stops them, are left alone.
+        """
+        self.standing = standing
         self.pid = pid
         self._seized = seized
         self._only = only  # stop this one thread and let the others run
@@ -180,9 +191,10 @@ class Freeze:
         self._read_registers(self.threads[tid])
 
     def _hold_all(self) -> None:
+        standing = {held.tid for held in self.standing}
         while True:
             every = thread_ids(self.pid) if self._only is None else [self._only]
-            fresh = [tid for tid in every if tid not in self.threads]
+            fresh = [tid for tid in every if tid not in self.threads and tid not in standing]
             if not fresh:
                 break
             seized = [tid for tid in fresh if self._seize(tid)]
@@ -190,7 +202,7 @@ class Freeze:
                 break
             for tid in seized:
                 self._await_stop(tid)
-        if not self.threads:
+        if not self.threads and not standing:
             raise ended(self.pid)
 
     def _seize(self, tid: int) -> bool:
@@ -241,7 +253,7 @@ class Freeze:
                 raise TargetError(
                     f"thread {tid} of process {self.pid} doesn't stop: it waits in the kernel",
                     slug="thread-stuck",
-                    hint="try again when its disk or network answers",
+                    hint="try again when its disk or network answers, or when its control group has memory",
                 )
             time.sleep(delay)
             delay = min(delay * 2, 0.002)
@@ -382,7 +394,8 @@ def _pending(pid: int, tid: int) -> bool:
 
 def held_threads(freeze: Freeze) -> Iterable[HeldThread]:
     """Return the stopped threads, the process's first one first."""
-    return sorted(freeze.threads.values(), key=lambda held: (held.tid != freeze.pid, held.tid))
+    every = [*freeze.threads.values(), *freeze.standing]
+    return sorted(every, key=lambda held: (held.tid != freeze.pid, held.tid))
 
 
 # Pending signals of a process: sent, and not delivered yet.

@@ -1,0 +1,51 @@
+/* Keeps blocks of 3000 bytes until its control group is full, by argv[1] bytes a second (0: as fast as it can).
+   The number of blocks is the first word of the file argv[2]. */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SIZE = 3000, MOST = 1 << 20 };
+
+static char *kept[MOST];
+
+__attribute__((noinline)) static char *cache(void)
+{
+    char *block = malloc(SIZE);
+    memset(block, 1, SIZE);
+    return block;
+}
+
+__attribute__((noinline)) static void scratch(void)
+{
+    char *block = malloc(SIZE);
+    memset(block, 1, SIZE);
+    free(block);
+}
+
+int main(int argc, char **argv)
+{
+    double rate = atof(argv[1]);
+    int file = open(argv[2], O_RDWR | O_CREAT, 0600);
+    long count = 0;
+    struct timespec begin, now;
+
+    if (ftruncate(file, sizeof count))
+        return 1;
+    volatile long *told = mmap(NULL, sizeof count, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    clock_gettime(CLOCK_MONOTONIC, &begin);
+    while (count < MOST) {
+        kept[count] = cache();
+        scratch();
+        *told = ++count;
+        if (rate > 0 && count % 64 == 0) {
+            clock_gettime(CLOCK_MONOTONIC, &now);
+            double ahead = count * SIZE / rate - (now.tv_sec - begin.tv_sec) - (now.tv_nsec - begin.tv_nsec) * 1e-9;
+            if (ahead > 0)
+                usleep(ahead * 1e6);
+        }
+    }
+    return 0;
+}
