@@ -343,13 +343,13 @@ def test_ctrl_c_that_is_answered_twice_or_after_its_program_has_stopped_stops_no
         user.type("python import functools, threading, time")
         user.type("python from gdbmem.debugger.stopping.ctrlc import ctrl_c")
         user.type("python ran = []")
-        user.type(
-            "python act = lambda: (ran.append(ctrl_c._running), [ctrl_c._act(ran[-1]) for _ in range(2)])"
-        )
+        user.type("python twice = lambda one: (ran.append(one), ctrl_c._act(one), ctrl_c._act(one))")
+        user.type("python later = lambda: threading.Timer(0.3, lambda: gdb.post_event(act)).start()")
+        user.type("python act = lambda: twice(ctrl_c._running) if ctrl_c._running else later()")
         user.type("tbreak use_memory")
         user.type("continue")
         # As on a machine so busy that gdb has two answers to give when it gets to it.
-        user.type("python threading.Timer(0.3, lambda: gdb.post_event(act)).start()")
+        user.type("python later()")
         assert "does not receive the SIGSTOP" in user.type("continue")
         user.type("tbreak use_memory")
         assert "Temporary breakpoint 2, use_memory" in user.type("continue")
