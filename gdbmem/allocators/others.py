@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import BinaryIO, Optional
 
 from gdbmem.allocators.cpython.arenas import PythonArenas, find_arenas
@@ -60,15 +59,15 @@ _GO_ARENAS = (0xC000000000, 0xE000000000)  # the first one begins where the rang
 _IN_MALLOC = ("postgresql",)  # their heaps are in blocks of malloc: what malloc has not mapped is not theirs
 
 
-@dataclass
 class Recognised:
     """The other allocators found."""
 
-    replacement: Optional[str] = None  # replaced malloc
-    runtime: Optional[str] = None
-    is_go: bool = False
-    linked_into: str = ""  # the file that the replacement is part of
-    python: PythonArenas = field(default_factory=PythonArenas)  # of pymalloc
+    def __init__(self, replacement: Optional[str] = None, runtime: Optional[str] = None) -> None:
+        self.replacement = replacement  # replaced malloc
+        self.runtime = runtime
+        self.is_go = False
+        self.linked_into = ""  # the file that the replacement is part of
+        self.python = PythonArenas()  # of pymalloc
 
 
 def recognise(memory: Memory, mappings: Sequence[Mapping], touched: Optional[Ranges] = None) -> Recognised:

@@ -8,7 +8,6 @@ import shlex
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Callable, Optional, TextIO
 
@@ -135,8 +134,7 @@ def _job(args: argparse.Namespace, recipe: Recipe, program_arguments: Optional[l
     arguments = recipe.args if program_arguments is None else program_arguments
     job = make_job(args, program, arguments, options, engine)
     to_stdout = args.json or args.output == "-"
-    return replace(
-        job,
+    return job._replace(
         environment={**recipe.env, **job.environment},
         stdin=job.stdin if job.stdin is not None else recipe.stdin,
         # The standard output is reserved for the result; "" is the file `stdout` in the run folder.

@@ -7,9 +7,8 @@ import os
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 import gdb
 
@@ -66,23 +65,20 @@ def one_line(words: str) -> str:
 # A program that is not under valgrind, and the profiler in it.
 
 
-@dataclass
 class AttachedProcess:
-    """The state of an attached process.
+    """The state of an attached process."""
 
-    *function*: the profiler's function by which it was recognised, or "". *notes*: the notices for its snapshots.
-    """
+    def __init__(self, plan: messages.AttachedPlan, function: str) -> None:
+        """*function*: the profiler's function by which it was recognised, or ""."""
+        self.plan = plan
+        self.function = function
+        self.is_on = False
+        self.was_off = False  # before --engine switched it on
+        self.notes: list[str] = []  # the notices for its snapshots
+        self.other_way = "'memexplain'"  # to read its memory if it has no profiler
 
-    plan: messages.AttachedPlan
-    function: str
-    is_on: bool = False
-    was_off: bool = False  # before --engine switched it on
-    notes: list[str] = field(default_factory=list)
-    other_way: str = "'memexplain'"  # to read its memory if it has no profiler
 
-
-@dataclass
-class NativeProgram:
+class NativeProgram(NamedTuple):
     """A native program and its profiler.
 
     *library*: what holds the profiler, or "". *prefix*: how the names of the profiler's own dumps begin. *began*:
@@ -155,7 +151,7 @@ class Session:
     def give_keyboard(self) -> None:
         """Give the keyboard to the resumed program (sent once, not at each hit that doesn't stop)."""
         if self._interrupts is None:  # before the first hit: Ctrl-C may come in the middle of that
-            self._interrupts = self.ask(messages.AskInterrupts(), messages.Interrupts).count
+            self._interrupts = self.ask(messages.AskInterrupts(), messages.Interrupts).presses
         if self._keyboard is False:
             self._keyboard = True
             self.ask(messages.GiveKeyboard(running=True), messages.Done)
@@ -175,7 +171,7 @@ class Session:
         if self.wire is None or now < self._next_look:
             return False
         self._next_look = now + _LOOK_SECONDS
-        count = self.ask(messages.AskInterrupts(), messages.Interrupts).count
+        count = self.ask(messages.AskInterrupts(), messages.Interrupts).presses
         before, self._interrupts = self._interrupts, count
         return before is not None and count > before
 

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional
 
@@ -191,7 +191,7 @@ def open_attachment(
             runtime_folder(run.folder, tell=sentinel.remove) as runtime,
             _sysroot(target, runtime, side, is_unattended=is_unattended) as sysroot,
         ):
-            plan = replace(_plan(target, run, runtime, side, sysroot), engine=engine)
+            plan = _plan(target, run, runtime, side, sysroot)._replace(engine=engine)
             answer = _answers(target, run, plan, side, sysroot)
             supervisor = Supervisor(runtime, sentinel, _start_nothing, told.append, answer)
             with supervisor, contextlib.ExitStack() as opened:

@@ -8,9 +8,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Callable, Optional
+from typing import Callable, NamedTuple, Optional
 
 from gdbmem import __version__
 from gdbmem.engines import massif
@@ -30,14 +29,13 @@ from gdbmem.setup.gdb_python import refuse_little_room
 from gdbmem.text import plural, printable
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """The options of a launch."""
 
     program: Program
     arguments: Sequence[str]
     options: EngineOptions
-    environment: Mapping[str, str] = field(default_factory=dict)  # added to ours
+    environment: Mapping[str, str] = {}  # added to ours
     folder: Optional[Path] = None  # the program's current folder; None: ours
     stdin: Optional[str] = None  # a file; None: ours
     stdout: Optional[str] = None  # a file; None: ours
@@ -103,7 +101,7 @@ class Launch:
     def _start_valgrind(self, serial: int, arguments: Optional[list[str]]) -> valgrind.Process:
         assert self._valgrind is not None  # a native launch never requests it
         if arguments is not None:
-            self.job = replace(self.job, arguments=arguments)
+            self.job = self.job._replace(arguments=arguments)
         order = valgrind.Order(
             valgrind=self._valgrind,
             engine=self.job.engine,

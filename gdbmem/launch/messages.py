@@ -3,88 +3,70 @@
 A question names its answer's class in its docstring. Notifications of gdb have no answer.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import socket
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple, Optional, TypeVar
 
 from gdbmem.errors import GdbmemError, ToolError
 from gdbmem.json_values import as_json, from_json
 from gdbmem.text import printable
 
-
-@dataclass(frozen=True)
-class Message:
-    """Anything that one end sends to the other; its class's name is its kind."""
-
+Message = tuple[Any, ...]  # any of the named tuples below: its class's name is its kind
 
 # -- gdb's questions --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class AskTarget(Message):
+class AskTarget(NamedTuple):
     """Request for the valgrind that waits for gdb, answered by ValgrindTarget."""
 
 
-@dataclass(frozen=True)
-class Restart(Message):
+class Restart(NamedTuple):
     """End valgrind and start a fresh one, with other *arguments* if not None. Answered by ValgrindTarget."""
 
     arguments: Optional[tuple[str, ...]] = None
 
 
-@dataclass(frozen=True)
-class AskFate(Message):
+class AskFate(NamedTuple):
     """Ask how the program ended; *exited*: gdb saw it exit. Answered by Fate."""
 
     exited: bool = False
 
 
-@dataclass(frozen=True)
-class Ready(Message):
+class Ready(NamedTuple):
     """gdb has loaded, and handles Ctrl-C from here on. Answered by Done."""
 
 
-@dataclass(frozen=True)
-class Hear(Message):
+class Hear(NamedTuple):
     """Listen for Ctrl-C in the process group of *pid*. Answered by Done."""
 
     pid: int
 
 
-@dataclass(frozen=True)
-class AskInterrupts(Message):
+class AskInterrupts(NamedTuple):
     """Request for the number of times that Ctrl-C was pressed, answered by Interrupts."""
 
 
-@dataclass(frozen=True)
-class GiveKeyboard(Message):
+class GiveKeyboard(NamedTuple):
     """The program runs and gets the keyboard, or has stopped. Answered by Done."""
 
     running: bool
 
 
-@dataclass(frozen=True)
-class AskPlan(Message):
+class AskPlan(NamedTuple):
     """Request for the recipe to be played, answered by Plan."""
 
 
-@dataclass(frozen=True)
-class AskNative(Message):
+class AskNative(NamedTuple):
     """Request for the way to start the program natively, answered by NativePlan."""
 
 
-@dataclass(frozen=True)
-class AskAttached(Message):
+class AskAttached(NamedTuple):
     """Request for the process to be attached, answered by AttachedPlan."""
 
 
-@dataclass(frozen=True)
-class Collect(Message):
+class Collect(NamedTuple):
     """Copy the dump at *path*, as the process sees it, to *file* in the run folder. Answered by Done."""
 
     path: str
@@ -94,13 +76,11 @@ class Collect(Message):
 # -- the launcher's answers -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Done(Message):
+class Done(NamedTuple):
     """The request has been carried out."""
 
 
-@dataclass(frozen=True)
-class Refused(Message):
+class Refused(NamedTuple):
     """The request has failed: the parts of a GdbmemError."""
 
     sentence: str
@@ -108,12 +88,11 @@ class Refused(Message):
     hint: str
 
     @classmethod
-    def of(cls, error: GdbmemError) -> Refused:
+    def of(cls, error: GdbmemError) -> "Refused":
         return cls(error.message, error.slug, error.hint)
 
 
-@dataclass(frozen=True)
-class ValgrindTarget(Message):
+class ValgrindTarget(NamedTuple):
     """A valgrind that waits for gdb; *vgdb* is the command that connects to it."""
 
     pid: int
@@ -121,8 +100,7 @@ class ValgrindTarget(Message):
     own_terminal: bool = False
 
 
-@dataclass(frozen=True)
-class Fate(Message):
+class Fate(NamedTuple):
     """The end of the program, or the program that replaced it.
 
     *status* as in a shell, *sentence* for the user or "". *next* is a path to the program that replaced it (exec)
@@ -135,22 +113,19 @@ class Fate(Message):
     replaced: bool = False
 
 
-@dataclass(frozen=True)
-class Interrupts(Message):
+class Interrupts(NamedTuple):
     """The number of times that Ctrl-C was pressed since the launch."""
 
-    count: int
+    presses: int
 
 
-@dataclass(frozen=True)
-class RecipePlan(Message):
+class RecipePlan(NamedTuple):
     """A recipe in the form of `Recipe.to_plan()`."""
 
     plan: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class NativePlan(Message):
+class NativePlan(NamedTuple):
     """The start of a program by gdb itself.
 
     *began*: seconds since 1970. *wrapper* and *streams* are a shell's words; *library* is the preloaded library, or "".
@@ -168,8 +143,7 @@ class NativePlan(Message):
     period: int = 0
 
 
-@dataclass(frozen=True)
-class AttachedPlan(Message):
+class AttachedPlan(NamedTuple):
     """A running process, and how gdb attaches to it.
 
     *valgrind*: set if it runs under valgrind; gdb traces it otherwise. *there*: a folder that the process can write
@@ -195,13 +169,11 @@ class AttachedPlan(Message):
 # -- notifications by gdb ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class RecipeStarted(Message):
+class RecipeStarted(NamedTuple):
     """The program of a recipe has started."""
 
 
-@dataclass(frozen=True)
-class ActionResult(Message):
+class ActionResult(NamedTuple):
     """The outcome of one action at a point's hit; *error* is set if it failed.
 
     *label*: the name of the snapshot, ledger or container scan. *heap_bytes*: None if it is not a snapshot, or
@@ -218,8 +190,7 @@ class ActionResult(Message):
     room: Optional[str] = None
 
 
-@dataclass(frozen=True)
-class Hit(Message):
+class Hit(NamedTuple):
     """The recipe's point *point* had a wanted hit, its *hit*-th."""
 
     point: int
@@ -229,32 +200,28 @@ class Hit(Message):
     results: tuple[ActionResult, ...]
 
 
-@dataclass(frozen=True)
-class Unresolved(Message):
+class Unresolved(NamedTuple):
     """The program has no such location."""
 
     point: int
     sentence: str
 
 
-@dataclass(frozen=True)
-class CallsUnclear(Message):
+class CallsUnclear(NamedTuple):
     """The compiler has inlined the point's function so that calls of it can't be counted."""
 
     point: int
     sentence: str
 
 
-@dataclass(frozen=True)
-class PointFailed(Message):
+class PointFailed(NamedTuple):
     """A point was disabled from here on."""
 
     point: int
     sentence: str
 
 
-@dataclass(frozen=True)
-class PointReport(Message):
+class PointReport(NamedTuple):
     """A point's counts at the program's end: *hits* in all, *recorded* ones, calls *left* without a return.
 
     *unfinished*: calls that had not returned when their thread or the program ended.
@@ -268,29 +235,25 @@ class PointReport(Message):
     unfinished: int = 0
 
 
-@dataclass(frozen=True)
-class Stopped(Message):
+class Stopped(NamedTuple):
     """A signal stopped the program."""
 
     sentence: str
     place: Optional[str]
 
 
-@dataclass(frozen=True)
-class ConnectionLost(Message):
+class ConnectionLost(NamedTuple):
     """gdb lost the program."""
 
 
-@dataclass(frozen=True)
-class Finished(Message):
+class Finished(NamedTuple):
     """The recipe was played to its end; *forks*: the children that gdb saw the program fork."""
 
     fate: Fate
     forks: int = 0
 
 
-@dataclass(frozen=True)
-class SnapTaken(Message):
+class SnapTaken(NamedTuple):
     """A snapshot of an attached process is in the run, under *label*."""
 
     label: str
@@ -298,8 +261,7 @@ class SnapTaken(Message):
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Failed(Message):
+class Failed(NamedTuple):
     """gdb could not do its work: the parts of a GdbmemError."""
 
     sentence: str
@@ -309,6 +271,8 @@ class Failed(Message):
 
 # -- as JSON ----------------------------------------------------------------------------------------------
 
+_KINDS: dict[str, Any] = {name: kind for name, kind in globals().items() if hasattr(kind, "_fields")}
+
 
 def encode(message: Message) -> dict[str, object]:
     """Return *message* as a JSON object."""
@@ -317,7 +281,7 @@ def encode(message: Message) -> dict[str, object]:
 
 def decode(kind: object, fields: Mapping[str, Any]) -> Message:
     """Return the message of *kind*; raises ToolError if the kind or a field is unknown, missing or invalid."""
-    found = next((one for one in Message.__subclasses__() if one.__name__ == kind), None)
+    found = _KINDS.get(kind) if isinstance(kind, str) else None
     if found is None:
         raise _unknown(f"a message '{printable(str(kind))}'")
     try:
@@ -369,7 +333,7 @@ class Wire:
         self._questions = 0
 
     @classmethod
-    def connect(cls, path: str) -> Wire:
+    def connect(cls, path: str) -> "Wire":
         """Connect to the launcher's socket at *path*; raises ToolError if it has ended."""
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -116,15 +115,14 @@ def history_pattern(run: Path, serial: int, engine: str = massif.NAME) -> Path:
     return Path(_percent(run)) / f"{engine}.{serial}.%p{valgrind_engine(engine).SUFFIX}"
 
 
-@dataclass
 class Process:
     """A started valgrind."""
 
-    order: Order
-    child: Child
-    beginnings: int = (
-        0  # number of times that it created its FIFOs: at its start, and after each followed exec
-    )
+    def __init__(self, order: Order, child: Child) -> None:
+        self.order = order
+        self.child = child
+        # Number of times that it created its FIFOs: at its start, and after each followed exec.
+        self.beginnings = 0
 
     @property
     def pid(self) -> int:

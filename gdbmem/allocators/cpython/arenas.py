@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from gdbmem.arrays import import_numpy
@@ -120,12 +119,11 @@ class PythonArenas(NamedTuple):
         return sum(not arena.is_consistent for arena in self.arenas)
 
 
-@dataclass
-class _ArenaTable:
+class _ArenaTable(NamedTuple):
     """Entries of one table."""
 
     start: int
-    entries: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    entries: dict[int, tuple[int, ...]]
 
 
 def find_arenas(
@@ -145,7 +143,7 @@ def find_arenas(
                 found = _confirmed(memory, address)
                 if found is not None:
                     table, number, entry, size = found
-                    tables.setdefault(table, _ArenaTable(table)).entries[number] = entry
+                    tables.setdefault(table, _ArenaTable(table, {})).entries[number] = entry
                     known.append((entry[0], entry[0] + size * POOLS_OF_ARENA[0]))
     return _read(memory, _current(tables.values()))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import signal
 import time
-from dataclasses import replace
 from typing import Callable, ClassVar, Optional
 
 import gdb
@@ -145,8 +144,8 @@ def _text_of(action: Action) -> str:
 
 def _with_snapshot(result: messages.ActionResult, record: SnapshotRecord, text: str) -> messages.ActionResult:
     heap = record.heap_bytes
-    return replace(
-        result, label=record.label, heap_bytes=heap, text=text, warning=blind_spot(heap), room=little_room()
+    return result._replace(
+        label=record.label, heap_bytes=heap, text=text, warning=blind_spot(heap), room=little_room()
     )
 
 
@@ -275,7 +274,7 @@ class _PlayedPoint:
 
         def taken(record: Optional[SnapshotRecord], text: str) -> None:
             results[at] = (
-                replace(results[at], error=text)
+                results[at]._replace(error=text)
                 if record is None
                 else _with_snapshot(results[at], record, text)
             )
@@ -311,10 +310,10 @@ class _PlayedPoint:
                 return _with_snapshot(result, record, summary)
             if action.kind in (LEDGER, CONTAINERS):
                 label, text = self._keep(action.kind, hit)
-                return replace(result, label=label, text=text)
-            return replace(result, text=_text_of(action))
+                return result._replace(label=label, text=text)
+            return result._replace(text=_text_of(action))
         except (GdbmemError, gdb.error) as error:
-            return replace(result, error=str(error))
+            return result._replace(error=str(error))
 
     def _keep(self, kind: str, hit: int) -> tuple[str, str]:
         """Save a ledger or container scan under the point's name; return its label and its summary."""

@@ -18,12 +18,12 @@ from gdbmem.linux.memory.maps import read_smaps
 from gdbmem.linux.memory.process_memory import ProcMemory, careful_memory, random_bytes
 from gdbmem.model.calltree import Frame
 from gdbmem.model.memory import MemoryUnreadable
-from gdbmem.model.python import PythonCall
 from gdbmem.profiles.own_code import own_frame
 from gdbmem.python.frames import as_frame, interleave, is_interpreters
 
 if TYPE_CHECKING:
     from gdbmem.allocators.cpython.frames import FrameReader
+    from gdbmem.model.python import PythonCall
 
 _DEEPEST = 48  # Python frames of a path
 

@@ -6,9 +6,8 @@ import argparse
 import functools
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 import gdb
 
@@ -194,13 +193,12 @@ def take_snapshot(name: Optional[str] = None, *, hit: Optional[int] = None) -> t
     return record, _summary(record, captured)
 
 
-@dataclass(frozen=True)
-class Captured:
+class Captured(NamedTuple):
     """A raw file in the run folder, and its totals."""
 
     file: str  # relative to the run folder
     heap_bytes: Optional[int]  # None: it can't be read
-    sites: Mapping[Any, int] = field(default_factory=dict)  # bytes by allocation site
+    sites: Mapping[Any, int] = {}  # bytes by allocation site
     remark: str = ""  # for the snapshot's line
     unit: str = HEAP_BYTES
 

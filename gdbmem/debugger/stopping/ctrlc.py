@@ -303,7 +303,7 @@ class CtrlC:
     def _look(self, running: _Running) -> None:
         before, now = self._presses, time.monotonic()
         if self._wire is not None:
-            self._presses = self._wire.ask(messages.AskInterrupts(), messages.Interrupts).count
+            self._presses = self._wire.ask(messages.AskInterrupts(), messages.Interrupts).presses
         if running.is_due(now, pressed=self._presses > before):
             running.acted = True
             if running.native and running.interrupter is not None:

@@ -10,7 +10,6 @@ import platform
 import signal
 import time
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -66,20 +65,21 @@ def machine() -> Optional[PtraceMachine]:
     return {"x86_64": X86_64, "aarch64": AARCH64}.get(platform.machine())
 
 
-@dataclass
 class HeldThread:
     """One stopped thread."""
 
-    tid: int
-    signal: int = 0  # about to be delivered; it is delivered when the thread resumes
-    registers: list[int] = field(default_factory=list)
-    thread_pointer: int = 0
-    stack_pointer: int = 0
-    program_counter: int = 0
-    system_call: int = -1  # number of the system call that the thread is in; -1: unknown
-    first_argument: Optional[int] = None  # first argument of an interrupted call, if its result overwrites it
-    is_made_again: bool = False  # a system call that came back with EINTR because of our stop
-    is_stopped_by_signal: bool = False  # by SIGSTOP or its like: resuming it would end that stop
+    def __init__(self, tid: int) -> None:
+        self.tid = tid
+        self.signal = 0  # about to be delivered; it is delivered when the thread resumes
+        self.registers: list[int] = []
+        self.thread_pointer = 0
+        self.stack_pointer = 0
+        self.program_counter = 0
+        self.system_call = -1  # number of the system call that the thread is in; -1: unknown
+        # First argument of an interrupted call, if its result overwrites it.
+        self.first_argument: Optional[int] = None
+        self.is_made_again = False  # a system call that came back with EINTR because of our stop
+        self.is_stopped_by_signal = False  # by SIGSTOP or its like: resuming it would end that stop
 
 
 def wait_for(tid: int) -> Optional[int]:
