@@ -70,15 +70,17 @@ def data_words(view: HeapView, areas: Iterable[tuple[int, int]]) -> DataWords:
     return DataWords(np.concatenate(addresses), np.concatenate(values))
 
 
-def touched_pieces(view: HeapView, areas: Iterable[tuple[int, int]]) -> Iterable[tuple[int, Any]]:
+def touched_pieces(
+    view: HeapView, areas: Iterable[tuple[int, int]], most: int = _PIECE
+) -> Iterable[tuple[int, Any]]:
     """Yield address and words (int64) of each piece of *areas* that was touched and can be read.
 
-    Bounds of *areas* are multiples of 8.
+    Bounds of *areas* are multiples of 8. A piece has at most *most* bytes.
     """
     np = import_numpy()
     for area in areas:
         for low, high in view.touched.overlaps(*area):
-            for start, data in read_pieces(view.memory, low, high, _PIECE, 0):
+            for start, data in read_pieces(view.memory, low, high, most, 0):
                 yield start, np.frombuffer(data, np.int64, len(data) // 8)
 
 

@@ -9,7 +9,8 @@ from gdbmem.arrays import import_numpy
 from gdbmem.model.memory import Memory, MemoryUnreadable
 
 _APART = 1 << 14  # largest gap, in bytes, between two pieces that are read together
-_RUN = 1 << 25  # bytes read at once
+# Bytes read at once, always to the same memory: pages that are new to a process cost it more than what it reads there.
+_RUN = 1 << 20
 _LAST = (1 << 63) - 1
 
 
@@ -44,24 +45,32 @@ def gather_words(memory: Memory, addresses: Any, wanted: Sequence[int]) -> tuple
 
 
 def _runs(memory: Memory, addresses: Any, size: int) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield memory, from a multiple of 8 on, with the offsets of pieces in it and their indexes in *addresses*."""
+    """Yield memory, from a multiple of 8 on, with the offsets of pieces in it and their indexes in *addresses*.
+
+    The memory is overwritten when the next is yielded.
+    """
     np = import_numpy()
     addresses = np.asarray(addresses, np.int64)
     order = np.argsort(addresses)
-    order = order[np.searchsorted(addresses[order], 0, "right") :]  # beyond 2^63 nothing is mapped
     ordered = addresses[order]
+    negative = np.searchsorted(ordered, 0, "right")  # beyond 2^63 nothing is mapped
+    ordered, order = ordered[negative:], order[negative:]
     if not len(ordered):
         return
     far = np.diff(ordered) > _APART
     alone = np.append(True, far) & np.append(far, True) & ((ordered | size) % 8 == 0)
-    yield from _one_by_one(memory, ordered[alone], order[alone], size)
-    ordered, order = ordered[~alone], order[~alone]
+    if alone.any():
+        yield from _one_by_one(memory, ordered[alone], order[alone], size)
+        ordered, order = ordered[~alone], order[~alone]
+    if not len(ordered):
+        return
+    buffer = np.empty(min(int(ordered[-1] - ordered[0]), _RUN) + size + 8, np.uint8)
     first = 0
     for last in [*(np.flatnonzero(np.diff(ordered) > _APART) + 1).tolist(), len(ordered)]:
         while first < last:
             end = min(int(ordered[first]) + _RUN, _LAST)
             stop = min(int(np.searchsorted(ordered, end, "right")), last)
-            yield from _read(memory, ordered[first:stop], order[first:stop], size)
+            yield from _read(memory, ordered[first:stop], order[first:stop], size, buffer)
             first = stop
 
 
@@ -83,16 +92,18 @@ def _one_by_one(memory: Memory, addresses: Any, places: Any, size: int) -> Itera
         yield data, size * np.arange(len(read)), np.array(read, np.int64)
 
 
-def _read(memory: Memory, addresses: Any, places: Any, size: int) -> Iterator[tuple[Any, Any, Any]]:
-    """Read nearby pieces at once; in halves if something between them can't be read."""
-    np = import_numpy()
+def _read(
+    memory: Memory, addresses: Any, places: Any, size: int, buffer: Any
+) -> Iterator[tuple[Any, Any, Any]]:
+    """Read nearby pieces at once to *buffer*; in halves if something between them can't be read."""
     begin = int(addresses[0]) // 8 * 8
+    data = buffer[: int(addresses[-1]) + size - begin]
     try:
-        data = np.frombuffer(memory.read(begin, int(addresses[-1]) + size - begin), np.uint8)
+        memory.read_into(begin, data)
     except MemoryUnreadable:
         half = len(addresses) // 2
         if half:
-            yield from _read(memory, addresses[:half], places[:half], size)
-            yield from _read(memory, addresses[half:], places[half:], size)
+            yield from _read(memory, addresses[:half], places[:half], size, buffer)
+            yield from _read(memory, addresses[half:], places[half:], size, buffer)
         return
     yield data, addresses - begin, places

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, Optional
 
-from gdbmem.allocators.data_words import DataWords, TouchedMemory, are_in, data_words
+from gdbmem.allocators.data_words import DataWords, TouchedMemory, are_in, data_words, touched_pieces
 from gdbmem.allocators.gather import gather, gather_words
 from gdbmem.allocators.live_blocks import Blocks, Slabs, blocks_of
 from gdbmem.allocators.malloc_heap import (
@@ -30,7 +30,7 @@ from gdbmem.allocators.malloc_heap import (
     MallocHeap,
     Spans,
 )  # fmt: skip
-from gdbmem.arrays import import_numpy
+from gdbmem.arrays import distinct, import_numpy
 from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.memory import MemoryUnreadable, words_at
@@ -53,6 +53,9 @@ _MOST_CACHES, _MOST_BINS = 100_000, 76
 # blocks (4), requests (8), stack (8).
 _BIN = 24
 _BITMAP_AT, _BITMAP_BYTES = 64, 64  # in a descriptor
+_LEAF_PIECE = (
+    1 << 17
+)  # bytes of a leaf that are decoded at once: memory that is used again need not be cleared
 _MASKS = 1 << 14  # unpacked at once
 _NO_LIST = "a jemalloc that was built without statistics, as in most Rust programs, keeps no list of them"
 _HUGE_PAGE = 1 << 21
@@ -102,11 +105,13 @@ _RELEASES = (_Bits("5.3", 128, 17, 3, 20, 28, False, 14), _Bits("5.2", 64, 16, 2
 
 
 class _Tree(NamedTuple):
-    """All entries of the leaves: the pages' addresses, and the words."""
+    """The entries of the leaves, as runs of entries of one descriptor: all pages of a slab have one."""
 
     form: _Form
-    pages: Any
-    words: Any
+    first: Any  # addresses of pages
+    last: Any
+    counts: Any  # of entries
+    descriptors: Any  # their addresses; the lowest 6 bits are zero
 
 
 class _Extents(NamedTuple):
@@ -136,17 +141,18 @@ def read_heap(view: HeapView, image: Image) -> Optional[MallocHeap]:
         for root in _roots(view, image, nodes, form):
             leaves = _leaves(view, root, form)
             # Most trees that are none are found out by few entries.
-            if _extents(view, _read_leaves(view, leaves[:_SAMPLED_LEAVES], form)) is not None:
+            extents = _extents(view, _read_leaves(view, leaves[:_SAMPLED_LEAVES], form))
+            if extents is not None and leaves[_SAMPLED_LEAVES:]:
                 extents = _extents(view, _read_leaves(view, leaves, form))
-                if extents is not None:
-                    return _heap(view, image, data, form, extents)
+            if extents is not None:
+                return _heap(view, image, data, form, extents)
     return None
 
 
 def _heap(view: HeapView, image: Image, data: DataWords, form: _Form, extents: _Extents) -> MallocHeap:
     np = import_numpy()
     sizes = _size_classes()
-    blocks = _metadata_blocks(view, extents, np.concatenate([extents.descriptors, np.unique(data.values)]))
+    blocks = _metadata_blocks(view, extents, np.concatenate([extents.descriptors, data.values]))
     spans = _spans(extents, sizes, blocks, form)
     found = _caches(view, data, blocks, extents.bits, 1 << form.page_bits)
     # Built without statistics, jemalloc keeps no list of its caches; built with them, it has none with tcache:false.
@@ -223,7 +229,7 @@ def _leaves(view: HeapView, root: int, form: _Form) -> list[tuple[int, int]]:
     for bits, below in zip(levels, levels[1:]):
         if not len(nodes):  # of a copy, for example, that was killed meanwhile
             return []
-        found = [_entries(view, node, 8, bits) for node in nodes.tolist()]
+        found = [_entries(view, node, bits) for node in nodes.tolist()]
         prefixes = np.concatenate([prefix << bits | at for prefix, (at, _) in zip(prefixes.tolist(), found)])
         nodes = np.concatenate([words for _, words in found])
         is_node = are_in(view.anonymous, nodes) & (nodes % _ALIGNED == 0)
@@ -237,18 +243,41 @@ def _leaves(view: HeapView, root: int, form: _Form) -> list[tuple[int, int]]:
 def _read_leaves(view: HeapView, leaves: Sequence[tuple[int, int]], form: _Form) -> _Tree:
     """Return the entries of *leaves*; only pages that have been written to are read."""
     np = import_numpy()
-    width = 8 if form.is_packed else 16
-    read = [(first, *_entries(view, node, width, form.levels[-1])) for node, first in leaves]
-    empty = np.zeros(0, np.int64)
-    pages = np.concatenate([empty, *(first + at for first, at, _ in read)])
-    return _Tree(form, pages << form.page_bits, np.concatenate([empty, *(words for _, _, words in read)]))
+    width = 1 if form.is_packed else 2  # words of an entry
+    mask = (_POINTER if form.is_packed else -1) & -_ALIGNED
+    read: list[_Tree] = []
+    for node, first in leaves:
+        for start, words in touched_pieces(
+            view, [(node, node + (8 * width << form.levels[-1]))], _LEAF_PIECE
+        ):
+            at = (start - node) // 8
+            begins = -at % width
+            piece = _entries_of(form, words[begins::width] & mask, first + (at + begins) // width)
+            if read and len(piece.first) and read[-1].descriptors[-1] == piece.descriptors[0]:
+                read[-1].last[-1] = piece.last[0]
+                read[-1].counts[-1] += piece.counts[0]
+                piece = _Tree(form, *(column[1:] for column in piece[1:]))
+            if len(piece.first):
+                read.append(piece)
+    read = read or [_Tree(form, *[np.zeros(0, np.int64)] * 4)]
+    return _Tree(form, *(np.concatenate(column) for column in list(zip(*read))[1:]))
 
 
-def _entries(view: HeapView, node: int, width: int, bits: int) -> tuple[Any, Any]:
-    """Return the indexes and first words of the entries of *node* that are not zero; entries have *width* bytes."""
-    addresses, words = data_words(view, [(node, node + (width << bits))])
-    first = (addresses - node) % width == 0
-    return (addresses[first] - node) // width, words[first]
+def _entries_of(form: _Form, pointers: Any, first: int) -> _Tree:
+    """Return the runs of *pointers* of one leaf; *first* is the number of the page of the first of them."""
+    np = import_numpy()
+    used = np.flatnonzero(pointers)  # pages of an extent that was divided or freed keep a size class only
+    pointers = pointers[used]
+    begins = np.flatnonzero(np.append(True, pointers[1:] != pointers[:-1])[: len(pointers)])
+    ends = np.append(begins[1:], len(pointers))[: len(begins)]
+    pages = first + used << form.page_bits
+    return _Tree(form, pages[begins], pages[ends - 1], ends - begins, pointers[begins])
+
+
+def _entries(view: HeapView, node: int, bits: int) -> tuple[Any, Any]:
+    """Return the indexes and words of the entries of *node* that are not zero."""
+    addresses, words = data_words(view, [(node, node + (8 << bits))])
+    return (addresses - node) // 8, words
 
 
 # The descriptors.
@@ -256,8 +285,8 @@ def _entries(view: HeapView, node: int, width: int, bits: int) -> tuple[Any, Any
 
 def _extents(view: HeapView, tree: _Tree) -> Optional[_Extents]:
     """Return the descriptors, by the release whose bits they satisfy best; None if they satisfy none."""
-    every = max(len(tree.pages) // _SAMPLE, 1)
-    sample = tree._replace(pages=tree.pages[::every], words=tree.words[::every])
+    every = max(len(tree.counts) // _SAMPLE, 1)
+    sample = _Tree(tree.form, *(column[::every] for column in tree[1:]))
     for bits in _RELEASES:
         if _is_proved(_decode(view, sample, bits), sample):
             extents = _decode(view, tree, bits)
@@ -267,27 +296,24 @@ def _extents(view: HeapView, tree: _Tree) -> Optional[_Extents]:
 
 
 def _is_proved(extents: Optional[_Extents], tree: _Tree) -> bool:
-    allowed = len(tree.pages) // _TOLERATED + (len(tree.pages) >= _MANY)
+    entries = int(tree.counts.sum())
+    allowed = entries // _TOLERATED + (entries >= _MANY)
     return extents is not None and extents.contradictions <= allowed
 
 
 def _decode(view: HeapView, tree: _Tree, bits: _Bits) -> Optional[_Extents]:
     np = import_numpy()
-    pointers = (tree.words & _POINTER if tree.form.is_packed else tree.words) & -bits.aligned
-    is_used = pointers != 0  # pages of an extent that was divided or freed keep a size class
-    pages = tree.pages[is_used]
-    where, number = np.unique(pointers[is_used], return_inverse=True)
+    where = tree.descriptors & -bits.aligned
     if len(where) < _LEAST_ENTRIES or are_in(view.touched, where).mean() < 0.99:
         return None
     (words, addresses, sizes), readable = gather_words(view.memory, where, (0, 1, 2))
     page = -1 << tree.form.page_bits
     starts, ends = addresses & page, (addresses & page) + (sizes & page)
-    is_inside = readable[number] & (starts[number] <= pages) & (pages < ends[number])
+    is_inside = readable & (starts <= tree.first) & (tree.last < ends)
     states = words >> bits.state & (1 << bits.state_bits) - 1
     is_good = readable & (starts > 0) & (ends > starts) & (states <= 5)
-    order = np.argsort(starts[is_good], kind="stable")
-    starts, ends, states, words, where, addresses = (
-        column[is_good][order] for column in (starts, ends, states, words, where, addresses)
+    starts, ends, states, words, where, addresses = _by_start(
+        is_good, starts, ends, states, words, where, addresses
     )
     if not len(starts):
         return None
@@ -309,13 +335,31 @@ def _decode(view: HeapView, tree: _Tree, bits: _Bits) -> Optional[_Extents]:
     sizes_below = sizes[np.clip(classes - 1, 0, _CLASSES - 1)]
     lengths = ends - starts
     is_whole &= ~is_large | ((sizes_below < lengths) & (lengths + page <= sizes_of))
-    contradictions = int((~is_inside).sum() + (~is_good).sum() + (~is_apart).sum() + (~is_whole).sum())
+    contradictions = int(
+        tree.counts[~is_inside].sum() + (~is_good).sum() + (~is_apart).sum() + (~is_whole).sum()
+    )
     keep = is_apart & is_whole
     columns = (
         where, addresses, starts, ends, states, is_slab, classes, free_blocks, are_cached, in_huge_page,
     )  # fmt: skip
     odd = int((~is_good).sum()) + int((~keep).sum())
-    return _Extents(bits, contradictions, odd, *(column[keep] for column in columns))
+    return _Extents(bits, contradictions, odd, *_chosen(keep, columns))
+
+
+def _by_start(is_good: Any, starts: Any, *others: Any) -> Sequence[Any]:
+    """Return the columns of what *is_good*, in order of *starts*, which are hardly ever in another one, each once."""
+    np = import_numpy()
+    columns = _chosen(is_good, (starts, *others))
+    if (np.diff(columns[0]) <= 0).any():
+        order = np.argsort(columns[0], kind="stable")
+        columns = [column[order] for column in columns]
+        # More than one run of entries may have one descriptor.
+        columns = _chosen(np.append(True, np.any([np.diff(column) for column in columns], axis=0)), columns)
+    return columns
+
+
+def _chosen(which: Any, columns: Sequence[Any]) -> Sequence[Any]:
+    return columns if which.all() else [column[which] for column in columns]
 
 
 @cache
@@ -354,12 +398,11 @@ def _spans(extents: _Extents, sizes: Sequence[int], blocks: Sequence[tuple[int, 
 
 def _free_in_huge_pages(extents: _Extents) -> Iterator[tuple[int, int]]:
     """Yield the free pages of the huge pages that jemalloc divides (hpa:true): no descriptor is of them."""
-    np = import_numpy()
-    if extents.bits.of_huge_page is None:
-        return
     divided = extents.in_huge_page
+    if not divided.any():
+        return
     spans = Ranges(zip(extents.starts.tolist(), extents.ends.tolist()))
-    for page in np.unique(extents.starts[divided] & -_HUGE_PAGE).tolist():
+    for page in distinct(extents.starts[divided] & -_HUGE_PAGE).tolist():
         yield from spans.gaps(page, page + _HUGE_PAGE)
 
 
@@ -432,8 +475,7 @@ def _caches(
     view: HeapView, data: DataWords, blocks: Sequence[tuple[int, int]], bits: _Bits, page_bytes: int
 ) -> _Caches:
     """Return the blocks that the caches of all threads keep."""
-    np = import_numpy()
-    words = np.unique(data.values)
+    words = distinct(data.values)
     arenas = words[are_in(Ranges(blocks), words) & (words % _ALIGNED == 0)].tolist()
     owner = 4 if bits.has_two_arrays else 3
     cached: Counter[int] = Counter()
@@ -497,7 +539,8 @@ def _add_bins(
 def _fits(cached: Counter[int], spans: Spans) -> bool:
     """Return whether the caches keep no more blocks of any size than are in use."""
     np = import_numpy()
-    sizes, number = np.unique(spans.block_bytes, return_inverse=True)
+    sizes = distinct(spans.block_bytes)
+    number = np.searchsorted(sizes, spans.block_bytes)
     used = dict(zip(sizes.tolist(), np.bincount(number, spans.live_blocks).tolist()))
     return all(count <= used.get(size, 0) for size, count in cached.items())
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from gdbmem.allocators.glibc.tallies import FASTBIN, FREE, LIVE, TCACHE, HeapTally
-from gdbmem.arrays import import_numpy
+from gdbmem.arrays import distinct, import_numpy
 from gdbmem.errors import Notice
 from gdbmem.linux.memory.maps import Mapping, Ranges, address_column
 from gdbmem.model import bfc
@@ -130,7 +130,7 @@ class Division:
         np = import_numpy()
         bounds = [at for m in self.mappings for at in (m.start, m.end)]
         bounds += [at for taken in self._taken for at in taken]
-        edges = np.unique(np.concatenate([starts, ends, address_column(bounds)]))
+        edges = distinct(np.concatenate([starts, ends, address_column(bounds)]))
         low, high = edges[:-1], edges[1:]
         span = np.searchsorted(starts, low, "right") - 1
         number = np.searchsorted(address_column(self._starts), low, "right") - 1
@@ -147,7 +147,8 @@ class Division:
         for index, key in enumerate(rest):
             chosen = which[span] == index
             self._add_each(number[chosen], key, left[chosen])
-        for piece in Ranges(zip(low.tolist(), high.tolist())).items:
+        apart = np.flatnonzero(low[1:] != high[:-1])
+        for piece in zip(low[np.append(0, apart + 1)].tolist(), high[np.append(apart, -1)].tolist()):
             insort(self._taken, piece)
         return np.bincount(span, left, len(starts)).astype(np.int64)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from gdbmem.allocators import malloc_heap
 from gdbmem.allocators.malloc_heap import LARGE, SLAB, MallocHeap
-from gdbmem.arrays import import_numpy
+from gdbmem.arrays import distinct, import_numpy
 from gdbmem.ledger.division import Division, Key
 from gdbmem.model import ledger as names
 from gdbmem.model.ledger import BlockSize, OtherMalloc
@@ -101,7 +101,8 @@ def divide_spans(heap: MallocHeap) -> tuple[Any, Any]:
     np = import_numpy()
     spans = heap.spans
     used = spans.block_bytes * spans.live_blocks
-    sizes, number = np.unique(spans.block_bytes, return_inverse=True)
+    sizes = distinct(spans.block_bytes)
+    number = np.searchsorted(sizes, spans.block_bytes)
     of_size = np.bincount(number, spans.live_blocks, len(sizes))
     kept = np.array([heap.cached.get(size, 0) for size in sizes.tolist()], np.float64)
     part = np.where(of_size > 0, kept / np.maximum(of_size, 1), 0.0)
@@ -113,7 +114,8 @@ def _sizes(heap: MallocHeap, rest: Any, np: Any) -> list[BlockSize]:
     spans, is_slab = heap.spans, heap.spans.kinds == SLAB
     block_bytes, live = spans.block_bytes[is_slab], spans.live_blocks[is_slab]
     blocks = (spans.ends - spans.starts)[is_slab] // np.maximum(block_bytes, 1)
-    sizes, number = np.unique(block_bytes, return_inverse=True)
+    sizes = distinct(block_bytes)
+    number = np.searchsorted(sizes, block_bytes)
 
     def sums(column: Any) -> list[int]:
         return [int(value) for value in np.bincount(number, column, len(sizes))]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, Optional
+from typing import Optional
 
 import pytest
 
-from gdbmem.allocators import jemalloc
 from gdbmem.allocators.jemalloc import _Form, _leaves, read_heap
 from gdbmem.allocators.malloc_heap import (
     CACHED,
@@ -121,15 +120,26 @@ def test_nodes_of_addresses_where_nothing_is_mapped_are_not_followed(monkeypatch
     process = _Process()
     process._put(process.data, DATA, ROOT + 8 * (HEAP >> 30) + 8, LEAF)  # a GiB further
     read: list[int] = []
-    entries = jemalloc._entries
+    whole = BytesMemory.read
 
-    def noted(view: HeapView, node: int, width: int, bits: int) -> tuple[Any, Any]:
-        read.append(node)
-        return entries(view, node, width, bits)
+    def noted(memory: BytesMemory, address: int, size: int) -> bytes:
+        read.append(address)
+        return whole(memory, address, size)
 
-    monkeypatch.setattr(jemalloc, "_entries", noted)
+    monkeypatch.setattr(BytesMemory, "read", noted)
     assert process.read() is not None
-    assert read.count(LEAF) == 2  # once for a sample of its entries
+    # Few leaves are read whole at once, not first for a sample.
+    assert read.count(LEAF + (1 << 17)) == 1
+
+
+def test_a_stale_entry_of_the_tree_leaves_out_no_descriptor() -> None:
+    process = _Process()
+    process.describe(3, 9, 300, RETAINED)
+    for page in range(40, 300):
+        process.lead(page, 3)
+    process.lead(320, 2)
+    heap = process.read()
+    assert heap is not None and heap.odd_descriptors == 0 and len(heap.spans.starts) == 5
 
 
 def test_caches_that_were_not_found_are_not_stated_to_be_empty() -> None:
