@@ -10,7 +10,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gdbmem.api.heaps import heap, heap_of_core
+    from gdbmem.api.heaps import (
+        heap,
+        heap_growth,
+        heap_of_core,
+        read_heap,
+        whole_heap,
+        whole_heap_of_core,
+        write_heap,
+    )
     from gdbmem.api.ledgers import explain, explain_container, explain_core, read_ledger
     from gdbmem.api.profiles import (
         Loaded,
@@ -37,7 +45,7 @@ if TYPE_CHECKING:
     from gdbmem.model.calltree import CallTree, Frame, Profile, Snapshot, Totals
     from gdbmem.model.cgroup import CgroupEntry, CgroupLedger, CgroupProcess
     from gdbmem.model.diff import Diff, Side
-    from gdbmem.model.heap_graph import HeapQuery, HeapView
+    from gdbmem.model.heap_graph import HeapGrowth, HeapQuery, HeapView, SavedHeap
     from gdbmem.model.ledger import Entry, Ledger
     from gdbmem.model.ranks import RankRow, Ranks, RankState
     from gdbmem.model.series import Comparison, Difference, LineSummary, Regime, SeriesSummary, Slope, Verdict
@@ -47,7 +55,9 @@ if TYPE_CHECKING:
 # Where each name is defined. A name is imported when it is first used: a program that only reads a massif file does
 # not import the code that reads processes (importing all takes 300 ms more).
 _HOMES = {
-    "api.heaps": ("heap", "heap_of_core"),
+    "api.heaps": (
+        "heap", "heap_growth", "heap_of_core", "read_heap", "whole_heap", "whole_heap_of_core", "write_heap",
+    ),
     "api.ledgers": ("explain", "explain_container", "explain_core", "read_ledger"),
     "api.profiles": (
         "Loaded", "ReadOptions", "diff", "export", "open_profile", "rank", "read_snapshot", "read_snapshots",
@@ -59,7 +69,7 @@ _HOMES = {
     "model.calltree": ("CallTree", "Frame", "Profile", "Snapshot", "Totals"),
     "model.cgroup": ("CgroupEntry", "CgroupLedger", "CgroupProcess"),
     "model.diff": ("Diff", "Side"),
-    "model.heap_graph": ("HeapQuery", "HeapView"),
+    "model.heap_graph": ("HeapGrowth", "HeapQuery", "HeapView", "SavedHeap"),
     "model.ledger": ("Entry", "Ledger"),
     "model.ranks": ("RankRow", "RankState", "Ranks"),
     "model.series": ("Comparison", "Difference", "LineSummary", "Regime", "SeriesSummary", "Slope", "Verdict"),
@@ -80,6 +90,7 @@ __all__ = [
     "ExpectationVerdict",
     "Frame",
     "GdbmemError",
+    "HeapGrowth",
     "HeapQuery",
     "HeapView",
     "InputError",
@@ -99,6 +110,7 @@ __all__ = [
     "RecipeResult",
     "Regime",
     "Row",
+    "SavedHeap",
     "SeriesSummary",
     "Side",
     "Slope",
@@ -115,16 +127,21 @@ __all__ = [
     "explain_core",
     "export",
     "heap",
+    "heap_growth",
     "heap_of_core",
     "load_recipe",
     "open_profile",
     "rank",
+    "read_heap",
     "read_ledger",
     "read_ranks",
     "read_snapshot",
     "read_snapshots",
     "run_recipe",
     "summarize",
+    "whole_heap",
+    "whole_heap_of_core",
+    "write_heap",
 ]
 
 

@@ -1,15 +1,35 @@
-"""The graph of a heap: who holds its blocks, and which ones nothing reaches."""
+"""The graph of a heap: who holds its blocks, which ones nothing reaches, and what changed since another moment."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Callable, Optional, Union
+from typing import TYPE_CHECKING, Callable, Optional, Union
 
-from gdbmem.errors import TargetError
-from gdbmem.model.heap_graph import HeapQuery, HeapView
+from gdbmem.errors import InputError, TargetError, UsageError
+from gdbmem.files import replace_file
+from gdbmem.model.heap_graph import HeapGrowth, HeapQuery, HeapView, SavedHeap
+from gdbmem.runs.run import Run
+from gdbmem.text import printable
 
-__all__ = ["HeapQuery", "HeapView", "heap", "heap_of_core"]
+if TYPE_CHECKING:
+    from gdbmem.runs.saved_results import Kept
+
+__all__ = [
+    "HeapGrowth",
+    "HeapQuery",
+    "HeapView",
+    "SavedHeap",
+    "heap",
+    "heap_growth",
+    "heap_of_core",
+    "keep_heap",
+    "place_to_save",
+    "read_heap",
+    "whole_heap",
+    "whole_heap_of_core",
+    "write_heap",
+]
 
 Operand = Union[str, "os.PathLike[str]"]
 _WHOLE = HeapQuery()
@@ -27,21 +47,111 @@ def heap(
 
     *copy*, *swapped*, *progress* and exceptions: as for explain().
     """
-    if pid == os.getpid():
-        raise TargetError(
-            "this process can't read its own heap: it would have to stop itself",
-            slug="own-process",
-            hint="call heap() from another process, such as a child of this one",
-        )
+    _check_other(pid)
     from gdbmem.inspection.heap_graph import answer, read_graph  # slow to import
 
-    found = read_graph(pid, fork=copy, swapped=swapped, say=progress or (lambda text: None))
-    return answer(found, query)
+    return answer(read_graph(pid, fork=copy, swapped=swapped, say=progress or (lambda text: None)), query)
 
 
 def heap_of_core(core: Operand, program: Optional[Operand] = None, query: HeapQuery = _WHOLE) -> HeapView:
     """Return the same of a core file; *program* is the program's file, if it has moved. Raises InputError."""
     from gdbmem.inspection.heap_graph import answer, read_graph_of_core  # slow to import
 
-    found = read_graph_of_core(Path(core), Path(program) if program else None)
-    return answer(found, query)
+    return answer(read_graph_of_core(Path(core), Path(program) if program else None), query)
+
+
+def whole_heap(
+    pid: int,
+    query: HeapQuery = _WHOLE,
+    *,
+    copy: Optional[bool] = None,
+    swapped: bool = False,
+    progress: Optional[Callable[[str], None]] = None,
+) -> SavedHeap:
+    """Return all holders, types and blocks of process *pid*, to be compared with another moment by heap_growth().
+
+    *query* says which rows its view has. Arguments and exceptions: as for heap().
+    """
+    _check_other(pid)
+    from gdbmem.inspection.heap_graph import read_graph, whole_answer  # slow to import
+
+    say = progress or (lambda text: None)
+    return whole_answer(read_graph(pid, fork=copy, swapped=swapped, say=say), query)
+
+
+def whole_heap_of_core(
+    core: Operand, program: Optional[Operand] = None, query: HeapQuery = _WHOLE
+) -> SavedHeap:
+    """Return the same of a core file; arguments and exceptions as for heap_of_core()."""
+    from gdbmem.inspection.heap_graph import read_graph_of_core, whole_answer  # slow to import
+
+    return whole_answer(read_graph_of_core(Path(core), Path(program) if program else None), query)
+
+
+def _check_other(pid: int) -> None:
+    if pid == os.getpid():
+        raise TargetError(
+            "this process can't read its own heap: it would have to stop itself",
+            slug="own-process",
+            hint="call heap() from another process, such as a child of this one",
+        )
+
+
+# -- heaps that are saved, and their changes --------------------------------------------------------------
+
+
+def write_heap(saved: SavedHeap, path: Operand) -> None:
+    """Write *saved* into the file *path*, which is replaced if there is one. Raises OSError."""
+    from gdbmem.heap.saved import saved_json  # with numpy
+
+    replace_file(Path(path), saved_json(saved))
+
+
+def read_heap(operand: Operand) -> SavedHeap:
+    """Return the heap in a file that `gdbmem heap --save` wrote, or that is saved in a run: ``RUN``, ``RUN:NAME``.
+
+    Raises InputError if there is none.
+    """
+    from gdbmem.inspection.holdings import load_heap  # with the readers of all formats
+
+    return load_heap(os.fspath(operand))
+
+
+def heap_growth(
+    before: SavedHeap, after: SavedHeap, names: tuple[str, str] = ("before", "after")
+) -> HeapGrowth:
+    """Return which holders and types grew from *before* to *after*, and which blocks are lost since.
+
+    Raises InputError if one of them, which are called *names*, is damaged.
+    """
+    from gdbmem.heap.growth import compared  # with numpy
+
+    return compared(before, after, names)
+
+
+def place_to_save(text: str) -> Optional[tuple[Run, str]]:
+    """Return the run and the name of the moment that *text*, ``RUN:NAME``, names; None: it is that of a file.
+
+    Raises UsageError for a run without a name, and for a name in what is no run.
+    """
+    from gdbmem.inspection import holdings  # as above
+    from gdbmem.runs.operand import find_operand  # with it
+
+    try:
+        place, name = find_operand(text)
+    except InputError as error:
+        if error.slug == "no-such-file" and ":" not in Path(text).name:
+            return None
+        raise UsageError(
+            f"--save takes FILE or RUN:NAME, and there is no run '{printable(text)}'",
+            hint="'gdbmem show RUN' lists what a run holds",
+        ) from None
+    return None if name is None and not isinstance(place, Run) else holdings.place_to_save(text)
+
+
+def keep_heap(run: Run, name: str, saved: SavedHeap) -> Kept:
+    """Save *saved* in *run* as *name*. Raises InputError."""
+    from gdbmem.heap.saved import saved_json  # with numpy
+    from gdbmem.inspection import holdings  # as above
+
+    return holdings.save_heap(run, name, saved_json(saved), saved.view)

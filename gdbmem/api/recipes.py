@@ -31,7 +31,7 @@ from gdbmem.recipes.recipe import Point, Recipe
 from gdbmem.recipes.verdicts import verdict_object
 from gdbmem.runs.distrust import split_name
 from gdbmem.runs.operand import load_record
-from gdbmem.runs.saved_results import CONTAINERS, LEDGER, find_kept, kept_text
+from gdbmem.runs.saved_results import CONTAINERS, LEDGER, MISSING, find_kept, kept_text
 from gdbmem.runs.unseen import SNAP, RunEnd, check_order, unseen_in_run
 from gdbmem.setup.gdb_python import find_gdb
 from gdbmem.symbols.address_names import GdbSymbols
@@ -97,7 +97,7 @@ class KeptPairs:
         try:
             return kept_text(run, find_kept(run, kind, name))
         except InputError as error:
-            if error.slug not in ("no-such-ledger", "no-such-survey"):
+            if error.slug not in MISSING:
                 raise
             why = _why_missing(name, error, self._outcome, kind)
             raise InputError(why, slug=error.slug, hint=error.hint) from None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from gdbmem.errors import InputError, UsageError
 from gdbmem.model.calltree import PRUNED, TRACING, UNTRACED
@@ -23,13 +24,14 @@ from gdbmem.profiles.ranking import rank
 from gdbmem.runs.distrust import split_name
 from gdbmem.runs.operand import find_operand
 from gdbmem.runs.run import Run, asked_for
-from gdbmem.runs.saved_results import CONTAINERS, LEDGER, kept_records
+from gdbmem.runs.saved_results import CONTAINERS, HEAP, LEDGER, kept_records
 from gdbmem.runs.unseen import SNAP, check_order, end_of, unseen_in_run
 from gdbmem.text import format_delta, format_size, printable
 
 if TYPE_CHECKING:
     from gdbmem.containers.containers import ContainerGrowth
     from gdbmem.model.containers import Holding, Survey
+    from gdbmem.model.heap_graph import HeapView
 
 
 # Ledgers and containers are imported where they are read, for every `show` and `diff` of a profile imports this:
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CONTAINERS",
+    "HEAP",
     "LEDGER",
     "Run",
     "containers_holding",
@@ -46,44 +49,67 @@ __all__ = [
     "kept_kind",
     "kept_records",
     "kind_of",
+    "load_heap_view",
     "load_kept",
     "load_kept_pair",
     "unseen_between",
 ]
 
 
+_HEAP = re.compile(rb'\s*\{\s*"format_version": ?\d+,\s*"kind": ?"heap",')
+_START = 80  # bytes of a file in which this is
+
+
 def kind_of(run: Run, name: str) -> str:
-    """Return the kind of *name* in *run*: LEDGER or CONTAINERS; "" for a heap snapshot or an unknown name."""
+    """Return the kind of *name* in *run*: LEDGER, CONTAINERS or HEAP; "" for a heap snapshot or an unknown name."""
     base = split_name(name)[0]
     if any(record.base_name == base for record in run.snapshots):
         return ""
     return next((record.kind for record in kept_records(run) if record.base_name == base), "")
 
 
-def kept_kind(place: Union[Path, Run], name: Optional[str], *, ledger: bool, containers: bool) -> str:
-    """Return LEDGER or CONTAINERS, the requested kind or that of *name* in *place*; "" for a heap snapshot."""
-    if ledger or containers:
-        return LEDGER if ledger else CONTAINERS
-    return kind_of(place, name) if isinstance(place, Run) and name is not None else ""
+def kept_kind(place: Union[Path, Run], name: Optional[str], asked: Optional[str] = None) -> str:
+    """Return LEDGER, CONTAINERS or HEAP: the kind *asked* for, or that of *name* in *place*; "" for a heap snapshot."""
+    if asked:
+        return asked
+    if not isinstance(place, Run):
+        return HEAP if _is_heap(place) else ""
+    return kind_of(place, name) if name is not None else ""
+
+
+def _is_heap(path: Path) -> bool:
+    """Return whether `gdbmem heap` wrote the file *path*."""
+    if not path.is_file():
+        return False  # nothing is taken from a FIFO
+    try:
+        with path.open("rb") as stream:
+            return _HEAP.match(stream.read(_START)) is not None
+    except OSError:
+        return False
 
 
 def load_kept(place: Union[Path, Run], kind: str, name: Optional[str]) -> Any:
-    """Return the Ledger or Survey in the file *place*, or that the run *place* keeps as *name* (None: its last).
+    """Return the Ledger, Survey or SavedHeap in the file *place*, or that the run *place* keeps as *name* (None: last).
 
     Raises InputError if there is none.
     """
-    from gdbmem.formats.documents import (
-        read_ledger,  # not always needed
-        read_survey,  # not always needed
-    )
-    from gdbmem.inspection.holdings import kept_document  # with the next two
+    from gdbmem.formats.documents import read_heap, read_ledger, read_survey  # not always needed
+    from gdbmem.inspection.holdings import kept_document  # with these
 
-    read = read_ledger if kind == LEDGER else read_survey
+    read: Callable[[str, str], Any] = {LEDGER: read_ledger, CONTAINERS: read_survey, HEAP: read_heap}[kind]
     return read(*kept_document(place, kind, name))
 
 
+def load_heap_view(place: Union[Path, Run], name: Optional[str]) -> HeapView:
+    """Return the answer on the heap in the file *place*, or that the run *place* keeps as *name* (None: its last)."""
+    from gdbmem.formats.documents import read_heap_view  # as above
+    from gdbmem.inspection.holdings import kept_document  # with it
+
+    return read_heap_view(*kept_document(place, HEAP, name))
+
+
 def load_kept_pair(kind: str, operands: Sequence[str]) -> tuple[tuple[Any, Any], tuple[str, str]]:
-    """Return two Ledgers or Surveys and their names: those of two operands, or the last two of one run."""
+    """Return two Ledgers, Surveys or SavedHeaps and their names: those of two operands, or the last two of one run."""
     if len(operands) == 2:
         found = [find_operand(text) for text in operands]
         values = [load_kept(place, kind, name) for place, name in found]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Optional, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Optional, TextIO, Union
 
+from gdbmem.api.heaps import heap_growth
 from gdbmem.api.profiles import (
     ReadOptions,
     Run,
@@ -17,10 +19,25 @@ from gdbmem.api.profiles import (
     read_record,
     unit_of,
 )
-from gdbmem.api.runs import LEDGER, growth, kept_kind, kept_records, load_kept, load_kept_pair, unseen_between
+from gdbmem.api.runs import (
+    HEAP,
+    LEDGER,
+    growth,
+    kept_kind,
+    kept_records,
+    load_heap_view,
+    load_kept,
+    load_kept_pair,
+    unseen_between,
+)
+from gdbmem.commands.arguments import kind_asked
 from gdbmem.containers import containers
+from gdbmem.heap.growth_text import write_growth
+from gdbmem.heap.limits import judge_growth
+from gdbmem.heap.text import heap_json, print_heap
 from gdbmem.ledger import document as ledger_document
 from gdbmem.ledger import text as ledger_text
+from gdbmem.model.heap_graph import HeapLimit, SavedHeap
 from gdbmem.model.judgement import Judgement
 from gdbmem.profiles.documents import list_json, profile_json
 from gdbmem.profiles.paths import Query
@@ -44,7 +61,7 @@ def show_run(
 ) -> None:
     """Print *run*: its contents, and its snapshot *wanted* (None: the last)."""
     records = run.snapshots
-    kind = kept_kind(run, wanted, ledger=arguments.ledger, containers=arguments.containers)
+    kind = kept_kind(run, wanted, kind_asked(arguments))
     if kind:
         show_kept(run, kind, wanted, arguments, make_console(stream, color=arguments.color))
         return
@@ -100,10 +117,13 @@ _MOST_ROWS_OF_A_PAGE = 12
 
 
 def show_kept(
-    run: Run, kind: str, name: Optional[str], arguments: argparse.Namespace, console: Console
+    place: Union[Path, Run], kind: str, name: Optional[str], arguments: argparse.Namespace, console: Console
 ) -> None:
-    """Print the ledger or container scan *name* of *run* (None: the last)."""
-    value = load_kept(run, kind, name)
+    """Print the ledger, container scan or heap in the file *place*, or *name* of the run *place* (None: the last)."""
+    if kind == HEAP:
+        _show_heap(place, name, console, as_json=arguments.json)
+        return
+    value = load_kept(place, kind, name)
     if arguments.json:
         as_json = ledger_document.ledger_json if kind == LEDGER else containers.containers_json
         console.file.write(as_json(value))
@@ -113,11 +133,21 @@ def show_kept(
         containers.print_containers(value, console, arguments.top or _MOST_ROWS)
 
 
+def _show_heap(place: Union[Path, Run], name: Optional[str], console: Console, *, as_json: bool) -> None:
+    view = load_heap_view(place, name)
+    if as_json:
+        console.file.write(heap_json(view, {}))
+    else:
+        print_heap(view, {}, console)
+
+
 def diff_kept(
     kind: str, operands: Sequence[str], arguments: argparse.Namespace, console: Console
 ) -> Optional[Judgement]:
-    """Print the changes between two ledgers or container scans; return the judgement of --fail-on, if it was given."""
+    """Print the changes between two results of *kind*; return the judgement of --fail-on, if it was given."""
     (before, after), names = load_kept_pair(kind, operands)
+    if kind == HEAP:
+        return _diff_heaps(before, after, names, arguments, console)
     size = "rss_bytes" if kind == LEDGER else "held_bytes"
     grown = int(getattr(after, size) - getattr(before, size))
     judgement = None if arguments.fail_on is None else _judge(kind, grown, operands, arguments.fail_on)
@@ -135,6 +165,21 @@ def diff_kept(
     return judgement
 
 
+def _diff_heaps(
+    before: SavedHeap,
+    after: SavedHeap,
+    names: tuple[str, str],
+    arguments: argparse.Namespace,
+    console: Console,
+) -> Optional[Judgement]:
+    growth = heap_growth(before, after, names)
+    limits = [] if arguments.fail_on is None else [HeapLimit("", arguments.fail_on)]
+    judgements = judge_growth(growth, before, after, limits)
+    top = arguments.top or _MOST_ROWS
+    write_growth(growth, judgements, console.file, console, top=top, as_json=arguments.json)
+    return judgements[0] if judgements else None
+
+
 def _judge(kind: str, grown: int, operands: Sequence[str], limit_bytes: int) -> Judgement:
     what = "the resident set" if kind == LEDGER else "what the containers hold"
     size = format_delta(grown)
@@ -144,18 +189,23 @@ def _judge(kind: str, grown: int, operands: Sequence[str], limit_bytes: int) -> 
 
 
 def kept_sections(run: Run) -> list[Section]:
-    """Return the last ledger as on its own page, and the last container scan as in a terminal."""
+    """Return the last ledger as on its own page, the last container scan and heap as in a terminal."""
     from gdbmem.page.ledger_page import ledger_sections  # for pages only
     from gdbmem.page.page import Section  # with it
 
     last = {record.kind: record for record in kept_records(run)}
     sections: list[Section] = []
     for kind, record in last.items():
-        kept = load_kept(run, kind, record.name)
         if kind == LEDGER:
+            kept = load_kept(run, kind, record.name)
             sections += ledger_sections(kept, title=f"Resident memory at {record.name}")
             continue
         stream = io.StringIO()
-        containers.print_containers(kept, make_console(stream, width=110, color=False), _MOST_ROWS_OF_A_PAGE)
-        sections.append(Section(f"Containers at {printable(record.name)}", text=stream.getvalue()))
+        console = make_console(stream, width=110, color=False)
+        if kind == HEAP:
+            print_heap(load_heap_view(run, record.name), {}, console)
+        else:
+            containers.print_containers(load_kept(run, kind, record.name), console, _MOST_ROWS_OF_A_PAGE)
+        title = "The heap at" if kind == HEAP else "Containers at"
+        sections.append(Section(f"{title} {printable(record.name)}", text=stream.getvalue()))
     return sections

@@ -14,6 +14,7 @@ from gdbmem.text import parse_duration, parse_size, printable
 
 if TYPE_CHECKING:
     from gdbmem.api.profiles import ReadOptions
+    from gdbmem.model.heap_graph import HeapLimit
     from gdbmem.recording.triggers import Condition
 
 _COLUMNS = 80  # without a terminal
@@ -154,6 +155,16 @@ def check_views_apart(args: argparse.Namespace) -> None:
         picture_kind(args.map, "--map")
 
 
+def check_whole(args: argparse.Namespace) -> None:
+    """Raise UsageError for options that show a part of the heap, where the whole is saved or compared."""
+    part = next((name for name in ("without", "leaks", "block") if getattr(args, name)), None)
+    whole = next((name for name in ("save", "since") if getattr(args, name) is not None), None)
+    if part and whole:
+        raise UsageError(
+            f"--{whole} is about the whole heap, --{part} about a part of it", hint="leave one of them out"
+        )
+
+
 def read_address(text: str) -> int:
     """Return the address *text*, written as gdb prints it. Raises UsageError if it is not an address."""
     try:
@@ -188,6 +199,11 @@ def read_options_from(arguments: argparse.Namespace) -> ReadOptions:
     )
     options.check()
     return options
+
+
+def kind_asked(arguments: argparse.Namespace) -> Optional[str]:
+    """Return the kind of saved result that --ledger, --containers or --heap asks for; None if it is none of them."""
+    return next((kind for kind in ("ledger", "containers", "heap") if getattr(arguments, kind)), None)
 
 
 def _print_progress(text: str) -> None:
@@ -257,6 +273,20 @@ def parse_fail_on(text: str) -> tuple[str, float]:
             f"'{printable(kind)}' is not a verdict", slug="bad-fail-on", hint=f"one of {', '.join(KINDS)}"
         )
     return kind, parse_slope(slope) if colon else 0.0
+
+
+def parse_heap_limit(text: str) -> HeapLimit:
+    """Return the limit of ``10MiB``, ``leaked=0``, ``tasks=1MiB``: a name may have ``=`` in it."""
+    from gdbmem.model.heap_graph import HeapLimit  # not always needed
+
+    subject, equal, size = text.rpartition("=")
+    if equal and not subject:
+        raise InputError(
+            f"'{printable(text)}' names nothing to be limited",
+            slug="bad-fail-on",
+            hint="write it as in leaked=1MiB",
+        )
+    return HeapLimit(subject, parse_size(size))
 
 
 def parse_slope(text: str) -> float:
@@ -343,4 +373,5 @@ _BY_METAVAR: dict[str, Callable[[str], Any]] = {
     "CONDITION": _condition,
     "VERDICT[:SLOPE]": parse_fail_on,
     "SLOPE": parse_slope,
+    "LIMIT": parse_heap_limit,
 }

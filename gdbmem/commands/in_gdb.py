@@ -381,7 +381,10 @@ memory, stacks, registers and other blocks. Needs no debug information, and no c
 retains what would be freed with it; blocks to which no word leads are lost. ADDRESS may be an expression, without
 blanks.
 """,
-        f"{options.HEAP}{options.SWAPPED}{options.OUTPUT}",
+        f"""\
+{_SAVE}\
+  --since NAME        changes since the heap saved as NAME, in another run (RUN:NAME), or in FILE by gdbmem heap --save
+{options.HEAP}{options.SWAPPED}{options.OUTPUT}""",
         """\
 Example:
   (gdb) COMMAND --top 3

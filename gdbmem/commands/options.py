@@ -72,6 +72,12 @@ what to list:
 
 """
 
+# A heap compared with another moment, and limits.
+HEAP_LIMITS = """\
+  --fail-on LIMIT …   exit 4 if more than a limit is live (SIZE), lost (leaked=SIZE) or retained (HOLDER=SIZE), or with
+                      --since if it grew by more; 125 if what was not read makes that undecidable (may be repeated)
+"""
+
 # Call trees: what to list.
 KNOWN = "  --known FILE        paths that are known and accepted: one regex per line, # comments\n"
 MINE = """\
@@ -116,6 +122,7 @@ KINDS = """\
 either:
   --ledger            the ledger of that name (default if there is no snapshot of that name)
   --containers        the scan of containers of that name (default if there is no snapshot of that name)
+  --heap              the heap of that name, with its holders (default if there is no snapshot of that name)
 
 """
 

@@ -140,7 +140,14 @@ blocks. Needs no debug information. A holder retains what would be freed with it
 lost. The process is paused while it is copied, as for explain.
 """,
         f"""\
-{options.PROCESS}{options.HEAP}{options.OUTPUT}""",
+{options.PROCESS}{options.HEAP}\
+to compare:
+  --save FILE|RUN:NAME
+                      save the whole heap in FILE, or as NAME in RUN, the folder of a run
+  --since FILE|RUN:NAME
+                      changes since the heap that --save saved: holders and types that grew, blocks lost since
+{options.HEAP_LIMITS}
+{options.OUTPUT}""",
         """\
 examples:
   gdbmem heap 4711
@@ -148,6 +155,7 @@ examples:
   gdbmem heap 4711 --without observers
   gdbmem heap 4711 --block 0x55d0c0ffee10
   gdbmem heap --core core.4711 ./server --by type --min 1MiB
+  gdbmem heap 4711 --save before.json; gdbmem heap 4711 --since before.json --fail-on leaked=0
 """,
     ),
     Command(

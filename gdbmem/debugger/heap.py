@@ -4,31 +4,46 @@ from __future__ import annotations
 
 import argparse
 import json
+from typing import Any
 
-from gdbmem.debugger.command import Command
+from gdbmem.commands.arguments import check_whole
+from gdbmem.debugger.command import Command, say
 from gdbmem.debugger.ledger.explain import address_in, core_path, local_pid, threads_here
 from gdbmem.debugger.names import class_names
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import ToolError
+from gdbmem.formats.documents import read_heap_view
+from gdbmem.heap.growth_text import write_growth
 from gdbmem.heap.text import heap_json, mangled_names, print_heap
 from gdbmem.inspection.worker_requests import answers_of_workers, stopped_request
 from gdbmem.json_values import MISFITS, as_json, from_json
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.linux.process.process import check_analysable
-from gdbmem.model.heap_graph import HeapQuery, HeapView
+from gdbmem.model.heap_graph import HeapGrowth, HeapQuery, HeapView
+from gdbmem.runs.saved_results import HEAP
 from gdbmem.terminal.console import open_output
+from gdbmem.text import printable
 
 _WORKER = "gdbmem.inspection.heap_worker"
 
 
 class HeapCommand(Command):
-    """Read, answer, print."""
+    """Read, answer, save, compare, print."""
+
+    def saved_names(self) -> list[str]:
+        from gdbmem.debugger.ledger.saved import saved_names  # slow to import
+
+        return saved_names(HEAP)
 
     def run(self, args: argparse.Namespace) -> None:
+        if args.save is not None or args.since is not None:
+            _run_whole(args)
+            return
         block = address_in(args.block, "--block") if args.block is not None else None
         query = HeapQuery(args.by, args.top, args.min or 0, args.depth, args.without or (), args.leaks, block)
         with open_output(args.output, force=args.force) as stream:
-            view = _view(query, swapped=args.swapped)
+            answer = _ask(query, {}, swapped=args.swapped)
+            view = from_json(HeapView, answer)
             names = class_names(mangled_names(view))
             if args.json:
                 stream.write(heap_json(view, names))
@@ -36,23 +51,49 @@ class HeapCommand(Command):
                 print_heap(view, names, console_on(stream), only_leaks=args.leaks)
 
 
-def _view(query: HeapQuery, *, swapped: bool) -> HeapView:
+def _run_whole(args: argparse.Namespace) -> None:
+    """Save the whole heap, and write it or its change."""
+    check_whole(args)
+    earlier = None
+    if args.since is not None:
+        from gdbmem.debugger.ledger.saved import kept_heap  # slow to import
+
+        earlier = kept_heap(args.since)
+    query = HeapQuery(args.by, args.top, args.min or 0, args.depth)
+    with open_output(args.output, force=args.force) as stream:
+        names = (printable(args.since or ""), args.save or "now")
+        answer = _ask(query, {"whole": True, "since": earlier, "names": names}, swapped=args.swapped)
+        if args.save is not None:
+            from gdbmem.debugger.ledger.saved import keep_heap  # slow to import
+
+            say(f"heap saved as {keep_heap(args.save, answer['heap']).label}")
+        if earlier is not None:
+            growth = from_json(HeapGrowth, answer["growth"])
+            write_growth(growth, (), stream, console_on(stream), top=args.top, as_json=args.json)
+        elif args.json:
+            stream.write(answer["heap"])
+        else:
+            print_heap(read_heap_view(answer["heap"], "the worker's answer"), {}, console_on(stream))
+
+
+def _ask(query: HeapQuery, more: dict[str, object], *, swapped: bool) -> Any:
     """Return the answer to *query* from a worker: gdb's own Python has no numpy. Raises ToolError without one."""
     core = core_path()
+    request: dict[str, object] = {**more, "query": as_json(query), "swapped": swapped}
     if core is not None:
-        return _asked({"core": str(core.absolute())}, query, None)
+        return _answer({**request, "core": str(core.absolute())}, None)
     pid = local_pid()
     facts = check_analysable(pid, may_be_traced=True)
     threads = threads_here(with_registers=True)
     with ProcMemory(pid) as memory:
-        request = stopped_request(pid, facts.name, memory.descriptor, threads)
-        return _asked({**request, "swapped": swapped}, query, memory.descriptor)
+        process = stopped_request(pid, facts.name, memory.descriptor, threads)
+        return _answer({**request, **process}, memory.descriptor)
 
 
-def _asked(request: dict[str, object], query: HeapQuery, descriptor: int | None) -> HeapView:
-    for answer in answers_of_workers({**request, "query": as_json(query)}, descriptor, _WORKER):
+def _answer(request: dict[str, object], descriptor: int | None) -> Any:
+    for answer in answers_of_workers(request, descriptor, _WORKER):
         try:
-            return from_json(HeapView, json.loads(answer))
+            return json.loads(answer)
         except MISFITS:
             continue
     raise ToolError(

@@ -12,6 +12,7 @@ from gdbmem.files import JsonObject, read_small
 from gdbmem.json_values import FORMAT_VERSION, MISFITS, fits, from_fields, from_json
 from gdbmem.model.containers import Container, Survey
 from gdbmem.model.heap_blocks import PARTS, HeapMap
+from gdbmem.model.heap_graph import HeapView, SavedHeap
 from gdbmem.model.ledger import Entry, Ledger, Share
 from gdbmem.model.python import PythonObjects, RecordedProcess, TypeUse
 from gdbmem.model.series import Comparison
@@ -105,6 +106,38 @@ def _share(values: JsonObject) -> Share:
     parts = from_json(list[SharePart], values["parts"])
     by_entry = {(part["category"], part["label"]): part["bytes"] for part in parts}
     return from_fields(Share, values, parts=by_entry)
+
+
+# Heaps: their holders.
+
+
+def read_heap(text: str, name: str) -> SavedHeap:
+    """Return the whole heap in the document *text*, a ``kind=heap`` that --save wrote; raises InputError."""
+    return read_document(text, "heap", _saved_heap, _no_heap(name))
+
+
+def read_heap_view(text: str, name: str) -> HeapView:
+    """Return the answer in the document *text*, a ``kind=heap``; raises InputError."""
+    return read_document(text, "heap", _heap_view, _no_heap(name))
+
+
+def _no_heap(name: str) -> InputError:
+    return InputError(
+        f"{printable(name)} holds no heap that this gdbmem can compare",
+        slug="bad-heap",
+        hint="'gdbmem heap PID --save FILE' writes one; --json has only the largest holders",
+    )
+
+
+def _heap_view(document: JsonObject) -> HeapView:
+    return from_fields(HeapView, document, notices=notices_in(document))
+
+
+def _saved_heap(document: JsonObject) -> SavedHeap:
+    found = from_fields(SavedHeap, document["saved"], view=_heap_view(document))
+    if any(min(one.bytes, one.blocks, one.block_bytes) < 0 for one in (*found.holders, *found.types)):
+        raise ValueError
+    return found
 
 
 # Scans of containers.

@@ -57,6 +57,8 @@ class HeapGraph:
     notices: list[Notice]
     gaps: str = ""  # which memory was not read; "": none
     hidden: dict[int, int] = field(default_factory=dict)  # size of chunks → most that unread tcaches may have
+    execution: str = ""  # what tells this execution of the program from all others; "": unknown
+    time: Optional[float] = None  # when it was read, or the core was written; seconds since 1970
     pause_seconds: Optional[float] = None
 
     def graph(self) -> Graph:
@@ -79,7 +81,9 @@ class Answers:
         self._held: Optional[Held] = None
         self._tops: Any = None
         self._class_of: Any = None
+        self._class_names: Sequence[str] = ()
         self._known_folds: Optional[Folds] = None
+        self._known_roots: Optional[list[Row]] = None
 
     @property
     def held(self) -> Held:
@@ -96,9 +100,8 @@ class Answers:
         np = import_numpy()
         if self._class_of is None:
             blocks, vtables = self.found.edges.objects
-            names = sorted(set(self.found.classes.values()))
-            self.class_names = ["", *names]
-            known = {vtable: names.index(name) + 1 for vtable, name in self.found.classes.items()}
+            index = {name: number for number, name in enumerate(self.class_names)}
+            known = {vtable: index[name] for vtable, name in self.found.classes.items()}
             self._class_of = np.zeros(self.graph.blocks, np.int32)
             values, which = np.unique(vtables, return_inverse=True)
             numbers = np.array([known.get(vtable, 0) for vtable in values.tolist()], np.int32)
@@ -111,7 +114,7 @@ class Answers:
         if not len(blocks):
             return []
         sizes = self.graph.sizes[blocks]
-        key = sizes * len(self._names()) + self.class_of[blocks]
+        key = sizes * len(self.class_names) + self.class_of[blocks]
         _, first, which = np.unique(key, return_index=True, return_inverse=True)
         counts = np.bincount(which)
         sums = np.bincount(which, weights=sizes)
@@ -126,14 +129,17 @@ class Answers:
                 ),
                 "",
             )
-            name = self._names()[int(self.class_of[blocks[first[n]]])]
+            name = self.class_names[int(self.class_of[blocks[first[n]]])]
             usable = int(sizes[first[n]]) - _HEADER
             found.append(Part(int(counts[n]), int(sums[n]), usable, name, structure))
         return found
 
-    def _names(self) -> Sequence[str]:
-        _ = self.class_of
-        return self.class_names
+    @property
+    def class_names(self) -> Sequence[str]:
+        """The mangled names of the classes, by the index that `class_of` has."""
+        if not self._class_names:
+            self._class_names = ["", *sorted(set(self.found.classes.values()))]
+        return self._class_names
 
     # -- who holds them -----------------------------------------------------------------------------------
 
@@ -150,6 +156,11 @@ class Answers:
 
     def by_root(self) -> list[Row]:
         """Return the places outside, and what several of them hold, those that retain most first."""
+        if self._known_roots is None:
+            self._known_roots = self._find_roots()
+        return self._known_roots
+
+    def _find_roots(self) -> list[Row]:
         np = import_numpy()
         held = self.held
         first = np.flatnonzero(held.dominator == 0)[1:]
@@ -277,7 +288,7 @@ class Answers:
             size = int(self.graph.sizes[first])
             structure = "tree" if self.graph.trees[first] else "list" if self.graph.lists[first] else ""
             part = Part(
-                blocks, blocks * size, size - _HEADER, self._names()[int(self.class_of[first])],
+                blocks, blocks * size, size - _HEADER, self.class_names[int(self.class_of[first])],
                 structure if blocks > 1 else "",
             )  # fmt: skip
             address = int(self.found.blocks.addresses(np.array([first]))[0])
@@ -296,7 +307,7 @@ class Answers:
             kind = np.full(len(held.nodes), -1, np.int64)
             inner = np.flatnonzero((held.nodes >= 0) & (held.nodes < graph.blocks))
             nodes = held.nodes[inner]
-            kind[inner] = graph.sizes[nodes] * len(self._names()) + self.class_of[nodes]
+            kind[inner] = graph.sizes[nodes] * len(self.class_names) + self.class_of[nodes]
             t = held.dominator
             first = np.where((kind >= 0) & (kind == kind[t]), t, self._own_numbers())
             while True:
@@ -340,7 +351,7 @@ class Answers:
         rows = []
         for n in range(count):
             kind = int(kinds[n])
-            name = self._names()[kind] if kind > 0 else ""
+            name = self.class_names[kind] if kind > 0 else ""
             part = Part(int(blocks[n]), int(own[n]), 0 if kind > 0 else -kind - _HEADER, name)
             holder = Holder(name, TYPE, None, "", int(retained[n]), int(below[n]), int(own[n]), [part])
             rows.append(Row(holder, numbers[:0]))
@@ -406,7 +417,7 @@ class Answers:
         sizes = self.graph.sizes[lost.heads]
         classes = self.class_of[lost.heads]
         _, first, which = np.unique(
-            sizes * len(self._names()) + classes, return_index=True, return_inverse=True
+            sizes * len(self.class_names) + classes, return_index=True, return_inverse=True
         )
         sums = np.bincount(which, weights=lost.bytes)
         blocks, counts = np.bincount(which, weights=lost.blocks), np.bincount(which)
@@ -414,7 +425,7 @@ class Answers:
         return [
             LostStructures(
                 int(counts[n]), int(blocks[n]), int(sums[n]), int(sizes[first[n]]) - _HEADER,
-                self._names()[int(classes[first[n]])], int(addresses[n]),
+                self.class_names[int(classes[first[n]])], int(addresses[n]),
             )
             for n in np.argsort(-sums, kind="stable")[:most].tolist()
         ]  # fmt: skip
@@ -475,7 +486,7 @@ class Answers:
         if node >= self.graph.blocks:
             return self._place(number)
         size = int(self.graph.sizes[node])
-        name = self._names()[int(self.class_of[node])]
+        name = self.class_names[int(self.class_of[node])]
         part = Part(1, size, size - _HEADER, name)
         address = int(self.found.blocks.addresses(import_numpy().array([node]))[0])
         retained, blocks = (

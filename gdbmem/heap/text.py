@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gdbmem.model.heap_graph import BLOCK, SEVERAL, TYPE, BlockHolders, HeapView, Holder, Leaks, Part
+from gdbmem.model.judgement import Judgement
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices, print_pause
-from gdbmem.terminal.document import to_json, whole
+from gdbmem.terminal.document import Document, judgement_object, to_json, whole
 from gdbmem.text import format_size, plain_strings, plural, printable
 
 _ANSWERED = 3
@@ -19,8 +20,20 @@ _ABI = "[abi:cxx11]"
 Names = Mapping[str, str]  # mangled → demangled, as `encoded` gives them
 
 
-def heap_json(view: HeapView, names: Names) -> str:
-    """Return *view* as ``kind=heap``, with demangled names."""
+def heap_json(view: HeapView, names: Names, judgements: Sequence[Judgement] = ()) -> str:
+    """Return *view* as ``kind=heap``, with demangled names, and the *judgements* of gates."""
+    return to_json(judged({**whole("heap", named_view(view, names))}, judgements))
+
+
+def judged(document: Document, judgements: Sequence[Judgement]) -> Document:
+    """Return *document* with the *judgements* of --fail-on, if there are any."""
+    return (
+        {**document, "judgements": [judgement_object(one) for one in judgements]} if judgements else document
+    )
+
+
+def named_view(view: HeapView, names: Names) -> HeapView:
+    """Return *view* with demangled names."""
 
     def named(holder: Holder) -> Holder:
         parts = [part._replace(class_name=class_in_words(part.class_name, names)) for part in holder.parts]
@@ -39,8 +52,7 @@ def heap_json(view: HeapView, names: Names) -> str:
             path=[named(one) for one in block.path],
             dominators=[named(one) for one in block.dominators],
         )
-    holders = [named(one) for one in view.holders]
-    return to_json(whole("heap", replace(view, holders=holders, leaks=leaks, block=block)))
+    return replace(view, holders=[named(one) for one in view.holders], leaks=leaks, block=block)
 
 
 def encoded(name: str) -> str:
@@ -77,7 +89,7 @@ def class_in_words(name: str, names: Names) -> str:
 
 def print_heap(view: HeapView, names: Names, console: Console, *, only_leaks: bool = False) -> None:
     """Print the answer, the table of holders, and what is lost; with *only_leaks* the latter alone."""
-    say = _Sayer(names)
+    say = HolderWords(names)
     if view.without and not only_leaks:
         console.print(f"Without the words of {' and '.join(map(printable, view.without))}:", soft_wrap=True)
     if view.block is not None:
@@ -102,7 +114,7 @@ def print_heap(view: HeapView, names: Names, console: Console, *, only_leaks: bo
     print_pause(view.pause_seconds, console)
 
 
-class _Sayer:
+class HolderWords:
     """Puts holders and blocks into words."""
 
     def __init__(self, names: Names) -> None:
@@ -150,7 +162,7 @@ class _Sayer:
         return ", ".join(self.part(part) for part in one.parts) if one.kind not in (TYPE, BLOCK) else ""
 
 
-def _print_holders(view: HeapView, say: _Sayer, console: Console) -> None:
+def _print_holders(view: HeapView, say: HolderWords, console: Console) -> None:
     if not view.holders:
         return
     by_kind = view.by != "root"
@@ -171,7 +183,7 @@ def _print_holders(view: HeapView, say: _Sayer, console: Console) -> None:
         console.print(f"and {plural(view.holder_count - len(view.holders), 'more holder')} (--top)")
 
 
-def _add_below(table: drawing.Table, holder: Holder, say: _Sayer, level: int) -> None:
+def _add_below(table: drawing.Table, holder: Holder, say: HolderWords, level: int) -> None:
     for one in holder.below:
         text = drawing.Text(f"{'  ' * level}{say.holder(one)}")
         table.add_row(format_size(one.retained_bytes), f"{one.retained_blocks:,}", text)
@@ -186,7 +198,7 @@ _REACHED = {
 }
 
 
-def _print_block(view: HeapView, found: BlockHolders, say: _Sayer, console: Console) -> None:
+def _print_block(view: HeapView, found: BlockHolders, say: HolderWords, console: Console) -> None:
     """Print what leads to a block, the way to it, and what is below it."""
     block = found.block
     what = say.at(block)
@@ -231,7 +243,7 @@ def _print_reached(view: HeapView, console: Console) -> None:
     console.print(f"\n{text}", soft_wrap=True)
 
 
-def _print_leaks(leaks: Leaks, say: _Sayer, console: Console) -> None:
+def _print_leaks(leaks: Leaks, say: HolderWords, console: Console) -> None:
     console.print(drawing.Text(leaks_in_words(leaks), "bold" if leaks.most_blocks else ""), soft_wrap=True)
     if not leaks.structures:
         return

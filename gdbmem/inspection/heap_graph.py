@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import struct
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +18,7 @@ from gdbmem.heap.blocks import Blocks
 from gdbmem.heap.graph import Graph
 from gdbmem.heap.holders import Answers, HeapGraph
 from gdbmem.heap.places import Outside, find_places
+from gdbmem.heap.saved import mangled_names_in, save_heap
 from gdbmem.heap.text import encoded, in_words
 from gdbmem.heap.words import Edges, find_edges
 from gdbmem.inspection.block_answers import constant_files, namer
@@ -24,9 +28,10 @@ from gdbmem.inspection.read_process import find_malloc, read_core, read_process
 from gdbmem.ledger.ledger import ProcessImage
 from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.memory.maps import read_maps
-from gdbmem.linux.process.process import check_analysable
+from gdbmem.linux.memory.process_memory import random_bytes_in
+from gdbmem.linux.process.process import auxiliary_vector, check_analysable
 from gdbmem.model.heap_blocks import DATA
-from gdbmem.model.heap_graph import HeapQuery, HeapView
+from gdbmem.model.heap_graph import HeapQuery, HeapView, SavedHeap
 from gdbmem.model.memory import Memory
 from gdbmem.symbols.batch_gdb import class_names
 from gdbmem.text import format_size, printable
@@ -77,7 +82,21 @@ class _Reading:
         self.found = HeapGraph(
             reading.program, reading.pid, blocks, edges, outside, classes, list(dict.fromkeys(notices)),
             _gaps(reading, edges, outside), _hidden(heap.caches.unread_threads),
+            execution=_execution(reading.pid, memory), time=time.time(),
         )  # fmt: skip
+
+
+def _execution(pid: Optional[int], memory: Memory) -> str:
+    """Return what tells the execution of a program from all others, by bytes that it got at its start; "": unknown.
+
+    It is a digest of them: the program's stack protector uses the bytes themselves.
+    """
+    try:
+        vector = auxiliary_vector(pid) if pid is not None else getattr(memory, "auxiliary_vector", {})
+    except (OSError, struct.error):
+        return ""
+    random = random_bytes_in(memory, vector)
+    return hashlib.sha256(random).hexdigest()[:16] if random else ""
 
 
 _BESIDE = ("core-has-no-rss", "core-leaves-out", "core-cut")
@@ -115,6 +134,8 @@ def read_graph_of_core(core: Path, program: Optional[Path]) -> HeapGraph:
     reading = _Reading()
     read_core(core, look=reading, program=program, walker=reading.walker, searched=0)
     assert reading.found is not None
+    with contextlib.suppress(OSError):
+        reading.found.time = core.stat().st_mtime
     return reading.found
 
 
@@ -145,6 +166,12 @@ def answer(found: HeapGraph, query: HeapQuery) -> HeapView:
     """Return the answer to *query*. Raises InputError if it names a holder that is not there."""
     graph = found.graph()
     return Answers(found, graph, _nodes(found, graph, query.without)).view(query)
+
+
+def whole_answer(found: HeapGraph, query: HeapQuery) -> SavedHeap:
+    """Return the answer to *query*, with all that another moment can be compared with; names are demangled."""
+    answers = Answers(found, found.graph())
+    return save_heap(answers, answers.view(query), class_names(mangled_names_in(found)))
 
 
 def _nodes(found: HeapGraph, graph: Graph, names: Sequence[str]) -> list[int]:

@@ -8,7 +8,7 @@ from typing import Any, Optional, Union
 
 from gdbmem.containers.containers import containers_json
 from gdbmem.errors import InputError, UsageError
-from gdbmem.formats.documents import read_heap_map, read_ledger, read_survey
+from gdbmem.formats.documents import read_heap, read_heap_map, read_ledger, read_survey
 from gdbmem.formats.opening import OpenOptions
 from gdbmem.ledger.answer import retained_bytes
 from gdbmem.ledger.document import ledger_json
@@ -16,6 +16,7 @@ from gdbmem.ledger.pinners import PinnerPaths, join_paths
 from gdbmem.model.containers import Holding, Survey
 from gdbmem.model.diff import Diff
 from gdbmem.model.heap_blocks import HeapMap
+from gdbmem.model.heap_graph import HeapView, SavedHeap
 from gdbmem.model.ledger import Ledger
 from gdbmem.profiles.holding import find_holdings
 from gdbmem.profiles.paths import Query
@@ -70,17 +71,22 @@ def paths_of_pinners(operand: str, ledger: Ledger, symbols: GdbSymbols) -> Pinne
 
 def load_ledger(text: str) -> Ledger:
     """Return the ledger that *text* names: a file, RUN:NAME, or RUN for its last; raises InputError."""
-    return read_ledger(*_document(text))
+    return read_ledger(*_document(text, saved_results.LEDGER))
 
 
 def load_heap_map(text: str) -> Optional[HeapMap]:
     """Return the map of the heap beside the ledger that *text* names; None if there is none."""
-    return read_heap_map(*_document(text))
+    return read_heap_map(*_document(text, saved_results.LEDGER))
 
 
-def _document(text: str) -> tuple[str, str]:
+def load_heap(text: str) -> SavedHeap:
+    """Return the heap that *text* names, likewise."""
+    return read_heap(*_document(text, saved_results.HEAP))
+
+
+def _document(text: str, kind: str) -> tuple[str, str]:
     place, name = find_operand(text)
-    return kept_document(place, saved_results.LEDGER, name)
+    return kept_document(place, kind, name)
 
 
 def kept_document(place: Union[Path, Run], kind: str, name: Optional[str]) -> tuple[str, str]:
@@ -120,3 +126,9 @@ def save_survey(run: Run, name: str, survey: Survey, **where: Any) -> saved_resu
     """Save *survey* in *run* under *name*; *where* are fields of `Kept`."""
     sums = {"total_bytes": survey.held_bytes, "unused_bytes": survey.slack_bytes}
     return saved_results.keep(run, saved_results.CONTAINERS, name, containers_json(survey), **sums, **where)
+
+
+def save_heap(run: Run, name: str, text: str, view: HeapView, **where: Any) -> saved_results.Kept:
+    """Save the document *text* of a heap in *run* under *name*; *view* is the answer in it."""
+    sums = {"total_bytes": view.live_bytes, "unused_bytes": view.leaks.least_bytes}
+    return saved_results.keep(run, saved_results.HEAP, name, text, **sums, **where)

@@ -116,3 +116,121 @@ class HeapView:
     block: Optional[BlockHolders] = None  # of the address that was asked for
     pause_seconds: Optional[float] = None
     notices: Sequence[Notice] = ()
+
+
+class HeapSum(NamedTuple):
+    """What a holder retains, or what all live blocks of a type have, without any details."""
+
+    name: str  # as a view has it, demangled
+    kind: str
+    object: Annotated[str, Key(or_null=True)]
+    holders: Sequence[str]  # of what several hold: some of these
+    block_bytes: int  # usable bytes of each block, of a type without a class
+    bytes: Annotated[int, Key("size_bytes")]
+    blocks: int
+
+
+class BlockColumns(NamedTuple):
+    """All live blocks in order of address, as columns: little-endian numbers, packed by zlib, in base64."""
+
+    blocks: int
+    addresses: str  # int64: differences; the first is the first address
+    sizes: str  # uint32: units of 16 bytes, malloc's header included
+    holders: str  # int32: the place in `SavedHeap.holders`, or LOST, MAYBE_LOST
+
+
+LOST, MAYBE_LOST = -1, -2  # no word leads to the block; only words that are probably no pointers
+
+
+@dataclass(frozen=True)
+class SavedHeap:
+    """A heap at one moment, as much of it as another moment can be compared with. Names are demangled."""
+
+    view: HeapView
+    execution: Annotated[str, Key(or_null=True)]  # what tells one execution of a program from all others
+    time: Optional[float]  # seconds since 1970, of a core that of its file; None: unknown
+    holders: Sequence[HeapSum]  # all of them
+    types: Sequence[HeapSum]
+    blocks: Optional[BlockColumns]  # None: too many
+
+
+class HeapChange(NamedTuple):
+    """The change of what a holder retains, or of all live blocks of a type."""
+
+    name: str
+    kind: str
+    object: Annotated[str, Key(or_null=True)]
+    holders: Sequence[str]
+    block_bytes: int
+    before_bytes: int
+    after_bytes: int
+    before_blocks: int
+    after_blocks: int
+
+    @property
+    def delta_bytes(self) -> int:
+        """The growth."""
+        return self.after_bytes - self.before_bytes
+
+
+class NewlyLost(NamedTuple):
+    """Blocks that are lost and were not, by what held them before."""
+
+    holder: Optional[HeapSum]  # None: they were allocated since
+    bytes: Annotated[int, Key("size_bytes")]
+    blocks: int
+    address: int  # of the largest one
+
+
+class LostGrowth(NamedTuple):
+    """How much was lost between two moments; bounds as those of `Leaks`."""
+
+    least_bytes: int
+    most_bytes: int
+    blocks: Optional[int]  # that are lost and were not; None: the moments are of two processes
+    groups: Sequence[NewlyLost] = ()
+
+
+class HeapSide(NamedTuple):
+    """One of the two moments."""
+
+    name: str  # as it was named
+    program: str
+    pid: Optional[int]
+    live_bytes: int
+    live_blocks: int
+    lost_least_bytes: int
+    lost_most_bytes: int
+
+
+@dataclass(frozen=True)
+class HeapGrowth:
+    """What changed in a heap from one moment to another, or between the heaps of two processes."""
+
+    before: HeapSide
+    after: HeapSide
+    is_one_process: bool
+    holders: Sequence[HeapChange]  # those that changed, the largest change first
+    types: Sequence[HeapChange]
+    lost: LostGrowth
+    notices: Sequence[Notice] = ()
+
+    @property
+    def delta_bytes(self) -> int:
+        """The growth of the live blocks."""
+        return self.after.live_bytes - self.before.live_bytes
+
+
+LEAKED = "leaked"
+
+
+class HeapLimit(NamedTuple):
+    """A limit of --fail-on: of all live blocks, of what is lost, or of what one holder retains."""
+
+    subject: str  # "": all live blocks; LEAKED; or the name of a holder
+    bytes: int
+
+    @property
+    def of_holder(self) -> bool:
+        """Whether it is about what a holder retains."""
+        return self.subject not in ("", LEAKED)

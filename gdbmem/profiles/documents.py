@@ -194,11 +194,14 @@ def list_json(
 def list_document(
     records: Iterable[Record], notices: Iterable[Notice], kept: Sequence[KeptRecord]
 ) -> Document:
-    """Return *records*, and the saved ledgers and container scans *kept*, as ``kind=list``."""
+    """Return *records*, and the saved ledgers, container scans and heaps *kept*, as ``kind=list``."""
     listed = [record_object(record) for record in records]
     ledgers = [_kept(one, "rss_bytes", "retained_bytes") for one in kept if one.kind == "ledger"]
     surveys = [_kept(one, "held_bytes", "slack_bytes") for one in kept if one.kind == "containers"]
-    return {**head("list", notices), "snapshots": listed, "ledgers": ledgers, "containers": surveys}
+    heaps = [_kept(one, "live_bytes", "lost_bytes") for one in kept if one.kind == "heap"]
+    return {
+        **head("list", notices), "snapshots": listed, "ledgers": ledgers, "containers": surveys, "heaps": heaps,
+    }  # fmt: skip
 
 
 def _kept(record: KeptRecord, total: str, unused: str) -> Document:

@@ -43,7 +43,7 @@ class Record(_Taken, Protocol):
 
 
 class KeptRecord(_Taken, Protocol):
-    """One saved ledger or container scan of a run."""
+    """One saved ledger, container scan or heap of a run."""
 
     @property
     def kind(self) -> str: ...
@@ -54,14 +54,18 @@ class KeptRecord(_Taken, Protocol):
 
 
 def print_kept(records: Sequence[KeptRecord], console: Console, *, after_others: bool) -> None:
-    """Print the ledgers and the container scans, a table each, if there are any."""
-    for kind, columns in (("ledger", ("resident", "kept free")), ("containers", ("hold", "unused"))):
+    """Print the ledgers, the container scans and the heaps, a table each, if there are any."""
+    for kind, title, columns in (
+        ("ledger", "ledger", ("resident", "kept free")),
+        ("containers", "containers at", ("hold", "unused")),
+        ("heap", "heap at", ("live", "lost")),
+    ):
         of_kind = [record for record in records if record.kind == kind]
         if of_kind:
             if after_others:
                 console.print()
             after_others = True
-            _print_kept(of_kind, "ledger" if kind == "ledger" else "containers at", columns, console)
+            _print_kept(of_kind, title, columns, console)
 
 
 def _print_kept(

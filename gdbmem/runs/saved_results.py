@@ -1,4 +1,4 @@
-"""Results in a run other than heap snapshots: ledgers and container scans, by name.
+"""Results in a run other than heap snapshots: ledgers, container scans and heaps with their holders, by name.
 
 Each has a JSON file, and a line in ``kept.jsonl``, which is only appended to: listing them reads only that file. A file
 without a line is listed too, with the name that it contains.
@@ -15,24 +15,40 @@ from gdbmem.runs import distrust
 from gdbmem.runs.run import Run
 from gdbmem.text import printable
 
-LEDGER, CONTAINERS = "ledger", "containers"
-_FOLDERS = {LEDGER: "ledgers", CONTAINERS: "containers"}
+LEDGER, CONTAINERS, HEAP = "ledger", "containers", "heap"
+_FOLDERS = {LEDGER: "ledgers", CONTAINERS: "containers", HEAP: "heaps"}
+
+
+class _Words(NamedTuple):
+    command: str  # of gdb, that saves one
+    none: str  # "no … saved"
+    slug: str
+
+
+_WORDS = {
+    LEDGER: _Words("memexplain", "no ledger was saved", slug="no-such-ledger"),
+    CONTAINERS: _Words("memcontainers", "no containers were saved", slug="no-such-survey"),
+    HEAP: _Words("memheap", "no heap was saved", slug="no-such-heap"),
+}
+MISSING = frozenset(
+    words.slug for words in _WORDS.values()
+)  # slugs of the errors for a name that is not there
 _INDEX = "kept.jsonl"
 
 
 class Kept(NamedTuple):
-    """One ledger or survey as the run remembers it; what is unknown is None."""
+    """One ledger, survey or heap as the run remembers it; what is unknown is None."""
 
     base_name: str
     ordinal: int  # 1 for the first of that name and kind, then 2, 3, …
     file: str  # relative to the run folder
-    kind: str  # LEDGER or CONTAINERS
+    kind: str  # LEDGER, CONTAINERS or HEAP
     place: Optional[str] = None  # "function at file:line"
     thread: Optional[int] = None
     hit: Optional[int] = None
     seconds: Optional[float] = None  # since the run began
-    total_bytes: Optional[int] = None  # the resident set; what the containers hold
-    unused_bytes: Optional[int] = None  # freed but kept by malloc; capacity that isn't used
+    total_bytes: Optional[int] = None  # the resident set; what the containers hold; the live blocks
+    unused_bytes: Optional[int] = None  # freed but kept by malloc; capacity that isn't used; lost for certain
     outside_bytes: Optional[int] = None  # of the process, which are not in its resident set
     execution: Optional[str] = None  # what names the program that the process executes
     name: str = ""  # as it is listed: NAME, or NAME#2 if there are more
@@ -44,7 +60,7 @@ class Kept(NamedTuple):
 
 
 def keep(run: Run, kind: str, name: str, text: str, **fields: Any) -> Kept:
-    """Keep the JSON *text* of a ledger or survey in *run* under *name*; *fields* are those of `Kept`.
+    """Keep the JSON *text* of a result of *kind* in *run* under *name*; *fields* are those of `Kept`.
 
     Raises InputError if the name can't be one, or the folder can't be written to.
     """
@@ -97,12 +113,11 @@ def find_kept(run: Optional[Run], kind: str, name: str) -> Kept:
     if found is not None:
         return found
     known = ", ".join(printable(record.name) for record in records)
-    command = "memexplain" if kind == LEDGER else "memcontainers"
-    what = "no ledger was saved" if kind == LEDGER else "no containers were saved"
+    words = _WORDS[kind]
     raise InputError(
-        f"{what} as '{printable(name)}'",
-        slug="no-such-ledger" if kind == LEDGER else "no-such-survey",
-        hint=f"there are {known}" if known else f"'{command} --save NAME' saves one",
+        f"{words.none} as '{printable(name)}'",
+        slug=words.slug,
+        hint=f"there are {known}" if known else f"'{words.command} --save NAME' saves one",
     )
 
 
@@ -122,8 +137,8 @@ def nothing_kept(run: Run, kind: str) -> InputError:
     """Return the error for a *run* that keeps nothing of *kind*."""
     return InputError(
         f"{printable(run.folder.name)} keeps no {kind}",
-        slug="no-such-ledger" if kind == LEDGER else "no-such-survey",
-        hint=f"a recipe's do: [{kind}] or mem{'explain' if kind == LEDGER else 'containers'} --save keeps one",
+        slug=_WORDS[kind].slug,
+        hint=f"a recipe's do: [{kind}] or {_WORDS[kind].command} --save keeps one",
     )
 
 

@@ -10,7 +10,7 @@ from typing import Optional
 from gdbmem.api.profiles import DiffSide, Run, find_operand, read_last_two, read_series
 from gdbmem.api.profiles import diff as diff_of
 from gdbmem.api.runs import containers_holding, is_of_one_run, judge_growth, kept_kind, unseen_between
-from gdbmem.commands.arguments import ArgumentParser, read_options_from
+from gdbmem.commands.arguments import ArgumentParser, kind_asked, read_options_from
 from gdbmem.errors import ExitStatus, GdbmemError, UsageError
 from gdbmem.files import spool_operands
 from gdbmem.model.containers import Holding
@@ -38,7 +38,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             )
         arguments.operands = spool_operands(arguments.operands)
         place, name = find_operand(arguments.operands[0])
-        kind = kept_kind(place, name, ledger=arguments.ledger, containers=arguments.containers)
+        kind = kept_kind(place, name, kind_asked(arguments))
         if kind:
             return _compare_kept(kind, arguments)
         return _compare_profiles(arguments, query)

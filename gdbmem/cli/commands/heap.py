@@ -3,38 +3,140 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import sys
 from collections.abc import Sequence
-from typing import Optional
+from typing import Optional, TextIO
 
-from gdbmem.api.heaps import HeapQuery, HeapView, heap, heap_of_core
+from gdbmem.api.heaps import (
+    HeapQuery,
+    HeapView,
+    SavedHeap,
+    heap,
+    heap_growth,
+    heap_of_core,
+    keep_heap,
+    place_to_save,
+    read_heap,
+    whole_heap,
+    whole_heap_of_core,
+)
 from gdbmem.cli.start import unwind_when_ended
-from gdbmem.commands.arguments import ArgumentParser, checked_pid, read_address
-from gdbmem.errors import UsageError
+from gdbmem.commands.arguments import ArgumentParser, check_whole, checked_pid, read_address
+from gdbmem.errors import ExitStatus, GdbmemError, UsageError
+from gdbmem.heap.growth_text import write_growth
+from gdbmem.heap.limits import judge_growth, judge_heap
 from gdbmem.heap.text import heap_json, mangled_names, print_heap
+from gdbmem.model.heap_graph import HeapLimit
+from gdbmem.model.judgement import MET, NOT_MET, Judgement, exit_status
 from gdbmem.symbols.batch_gdb import class_names
-from gdbmem.terminal.console import Working, make_console, open_output, say
+from gdbmem.terminal.console import Working, make_console, open_named, open_output, say
+from gdbmem.text import format_size, printable
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
+    """Read, save, compare, print, and judge with --fail-on."""
     args = parser.parse_args(argv)
     pid = checked_pid(args.target, core=args.core, command="heap")
     if args.core is not None and (args.fork is not None or args.swapped):
         raise UsageError("a core is a copy already", hint="leave out --fork, --hold and --swapped")
+    check_whole(args)
     unwind_when_ended()
-    with open_output(args.output, force=args.force) as stream:
-        view = _view(args, pid)
-        names = class_names(mangled_names(view))
-        if args.json:
-            stream.write(heap_json(view, names))
-        else:
-            print_heap(view, names, make_console(stream), only_leaks=args.leaks)
-    return 0
+    limits: Sequence[HeapLimit] = args.fail_on or ()
+    try:
+        return _status(_run(args, pid, limits), limits)
+    except UsageError:
+        raise
+    except GdbmemError as error:
+        if not limits:
+            raise
+        print(f"gdbmem: not judged: {printable(error.sentence)}", file=sys.stderr)
+        return ExitStatus.NOT_JUDGED
+
+
+def _run(args: argparse.Namespace, pid: Optional[int], limits: Sequence[HeapLimit]) -> list[Judgement]:
+    earlier = read_heap(args.since) if args.since is not None else None
+    kept_in = place_to_save(args.save) if args.save is not None else None
+    file = args.save if kept_in is None else None
+    with (
+        open_output(args.output, force=args.force) as stream,
+        open_named(file, force=args.force) as copy,
+    ):
+        if args.save is None and earlier is None and not any(one.of_holder for one in limits):
+            view = _view(args, pid)
+            judgements = judge_heap(view, (), limits)
+            _write_view(view, args, judgements, stream)
+            return judgements
+        saved = _whole(args, pid)
+        if copy is not None:
+            from gdbmem.heap.saved import saved_json  # for --save alone
+
+            copy.write(saved_json(saved))
+        if kept_in is not None:
+            label = keep_heap(*kept_in, saved).label
+            say(f"heap saved as {printable(kept_in[0].folder.name)}:{printable(label)}")
+        if earlier is not None:
+            return _compare(earlier, saved, args, pid, limits, stream)
+        judgements = judge_heap(saved.view, saved.holders, limits)
+        _write_view(saved.view, args, judgements, stream)
+    return judgements
+
+
+def _query(args: argparse.Namespace) -> HeapQuery:
+    block = read_address(args.block) if args.block is not None else None
+    return HeapQuery(args.by, args.top, args.min or 0, args.depth, args.without or (), args.leaks, block)
+
+
+def _reading(args: argparse.Namespace, pid: Optional[int]) -> contextlib.AbstractContextManager[object]:
+    return Working(f"reading the heap of {f'process {pid}' if pid is not None else args.core}")
 
 
 def _view(args: argparse.Namespace, pid: Optional[int]) -> HeapView:
-    block = read_address(args.block) if args.block is not None else None
-    query = HeapQuery(args.by, args.top, args.min or 0, args.depth, args.without or (), args.leaks, block)
-    with Working(f"reading the heap of {f'process {pid}' if pid is not None else args.core}"):
+    with _reading(args, pid):
         if pid is None:
-            return heap_of_core(args.core, args.target, query)
-        return heap(pid, query, copy=args.fork, swapped=args.swapped, progress=say)
+            return heap_of_core(args.core, args.target, _query(args))
+        return heap(pid, _query(args), copy=args.fork, swapped=args.swapped, progress=say)
+
+
+def _whole(args: argparse.Namespace, pid: Optional[int]) -> SavedHeap:
+    with _reading(args, pid):
+        if pid is None:
+            return whole_heap_of_core(args.core, args.target, _query(args))
+        return whole_heap(pid, _query(args), copy=args.fork, swapped=args.swapped, progress=say)
+
+
+def _write_view(
+    view: HeapView, args: argparse.Namespace, judgements: Sequence[Judgement], stream: TextIO
+) -> None:
+    names = class_names(mangled_names(view))
+    if args.json:
+        stream.write(heap_json(view, names, judgements))
+    else:
+        print_heap(view, names, make_console(stream), only_leaks=args.leaks)
+
+
+def _compare(
+    earlier: SavedHeap,
+    saved: SavedHeap,
+    args: argparse.Namespace,
+    pid: Optional[int],
+    limits: Sequence[HeapLimit],
+    stream: TextIO,
+) -> list[Judgement]:
+    """Print what changed since *earlier*; return the judgements."""
+    names = (args.since, f"process {pid}" if pid is not None else str(args.core))
+    growth = heap_growth(earlier, saved, names)
+    judgements = judge_growth(growth, earlier, saved, limits)
+    write_growth(growth, judgements, stream, make_console(stream), top=args.top, as_json=args.json)
+    return judgements
+
+
+def _status(judgements: Sequence[Judgement], limits: Sequence[HeapLimit]) -> int:
+    """Print the judgements that are not met, and return the exit status."""
+    for one in judgements:
+        if one.judged != MET:
+            word = "not met" if one.judged == NOT_MET else "not judged"
+            allowed = format_size(int(one.limit or 0))
+            text = f"gdbmem: {word}: {printable(one.sentence)}; --fail-on allows {allowed}"
+            print(text, file=sys.stderr)
+    return exit_status(judgements) if limits else ExitStatus.DONE

@@ -18,6 +18,7 @@ from gdbmem.api.profiles import (
     open_profile,
     series_tool,
 )
+from gdbmem.api.runs import kept_kind
 from gdbmem.commands.arguments import ArgumentParser, read_options_from
 from gdbmem.errors import UsageError
 from gdbmem.files import spool_operands
@@ -52,7 +53,12 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             return 0
         if _shows_series(place, wanted, arguments, stream):
             return 0
-        if isinstance(place, Run):
+        if isinstance(place, Path) and kept_kind(place, selector):
+            from gdbmem.cli.showing_runs import show_kept  # as the next
+
+            kind, console = kept_kind(place, selector), make_console(stream, color=arguments.color)
+            show_kept(place, kind, selector, arguments, console)
+        elif isinstance(place, Run):
             from gdbmem.cli.showing_runs import show_run  # a run may hold results of any kind
 
             show_run(place, wanted, query, options, arguments, stream)

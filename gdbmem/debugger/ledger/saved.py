@@ -1,4 +1,4 @@
-"""Saving ledgers and container scans in this gdb's run, with the program's location, and finding them again."""
+"""Saving ledgers, container scans and heaps in this gdb's run, with the program's location, and finding them again."""
 
 from __future__ import annotations
 
@@ -10,12 +10,21 @@ from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.snapshots import beside_resident_facts
 from gdbmem.debugger.stopping.stops import hits_here
 from gdbmem.errors import InputError
-from gdbmem.formats.documents import read_ledger, read_survey
-from gdbmem.inspection.holdings import kept_document, save_ledger, save_survey
+from gdbmem.formats.documents import read_heap, read_heap_view, read_ledger, read_survey
+from gdbmem.inspection.holdings import kept_document, save_heap, save_ledger, save_survey
 from gdbmem.model.containers import Survey
 from gdbmem.model.ledger import Ledger
 from gdbmem.runs.operand import find_operand
-from gdbmem.runs.saved_results import CONTAINERS, LEDGER, Kept, find_kept, kept_records, kept_text
+from gdbmem.runs.saved_results import (
+    CONTAINERS,
+    HEAP,
+    LEDGER,
+    MISSING,
+    Kept,
+    find_kept,
+    kept_records,
+    kept_text,
+)
 
 
 def keep_ledger(name: str, ledger: Ledger, *, hit: Optional[int] = None) -> Kept:
@@ -26,6 +35,12 @@ def keep_ledger(name: str, ledger: Ledger, *, hit: Optional[int] = None) -> Kept
 def keep_survey(name: str, survey: Survey, *, hit: Optional[int] = None) -> Kept:
     """Save *survey* under *name* in this gdb's run, which is created if necessary."""
     return save_survey(session.run_of("none"), name, survey, **_where(hit))
+
+
+def keep_heap(name: str, text: str, *, hit: Optional[int] = None) -> Kept:
+    """Save the heap in the document *text* under *name* in this gdb's run, which is created if necessary."""
+    view = read_heap_view(text, name)
+    return save_heap(session.run_of("none"), name, text, view, **_where(hit))
 
 
 def _where(hit: Optional[int]) -> dict[str, object]:
@@ -39,7 +54,7 @@ def _where(hit: Optional[int]) -> dict[str, object]:
 
 
 def saved_names(kind: str) -> list[str]:
-    """Return the names of the results of *kind*, LEDGER or CONTAINERS, in this gdb's run."""
+    """Return the names of the results of *kind*, LEDGER, CONTAINERS or HEAP, in this gdb's run."""
     return [record.name for record in kept_records(session.run, kind)] if session.has_run else []
 
 
@@ -53,6 +68,13 @@ def kept_survey(text: str) -> Survey:
     return read_survey(*_document(text, CONTAINERS))
 
 
+def kept_heap(text: str) -> str:
+    """Return the document of the heap that *text* names, likewise."""
+    document, label = _document(text, HEAP)
+    read_heap(document, label)
+    return document
+
+
 def _document(text: str, kind: str) -> tuple[str, str]:
     """Return the JSON that *text* names, and its label."""
     own = session.run if session.has_run else None
@@ -60,7 +82,7 @@ def _document(text: str, kind: str) -> tuple[str, str]:
         record = find_kept(own, kind, text)
         return kept_text(own, record), record.file  # type: ignore[arg-type]
     except InputError as error:
-        if error.slug not in ("no-such-ledger", "no-such-survey"):
+        if error.slug not in MISSING:
             raise
         unknown = error
     try:

@@ -15,7 +15,7 @@ from gdbmem.model.memory import Buffer, BytesMemory, MemoryUnreadable
 from gdbmem.text import printable
 
 _CORE, _PT_LOAD, _PT_NOTE = 4, 1, 4
-_NT_PRSTATUS, _NT_PRPSINFO, _NT_FILE, _NT_ARM_TLS = 1, 3, 0x46494C45, 0x401
+_NT_PRSTATUS, _NT_PRPSINFO, _NT_AUXV, _NT_FILE, _NT_ARM_TLS = 1, 3, 6, 0x46494C45, 0x401
 _X86_64, _AARCH64 = 62, 183
 _REGISTERS = 112  # their offset in struct elf_prstatus
 _CODE = 5  # flags: readable, executable
@@ -51,6 +51,7 @@ class CoreFile:
         self.path = path
         self.program = ""
         self.threads: list[CoreThread] = []
+        self.auxiliary_vector: dict[int, int] = {}  # its values by their kinds
         self._files: list[tuple[int, int, int, str]] = []  # start, end, offset, name
         self._opened: dict[str, Optional[bytes]] = {}
         try:
@@ -276,6 +277,9 @@ class CoreFile:
                 self.threads[-1] = self.threads[-1]._replace(thread_pointer=pointer)
             elif kind == _NT_PRPSINFO:
                 self.program = data[at + 40 : at + 56].split(b"\0")[0].decode(errors="surrogateescape")
+            elif kind == _NT_AUXV:
+                pairs = data[at : min(at + size, end)]
+                self.auxiliary_vector = dict(struct.iter_unpack("<QQ", pairs[: len(pairs) & ~15]))
             elif kind == _NT_FILE:
                 self._add_files(at, at + size)
             position = at + (size + 3 & ~3)

@@ -203,8 +203,16 @@ def random_bytes(pid: int) -> bytes:
     """
     try:
         with ProcMemory(pid) as memory:
-            return memory.read(auxiliary_vector(pid)[_AT_RANDOM], _RANDOM_BYTES)
-    except (OSError, struct.error, KeyError, TargetError, MemoryUnreadable):
+            return random_bytes_in(memory, auxiliary_vector(pid))
+    except (OSError, struct.error, TargetError):
+        return b""
+
+
+def random_bytes_in(memory: Memory, auxiliary: dict[int, int]) -> bytes:
+    """Return the same from the *memory* of a process or core with this *auxiliary* vector."""
+    try:
+        return memory.read(auxiliary[_AT_RANDOM], _RANDOM_BYTES)
+    except (KeyError, MemoryUnreadable):
         return b""
 
 

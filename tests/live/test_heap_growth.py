@@ -1,0 +1,185 @@
+"""`gdbmem heap --save` and `--since`: what grew, and what is lost since, equal what the program did."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gdbmem import api
+from tests.conftest import Program
+from tests.live.explaining import Running, gdbmem, running
+from tests.live.test_memexplain import gdb
+
+pytestmark = pytest.mark.needs("gdb", "g++")
+
+COUNT = 500
+EXACT = {"GLIBC_TUNABLES": "glibc.malloc.tcache_count=0"}
+ENTRY, TASK = 224, 160  # bytes of a block of each, with malloc's header
+
+
+@pytest.fixture
+def moments(program: Program) -> Path:
+    return program("heap_moments")
+
+
+def told(target: Running, word: str) -> tuple[int, ...]:
+    """Have the program do *word*; return the numbers that it prints."""
+    found: tuple[int, ...] = ()
+    for line in target.type(f"{word}\n"):
+        if line == "ready\n":
+            break
+        found = tuple(map(int, line.split()[1:]))
+    return found
+
+
+def growth(*words: object, status: int = 0) -> dict[str, Any]:
+    done = gdbmem("heap", "--json", *words)
+    assert done.returncode == status, done.stderr
+    document = json.loads(done.stdout)
+    assert document["kind"] == "heap-growth"
+    return dict(document)
+
+
+def test_what_grew_and_what_is_lost_since_is_what_the_program_did_live_in_cores_and_between_them(
+    moments: Path, tmp_path: Path
+) -> None:
+    first = tmp_path / "first.json"
+    with running([moments, COUNT], EXACT) as target:
+        assert gdbmem("heap", target.pid, "--save", first).returncode == 0
+        told(target, "grow")
+        grown = growth(target.pid, "--since", first)
+        count, size = told(target, "forget")
+        again = gdbmem("heap", target.pid, "--since", first, "--save", tmp_path / "second.json")
+        more, extra = told(target, "lose")
+        command = ["gcore", "-o", str(tmp_path / "core"), str(target.pid)]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+    (core,) = tmp_path.glob("core.*")
+    last = growth("--core", core, moments, "--since", tmp_path / "second.json")
+    whole = growth("--core", core, moments, "--since", first)
+    held = {one["name"]: one["after_bytes"] - one["before_bytes"] for one in grown["holders"]}
+    assert held["cache"] == 3 * COUNT * ENTRY
+    assert held["tasks"] == COUNT * TASK
+    assert grown["is_one_process"]
+    assert grown["lost"] == {"least_bytes": 0, "most_bytes": 0, "blocks": 0, "groups": []}
+    blocks = {one["block_bytes"]: one["after_blocks"] - one["before_blocks"] for one in grown["types"]}
+    assert blocks[ENTRY - 8] == 3 * COUNT
+    # Of what is lost half was there before, and its holder is named.
+    assert re.search(
+        rf"^Lost since: {count:,} blocks, .*: no word leads to them any more\.$", again.stdout, re.M
+    )
+    assert re.search(rf" {count // 2:,}  held by cache \(heap_moments\); the largest at 0x", again.stdout)
+    assert re.search(rf" {count // 2:,}  allocated since; the largest at 0x", again.stdout)
+    assert (last["lost"]["blocks"], last["lost"]["least_bytes"], last["lost"]["most_bytes"]) == (
+        more,
+        extra,
+        extra,
+    )
+    assert [one["holder"] for one in last["lost"]["groups"]] == [None]
+    assert whole["lost"]["least_bytes"] == size + extra
+    assert {one["holder"] and one["holder"]["name"] for one in whole["lost"]["groups"]} == {"cache", None}
+
+
+def test_a_gate_passes_what_did_not_grow_fails_what_did_and_says_where_it_cannot_judge(
+    moments: Path, tmp_path: Path
+) -> None:
+    first, other = tmp_path / "first.json", tmp_path / "other.json"
+
+    def status(*limits: str, words: tuple[object, ...] = ()) -> tuple[int, str]:
+        done = gdbmem(
+            "heap", *(words or (target.pid, "--since", first)), *(f"--fail-on={one}" for one in limits)
+        )
+        return done.returncode, done.stderr
+
+    with running([moments, COUNT], EXACT) as target, running([moments, COUNT // 2], EXACT) as second:
+        gdbmem("heap", target.pid, "--save", first)
+        gdbmem("heap", second.pid, "--save", other)
+        same = status("leaked=0", "0", "cache=0")
+        told(target, "grow")
+        grown = status("leaked=0", "1MiB", "cache=10KiB")
+        told(target, "lose")
+        lost = status("leaked=0")
+        alone = status("leaked=1B", words=(target.pid, "--leaks"))
+        unknown = status("leaked=1MiB", "nobody=0")
+        two = status("leaked=1GiB", "cache=0", words=(target.pid, "--since", other))
+        twice = status("0", words=(target.pid, "--since", tmp_path / "none.json"))
+        back = gdbmem("heap", target.pid, "--since", first, "--fail-on=leaked=1GiB", "--json")
+    assert same == (0, "")
+    assert grown[0] == 4
+    assert re.fullmatch(
+        r"gdbmem: not met: what cache retains changed by \+[\d.]+ KiB.*; --fail-on allows 10\.0 KiB\n",
+        grown[1],
+    )
+    assert (lost[0], alone[0], two[0]) == (4, 4, 4)
+    assert "of blocks are lost since; --fail-on allows 0 B" in lost[1]
+    assert unknown[0] == 125
+    assert "no holder of this heap is called 'nobody'" in unknown[1]
+    assert twice[0] == 125
+    assert "not judged" in twice[1]
+    (judged,) = json.loads(back.stdout)["judgements"]
+    assert (judged["judged"], judged["limit"], judged["measured"]) == ("met", 1 << 30, COUNT * 48)
+
+
+def test_the_heap_of_another_process_is_compared_by_name_and_a_moment_with_itself_is_not_judged(
+    moments: Path, tmp_path: Path
+) -> None:
+    first, other = tmp_path / "first.json", tmp_path / "other.json"
+    with running([moments, COUNT], EXACT) as target, running([moments, 2 * COUNT], EXACT) as second:
+        api.write_heap(api.whole_heap(target.pid), first)
+        found = growth(second.pid, "--since", first, "--save", other)
+    held = {one["name"]: one["after_bytes"] - one["before_bytes"] for one in found["holders"]}
+    assert held["cache"] == 3 * COUNT * ENTRY
+    assert not found["is_one_process"]
+    assert found["lost"]["blocks"] is None
+    assert {one["slug"] for one in found["warnings"]} == {"two-processes"}
+    done = gdbmem("diff", first, other, "--json")
+    assert json.loads(done.stdout)["holders"] == found["holders"]
+    itself = gdbmem("diff", first, first, "--fail-on", "0")
+    assert itself.returncode == 125
+    assert "the same moment" in itself.stderr
+    assert gdbmem("diff", first, other, "--fail-on", "1KiB").returncode == 4
+    shown = gdbmem("show", first).stdout
+    assert re.search(r"^ *[\d.]+ KiB +1,500  cache \(heap_moments\)", shown, re.M)
+
+
+def test_a_saved_heap_that_was_changed_is_refused_by_one_sentence(moments: Path, tmp_path: Path) -> None:
+    first, answer, changed = tmp_path / "first.json", tmp_path / "answer.json", tmp_path / "changed.json"
+    with running([moments, COUNT], EXACT) as target:
+        gdbmem("heap", target.pid, "--save", first)
+        gdbmem("heap", target.pid, "--json", "-o", answer)
+        again = gdbmem("heap", target.pid, "--save", first)
+        document = json.loads(first.read_text())
+        for column, value in (("addresses", "AAAA"), ("blocks", 1 << 40), ("holders", "%"), ("blocks", -1)):
+            blocks = {**document["saved"]["blocks"], column: value}
+            changed.write_text(json.dumps({**document, "saved": {**document["saved"], "blocks": blocks}}))
+            done = gdbmem("heap", target.pid, "--since", changed)
+            assert re.match(r"gdbmem: .*\[bad-heap\]\n$", done.stderr), done.stderr
+        whole = gdbmem("heap", target.pid, "--since", answer)
+        part = gdbmem("heap", target.pid, "--since", first, "--leaks")
+        no_run = gdbmem("heap", target.pid, "--save", tmp_path / "none:loaded")
+    assert "--save FILE" in whole.stderr
+    assert "[output-exists]" in again.stderr
+    assert part.returncode == 2
+    assert no_run.returncode == 2
+
+
+def test_memheap_saves_in_the_run_and_shows_what_changed_since(moments: Path, tmp_path: Path) -> None:
+    (tmp_path / "words").write_text("grow\n")
+    done = gdb(
+        tmp_path, moments, "break scrub", f"run {COUNT} < words > out", "memheap --save loaded --top 1", "continue",
+        "memheap --since loaded", "memheap --since nothing", "memheap --json -o growth.json --since loaded",
+        environment=EXACT,
+    )  # fmt: skip
+    found = json.loads((tmp_path / "growth.json").read_text())
+    held = {one["name"]: one["after_bytes"] - one["before_bytes"] for one in found["holders"]}
+    assert held["cache"] == 3 * COUNT * ENTRY
+    assert "heap saved as loaded" in done.stdout
+    assert re.search(r"live blocks \+[\d.]+ KiB from loaded to now: ", done.stdout)
+    assert "no heap was saved as 'nothing'" in done.stdout + done.stderr
+    (run,) = tmp_path.glob("gdbmem.*")
+    listed = gdbmem("show", run).stdout
+    assert "loaded" in listed
