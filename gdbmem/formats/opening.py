@@ -129,6 +129,11 @@ FORMATS = {
         "heap_profilers.pprof:read_pprof",
         has_addresses=True,
     ),
+    "sanitizer": _Format(
+        rb"(?s:.*?)(?:ERROR: LeakSanitizer: detected memory leaks|(?:Direct|Indirect) leak of [0-9]+ byte\(s\) in "
+        rb"|LeakSanitizer does not work under ptrace)",
+        "reports.sanitizers:read_sanitizer",
+    ),
     "folded": _Format(
         # Lines of a single function may precede the first with several.
         rb"(?:[^\s;{\[\x00-\x1f][^\n;\x00]* [0-9]{1,25}\r?\n){0,9}"
