@@ -107,9 +107,9 @@ what to list:
 
 READING = """\
 how to read files:
-  --format NAME       read files as this format: massif, gperftools, pprof-raw, memray, java-heapz, jemalloc, memcheck,
-                      memcheck-xml, pprof-callgrind, callgrind, xtree, faults, tracemalloc, speedscope, dhat, heaptrack,
-                      torch, pprof, folded (default: determined from the content)
+  --format NAME       read files as this format: massif, ms_print, gperftools, pprof-raw, memray, java-heapz, jemalloc,
+                      memcheck, memcheck-xml, pprof-callgrind, callgrind, xtree, faults, tracemalloc, speedscope, dhat,
+                      heaptrack, torch, pprof, sanitizer, folded (default: determined from the content)
   --metric NAME       the metric, if a file has several: in-use, allocated, peak, …; blocks, allocated-blocks, …
                       list the rows with the most blocks first
   --binaries FOLDER …  folder that has the profiled programs and libraries, or another root folder with them (may

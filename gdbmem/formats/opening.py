@@ -15,7 +15,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, Optional, Union
 from gdbmem.errors import InputError, Notice
 from gdbmem.files import Data, location
 from gdbmem.formats.addresses import Symbols
-from gdbmem.formats.valgrind.massif import read_massif
+from gdbmem.formats.valgrind.massif import MassifProfile, read_massif
 from gdbmem.model.calltree import Profile, no_block_sizes
 from gdbmem.text import format_size, printable
 
@@ -84,6 +84,7 @@ FORMATS = {
     "massif": _Format(
         rb"desc:(?! xtree\.produce_report)|cmd:|#-+\r?\nsnapshot=", "valgrind.massif:read_massif"
     ),
+    "ms_print": _Format(rb"-{40,}\r?\nCommand: ", "reports.ms_print:read_ms_print"),
     "gperftools": _Format(
         rb"heap profile: |--- symbol\r?\n(?:[^\n]*\n){1,1000000}?heap profile: ",
         "heap_profilers.gperftools:read_gperftools",
@@ -144,6 +145,7 @@ FORMATS = {
 
 
 _OF_VALGRIND = ("memcheck", "memcheck-xml", "xtree", "dhat")  # and massif
+_SERIES = ("massif", "ms_print")  # of several snapshots
 _PIECEWISE = ("massif", "heaptrack", "torch")  # formats of which a file's size costs no memory
 
 
@@ -219,7 +221,7 @@ def is_heaptrack(path: Union[str, os.PathLike[str]], reading: OpenOptions = DEFA
 def _read_as(
     name: str, data: Union[Data, _Unpacking], source: str, reading: OpenOptions, notices: list[Notice]
 ) -> Profile:
-    if name == "massif" and not isinstance(data, _Unpacking):
+    if name in _SERIES and not isinstance(data, _Unpacking):
         if reading.metric not in (None, "in-use"):
             raise InputError(
                 f"{printable(source)} does not hold the metric '{printable(reading.metric or '')}'",
@@ -228,7 +230,7 @@ def _read_as(
             )
         if reading.by_size:
             raise no_block_sizes(source)
-        found = read_massif(data, source, notices)
+        found = _read_series(name, data, source, notices)
         found.symbols = reading.symbols
         return found
     entry = FORMATS[name]
@@ -246,6 +248,14 @@ def _read_as(
     profile.by_size = reading.by_size
     profile.symbols = reading.symbols if name in _OF_VALGRIND else None
     return profile
+
+
+def _read_series(name: str, data: Data, source: str, notices: list[Notice]) -> MassifProfile:
+    if name == "massif":
+        return read_massif(data, source, notices)
+    from gdbmem.formats.reports.ms_print import read_ms_print  # seldom needed
+
+    return read_ms_print(data, source, notices)
 
 
 def _of_another_format(data: Data, path: str) -> InputError:
