@@ -388,7 +388,7 @@ def test_a_format_can_be_forced(tmp_path: Path) -> None:
     path = tmp_path / "one"
     path.write_text("main 12\n")  # too little to be recognised by its content
     assert tree(read(path, format="folded")).bytes[0] == 12
-    with pytest.raises(InputError, match="it reads massif, gperftools"):
+    with pytest.raises(InputError, match="it reads massif, ms_print, gperftools"):
         open_profile(path, OpenOptions("nonsense"))
 
 
