@@ -35,7 +35,9 @@ def threads_out_of_memory(pid: int, memory: Optional[Memory] = None) -> list[Hel
     for tid in thread_ids(pid):
         where = _standing(pid, tid)
         if where is not None:
-            found.append(HeldThread(tid, stack_pointer=where[0], program_counter=where[1]))
+            held = HeldThread(tid)
+            held.stack_pointer, held.program_counter = where
+            found.append(held)
     if found and memory is not None and platform.machine() == "x86_64":
         mappings = parse_maps(read_maps_text(pid))
         for held in found:
