@@ -25,10 +25,9 @@ from gdbmem.model.ledger import Ledger
 from gdbmem.profiles.diff import diff_snapshots
 from gdbmem.profiles.paths import Query
 from gdbmem.recipes.abilities import check_engine
-from gdbmem.recipes.expectations import judge, judge_ledgers, unjudged
 from gdbmem.recipes.reader import load_recipe
 from gdbmem.recipes.recipe import Point, Recipe
-from gdbmem.recipes.verdicts import verdict_object
+from gdbmem.recipes.verdicts import judge, judge_ledgers, unjudged, verdict_object
 from gdbmem.runs.distrust import split_name
 from gdbmem.runs.operand import load_record
 from gdbmem.runs.saved_results import CONTAINERS, LEDGER, MISSING, find_kept, kept_text

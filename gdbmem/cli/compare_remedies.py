@@ -12,8 +12,7 @@ from gdbmem.api.ledgers import MeasuredRun, find_program, trim_by_gdb
 from gdbmem.api.series import difference_of
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.files import open_regular
-from gdbmem.ledger.remedies import measured_json, print_measured
-from gdbmem.ledger.settings import settings_of
+from gdbmem.ledger.remedies import measured_json, print_measured, settings_of
 from gdbmem.model.ledger import Ledger, MeasuredRemedies, MeasuredRemedy, Remedy, best_first, worth_bytes
 from gdbmem.terminal.console import make_console, open_output
 from gdbmem.text import format_size, printable

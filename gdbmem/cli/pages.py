@@ -49,8 +49,8 @@ from gdbmem.page.page import (
 )
 from gdbmem.page.pictures import COUNT
 from gdbmem.page.pools_page import CORE, kind_of_file
-from gdbmem.profiles.course import course_sentence, peak_sentence
 from gdbmem.profiles.paths import Query
+from gdbmem.profiles.timeline import course_sentence, peak_sentence
 from gdbmem.series.charts import Curve, Picture
 from gdbmem.terminal.console import open_output, say
 from gdbmem.text import format_delta, printable
@@ -68,7 +68,7 @@ def make_page(operands: Sequence[str], query: Query, options: ReadOptions) -> Pa
     if len(operands) > 1:
         places = [find_operand(one) for one in operands]
         if all(_is_series(*one) for one in places):
-            from gdbmem.cli.series_page import page_of_comparison  # for series only
+            from gdbmem.cli.page_documents import page_of_comparison  # for series only
 
             return page_of_comparison(
                 [place.folder if isinstance(place, Run) else place for place, _ in places]
@@ -76,7 +76,7 @@ def make_page(operands: Sequence[str], query: Query, options: ReadOptions) -> Pa
         return _page_of_difference(operands, query, options)
     place, selector = find_operand(operands[0])
     if _is_series(place, selector):
-        from gdbmem.cli.series_page import page_of_series  # for series only
+        from gdbmem.cli.page_documents import page_of_series  # for series only
 
         return page_of_series(place.folder if isinstance(place, Run) else place)
     if not isinstance(place, Run):

@@ -14,8 +14,7 @@ from typing import Optional
 from gdbmem.recording.recording import Recorded, RecordingOptions, record_series, verdict_so_far
 from gdbmem.recording.targets import Wanted
 from gdbmem.runs.ranks import own_rank
-from gdbmem.series.prometheus import PrometheusView
-from gdbmem.series.watching import PlainView, View
+from gdbmem.series.views import PlainView, PrometheusView, View
 from gdbmem.terminal.console import make_console, prepare_outputs
 
 

@@ -110,7 +110,7 @@ def _report(
 def _drawn(recordings: Sequence[Recording], summaries: Sequence[SeriesSummary], kind: str) -> str:
     if kind == "svg":
         return charts.svg(picture_of(recordings, summaries))
-    from gdbmem.cli.series_page import recorded_page  # with the page's own
+    from gdbmem.cli.page_documents import recorded_page  # with the page's own
     from gdbmem.page.page import render  # with it
 
     return render(recorded_page(recordings, summaries))

@@ -10,8 +10,8 @@ from typing import Optional
 from gdbmem.errors import Notice, UsageError
 from gdbmem.json_values import as_json
 from gdbmem.model.bfc import FAILS, IN_USE, Allocator, PoolChange, PoolDiff, PoolSample, PoolSeries
-from gdbmem.pools.document import sums
 from gdbmem.pools.explanation import pool_name, pool_sentence
+from gdbmem.pools.output import sums
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices, print_sentence
 from gdbmem.terminal.document import Document, head, to_json

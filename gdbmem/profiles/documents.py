@@ -12,17 +12,17 @@ from gdbmem.model.calltree import Profile, Snapshot, Totals
 from gdbmem.model.containers import Holding
 from gdbmem.model.diff import Diff, Side
 from gdbmem.model.judgement import Judgement
-from gdbmem.profiles.course import course_of
 from gdbmem.profiles.diff import as_growth
 from gdbmem.profiles.headline import answer_diff, answer_snapshot
 from gdbmem.profiles.paths import Query
 from gdbmem.profiles.ranking import Amount, Ranking, Row, rank
 from gdbmem.profiles.text import applied_rules, applied_wrappers, unused_known
+from gdbmem.profiles.timeline import course_of
 from gdbmem.terminal.document import Document, head, judgement_object, to_json
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
-    from gdbmem.profiles.run_text import KeptRecord, Record
+    from gdbmem.profiles.charts import KeptRecord, Record
 
 # The rows of a ranking in JSON reports. Sizes are bytes; an unknown value is null, never 0.
 

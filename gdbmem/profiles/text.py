@@ -12,7 +12,6 @@ from gdbmem.model.calltree import Frame, Profile, Snapshot
 from gdbmem.model.containers import Holding
 from gdbmem.model.diff import Diff
 from gdbmem.profiles.charts import Stacked, print_chart
-from gdbmem.profiles.course import course_sentence, peak_sentence
 from gdbmem.profiles.diff import as_growth
 from gdbmem.profiles.headline import answer_diff, answer_snapshot, trend_word
 from gdbmem.profiles.own_code import (
@@ -29,7 +28,7 @@ from gdbmem.profiles.own_code import (
 )
 from gdbmem.profiles.paths import DEFAULT_TOP, Query, matches
 from gdbmem.profiles.ranking import Amount, Ranking, Row, rank
-from gdbmem.profiles.timeline import APPEARED, STEADY, UNCHANGED, VANISHED
+from gdbmem.profiles.timeline import APPEARED, STEADY, UNCHANGED, VANISHED, course_sentence, peak_sentence
 from gdbmem.python.frames import INTERPRETER, fold_interpreter, is_interpreters
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, Glyphs, glyphs_for, print_notices, print_sentence

@@ -31,7 +31,7 @@ from gdbmem.runs.ranks import expanded, own_rank
 from gdbmem.runs.run import Run, current_folder, open_run, timestamp
 from gdbmem.series.store import Damaged, Recording, SeriesWriter, set_aside
 from gdbmem.series.summary import summarize
-from gdbmem.series.watching import View, WatchedView
+from gdbmem.series.views import View, WatchedView
 from gdbmem.text import plural, printable
 
 # The loop of a monitor: samples a tree at regular times, stores the samples, and handles its end.

@@ -17,7 +17,7 @@ from gdbmem.linux.process.terminal_modes import TerminalModes
 from gdbmem.model.series import TREE, Mark, ProcessSample, SeriesLine, Verdict
 from gdbmem.series.statistics import thinned
 from gdbmem.series.text import draw_course, headline
-from gdbmem.series.watching import Latest, describe
+from gdbmem.series.views import Latest, describe
 from gdbmem.terminal.console import ASCII, Console, columns_that_fit, glyphs_for
 from gdbmem.terminal.drawing import Table, Text
 from gdbmem.text import format_duration, format_rates, format_size, printable

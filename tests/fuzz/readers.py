@@ -49,8 +49,8 @@ from gdbmem.linux.process.process import parse_stat
 from gdbmem.linux.process.threads import parse_syscall
 from gdbmem.model.memory import BytesMemory, MemoryUnreadable
 from gdbmem.model.series import TREE, ProcessSample, SeriesFacts, SeriesLine
-from gdbmem.pools.document import pools_json
 from gdbmem.pools.map import render_pools
+from gdbmem.pools.output import pools_json
 from gdbmem.python.lines import print_lines
 from gdbmem.recipes.reader import parse_recipe
 from gdbmem.runs.run import DATABASE, Run

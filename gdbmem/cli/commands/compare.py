@@ -126,7 +126,7 @@ def _compare(
     if outputs.plot is not None and picture_kind(args.plot, "--plot") == "svg":
         outputs.plot.write(svg(picture_of(recordings, summaries, first_group=cut)))
     elif outputs.plot is not None:
-        from gdbmem.cli.series_page import compared_page  # for pages only, as the next
+        from gdbmem.cli.page_documents import compared_page  # for pages only, as the next
         from gdbmem.page.page import render  # slow to import
 
         outputs.plot.write(render(compared_page(recordings, summaries, first=cut)))

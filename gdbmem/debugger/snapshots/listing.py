@@ -16,10 +16,10 @@ from gdbmem.engines import massif
 from gdbmem.errors import InputError, TargetError
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.inspection.holdings import holdings
+from gdbmem.profiles.charts import print_kept, print_snapshots
 from gdbmem.profiles.diff import diff_series
 from gdbmem.profiles.documents import diff_json, list_json, profile_json
 from gdbmem.profiles.paths import query_from
-from gdbmem.profiles.run_text import print_kept, print_snapshots
 from gdbmem.profiles.text import print_diff, print_timeline
 from gdbmem.runs.operand import load_record, process_notices, unit_of
 from gdbmem.runs.run import SnapshotRecord

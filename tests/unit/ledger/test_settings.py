@@ -8,7 +8,7 @@ from typing import BinaryIO
 import pytest
 
 from gdbmem.launch.measured import environment_with
-from gdbmem.ledger.settings import settings_of
+from gdbmem.ledger.remedies import settings_of
 from gdbmem.model.ledger import FREE_PAGES, LIVE, Entry, Ledger, OtherMalloc, Remedy, Share
 
 MIB = 1 << 20

@@ -20,7 +20,7 @@ from gdbmem.linux.process.process import Counts, Stat, parse_stat
 from gdbmem.model.series import TREE, ProcessSample, SeriesFacts
 from gdbmem.recording.recording import SamplingPlan, SeriesRecorder
 from gdbmem.series.store import Recording, SeriesWriter
-from gdbmem.series.watching import PlainView
+from gdbmem.series.views import PlainView
 
 MIB = 1 << 20
 

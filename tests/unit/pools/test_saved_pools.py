@@ -10,7 +10,7 @@ import pytest
 
 from gdbmem.api.pools import answer_failed, compare_pools, read_pools
 from gdbmem.errors import InputError
-from gdbmem.pools.document import pools_document, pools_json
+from gdbmem.pools.output import pools_document, pools_json
 
 CAPTURES = Path(__file__).parents[2] / "captures/bfc"
 

@@ -12,7 +12,7 @@ import pytest
 
 from gdbmem.cli.main import main
 from gdbmem.model.calltree import Totals
-from gdbmem.profiles.course import course_of
+from gdbmem.profiles.timeline import course_of
 from gdbmem.terminal.drawing import thinned
 from tests.unit.massif_texts import massif, path
 

@@ -15,7 +15,7 @@ from gdbmem.model.judgement import Unseen
 from gdbmem.profiles.diff import diff_snapshots
 from gdbmem.profiles.paths import Query, parse_known
 from gdbmem.profiles.ranking import rank
-from gdbmem.recipes.expectations import judge, unjudged
+from gdbmem.recipes.verdicts import judge, unjudged
 from tests.unit.trees import PRUNED_NODE, at, snapshot, tree
 
 KIB = 1024

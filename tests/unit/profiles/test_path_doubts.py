@@ -14,7 +14,7 @@ from gdbmem.page.explorer import profile_data
 from gdbmem.profiles.diff import as_growth
 from gdbmem.profiles.paths import Query
 from gdbmem.profiles.ranking import rank
-from gdbmem.recipes.expectations import judge
+from gdbmem.recipes.verdicts import judge
 
 MIB = 1 << 20
 LIBC = "/usr/lib/x86_64-linux-gnu/libc.so.6"

@@ -14,12 +14,11 @@ import pytest
 
 from gdbmem.errors import Notice
 from gdbmem.model.calltree import CallTree, Totals, peak_index, peak_tree_index
-from gdbmem.profiles.course import peak_sentence
+from gdbmem.profiles.charts import print_snapshots
 from gdbmem.profiles.diff import diff_snapshots
 from gdbmem.profiles.paths import Query
-from gdbmem.profiles.run_text import print_snapshots
 from gdbmem.profiles.text import print_diff, print_sites, print_timeline
-from gdbmem.profiles.timeline import columns_of
+from gdbmem.profiles.timeline import columns_of, peak_sentence
 from gdbmem.terminal.console import make_console
 from gdbmem.terminal.drawing import SourceLines
 from tests.unit.trees import PRUNED_NODE, at, snapshot, tree

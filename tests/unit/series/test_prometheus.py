@@ -13,7 +13,7 @@ import pytest
 from gdbmem.errors import InputError
 from gdbmem.linux.monitoring.tree import Look
 from gdbmem.model.series import READING_FIELDS, TREE, Mark, ProcessSample, SeriesLine, Slope, Verdict
-from gdbmem.series.prometheus import PrometheusView
+from gdbmem.series.views import PrometheusView
 
 pytest.importorskip("prometheus_client", reason="an optional dependency: pip install prometheus_client")
 

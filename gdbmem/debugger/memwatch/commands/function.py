@@ -17,10 +17,10 @@ from gdbmem.debugger.command import warn
 from gdbmem.debugger.location import real_pid
 from gdbmem.debugger.memwatch.commands.command import Driving
 from gdbmem.debugger.memwatch.commands.showing import source_lines
+from gdbmem.debugger.memwatch.driving.function_code import LineStart, find_place
 from gdbmem.debugger.memwatch.driving.locking import Alarm
 from gdbmem.debugger.memwatch.driving.memory_syscalls import Releases, is_alone
 from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
-from gdbmem.debugger.memwatch.driving.watched_function import LineStart, find_place
 from gdbmem.debugger.memwatch.gauges.account import accounts
 from gdbmem.debugger.memwatch.gauges.line_tally import (
     LineTally,

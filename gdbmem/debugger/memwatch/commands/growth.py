@@ -32,7 +32,7 @@ from gdbmem.debugger.program import (
 )
 from gdbmem.debugger.python.call_paths import PythonPaths, with_python
 from gdbmem.debugger.stopping.interrupting import without_announcement
-from gdbmem.debugger.stopping.repeated_hits import RepeatedHits
+from gdbmem.debugger.stopping.stops import RepeatedHits
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError
 from gdbmem.linux.memory.resident import ProcessMemory

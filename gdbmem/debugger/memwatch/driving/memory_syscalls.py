@@ -11,7 +11,7 @@ import gdb
 
 from gdbmem.debugger.location import stack_pointer
 from gdbmem.debugger.program import InternalBreakpoint, delete_breakpoints, numbers_of
-from gdbmem.debugger.stopping.repeated_hits import RepeatedHits
+from gdbmem.debugger.stopping.stops import RepeatedHits
 from gdbmem.linux.memory.resident import PAGE_BYTES, ProcessMemory
 from gdbmem.linux.memory.sharing import Sharing
 

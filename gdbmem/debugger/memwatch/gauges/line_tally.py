@@ -7,8 +7,8 @@ from typing import Optional
 
 import gdb
 
-from gdbmem.debugger.memwatch.driving.watched_function import LineStart, WatchedPlace
-from gdbmem.debugger.stopping.repeated_hits import is_step_postponed
+from gdbmem.debugger.memwatch.driving.function_code import LineStart, WatchedPlace
+from gdbmem.debugger.stopping.stops import is_step_postponed
 from gdbmem.linux.memory.maps import SettledPages
 from gdbmem.linux.memory.sharing import Part, Sharing
 from gdbmem.linux.process.threads import SignalHandlers
