@@ -670,6 +670,23 @@ exit status: 0 everything needed is present, 3 a tool is missing, 1 another prob
 """,
     ),
     Command(
+        "gdbmem mcp",
+        """\
+Serve gdbmem's reports to an agent, by the Model Context Protocol on standard input and output.
+
+An agent can then ask where a process's memory is (explain, heap, python_objects), which lines make it grow (grow),
+whether it grows (monitor_verdict), and what is in profiles and runs (show, diff). These only read. It sees your own
+processes and the files below one folder, and gives no commands to gdb.
+
+  {"mcpServers": {"gdbmem": {"command": "gdbmem", "args": ["mcp", "--folder", "/src/project"]}}}
+""",
+        """\
+  --folder DIR        read files below DIR only (default: .)
+  --allow-run         also let it take snapshots of a process (snap), and run recipes, which start any
+                      program (launch_recipe)
+""",
+    ),
+    Command(
         "gdbmem install",
         """\
 Make 'source gdbmem' work in gdb, from any folder.

@@ -11,6 +11,7 @@ from tests.unit.sources import PACKAGE, ROOT, Import, Source, imports, names, no
 LAYERS = [
     "cli",
     "debugger",
+    "mcp",
     "commands",
     "api",
     "recording",
@@ -74,6 +75,8 @@ def _points_up(source: Source, found: Import) -> bool:
     if not found.module.startswith("gdbmem."):
         return False
     target = found.module.split(".")[1]
+    if source.place == "__main__":  # `python -m gdbmem` is the shell's command
+        return target != "cli"
     tops = {source.place, target} == {"cli", "debugger"}
     ground_up = source.place in GROUND and target not in GROUND
     return depth(target) < depth(source.place) or tops or ground_up
