@@ -59,8 +59,10 @@ class Client:
 
 @contextlib.contextmanager
 def serving(folder: Path, *options: str) -> Iterator[Client]:
-    words = [GDBMEM, "mcp", "--folder", str(folder), *options]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    words = [GDBMEM, "mcp", *options]
+    with subprocess.Popen(
+        words, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         try:
             yield Client(process)
             assert process.stdin
@@ -127,7 +129,7 @@ def check_answer(found: object, expected: object) -> None:
 def test_an_agent_comes_from_a_process_to_the_line_that_makes_it_grow(tmp_path: Path) -> None:
     build("decoder")
     program = [str(EXAMPLES / "decoder/build/decoder"), "--batches", "1000000", "--states", "5000"]
-    with killed_at_the_end(program) as decoder, serving(tmp_path) as client:
+    with killed_at_the_end(program) as decoder, serving(Path("/"), "--folder", str(tmp_path)) as client:
         for line in TRANSCRIPT.read_text().splitlines():
             step = json.loads(line)
             params = step["send"].get("params", {})

@@ -17,7 +17,7 @@ from gdbmem.text import printable
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     args = parser.parse_args(argv)
-    folder = Path(args.folder)
+    folder = Path(args.folder or ".")
     if not folder.is_dir():
         raise InputError(
             f"{printable(args.folder)} is not a folder", slug="outside-folder", hint="name one with --folder"
