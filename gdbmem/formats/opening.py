@@ -130,6 +130,27 @@ FORMATS = {
         "heap_profilers.pprof:read_pprof",
         has_addresses=True,
     ),
+    "mtrace": _Format(
+        rb"(?:= Start\r?\n)?@ [^\n]{0,4000}?\[0x[0-9a-f]+\] [-+<>!] (?:0x|\(nil)",
+        "reports.mtrace:read_mtrace",
+    ),
+    "malloc_info": _Format(
+        rb'.{0,4000}?<malloc version="1">\s*<heap nr=', "reports.malloc_reports:read_malloc_info"
+    ),
+    "malloc_stats": _Format(
+        rb".{0,4000}?Arena 0:\r?\nsystem bytes +=", "reports.malloc_reports:read_malloc_stats"
+    ),
+    "smaps": _Format(
+        rb"[0-9a-f]{8,16}-[0-9a-f]{8,16} [-rwxsp]{4} [^\n]*\n(?:Size|Rss): +[0-9]+ kB",
+        "reports.smaps:read_smaps",
+    ),
+    "pmap": _Format(
+        rb"[0-9]{1,10}: +[^\n]*\n *(?:Address |[0-9a-f]{16} +[0-9]+K [-rwxs]{5} )", "reports.smaps:read_pmap"
+    ),
+    "java-histogram": _Format(
+        rb"(?:[0-9]+:)?\s* num +#instances +#bytes +[Cc]lass", "reports.java:read_histogram"
+    ),
+    "java-native": _Format(rb"(?:[0-9]+:)?\s*Native Memory Tracking:\s", "reports.java:read_native_memory"),
     "sanitizer": _Format(
         rb"(?s:.*?)(?:ERROR: LeakSanitizer: detected memory leaks|(?:Direct|Indirect) leak of [0-9]+ byte\(s\) in "
         rb"|LeakSanitizer does not work under ptrace)",

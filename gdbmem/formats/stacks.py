@@ -12,16 +12,24 @@ from gdbmem.errors import InputError, Notice
 from gdbmem.formats.addresses import Binary, Symbols, with_names
 from gdbmem.model.calltree import (
     ALLOCATED_BYTES,
+    COMMITTED_BYTES,
+    DIRTY_BYTES,
     FAULTED_BYTES,
+    FREE_BYTES,
     FREED_BYTES,
     GROWN_BYTES,
     HEAP_BYTES,
     LOST_BYTES,
     OWN_PEAK_BYTES,
+    PAGE_BYTES,
     PEAK,
     PRUNED,
+    PSS_BYTES,
+    RESERVED_BYTES,
+    RESIDENT_BYTES,
     ROOT,
     SIZE_CLASS,
+    SWAPPED_BYTES,
     CallTree,
     Frame,
     Frames,
@@ -53,6 +61,9 @@ def size_class(block_bytes: int) -> Frame:
 IN_USE, ALLOCATED = "in-use", "allocated"
 FREED, OWN_PEAK = "freed", "own-peak"
 GROWN, MADE_RESIDENT = "grown", "made-resident"
+# Of reports that divide a process, or what an allocator got from the system.
+RESIDENT, PSS, DIRTY, SWAP, MAPPED = "resident", "pss", "dirty", "swap", "mapped"
+HELD, FREE, COMMITTED, RESERVED = "held", "free", "committed", "reserved"
 TRUNCATED = "profile-truncated"
 LARGEST = (1 << 63) - 1
 DEEPEST = 100_000  # frames on one stack
@@ -64,6 +75,15 @@ UNITS = {
     OWN_PEAK: OWN_PEAK_BYTES,
     GROWN: GROWN_BYTES,
     MADE_RESIDENT: FAULTED_BYTES,
+    RESIDENT: RESIDENT_BYTES,
+    MAPPED: PAGE_BYTES,
+    HELD: PAGE_BYTES,
+    PSS: PSS_BYTES,
+    DIRTY: DIRTY_BYTES,
+    SWAP: SWAPPED_BYTES,
+    COMMITTED: COMMITTED_BYTES,
+    RESERVED: RESERVED_BYTES,
+    FREE: FREE_BYTES,
 }
 _LOST = re.compile(
     rf"(?:(?:in|de)creased-)?(?:{'|'.join((*LOST, WITH_INDIRECT))}|definitely-indirectly-lost)"

@@ -250,6 +250,13 @@ PAGE_BYTES = "bytes of pages"
 ALLOCATED_BYTES = "bytes allocated"  # since the start, freed ones too
 FREED_BYTES = "bytes freed"  # since the start
 LOST_BYTES = "bytes lost"  # that no pointer reaches
+RESIDENT_BYTES = "bytes resident"
+PSS_BYTES = "bytes of PSS"  # resident, a shared page divided among those who share it
+DIRTY_BYTES = "bytes dirty"
+SWAPPED_BYTES = "bytes swapped"
+COMMITTED_BYTES = "bytes committed"  # may be used without asking the system again
+RESERVED_BYTES = "bytes reserved"  # of addresses
+FREE_BYTES = "bytes free"
 PEAK = "peak"  # the metric, and the name of its snapshot
 GROWN_BYTES = "bytes grown"  # that became resident in a recording, and stayed
 FAULTED_BYTES = "bytes made resident"  # in a recording, those that left again too
@@ -271,6 +278,13 @@ _NOUNS = {
     GROWN_BYTES: "resident growth",
     FAULTED_BYTES: "memory made resident",
     OWN_PEAK_BYTES: "each path's own peak",
+    RESIDENT_BYTES: "resident memory",
+    PSS_BYTES: "proportional resident memory",
+    DIRTY_BYTES: "dirty memory",
+    SWAPPED_BYTES: "swapped memory",
+    COMMITTED_BYTES: "committed memory",
+    RESERVED_BYTES: "reserved memory",
+    FREE_BYTES: "free memory",
 }
 
 
@@ -281,7 +295,8 @@ def memory_noun(unit: str) -> str:
 
 def holds(unit: str) -> bool:
     """Return whether a process holds what is counted in *unit* at one moment; else it is a sum over time."""
-    return unit in (HEAP_BYTES, PAGE_BYTES)
+    flows = (ALLOCATED_BYTES, FREED_BYTES, LOST_BYTES, GROWN_BYTES, FAULTED_BYTES, OWN_PEAK_BYTES)
+    return unit not in flows
 
 
 class Totals(NamedTuple):

@@ -424,7 +424,10 @@ def function_name(frame: Frame, *, room: int = 0, ellipsis: str = "…") -> str:
     A frame with a place only, as in tracemalloc, is named by that.
     """
     if frame.function is None:
-        return f"{printable(short_file(frame.file or ''))}:{frame.line}" if has_place_only(frame) else "???"
+        if frame.file is None:
+            return "???"
+        file = printable(short_file(frame.file))
+        return file if frame.line is None else f"{file}:{frame.line}"
     name = plain_strings(printable(qualified_name(frame.function)))
     if room and len(name) > room:
         name = _without_template_arguments(name, ellipsis)
@@ -436,8 +439,8 @@ def function_name(frame: Frame, *, room: int = 0, ellipsis: str = "…") -> str:
 
 
 def has_place_only(frame: Frame) -> bool:
-    """Return whether *frame* has a line and no function, as those of tracemalloc."""
-    return frame.function is None and frame.file is not None and frame.line is not None
+    """Return whether *frame* has a file and no function, as those of tracemalloc and the rows of tables."""
+    return frame.function is None and frame.file is not None
 
 
 def short_file(file: str) -> str:

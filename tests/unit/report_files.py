@@ -23,6 +23,8 @@ def read_cut(
     """
     lines = data.splitlines(keepends=True)
     file = folder / "cut"
+    file.write_bytes(data)
+    whole = tree(read(file, metric)).bytes[0]
     for count in range(1, len(lines), 10):
         for part in (b"", lines[count][: len(lines[count]) // 2]):
             left = b"".join(lines[:count]) + part
@@ -32,7 +34,6 @@ def read_cut(
             except InputError as error:
                 assert "\n" not in str(error)
                 continue
-            tree(profile)
-            if left.strip() != data.strip():
+            if tree(profile).bytes[0] != whole:
                 assert BYTES_MISSING in {notice.slug for notice in profile.notices}, left[-200:]
             yield left, profile
