@@ -33,7 +33,12 @@ def read_smaps(data: Data, source: str, metric: Optional[str]) -> StackProfile:
         head, field = _MAPPING.fullmatch(line), _FIELD.fullmatch(line)
         if head is not None:
             if mappings and not is_whole:
-                raise bad_line(source, number, line.encode(), "VmFlags, the last line of a mapping")
+                raise bad_line(
+                    source,
+                    number,
+                    line.encode("utf-8", "surrogateescape"),
+                    "VmFlags, the last line of a mapping",
+                )
             last = head[2]
             mappings.append(((head[2] or "anonymous", head[1]), {}))
             is_whole = False
@@ -42,7 +47,7 @@ def read_smaps(data: Data, source: str, metric: Optional[str]) -> StackProfile:
         elif line.startswith("VmFlags:"):
             is_whole = True
         elif line.strip() and not re.match(r"[A-Za-z_]+:", line):
-            raise bad_line(source, number, line.encode(), "a line of smaps")
+            raise bad_line(source, number, line.encode("utf-8", "surrogateescape"), "a line of smaps")
     if mappings and last == "[rollup]":
         return _rollup(mappings[-1][1], source, metric)
     if mappings and not is_whole:
@@ -77,7 +82,12 @@ def read_pmap(data: Data, source: str, metric: Optional[str]) -> StackProfile:
         if words == columns or set(line) <= set("-= "):
             continue
         if total is not None:
-            raise bad_line(source, number, line.encode(), "nothing behind the total of a process")
+            raise bad_line(
+                source,
+                number,
+                line.encode("utf-8", "surrogateescape"),
+                "nothing behind the total of a process",
+            )
         found = _totals(line, columns)
         if found is not None:
             total = found
@@ -97,7 +107,7 @@ def _row(line: str, columns: Sequence[str], source: str, number: int) -> tuple[S
     words = line.split(None, len(columns) - 1 if columns else 3)
     names = columns or ["Address", "Kbytes", "Mode", "Mapping"]
     if len(words) < len(names) - 1 or not re.fullmatch(r"[0-9a-f]{8,16}", words[0]):
-        raise bad_line(source, number, line.encode(), "a mapping")
+        raise bad_line(source, number, line.encode("utf-8", "surrogateescape"), "a mapping")
     cells = dict(zip(names, words))
     try:
         sizes = {
@@ -106,7 +116,7 @@ def _row(line: str, columns: Sequence[str], source: str, number: int) -> tuple[S
             if name.lower() in _COLUMNS and cell != "-"
         }
     except ValueError:
-        raise bad_line(source, number, line.encode(), "a mapping") from None
+        raise bad_line(source, number, line.encode("utf-8", "surrogateescape"), "a mapping") from None
     name = cells.get("Mapping", "").strip() or "anonymous"
     return ("anonymous" if name == "[ anon ]" else name, cells.get("Mode") or cells.get("Perm") or ""), sizes
 
