@@ -63,6 +63,8 @@ def _options(args: argparse.Namespace, words: Optional[Sequence[str]]) -> Record
         mark=args.mark,
         triggers=list(zip(args.when, actions)),
         grow=args.grow,
+        black_box=args.black_box,
+        holds=args.fork is False,  # --hold
     )
 
 

@@ -24,6 +24,7 @@ from gdbmem.api.series_pictures import picture_of
 from gdbmem.model.judgement import MET, NOT_MET, Judgement, exit_status
 from gdbmem.model.series import SeriesSummary
 from gdbmem.series import charts
+from gdbmem.series.black_box import black_box_document, black_box_of, black_box_sentences
 from gdbmem.series.document import write_series_json
 from gdbmem.series.text import print_course, print_summary
 from gdbmem.terminal.console import Outputs, make_console, picture_kind, prepare_outputs, print_sentence
@@ -99,6 +100,7 @@ def _report(
                 recording.lines,
                 next_commands=commands,
                 triggers=triggers_of(recording.folder),
+                black_box=black_box_document(black_box_of(recording.folder)),
                 judgements=own,
             )
         else:
@@ -130,6 +132,9 @@ def _print(
     print_summary(summary, console, next_commands=commands)
     for trigger in triggers_of(recording.folder):
         print_sentence(console, trigger_text(trigger))
+    box = black_box_of(recording.folder)
+    for sentence in black_box_sentences(box) if box is not None else ():
+        print_sentence(console, sentence)
     for judgement in judgements:
         print_sentence(console, judgement_line(judgement), "bold")
     print_sentence(console, f"recorded in {printable(recording.folder.name)}", "dim")

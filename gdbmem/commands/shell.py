@@ -478,6 +478,12 @@ triggers:
                       the action, once per --when: snap, explain, or bundle (default; explain, smaps, stacks, the
                       series)
 
+black box:
+  --black-box         record ledger, stacks and smaps of the process that the kernel would kill as its cgroup fills up
+                      (at 50, 75, 90, 95, 98 % of the limit), and --grow; each record stops it for a moment
+  --hold              with --black-box: keep the kernel from killing at the limit for up to 10 s, until a record is
+                      complete, by changing the cgroup (memory.oom_control, in version 2 memory.high)
+
 result:
   --plot FILE         draw the series into FILE.svg, or make FILE.html, a page with all results
   --fail-on VERDICT[:SLOPE]

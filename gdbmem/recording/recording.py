@@ -22,6 +22,7 @@ from gdbmem.linux.monitoring.surroundings import Surroundings, find_gpus
 from gdbmem.linux.monitoring.tree import Look, Tree
 from gdbmem.linux.process import process
 from gdbmem.model.series import TREE, Mark, ProcessSample, SeriesFacts, SeriesLine, Verdict
+from gdbmem.recording.black_box import BlackBoxProcess
 from gdbmem.recording.growing_lines import GrowingLines
 from gdbmem.recording.targets import Wanted, WatchTarget, find_again, find_target, target_of_program
 from gdbmem.recording.triggers import Condition, Triggers
@@ -368,6 +369,8 @@ class RecordingOptions(NamedTuple):
     mark: Optional[re.Pattern[str]]  # a line of the program's output that matches sets a mark
     triggers: Sequence[tuple[Condition, str]]  # conditions and actions
     grow: bool = False  # also record the lines that make the processes grow
+    black_box: bool = False  # record processes that come near a limit
+    holds: bool = False  # keep the kernel from killing at the limit while it does
 
 
 class Recorded(NamedTuple):
@@ -393,11 +396,26 @@ def record_series(options: RecordingOptions, open_view: OpenView, command: Seque
         plan = SamplingPlan(options.interval_seconds, options.duration_seconds, stays=stays)
         clock = clock_of(ready.writer.facts)
         view = _watched(ready, options.triggers, tree, stack)
-        lines = _growing_lines(ready, stack) if options.grow else None
+        lines = _growing_lines(ready, stack) if options.grow or options.black_box else None
+        box = _black_box(ready, options, stack) if options.black_box else None
         ending = SeriesRecorder(tree, ready.writer, plan, view, clock=clock, program=program).run()
         status = program.finish() if program is not None else 0
+        if box is not None:
+            box.close()
         _finish(ready, ending, status if program else None, _unseen(ready, tree))
         return Recorded(run, status, options.program, lines.finish() if lines is not None else None)
+
+
+def _black_box(
+    ready: "_Ready", options: RecordingOptions, stack: contextlib.ExitStack
+) -> Optional[BlackBoxProcess]:
+    """Start the black box; on failure report it and continue without."""
+    box = BlackBoxProcess(ready.run.folder, options.interval_seconds, holds=options.holds)
+    stack.callback(box.close)
+    if box.refusal:
+        ready.view.note(f"no black box: {box.refusal}")
+        return None
+    return box
 
 
 def _growing_lines(ready: "_Ready", stack: contextlib.ExitStack) -> Optional[GrowingLines]:

@@ -35,12 +35,14 @@ def write_series_json(
     *,
     next_commands: Sequence[str] = (),
     triggers: Sequence[Mapping[str, Any]] = (),
+    black_box: Optional[Mapping[str, Any]] = None,
     judgements: Sequence[Judgement] = (),
 ) -> None:
     """Write the document; the tree's own samples have the pid null."""
     document = {
         **_document(summary, marks, lines, next_commands),
         "triggers": list(triggers),
+        "black_box": black_box,
         "judgements": [judgement_object(one) for one in judgements],
     }
     text = json.dumps(document, indent=1)

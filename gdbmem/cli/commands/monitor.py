@@ -79,6 +79,8 @@ def _check(args: argparse.Namespace, program: Optional[list[str]]) -> None:
         )
     if len(args.do) > max(len(args.when), 1) or (args.do and not args.when):
         raise UsageError("each --do needs a --when", hint="--when 'rss > 2GiB' --do explain")
+    if args.fork is False and not args.black_box:  # --hold, by the name that it has for explain
+        raise UsageError("--hold needs --black-box", hint="gdbmem monitor --black-box --hold PID")
     if args.interval <= 0:
         raise UsageError("--interval has to be longer than 0", hint="--interval 200ms")
     if args.mark is not None and program is None:

@@ -16,7 +16,7 @@ import signal
 import socket
 import struct
 import time
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Callable, NoReturn, Optional
 
@@ -26,7 +26,7 @@ from gdbmem.linux.holding.injected_calls import calling, maps_of_thread
 from gdbmem.linux.holding.ptrace import Freeze, machine, ptrace
 from gdbmem.linux.holding.returning_thread import CallSites
 from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.monitoring.cgroup import cgroup_of, read_cgroup
+from gdbmem.linux.monitoring.limits import rooms_of
 from gdbmem.linux.process.process import ProcessFacts, memory_folder, thread_ids
 from gdbmem.text import format_duration
 
@@ -190,34 +190,10 @@ def _free_huge_bytes() -> int:
 
 def _too_little_memory(facts: ProcessFacts, _: Sequence[Mapping]) -> Optional[str]:
     """While the copy lives, each page that the process writes is duplicated, and pages come back from swap."""
-    for whose, limit, left in _limits(facts.pid):
-        if left < min(facts.anonymous_bytes, limit // 10) + facts.swap_bytes:
-            return f"{whose} has too little memory left for the pages it writes meanwhile"
+    for room in rooms_of(facts.pid):
+        if room.left_bytes < min(facts.anonymous_bytes, room.limit_bytes // 10) + facts.swap_bytes:
+            return f"{room.whose} has too little memory left for the pages it writes meanwhile"
     return None
-
-
-def _limits(pid: int) -> Iterable[tuple[str, int, int]]:
-    """Yield the limits on the memory of *pid*: the limiter, the limit, and the remaining bytes."""
-    folder = cgroup_of(pid)
-    while (
-        folder is not None and len(folder.parts) > 3
-    ):  # up to /sys/fs/cgroup, which in a container has a limit
-        memory = read_cgroup(folder)
-        if memory.limit_bytes is not None and memory.usage_bytes is not None:
-            dropped = memory.cache_bytes or 0
-            yield "its control group", memory.limit_bytes, memory.limit_bytes - memory.usage_bytes + dropped
-        folder = folder.parent
-    sizes = _machine()
-    if "MemAvailable" in sizes:
-        yield "this machine", sizes["MemTotal"], sizes["MemAvailable"]
-
-
-def _machine() -> dict[str, int]:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return {}
-    return {line.partition(":")[0]: int(line.split()[1]) << 10 for line in lines}
 
 
 # A helper process for work that must not be interrupted, which survives if gdbmem is killed meanwhile.

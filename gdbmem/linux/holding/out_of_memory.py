@@ -9,17 +9,13 @@ from __future__ import annotations
 import platform
 import struct
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Optional
 
 from gdbmem.linux.holding.ptrace import HeldThread
 from gdbmem.linux.memory.maps import Mapping, parse_maps, read_maps_text
-from gdbmem.linux.monitoring.cgroup import cgroup_of
-from gdbmem.linux.process.process import thread_ids
-from gdbmem.model.memory import Memory
+from gdbmem.linux.process.memory_waits import waits_for_memory
+from gdbmem.model.memory import Memory, MemoryUnreadable
 
-_WAITS_IN = "mem_cgroup_oom_synchronize"  # Linux, mm/memcontrol.c, later memcontrol-v1.c
-_ROOT_PARTS = 3  # of /sys/fs/cgroup
 _SEARCHED_BYTES = 1 << 20  # at the end of a mapping: the kernel joins neighbours
 _TCB_BYTES = 0x400  # glibc, struct pthread: up to the thread's id
 
@@ -29,46 +25,16 @@ def threads_out_of_memory(pid: int, memory: Optional[Memory] = None) -> list[Hel
 
     With *memory* their thread pointers are searched there.
     """
-    if not _is_held(pid):
-        return []
     found = []
-    for tid in thread_ids(pid):
-        where = _standing(pid, tid)
-        if where is not None:
-            held = HeldThread(tid)
-            held.stack_pointer, held.program_counter = where
-            found.append(held)
+    for tid, where in waits_for_memory(pid).items():
+        held = HeldThread(tid)
+        held.stack_pointer, held.program_counter = where
+        found.append(held)
     if found and memory is not None and platform.machine() == "x86_64":
         mappings = parse_maps(read_maps_text(pid))
         for held in found:
             held.thread_pointer = _thread_pointer(memory, mappings, held)
     return found
-
-
-def _is_held(pid: int) -> bool:
-    """Return whether the OOM killer of a control group of *pid* is off while the group is out of memory."""
-    folder = cgroup_of(pid)
-    while folder is not None and len(folder.parts) >= _ROOT_PARTS:
-        try:
-            words = (folder / "memory.oom_control").read_text().split()
-        except OSError:
-            return False  # version 2 can't hold a process so
-        if words[:4] == ["oom_kill_disable", "1", "under_oom", "1"]:
-            return True
-        folder = folder.parent
-    return False
-
-
-def _standing(pid: int, tid: int) -> Optional[tuple[int, int]]:
-    """Return the stack pointer and the program counter of thread *tid* if it waits for memory; else None."""
-    try:
-        task = Path(f"/proc/{pid}/task/{tid}")
-        if (task / "wchan").read_text() != _WAITS_IN:
-            return None
-        words = (task / "syscall").read_text().split()
-    except OSError:
-        return None
-    return (int(words[-2], 16), int(words[-1], 16)) if len(words) > 2 else (0, 0)
 
 
 def _thread_pointer(memory: Memory, mappings: Iterable[Mapping], held: HeldThread) -> int:
@@ -82,7 +48,10 @@ def _thread_pointer(memory: Memory, mappings: Iterable[Mapping], held: HeldThrea
         start = max(mapping.start, mapping.end - _SEARCHED_BYTES)
         if mapping.start <= held.stack_pointer < mapping.end:
             start = max(mapping.start, held.stack_pointer)
-        data = memory.read(start, mapping.end - start)
+        try:
+            data = memory.read(start, mapping.end - start)
+        except MemoryUnreadable:
+            continue
         identity = struct.pack("<i", held.tid)
         first = -start % 16
         for at in range(first, len(data) - 24, 16):

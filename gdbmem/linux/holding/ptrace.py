@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import TargetError
+from gdbmem.linux.process.memory_waits import waits_for_memory
 from gdbmem.linux.process.process import (
     ended,
     parents,
@@ -37,6 +38,7 @@ _WALL = 0x40000000
 _EVENT_STOP = 128
 _EINTR = (1 << 64) - errno.EINTR
 _PATIENCE_SECONDS, _ENDING_SECONDS = 5.0, 0.05
+_CHECK_SECONDS = 0.05  # between looks why a thread doesn't stop
 _WITHOUT_SLEEP, _LONGEST_SLEEP = 30, 0.0004  # tries, seconds: most calls last some microseconds
 
 
@@ -237,6 +239,7 @@ class Freeze:
 
     def _await_stop(self, tid: int) -> None:
         deadline = time.monotonic() + _PATIENCE_SECONDS
+        next_check = time.monotonic() + _CHECK_SECONDS
         delay = 0.00002
         while True:
             try:
@@ -249,7 +252,10 @@ class Freeze:
             if delay > _LONGEST_SLEEP and not thread_lives(self.pid, tid):
                 self.threads.pop(tid, None)  # killed: see wait_for()
                 return
-            if time.monotonic() > deadline:
+            now = time.monotonic()
+            out_of_memory = now > next_check and tid in waits_for_memory(self.pid)
+            next_check = now + _CHECK_SECONDS if now > next_check else next_check
+            if now > deadline or out_of_memory:
                 raise TargetError(
                     f"thread {tid} of process {self.pid} doesn't stop: it waits in the kernel",
                     slug="thread-stuck",

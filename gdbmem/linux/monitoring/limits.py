@@ -1,0 +1,117 @@
+"""The memory that the limits over a process leave it, and the kernel's events on the way to a limit."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+from gdbmem.linux.monitoring.cgroup import cgroup_of, read_cgroup
+
+_ROOT_PARTS = 3  # of /sys/fs/cgroup, which in a container has a limit
+_NONBLOCK, _CLOEXEC = os.O_NONBLOCK, os.O_CLOEXEC  # also eventfd's
+
+
+class Room(NamedTuple):
+    """The memory that one limit leaves."""
+
+    whose: str  # "its control group", "this machine"
+    folder: Optional[Path]  # of the control group
+    limit_bytes: int
+    left_bytes: int  # with the pages of files that the kernel can drop immediately
+    kills: Optional[int] = None  # processes that the kernel has killed there for lack of memory
+
+    @property
+    def used(self) -> float:
+        """The share of the limit that is used, 0 to 1."""
+        return 1 - self.left_bytes / self.limit_bytes if self.limit_bytes else 1.0
+
+
+def rooms_of(pid: int) -> list[Room]:
+    """Return the limits on the memory of *pid*: those of its control groups, the deepest first, then the machine's."""
+    found = []
+    folder = cgroup_of(pid)
+    while folder is not None and len(folder.parts) > _ROOT_PARTS:
+        memory = read_cgroup(folder)
+        if memory.limit_bytes is not None and memory.usage_bytes is not None:
+            left = memory.limit_bytes - memory.usage_bytes + (memory.cache_bytes or 0)
+            kills = memory.events.get("oom_kill")
+            found.append(Room("its control group", folder, memory.limit_bytes, left, kills))
+        folder = folder.parent
+    sizes = _machine()
+    if "MemAvailable" in sizes:
+        found.append(Room("this machine", None, sizes["MemTotal"], sizes["MemAvailable"]))
+    return found
+
+
+def _machine() -> Mapping[str, int]:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return {}
+    return {line.partition(":")[0]: int(line.split()[1]) << 10 for line in lines}
+
+
+class LimitEvents:
+    """Descriptors that become ready when the usage of control groups passes a level, or when one is out of memory.
+
+    In version 1 these are eventfds, which change nothing in the group and end with this process; in version 2
+    memory.events, which changes at the limit only.
+    """
+
+    def __init__(self, rooms: Iterable[Room], levels: Sequence[float], poll: select.poll) -> None:
+        """Register them with *poll*, as far as the kernel lets us."""
+        self._poll = poll
+        self._counters: list[int] = []  # eventfds
+        self._files: list[int] = []  # memory.events
+        self._sources: list[int] = []  # the files that the eventfds are of
+        for room in rooms:
+            if room.folder is None:
+                continue
+            if (room.folder / "cgroup.event_control").exists():
+                for level in levels:
+                    self._count(room.folder, "memory.usage_in_bytes", str(int(level * room.limit_bytes)))
+                self._count(room.folder, "memory.oom_control", "")
+            else:
+                self._await(room.folder / "memory.events")
+
+    def _count(self, folder: Path, name: str, argument: str) -> None:
+        libc = ctypes.CDLL(None, use_errno=True)  # os.eventfd is of Python 3.10
+        counter = libc.eventfd(0, _NONBLOCK | _CLOEXEC)
+        if counter < 0:
+            return
+        self._counters.append(counter)
+        with contextlib.suppress(OSError):
+            source = os.open(folder / name, os.O_RDONLY | os.O_CLOEXEC)
+            self._sources.append(source)
+            (folder / "cgroup.event_control").write_text(f"{counter} {source} {argument}".strip())
+            self._poll.register(counter, select.POLLIN)
+
+    def _await(self, path: Path) -> None:
+        with contextlib.suppress(OSError):
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self._files.append(file)
+            os.pread(file, 4096, 0)
+            self._poll.register(file, select.POLLPRI)
+
+    def take(self) -> None:
+        """Take note of what has happened: the descriptors are no longer ready."""
+        for counter in self._counters:
+            with contextlib.suppress(OSError):
+                os.read(counter, 8)
+        for file in self._files:
+            with contextlib.suppress(OSError):
+                os.pread(file, 4096, 0)
+
+    def close(self) -> None:
+        """Close the descriptors, which ends the kernel's events."""
+        for descriptor in (*self._counters, *self._files):
+            with contextlib.suppress(KeyError):
+                self._poll.unregister(descriptor)
+        for descriptor in (*self._counters, *self._files, *self._sources):
+            os.close(descriptor)
+        self._counters, self._files, self._sources = [], [], []
