@@ -12,14 +12,16 @@ from typing import Callable, NamedTuple, Optional, Union
 
 from gdbmem.engines.engine import AUTO, options_of, table
 from gdbmem.errors import InputError, Notice
-from gdbmem.formats.documents import read_ledger, read_survey
+from gdbmem.formats.documents import read_heap, read_ledger, read_survey
 from gdbmem.formats.opening import OpenOptions
+from gdbmem.heap.growth import compared
 from gdbmem.launch.engine_choice import choose_engine
 from gdbmem.launch.job import Job
 from gdbmem.launch.playing import Outcome, PlayedPoint, play_recipe
 from gdbmem.launch.program import find_program
 from gdbmem.model.containers import Survey
-from gdbmem.model.diff import LEDGER_METRICS, Diff, Expectation, ExpectationVerdict
+from gdbmem.model.diff import GRAPH_METRICS, LEDGER_METRICS, Diff, Expectation, ExpectationVerdict
+from gdbmem.model.heap_graph import HeapGrowth, SavedHeap
 from gdbmem.model.judgement import Unseen
 from gdbmem.model.ledger import Ledger
 from gdbmem.profiles.diff import diff_snapshots
@@ -27,10 +29,10 @@ from gdbmem.profiles.paths import Query
 from gdbmem.recipes.abilities import check_engine
 from gdbmem.recipes.reader import load_recipe
 from gdbmem.recipes.recipe import Point, Recipe
-from gdbmem.recipes.verdicts import judge, judge_ledgers, unjudged, verdict_object
+from gdbmem.recipes.verdicts import judge, judge_heaps, judge_ledgers, unjudged, verdict_object
 from gdbmem.runs.distrust import split_name
 from gdbmem.runs.operand import load_record
-from gdbmem.runs.saved_results import CONTAINERS, LEDGER, MISSING, find_kept, kept_text
+from gdbmem.runs.saved_results import CONTAINERS, HEAP, LEDGER, MISSING, find_kept, kept_text
 from gdbmem.runs.unseen import SNAP, RunEnd, check_order, unseen_in_run
 from gdbmem.setup.gdb_python import find_gdb
 from gdbmem.symbols.address_names import GdbSymbols
@@ -70,7 +72,7 @@ class Diffs:
 
 
 class KeptPairs:
-    """The ledgers and surveys of one run, two at a time, each read once."""
+    """The ledgers, surveys and heaps of one run, two at a time, each read once."""
 
     def __init__(self, points: Sequence[Point], outcome: Outcome) -> None:
         self._points = {point.name: point.records for point in points}
@@ -85,6 +87,11 @@ class KeptPairs:
         if name not in self._ledgers:
             self._ledgers[name] = read_ledger(self._text(LEDGER, name), name)
         return self._ledgers[name]
+
+    def heaps(self, before: str, after: str) -> tuple[SavedHeap, SavedHeap]:
+        """Return the two heaps; raises InputError with the reason if one was not taken."""
+        first, second = (read_heap(self._text(HEAP, name), name) for name in (before, after))
+        return first, second
 
     def surveys(self, before: str, after: str) -> tuple[Survey, Survey]:
         """Return the two container scans; raises InputError with the reason if one was not taken."""
@@ -113,6 +120,7 @@ class Compared:
     diffs: list[Diff] = field(default_factory=list)
     ledgers: list[tuple[tuple[str, str], Ledger, Ledger]] = field(default_factory=list)
     surveys: list[tuple[tuple[str, str], Survey, Survey]] = field(default_factory=list)
+    heaps: list[tuple[tuple[str, str], HeapGrowth]] = field(default_factory=list)
     verdicts: list[ExpectationVerdict] = field(default_factory=list)
     reasons: dict[tuple[str, str], str] = field(default_factory=dict)
 
@@ -133,6 +141,8 @@ def compare_all(recipe: Recipe, outcome: Outcome, query: Query) -> Compared:
                 result.ledgers.append((names, *kept.ledgers(*names)))
             if kept.recorded("containers", *names):
                 result.surveys.append((names, *kept.surveys(*names)))
+            if kept.recorded(HEAP, *names):
+                result.heaps.append((names, compared(*kept.heaps(*names), names)))
         except InputError as error:
             result.reasons[names] = error.message
     result.verdicts = [verdict_of(one, diffs, kept, outcome, query.known) for one in recipe.expectations]
@@ -156,12 +166,16 @@ def verdict_of(
     if outcome.interrupted is not None:
         return unjudged(expectation, Unseen("interrupted", interruption(outcome.interrupted)))
     names = (expectation.before, expectation.after)
-    kind = LEDGER if expectation.metric in LEDGER_METRICS else SNAP
+    kind = _kind_of(expectation.metric)
     try:
         if kind == LEDGER:
             sides = kept.ledgers(*names)
             check_order(outcome.run, kind, names)
             return judge_ledgers(expectation, *sides, unseen_in_run(outcome.run, kind, names))
+        if kind == HEAP:
+            heaps = kept.heaps(*names)
+            check_order(outcome.run, kind, names)
+            return judge_heaps(expectation, *heaps, unseen_in_run(outcome.run, kind, names))
         diff = diffs.between(*names)
         if diff is None:
             reason = Unseen("expectation-unjudged", diffs.reasons[names])
@@ -170,6 +184,11 @@ def verdict_of(
         return judge(expectation, diff, known, unseen_in_run(outcome.run, kind, names, unit=diff.unit))
     except InputError as error:
         return unjudged(expectation, Unseen(error.slug, error.message), *outcome.end.unseen())
+
+
+def _kind_of(metric: str) -> str:
+    """Return the kind of results that *metric* is measured by."""
+    return LEDGER if metric in LEDGER_METRICS else HEAP if metric in GRAPH_METRICS else SNAP
 
 
 def interruption(number: int) -> str:

@@ -17,6 +17,8 @@ from gdbmem.containers import containers
 from gdbmem.containers.containers import growth, print_container_growth
 from gdbmem.engines.engine import options_of, table
 from gdbmem.errors import ExitStatus, GdbmemError, Notice
+from gdbmem.heap.growth_text import growth_document
+from gdbmem.heap.growth_text import print_growth as print_heap_growth
 from gdbmem.launch.interactive import shown
 from gdbmem.launch.playing import Outcome, play_recipe
 from gdbmem.launch.program import execute, find_program
@@ -160,7 +162,9 @@ def _silence(text: str) -> None:
 
 
 def _write_json(result: Compared, outcome: Outcome, query: Query, stream: TextIO) -> None:
-    points = [PointOutcome(p.name, p.hits, p.snapshots, p.ledgers, p.containers) for p in outcome.points]
+    points = [
+        PointOutcome(p.name, p.hits, p.snapshots, p.ledgers, p.containers, p.heaps) for p in outcome.points
+    ]
     document = recipe_object(
         points,
         [diff_document(diff, query) for diff in result.diffs],
@@ -173,6 +177,7 @@ def _write_json(result: Compared, outcome: Outcome, query: Query, stream: TextIO
         container_diffs=[
             {**containers.growth_document(*sides), "between": list(names)} for names, *sides in result.surveys
         ],
+        heap_diffs=[{**growth_document(found), "between": list(names)} for names, found in result.heaps],
         status=outcome.status,
         run=str(outcome.run.folder),
     )
@@ -189,6 +194,9 @@ def _print(result: Compared, query: Query, stream: TextIO) -> None:
         stream.write("\n")
     for names, *surveys in result.surveys:
         print_container_growth(growth(*surveys), console, query.top or _MOST_PATHS, names[0])
+        stream.write("\n")
+    for _, found in result.heaps:
+        print_heap_growth(found, console, query.top or _MOST_PATHS)
         stream.write("\n")
     for verdict in result.verdicts:
         stream.write(f"{printable(judgement_line(verdict.judgement))}\n")

@@ -14,7 +14,7 @@ from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import ToolError
 from gdbmem.formats.documents import read_heap_view
 from gdbmem.heap.growth_text import write_growth
-from gdbmem.heap.text import heap_json, mangled_names, print_heap
+from gdbmem.heap.text import HolderWords, heap_json, mangled_names, print_heap
 from gdbmem.inspection.worker_requests import answers_of_workers, stopped_request
 from gdbmem.json_values import MISFITS, as_json, from_json
 from gdbmem.linux.memory.process_memory import ProcMemory
@@ -74,6 +74,12 @@ def _run_whole(args: argparse.Namespace) -> None:
             stream.write(answer["heap"])
         else:
             print_heap(read_heap_view(answer["heap"], "the worker's answer"), {}, console_on(stream))
+
+
+def heap_here() -> tuple[str, str]:
+    """Return the document of the whole heap of the process or core, and its answer in a sentence."""
+    text = str(_ask(HeapQuery(), {"whole": True, "since": None}, swapped=False)["heap"])
+    return text, HolderWords({}).answer(read_heap_view(text, "the worker's answer"))
 
 
 def _ask(query: HeapQuery, more: dict[str, object], *, swapped: bool) -> Any:

@@ -10,7 +10,7 @@ from gdbmem.model.heap_graph import HeapChange, HeapGrowth, HeapSum, Holder, Los
 from gdbmem.model.judgement import Judgement
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices
-from gdbmem.terminal.document import to_json, whole
+from gdbmem.terminal.document import Document, to_json, whole
 from gdbmem.text import format_delta, format_size, plural, printable
 
 _WORDS = HolderWords({})  # names are demangled
@@ -18,9 +18,12 @@ _WORDS = HolderWords({})  # names are demangled
 
 def growth_json(growth: HeapGrowth, judgements: Sequence[Judgement] = ()) -> str:
     """Return *growth* as ``kind=heap-growth``, with the *judgements* of gates."""
-    document = whole("heap-growth", growth)
-    document["delta_bytes"] = growth.delta_bytes
-    return to_json(judged(document, judgements))
+    return to_json(judged(growth_document(growth), judgements))
+
+
+def growth_document(growth: HeapGrowth) -> Document:
+    """Return *growth* as ``kind=heap-growth``."""
+    return {**whole("heap-growth", growth), "delta_bytes": growth.delta_bytes}
 
 
 def write_growth(

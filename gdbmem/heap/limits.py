@@ -7,7 +7,8 @@ from typing import Callable, Optional
 
 from gdbmem.errors import Notice
 from gdbmem.heap.growth import key_anywhere, key_here
-from gdbmem.model.heap_graph import LEAKED, SEVERAL, HeapGrowth, HeapLimit, HeapSum, HeapView, SavedHeap
+from gdbmem.model.diff import LEAKED
+from gdbmem.model.heap_graph import SEVERAL, HeapGrowth, HeapLimit, HeapSum, HeapView, SavedHeap
 from gdbmem.model.judgement import Judgement, Unseen
 from gdbmem.text import format_delta, format_size, printable
 

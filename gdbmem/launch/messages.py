@@ -176,7 +176,7 @@ class RecipeStarted(NamedTuple):
 class ActionResult(NamedTuple):
     """The outcome of one action at a point's hit; *error* is set if it failed.
 
-    *label*: the name of the snapshot, ledger or container scan. *heap_bytes*: None if it is not a snapshot, or
+    *label*: the name of the snapshot, ledger, container scan or heap. *heap_bytes*: None if it is not a snapshot, or
     unknown. *warning*: why a snapshot may have seen too little. *room*: why the program's own calls may fail.
     """
 

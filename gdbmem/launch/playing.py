@@ -45,14 +45,18 @@ class PlayedPoint:
     snapshots: list[str] = field(default_factory=list)
     ledgers: list[str] = field(default_factory=list)
     containers: list[str] = field(default_factory=list)
+    heaps: list[str] = field(default_factory=list)
     pending: bool = False  # the program has no such location
     failed: dict[str, str] = field(
         default_factory=dict
     )  # the errors of each action that failed the last time
 
     def recorded(self, action: str) -> list[str]:
-        """Return the names of the results of *action* (snap, ledger or containers) here."""
-        return {"snap": self.snapshots, "ledger": self.ledgers, "containers": self.containers}[action]
+        """Return the names of the results of *action* (snap, ledger, containers or heap) here."""
+        results = {
+            "snap": self.snapshots, "ledger": self.ledgers, "containers": self.containers, "heap": self.heaps,
+        }  # fmt: skip
+        return results[action]
 
 
 @dataclass

@@ -224,9 +224,11 @@ class Diff(_DiffColumns):
 # An expectation of a recipe on a difference, and the verdict on it.
 
 
-LEDGER_METRICS = ("rss", "retained")  # measured by ledgers; the others by heap snapshots
+LEDGER_METRICS = ("rss", "retained")  # measured by ledgers
+LEAKED, HELD = "leaked", "held"
+GRAPH_METRICS = (LEAKED, HELD)  # measured by heaps with their holders; all others by heap snapshots
 UNTRACED = "untraced"  # of tracemalloc's snapshots: what is resident and not traced
-OF_PROCESS = (*LEDGER_METRICS, UNTRACED)  # which have no paths
+OF_PROCESS = (*LEDGER_METRICS, *GRAPH_METRICS, UNTRACED)  # which have no paths
 HEAP, BLOCKS = "heap", "blocks"
 
 
@@ -246,11 +248,13 @@ class Expectation(NamedTuple):
     before: str
     after: str
     position: Annotated[Position, Key(rows=True)]
-    # One of heap, blocks, untraced, rss (the resident set) and retained (freed memory that malloc keeps).
+    # One of heap, blocks, untraced, rss (the resident set), retained (freed memory that malloc keeps), leaked (what no
+    # word leads to) and held (what a holder retains).
     metric: str = "heap"
     at_most: Optional[int] = None
     at_least: Optional[int] = None
     path: str = ""  # a regular expression; "": the whole heap
+    holder: str = ""  # of the metric held
 
     @property
     def limit(self) -> int:

@@ -8,6 +8,7 @@ from typing import Annotated, NamedTuple, Optional
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import Key
+from gdbmem.model.diff import LEAKED
 
 # Kinds of holders: a variable of a program or library, thread-local memory, memory that is not malloc's, the stack of a
 # thread with its registers; blocks of one kind; several holders at once; all blocks of a class or size.
@@ -219,9 +220,6 @@ class HeapGrowth:
     def delta_bytes(self) -> int:
         """The growth of the live blocks."""
         return self.after.live_bytes - self.before.live_bytes
-
-
-LEAKED = "leaked"
 
 
 class HeapLimit(NamedTuple):

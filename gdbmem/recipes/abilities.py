@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gdbmem.errors import InputError
-from gdbmem.model.diff import BLOCKS, LEDGER_METRICS, UNTRACED, Position
+from gdbmem.model.diff import BLOCKS, GRAPH_METRICS, LEDGER_METRICS, UNTRACED, Position
 from gdbmem.recipes.recipe import Pair, Point, Recipe
 from gdbmem.recipes.yaml_text import Reader, located
 from gdbmem.runs.distrust import split_name
@@ -13,6 +13,7 @@ from gdbmem.text import printable
 
 UNDER_VALGRIND = ("massif", "memcheck", "dhat")
 _NO_SNAPSHOTS = ("none",)
+_NO_GLIBC = (*UNDER_VALGRIND, "gperftools", "jemalloc")  # which replace malloc
 _BYTES_ONLY = ("massif", "faults")
 _UNTRACED_BY = ("tracemalloc", "auto")
 
@@ -33,10 +34,15 @@ def _at_point(point: Point, engine: str) -> Iterator[tuple[str, str]]:
             f"under {engine} the ledger at '{printable(point.name)}' would be of valgrind's own memory",
             "take ledgers with 'engine: none' (or gperftools, jemalloc); snap and containers work here",
         )
+    if point.does("heap") and engine in _NO_GLIBC:
+        yield (
+            f"under {engine} the heap at '{printable(point.name)}' is not glibc's malloc, which alone is read",
+            "take heaps with 'engine: none', tracemalloc or faults",
+        )
     if point.does("snap") and engine in _NO_SNAPSHOTS:
         yield (
             f"engine {engine} takes no snapshot at '{printable(point.name)}'",
-            "write do: [ledger] or [containers], or choose massif, gperftools or jemalloc",
+            "write do: [ledger], [containers] or [heap], or choose massif, gperftools or jemalloc",
         )
 
 
@@ -73,6 +79,8 @@ def check_pair(reader: Reader, pair: Pair, points: Sequence[Point], *, metric: s
         return  # has been named
     if metric in LEDGER_METRICS:
         wanted, hint = "ledger", "add ledger to their 'do:'"
+    elif metric in GRAPH_METRICS:
+        wanted, hint = "heap", "add heap to their 'do:'"
     elif metric:
         wanted, hint = "snap", "add snap to their 'do:', or measure rss or retained"
     elif both[0] & both[1]:
@@ -81,12 +89,12 @@ def check_pair(reader: Reader, pair: Pair, points: Sequence[Point], *, metric: s
         reader.problem(
             pair.position,
             f"'{printable(pair.before)}' and '{printable(pair.after)}' record nothing of the same kind",
-            "put snap, ledger or containers into both 'do:'",
+            "put snap, ledger, containers or heap into both 'do:'",
         )
         return
     for name, records in zip((pair.before, pair.after), both):
         if wanted not in records:
-            what = "no ledger" if wanted == "ledger" else "no snapshot"
+            what = "no snapshot" if wanted == "snap" else f"no {wanted}"
             reader.problem(
                 pair.position, f"point '{printable(name)}' takes {what}, which '{metric}' needs", hint
             )

@@ -13,7 +13,7 @@ from typing import Optional, Union
 import yaml
 
 from gdbmem.errors import InputError
-from gdbmem.model.diff import BLOCKS, OF_PROCESS, UNTRACED, Expectation
+from gdbmem.model.diff import BLOCKS, GRAPH_METRICS, HELD, OF_PROCESS, UNTRACED, Expectation
 from gdbmem.recipes.abilities import check_pair, refusals
 from gdbmem.recipes.recipe import SNAPSHOT_ONLY, Action, HitFilter, Pair, Point, Recipe
 from gdbmem.recipes.yaml_text import Reader, RecipeError, compose, position_of, read_text, suggest
@@ -25,7 +25,7 @@ KEYS = (
 )  # fmt: skip
 POINT_KEYS = ("at", "name", "when", "hits", "after", "do")
 HIT_KEYS = ("only", "every", "first")
-EXPECT_KEYS = ("between", "metric", "at_most", "at_least", "path")
+EXPECT_KEYS = ("between", "metric", "at_most", "at_least", "path", "holder")
 OPTION_KEYS = (
     "threshold", "pages-as-heap", "time-unit", "stacks", "alloc-fn", "massif-opt", "valgrind-opt",
     "trace-children", "sample-rate", "dump-interval", "frames", "period",
@@ -34,8 +34,8 @@ ENGINES = (
     "massif", "memcheck", "gperftools", "jemalloc", "dhat", "heaptrack", "tracemalloc", "faults", "none", "auto",
 )  # fmt: skip
 WHOLE_RUN_ENGINES = ("dhat", "heaptrack")  # which take no snapshots
-METRICS = ("heap", BLOCKS, UNTRACED, "rss", "retained")
-ACTIONS = ("snap", "ledger", "containers", "backtrace", "print", "gdb")
+METRICS = ("heap", BLOCKS, UNTRACED, "rss", "retained", *GRAPH_METRICS)
+ACTIONS = ("snap", "ledger", "containers", "heap", "backtrace", "print", "gdb")
 TIME_UNITS = ("i", "ms", "B")
 
 _WITH_ARGUMENT = {"print": "{print: EXPRESSION}", "gdb": "{gdb: COMMAND}"}
@@ -335,7 +335,7 @@ def _check_reference(reader: Reader, node: yaml.Node, name: str, points: Sequenc
         reader.problem(
             node,
             f"point '{printable(base)}' records nothing to compare",
-            "add snap, ledger or containers to its 'do:'",
+            "add snap, ledger, containers or heap to its 'do:'",
         )
     elif point.hits.most is not None and ordinal > point.hits.most:
         reader.problem(
@@ -381,12 +381,17 @@ def _expectation(reader: Reader, node: yaml.Node, points: Sequence[Point]) -> Op
         at_most=_limit(reader, nodes.get("at_most"), "'at_most'", metric),
         at_least=_limit(reader, nodes.get("at_least"), "'at_least'", metric),
         path=_pattern(reader, nodes["path"]) if "path" in nodes else "",
+        holder=reader.line(nodes["holder"], "'holder'") if "holder" in nodes else "",
     )
     if pair and expectation.metric:
         check_pair(reader, pair, points, metric=expectation.metric)
     if expectation.path and expectation.metric in OF_PROCESS:
         reader.problem(
             nodes["path"], f"metric '{expectation.metric}' is of the whole process", "leave out 'path:'"
+        )
+    if (metric == HELD) != bool(expectation.holder):
+        reader.problem(
+            node, f"'holder:' belongs to metric '{HELD}'", "write it as in metric: held, holder: tasks"
         )
     return expectation
 

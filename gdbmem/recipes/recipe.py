@@ -17,7 +17,7 @@ _PLANNED = (
     "source", "folder", "program", "args", "env", "stdin", "engine", "options", "timeout_seconds", "ends", "points",
     "diffs", "expectations",
 )  # fmt: skip
-RECORDED = ("snap", "ledger", "containers")  # the actions whose results have names
+RECORDED = ("snap", "ledger", "containers", "heap")  # the actions whose results have names
 
 
 class HitFilter(NamedTuple):
@@ -49,7 +49,7 @@ class HitFilter(NamedTuple):
 
 
 class Action(NamedTuple):
-    """An action at a point: snap, ledger, containers, backtrace, print (an expression), gdb (a command)."""
+    """An action at a point: snap, ledger, containers, heap, backtrace, print (an expression), gdb (a command)."""
 
     kind: str
     argument: str = ""
@@ -76,11 +76,13 @@ class Point(NamedTuple):
     @property
     def reads_values(self) -> bool:
         """True if variables of the program are read here: by a condition, in containers, by a command of gdb."""
-        return bool(self.when) or any(action.kind not in ("snap", "ledger") for action in self.actions)
+        return bool(self.when) or any(
+            action.kind not in ("snap", "ledger", "heap") for action in self.actions
+        )
 
     @property
     def records(self) -> frozenset[str]:
-        """The kinds that can be compared afterwards: those of snap, ledger and containers that are recorded here."""
+        """The kinds that can be compared afterwards: those of RECORDED that are recorded here."""
         return frozenset(kind for kind in RECORDED if self.does(kind))
 
 

@@ -8,11 +8,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
 from gdbmem.errors import Notice
+from gdbmem.heap.growth import compared
+from gdbmem.heap.limits import judge_growth
 from gdbmem.json_values import as_json
 from gdbmem.ledger.answer import DAMAGES, retained_bytes
 from gdbmem.model.calltree import FAULTED_BYTES, GROWN_BYTES, HEAP_BYTES, PRUNED, Frame, memory_noun
 from gdbmem.model.calltree import UNTRACED as UNTRACED_BYTES
-from gdbmem.model.diff import BLOCKS, UNTRACED, Diff, Expectation, ExpectationVerdict
+from gdbmem.model.diff import BLOCKS, HELD, LEAKED, UNTRACED, Diff, Expectation, ExpectationVerdict
+from gdbmem.model.heap_graph import HeapLimit, SavedHeap
 from gdbmem.model.judgement import AT_LEAST, AT_MOST, BYTES, MET, NOT_JUDGED, NOT_MET, Judgement, Unseen
 from gdbmem.model.ledger import Ledger
 from gdbmem.profiles.doubts import (
@@ -37,6 +40,7 @@ class PointOutcome(NamedTuple):
     snapshots: Sequence[str]  # their names, oldest first
     ledgers: Sequence[str] = ()
     containers: Sequence[str] = ()
+    heaps: Sequence[str] = ()
 
 
 def recipe_object(
@@ -47,13 +51,14 @@ def recipe_object(
     *,
     ledger_diffs: Sequence[Mapping[str, Any]] = (),
     container_diffs: Sequence[Mapping[str, Any]] = (),
+    heap_diffs: Sequence[Mapping[str, Any]] = (),
     status: Optional[int] = None,
     run: str = "",
 ) -> dict[str, object]:
     """Return the JSON object of a recipe that was run, into the folder *run*.
 
     *diffs* are objects of kind=diff, *ledger_diffs* of kind=ledger-growth, *container_diffs* of
-    kind=containers-growth. *status* is the program's, as in a shell; None: unknown.
+    kind=containers-growth, *heap_diffs* of kind=heap-growth. *status* is the program's, as in a shell; None: unknown.
     """
     return {
         **head("recipe", notices),
@@ -63,6 +68,7 @@ def recipe_object(
         "diffs": [dict(diff) for diff in diffs],
         "ledger_diffs": [dict(diff) for diff in ledger_diffs],
         "container_diffs": [dict(diff) for diff in container_diffs],
+        "heap_diffs": [dict(diff) for diff in heap_diffs],
         "expectations": [verdict_object(verdict) for verdict in verdicts],
     }
 
@@ -74,6 +80,7 @@ def verdict_object(verdict: ExpectationVerdict) -> dict[str, object]:
         "between": [expectation.before, expectation.after],
         "metric": expectation.metric,
         "path": expectation.path or None,
+        "holder": expectation.holder or None,
         "met": verdict.met,
         **judgement_object(verdict.judgement),
         "relation": "at_most" if expectation.at_most is not None else "at_least",
@@ -141,6 +148,7 @@ def junit_of_rows(suite: str, rows: Sequence[tuple[str, str, str]], seconds: flo
 
 def _name(expectation: Expectation) -> str:
     what = f"path {expectation.path}" if expectation.path else expectation.metric
+    what += f" {expectation.holder}" if expectation.holder else ""
     limit = "at_most" if expectation.at_most is not None else "at_least"
     unit = BLOCKS if expectation.metric == BLOCKS else "B"
     # Servers distinguish test cases by their names: the place makes each one unique.
@@ -157,7 +165,12 @@ def _legal(text: str) -> str:
 # Judging a diff against an expectation of a recipe: met, not met, or undecidable, in one sentence.
 
 
-_NOUNS = {"rss": "resident set", "retained": "freed memory that malloc keeps", UNTRACED: UNTRACED_BYTES}
+_NOUNS = {
+    "rss": "resident set",
+    LEAKED: "lost blocks",
+    "retained": "freed memory that malloc keeps",
+    UNTRACED: UNTRACED_BYTES,
+}
 # Notices that make a ledger's count of free memory too doubtful to be judged, or that malloc wasn't read.
 _DOUBTS = (*DAMAGES, "tcache-unread")
 _UNREAD = ("malloc-unknown", "malloc-replaced", "other-libc")
@@ -238,6 +251,33 @@ def judge_ledgers(
             return _unmeasured(expectation, f"at {printable(name)} {printable(reason[0])}", unseen)
         sizes.append(size)
     return _verdict(expectation, _Measured(sizes[1] - sizes[0], 0, 0), unseen)
+
+
+def judge_heaps(
+    expectation: Expectation, before: SavedHeap, after: SavedHeap, unseen: Sequence[Unseen] = ()
+) -> ExpectationVerdict:
+    """Compare what is lost since, or what a holder retains, with *expectation*; *unseen* as above.
+
+    Raises InputError if one of the heaps is damaged.
+    """
+    growth = compared(before, after, (expectation.before, expectation.after))
+    limit = HeapLimit(expectation.holder or LEAKED, expectation.limit)
+    (found,) = judge_growth(growth, before, after, [limit])
+    most = expectation.at_most is not None
+    subject = _subject(expectation)
+    allowed = f"{'at most' if most else 'at least'} {format_delta(expectation.limit)}"
+    judgement = found._replace(
+        name=subject,
+        text=subject if found.low is None else f"{subject}: {_interval(found)} ({allowed})",
+        unseen=(*unseen, *found.unseen),
+        relation=AT_MOST if most else AT_LEAST,
+    )
+    return ExpectationVerdict(expectation, judgement)
+
+
+def _interval(judgement: Judgement) -> str:
+    low, high = int(judgement.low or 0), int(judgement.high or 0)
+    return format_delta(low) if low == high else f"{format_delta(low)} to {format_delta(high)}"
 
 
 def _judge_untraced(expectation: Expectation, diff: Diff, unseen: Sequence[Unseen]) -> ExpectationVerdict:
@@ -348,6 +388,8 @@ def _matching_frames(frames: Sequence[Frame], pattern: str) -> list[bool]:
 
 def _subject(expectation: Expectation, unit: str = HEAP_BYTES) -> str:
     between = f"from {printable(expectation.before)} to {printable(expectation.after)}"
+    if expectation.metric == HELD:
+        return f"what {printable(expectation.holder)} retains {between}"
     if expectation.metric in _NOUNS:
         return f"{_NOUNS[expectation.metric]} {between}"
     if expectation.metric == BLOCKS:

@@ -1,4 +1,4 @@
-"""Memory that the snapshots, ledgers and container scans of a run can't show, by what the run knows of itself."""
+"""Memory that the results of a run can't show, by what the run knows of itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gdbmem.model.calltree import GROWN_BYTES, HEAP_BYTES
 from gdbmem.model.judgement import Unseen, name_status, unseen_end
 from gdbmem.runs.distrust import split_name
 from gdbmem.runs.run import Run, SnapshotRecord
-from gdbmem.runs.saved_results import LEDGER, Kept, find_kept, kept_records
+from gdbmem.runs.saved_results import HEAP, LEDGER, Kept, find_kept, kept_records
 from gdbmem.text import format_size, plural, printable
 
 SNAP = "snap"
@@ -25,7 +25,7 @@ _STACK_BYTES = 8 << 20  # of a thread, by default
 _SEES_ALL = (
     "engine: none with do: [ledger] and metric: rss sees it, engine: faults by the lines that touched it"
 )
-_WORDS = {SNAP: "snapshot", LEDGER: "ledger"}
+_WORDS = {SNAP: "snapshot", LEDGER: "ledger", HEAP: "heap"}
 
 
 class RunEnd(NamedTuple):
@@ -116,7 +116,7 @@ def unseen_in_run(run: Run, kind: str, names: Sequence[str], *, unit: str = HEAP
     found = [*end_of(run).unseen(heap_bytes), *_failures(run, kind, names)]
     if len(records) == 2:
         found += _of_two(*records)
-        if kind != SNAP or unit in (HEAP_BYTES, GROWN_BYTES):
+        if kind not in (SNAP, HEAP) or (kind == SNAP and unit in (HEAP_BYTES, GROWN_BYTES)):
             found += _outside(run, *records)
     return tuple(found)
 

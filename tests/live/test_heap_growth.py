@@ -14,6 +14,7 @@ from gdbmem import api
 from tests.conftest import Program
 from tests.live.explaining import Running, gdbmem, running
 from tests.live.test_memexplain import gdb
+from tests.live.test_recipes_live import play
 
 pytestmark = pytest.mark.needs("gdb", "g++")
 
@@ -165,6 +166,51 @@ def test_a_saved_heap_that_was_changed_is_refused_by_one_sentence(moments: Path,
     assert "[output-exists]" in again.stderr
     assert part.returncode == 2
     assert no_run.returncode == 2
+
+
+RECIPE = """
+engine: none
+args: ["500"]
+env: {GLIBC_TUNABLES: glibc.malloc.tcache_count=0}
+stdin: words
+points:
+  - {at: scrub, name: idle, do: [heap]}
+diff: [["idle#1", "idle#2"], ["idle#1", idle]]
+expect:
+  - {between: ["idle#1", "idle#2"], metric: leaked, at_most: 0}
+  - {between: ["idle#1", "idle#2"], metric: held, holder: cache, at_most: 1KiB}
+  - {between: ["idle#1", "idle#2"], metric: held, holder: cache, at_least: 100KiB}
+  - {between: ["idle#2", idle], metric: leaked, at_most: 0}
+  - {between: ["idle#1", "idle#2"], metric: held, holder: cahce, at_most: 1MiB}
+"""
+
+
+def test_a_recipe_judges_what_is_lost_and_what_a_holder_retains(moments: Path, tmp_path: Path) -> None:
+    (tmp_path / "words").write_text("grow\nforget\nlose\n")
+    played = play(RECIPE, tmp_path, "--json", "--run", "run", program=moments)
+    found = json.loads(played.out)
+    (point,) = found["points"]
+    assert point["heaps"] == ["idle", "idle#2", "idle#3", "idle#4"]
+    met = [one["met"] for one in found["expectations"]]
+    assert met == [True, False, True, False, None]
+    assert played.status == 4
+    lost = found["expectations"][3]
+    assert lost["text"] == "lost blocks from idle#2 to idle: +679.7 KiB (at most 0 B)"
+    assert lost["measured"] == 6 * COUNT * ENTRY + COUNT * 48
+    assert "no holder of this heap is called 'cahce'" in found["expectations"][4]["text"]
+    grown, whole = found["heap_diffs"]
+    assert grown["between"] == ["idle#1", "idle#2"]
+    assert whole["lost"]["least_bytes"] == lost["measured"]
+    assert {one["holder"] and one["holder"]["name"] for one in whole["lost"]["groups"]} == {"cache", None}
+    listed = gdbmem("show", tmp_path / "run").stdout
+    assert re.search(r"^heap at ", listed, re.M)
+    shown = gdbmem("show", f"{tmp_path / 'run'}:idle#1").stdout
+    assert "retained by cache (heap_moments)" in shown
+    compared = gdbmem("diff", f"{tmp_path / 'run'}:idle#1", f"{tmp_path / 'run'}:idle#2", "--fail-on", "1KiB")
+    assert compared.returncode == 4
+    report = gdbmem("report", tmp_path / "run", "-o", tmp_path / "page.html")
+    assert report.returncode == 0, report.stderr
+    assert "The heap at idle" in (tmp_path / "page.html").read_text()
 
 
 def test_memheap_saves_in_the_run_and_shows_what_changed_since(moments: Path, tmp_path: Path) -> None:

@@ -26,11 +26,16 @@ from gdbmem.launch import messages
 from gdbmem.linux.process.process import has_ended
 from gdbmem.recipes.recipe import Action, Point, recipe_from_plan
 from gdbmem.runs.run import SnapshotRecord
-from gdbmem.runs.saved_results import CONTAINERS, LEDGER
+from gdbmem.runs.saved_results import CONTAINERS, HEAP, LEDGER
 
 # Signals that end a program that does not handle them: the location is reported.
 _FATAL = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS")
-_NEED_A_STOP = ("gdb", "ledger", "containers")  # gdb can't carry them out while it decides whether to stop
+_NEED_A_STOP = (
+    "gdb",
+    "ledger",
+    "containers",
+    "heap",
+)  # gdb can't carry them out while it decides whether to stop
 # gdb's message on a child that runs the program's code; one of vfork() executes another program.
 _FORKED = re.compile(r"Detaching after fork from child")
 _ENDING_SECONDS = 2.0
@@ -308,7 +313,7 @@ class _PlayedPoint:
             if action.kind == "snap":
                 record, summary = take_snapshot(self._point.name, hit=hit)
                 return _with_snapshot(result, record, summary)
-            if action.kind in (LEDGER, CONTAINERS):
+            if action.kind in (LEDGER, CONTAINERS, HEAP):
                 label, text = self._keep(action.kind, hit)
                 return result._replace(label=label, text=text)
             return result._replace(text=_text_of(action))
@@ -316,8 +321,12 @@ class _PlayedPoint:
             return result._replace(error=str(error))
 
     def _keep(self, kind: str, hit: int) -> tuple[str, str]:
-        """Save a ledger or container scan under the point's name; return its label and its summary."""
-        from gdbmem.debugger.ledger.saved import keep_ledger, keep_survey  # slow to import, as are the next
+        """Save a ledger, container scan or heap under the point's name; return its label and its summary."""
+        from gdbmem.debugger.ledger.saved import (  # slow to import, as are the next
+            keep_heap,
+            keep_ledger,
+            keep_survey,
+        )
 
         if kind == LEDGER:
             from gdbmem.debugger.ledger.explain import read_ledger_here
@@ -325,6 +334,11 @@ class _PlayedPoint:
 
             ledger = read_ledger_here()
             return keep_ledger(self._point.name, ledger, hit=hit).label, answer_ledger(ledger)
+        if kind == HEAP:
+            from gdbmem.debugger.heap import heap_here
+
+            text, summary = heap_here()
+            return keep_heap(self._point.name, text, hit=hit).label, summary
         from gdbmem.containers.containers import answer_survey
         from gdbmem.debugger.containers.containers import survey_here
 

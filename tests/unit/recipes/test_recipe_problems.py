@@ -136,6 +136,7 @@ def test_a_point_that_takes_no_snapshot_cannot_be_compared() -> None:
     assert only_problem(text).startswith("3:9 point 'm' records nothing to compare; add snap")
 
 
+HEAPS = "program: a\nengine: none\npoints: [{at: m, do: [heap]}, {at: n, do: [heap]}]\n"
 LEDGERS = "program: a\nengine: none\npoints: [{at: m, do: [ledger]}, {at: n, do: [ledger]}]\n"
 
 
@@ -159,6 +160,22 @@ LEDGERS = "program: a\nengine: none\npoints: [{at: m, do: [ledger]}, {at: n, do:
             "3:20 point 'm' takes no ledger, which 'rss' needs; add ledger",
         ),
         (
+            HEAD + "expect: [{between: [m, end], metric: leaked, at_most: 0}]",
+            "3:20 point 'm' takes no heap, which 'leaked' needs; add heap",
+        ),
+        (
+            HEAPS + "expect: [{between: [m, n], metric: held, at_most: 0}]",
+            "4:10 'holder:' belongs to metric 'held'; write it as in metric: held, holder: tasks",
+        ),
+        (
+            HEAPS + "expect: [{between: [m, n], metric: leaked, holder: x, at_most: 0}]",
+            "4:10 'holder:' belongs to metric 'held'; write it as in metric: held, holder: tasks",
+        ),
+        (
+            HEAPS.replace("none", "jemalloc"),
+            "3:15 under jemalloc the heap at 'm' is not glibc's malloc, which alone is read",
+        ),
+        (
             LEDGERS + "expect: [{between: [m, n], metric: rss, path: x, at_most: 0}]",
             "4:47 metric 'rss' is of the whole process; leave out 'path:'",
         ),
@@ -168,7 +185,7 @@ LEDGERS = "program: a\nengine: none\npoints: [{at: m, do: [ledger]}, {at: n, do:
         ),
         (
             LEDGERS.replace("n, do: [ledger]", "n, do: [containers]") + "diff: [[m, n]]",
-            "4:8 'm' and 'n' record nothing of the same kind; put snap, ledger or containers into both 'do:'",
+            "4:8 'm' and 'n' record nothing of the same kind; put snap, ledger, containers or heap into both 'do:'",
         ),
     ],
 )

@@ -87,16 +87,19 @@ def test_json_states_unknown_as_null_never_as_zero() -> None:
                 "snapshots": ["loaded#1", "loaded#2"],
                 "ledgers": ["loaded"],
                 "containers": [],
+                "heaps": [],
             }
         ],
         "diffs": [{"kind": "diff"}],
         "ledger_diffs": [{"kind": "ledger-growth"}],
         "container_diffs": [],
+        "heap_diffs": [],
         "expectations": [
             {
                 "between": ["a", "b"],
                 "metric": "heap",
                 "path": "x",
+                "holder": None,
                 "relation": "at_most",
                 "met": None,
                 "judged": "not_judged",
