@@ -319,7 +319,9 @@ class LineRecorder:
             self._is_child() and not any(one.calls for one in self.functions.values())
         ):
             return
-        path = os.path.join(self._folder, f"{os.getpid()}.json")  # noqa: PTH118  (starts sooner)
+        # Named by the time of the start, too: a process can get the number of one that has ended.
+        name = f"{_started()}.{os.getpid()}.json"
+        path = os.path.join(self._folder, name)  # noqa: PTH118  (starts sooner)
         try:
             import json  # not always needed
 
@@ -339,6 +341,15 @@ class LineRecorder:
 
 
 _recorder: Optional[LineRecorder] = None
+
+
+def _started() -> int:
+    """Return when this process started, in clock ticks since the boot; 0 if /proc isn't there."""
+    try:
+        with open("/proc/self/stat", "rb") as file:  # noqa: PTH123
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except OSError:
+        return 0
 
 
 def profile(function: _Decorated) -> _Decorated:

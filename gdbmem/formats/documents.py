@@ -246,15 +246,25 @@ def _objects_of(document: Any) -> PythonObjects:
     return found
 
 
-def read_lines(paths: Sequence[Path]) -> list[RecordedProcess]:
-    """Return the recording of each process. Raises InputError for a file that the recorder did not write."""
-    return [_read(path) for path in paths]
+def read_lines(folder: Path) -> list[RecordedProcess]:
+    """Return the recording of each process, in the order in which they started, from files STARTED.PID.json.
+
+    Raises InputError for a file that the recorder did not write.
+    """
+    return [_read(path) for path in sorted(folder.glob("*.json"), key=_start_of)]
+
+
+def _start_of(path: Path) -> list[int]:
+    try:
+        return [int(part) for part in path.stem.split(".")]
+    except ValueError:
+        return []
 
 
 def _read(path: Path) -> RecordedProcess:
     def refuse(why: str) -> InputError:
         return InputError(
-            f"the recording of process {path.stem} can't be read: {printable(why)}",
+            f"the recording of process {printable(path.stem.rpartition('.')[2])} can't be read: {printable(why)}",
             slug="python-lines-unreadable",
             hint="did the program itself change files in its temporary folder?",
         )

@@ -417,7 +417,11 @@ def _steps(text: str) -> None:
 
 
 def _lines(data: bytes) -> None:
-    print_lines(read_lines([_file("lines", data)]), io.StringIO(), named=False)
+    file = _file("7.1.json", data)
+    try:
+        print_lines(read_lines(file.parent), io.StringIO(), named=False)
+    finally:
+        file.unlink()
 
 
 _LINES = b"""{"pid": 1, "parent": 2, "backend": "rss", "threads": 1, "functions": [{"function": "f", "file": "a.py",

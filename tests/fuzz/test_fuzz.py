@@ -156,9 +156,16 @@ def test_a_comparison_of_a_number_of_400_digits_is_refused() -> None:
 @pytest.mark.parametrize("name", ["first_line", "threads", "calls"])
 def test_recorded_lines_without_what_is_printed_of_them_are_refused(tmp_path: Path, name: str) -> None:
     text = next(r for r in READERS if r.name == "Python lines").examples()[0].decode()
-    (tmp_path / "1.json").write_text(text.replace(f'"{name}"', '"x"'))
+    (tmp_path / "7.1.json").write_text(text.replace(f'"{name}"', '"x"'))
     with pytest.raises(InputError):
-        read_lines([tmp_path / "1.json"])
+        read_lines(tmp_path)
+
+
+def test_a_child_with_a_smaller_number_is_listed_after_its_parent(tmp_path: Path) -> None:
+    text = next(r for r in READERS if r.name == "Python lines").examples()[0].decode()
+    for started, pid in ((900, 32000), (1000, 7), (1000, 8), (20000, 7)):
+        (tmp_path / f"{started}.{pid}.json").write_text(text.replace('"pid": 1', f'"pid": {pid}'))
+    assert [one["pid"] for one in read_lines(tmp_path)] == [32000, 7, 8, 7]
 
 
 def test_what_is_changed_was_read_in_full_before() -> None:

@@ -49,7 +49,7 @@ def run_lines(args: argparse.Namespace) -> int:
     with open_output(args.output, force=args.force) as stream, _folder() as folder:
         own_output = args.json and args.output in (None, "-")
         status = _run(args, python, folder, output=sys.stderr.fileno() if own_output else None)
-        processes = read_lines(sorted(folder.glob("*.json"), key=lambda path: int(path.stem)))
+        processes = read_lines(folder)
         if args.json:
             stream.write(lines_json(processes))
         else:
