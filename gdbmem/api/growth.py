@@ -190,8 +190,9 @@ def _sums(
             in_kernel = max(sum(counted.values()) - recording.faults, 0)
         rows = within_counts(rows, counted, in_kernel)
     rows, zero = without_zero_pages(rows, spans)
-    grown = grown_bytes(rows, spans, samples.began)
-    rows = within_peaks(rows, grown, spans)
+    doubts: dict[int, float] = {}
+    grown = grown_bytes(rows, spans, samples.began, doubts)
+    rows = within_peaks(rows, grown, spans, doubts)
     rows = with_huge_pages(rows, grown, spans)
     numbers = by_process(rows)
     accounts = []

@@ -5,6 +5,7 @@ import os
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple, Optional
 
 from gdbmem.linux.faults.readings import Reading
@@ -195,12 +196,16 @@ def without_zero_pages(
 
 
 def grown_bytes(
-    samples: Sequence[WeighedFault], spans: Mapping[int, Span], began: Mapping[int, int]
+    samples: Sequence[WeighedFault],
+    spans: Mapping[int, Span],
+    began: Mapping[int, int],
+    doubts: Optional[dict[int, float]] = None,
 ) -> list[float]:
     """Return, for each of *samples*, how many of the bytes that it represents stayed resident.
 
-    *began* is when the memory of a process was new. Pages made resident after the last reading of a process are assumed
-    to stay, and so are those made resident during it and missing in it, because their place was read before.
+    *began* is when the memory of a process was new. *doubts* receives the relative variances, by the number of the
+    sample, of those that the sizes of their process limit. Pages made resident after the last reading of a process are
+    assumed to stay, and so are those made resident during it and missing in it, because their place was read before.
     """
     grown = [0.0] * len(samples)
     for pid, numbers in by_process(samples).items():
@@ -218,35 +223,50 @@ def grown_bytes(
         _without_repeats(samples, counted, span, grown)
         if span.is_root:
             _calibrate(samples, counted, span, grown)
-            _grow_later(samples, later, span, grown)
+            _grow_later(samples, later, span, grown, {} if doubts is None else doubts)
             if later:
                 _charge_once(samples, [n for n in numbers if grown[n]], grown)
     return grown
 
 
 def within_peaks(
-    faults: Sequence[WeighedFault], grown: list[float], spans: Mapping[int, Span]
+    faults: Sequence[WeighedFault],
+    grown: list[float],
+    spans: Mapping[int, Span],
+    doubts: Mapping[int, float] = MappingProxyType({}),
 ) -> list[WeighedFault]:
-    """Return *faults*; *grown* is limited to the peaks of processes that have ended.
-
-    The kernel adds up pages in batches for each processor, so a peak may lack some: that is in the errors.
-    """
-    changed = list(faults)
+    """Return *faults*, with *doubts* as grown_bytes gives them; *grown* is limited to the peaks of ended processes."""
+    limited = dict(doubts)
     for pid, numbers in by_process(faults).items():
         span = spans.get(pid)
-        excess = sum(grown[n] for n in numbers) - span.room_bytes if span is not None else 0.0
-        if span is None or not span.peak_bytes or excess <= 0:
-            continue
-        _scale(grown, numbers, float(span.room_bytes))
-        error = min(excess, _BATCH_BYTES) / max(span.room_bytes, 1)
-        of_path: dict[int, float] = defaultdict(float)
-        for n in numbers:
-            of_path[faults[n].path] += grown[n]
-        for n in numbers:
-            if grown[n] > 0:
-                more = error**2 * of_path[faults[n].path] / grown[n]
-                changed[n] = faults[n]._replace(doubt=faults[n].doubt + more)
+        if span is not None and span.peak_bytes and sum(grown[n] for n in numbers) > span.room_bytes:
+            _limit(faults, numbers, grown, float(span.room_bytes), limited)
+    changed = list(faults)
+    for number, more in limited.items():
+        changed[number] = faults[number]._replace(doubt=faults[number].doubt + more)
     return changed
+
+
+def _limit(
+    faults: Sequence[WeighedFault],
+    numbers: Sequence[int],
+    grown: list[float],
+    room_bytes: float,
+    doubts: dict[int, float],
+) -> None:
+    """Limit what *numbers* grew by to *room_bytes*, which a size of the process leaves.
+
+    The kernel adds up pages in batches for each processor, so a size may lack some: that is in the errors.
+    """
+    excess = sum(grown[n] for n in numbers) - room_bytes
+    _scale(grown, numbers, room_bytes)
+    error = min(excess, _BATCH_BYTES) / max(room_bytes, 1.0)
+    of_path: dict[int, float] = defaultdict(float)
+    for n in numbers:
+        of_path[faults[n].path] += grown[n]
+    for n in numbers:
+        if grown[n] > 0:
+            doubts[n] = doubts.get(n, 0.0) + error**2 * of_path[faults[n].path] / grown[n]
 
 
 def _is_whole(one: WeighedFault, stays: float) -> bool:
@@ -254,7 +274,11 @@ def _is_whole(one: WeighedFault, stays: float) -> bool:
 
 
 def _grow_later(
-    samples: Sequence[WeighedFault], later: Sequence[int], span: Span, grown: list[float]
+    samples: Sequence[WeighedFault],
+    later: Sequence[int],
+    span: Span,
+    grown: list[float],
+    doubts: dict[int, float],
 ) -> None:
     """Charge the faults after the last reading, until the last size was read with no more than that grew by."""
     for number in later:
@@ -263,7 +287,7 @@ def _grow_later(
     read = span.after if span.after is not None else span.before
     room = max(float(max(span.largest_bytes, span.peak_bytes or 0) - read.held_bytes), 0.0)
     if sum(grown[number] for number in sized) > room:
-        _scale(grown, sized, room)
+        _limit(samples, sized, grown, room, doubts)
 
 
 def _charge_once(samples: Sequence[WeighedFault], numbers: Sequence[int], grown: list[float]) -> None:

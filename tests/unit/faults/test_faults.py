@@ -569,6 +569,16 @@ def test_faults_behind_the_last_reading_are_no_growth_beyond_the_sizes_seen_late
     assert sum(limited) == pytest.approx(grown * PAGE)
 
 
+def test_lines_are_uncertain_by_the_pages_that_the_kernel_has_not_added_to_a_later_size_yet() -> None:
+    span = Span(Reading(0), reading(range(100), time=1000), largest_bytes=1060 * PAGE, sized=5000)
+    faults = [fault(200 + n, 2000 + n) for n in range(1000)]
+    doubts: dict[int, float] = {}
+    grown = grown_bytes(faults, {1: span}, {}, doubts)
+    (row,) = stacks_of(within_peaks(faults, grown, {1: span}, doubts), grown)
+    assert row.grown_bytes == pytest.approx(960 * PAGE)
+    assert row.grown_variance**0.5 == pytest.approx(40 * PAGE, rel=0.03)
+
+
 @pytest.mark.parametrize("behind", [60, 20])
 def test_what_came_behind_the_last_reading_is_not_told_beside_its_opposite(behind: int) -> None:
     # Lost samples are spread over others: how many faults came before the reading and how many behind it is not known.
