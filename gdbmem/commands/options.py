@@ -110,7 +110,8 @@ how to read files:
   --format NAME       read files as this format: massif, ms_print, gperftools, pprof-raw, memray, java-heapz, jemalloc,
                       memcheck, memcheck-xml, pprof-callgrind, callgrind, xtree, faults, tracemalloc, speedscope, dhat,
                       heaptrack, torch, pprof, mtrace, malloc_info, malloc_stats, smaps, pmap, java-histogram,
-                      java-native, sanitizer, folded (default: determined from the content)
+                      java-native, heapsnapshot, heapprofile, tcmalloc-stats, jemalloc-stats, mimalloc-stats,
+                      torch-summary, sanitizer, folded (default: determined from the content)
   --metric NAME       the metric, if a file has several: in-use, allocated, peak, …; blocks, allocated-blocks, …
                       list the rows with the most blocks first
   --binaries FOLDER …  folder that has the profiled programs and libraries, or another root folder with them (may

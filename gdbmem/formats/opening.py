@@ -151,6 +151,22 @@ FORMATS = {
         rb"(?:[0-9]+:)?\s* num +#instances +#bytes +[Cc]lass", "reports.java:read_histogram"
     ),
     "java-native": _Format(rb"(?:[0-9]+:)?\s*Native Memory Tracking:\s", "reports.java:read_native_memory"),
+    "heapsnapshot": _Format(rb'\s*\{\s*"snapshot"\s*:\s*\{\s*"meta"', "reports.v8:read_heapsnapshot"),
+    "heapprofile": _Format(rb'\s*\{\s*"head"\s*:\s*\{\s*"callFrame"', "reports.v8:read_heapprofile"),
+    "tcmalloc-stats": _Format(
+        rb".{0,4000}?MALLOC: +[0-9]+ \([^\n)]*\) Bytes in use by application",
+        "reports.allocator_stats:read_tcmalloc_stats",
+    ),
+    "jemalloc-stats": _Format(
+        rb'.{0,4000}?___ Begin jemalloc statistics ___|\s*\{\s*"jemalloc"\s*:\s*\{',
+        "reports.allocator_stats:read_jemalloc_stats",
+    ),
+    "mimalloc-stats": _Format(
+        rb".{0,4000}?heap stats: +peak +total +freed +current ", "reports.allocator_stats:read_mimalloc_stats"
+    ),
+    "torch-summary": _Format(
+        rb".{0,4000}?PyTorch CUDA memory summary, device ID", "reports.allocator_stats:read_torch_summary"
+    ),
     "sanitizer": _Format(
         rb"(?s:.*?)(?:ERROR: LeakSanitizer: detected memory leaks|(?:Direct|Indirect) leak of [0-9]+ byte\(s\) in "
         rb"|LeakSanitizer does not work under ptrace)",
@@ -167,7 +183,12 @@ FORMATS = {
 
 _OF_VALGRIND = ("memcheck", "memcheck-xml", "xtree", "dhat")  # and massif
 _SERIES = ("massif", "ms_print")  # of several snapshots
-_PIECEWISE = ("massif", "heaptrack", "torch")  # formats of which a file's size costs no memory
+_PIECEWISE = (
+    "massif",
+    "heaptrack",
+    "torch",
+    "heapsnapshot",
+)  # formats of which a file's size costs no memory
 
 
 class _Other(NamedTuple):

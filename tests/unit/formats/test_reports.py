@@ -42,6 +42,12 @@ TOTALS = {
     "sleep.pmap-X": ("pmap", {"mapped": kib(r"^ +(\d+) .* KB", "sleep.pmap-X"),
                               "resident": kib(r"^ +\d+ +(\d+) .* KB", "sleep.pmap-X")}),
     "sleep.pmap-XX": ("pmap", {"mapped": kib(r"^ +(\d+) .* KB", "sleep.pmap-XX")}),
+    "alloc.tcmalloc": ("tcmalloc-stats", {"held": 40370176, "in-use": 25757960, "reserved": 40370176,
+                                          "free": 286720 + 7791576 + 2607872 + 1304608}),
+    "alloc.jemalloc": ("jemalloc-stats", {"resident": 40361984, "in-use": 26948800}),
+    "alloc.jemalloc.json": ("jemalloc-stats", {"resident": 40361984, "in-use": 26948800}),
+    "alloc.mimalloc": ("mimalloc-stats", {"committed": 64 << 20, "reserved": 64 << 20}),
+    "summary.torch": ("torch-summary", {"reserved": 9000 << 20, "in-use": 6000 << 20}),
 }  # fmt: skip
 
 

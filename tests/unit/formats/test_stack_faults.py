@@ -333,6 +333,9 @@ def deep(name: str, frames: int = DEEP) -> bytes:
         + b"definitely lost in loss record 1 of 1</text></xwhat><stack>"
         + b"".join(b"<frame><ip>0x%X</ip><fn>f%d</fn></frame>" % (n + 1, n) for n in numbers)
         + b"</stack></error></valgrindoutput>",
+        "sanitizer": b"Direct leak of 7 byte(s) in 1 object(s) allocated from:\n"
+        + b"".join(b"    #%d 0x%x in f%d a.c:%d:1\n" % (n, n + 1, n, n + 1) for n in numbers)
+        + b"\nSUMMARY: AddressSanitizer: 7 byte(s) leaked in 1 allocation(s).\n",
         "java-heapz": b"--- heapz 1 ---\n7 1 @%s\n" % addresses,
         "pprof-raw": b"--- symbol\n---\n--- profile\n"
         + struct.pack(f"<{7 + frames}Q", 0, 3, 0, 1, 0, 7, frames, *range(1, frames + 1)),
@@ -341,9 +344,13 @@ def deep(name: str, frames: int = DEEP) -> bytes:
 
 
 # One blank a frame makes such a stack 50 MB; valgrind keeps 500 frames at the most.
-_LIMITED = ("massif", "xtree")
+_LIMITED = ("massif", "ms_print", "xtree")
 _ELSEWHERE = ("pprof", "memray", "torch")
-_FLAT = ("pprof-callgrind",)  # it has no call paths
+# Without call paths, or with such that the tool limits.
+_FLAT = (
+    "pprof-callgrind", "mtrace", "malloc_info", "malloc_stats", "smaps", "pmap", "java-histogram", "java-native",
+    "heapsnapshot", "heapprofile", "tcmalloc-stats", "jemalloc-stats", "mimalloc-stats", "torch-summary",
+)  # fmt: skip
 
 
 @pytest.mark.slow
@@ -358,7 +365,8 @@ def test_ten_thousand_frames_on_a_stack_are_read_by_every_format(tmp_path: Path,
 
 
 @pytest.mark.parametrize(
-    "name", ["dhat", "faults", "gperftools", "java-heapz", "jemalloc", "pprof-raw", "tracemalloc"]
+    "name",
+    ["dhat", "faults", "gperftools", "sanitizer", "java-heapz", "jemalloc", "pprof-raw", "tracemalloc"],
 )
 def test_a_stack_that_is_too_deep_is_refused(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
