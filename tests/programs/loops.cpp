@@ -19,12 +19,12 @@ static int returns(int n) {
 }
 
 static int throws(int n) {
-    for (int i = 0; i < n; i++) if (add(1) > 1000) throw std::runtime_error("enough");
+    for (int i = 0; i < n; i++) if (add(1) > 300) throw std::runtime_error("enough");
     return -1;
 }
 
 static void jumps(int n) {
-    for (int i = 0; i < n; i++) if (i == 150) longjmp(place, 1);
+    for (int i = 0; i < n; i++) if (i == 50) longjmp(place, 1);
 }
 
 static int recurses(int depth) {
@@ -34,7 +34,7 @@ static int recurses(int depth) {
 }
 
 static void signals(int n) {
-    for (int i = 0; i < n; i++) if (i == 100) raise(SIGUSR1);
+    for (int i = 0; i < n; i++) if (i == 40) raise(SIGUSR1);
     total++;
 }
 
@@ -42,7 +42,7 @@ static void handler(int) { total++; }
 
 static void catches() {
     try {
-        for (int i = 0; i < 300; i++) if (i == 200) throw std::runtime_error("here");
+        for (int i = 0; i < 100; i++) if (i == 60) throw std::runtime_error("here");
     } catch (const std::exception &) {
         total++;
     }
@@ -50,21 +50,21 @@ static void catches() {
 
 int main() {
     signal(SIGUSR1, handler);
-    for (int i = 0; i < 200; i++) total += i;
-    for (int i = 0; i < 200; i++) add(i);
+    for (int i = 0; i < 60; i++) total += i;
+    for (int i = 0; i < 60; i++) add(i);
     int found = returns(100);
     total = 0;
     try {
-        throws(2000);
+        throws(600);
     } catch (const std::exception &) {
         total = 1;
     }
     if (!setjmp(place))
-        jumps(500);
+        jumps(150);
     total = 2;
     recurses(2);
-    signals(300);
+    signals(100);
     catches();
-    do { total++; } while (total < 500);
+    do { total++; } while (total < 200);
     return found == 0;
 }
