@@ -34,7 +34,7 @@ from tests.libraries import needs_library, skip_without_library
 from tests.live.explaining import Running, running
 
 Reader = Callable[[HeapView, Image], Optional[MallocHeap]]
-STOPS = 6  # of the process with busy threads
+STOPS = 4  # of the process with busy threads
 
 
 def heaps_of(

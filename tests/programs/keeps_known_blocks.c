@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { THREADS = 8, BLOCKS = 20000, BLOCK = 5000, LARGES = 40, LARGE = 1 << 20, HELD = 500 };
+enum { THREADS = 8, BLOCKS = 6000, BLOCK = 5000, LARGES = 16, LARGE = 1 << 20, HELD = 500 };
 
 int MallocExtension_GetNumericProperty(const char *, size_t *) __attribute__((weak));  /* gperftools' */
 

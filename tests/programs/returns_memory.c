@@ -12,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BLOCKS = 200000, LARGE = 24, THREADS = 8, HELD = 2000 };
+enum { BLOCKS = 60000, LARGE = 24, THREADS = 8, HELD = 2000 };
 static void *kept[BLOCKS], *large[LARGE];
 
 static void *allocate(void *seed) {
