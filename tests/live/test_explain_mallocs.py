@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import subprocess
+import sys
+import time
+from ctypes.util import find_library
 from pathlib import Path
 
 import pytest
 
 from gdbmem.inspection.live_process import explain_process
+from gdbmem.inspection.read_process import explain_core
 from gdbmem.ledger.answer import answer_ledger, retained_bytes
-from gdbmem.model.ledger import IN_SLABS, OtherMalloc
+from gdbmem.model.ledger import IN_SLABS, LIVE, OtherMalloc
 from tests.conftest import Program
 from tests.libraries import needs_library
 from tests.live.explaining import running
@@ -37,16 +43,18 @@ def _linked(program: Program, how: str) -> Path:
 
 
 @pytest.mark.needs("gcc")
-@pytest.mark.parametrize("how", ["library", "stripped program"])
+@pytest.mark.parametrize(
+    ("how", "settings"), [("library", "background_thread:true"), ("stripped program", "hpa:true")]
+)
 def test_what_jemalloc_keeps_is_what_it_counts_itself_and_busy_threads_hide_no_block(
-    program: Program, how: str
+    program: Program, how: str, settings: str
 ) -> None:
     needs_library("jemalloc")
-    with running([_linked(program, how)]) as target:
+    with running([_linked(program, how)], {"MALLOC_CONF": settings}) as target:
         malloc = _malloc(target.pid)
         allocated, cached, returned = target.figure(r"allocated (\d+) cached (\d+) returned (\d+)")
-        free, lazy = target.figure(r"free (\d+) lazy (\d+)")
-        assert (malloc.live_bytes + (malloc.cached_bytes or 0), malloc.cached_bytes) == (allocated, cached)
+        free, lazy, extents = target.figure(r"free (\d+) lazy (\d+) extents (\d+)")
+        assert (malloc.live_bytes, malloc.cached_bytes) == (allocated - cached, cached + extents)
         assert malloc.returned_page_bytes == returned
         assert (malloc.free_page_bytes, malloc.lazy_page_bytes) == (free * PAGE, lazy * PAGE)
         assert malloc.caches == 4  # of the first thread, too
@@ -83,7 +91,9 @@ def test_memtrim_makes_jemalloc_return_what_was_predicted_and_the_program_goes_o
     needs_library("jemalloc")
     path = _linked(program, "library")
     with running([path], {"MALLOC_CONF": "dirty_decay_ms:-1"}) as target:
-        done = gdb(tmp_path, path, f"attach {target.pid}", "memtrim --json -o trim.json", "detach")
+        before = _malloc(target.pid)
+        commands = f"attach {target.pid}", "gcore core", "memtrim --json -o trim.json", "detach"
+        done = gdb(tmp_path, path, *commands)
         assert (tmp_path / "trim.json").exists(), done.stderr
         trimmed = document(tmp_path / "trim.json")
         after = _malloc(target.pid)
@@ -91,7 +101,100 @@ def test_memtrim_makes_jemalloc_return_what_was_predicted_and_the_program_goes_o
         busy = gdb(tmp_path, path, f"attach {target.pid}", "memtrim", "detach")
         assert "is inside jemalloc" in busy.stderr or "returned" in busy.stdout
         assert target.process.poll() is None
+    core = explain_core(tmp_path / "core")
+    (in_core,) = core.mallocs
+    # A core does not record which pages are resident.
+    assert in_core._replace(sizes=(), metadata_resident_bytes=0) == before._replace(
+        sizes=(), metadata_resident_bytes=0
+    )
+    assert "core-has-no-rss" in {notice.slug for notice in core.notices}
     # Its first mallctl allocates some tables for itself.
     assert trimmed["predicted_bytes"] > 8 << 20
     assert abs(trimmed["predicted_bytes"] - trimmed["returned_bytes"]) <= 1 << 20
     assert after.free_page_bytes == 0
+
+
+# argv: a file of jemalloc, and the number of threads that wait
+TWO = """
+import ctypes, sys, threading
+other = ctypes.CDLL(sys.argv[1])
+other.malloc.restype = ctypes.c_void_p
+kept = [other.malloc(1000) for _ in range(9000)]
+def figure(name):
+    value, size = ctypes.c_size_t(1), ctypes.c_size_t(8)
+    new = ctypes.byref(value) if name == b"epoch" else None
+    other.mallctl(name, ctypes.byref(value), ctypes.byref(size), new, size if new else 0)
+    return value.value
+figure(b"stats.allocated"), figure(b"epoch")
+wait = threading.Barrier(int(sys.argv[2]) + 1)
+ends = threading.Event()
+def allocate():
+    wait.wait()
+    ends.wait()
+for _ in range(int(sys.argv[2])):
+    threading.Thread(target=allocate, daemon=True).start()
+wait.wait()
+figure(b"epoch")
+print("allocated", figure(b"stats.allocated"))
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("threads", [0, pytest.param(500, marks=pytest.mark.thorough)])
+def test_two_jemallocs_in_a_process_are_told_apart_each_with_its_own_blocks(
+    tmp_path: Path, threads: int
+) -> None:
+    needs_library("jemalloc")
+    library = find_library("jemalloc") or ""
+    (first,) = Path("/usr/lib").glob(f"*/{library}")
+    other = tmp_path / "libother.so"
+    shutil.copy(first, other)
+    # Later loaded, it finds no room for its thread-local data.
+    environment = {"LD_PRELOAD": f"{library} {other}", "PYTHONMALLOC": "malloc"}
+    with running([sys.executable, "-c", TWO, other, threads], environment) as target:
+        ledger = explain_process(target.pid)
+        ledger.check()
+        mallocs = {Path(one.file).name: one for one in ledger.mallocs}
+        assert set(mallocs) == {first.resolve().name, other.name}
+        mine = mallocs.pop(other.name)
+        (preloaded,) = mallocs.values()
+        allocated = re.findall(r"^allocated (\d+)", target.output, re.M)
+        assert [str(mine.live_bytes + (mine.cached_bytes or 0))] == allocated
+        assert next(size.live for size in mine.sizes if size.block_bytes == 1024) == 9000
+        assert preloaded.live_blocks > 10_000  # of Python
+        assert preloaded.caches >= 1 + threads
+        assert ledger.total_of(mine.category, LIVE + mine.suffix) <= mine.live_bytes
+
+
+@pytest.mark.thorough  # a Redis server is no requirement of the tests
+@pytest.mark.needs("redis-server", "redis-cli")
+def test_a_redis_server_is_divided_as_it_counts_itself_also_while_it_forks_to_save(tmp_path: Path) -> None:
+    command = ["redis-server", "--port", "0", "--unixsocket", "socket", "--save", "", "--appendonly", "no"]
+    command += ["--enable-debug-command", "local"]
+
+    def ask(*words: str) -> str:
+        asked = ["redis-cli", "-s", str(tmp_path / "socket"), *words]
+        return subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL) as server:
+        try:
+            while not (tmp_path / "socket").exists() and server.poll() is None:
+                time.sleep(0.01)
+            ask("debug", "populate", "300000", "key", "100")
+            figures = r"allocator_allocated:(\d+)\s+allocator_active:(\d+)"
+            for saves in (False, True, True):
+                if saves:
+                    ask("bgsave")
+                malloc = _malloc(server.pid)
+                time.sleep(0.3)  # it counts ten times a second
+                found = re.search(figures, ask("info", "memory"))
+                assert found is not None
+                # A request that is served meanwhile has buffers.
+                used = malloc.live_bytes + (malloc.cached_bytes or 0)
+                assert abs(used - int(found[1])) <= 1 << 18
+                assert abs(used + malloc.in_slabs_bytes - int(found[2])) <= 1 << 20
+                while "rdb_bgsave_in_progress:1" in ask("info", "persistence"):
+                    time.sleep(0.01)
+        finally:
+            server.kill()

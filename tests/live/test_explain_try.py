@@ -6,7 +6,10 @@ import json
 import os
 import platform
 import re
+import signal
+import subprocess
 import sys
+import time
 from ctypes.util import find_library
 from pathlib import Path
 
@@ -25,8 +28,9 @@ from tests.conftest import Program
 from tests.cover import cover
 from tests.libraries import needs_library, skip_without_library
 from tests.live.explaining import Running, explain, gdbmem, running
-from tests.live.test_explain_copy import children
+from tests.live.test_explain_copy import children, is_held
 from tests.live.test_keeper_killed import KilledAfter
+from tests.live.user import GDBMEM
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="functions are called on x86-64 only")
 
@@ -100,6 +104,32 @@ def test_a_copier_killed_in_the_middle_of_a_call_leaves_no_copy_and_no_harm(
         assert unanswered > 1
         monkeypatch.setattr(tracing, "_libc", None)
         assert whole(list(explain(target.pid, tried="trim").tried), "glibc").returned_bytes
+
+
+LATER = [0.0, 0.05, 0.1, 0.2, 0.4, 0.8]  # seconds after the process was stopped first
+
+
+@pytest.mark.parametrize("later", cover(LATER, lambda seconds: seconds == 0.2))
+def test_ctrl_c_during_a_try_leaves_no_copy_and_the_process_as_it_was(program: Program, later: float) -> None:
+    with running([program("returns_memory")], preloaded("jemalloc")) as target:
+        before = state_of(target)
+        with subprocess.Popen(
+            [GDBMEM, "explain", str(target.pid), "--try", "all"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            # nohup hands down that it is ignored.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        ) as trying:
+            while trying.poll() is None and not is_held(target.pid) and not children(target.pid):
+                time.sleep(0.0005)
+            time.sleep(later)
+            trying.send_signal(signal.SIGINT)
+            _, said = trying.communicate(timeout=60)
+        assert trying.returncode in (0, 130, -signal.SIGINT), said  # 0: it was done; killed: as Python ended
+        assert "Traceback" not in said
+        assert state_of(target) == before
+        assert int(target.type("purge\n").readline()) > 0
 
 
 @pytest.mark.parametrize("calls", [(CLONE,), (SECCOMP, PRCTL)])

@@ -64,7 +64,8 @@ int main(void) {
         cached += figure(name);
     }
     printf("allocated %zu cached %zu returned %zu\n", figure("stats.allocated"), cached, figure("stats.retained"));
-    printf("free %zu lazy %zu\n", figure("stats.arenas.4096.pdirty"), figure("stats.arenas.4096.pmuzzy"));
+    printf("free %zu lazy %zu ", figure("stats.arenas.4096.pdirty"), figure("stats.arenas.4096.pmuzzy"));
+    printf("extents %zu\n", figure("stats.arenas.4096.hpa_sec_bytes")); /* freed, and cached */
     puts("ready");
     getchar();
     goes_on = 1;
