@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from gdbmem.profiles.own_code import function_name
 from gdbmem.profiles.tree_from_main import Outward
@@ -131,7 +131,7 @@ def _color(number: int) -> str:
 
 def zoomable_stack(
     layers: Sequence[Layer], times: Sequence[float], names: Sequence[str], time_unit: str
-) -> dict[str, Any]:
+) -> charting.ZoomableChart:
     """Return the same, as `stack` draws it, as ``Course`` of ``web/timeline.js``."""
     curves = [
         charting.zoomable_curve(layer.name, _color(number), times, layer.sizes)

@@ -3,10 +3,22 @@
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from gdbmem.terminal import charting
-from gdbmem.terminal.charting import Plot, Swatch, element, group, round_step, round_up, text, time_label
+from gdbmem.terminal.charting import (
+    Plot,
+    Swatch,
+    ZoomableChart,
+    ZoomableCurve,
+    ZoomablePanel,
+    element,
+    group,
+    round_step,
+    round_up,
+    text,
+    time_label,
+)
 from gdbmem.terminal.drawing import Text
 from gdbmem.text import format_delta, format_rate, format_size, format_time, printable
 
@@ -84,10 +96,10 @@ def svg(picture: Picture) -> str:
     return charting.sheet((_WIDTH, _HEIGHT + down + below + _ROW * len(sentences)), parts)
 
 
-def zoomable(picture: Picture) -> dict[str, Any]:
+def zoomable(picture: Picture) -> ZoomableChart:
     """Return *picture*, as `svg` draws it, as ``Course`` of ``web/timeline.js``."""
     areas = [_panel_plot(picture, number)[0] for number in range(len(picture.panels))]
-    panels = [
+    panels: list[ZoomablePanel] = [
         {"name": printable(panel.name), "top": area.top, "height": area.height, "most": area.upward[1]}
         for panel, area in zip(picture.panels, areas)
     ]
@@ -102,12 +114,12 @@ def zoomable(picture: Picture) -> dict[str, Any]:
         curves,
         picture.time_unit,
         panels=panels,
-        marks=[[mark.t, printable(mark.text)[:_LABEL]] for mark in _shown_marks(picture)],
-        regimes=[[regime.begin, regime.end, regime.kind] for regime in picture.regimes],
+        marks=[(mark.t, printable(mark.text)[:_LABEL]) for mark in _shown_marks(picture)],
+        regimes=[(regime.begin, regime.end, regime.kind) for regime in picture.regimes],
     )
 
 
-def _zoomable_curve(curve: Curve, number: int, gap: float) -> dict[str, Any]:
+def _zoomable_curve(curve: Curve, number: int, gap: float) -> ZoomableCurve:
     times = [_exact(round(t, 6)) for t in curve.times]  # as --json has them
     name = printable(curve.name)[:_LABEL_OF_GROUP]
     found = charting.zoomable_curve(name, _color(curve, number), times, [*map(_exact, curve.values)])

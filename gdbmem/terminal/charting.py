@@ -6,7 +6,7 @@ Text is escaped and made printable here. Positions are in pixels, written with a
 import math
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
-from typing import Any, NamedTuple, Union
+from typing import NamedTuple, TypedDict, Union
 
 from gdbmem.text import format_duration, printable
 
@@ -201,24 +201,72 @@ def key_in_rows(
     return parts, row + 1
 
 
-def zoomable(plot: Plot, curves: Sequence[dict[str, Any]], time_unit: str, **more: Any) -> dict[str, Any]:
-    """Return a chart over time as ``Course`` of ``web/timeline.js``, *more* of its fields given."""
-    lacking: dict[str, Any] = {"stacked": False, "panels": [], "moments": [], "marks": [], "regimes": []}
+class ZoomableCurve(TypedDict):
+    """``Curve`` of ``web/timeline.js``."""
+
+    name: str
+    color: str
+    times: list[float]
+    values: list[float]
+    begins: list[int]  # the indices of values that no line joins to the one before
+    panel: int  # -1: the plot itself
+
+
+class ZoomablePanel(TypedDict):
+    """``Panel`` of ``web/timeline.js``: a smaller plot below."""
+
+    name: str
+    top: float
+    height: float
+    most: float
+
+
+class ZoomableChart(TypedDict):
+    """``Course`` of ``web/timeline.js``: a chart over time."""
+
+    plot: list[float]  # left, top, width, height
+    unit: str
+    span: list[float]
+    most: float
+    curves: list[ZoomableCurve]
+    stacked: bool
+    panels: list[ZoomablePanel]
+    moments: list[str]
+    marks: list[tuple[float, str]]
+    regimes: list[tuple[float, float, str]]
+
+
+def zoomable(
+    plot: Plot,
+    curves: Sequence[ZoomableCurve],
+    time_unit: str,
+    *,
+    stacked: bool = False,
+    panels: Sequence[ZoomablePanel] = (),
+    moments: Sequence[str] = (),
+    marks: Iterable[tuple[float, str]] = (),
+    regimes: Iterable[tuple[float, float, str]] = (),
+) -> ZoomableChart:
+    """Return a chart over time, to be packed into a page."""
     return {
         "plot": [plot.left, plot.top, plot.width, plot.height],
         "unit": time_unit,
         "span": list(plot.across),
         "most": plot.upward[1],
         "curves": list(curves),
-        **lacking,
-        **more,
+        "stacked": stacked,
+        "panels": list(panels),
+        "moments": list(moments),
+        "marks": list(marks),
+        "regimes": list(regimes),
     }
 
 
-def zoomable_curve(name: str, color: str, times: Sequence[float], values: Sequence[float]) -> dict[str, Any]:
+def zoomable_curve(name: str, color: str, times: Sequence[float], values: Sequence[float]) -> ZoomableCurve:
     """Return one curve of it, in the plot itself and drawn without a gap."""
-    found = {"name": name, "color": color, "times": list(times), "values": list(values)}
-    return {**found, "begins": [], "panel": -1}
+    return {
+        "name": name, "color": color, "times": list(times), "values": list(values), "begins": [], "panel": -1,
+    }  # fmt: skip
 
 
 def round_up(value: float) -> float:

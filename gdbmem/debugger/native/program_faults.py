@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from typing import Any, Optional
+from typing import Optional
 
 import gdb
 
@@ -65,7 +65,7 @@ class _Worker:
                     pipe.close()
         self._process.wait()
 
-    def _answer(self) -> dict[str, Any]:
+    def _answer(self) -> dict[str, str]:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:
@@ -73,7 +73,7 @@ class _Worker:
         return dict(json.loads(line))
 
 
-def _refuse(answer: dict[str, Any]) -> None:
+def _refuse(answer: dict[str, str]) -> None:
     if "message" in answer:
         raise TargetError(answer["message"], slug=answer["slug"], hint=answer["hint"])
 

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Callable, Optional
 
 import gdb
 
@@ -21,7 +21,12 @@ from gdbmem.debugger.native.program_faults import program_faults
 from gdbmem.debugger.program import InternalBreakpoint, executions
 from gdbmem.debugger.python.call_paths import place_and_python
 from gdbmem.debugger.session import NativeProgram, session
-from gdbmem.debugger.snapshots.snapshots import beside_resident_facts, outside_facts, summary_line
+from gdbmem.debugger.snapshots.snapshots import (
+    BesideFacts,
+    beside_resident_facts,
+    outside_facts,
+    summary_line,
+)
 from gdbmem.debugger.stopping.stops import hits_here
 from gdbmem.engines import faults
 from gdbmem.engines.engine import Call, native_engine, table
@@ -114,7 +119,7 @@ class PendingSnapshot:
         )
         return record, _summary(record, profile) if with_sites else ""
 
-    def _outside(self, profile: StackProfile) -> dict[str, Any]:
+    def _outside(self, profile: StackProfile) -> BesideFacts:
         """Return the fields of the record on memory that the engine does not count."""
         if profile.faults is not None:
             beside = beside_resident_facts()

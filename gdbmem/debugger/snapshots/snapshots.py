@@ -7,7 +7,7 @@ import functools
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, TypedDict
 
 import gdb
 
@@ -111,7 +111,17 @@ def execution_here() -> Optional[str]:
     return f"{pid}.{zlib.crc32(random):08x}"
 
 
-def beside_resident_facts() -> dict[str, Any]:
+class BesideFacts(TypedDict, total=False):
+    """Fields of a record of `runs/` on memory that its engine does not count; those that are unknown are missing."""
+
+    execution: Optional[str]
+    unseen_malloc: str
+    outside_bytes: int
+    own_bytes: int
+    threads: int
+
+
+def beside_resident_facts() -> BesideFacts:
     """Return the fields of a record on memory that is not in the resident set: swapped, unmapped, in huge pages."""
     pid = real_pid() if session.judged else None
     if pid is None:
@@ -130,9 +140,7 @@ def _unseen_malloc(execution: Optional[str]) -> str:
     return unseen_malloc()
 
 
-def outside_facts(
-    heap_bytes: Optional[int], unit: str, allocator_bytes: Optional[int] = None
-) -> dict[str, Any]:
+def outside_facts(heap_bytes: Optional[int], unit: str, allocator_bytes: Optional[int] = None) -> BesideFacts:
     """Return the fields of a snapshot's record on memory that the engine does not count; {} if nothing is judged.
 
     *allocator_bytes* are the resident bytes of the allocator that the engine has preloaded.
@@ -141,7 +149,7 @@ def outside_facts(
     if pid is None or heap_bytes is None or unit != HEAP_BYTES:
         return {}
     execution = execution_here()
-    facts: dict[str, Any] = {"execution": execution, "unseen_malloc": _unseen_malloc(execution)}
+    facts: BesideFacts = {"execution": execution, "unseen_malloc": _unseen_malloc(execution)}
     try:
         mappings = mappings_of(pid, "smaps")
     except OSError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
 from gdbmem.files import Data
@@ -129,7 +129,7 @@ def _line_of(value: Any) -> Optional[str]:
     return None
 
 
-def _writers(value: dict[str, Any], depth: int) -> Iterator[str]:
+def _writers(value: Mapping[str, object], depth: int) -> Iterator[str]:
     for key, one in value.items():
         if isinstance(one, dict) and depth < _DEEPEST:
             yield from _writers(one, depth + 1)

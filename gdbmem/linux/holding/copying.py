@@ -253,11 +253,6 @@ class Awaiting:
         """Wait for *seconds*; return at once whether the other side has closed, or was killed."""
         return bool(select.select([self._socket], [], [], seconds)[0])
 
-    def await_end(self) -> None:
-        """Wait until the other side has closed, or was killed."""
-        with contextlib.suppress(OSError):
-            self._socket.recv(1)
-
 
 class Keeper:
     """The process; close() ends it and waits for it."""
