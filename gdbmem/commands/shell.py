@@ -397,8 +397,7 @@ gdbmem show mprofile_20260101.dat           memory over time, from mprof, psreco
   operand FILE|RUN    a profile, a run folder, or RUN:NAME
   --snapshot N|NAME|peak
                       the snapshot whose call tree is shown (default: the peak; in a run: the last)
-{options.KINDS}  --base FILE|RUN:NAME  subtract this: as 'gdbmem diff BASE FILE'
-{options.query("line")}{options.READING}{options.OUTPUT}{options.NO_COLOR}""",
+{options.KINDS}{options.query("line")}{options.READING}{options.OUTPUT}{options.NO_COLOR}""",
         top=None,
         by=None,
         default_by="line",
@@ -597,7 +596,6 @@ gdbmem report train.log                     memory pools: chunks, free chunks, a
   --embed-source      include the source lines around each place in the page; everyone who gets the page can read them
 a single picture, in place of the page:
   --svg FILE          write a picture of the page as SVG
-  --png FILE          write it as PNG, rendered offline by an installed Chromium
   --picture NAME      the picture whose section title contains NAME (default: the first)
 
 {options.READING}""",

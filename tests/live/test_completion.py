@@ -77,4 +77,3 @@ def test_words_before_a_program_are_completed_and_its_own_are_not() -> None:
 def test_the_snapshots_of_a_run_are_completed(folder: Path) -> None:
     assert candidates(["gdbmem", "show", "run:"]) == ["run:loaded", "run:reset"]
     assert candidates(["gdbmem", "diff", "run:loaded", "run:re"]) == ["run:reset"]
-    assert candidates(["gdbmem", "show", "--base", "run:l"]) == ["run:loaded"]

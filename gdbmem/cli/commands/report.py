@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import math
-import os
-import re
-import shutil
-import signal
-import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional, TextIO
 
 from gdbmem.cli.pages import open_browser, page_of
 from gdbmem.commands.arguments import ArgumentParser, read_options_from
-from gdbmem.errors import InputError, MissingToolError, ToolError, UsageError
+from gdbmem.errors import InputError, UsageError
 from gdbmem.files import spool_operands
 from gdbmem.page.page import Page, render
 from gdbmem.profiles.paths import Query, compile_regex, counts_blocks, read_known
@@ -41,60 +34,46 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     )
     arguments.operands = spool_operands(arguments.operands)
     target = arguments.output
-    if target is None and not (arguments.svg or arguments.png):
+    if target is None and not arguments.svg:
         target = f"{_stem(arguments.operands[-1])}.html"
     with contextlib.ExitStack() as stack:
         files = [
-            stack.enter_context(open_named(name, force=arguments.force))
-            for name in (target, arguments.svg, arguments.png)
+            stack.enter_context(open_named(name, force=arguments.force)) for name in (target, arguments.svg)
         ]
         with Working("reading " + ", ".join(map(str, arguments.operands))):
             page = page_of(arguments.operands, query, read_options_from(arguments))
         if arguments.title:
             page.title = printable(arguments.title)
         _write(page, arguments.picture, *files)
-    for name in (target, arguments.svg, arguments.png):
+    for kind, name in (("report", target), ("picture", arguments.svg)):
         if name not in (None, "-"):
-            print(f"gdbmem: the {_word_for(name)} is {printable(name)}", file=sys.stderr)
+            print(f"gdbmem: the {kind} is {printable(name)}", file=sys.stderr)
     if arguments.open and target is not None:
         open_browser(Path(target).resolve().as_uri())
     return 0
 
 
 def _check(arguments: argparse.Namespace, parser: ArgumentParser) -> None:
-    pictures = arguments.svg or arguments.png
-    if arguments.open and (arguments.output == "-" or (pictures and arguments.output is None)):
+    if arguments.open and (arguments.output == "-" or (arguments.svg and arguments.output is None)):
         parser.error("--open shows a page in a file: name it with -o FILE.html")
-    if arguments.picture and not pictures:
-        parser.error("--picture needs --svg FILE or --png FILE")
+    if arguments.picture and not arguments.svg:
+        parser.error("--picture needs --svg FILE")
     if arguments.source and not arguments.embed_source:
         raise UsageError("--source has no effect on a page without source lines", hint="add --embed-source")
 
 
-def _write(
-    page: Page, wanted: Optional[str], html: Optional[TextIO], svg: Optional[TextIO], png: Optional[TextIO]
-) -> None:
+def _write(page: Page, wanted: Optional[str], html: Optional[TextIO], svg: Optional[TextIO]) -> None:
     if html is not None:
         html.write(render(page))
-    if svg is None and png is None:
+    if svg is None:
         return
-
     picture = choose_picture(page, wanted)
     if wanted is None and len(pictures_of(page)) > 1:
         others = ", ".join(f"'{one.name}'" for one in pictures_of(page) if one != picture)
         print(
             f"gdbmem: of its pictures '{picture.name}' is drawn; --picture chooses: {others}", file=sys.stderr
         )
-    if svg is not None:
-        svg.write(standalone(picture))
-    if png is not None:
-        drawn = png_of(picture)
-        png.flush()
-        png.buffer.write(drawn)
-
-
-def _word_for(name: str) -> str:
-    return "picture" if Path(name).suffix.lower() in (".svg", ".png") else "report"
+    svg.write(standalone(picture))
 
 
 def _stem(operand: str) -> str:
@@ -102,27 +81,7 @@ def _stem(operand: str) -> str:
     return "".join(c if c.isalnum() or c in "._-+#" else "_" for c in name)[:100] or "report"
 
 
-# Write a single picture of a page into a file: unchanged SVG, or PNG drawn by an installed Chromium, offline.
-
-
-_BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge")
-_SECONDS = 60
-_PIXELS_A_UNIT = 2
-_LARGEST = 16384  # pixels: the largest height that a browser draws
-_SIZE = re.compile(r'viewBox="0 0 ([0-9.]+) ([0-9.]+)"')
-_PNG = b"\x89PNG\r\n\x1a\n"
-_PAGE = (
-    '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-    "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">"
-    "<style>body{{margin:0;background:#fff}}svg{{display:block;width:{width}px;height:{height}px}}</style>"
-    "</head><body>{svg}</body></html>\n"
-)
-# Nothing is fetched: the page's policy forbids it, and no host name is resolved.
-_OFFLINE = (
-    "--headless", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--no-first-run",
-    "--disable-extensions", "--disable-background-networking", "--disable-sync", "--disable-component-update",
-    "--host-resolver-rules=MAP * ~NOTFOUND", "--proxy-server=127.0.0.1:9",
-)  # fmt: skip
+# A single picture of a page, as SVG.
 
 
 class DrawnPicture(NamedTuple):
@@ -158,58 +117,3 @@ def standalone(picture: DrawnPicture) -> str:
     ground = '<rect width="100%" height="100%" fill="#ffffff"/>'
     head, close, rest = picture.svg.partition(">")
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{head}{close}{ground}{rest.rstrip()}\n'
-
-
-def png_of(picture: DrawnPicture) -> bytes:
-    """Return *picture* as a PNG, drawn by an installed Chromium. Raises ToolError if there is none, or it fails."""
-    browser = next(filter(None, map(shutil.which, _BROWSERS)), None)
-    if browser is None:
-        raise MissingToolError(
-            "a PNG is drawn by Chromium, and none is installed",
-            slug="no-chromium",
-            hint="install it (on Debian: apt install chromium), or write SVG: --svg FILE",
-        )
-    size = _SIZE.search(picture.svg)
-    width, height = (math.ceil(float(number)) for number in size.groups()) if size else (960, 600)
-    scale = max(1, min(_PIXELS_A_UNIT, _LARGEST // max(width, height, 1)))
-    with tempfile.TemporaryDirectory(prefix="gdbmem-") as folder:
-        page, target = Path(folder, "picture.html"), Path(folder, "picture.png")
-        page.write_text(
-            _PAGE.format(svg=picture.svg, width=width, height=height),
-            encoding="utf-8",
-            errors="backslashreplace",
-        )
-        options = [*_OFFLINE, f"--user-data-dir={folder}/profile", f"--window-size={width},{height}"]
-        options += [f"--force-device-scale-factor={scale}", f"--screenshot={target}"]
-        options += ["--no-sandbox"] if os.geteuid() == 0 else []  # without it Chromium refuses to run as root
-        said = _run([browser, *options, page.as_uri()], folder)
-        drawn = target.read_bytes() if target.is_file() else b""
-    if not drawn.startswith(_PNG):
-        last = said.strip().rpartition("\n")[2][:200]
-        raise ToolError(
-            f"{browser} drew nothing{f': {printable(last)}' if last else ''}",
-            slug="chromium-failed",
-            hint="write SVG: --svg FILE",
-        )
-    return drawn
-
-
-def _run(argv: Sequence[str], home: str) -> str:
-    """Run the browser in its own session, and end that with it; return its output."""
-    environment = {**os.environ, "HOME": home}
-    browser = subprocess.Popen(
-        argv,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        env=environment,
-        start_new_session=True,
-    )
-    try:
-        return browser.communicate(timeout=_SECONDS)[1].decode("utf-8", "replace")
-    except subprocess.TimeoutExpired:
-        return f"it took more than {_SECONDS} s"
-    finally:
-        if browser.poll() is None:
-            os.killpg(browser.pid, signal.SIGKILL)
-            browser.communicate()

@@ -10,7 +10,6 @@ from typing import Optional, TextIO, Union
 from gdbmem.api.profiles import (
     PEAK,
     Run,
-    diff,
     difference_in_file,
     find_operand,
     has_series,
@@ -38,19 +37,13 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     query = query_from(arguments)._replace(source_roots=source_roots())
     options = read_options_from(arguments)
     with open_output(arguments.output, force=arguments.force) as stream:
-        given = [arguments.operand] if arguments.base is None else [arguments.operand, arguments.base]
-        arguments.operand, *rest = spool_operands(given)
-        arguments.base = rest[0] if rest else None
+        (arguments.operand,) = spool_operands([arguments.operand])
         place, selector = find_operand(arguments.operand)
         if selector is not None and arguments.snapshot is not None:
             raise UsageError(
                 f"'{printable(selector)}' and --snapshot both name a snapshot", hint="leave one of them out"
             )
         wanted = arguments.snapshot if selector is None else selector
-        if arguments.base is not None:
-            named = arguments.operand if arguments.snapshot is None else f"{arguments.operand}:{wanted}"
-            _write_difference(diff(arguments.base, named, options=options), query, arguments, stream)
-            return 0
         if _shows_series(place, wanted, arguments, stream):
             return 0
         if isinstance(place, Path) and kept_kind(place, selector):

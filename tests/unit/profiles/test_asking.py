@@ -84,8 +84,6 @@ def test_no_option_loses_a_byte_in_any_format(
     assert focused["unmatched"]["delta_bytes"] == sum(row["delta_bytes"] for row in ignored["paths"])
     scaled = document(capsys, "diff", *files, "--normalize")
     assert scaled["delta_bytes"] == listed(scaled) == 0
-    based = document(capsys, "show", files[1], "--base", files[0])
-    assert based["delta_bytes"] == listed(based) == change
 
 
 @pytest.mark.parametrize("pair", EVERY)
@@ -190,13 +188,6 @@ def test_a_comparison_in_percent_tells_new_from_grown(
     assert {row["site"]["line"]: (row["change"], row["percent"]) for row in found["paths"]} == {
         1: ("grew", 50.0), 2: ("vanished", -100.0), 3: ("appeared", None), 4: ("shrank", -33.333),
     }  # fmt: skip
-
-
-def test_a_base_is_subtracted_from_what_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    first, second = str(CAPTURES / "go1.pb.gz"), str(CAPTURES / "go2.pb.gz")
-    based = document(capsys, "show", second, "--base", first)
-    compared = document(capsys, "diff", first, second, "--by", "line")
-    assert based == compared
 
 
 def test_the_same_at_twice_the_size_is_no_change_when_normalized() -> None:
