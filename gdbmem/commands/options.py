@@ -107,7 +107,7 @@ what to list:
 
 READING = """\
 how to read files:
-  --format NAME       read files as this format: massif, ms_print, gperftools, pprof-raw, memray, java-heapz, jemalloc,
+  --format NAME       read files as this format: massif, ms_print, gperftools, pprof-raw, memray, jemalloc,
                       memcheck, memcheck-xml, pprof-callgrind, callgrind, xtree, faults, tracemalloc, speedscope, dhat,
                       heaptrack, torch, pprof, mtrace, malloc_info, malloc_stats, smaps, pmap, java-histogram,
                       java-native, heapsnapshot, heapprofile, tcmalloc-stats, jemalloc-stats, mimalloc-stats,

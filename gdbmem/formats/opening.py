@@ -95,7 +95,6 @@ FORMATS = {
     ),
     # In a frame of lz4 whose first bytes are not packed.
     "memray": _Format(rb"\x04\x22\x4d\x18.{4,32}?memray|memray\0", "heap_profilers.memray_file:read_memray"),
-    "java-heapz": _Format(rb"--- heapz 1 ---\s", "heap_profilers.java_heapz:read_java_heapz"),
     "jemalloc": _Format(rb"heap_v2/", "heap_profilers.jemalloc:read_jemalloc", has_addresses=True),
     "memcheck": _Format(
         _VALGRINDS_MARK
@@ -213,6 +212,11 @@ _OTHERS = tuple(
             "unpack it with unlz4 first",
         ),
         (rb"PK\x03\x04", "a zip archive", "unpack it with unzip first"),
+        (
+            rb"--- heapz 1 ---\s",
+            "a Java agent's heap samples",
+            "'go tool pprof -proto -output FILE.pb.gz FILE' makes a profile of it that gdbmem reads",
+        ),
         (rb"\x80[\x02-\x05]", "a Python pickle (tracemalloc writes such files)", _PICKLE),
         (rb"CMDLINE |MEM [0-9.]+ [0-9.]+", "a record of mprof", _FIND),
         (

@@ -446,7 +446,6 @@ def _profiles() -> Iterable[Reader]:
         "gperftools": (f"{stacks}tc.0001.heap", f"{stacks}growth.heap", f"{stacks}tc.raw"),
         "gperftools samples": (f"{stacks}samples.heap.gz",),
         "jemalloc": (f"{stacks}exact-first.jeheap", f"{stacks}sampled-first.jeheap"),
-        "heapz": (f"{stacks}by-hand.heapz",),
         "pprof": (f"{stacks}go1.pb.gz", f"{stacks}go2.pb.gz"),
         "pprof callgrind": (f"{stacks}go1.callgrind",),
         "pprof text": (f"{stacks}go1.txt",),

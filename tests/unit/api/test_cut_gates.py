@@ -46,7 +46,7 @@ CLEAN = b"==8== Command: ./parent\n==8== All heap blocks were freed -- no leaks 
 
 @pytest.mark.parametrize(
     "name",
-    ["exact-first.jeheap", "sampled-first.jeheap", "by-hand.heapz", "lost.kcg", "lost.log", "../memcheck/lost.xml",
+    ["exact-first.jeheap", "sampled-first.jeheap", "lost.kcg", "lost.log", "../memcheck/lost.xml",
      "go1.txt", "go1.callgrind", "tc.0001.heap", "samples.heap.gz", "folded"],
 )  # fmt: skip
 def test_a_file_cut_anywhere_passes_no_gate_if_it_lost_bytes(name: str, tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ FILES = [
     "tc.0001.heap", "tc.0002.heap", "many.0001.heap.gz", "exact-first.jeheap", "exact-second.jeheap",
     "sampled-first.jeheap", "sampled-second.jeheap", "xtree.kcg", "xtleak.kcg", "dhat.json",
     "dhat-1.json", "ht.zst", "lost.kcg", "lost.log",
-    "go1.pb.gz", "go2.pb.gz", "go1.txt", "go2.txt", "tc.raw", "growth.heap", "samples.heap.gz", "by-hand.heapz",
+    "go1.pb.gz", "go2.pb.gz", "go1.txt", "go2.txt", "tc.raw", "growth.heap", "samples.heap.gz",
 ]  # fmt: skip
 
 

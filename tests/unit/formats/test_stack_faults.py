@@ -34,7 +34,6 @@ CUT = [
     "go2.txt",
     "tc.raw",
     "growth.heap",
-    "by-hand.heapz",
     "lost.kcg",
     "lost.log",
 ]
@@ -336,7 +335,6 @@ def deep(name: str, frames: int = DEEP) -> bytes:
         "sanitizer": b"Direct leak of 7 byte(s) in 1 object(s) allocated from:\n"
         + b"".join(b"    #%d 0x%x in f%d a.c:%d:1\n" % (n, n + 1, n, n + 1) for n in numbers)
         + b"\nSUMMARY: AddressSanitizer: 7 byte(s) leaked in 1 allocation(s).\n",
-        "java-heapz": b"--- heapz 1 ---\n7 1 @%s\n" % addresses,
         "pprof-raw": b"--- symbol\n---\n--- profile\n"
         + struct.pack(f"<{7 + frames}Q", 0, 3, 0, 1, 0, 7, frames, *range(1, frames + 1)),
     }  # fmt: skip
@@ -360,13 +358,12 @@ def test_ten_thousand_frames_on_a_stack_are_read_by_every_format(tmp_path: Path,
     path.write_bytes(deep(name))
     found = tree(read(path))
     assert len(found) == DEEP + 1
-    if name != "java-heapz":  # which is sampled
-        assert found.bytes[0] == 7
+    assert found.bytes[0] == 7
 
 
 @pytest.mark.parametrize(
     "name",
-    ["dhat", "faults", "gperftools", "sanitizer", "java-heapz", "jemalloc", "pprof-raw", "tracemalloc"],
+    ["dhat", "faults", "gperftools", "sanitizer", "jemalloc", "pprof-raw", "tracemalloc"],
 )
 def test_a_stack_that_is_too_deep_is_refused(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
@@ -399,7 +396,7 @@ def test_ten_thousand_frames_and_a_name_of_a_megabyte_are_read_from_a_protobuf(t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["dhat", "heaptrack", "callgrind", "java-heapz", "pprof-raw", "gperftools"])
+@pytest.mark.parametrize("name", ["dhat", "heaptrack", "callgrind", "pprof-raw", "gperftools"])
 def test_long_names_and_hostile_bytes_are_kept_and_printed_safely(
     tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -409,7 +406,6 @@ def test_long_names_and_hostile_bytes_are_kept_and_printed_safely(
         + NAME.encode() + b'"]}',
         "heaptrack": b"v 10400 3\nX a\ns %x %s\ni 10 0 1\nt 1 0\na 7 1\n+ 0\n" % (len(evil), evil),
         "callgrind": b"# callgrind format\nversion: 1\ncreator: xtree-1\nevents: curB\nfn=%s\n1 7\ntotals: 7\n" % evil,
-        "java-heapz": b"--- heapz 1 ---\n7000000 1 @ 0x1\n  0x1 %s\n" % evil,
         "pprof-raw": b"--- symbol\n0x1 %s\n---\n--- profile\n" % evil + struct.pack("<8Q", 0, 3, 0, 1, 0, 7, 1, 1),
         "gperftools": b"--- symbol\n0x1 %s\n---\n--- heap\nheap profile: 1: 7 [1: 7] @ heapprofile\n"
         b"1: 7 [1: 7] @ 0x1\n\nMAPPED_LIBRARIES:\n" % evil,
@@ -421,7 +417,7 @@ def test_long_names_and_hostile_bytes_are_kept_and_printed_safely(
     assert "\x1b" not in shown.out + shown.err and "\u202e" not in shown.out + shown.err
 
 
-@pytest.mark.parametrize("name", ["java-heapz", "pprof-raw", "dhat", "heaptrack", "callgrind"])
+@pytest.mark.parametrize("name", ["pprof-raw", "dhat", "heaptrack", "callgrind"])
 @pytest.mark.parametrize("count", [1 << 64, 1 << 63, -1])
 def test_counts_that_no_memory_has_are_refused_by_every_format(tmp_path: Path, name: str, count: int) -> None:
     if name == "pprof-raw":
@@ -429,7 +425,6 @@ def test_counts_that_no_memory_has_are_refused_by_every_format(tmp_path: Path, n
         data = b"--- symbol\n---\n--- profile\n" + words
     else:
         data = {
-            "java-heapz": f"--- heapz 1 ---\n{count} 1 @ 0x1\n 0x1 f\n",
             "dhat": json.dumps({"dhatFileVersion": 2, "mode": "heap", "pps": [{"tb": count, "tbk": 1, "fs": [0]}],
                                 "ftbl": ["f"]}),
             "heaptrack": f"v 10400 3\nX a\ns 1 f\ni 10 1 1\nt 1 0\na {count:x} 1\n+ 0\n",

@@ -72,18 +72,6 @@ def test_the_stacks_that_made_a_heap_grow_have_the_total_of_google_pprof() -> No
     assert found.blocks is not None and found.blocks[0] == 6
 
 
-def test_each_stack_of_a_java_profile_is_that_of_go_tool_pprof() -> None:
-    theirs = []
-    for part in peer("by-hand.heapz").split(
-        "-----------+-------------------------------------------------------\n"
-    ):
-        match = re.match(r" +bytes:.*\n +(\d+)B +(.*\n(?: +.*\n)*)", part)
-        if match:
-            theirs.append((int(match[1]), match[2].split()))
-    ours = [(size, functions) for size, _, functions in paths(tree(read(CAPTURES / "by-hand.heapz")))]
-    assert len(theirs) == 3 and sorted(ours) == sorted(theirs)
-
-
 def test_each_peak_consumer_is_that_of_heaptrack_print() -> None:
     theirs = consumers(peer("ht"))
     ours = []
@@ -192,21 +180,3 @@ def test_raw_words_that_no_memory_has_are_refused(words: tuple[int, ...], tmp_pa
     file.write_bytes(raw(*words))
     with pytest.raises(InputError):
         tree(read(file))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "resolution = seconds\n1 1 @ 0x1\n",
-        "format = go\n",
-        "nonsense\n",
-        "1 1 @ 0x1\nnonsense\n",
-        "1 1 @ 0xzz\n",
-    ],
-)
-def test_a_java_profile_of_another_kind_is_refused_at_its_line(text: str, tmp_path: Path) -> None:
-    file = tmp_path / "heapz"
-    file.write_text(f"--- heapz 1 ---\n{text}")
-    with pytest.raises(InputError) as caught:
-        tree(read(file))
-    assert caught.value.slug == "unknown-line" and f"{file}:" in caught.value.message

@@ -53,7 +53,7 @@ def test_every_grouping_of_every_format_adds_up(pair: tuple[str, str], by: str) 
 
 # A pair of each format; where there is one capture only, with one of another format.
 EVERY = [
-    *PAIRS, ("tc.raw", "xtree.kcg"), ("growth.heap", "samples.heap.gz"), ("by-hand.heapz", "go1.txt"),
+    *PAIRS, ("tc.raw", "xtree.kcg"), ("growth.heap", "samples.heap.gz"),
     ("ht.zst", "dhat.json"), ("xtleak.kcg", "lost.kcg"), ("lost.log", "xtleak.kcg"),
     ("../massif/perl.massif.gz", "../massif/python.massif.gz"), ("../massif/xtree.ms.gz", "ht.zst"),
 ]  # fmt: skip
