@@ -24,7 +24,7 @@ from gdbmem.launch.sentinel import Sentinel
 from gdbmem.launch.supervisor import Supervisor
 from gdbmem.launch.terminal import OwnTerminal
 from gdbmem.runs.ranks import own_rank
-from gdbmem.runs.run import Run, current_folder, timestamp
+from gdbmem.runs.run import Run, current_folder, pack_histories, timestamp
 from gdbmem.setup.gdb_python import refuse_little_room
 from gdbmem.text import plural, printable
 
@@ -193,6 +193,8 @@ def open_launch(
 def _finish(launch: Launch, began: float) -> None:
     """Record the outcome of the launch; a full disk must not hide its own errors."""
     launch.close()
+    if launch.job.engine == massif.NAME:
+        pack_histories(launch.run)
     with contextlib.suppress(InputError):
         launch.note_ends()
     if launch.job.is_native:

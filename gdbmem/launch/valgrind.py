@@ -17,6 +17,7 @@ from gdbmem.launch.child import Child
 from gdbmem.launch.program import Program
 from gdbmem.launch.terminal import OwnTerminal
 from gdbmem.linux.process.process import memory_folder
+from gdbmem.runs.run import HISTORY_PACKED
 from gdbmem.text import printable
 
 _FIFO = re.compile(r"-from-vgdb-to-(\d+)-by-(.*)-on-(.*)", re.DOTALL)
@@ -135,13 +136,18 @@ class Process:
     @property
     def history(self) -> Path:
         engine = self.order.engine
-        return self.order.run / f"{engine}.{self.order.serial}.{self.pid}{valgrind_engine(engine).SUFFIX}"
+        plain = self.order.run / f"{engine}.{self.order.serial}.{self.pid}{valgrind_engine(engine).SUFFIX}"
+        packed = plain.with_name(plain.name + HISTORY_PACKED)
+        return packed if not plain.exists() and packed.exists() else plain
 
     def histories_of_children(self) -> list[Path]:
         """Return the files that forked processes wrote at their ends; one that executes another program writes none."""
         engine = self.order.engine
         stem, suffix = f"{engine}.{self.order.serial}.", valgrind_engine(engine).SUFFIX
-        return [path for path in sorted(self.order.run.glob(f"{stem}*{suffix}")) if path != self.history]
+        found = [
+            path for end in (suffix, suffix + HISTORY_PACKED) for path in self.order.run.glob(f"{stem}*{end}")
+        ]
+        return [path for path in sorted(found) if path != self.history]
 
     @property
     def is_writing(self) -> bool:

@@ -442,6 +442,33 @@ def histories(run: Run) -> list[Path]:
     return [file for file in found if not file.is_symlink()]
 
 
+HISTORY_PACKED = ".gz"
+_PACKED_FROM = 8 << 20  # bytes: smaller ones can be read by massif's own tools as they are
+
+
+def pack_histories(run: Run) -> None:
+    """Compress the long histories of *run*, to about a sixteenth: each tree in them repeats most of the one before.
+
+    One that can't be written stays as it is.
+    """
+    import gzip  # with zlib, for long ones only
+    import shutil  # as above
+
+    for file in histories(run):
+        packed = file.with_name(file.name + HISTORY_PACKED)
+        temporary = file.with_name(f".{packed.name}.new")
+        try:
+            if file.suffix == HISTORY_PACKED or file.stat().st_size < _PACKED_FROM:
+                continue
+            with file.open("rb") as plain, gzip.open(temporary, "wb", compresslevel=1) as stream:
+                shutil.copyfileobj(plain, stream, 1 << 20)
+            temporary.replace(packed)
+            file.unlink()
+        except OSError:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+
+
 def run_for_process(
     program: str, process: Mapping[str, Any], *, parent: Path, folder: Optional[Path] = None
 ) -> tuple[Run, bool]:

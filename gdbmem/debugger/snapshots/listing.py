@@ -130,7 +130,7 @@ def _require_massif() -> None:
 def _last_history() -> Path:
     """Return the history that massif wrote when the program ended; raises TargetError if there is none."""
     folder = session.run.folder if session.has_run else None
-    files = [*folder.glob("massif.*.out"), *folder.glob("history-*.massif")] if folder is not None else []
+    files = [*folder.glob("massif.*.out*"), *folder.glob("history-*.massif")] if folder is not None else []
     if not files:
         raise not_running()
     return max(files, key=lambda file: file.stat().st_mtime_ns)

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from gdbmem.errors import InputError
+from gdbmem.formats.opening import open_profile
 from gdbmem.runs.distrust import check_name
 from gdbmem.runs.operand import process_notices
-from gdbmem.runs.run import Run, is_run, open_run
+from gdbmem.runs.run import Run, histories, is_run, open_run, pack_histories
 
 
 def new_run(parent: Path, program: str = "decoder") -> Run:
@@ -209,3 +210,27 @@ def test_snapshots_of_two_processes_of_one_run_are_not_compared_in_silence(tmp_p
     assert process_notices(taken[:2]) == []
     assert [notice.slug for notice in process_notices(taken[1:])] == ["other-process"]
     assert "b is of process 71, c of process 72" in process_notices(taken[1:])[0].message
+
+
+def test_a_history_of_100_mib_leaves_a_few_on_disk_and_is_read_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = new_run(tmp_path)
+    head = (
+        "desc: --massif-out-file=x\ncmd: ./x\ntime_unit: i\n#-----------\nsnapshot=0\n#-----------\ntime=0\n"
+    )
+    tree = "n0: 5000 (heap allocation functions) malloc/new/new[], --alloc-fns, etc.\n"
+    text = f"{head}mem_heap_B=5000\nmem_heap_extra_B=8\nmem_stacks_B=0\nheap_tree=peak\n{tree}"
+    long, short = run.folder / "massif.1.4713.out", run.folder / "massif.2.4714.out"
+    long.write_text(text + "\n" * (9 << 20))
+    short.write_text(text)
+    pack_histories(run)
+    packed, left = histories(run)
+    assert (packed.name, left) == ("massif.1.4713.out.gz", short)
+    assert packed.stat().st_size < 1 << 20 and not long.exists()
+    assert [open_profile(file).snapshots[0].heap_bytes for file in (packed, left)] == [5000, 5000]
+    long.write_text(text + "\n" * (9 << 20))
+    monkeypatch.setattr("gzip.open", lambda *_, **__: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+    packed.unlink()
+    pack_histories(run)
+    assert long.exists(), "a full disk loses nothing"
