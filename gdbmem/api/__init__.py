@@ -19,7 +19,13 @@ if TYPE_CHECKING:
         whole_heap_of_core,
         write_heap,
     )
-    from gdbmem.api.ledgers import explain, explain_container, explain_core, read_ledger
+    from gdbmem.api.ledgers import (
+        explain,
+        explain_container,
+        explain_core,
+        explain_workers,
+        read_ledger,
+    )
     from gdbmem.api.profiles import (
         Loaded,
         ReadOptions,
@@ -58,7 +64,7 @@ _HOMES = {
     "api.heaps": (
         "heap", "heap_growth", "heap_of_core", "read_heap", "whole_heap", "whole_heap_of_core", "write_heap",
     ),
-    "api.ledgers": ("explain", "explain_container", "explain_core", "read_ledger"),
+    "api.ledgers": ("explain", "explain_container", "explain_core", "explain_workers", "read_ledger"),
     "api.profiles": (
         "Loaded", "ReadOptions", "diff", "export", "open_profile", "rank", "read_snapshot", "read_snapshots",
     ),
@@ -125,6 +131,7 @@ __all__ = [
     "explain",
     "explain_container",
     "explain_core",
+    "explain_workers",
     "export",
     "heap",
     "heap_growth",

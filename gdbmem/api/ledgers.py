@@ -6,6 +6,7 @@ import ctypes
 import os
 import sys
 import sysconfig
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union
 
@@ -17,6 +18,8 @@ from gdbmem.launch.measured import MeasuredRun, trim_by_gdb
 from gdbmem.launch.program import find_program
 from gdbmem.ledger.cgroup import divided, with_files
 from gdbmem.ledger.pinners import PinnerPaths
+from gdbmem.ledger.workers import ReadWorker, together
+from gdbmem.linux.memory.maps import Mapping, read_smaps
 from gdbmem.linux.memory.page_cache import cached_files
 from gdbmem.linux.monitoring.cgroup import (
     cgroup_of,
@@ -25,12 +28,14 @@ from gdbmem.linux.monitoring.cgroup import (
     processes_in,
     read_whole_cgroup,
 )
+from gdbmem.linux.process.process import descendants, has_ended, parents, process_facts
 from gdbmem.model.cgroup import CachedFile, CgroupLedger
 from gdbmem.model.heap_blocks import HeapMap
 from gdbmem.model.ledger import IdleMemory, Ledger
+from gdbmem.model.workers import WorkersLedger
 from gdbmem.runs.run import Run
 from gdbmem.symbols.batch_gdb import class_names
-from gdbmem.text import printable
+from gdbmem.text import plural, printable
 
 if TYPE_CHECKING:
     from gdbmem.runs.saved_results import Kept
@@ -43,6 +48,7 @@ __all__ = [
     "explain_container",
     "explain_core",
     "explain_idle",
+    "explain_workers",
     "find_program",
     "pinner_paths",
     "place_to_save",
@@ -75,11 +81,7 @@ def explain(
     for long. Raises TargetError where it can't be read.
     """
     if pid == os.getpid():
-        raise TargetError(
-            "this process can't read its own heap: it would have to stop itself",
-            slug="own-process",
-            hint="call explain() from another process, such as a child of this one",
-        )
+        raise own_process()
     say = progress or (lambda text: None)
     ledger = explain_process(pid, fork=copy, look=look, say=say, swapped=swapped, tried=tried)
     ledger.check()
@@ -308,6 +310,54 @@ def explain_container(what: str, *, files: Optional[Operand] = None) -> CgroupLe
             processes += [found] if found is not None else []
     ledger = divided(reading, processes, unreadable)
     return ledger if files is None else with_files(ledger, _files_below(Path(files)))
+
+
+def explain_workers(
+    processes: Union[int, Iterable[int]], *, progress: Optional[Callable[[str], None]] = None
+) -> WorkersLedger:
+    """Return where the memory of *processes* is, shared pages once: a pid with its descendants, or a list of pids.
+
+    They are read one after the other, as by explain(). One that can't be read has its memory in an entry of its own,
+    and a notice. Raises TargetError if none of them is there.
+    """
+    if isinstance(processes, int):
+        pids = [processes, *descendants({processes}, parents())]
+    else:
+        pids = list(dict.fromkeys(processes))
+    if os.getpid() in pids:
+        raise own_process()
+    # Before the first copy, which would share all pages.
+    known = {pid: mappings for pid in pids if (mappings := _mappings_of(pid))}
+    if not known:
+        raise TargetError(
+            f"none of {plural(len(pids), 'process', 'processes')} has memory that can be read",
+            slug="no-such-process",
+            hint="see ps -e; the processes of other users are read as root",
+        )
+    workers = []
+    for pid, mappings in known.items():
+        name = process_facts(pid).name if not has_ended(pid) else "?"
+        try:
+            workers.append(ReadWorker(pid, name, mappings, explain(pid, progress=progress)))
+        except TargetError as error:
+            workers.append(ReadWorker(pid, name, mappings, None, error.message))
+    return together(workers)
+
+
+def _mappings_of(pid: int) -> Sequence[Mapping]:
+    try:
+        return read_smaps(pid)
+    except TargetError:  # it has ended, or belongs to another user
+        return ()
+
+
+def own_process() -> TargetError:
+    """Return the error of a process that should read itself."""
+    return TargetError(
+        "this process can't read its own heap: it would have to stop itself",
+        slug="own-process",
+        hint="call it from another process, such as a child of this one",
+    )
 
 
 def _files_below(folder: Path) -> list[CachedFile]:

@@ -99,6 +99,7 @@ Show where a process's resident memory is, and what would return it.
 Usage: COMMAND [OPTIONS] PID
        COMMAND [OPTIONS] --core CORE [PROGRAM]
        COMMAND --container PID|NAME|CGROUP [--files DIR]
+       COMMAND --workers PIDS
 
 The entries of the ledger add up to RSS. The process is paused while it is copied, and the copy is analysed; if it
 cannot be copied, it is paused while it is read. It then continues unchanged; a pause of more than 50 ms is announced
@@ -114,6 +115,8 @@ in advance.
                       divide the memory of a container or service: of the cgroup of PID, of the one with NAME in its
                       path, or of a folder below /sys/fs/cgroup; nothing is paused
   --files DIR         with --container: list the files below DIR by their part of the page cache
+  --workers PIDS      make one ledger, shared pages once, of a process and its descendants (gunicorn, celery, loky, a
+                      DataLoader), or of several processes, as in 4711,4712
   --idle TIME         list memory that is resident but was not touched for TIME (10min): clears the accessed bits of
                       its pages, waits, and reads them again
   --save RUN:NAME     save this ledger as NAME in RUN, the folder of a run

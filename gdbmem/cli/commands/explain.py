@@ -14,6 +14,7 @@ from gdbmem.api.ledgers import (
     explain_container,
     explain_core,
     explain_idle,
+    explain_workers,
     pinner_paths,
     place_to_save,
     read_ledger,
@@ -31,6 +32,7 @@ from gdbmem.errors import UsageError
 from gdbmem.ledger.cgroup import cgroup_document, print_cgroup
 from gdbmem.ledger.idle import idle_json, mangled_names, print_idle
 from gdbmem.ledger.output import Host, write_result
+from gdbmem.ledger.workers import print_workers, workers_document
 from gdbmem.model.ledger import Ledger
 from gdbmem.terminal.console import Working, make_console, open_named, open_output, say
 from gdbmem.terminal.document import to_json
@@ -48,6 +50,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         return _run_container(args)
     if args.files is not None:
         raise UsageError("--files needs --container", hint="gdbmem explain --container NAME --files DIR")
+    if args.workers is not None:
+        return _run_workers(args)
     pid = checked_pid(args.target, core=args.core, command="explain")
     if args.core is not None and (args.fork is not None or args.swapped):
         raise UsageError("a core is a copy already", hint="leave out --fork, --hold and --swapped")
@@ -91,6 +95,29 @@ def _run_container(args: argparse.Namespace) -> int:
             stream.write(to_json(cgroup_document(ledger)))
         else:
             print_cgroup(ledger, make_console(stream), top=_PROCESSES)
+    return 0
+
+
+def _run_workers(args: argparse.Namespace) -> int:
+    others = (*LEDGER_OPTIONS, "core", "fork", "swapped", "tried", "idle")
+    if any(getattr(args, name) for name in others) or args.arena is not None or args.fork is not None:
+        raise UsageError(
+            "--workers makes one ledger of several processes, and takes --json, -o and --force only",
+            hint="gdbmem explain --workers PID, then gdbmem explain PID for one of them",
+        )
+    words = args.workers.split(",")
+    if args.target or not all(word.isascii() and word.isdigit() for word in words):
+        raise UsageError(
+            "--workers takes the pid of a process whose children are its workers, or several pids",
+            hint="--workers 4711, or --workers 4712,4713,4714",
+        )
+    pids = [int(word) for word in words]
+    with open_output(args.output, force=args.force) as stream, Working("reading the processes"):
+        ledger = explain_workers(pids[0] if len(pids) == 1 else pids, progress=say)
+        if args.json:
+            stream.write(to_json(workers_document(ledger)))
+        else:
+            print_workers(ledger, make_console(stream), top=_PROCESSES)
     return 0
 
 
