@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import Optional
 
 from gdbmem.errors import Notice
 from gdbmem.ledger.pinners import PinnerPaths, likely_site
 from gdbmem.ledger.tried import main_trial, malloc_of, trial_sentence
 from gdbmem.model import ledger as names
-from gdbmem.model.ledger import TRIM, Ledger, Remedy, SizeClass, best_remedy
+from gdbmem.model.ledger import TRIM, Ledger, OtherMalloc, Remedy, SizeClass, best_remedy
 from gdbmem.text import format_size, plural, printable
 
 # Notices that make every figure of the heap doubtful, and those that make some of them doubtful.
@@ -269,6 +270,16 @@ _RETURNS = {  # how an allocator returns free pages
     " by itself",
     "mimalloc": "how many of them mi_collect(true) returns depends on its version",
 }
+_ARROW = "libarrow.so"  # has a jemalloc and a mimalloc, whose functions have names of its own
+
+
+def _way_back(malloc: OtherMalloc) -> str:
+    if PurePath(malloc.file).name.startswith(_ARROW):
+        return (
+            f": pyarrow.{malloc.allocator}_memory_pool().release_unused(), in C++ ReleaseUnused() of that pool, makes"
+            " it return what it can of them"
+        )
+    return f": {_RETURNS[malloc.allocator]}" if malloc.allocator in _RETURNS else ""
 
 
 def _in_mallocs(ledger: Ledger, paths: Optional[PinnerPaths]) -> str:
@@ -289,8 +300,7 @@ def _in_mallocs(ledger: Ledger, paths: Optional[PinnerPaths]) -> str:
             f"{_allocated_by([holes.block_bytes], paths, '--sizes')}"
         )
     if _matters(ledger, pages):
-        how = f": {_RETURNS[malloc.allocator]}" if malloc.allocator in _RETURNS else ""
-        parts.append(f"{format_size(pages)} are free pages{how}")
+        parts.append(f"{format_size(pages)} are free pages{_way_back(malloc)}")
     if _matters(ledger, huge):
         parts.append(f"{format_size(huge)} are free pages in huge pages that it divides (hpa:true)")
     if _matters(ledger, caches):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -26,7 +27,7 @@ from gdbmem.terminal.console import make_console
 
 MIB = 1 << 20
 CATEGORY = "allocator.jemalloc"
-PARTS = {LIVE: 5 * MIB, IN_CACHES: MIB, IN_SLABS: 32 * MIB, FREE_PAGES: MIB}
+PARTS = {LIVE: 5 * MIB, IN_CACHES: MIB, IN_SLABS: 32 * MIB, FREE_PAGES: 5 * MIB}
 PURGE = Tried("jemalloc", "/usr/bin/redis-server", 'mallctl("arena.4096.purge", …)', MIB, MIB, copies=1)
 
 
@@ -58,9 +59,18 @@ def text_of(ledger: Ledger) -> str:
     return stream.getvalue()
 
 
+def test_free_pages_of_a_pool_of_arrow_are_returned_by_arrows_function() -> None:
+    ledger = ledger_of()
+    (malloc,) = ledger.mallocs
+    assert 'mallctl("arena.4096.purge", …) returns them' in answer_ledger(ledger)
+    arrow = malloc._replace(file="/site-packages/pyarrow/libarrow.so.2600")
+    said = answer_ledger(replace(ledger, mallocs=[arrow]))
+    assert "pyarrow.jemalloc_memory_pool().release_unused()" in said and "mallctl" not in said
+
+
 def test_the_first_sentence_says_what_a_purge_returns_and_what_it_can_not() -> None:
     assert answer_ledger(ledger_of(PURGE)) == (
-        "39.0 MiB resident; jemalloc has 5.0 MiB of live blocks in 38.0 MiB of pages in use:"
+        "43.0 MiB resident; jemalloc has 5.0 MiB of live blocks in 38.0 MiB of pages in use:"
         ' mallctl("arena.4096.purge", …) returns 1.0 MiB (tried in a copy); 32.0 MiB are holes in slabs, 30.0 MiB of'
         " them in 1,204 slabs that 9,300 live blocks of 48 bytes share: moving live blocks (CONFIG SET activedefrag"
         " yes) or a restart returns these"
