@@ -8,7 +8,7 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.allocators.jemalloc import _Form, _leaves, read_heap
+from gdbmem.allocators.jemalloc import _Form, _leaves, _read_leaves, read_heap
 from gdbmem.allocators.malloc_heap import (
     CACHED,
     CHANGING,
@@ -225,3 +225,21 @@ def test_a_tree_of_three_levels_whose_memory_is_gone_has_no_leaves() -> None:
     memory = BytesMemory([(root, bytes(size))])
     area = Ranges([(root, root + size)])
     assert _leaves(HeapView(memory, area, area), root, _Form(12, 57)) == []
+
+
+@pytest.mark.parametrize(("form", "words"), [(_Form(12, 48), 1), (_Form(12, 57), 2)])
+def test_pages_of_one_descriptor_are_one_run_across_the_pieces_that_are_read(form: _Form, words: int) -> None:
+    leaf, pages, per_piece = 0x7F00_0000_0040, 1 << 15, (1 << 17) // 8 // words
+    entries = [0] * pages
+    first, last = per_piece - 1000, per_piece + 1000  # across the end of the first piece
+    entries[first:last] = [DESCRIPTORS | 1] * (last - first)
+    entries[last + 5] = entries[last + 9] = DESCRIPTORS + 128  # a large block: its first and its last page
+    data = b"".join(struct.pack("<Q", entry) + bytes(8 * (words - 1)) for entry in entries)
+    area = Ranges([(leaf, leaf + len(data))])
+    tree = _read_leaves(HeapView(BytesMemory([(leaf, data)]), area, area), [(leaf, 7 << 15)], form)
+    assert [column.tolist() for column in tree[1:]] == [
+        [(7 << 15) + first << 12, (7 << 15) + last + 5 << 12],
+        [(7 << 15) + last - 1 << 12, (7 << 15) + last + 9 << 12],
+        [last - first, 2],
+        [DESCRIPTORS, DESCRIPTORS + 128],
+    ]
