@@ -28,6 +28,7 @@ _MAPPED_FROM_BYTES = 16 << 20
 _LIMIT_BYTES = 1 << 30
 _HELD_BYTES = 64 << 20  # more than that is unpacked to a file
 _STEP_BYTES = 1 << 20
+_UNWRAPPED_BYTES = 64 << 20  # a larger text is not looked for in logs and chats
 
 ENDS_EARLY = "compressed-file-truncated"
 _GZIP = b"\x1f\x8b"
@@ -69,6 +70,7 @@ class _Format(NamedTuple):
     start: bytes  # a regex of the start of the file
     reader: str  # module:function of this folder
     has_addresses: bool = False  # which someone must name
+    is_in_logs: bool = False  # anywhere in them: it is recognised also where its lines are wrapped
 
 
 def _begins(start: bytes, data: Data) -> bool:
@@ -76,8 +78,8 @@ def _begins(start: bytes, data: Data) -> bool:
     return re.compile(start, re.DOTALL).match(data) is not None
 
 
-# Logs have the time in it with --time-stamp=yes, and in front the words of journald, Kubernetes or docker, or colours.
-_VALGRINDS_MARK = rb"(?:[^\n={}]{0,300}?[\s|:\]>m])?==(?:[0-9:.]{12,20} )?[0-9]+== "
+# Logs have the time in it with --time-stamp=yes.
+_VALGRINDS_MARK = rb"==(?:[0-9:.]{12,20} )?[0-9]+== "
 
 # In the order of the checks: the first match reads the file.
 FORMATS = {
@@ -134,10 +136,14 @@ FORMATS = {
         "reports.mtrace:read_mtrace",
     ),
     "malloc_info": _Format(
-        rb'.{0,4000}?<malloc version="1">\s*<heap nr=', "reports.malloc_reports:read_malloc_info"
+        rb'.{0,4000}?<malloc version="1">\s*<heap nr=',
+        "reports.malloc_reports:read_malloc_info",
+        is_in_logs=True,
     ),
     "malloc_stats": _Format(
-        rb".{0,4000}?Arena 0:\r?\nsystem bytes +=", "reports.malloc_reports:read_malloc_stats"
+        rb".{0,4000}?Arena 0:\r?\nsystem bytes +=",
+        "reports.malloc_reports:read_malloc_stats",
+        is_in_logs=True,
     ),
     "smaps": _Format(
         rb"[0-9a-f]{8,16}-[0-9a-f]{8,16} [-rwxsp]{4} [^\n]*\n(?:Size|Rss): +[0-9]+ kB",
@@ -155,21 +161,28 @@ FORMATS = {
     "tcmalloc-stats": _Format(
         rb".{0,4000}?MALLOC: +[0-9]+ \([^\n)]*\) Bytes in use by application",
         "reports.allocator_stats:read_tcmalloc_stats",
+        is_in_logs=True,
     ),
     "jemalloc-stats": _Format(
         rb'.{0,4000}?___ Begin jemalloc statistics ___|\s*\{\s*"jemalloc"\s*:\s*\{',
         "reports.allocator_stats:read_jemalloc_stats",
+        is_in_logs=True,
     ),
     "mimalloc-stats": _Format(
-        rb".{0,4000}?heap stats: +peak +total +freed +current ", "reports.allocator_stats:read_mimalloc_stats"
+        rb".{0,4000}?heap stats: +peak +total +freed +current ",
+        "reports.allocator_stats:read_mimalloc_stats",
+        is_in_logs=True,
     ),
     "torch-summary": _Format(
-        rb".{0,4000}?PyTorch CUDA memory summary, device ID", "reports.allocator_stats:read_torch_summary"
+        rb".{0,4000}?PyTorch CUDA memory summary, device ID",
+        "reports.allocator_stats:read_torch_summary",
+        is_in_logs=True,
     ),
     "sanitizer": _Format(
         rb"(?s:.*?)(?:ERROR: LeakSanitizer: detected memory leaks|(?:Direct|Indirect) leak of [0-9]+ byte\(s\) in "
         rb"|LeakSanitizer does not work under ptrace)",
         "reports.sanitizers:read_sanitizer",
+        is_in_logs=True,
     ),
     "folded": _Format(
         # Lines of a single function may precede the first with several.
@@ -201,16 +214,13 @@ _PICKLE = (
     "a pickle can run any code when it is read, so it is not; docs/reference/formats.md has the four lines of Python"
     " that make folded stacks of it: tracemalloc.Snapshot.load(FILE).traces as lines 'outer;…;inner BYTES'"
 )
+_RECORDED = "give the file that the tool recorded"
 _OTHERS = tuple(
     _Other(start, name, hint)
     for start, name, hint in (
         (rb"\x7fELF", "a program, library or core file (ELF)", _FIND),
         (rb"\xfd7zXZ", "compressed with xz", "unpack it with unxz first"),
-        (
-            rb"\x04\x22\x4d\x18",
-            "compressed with lz4",
-            "unpack it with unlz4 first",
-        ),
+        (rb"\x04\x22\x4d\x18", "compressed with lz4", "unpack it with unlz4 first"),
         (rb"PK\x03\x04", "a zip archive", "unpack it with unzip first"),
         (
             rb"--- heapz 1 ---\s",
@@ -223,6 +233,51 @@ _OTHERS = tuple(
             _VALGRINDS_MARK + rb"|--[0-9]+-- ",
             "a log of valgrind's without a leak search",
             "memcheck writes one with --leak-check=full",
+        ),
+        (
+            rb"JAVA PROFILE 1\.0",
+            "a heap dump of Java (hprof)",
+            "of the running process, 'jcmd PID GC.class_histogram' prints its classes, which gdbmem reads",
+        ),
+        (
+            rb"FLR\0",
+            "a recording of Java Flight Recorder",
+            "'jcmd PID GC.class_histogram' and 'jcmd PID VM.native_memory summary' print what gdbmem reads",
+        ),
+        (
+            rb"(?:reading file \"[^\n]*\" - please wait|Debuggee command was: |MOST CALLS TO ALLOCATION FUNCTIONS\s)",
+            "the text of heaptrack_print",
+            f"{_RECORDED}: heaptrack.PROGRAM.PID.zst",
+        ),
+        (
+            rb"\s*(?:\x1b\[[0-9;]*m)*\s*Memory usage summary:",
+            "the summary of glibc's memusage, which has no call paths",
+            "'gdbmem launch --engine massif -- PROGRAM' counts by call path; an mtrace log has each call",
+        ),
+        (
+            rb"\[\s*\[\s*-?[0-9]+\s*,\s*(?:-?[0-9]+|\")",
+            "a memory timeline of PyTorch's profiler, which has no call paths",
+            "torch.cuda.memory._dump_snapshot(FILE) writes blocks with their stacks",
+        ),
+        (
+            rb"\s*\{.{0,400}?\"(?:alloc_samples|growth_rate|max_footprint_mb|max_footprint_fname)\"\s*:",
+            "a profile of scalene, in megabytes of samples",
+            "'memray run' records each allocation; 'gdbmem python lines PROGRAM' counts memory by line",
+        ),
+        (
+            rb"allocator,num_allocations,size,tid",
+            "a table that memray made (memray transform csv)",
+            f"{_RECORDED}: memray-PROGRAM.PID.bin",
+        ),
+        (
+            rb"\s*\{\s*\"total_num_allocations\"\s*:",
+            "the statistics of memray (memray stats --json)",
+            f"{_RECORDED}: memray-PROGRAM.PID.bin",
+        ),
+        (
+            rb"MOJ[\x00-\x09]|# austin: ",
+            "a recording of austin",
+            "record with 'austin -m', then convert it: 'mojo2austin FILE TEXT', 'austin2speedscope TEXT JSON'",
         ),
     )
 )
@@ -242,12 +297,30 @@ def open_profile(path: Union[str, os.PathLike[str]], reading: OpenOptions = DEFA
     if reading.format in (None, "heaptrack") and packed.is_heaptrack():
         return _read_as("heaptrack", packed, source, reading, packed.notices)
     data, notices = read_data(source)
-    name = reading.format or next(
-        (name for name, entry in FORMATS.items() if _begins(entry.start, data)), None
-    )
+    name = reading.format or _format_of(data)
+    if (name is None or FORMATS[name].is_in_logs) and len(data) <= _UNWRAPPED_BYTES:
+        name, data = _out_of_wrapping(name, data, source)
     if name is None:
         raise _of_another_format(data, source)
     return _read_as(name, data, source, reading, notices)
+
+
+def _format_of(data: Data) -> Optional[str]:
+    return next((name for name, entry in FORMATS.items() if _begins(entry.start, data)), None)
+
+
+def _out_of_wrapping(name: Optional[str], data: Data, source: str) -> tuple[Optional[str], Data]:
+    """Return the format and text that a collector of logs, CI or a chat wrapped; what was given if there is none."""
+    from gdbmem.formats.wrapping import texts_in  # seldom needed
+
+    found = [(kind, text) for text in texts_in(data) if (kind := _format_of(text)) is not None]
+    if len(found) > 1:
+        raise InputError(
+            f"{printable(source)} holds several profiles: {', '.join(kind for kind, _ in found)}",
+            slug="several-dumps",
+            hint="put each into a file of its own",
+        )
+    return found[0] if found else (name, data)
 
 
 def is_heaptrack(path: Union[str, os.PathLike[str]], reading: OpenOptions = DEFAULT) -> bool:

@@ -62,6 +62,7 @@ from tests.fuzz import memory_readers
 from tests.fuzz.mutate import LARGEST_BYTES
 from tests.fuzz.printing import print_profile
 from tests.unit.formats.test_malloc_info import WRITTEN
+from tests.unit.formats.test_v8 import NODES, snapshot
 from tests.unit.heaps import make_heap
 from tests.unit.inspection.test_cut_core import make_core
 
@@ -433,7 +434,7 @@ _SURVEY = b"""{"format_version": 1, "kind": "containers", "warnings": [], "live_
 
 
 def _profiles() -> Iterable[Reader]:
-    stacks, massif = "stacks/", "massif/"
+    stacks, massif, reports = "stacks/", "massif/", "reports/"
     for name, files in {
         "massif": (f"{massif}odd.massif.gz", f"{massif}heaptrack.massif.gz", f"{massif}huge.massif.gz"),
         "callgrind": (f"{stacks}lost.kcg", f"{stacks}xtleak.kcg"),
@@ -450,11 +451,23 @@ def _profiles() -> Iterable[Reader]:
         "pprof callgrind": (f"{stacks}go1.callgrind",),
         "pprof text": (f"{stacks}go1.txt",),
         "memray": (f"{stacks}memray.bin",),
+        "ms_print": (f"{massif}shop.ms_print.gz",),
+        "sanitizers": (f"{reports}leaks-g++-address.log", f"{reports}forks-clang++-leak.log", f"{reports}nameless.log"),
+        "tables": tuple(
+            f"{reports}{name}"
+            for name in (
+                "kept.mtrace", "arenas.xml", "arenas.txt", "sleep.smaps", "sleep.rollup", "sleep.pmap-x",
+                "sleep.pmap-XX", "java.histogram", "java.nmt", "alloc.tcmalloc", "alloc.jemalloc",
+                "alloc.jemalloc.json", "alloc.mimalloc", "summary.torch",
+            )
+        ),
+        "samples of V8": (f"{reports}kept.heapprofile.gz",),
     }.items():  # fmt: skip
         yield Reader(name, _profile, _captured(*files))
     yield Reader("heaptrack", _peak, _captured(f"{stacks}ht.zst"))
     yield Reader("folded", _profile, lambda: [b"main;f (a.c:3);g 100\nmain;h 7\nmain 0\n", b"a;b;c 12\n"])
     yield Reader("packed", _profile, _packed)
+    yield Reader("snapshot of V8", _profile, lambda: [snapshot(NODES)])
 
 
 def _printed(data: bytes) -> None:

@@ -1,27 +1,16 @@
-"""The lines of a log as its program wrote them: out of JSON, UTF-16, colours, narrow terminals, newest first."""
+"""The lines of a log as its program wrote them: out of what encloses them, narrow terminals, newest first."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Optional
+from collections.abc import Iterator, Sequence
+from typing import Optional
 
 from gdbmem.files import Data
+from gdbmem.formats.wrapping import LARGEST_BYTES, PlainLog
+from gdbmem.formats.wrapping import unwrap as unwrap_text
 
-_BOMS = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
-_LARGEST_BYTES = 256 << 20  # of what is unwrapped in memory
-_ESCAPE = re.compile(
-    rb"\x1b(?:\[[0-9;:?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[()][0-9A-Za-z]|[@-Z\\-_])"
-)
-# Where collectors of logs put the line, and who wrote it.
-_TEXTS = ("log", "message", "MESSAGE", "msg", "textPayload", "text", "traceback", "line", "_raw", "body")
-_WRITERS = re.compile(
-    r"(?i)(?:.*[._-])?(?:pod|pod_?name|pod_?id|container|container_?id|container_?name|host|host_?name|pid|rank|worker"
-    r"|instance|instance_?id|replica|process|node|task|task_?id|logstream|log_?stream|unit|_pid|_hostname|syslog_pid)"
-)
-_DEEPEST = 12
 # TensorFlow's and onnxruntime's own prefix, and absl's, with the number of the thread.
 STAMP = re.compile(
     rb"(?P<time>[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3,9}):? (?:[IWEF] |\[[VIWEF]:)"
@@ -33,108 +22,10 @@ _FEWEST = 5  # stamps, or full lines, that show how a log was written
 _WIDTHS = (60, 400)  # columns of terminals
 
 
-class PlainLog(NamedTuple):
-    """The lines of a log, oldest first."""
-
-    data: Data
-    numbers: Optional[Sequence[int]] = None  # of the line in the file, for each line; None: the same
-
-    def number(self, line: int) -> int:
-        """Return where line number *line* stands in the file."""
-        if self.numbers is None or line > len(self.numbers):
-            return line
-        return self.numbers[line - 1]
-
-
 def unwrap(data: Data) -> PlainLog:
-    """Return the lines in *data*; what is not wrapped is returned as it is, for it may be large."""
-    encoding = _utf16(data)
-    if encoding is not None and len(data) <= _LARGEST_BYTES:
-        data = bytes(data).decode(encoding, "replace").lstrip("\ufeff").encode("utf-8", "surrogatepass")
-    log = PlainLog(data)
-    if _begins_as_json(data) and len(data) <= _LARGEST_BYTES:
-        log = _from_json(bytes(data)) or log
-    if len(log.data) > _LARGEST_BYTES:
-        return log
-    if log.data.find(b"\x1b") >= 0:
-        log = PlainLog(_ESCAPE.sub(b"", bytes(log.data)), log.numbers)
-    return _oldest_first(_joined(log))
-
-
-def _utf16(data: Data) -> Optional[str]:
-    start = bytes(data[:512])
-    if start[:2] in _BOMS:
-        return _BOMS[start[:2]]
-    if len(start) >= 64 and not start[::2].count(0) and start[1::2].count(0) > len(start) * 0.45:
-        return "utf-16-le"
-    return None
-
-
-# --- JSON
-
-
-def _begins_as_json(data: Data) -> bool:
-    return re.match(rb"\s*(?:\{\s*[\"}]|\[\s*[\[{\"])", bytes(data[:256])) is not None
-
-
-def _from_json(data: bytes) -> Optional[PlainLog]:
-    """Return the lines in a JSON document, or in one document a line; None if *data* is neither."""
-    found: list[tuple[int, str]] = []
-    try:
-        found = [(1, text) for text in _texts(json.loads(data), 0)]
-    except (ValueError, RecursionError):
-        for number, line in enumerate(data.split(b"\n"), start=1):
-            if not line.strip():
-                continue
-            try:
-                found += [(number, text) for text in _texts(json.loads(line), 0)]
-            except (ValueError, RecursionError):
-                if not found:
-                    return None  # it only looked like JSON
-                found.append((number, line.decode("utf-8", "replace")))
-    lines = [(number, line) for number, text in found for line in text.rstrip("\n").split("\n")]
-    if not lines:
-        return None
-    joined = "\n".join(line for _, line in lines) + "\n"
-    return PlainLog(joined.encode("utf-8", "surrogatepass"), [number for number, _ in lines])
-
-
-def _texts(value: Any, depth: int) -> Iterator[str]:
-    """Yield the texts of a log in *value*, each with its writer in front, if that is named."""
-    if depth > _DEEPEST:
-        return
-    if isinstance(value, list):
-        for one in value:
-            yield from _texts(one, depth + 1)
-    elif isinstance(value, dict):
-        key = next((key for key in _TEXTS if _line_of(value.get(key))), None)
-        if key is not None:
-            writer = " ".join(_writers(value, 0))
-            lines = (_line_of(value[key]) or "").rstrip("\n").split("\n")
-            yield "\n".join(f"[{writer}] {line}" if writer else line for line in lines)
-        for other, one in value.items():
-            if other != key and isinstance(one, (dict, list)):
-                yield from _texts(one, depth + 1)
-
-
-def _line_of(value: Any) -> Optional[str]:
-    """Return the text *value*, which journald may write as the numbers of bytes, and notebooks as lines."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and value:
-        if all(isinstance(one, str) for one in value):
-            return "".join(one if one.endswith("\n") else f"{one}\n" for one in value)
-        if all(isinstance(one, int) and 0 <= one < 256 for one in value):
-            return bytes(value).decode("utf-8", "replace")
-    return None
-
-
-def _writers(value: Mapping[str, object], depth: int) -> Iterator[str]:
-    for key, one in value.items():
-        if isinstance(one, dict) and depth < _DEEPEST:
-            yield from _writers(one, depth + 1)
-        elif isinstance(one, (str, int)) and not isinstance(one, bool) and _WRITERS.fullmatch(key):
-            yield f"{one}".replace("\n", " ")[:100]
+    """Return the lines of a log, oldest first; what is not wrapped is returned as it is, for it may be large."""
+    log = unwrap_text(data)
+    return log if len(log.data) > LARGEST_BYTES else _oldest_first(_joined(log))
 
 
 # --- lines that a terminal broke, and logs that begin with their end

@@ -35,6 +35,7 @@ _STEP_BYTES = 4 << 20  # of the list of nodes that is read at once
 _NODES = re.compile(rb'"nodes"\s*:\s*\[')
 _STRINGS = re.compile(rb'"strings"\s*:\s*\[')
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_LARGEST_NUMBER = 1 << 53  # of JavaScript's whole numbers
 _GROUPS = {
     "hidden": "(system)",
     "code": "(compiled code)",
@@ -116,7 +117,15 @@ def _sums(
     for part in _parts(data, start, end):
         if part.translate(None, b"0123456789, \r\n\t"):
             raise _damaged(source, "a list of numbers")
-        numbers = _numbers(part, rest, is_quick=grouped is _grouped_quickly)
+        try:
+            numbers = _numbers(part, rest, is_quick=grouped is _grouped_quickly)
+        except OverflowError:
+            raise _damaged(source, "sizes that are possible") from None
+        if (
+            len(numbers)
+            and not 0 <= (numbers.max() if grouped is _grouped_quickly else max(numbers)) < _LARGEST_NUMBER
+        ):
+            raise _damaged(source, "sizes that are possible")
         whole = len(numbers) // layout.width * layout.width
         rest = numbers[whole:]
         count += whole // layout.width
@@ -187,7 +196,10 @@ def _strings(data: Data, start: int, wanted: set[int], source: str) -> Mapping[i
     at = begin.end() if begin is not None else len(data)
     for number, text in enumerate(_STRING.finditer(data, at)):
         if number in wanted:
-            found[number] = json.loads(text[0].decode("utf-8", "surrogatepass"), strict=False)
+            try:
+                found[number] = json.loads(text[0].decode("utf-8", "surrogateescape"), strict=False)
+            except ValueError:
+                raise _damaged(source, f"string {number:,}") from None
         if number >= last:
             break
     if len(found) != len(wanted) or not bytes(data[-64:]).rstrip().endswith(b"}"):

@@ -47,9 +47,8 @@ _KINDS = {
 }
 _COUNT = r"([0-9,]{1,26})(?: \(([-+][0-9,]{1,26})\))?"  # and by how much it has changed
 _KIND = "|".join(_KINDS)
-# With --time-stamp=yes a time precedes the process; journald, Kubernetes and docker put their own words in front.
-_PREFIX = re.compile(r"(?:[^\n=]{0,300}?[\s|:\]>])?(?:==|--)(?:[0-9:.]{12,20} )?([0-9]+)(?:==|--)(?: |$)")
-_ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+# With --time-stamp=yes a time precedes the process.
+_PREFIX = re.compile(r"(?:==|--)(?:[0-9:.]{12,20} )?([0-9]+)(?:==|--)(?: |$)")
 _RECORD = re.compile(
     rf"{_COUNT}(?: \({_COUNT} direct, {_COUNT} indirect\))? bytes in {_COUNT} blocks"
     rf" are ({_KIND}) in loss record ([0-9,]{{1,26}}) of ([0-9,]{{1,26}})"
@@ -163,8 +162,7 @@ def sum_of(records: Sequence[LeakRecord], kind: str) -> Sum:
 
 class _LossReader:
     def __init__(self, data: bytes, source: str) -> None:
-        text = data.decode("utf-8", "surrogateescape")
-        self._lines = (_ESCAPE.sub("", text) if "\x1b" in text else text).split("\n")
+        self._lines = data.decode("utf-8", "surrogateescape").split("\n")
         self._source = source
         self._processes: dict[str, _SearchedProcess] = {}  # by pid
         self._now = _SearchedProcess()  # the one that wrote the line that is read

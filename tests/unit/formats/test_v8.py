@@ -81,6 +81,7 @@ def test_a_snapshot_that_was_cut_or_changed_is_refused(
         text.replace(b",40,", b",4x,", 1),
         text.replace(b"3,1,1,40", b"9,1,1,40"),
     ]
+    changed += [text.replace(b"Basket", b"Bas\\xet"), text.replace(b",40,", b"," + b"9" * 25 + b",", 1)]
     changed += [snapshot(NODES, node_count=9), snapshot([("object", 99, 4)])]
     for data in changed:
         file.write_bytes(data)
