@@ -185,8 +185,8 @@ FORMATS = {
         is_in_logs=True,
     ),
     "folded": _Format(
-        # Lines of a single function may precede the first with several.
-        rb"(?:[^\s;{\[\x00-\x1f][^\n;\x00]* [0-9]{1,25}\r?\n){0,9}"
+        # Lines of a single function may precede the first with several. mprof begins with the command's line.
+        rb"(?!CMDLINE )(?:[^\s;{\[\x00-\x1f][^\n;\x00]* [0-9]{1,25}\r?\n){0,9}"
         rb"[^\s;{\[\x00-\x1f][^\n;\x00]*(?:;[^\n;\x00]+)+ [0-9]{1,25}\r?(?:\n|\Z)",
         "flame_graphs:read_folded",
     ),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional, TextIO, Union
+from typing import Optional, TextIO
 
 from gdbmem.api.profiles import (
     PEAK,
+    ReadOptions,
     Run,
     difference_in_file,
     find_operand,
@@ -19,7 +20,7 @@ from gdbmem.api.profiles import (
 )
 from gdbmem.api.runs import kept_kind
 from gdbmem.commands.arguments import ArgumentParser, read_options_from
-from gdbmem.errors import UsageError
+from gdbmem.errors import InputError, UsageError
 from gdbmem.files import spool_operands
 from gdbmem.model.calltree import Profile
 from gdbmem.model.diff import Diff
@@ -44,48 +45,56 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
                 f"'{printable(selector)}' and --snapshot both name a snapshot", hint="leave one of them out"
             )
         wanted = arguments.snapshot if selector is None else selector
-        if _shows_series(place, wanted, arguments, stream):
-            return 0
-        if isinstance(place, Path) and kept_kind(place, selector):
-            from gdbmem.cli.showing_runs import show_kept  # as the next
-
-            kind, console = kept_kind(place, selector), make_console(stream, color=arguments.color)
-            show_kept(place, kind, selector, arguments, console)
-        elif isinstance(place, Run):
+        if not isinstance(place, Run):
+            _show_file(place, wanted, query, options, arguments, stream)
+        elif wanted is None and not place.snapshots and has_series(place.folder):
+            _show_series(place.folder, arguments, stream)
+        else:
             from gdbmem.cli.showing_runs import show_run  # a run may hold results of any kind
 
             show_run(place, wanted, query, options, arguments, stream)
-        else:
-            with Working(f"reading {place}"):
-                profile = open_profile(place, options)
-                difference = difference_in_file(profile)
-                if difference is not None:
-                    _write_difference(difference, query, arguments, stream)
-                else:
-                    _show_profile(profile, wanted, query, arguments, stream)
     return 0
 
 
-def _shows_series(
-    place: Union[Path, Run], wanted: Optional[str], arguments: argparse.Namespace, stream: TextIO
-) -> bool:
-    """Print a recording of memory over time; return False for any other file."""
-    if wanted is not None:
-        return False
-    if isinstance(place, Run):
-        if place.snapshots or not has_series(place.folder):
-            return False
-        place = place.folder
-    else:
-        if series_tool(place) is None:
-            return False
+def _show_file(
+    path: Path,
+    wanted: Optional[str],
+    query: Query,
+    options: ReadOptions,
+    arguments: argparse.Namespace,
+    stream: TextIO,
+) -> None:
+    """Print a profile, or what is no profile but a recording or a saved heap."""
+    with Working(f"reading {path}"):
+        try:
+            profile = open_profile(path, options)
+        except InputError as error:
+            if error.slug != "format-unreadable":
+                raise
+            if wanted is None and series_tool(path) is not None:
+                _show_series(path, arguments, stream)
+            elif kept_kind(path, wanted):
+                from gdbmem.cli.showing_runs import show_kept  # as in run()
 
+                console = make_console(stream, color=arguments.color)
+                show_kept(path, kept_kind(path, wanted), wanted, arguments, console)
+            else:
+                raise
+            return
+        difference = difference_in_file(profile)
+        if difference is not None:
+            _write_difference(difference, query, arguments, stream)
+        else:
+            _show_profile(profile, wanted, query, arguments, stream)
+
+
+def _show_series(path: Path, arguments: argparse.Namespace, stream: TextIO) -> None:
+    """Print a recording of memory over time, a file or a folder."""
     from gdbmem.api.series import recorded  # as the next: for series only
     from gdbmem.cli.series_reporting import show_series  # slow to import
 
-    with recorded([place]) as (folder,):
+    with recorded([path]) as (folder,):
         show_series(folder, arguments, stream)
-    return True
 
 
 def _write_difference(diff: Diff, query: Query, arguments: argparse.Namespace, stream: TextIO) -> None:

@@ -159,6 +159,7 @@ def test_a_file_that_may_not_be_read_is_an_error_not_a_traceback(scratch: Path) 
         (b"\x04\x22\x4d\x18 lz4", "compressed with lz4"),
         (b"--- heapz 1 ---\nformat = java\n", "a Java agent's heap samples"),
         (b"CMDLINE python x.py\nMEM 1.2 17.5\n", "a record of mprof"),
+        (b"CMDLINE python -c x = []; print 3\nMEM 1.2 17.5\n", "a record of mprof"),
         (b"==123== Massif, a heap profiler\n", "a log of valgrind's"),
         (b"\x80\x04\x95\x12\0\0\0\0\0\0\0", "a Python pickle (tracemalloc writes such files)"),
         (b"Dear diary,\n", "has no format known to gdbmem"),
