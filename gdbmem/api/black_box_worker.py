@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
+from gdbmem.allocators.glibc.heap import choose_walker
 from gdbmem.api.fault_names import Binaries
 from gdbmem.errors import GdbmemError
 from gdbmem.files import close_all_but, replace_file
@@ -63,6 +64,8 @@ _AGAIN_SECONDS = 60.0  # between two records at one level
 _KEPT = 8  # records; earlier ones are removed
 _READ = ".read"  # in the folder of a record: the process is no longer needed for it
 _SHORTEST_SECONDS, _FIND_SECONDS = 0.02, 1.0
+_FIND_BUDGET = 0.002  # of a CPU, for finding processes
+_MOST_SECONDS = 120  # for one record
 _LAST_SECONDS = 20.0  # for a record in progress at the end
 _KILL_SECONDS = 1.0  # from the kernel's decision to kill to the end of the process, at most
 
@@ -79,6 +82,7 @@ class Recorder:
             status = 1
             try:
                 os.setsid()
+                signal.alarm(_MOST_SECONDS)  # which ends it, and lets go of the process
                 close_all_but(0, 1, 2)  # the guard of a hold must see the end of this process's parent
                 take()
                 status = 0
@@ -152,6 +156,7 @@ class BlackBoxWorker:
             self._find()
             if self._holds:
                 self._take_hold()
+            choose_walker()  # loads numpy, which a record would wait for
             print("watching", flush=True)
             while not self._is_over:
                 self._turn()
@@ -195,9 +200,11 @@ class BlackBoxWorker:
     # -- processes and limits -------------------------------------------------------------------------------
 
     def _find(self) -> None:
-        self._next_find = time.monotonic() + _FIND_SECONDS
+        began = time.thread_time()
         roots = self._target.find()
-        for pid in {*roots, *descendants(roots, parents())} - self._processes.keys():
+        fresh = {*roots, *descendants(roots, parents())} - self._processes.keys()
+        self._next_find = time.monotonic() + max(_FIND_SECONDS, (time.thread_time() - began) / _FIND_BUDGET)
+        for pid in fresh:
             if has_ended(pid):  # its parent has not collected it yet
                 continue
             with contextlib.suppress(OSError):

@@ -7,6 +7,7 @@ import shlex
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from gdbmem.linux.monitoring.sampling import boot_id
 from gdbmem.model.series import TREE, LineSummary, Mark, SeriesSummary
 from gdbmem.recording.triggers import trigger_text, triggers_of
 from gdbmem.runs.run import is_run, open_run
+from gdbmem.series.black_box import black_box_of, black_box_sentences
 from gdbmem.series.charts import Curve, Panel, Picture
 from gdbmem.series.statistics import thinned
 from gdbmem.series.store import Recording
@@ -53,6 +55,8 @@ def picture_of(
     title = " / ".join(dict.fromkeys(summary.facts.target for summary in summaries))
     triggers = [trigger for recording in recordings for trigger in triggers_of(recording.folder)]
     sentences += map(trigger_text, triggers)
+    boxes = [box for recording in recordings if (box := black_box_of(recording.folder)) is not None]
+    sentences += chain.from_iterable(map(black_box_sentences, boxes))
     marks = [*recordings[0].marks, *_marks_of(triggers)] if len(recordings) == 1 else []
     interval = max(summary.facts.interval_seconds for summary in summaries)
     gaps = any(summary.gaps for summary in summaries)

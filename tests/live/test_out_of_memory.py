@@ -130,7 +130,8 @@ def test_a_black_box_that_holds_has_the_whole_ledger_of_a_process_killed_at_any_
     folder = scratch / "run" / record["folder"]
     ledger = json.loads((folder / "explain.json").read_text())
     live = next(entry for entry in ledger["entries"] if entry["category"] == "heap.live")
-    assert 0 <= live["allocated_bytes"] - 3000 * blocks_of(scratch / "count") < MIB
+    # Where the kernel finds some pages again, the process goes on by some blocks before it is killed.
+    assert abs(live["allocated_bytes"] - 3000 * blocks_of(scratch / "count")) < MIB
     assert "main (" in (folder / "stacks.txt").read_text()
     assert b"[heap]" in (folder / "smaps.txt").read_bytes()
     assert "oom_kill_disable 0" in (cgroup / "memory.oom_control").read_text(), "as it was before"
