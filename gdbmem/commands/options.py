@@ -111,7 +111,7 @@ how to read files:
                       memcheck, memcheck-xml, pprof-callgrind, callgrind, xtree, faults, tracemalloc, speedscope, dhat,
                       heaptrack, torch, pprof, mtrace, malloc_info, malloc_stats, smaps, pmap, java-histogram,
                       java-native, heapsnapshot, heapprofile, tcmalloc-stats, jemalloc-stats, mimalloc-stats,
-                      torch-summary, sanitizer, folded (default: determined from the content)
+                      torch-summary, folded, sanitizer (default: determined from the content)
   --metric NAME       the metric, if a file has several: in-use, allocated, peak, …; blocks, allocated-blocks, …
                       list the rows with the most blocks first
   --binaries FOLDER …  folder that has the profiled programs and libraries, or another root folder with them (may

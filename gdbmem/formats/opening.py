@@ -9,7 +9,7 @@ import mmap
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
 from gdbmem.errors import InputError, Notice
@@ -70,7 +70,8 @@ class _Format(NamedTuple):
     start: bytes  # a regex of the start of the file
     reader: str  # module:function of this folder
     has_addresses: bool = False  # which someone must name
-    is_in_logs: bool = False  # anywhere in them: it is recognised also where its lines are wrapped
+    anywhere: Sequence[bytes] = ()  # one of these is in the file, whose start is of any form
+    is_in_logs: bool = False  # it is recognised also where its lines are wrapped
 
 
 def _begins(start: bytes, data: Data) -> bool:
@@ -178,17 +179,21 @@ FORMATS = {
         "reports.allocator_stats:read_torch_summary",
         is_in_logs=True,
     ),
-    "sanitizer": _Format(
-        rb"(?s:.*?)(?:ERROR: LeakSanitizer: detected memory leaks|(?:Direct|Indirect) leak of [0-9]+ byte\(s\) in "
-        rb"|LeakSanitizer does not work under ptrace)",
-        "reports.sanitizers:read_sanitizer",
-        is_in_logs=True,
-    ),
     "folded": _Format(
         # Lines of a single function may precede the first with several. mprof begins with the command's line.
         rb"(?!CMDLINE )(?:[^\s;{\[\x00-\x1f][^\n;\x00]* [0-9]{1,25}\r?\n){0,9}"
         rb"[^\s;{\[\x00-\x1f][^\n;\x00]*(?:;[^\n;\x00]+)+ [0-9]{1,25}\r?(?:\n|\Z)",
         "flame_graphs:read_folded",
+    ),
+    "sanitizer": _Format(
+        b"",
+        "reports.sanitizers:read_sanitizer",
+        anywhere=(
+            b"ERROR: LeakSanitizer: detected memory leaks",
+            b" object(s) allocated from:",
+            b"LeakSanitizer does not work under ptrace",
+        ),
+        is_in_logs=True,
     ),
 }
 
@@ -306,7 +311,13 @@ def open_profile(path: Union[str, os.PathLike[str]], reading: OpenOptions = DEFA
 
 
 def _format_of(data: Data) -> Optional[str]:
-    return next((name for name, entry in FORMATS.items() if _begins(entry.start, data)), None)
+    return next((name for name, entry in FORMATS.items() if _is_of(entry, data)), None)
+
+
+def _is_of(entry: _Format, data: Data) -> bool:
+    if entry.anywhere:
+        return any(data.find(text) >= 0 for text in entry.anywhere)
+    return _begins(entry.start, data)
 
 
 def _out_of_wrapping(name: Optional[str], data: Data, source: str) -> tuple[Optional[str], Data]:

@@ -37,11 +37,12 @@ _MARKS = tuple(
         rb"[^\s:\[]{1,255}(?:\[[0-9]{1,10}\])?:",
         rb"[A-Za-z0-9][\w.-]{0,100} +\|",  # docker compose
         rb"\[[^\]\n]{1,300}\]",  # kubectl logs --prefix, _from_json()
+        rb"[0-9]{1,6}:",  # ctest
         rb">",  # mail and chats
     )
 )
 _MOST_MARKS = 4  # on one line
-_SHARE = 0.95  # of the lines have a mark that is taken off
+_SHARE = 0.9  # of the lines have a mark that is taken off
 _FENCE = re.compile(rb"^ {0,3}(`{3,}|~{3,})[^\n`]*\n(.*?)(?:^ {0,3}\1 *\r?$|\Z)", re.DOTALL | re.MULTILINE)
 
 

@@ -115,29 +115,38 @@ def read_mimalloc_stats(data: Data, source: str, metric: Optional[str]) -> Stack
 def read_torch_summary(data: Data, source: str, metric: Optional[str]) -> StackProfile:
     """Read the tables of memory_summary(), one a device, whose sizes are rounded. Raises InputError if one was cut."""
     content = bytes(data)
-    devices = list(_TORCH_DEVICE.finditer(content))
+    found = list(_TORCH_DEVICE.finditer(content))
+    ends = [*(one.start() for one in found[1:]), len(content)]
     used: list[Row] = []
     reserved: list[Row] = []
-    for device, after in zip(devices, [*(one.start() for one in devices[1:]), len(content)]):
-        name = f"device {int(device[1])}"
-        sizes: dict[str, list[int]] = {}
-        last = ""
-        for label, size, unit in _TORCH.findall(content, device.end(), after):
-            text = label.decode("utf-8", "replace")
-            last = last if text.startswith("from ") else text
-            sizes.setdefault(last, []).append(int(size) * UNITS[unit.decode()])
-        try:
-            allocated, active, held = (
-                sizes[key][0] for key in ("Allocated memory", "Active memory", "GPU reserved memory")
-            )
-            pools = sizes["Allocated memory"][1:]
-        except (KeyError, IndexError):
-            raise truncated(source, f"'GPU reserved memory' of {name}") from None
-        for pool, size in zip(("large pool", "small pool"), pools):
-            used.append(Row((f"allocated, {pool}", name), size))
-        reserved.append(Row(("allocated", name), allocated))
-        reserved.append(Row(("freed, but still used by a stream", name), max(active - allocated, 0)))
-        reserved.append(Row(("cached: reserved, not allocated", name), max(held - max(active, allocated), 0)))
+    # The last table of each device: programs print them again and again.
+    for device, start, end in {
+        int(one[1]): (int(one[1]), one.end(), end) for one, end in zip(found, ends)
+    }.values():
+        name = f"device {device}"
+        sizes = _torch_sizes(content[start:end])
+        keys = ("Allocated memory", "Active memory", "GPU reserved memory")
+        if not all(key in sizes for key in keys):
+            raise truncated(source, f"'{keys[-1]}' of {name}")
+        allocated, active, held = (sizes[key][0] for key in keys)
+        pools = zip(("large pool", "small pool"), sizes[keys[0]][1:])
+        used += [Row((f"allocated, {pool}", name), size) for pool, size in pools]
+        reserved += [
+            Row(("allocated", name), allocated),
+            Row(("freed, but still used by a stream", name), max(active - allocated, 0)),
+            Row(("cached: reserved, not allocated", name), max(held - max(active, allocated), 0)),
+        ]
     text = f"{printable(source)} has whole units of each size: sums may be less by one for each row"
     tables = {RESERVED: Table(reserved), IN_USE: Table(used)}
     return table_profile(source, "torch-summary", tables, metric, notices=[Notice("sizes-rounded", text)])
+
+
+def _torch_sizes(table: bytes) -> dict[str, list[int]]:
+    """Return the sizes of each row of a table that are in use now, with those of its pools behind."""
+    sizes: dict[str, list[int]] = {}
+    last = ""
+    for label, size, unit in _TORCH.findall(table):
+        text = label.decode("utf-8", "replace")
+        last = last if text.startswith("from ") else text
+        sizes.setdefault(last, []).append(int(size) * UNITS[unit.decode()])
+    return sizes

@@ -20,6 +20,7 @@ from gdbmem.formats.stacks import (
     bad_line,
     check_count,
     choose_metric,
+    several_dumps,
 )
 from gdbmem.model.calltree import BYTES_MISSING, Frame
 from gdbmem.text import printable
@@ -66,7 +67,11 @@ class _Reader:
 
     def take(self, line: bytes, number: int) -> None:
         """Take the next line."""
-        if line == b"= Start" or not line:
+        if line == b"= Start":
+            if self._allocated or self._has_ended:
+                raise several_dumps(self._source, "= Start")
+            return
+        if not line:
             return
         if line == b"= End":
             self._has_ended = True

@@ -10,7 +10,7 @@ from gdbmem.formats.stacks import Content, Hidden, Singles, Stack, StackProfile,
 from gdbmem.model.calltree import BYTES_MISSING, Frame
 from gdbmem.text import printable
 
-UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+UNITS = {"": 1, "B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 
 
 class Row(NamedTuple):

@@ -30,7 +30,7 @@ _EVENT = re.compile(
     rb"(Direct|Indirect) leak of ([0-9]{1,25}) byte\(s\) in ([0-9]{1,25}) object\(s\) allocated from:\r?\n"
     rb"((?:    #[^\n]*\n)*)"
     rb"|==([0-9]+)==ERROR: LeakSanitizer: detected memory leaks"
-    rb"|SUMMARY: \w+Sanitizer: ([0-9]{1,25}) byte\(s\) leaked in [0-9]{1,25} allocation\(s\)\."
+    rb"|SUMMARY: \w+Sanitizer: ([0-9]{1,25}) byte\(s\) leaked in ([0-9]{1,25}) allocation\(s\)\."
 )
 _LINE = re.compile(rb"    #[0-9]+ (0x[^\r\n]*)")
 _IN_MODULE = re.compile(r"(?:in (.*?) *)?\((.+)\+(0x[0-9a-f]{1,16})\)(?: \(BuildId: [0-9a-f]+\))?", re.DOTALL)
@@ -57,7 +57,7 @@ class _Report:
     def __init__(self) -> None:
         self.pids: list[bytes] = []
         self.records: list[_Record] = []
-        self.sum = self.ended = 0  # of its lines of sums
+        self.sum = self.allocations = self.ended = 0  # of its lines of sums
 
     @property
     def is_whole(self) -> bool:
@@ -104,7 +104,7 @@ def _reports(data: bytes, source: str) -> Iterator[_Report]:
     """Yield the reports in *data*. The reports of processes that write at the same time are one."""
     now = _Report()
     for found in _EVENT.finditer(data):
-        kind, size, blocks, stack, pid, total = found.groups()
+        kind, size, blocks, stack, pid, total, allocations = found.groups()
         if kind is not None:
             lines = tuple(_LINE.findall(stack))
             check_depth(len(lines), source)
@@ -114,6 +114,7 @@ def _reports(data: bytes, source: str) -> Iterator[_Report]:
             now.pids.append(pid)
         else:
             now.sum += check_count(int(total), source)
+            now.allocations += check_count(int(allocations), source)
             now.ended += 1
             if now.is_whole:
                 yield now
@@ -160,7 +161,8 @@ def _unlisted(reports: Sequence[_Report], source: str) -> Hidden:
                 slug="totals-differ",
                 hint="did several processes write into it? LSAN_OPTIONS=log_path=FILE makes a file for each",
             )
-        hidden = Hidden(hidden.bytes + report.sum - listed)
+        blocks = report.allocations - sum(record.blocks for record in report.records)
+        hidden = Hidden(hidden.bytes + report.sum - listed, blocks=hidden.blocks + max(blocks, 0))
     return hidden
 
 

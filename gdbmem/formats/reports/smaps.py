@@ -11,7 +11,7 @@ from typing import Optional
 
 from gdbmem.files import Data
 from gdbmem.formats.reports.rows import Row, Table, table_profile, truncated
-from gdbmem.formats.stacks import DIRTY, MAPPED, PSS, RESIDENT, SWAP, StackProfile, bad_line
+from gdbmem.formats.stacks import DIRTY, MAPPED, PSS, RESIDENT, SWAP, StackProfile, bad_line, several_dumps
 
 _FIELDS = {"Rss": RESIDENT, "Pss": PSS, "Swap": SWAP, "Size": MAPPED}
 _COLUMNS = {
@@ -19,7 +19,7 @@ _COLUMNS = {
 }  # fmt: skip
 # Of the parts of a resident set, each page is in one.
 _PARTS = ("Shared_Clean", "Shared_Dirty", "Private_Clean", "Private_Dirty")
-_MAPPING = re.compile(r"[0-9a-f]{1,16}-[0-9a-f]{1,16} ([-rwxsp]{4}) [0-9a-f]+ [0-9a-f:]+ [0-9]+ *(.*)")
+_MAPPING = re.compile(r"([0-9a-f]{1,16})-[0-9a-f]{1,16} ([-rwxsp]{4}) [0-9a-f]+ [0-9a-f:]+ [0-9]+ *(.*)")
 _FIELD = re.compile(r"(\w+): +([0-9]{1,18}) kB")
 _LAST = ("[vsyscall]", "[vdso]", "[vvar]", "[stack]", "[vectors]", "[sigpage]")  # of a process's mappings
 
@@ -27,7 +27,7 @@ _LAST = ("[vsyscall]", "[vdso]", "[vvar]", "[stack]", "[vectors]", "[sigpage]") 
 def read_smaps(data: Data, source: str, metric: Optional[str]) -> StackProfile:
     """Read *data*. A mapping that was cut is left out; raises InputError for a line of another format."""
     mappings: list[tuple[Sequence[str], dict[str, int]]] = []
-    is_whole, last = False, ""
+    is_whole, last, end = False, "", 0
     lines = _lines(data)
     for number, line in enumerate(lines[:-1], 1):
         head, field = _MAPPING.fullmatch(line), _FIELD.fullmatch(line)
@@ -39,8 +39,10 @@ def read_smaps(data: Data, source: str, metric: Optional[str]) -> StackProfile:
                     line.encode("utf-8", "surrogateescape"),
                     "VmFlags, the last line of a mapping",
                 )
-            last = head[2]
-            mappings.append(((head[2] or "anonymous", head[1]), {}))
+            if int(head[1], 16) < end:
+                raise several_dumps(source, head[1])
+            end, last = int(head[1], 16) + 1, head[3]
+            mappings.append(((last or "anonymous", head[2]), {}))
             is_whole = False
         elif field is not None and mappings:
             mappings[-1][1][field[1]] = int(field[2]) << 10

@@ -146,3 +146,16 @@ def test_reports_are_shown_compared_and_written_as_json(
     capsys.readouterr()
     assert main(["show", "--json", path]) == 0
     assert json.loads(capsys.readouterr().out)["peak"]["total_bytes"] == total
+
+
+@pytest.mark.parametrize("name", TOTALS)
+def test_a_report_that_is_in_a_file_twice_is_not_added_up(name: str, tmp_path: Path) -> None:
+    data = (REPORTS / name).read_bytes()
+    file = tmp_path / "file"
+    file.write_bytes(data + data)
+    try:
+        found = tree(read(file))
+    except InputError as error:
+        assert error.slug in ("several-dumps", "totals-differ", "unknown-line", "profile-truncated")
+    else:
+        assert found.bytes[0] == tree(read(REPORTS / name)).bytes[0]

@@ -68,6 +68,17 @@ def test_a_wrapped_file_is_the_file(name: str, wrapping: str, tmp_path: Path) ->
     assert [one.slug for one in found.notices] == [one.slug for one in plain.notices]
 
 
+def test_a_leak_report_among_the_lines_of_ctest_keeps_its_places(tmp_path: Path) -> None:
+    report = REPORTS / "leaks-clang++-address.log"
+    lines = each("3: ")(report.read_text())
+    (tmp_path / "log").write_text(
+        f"test 3\n    Start 3: leaks\n{lines}1/1 Test #3: leaks ...***Failed 0.02 sec\n"
+    )
+    ours, theirs = (open_profile(path).tree(0) for path in (tmp_path / "log", report))
+    assert ours is not None and theirs is not None
+    assert (list(ours.bytes), list(ours.frames)) == (list(theirs.bytes), list(theirs.frames))
+
+
 def test_utf_16_as_powershell_writes_it_is_read(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes((REPORTS / "arenas.txt").read_text().encode("utf-16"))
     assert open_profile(tmp_path / "file").snapshots[0].total_bytes == 2654208
