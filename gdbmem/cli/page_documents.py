@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+from gdbmem.api.heaps import heap_growth, read_heap
 from gdbmem.api.ledgers import Looks, explain, explain_core, read_ledger, saved_heap_map
 from gdbmem.api.pools import answer_failed, read_pools
+from gdbmem.api.profiles import ReadOptions, Run, find_operand
 from gdbmem.api.series import Recording, compare_recordings, recorded, summary_of
 from gdbmem.api.series_pictures import picture_of
 from gdbmem.cli.measured import facts_of_series
+from gdbmem.cli.pages import make_page
 from gdbmem.errors import UsageError
 from gdbmem.formats.documents import read_comparison, read_objects, read_steps
+from gdbmem.heap.growth_text import print_growth
+from gdbmem.heap.text import print_heap
 from gdbmem.model.series import SeriesSummary, Verdict
 from gdbmem.page.ledger_page import ledger_growth_page, ledger_page
 from gdbmem.page.page import Cell, Number, Page, Section, course_section, known_size, printable_rows
 from gdbmem.page.pools_page import objects_growth_page, objects_page, pools_page
 from gdbmem.page.steps_page import comparison_page, steps_page
 from gdbmem.profiles.paths import Query
-from gdbmem.runs.saved_results import file_text
+from gdbmem.runs.saved_results import HEAP, file_text, find_kept
 from gdbmem.series.text import headline
+from gdbmem.terminal.console import make_console
 from gdbmem.text import format_delta, format_duration, format_rate, format_size, printable
+
+_MOST_ROWS = 20  # of a table of changes
 
 
 def process_page(pid: int, say: Callable[[str], None]) -> Page:
@@ -53,6 +62,27 @@ def _objects(operands: Sequence[str], query: Query) -> Page:
     return objects_growth_page(moments, [Path(one).name for one in operands])
 
 
+def _heaps(operands: Sequence[str], query: Query) -> Page:
+    """Return the page of a heap, or of two: its holders as a tree and a flame graph, and the report in words."""
+    places = [str(_heap_file(one)) for one in operands]
+    page = make_page(places, query, ReadOptions())
+    stream = io.StringIO()
+    console = make_console(stream, width=110, color=False)
+    if len(operands) > 1:
+        first, last = operands[0], operands[-1]
+        print_growth(heap_growth(read_heap(first), read_heap(last), (first, last)), console, _MOST_ROWS)
+    else:
+        print_heap(read_heap(operands[0]).view, {}, console)
+    words = Section("Who holds the heap", text=stream.getvalue())
+    page.sections.append(words)
+    return page
+
+
+def _heap_file(operand: str) -> Path:
+    place, name = find_operand(operand)
+    return place.file(find_kept(place, HEAP, name or "").file) if isinstance(place, Run) else place
+
+
 def _steps(operands: Sequence[str], query: Query) -> Page:
     name = _one_alone(operands, "steps", "'memwatch report --since' compares two recordings of steps")
     return steps_page(read_steps(file_text(Path(name)), name), f"the steps of {Path(name).name}", query)
@@ -83,6 +113,7 @@ def _one_alone(operands: Sequence[str], what: str, hint: str) -> str:
 PAGES: Mapping[str, Callable[[Sequence[str], Query], Page]] = {
     "bfc": pools_of_files,
     "comparison": _comparison,
+    "heap": _heaps,
     "ledger": _ledgers,
     "python-objects": _objects,
     "steps": _steps,

@@ -19,7 +19,7 @@ from gdbmem.formats.stacks import (
     choose_metric,
     total_of,
 )
-from gdbmem.json_values import MISFITS
+from gdbmem.json_values import MISFITS, from_fields, from_json
 from gdbmem.model.calltree import TRACING, UNTRACED, Frame
 from gdbmem.text import plural, printable
 
@@ -70,6 +70,62 @@ def own_document(data: Data, word: str, source: str, *, slug: str) -> JsonObject
             hint="read it with the gdbmem that wrote it",
         )
     return document
+
+
+# What retains what in a heap, as `gdbmem heap --save` keeps it.
+
+
+def read_heap_tree(data: Data, source: str, metric: Optional[str]) -> StackProfile:
+    """Read the document in *data*: the holder is outermost, what it alone holds inside of it. Raises InputError."""
+    chosen = choose_metric(metric, (IN_USE,), source)
+    return read_json_profile(
+        data, source, lambda found: _heap_tree(found, source, chosen), wanted="a saved heap", if_cut=_SAVE
+    )
+
+
+_MOST_FRAMES = 1 << 22  # of all paths: a short file may have them without end
+_SAVE = "'gdbmem heap PID --save FILE' writes a heap with its holders"
+
+
+def _heap_tree(document: JsonObject, source: str, chosen: str) -> StackProfile:
+    from gdbmem.model.heap_graph import SavedTree  # with dataclasses, for this format alone
+
+    if "saved" not in document:
+        raise InputError(
+            f"{printable(source)} has only the largest holders of a heap", slug="bad-heap", hint=_SAVE
+        )
+    nodes = from_fields(SavedTree, document["saved"]).tree
+    index: dict[Frame, int] = {}
+    frame_of: list[int] = []
+    depth: list[int] = []
+    stacks, length = list[Stack](), 0
+    for number, node in enumerate(nodes):
+        if not -1 <= node.above < number:
+            raise ValueError("a node before what is above it")
+        frame_of.append(index.setdefault(Frame(node.name, object=node.object or None), len(index)))
+        depth.append(1 + (depth[node.above] if node.above >= 0 else 0))
+        check_depth(depth[-1], source)
+        if not node.bytes and not node.blocks:
+            continue
+        length += depth[-1]
+        if length > _MOST_FRAMES:
+            raise ValueError("a tree that is far deeper than those that are written")
+        path, at = [], number
+        while at >= 0:
+            path.append(frame_of[at])
+            at = nodes[at].above
+        stacks.append(Stack(path, check_count(node.bytes, source), check_count(node.blocks, source)))
+    frames = list(index)
+    return StackProfile(
+        source=source,
+        source_format="heap",
+        metric=chosen,
+        metrics=(IN_USE,),
+        total_bytes=total_of(stacks),
+        load=lambda profile: Content(stacks, Singles(frames)),
+        notices=from_json(list[Notice], document["warnings"]),
+        command=str(document["program"]),
+    )
 
 
 # Traces of tracemalloc, as the engine of that name keeps them: JSON, with file and line of each frame.

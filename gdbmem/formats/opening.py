@@ -116,6 +116,9 @@ FORMATS = {
     "xtree": _Format(rb"desc: xtree\.produce_report\r?\n", "valgrind.callgrind:read_xtree"),
     "faults": _Format(rb'\{"gdbmem_faults":', "faults:read_faults"),
     "tracemalloc": _Format(rb'\{"gdbmem_tracemalloc":', "json_profiles:read_tracemalloc"),
+    "heap": _Format(
+        rb'\s*\{\s*"format_version": ?[0-9]+,\s*"kind": ?"heap",', "json_profiles:read_heap_tree"
+    ),
     "speedscope": _Format(
         rb'\s*\{.{0,400}?"\$schema"\s*:\s*"https?://(?:www\.)?speedscope\.app/file-format-schema\.json"',
         "flame_graphs:read_speedscope",

@@ -245,21 +245,27 @@ class Answers:
         mine = np.zeros(len(self.held.nodes), bool)
         mine[row.numbers] = True
         parts = self.parts_of(self._blocks_of(np.flatnonzero(mine[self.tops])))
-        several = row.holder.kind == SEVERAL
-        below = (
-            self._groups_of(row.numbers, depth, _LEAST_SHARE) if several else self.below(row.numbers, depth)
-        )
+        below = self.inside(row, depth)
         if len(below) == 1 and below[0].parts[0].blocks == row.holder.retained_blocks:
             below = []  # it says the same as the parts
         return row.holder._replace(parts=parts, below=below)
 
     # -- what is below ------------------------------------------------------------------------------------
 
-    def below(self, numbers: Any, depth: int, *, least: float = _LEAST_SHARE) -> list[Holder]:
+    def inside(
+        self, row: Row, depth: int, *, least: float = _LEAST_SHARE, most: int = _GROUPS
+    ) -> list[Holder]:
+        """Return what the holder of *row* retains, in groups as below()."""
+        of = self._groups_of if row.holder.kind == SEVERAL else self.below
+        return of(row.numbers, depth, least=least, most=most)
+
+    def below(
+        self, numbers: Any, depth: int, *, least: float = _LEAST_SHARE, most: int = _GROUPS
+    ) -> list[Holder]:
         """Return what *numbers* dominate, in groups of one size and class, and to *depth* what these do.
 
         A block below one of its own kind counts with that one: a tree, or a list, is one group. Groups that retain less
-        than *least* of the heap are left out.
+        than *least* of the heap are left out, and all but the *most* largest below each.
         """
         np = import_numpy()
         folds = self._folds()
@@ -268,9 +274,9 @@ class Answers:
         count = end - begin
         ends = np.cumsum(count)
         at = np.arange(int(count.sum())) + np.repeat(begin - (ends - count), count)
-        return self._groups_of(folds.order[at], depth, least)
+        return self._groups_of(folds.order[at], depth, least=least, most=most)
 
-    def _groups_of(self, numbers: Any, depth: int, least: float) -> list[Holder]:
+    def _groups_of(self, numbers: Any, depth: int, *, least: float, most: int) -> list[Holder]:
         """Return *numbers*, each the first of its fold, in groups."""
         np = import_numpy()
         if depth <= 0 or not len(numbers):
@@ -279,7 +285,7 @@ class Answers:
         _, which = np.unique(folds.kind[numbers], return_inverse=True)
         sums = np.bincount(which, weights=held.retained[numbers])
         found = []
-        for n in np.argsort(-sums, kind="stable")[:_GROUPS].tolist():
+        for n in np.argsort(-sums, kind="stable")[:most].tolist():
             mine = numbers[which == n]
             if sums[n] < max(least * self.held.retained[0], 1):
                 break
@@ -295,7 +301,7 @@ class Answers:
             found.append(
                 Holder(
                     "", BLOCK, address, "", int(sums[n]), int(held.blocks[mine].sum()), blocks * size, [part], (),
-                    self.below(mine, depth - 1, least=least),
+                    self.below(mine, depth - 1, least=least, most=most),
                 )
             )  # fmt: skip
         return found
@@ -399,6 +405,11 @@ class Answers:
             self._groups(structures, most),
             doubt,
         )
+
+    def lost_groups(self) -> list[LostStructures]:
+        """Return all groups of the blocks to which no word leads."""
+        lost, _ = lost_blocks(self.graph, self.reached)
+        return self._groups(lost_structures(self.graph, lost), self.graph.blocks)
 
     def _in_hidden_tcaches(self, lost: Any, sizes: Any) -> tuple[int, int]:
         """Return bytes and number of the lost blocks that tcaches which were not read may have."""

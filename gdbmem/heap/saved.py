@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.arrays import import_numpy
 from gdbmem.heap.graph import TEXT_END
-from gdbmem.heap.text import Names, class_in_words, encoded, in_words, named_view
+from gdbmem.heap.text import HolderWords, Names, class_in_words, encoded, in_words, named_view
 from gdbmem.json_values import as_json
 from gdbmem.model.heap_graph import (
     LOST,
     MAYBE_LOST,
     TYPE,
     BlockColumns,
+    HeapNode,
     HeapSum,
     HeapView,
     Holder,
+    Part,
     SavedHeap,
 )
 from gdbmem.terminal.document import to_json, whole
@@ -28,12 +30,13 @@ if TYPE_CHECKING:
 
 _MOST_BLOCKS = 1 << 27
 _FAST = 1  # level of zlib: 3 takes twice as long, and saves a tenth
+_DEPTH, _MOST_GROUPS, _LEAST_SHARE = 24, 40, 0.0005  # of the tree
 _HEADER = 8  # bytes of a chunk that are no block's
 
 
 def saved_json(saved: SavedHeap) -> str:
     """Return *saved* as ``kind=heap``, as that of a view, with one field more."""
-    more = as_json(saved, "execution", "time", "holders", "types", "blocks")
+    more = as_json(saved, "execution", "time", "holders", "types", "tree", "blocks")
     return to_json({**whole("heap", saved.view), "saved": more})
 
 
@@ -52,6 +55,7 @@ def save_heap(answers: Answers, view: HeapView, names: Names) -> SavedHeap:
         time=answers.found.time,
         holders=[_sum_of(row.holder, names) for row in rows],
         types=_types(answers, names),
+        tree=_tree(answers, rows, names),
         blocks=_columns(answers, rows),
     )
 
@@ -82,6 +86,45 @@ def _types(answers: Answers, names: Names) -> list[HeapSum]:
     ]  # fmt: skip
 
 
+def _tree(answers: Answers, rows: Sequence[Row], names: Names) -> list[HeapNode]:
+    """Return what retains what, down to a small share of the heap, and what is lost."""
+    words, nodes = HolderWords(names), list[HeapNode]()
+    least = _LEAST_SHARE * int(answers.held.retained[0])
+    todo: list[tuple[int, Holder, str]] = []
+    others = [row.holder for row in rows if row.holder.retained_bytes < least]
+    for row in rows[: len(rows) - len(others)]:
+        inside = answers.inside(row, _DEPTH, least=_LEAST_SHARE, most=_MOST_GROUPS)
+        todo.append(
+            (
+                -1,
+                row.holder._replace(below=inside),
+                in_words(row.holder.name, names) or words.holder(row.holder),
+            )
+        )
+    while todo:
+        above, holder, name = todo.pop()
+        below = holder.below
+        nodes.append(
+            HeapNode(
+                above, name, holder.object,
+                holder.retained_bytes - sum(one.retained_bytes for one in below),
+                holder.retained_blocks - sum(one.retained_blocks for one in below),
+            )
+        )  # fmt: skip
+        todo += [(len(nodes) - 1, one, words.kind(one.parts[0])) for one in below]
+    if others:
+        sums = sum(one.retained_bytes for one in others), sum(one.retained_blocks for one in others)
+        nodes.append(HeapNode(-1, "other holders", "", *sums))
+    lost = answers.lost_groups()
+    if lost:
+        nodes.append(HeapNode(-1, "perhaps lost" if answers.found.gaps else "lost", "", 0, 0))
+    top = len(nodes) - 1
+    for one in lost:
+        part = Part(one.structures, 0, one.block_bytes, one.class_name)
+        nodes.append(HeapNode(top, f"beginning with {words.kind(part)}", "", one.bytes, one.blocks))
+    return nodes
+
+
 def _columns(answers: Answers, rows: Sequence[Row]) -> Optional[BlockColumns]:
     """Return the live blocks, each with the place in *rows* of what holds it."""
     np = import_numpy()
@@ -110,12 +153,12 @@ def _pack(column: Any, kind: str) -> str:
 def _unpack(text: str, kind: str, count: int) -> Any:
     """Return *count* numbers. Raises ValueError for any other text; no more is unpacked than they take."""
     np = import_numpy()
-    size = np.dtype(kind).itemsize * count
+    size, unpacking = np.dtype(kind).itemsize * count, zlib.decompressobj()
     try:
-        data = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), size + 1)
+        data = unpacking.decompress(base64.b64decode(text, validate=True), size + 1)
     except zlib.error as error:
         raise ValueError(str(error)) from None
-    if len(data) != size:
+    if len(data) != size or not unpacking.eof:
         raise ValueError("a column of another length")
     return np.frombuffer(data, kind)
 

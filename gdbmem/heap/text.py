@@ -158,6 +158,13 @@ class HolderWords:
         kind = f"{part.structure} nodes of " if part.structure else "of "
         return f"{part.blocks:,} {kind}{size}"
 
+    def kind(self, part: Part) -> str:
+        """Return what blocks are, without their number."""
+        if part.class_name:
+            return printable(class_in_words(part.class_name, self._names))
+        kind = f"{part.structure} nodes" if part.structure else "blocks"
+        return f"{kind} of {part.block_bytes:,} bytes"
+
     def parts(self, one: Holder) -> str:
         return ", ".join(self.part(part) for part in one.parts) if one.kind not in (TYPE, BLOCK) else ""
 

@@ -131,6 +131,22 @@ class HeapSum(NamedTuple):
     blocks: int
 
 
+class HeapNode(NamedTuple):
+    """A holder, or blocks of one kind that what is above alone holds, in a tree of what retains what."""
+
+    above: int  # its place in the tree; -1: none
+    name: str  # in words
+    object: str  # the file of a variable; ""
+    bytes: int  # without those below
+    blocks: int
+
+
+class SavedTree(NamedTuple):
+    """The tree of a saved heap alone."""
+
+    tree: Annotated[Sequence[HeapNode], Key(rows=True)]
+
+
 class BlockColumns(NamedTuple):
     """All live blocks in order of address, as columns: little-endian numbers, packed by zlib, in base64."""
 
@@ -152,6 +168,9 @@ class SavedHeap:
     time: Optional[float]  # seconds since 1970, of a core that of its file; None: unknown
     holders: Sequence[HeapSum]  # all of them
     types: Sequence[HeapSum]
+    tree: Annotated[
+        Sequence[HeapNode], Key(rows=True)
+    ]  # what retains what, and what is lost; each behind its above
     blocks: Optional[BlockColumns]  # None: too many
 
 

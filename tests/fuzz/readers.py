@@ -29,6 +29,7 @@ from gdbmem.errors import InputError
 from gdbmem.formats.addresses import parse_maps
 from gdbmem.formats.documents import (
     read_comparison,
+    read_heap,
     read_ledger,
     read_lines,
     read_objects,
@@ -40,6 +41,8 @@ from gdbmem.formats.malloc_info import parse_malloc_info
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.formats.series import read_series
 from gdbmem.formats.valgrind.memcheck_xml import read_blocks, read_place, read_pointers
+from gdbmem.heap.growth import compared
+from gdbmem.heap.growth_text import print_growth
 from gdbmem.inspection.read_process import explain_core
 from gdbmem.linux.elf.objects import needed_libraries, read_elf, read_image
 from gdbmem.linux.memory.maps import Mapping, parse_rss, parse_smaps, read_maps
@@ -58,6 +61,7 @@ from gdbmem.runs.saved_results import kept_records
 from gdbmem.series.journal import read_journal
 from gdbmem.series.store import Recording, SeriesWriter
 from gdbmem.series.summary import summarize
+from gdbmem.terminal.console import make_console
 from tests.fuzz import memory_readers
 from tests.fuzz.mutate import LARGEST_BYTES
 from tests.fuzz.printing import print_profile
@@ -407,6 +411,11 @@ def _ledgers() -> Sequence[bytes]:
     return [ledger_json(explain_core(_file("core", _cores()[0]))).encode()]
 
 
+def _saved_heap(data: bytes) -> None:
+    saved = read_heap(data.decode("utf-8", "replace"), "a")
+    print_growth(compared(saved, saved, ("a", "b")), make_console(io.StringIO()), 10)
+
+
 def _comparison(text: str) -> None:
     read_comparison(text, "a")
 
@@ -512,6 +521,7 @@ READERS: Sequence[Reader] = (
     Reader("series journal", _journal, lambda: [struct.pack("<d", 1.0) + bytes(range(1, 200))]),
     Reader("recipe", _text(lambda text: parse_recipe(text, "recipe.yaml")), _recipes),
     Reader("ledger", _text(lambda text: read_ledger(text, "a")), _ledgers),
+    Reader("saved heap", _saved_heap, _captured("documents/heap-first.json", "documents/heap-second.json")),
     Reader("containers", _text(lambda text: read_survey(text, "a")), lambda: [_SURVEY]),
     Reader("series of other tools", _imported, _imported_examples),
     Reader("comparison", _text(_comparison), _captured("documents/comparison.json")),

@@ -213,6 +213,31 @@ def test_a_recipe_judges_what_is_lost_and_what_a_holder_retains(moments: Path, t
     assert "The heap at idle" in (tmp_path / "page.html").read_text()
 
 
+def test_a_saved_heap_is_a_page_and_a_profile_whose_paths_add_up_to_the_live_blocks(
+    moments: Path, tmp_path: Path
+) -> None:
+    first, second, page = tmp_path / "first.json", tmp_path / "second.json", tmp_path / "page.html"
+    with running([moments, COUNT], EXACT) as target:
+        gdbmem("heap", target.pid, "--save", first)
+        told(target, "grow")
+        told(target, "lose")
+        gdbmem("heap", target.pid, "--save", second)
+    for saved in (first, second):
+        profile = api.open_profile(saved)
+        (totals,) = profile.snapshots
+        assert profile.source_format == "heap"
+        assert totals.heap_bytes == json.loads(saved.read_text())["live_bytes"]
+    folded = gdbmem("export", second, "--to", "folded").stdout
+    assert f"cache (in heap_moments);blocks of 216 bytes {6 * COUNT * ENTRY}\n" in folded
+    assert f"lost;beginning with blocks of 40 bytes {COUNT * 48}\n" in folded
+    assert gdbmem("report", second, "-o", page).returncode == 0
+    text = page.read_text()
+    assert "Who holds the heap" in text
+    assert "blocks of 216 bytes" in text
+    assert gdbmem("report", first, second, "-o", page, "--force").returncode == 0
+    assert "live blocks +" in page.read_text()
+
+
 def test_memheap_saves_in_the_run_and_shows_what_changed_since(moments: Path, tmp_path: Path) -> None:
     (tmp_path / "words").write_text("grow\n")
     done = gdb(

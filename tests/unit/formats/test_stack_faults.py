@@ -308,6 +308,10 @@ def deep(name: str, frames: int = DEEP) -> bytes:
             "command": "", "own_bytes": 0, "rss_bytes": None, "unread_blocks": 0, "cut_tracebacks": 0, "deepest": 1,
             "frames": [["a.py", n] for n in numbers], "stacks": [[7, 1, list(numbers)]],
         }),
+        "heap": json.dumps({
+            "format_version": 1, "kind": "heap", "warnings": [], "program": "a",
+            "saved": {"tree": [[n - 1, f"f{n}", "", 7 * (n == frames - 1), 0] for n in numbers]},
+        }).encode(),
         "speedscope": json.dumps({
             "$schema": "https://www.speedscope.app/file-format-schema.json",
             "shared": {"frames": [{"name": f"f{n}"} for n in numbers]},
@@ -363,7 +367,7 @@ def test_ten_thousand_frames_on_a_stack_are_read_by_every_format(tmp_path: Path,
 
 @pytest.mark.parametrize(
     "name",
-    ["dhat", "faults", "gperftools", "sanitizer", "jemalloc", "pprof-raw", "tracemalloc"],
+    ["dhat", "faults", "gperftools", "sanitizer", "jemalloc", "pprof-raw", "tracemalloc", "heap"],
 )
 def test_a_stack_that_is_too_deep_is_refused(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
