@@ -34,7 +34,7 @@ from gdbmem.model.heap_blocks import DATA
 from gdbmem.model.heap_graph import HeapQuery, HeapView, SavedHeap
 from gdbmem.model.memory import Memory
 from gdbmem.symbols.batch_gdb import class_names
-from gdbmem.text import format_size, printable
+from gdbmem.text import format_size, plural, printable
 
 _MOST_CLASSES = 4096  # vtables that are looked up, the most frequent first
 # Notices on a ledger that matter here, too.
@@ -110,7 +110,10 @@ def _gaps(reading: ProcessImage, edges: Edges, outside: Outside) -> str:
         return "the heap is damaged"
     if heap is not None and heap.has_gaps:
         return "part of the heap was not read"
-    return f"{format_size(unread)} of the process's memory could not be read" if unread else ""
+    if unread:
+        return f"{format_size(unread)} of the process's memory could not be read"
+    unknown = sum(not thread.registers for thread in reading.threads)  # of one that waits in the kernel
+    return f"the registers of {plural(unknown, 'thread')} could not be read" if unknown else ""
 
 
 def _hidden(unread_threads: Sequence[int]) -> dict[int, int]:
