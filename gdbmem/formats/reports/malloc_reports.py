@@ -19,7 +19,11 @@ from gdbmem.text import printable
 _XML = re.compile(rb'<malloc version="1">.*?</malloc>', re.DOTALL)
 _COUNT = rb" *= *([0-9]{1,20})\s*?\n"
 _ARENA = re.compile(rb"Arena ([0-9]+):\r?\nsystem bytes" + _COUNT + rb"in use bytes" + _COUNT)
+_WRAP = 1 << 32
 _TOTAL = re.compile(rb"Total \(incl\. mmap\):\r?\nsystem bytes" + _COUNT + rb"in use bytes" + _COUNT)
+
+
+_MOST_MAPPED = re.compile(rb"max mmap bytes" + _COUNT)
 
 
 def read_malloc_info(data: Data, source: str, metric: Optional[str]) -> StackProfile:
@@ -60,6 +64,9 @@ def read_malloc_stats(data: Data, source: str, metric: Optional[str]) -> StackPr
     arenas, total = list(_ARENA.finditer(content, max(start, 0))), _TOTAL.search(content, max(start, 0))
     if total is None or not arenas:
         raise truncated(source, "'Total (incl. mmap)'")
+    most = _MOST_MAPPED.search(content, total.end())
+    if most is not None and int(most[1]) >= _WRAP:
+        raise _differs(source, "it counts in 32 bits, and 4 GiB or more were mapped at once")
     used: list[Row] = []
     free: list[Row] = []
     for arena in arenas:

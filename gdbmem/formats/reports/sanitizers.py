@@ -28,11 +28,10 @@ from gdbmem.text import plural, printable
 
 _EVENT = re.compile(
     rb"(Direct|Indirect) leak of ([0-9]{1,25}) byte\(s\) in ([0-9]{1,25}) object\(s\) allocated from:\r?\n"
-    rb"((?:    #[^\n]*\n)*)"
+    rb"((?:    #[0-9]+ 0x[^\n]*\n)*)"
     rb"|==([0-9]+)==ERROR: LeakSanitizer: detected memory leaks"
     rb"|SUMMARY: \w+Sanitizer: ([0-9]{1,25}) byte\(s\) leaked in ([0-9]{1,25}) allocation\(s\)\."
 )
-_LINE = re.compile(rb"    #[0-9]+ (0x[^\r\n]*)")
 _IN_MODULE = re.compile(r"(?:in (.*?) *)?\((.+)\+(0x[0-9a-f]{1,16})\)(?: \(BuildId: [0-9a-f]+\))?", re.DOTALL)
 # The sanitizer's own malloc stands at the top of each stack.
 _OWN_NAME = re.compile(
@@ -48,7 +47,7 @@ class _Record(NamedTuple):
     kind: str
     size: int
     blocks: int
-    stack: tuple[bytes, ...]  # an address and what is there, the allocation site first
+    stack: bytes  # lines, the allocation site first
 
 
 class _Report:
@@ -64,7 +63,7 @@ class _Report:
         return self.ended >= max(len(self.pids), 1)
 
     @property
-    def stacks(self) -> set[tuple[bytes, ...]]:
+    def stacks(self) -> set[bytes]:
         return {record.stack for record in self.records}
 
 
@@ -106,10 +105,9 @@ def _reports(data: bytes, source: str) -> Iterator[_Report]:
     for found in _EVENT.finditer(data):
         kind, size, blocks, stack, pid, total, allocations = found.groups()
         if kind is not None:
-            lines = tuple(_LINE.findall(stack))
-            check_depth(len(lines), source)
+            check_depth(stack.count(b"\n"), source)
             counts = check_count(int(size), source), check_count(int(blocks), source)
-            now.records.append(_Record(_KINDS[kind], *counts, lines))
+            now.records.append(_Record(_KINDS[kind], *counts, stack))
         elif pid is not None:
             now.pids.append(pid)
         else:
@@ -174,9 +172,10 @@ class _Frames:
         self._known = _Lines(self.numbers)
         self._own: dict[int, bool] = {}
 
-    def path(self, stack: Sequence[bytes]) -> list[int]:
-        """Return the numbers of the frames of *stack*, the allocation site first."""
-        found = list(map(self._known.__getitem__, stack))
+    def path(self, stack: bytes) -> list[int]:
+        """Return the numbers of the frames in the lines *stack*, the allocation site first."""
+        known = self._known
+        found = [known[line[line.find(b" 0x") :]] for line in stack.split(b"\n")[:-1]]
         path = [line[2] for line in found]
         is_inlined = len({line[0] for line in found}) < len(found)
         for at in range(len(path) - 1) if is_inlined else ():
@@ -203,6 +202,8 @@ class _Line(NamedTuple):
 
 
 class _Lines(dict[bytes, _Line]):
+    """Lines without their numbers in the stack."""
+
     def __init__(self, numbers: dict[Frame, int]) -> None:
         super().__init__()
         self._numbers = numbers
@@ -215,7 +216,7 @@ class _Lines(dict[bytes, _Line]):
 
 def _frame(line: bytes) -> tuple[str, Frame]:
     """Return the address in *line*, and its frame."""
-    address, _, text = line.decode("utf-8", "surrogateescape").partition(" ")
+    address, _, text = line.decode("utf-8", "surrogateescape").strip().partition(" ")
     text = text.strip()
     in_module = _IN_MODULE.fullmatch(text) if text.endswith(")") else None
     if in_module is not None:

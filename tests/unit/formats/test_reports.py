@@ -120,6 +120,14 @@ def test_malloc_stats_whose_counters_passed_4_gib_is_refused(tmp_path: Path) -> 
     with pytest.raises(InputError) as caught:
         read(file)
     assert caught.value.slug == "totals-differ"
+    # A block of 5 GiB, as glibc 2.36 counts it.
+    file.write_text(
+        "Arena 0:\nsystem bytes     =     135168\nin use bytes     =        656\nTotal (incl. mmap):\n"
+        "system bytes     = 1073881088\nin use bytes     = 1073746576\nmax mmap regions =          1\n"
+        "max mmap bytes   = 5368713216\n"
+    )
+    with pytest.raises(InputError, match="32 bits"):
+        read(file)
     assert "counts-in-32-bits" in {notice.slug for notice in read(REPORTS / "arenas.txt").notices}
 
 
