@@ -235,12 +235,17 @@ def within_peaks(
     spans: Mapping[int, Span],
     doubts: Mapping[int, float] = MappingProxyType({}),
 ) -> list[WeighedFault]:
-    """Return *faults*, with *doubts* as grown_bytes gives them; *grown* is limited to the peaks of ended processes."""
+    """Return *faults*, with *doubts* as grown_bytes gives them; *grown* is limited to the peaks of ended processes.
+
+    The kernel adds up pages in batches for each processor, so a peak may lack some: that is in the errors.
+    """
     limited = dict(doubts)
     for pid, numbers in by_process(faults).items():
         span = spans.get(pid)
-        if span is not None and span.peak_bytes and sum(grown[n] for n in numbers) > span.room_bytes:
-            _limit(faults, numbers, grown, float(span.room_bytes), limited)
+        excess = sum(grown[n] for n in numbers) - span.room_bytes if span is not None else 0.0
+        if span is not None and span.peak_bytes and excess > 0:
+            room = float(span.room_bytes)
+            _limit(faults, numbers, grown, room, min(excess, float(_BATCH_BYTES)), limited)
     changed = list(faults)
     for number, more in limited.items():
         changed[number] = faults[number]._replace(doubt=faults[number].doubt + more)
@@ -251,16 +256,13 @@ def _limit(
     faults: Sequence[WeighedFault],
     numbers: Sequence[int],
     grown: list[float],
-    room_bytes: float,
+    limit_bytes: float,
+    error_bytes: float,
     doubts: dict[int, float],
 ) -> None:
-    """Limit what *numbers* grew by to *room_bytes*, which a size of the process leaves.
-
-    The kernel adds up pages in batches for each processor, so a size may lack some: that is in the errors.
-    """
-    excess = sum(grown[n] for n in numbers) - room_bytes
-    _scale(grown, numbers, room_bytes)
-    error = min(excess, _BATCH_BYTES) / max(room_bytes, 1.0)
+    """Limit what *numbers* grew by to *limit_bytes*, with an error of *error_bytes* of the whole."""
+    _scale(grown, numbers, limit_bytes)
+    error = error_bytes / max(limit_bytes, 1.0)
     of_path: dict[int, float] = defaultdict(float)
     for n in numbers:
         of_path[faults[n].path] += grown[n]
@@ -286,8 +288,11 @@ def _grow_later(
     sized = [number for number in later if samples[number].time <= span.sized]
     read = span.after if span.after is not None else span.before
     room = max(float(max(span.largest_bytes, span.peak_bytes or 0) - read.held_bytes), 0.0)
-    if sum(grown[number] for number in sized) > room:
-        _limit(samples, sized, grown, room, doubts)
+    excess = sum(grown[number] for number in sized) - room
+    if excess > 0:
+        # Pages that the kernel has not added up yet are missing in both sizes, or in the last one alone.
+        missing = min(excess, float(_BATCH_BYTES))
+        _limit(samples, sized, grown, room + missing, missing, doubts)
 
 
 def _charge_once(samples: Sequence[WeighedFault], numbers: Sequence[int], grown: list[float]) -> None:

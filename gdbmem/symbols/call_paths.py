@@ -126,7 +126,11 @@ class _Assumed:
 class _Gap:
     """Lost samples, and the numbers of those around them."""
 
-    def __init__(self, faults: float, each: float, near: Sequence[int] = ()) -> None:
+    def __init__(
+        self, faults: float, each: float, near: Sequence[int] = (), *, is_even: bool = False
+    ) -> None:
+        """*is_even*: they are as likely of each sample in *near*, however many pages it represents."""
+        self.is_even = is_even
         self.faults = faults
         self.each = each  # of them that a page around it represents
         self.near = list(near)
@@ -244,7 +248,10 @@ class CallPaths:
             for number in gap.near:
                 of_path.setdefault(samples.path[number], []).append(number)
             for numbers in of_path.values():
-                share = sum(samples.pages[n] for n in numbers) / sum(samples.pages[n] for n in gap.near)
+                mine, every = (
+                    [1 if gap.is_even else samples.pages[n] for n in of] for of in (numbers, gap.near)
+                )
+                share = sum(mine) / sum(every)
                 last = numbers[-1]
                 represented = max(samples.weight[last] * samples.pages[last], 1.0)
                 samples.doubt[last] += share * (1 - share) * (gap.faults / represented) ** 2
@@ -279,12 +286,22 @@ class CallPaths:
                 continue
             if owed > 0:
                 self._stretched += owed
-                self._gaps.append(_Gap(owed, 0.0, turn))
+                self._gaps.append(self._gap_in(turn, owed, total))
             for number in turn:
                 weight[number] *= max(total + owed, 0.0) / total
             owed = min(total + owed, 0.0)
         if owed:
             self._owed[ring] = owed
+
+    def _gap_in(self, turn: Sequence[int], faults: float, total: float) -> _Gap:
+        """Return the gap of *faults* among the samples *turn* of one processor, which stand for *total* others.
+
+        If they are few, a thread that came from another processor may have gone on with what it did there.
+        """
+        last, tid = turn[0] - 1, self.samples.tid
+        if faults <= total or last < self._weighed or tid[last] != tid[turn[0]]:
+            return _Gap(faults, 0.0, turn)
+        return _Gap(faults, 0.0, (last, turn[-1]), is_even=True)
 
     def close(self) -> None:
         """Release the unwind tables."""
@@ -367,6 +384,10 @@ class CallPaths:
                 continue
             before, end = where, address // PAGE + 1 if page == PAGE and period == 1 else 0
             self._close_gap(ring)
+            last = len(samples) - 1
+            if last >= self._weighed and samples.tid[last] == thread >> 32 and samples.weight[last] < period:
+                # The period was lengthened: what came before this sample may still be of the path of the last one.
+                self._gaps.append(_Gap(period - samples.weight[last], 0.0, (last, last + 1), is_even=True))
             samples.time.append(time)
             samples.pid.append(thread & 0xFFFFFFFF)
             samples.tid.append(thread >> 32)

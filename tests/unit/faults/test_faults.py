@@ -16,6 +16,7 @@ from gdbmem.api.profiles import load_from_profile
 from gdbmem.errors import InputError, Notice, TargetError
 from gdbmem.faults.account import Evidence, account, grow_json
 from gdbmem.faults.growth import (
+    _BATCH_BYTES,
     Span,
     WeighedFault,
     grown_bytes,
@@ -553,17 +554,18 @@ def test_fresh_memory_that_is_only_read_was_not_made_resident() -> None:
     assert len(rows) == 10 and zero == {1: 90 * PAGE}
 
 
-@pytest.mark.parametrize(("largest", "grown"), [(100, 30), (140, 70), (500, 90)])
+@pytest.mark.parametrize(("largest", "grown"), [(1000, 300), (1400, 700), (5000, 900)])
 def test_faults_behind_the_last_reading_are_no_growth_beyond_the_sizes_seen_later(
     largest: int, grown: int
 ) -> None:
     # A shell that forks again and again copies the same pages each time: it doesn't grow.
     span = Span(
-        reading(range(100), time=10), reading(range(100), time=1000), largest_bytes=largest * PAGE, sized=5000
+        reading(range(1000), time=10), reading(range(1000), time=20), largest_bytes=largest * PAGE, sized=5000
     )
-    faults = [fault(200 + n, 2000 + n) for n in range(60)] + [fault(300 + n, 6000 + n) for n in range(30)]
-    assert sum(grown_bytes(faults, {1: span}, {})) == pytest.approx(grown * PAGE)
-    known = span._replace(peak_bytes=(100 + grown) * PAGE)  # the peak has the same value
+    early = [fault(2000 + n, 2000 + n) for n in range(600)]
+    faults = early + [fault(3000 + n, 6000 + n) for n in range(300)]
+    assert sum(grown_bytes(faults, {1: span}, {})) == pytest.approx(grown * PAGE, abs=_BATCH_BYTES + 1)
+    known = span._replace(peak_bytes=(1000 + grown) * PAGE)  # the peak has the same value
     limited = grown_bytes(faults, {1: known}, {})
     within_peaks(faults, limited, {1: known})
     assert sum(limited) == pytest.approx(grown * PAGE)
@@ -575,7 +577,7 @@ def test_lines_are_uncertain_by_the_pages_that_the_kernel_has_not_added_to_a_lat
     doubts: dict[int, float] = {}
     grown = grown_bytes(faults, {1: span}, {}, doubts)
     (row,) = stacks_of(within_peaks(faults, grown, {1: span}, doubts), grown)
-    assert row.grown_bytes == pytest.approx(960 * PAGE)
+    assert row.grown_bytes == 1000 * PAGE  # the size lacks less than the kernel may keep back
     assert row.grown_variance**0.5 == pytest.approx(40 * PAGE, rel=0.03)
 
 
