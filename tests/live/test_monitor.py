@@ -285,6 +285,7 @@ while time.process_time() < 0.4: pass
 time.sleep(1)
 while time.process_time() < 0.7: pass
 print(sum(os.times()[:4]), flush=True)
+os._exit(0)  # what Python does at its end takes time, too
 """
     words = [
         "-q",
@@ -317,6 +318,7 @@ for _ in range(20):
     os.wait()
 print(sum(os.times()[:4]), flush=True)
 time.sleep(2.5)
+os._exit(0)
 """
     words = ["-q", "--json", "--interval", "500ms", "--run", "run", "--", sys.executable, "-c", code]
     document = json.loads(monitor(*words, folder=scratch).stdout)
@@ -768,10 +770,10 @@ BRIEF_TROUGHS = """
 import glob, os, time
 def written():
     return [os.stat(name).st_mtime_ns for name in sorted(glob.glob("r/series.*"))]
-for epoch in range(8):
+for epoch in range(5):
     held = bytearray(40 << 20)
-    time.sleep(0.55)
-    held, last, until = None, written(), time.monotonic() + 0.15
+    time.sleep(1.2)
+    held, last, until = None, written(), time.monotonic() + 0.35
     print("epoch", epoch, flush=True)
     while written() == last and time.monotonic() < until: time.sleep(0.005)
     time.sleep(0.02)
@@ -780,10 +782,10 @@ for epoch in range(8):
 
 def test_a_trough_at_a_mark_that_is_shorter_than_the_interval_is_seen(scratch: Path) -> None:
     run = scratch / "r"
-    command = ["-q", "--interval", "0.4s", "--pss-budget", "0", "--mark", "^epoch", "--run", str(run), "--"]
+    command = ["-q", "--interval", "1s", "--pss-budget", "0", "--mark", "^epoch", "--run", str(run), "--"]
     monitor(*command, sys.executable, "-c", BRIEF_TROUGHS, folder=scratch)
     with contextlib.closing(Recording(run)) as recording:
         marks, sizes = [mark.t for mark in recording.marks], list(recording.points(TREE, "rss_bytes"))
-    seen = [any(mark <= t < mark + 0.2 and size < 40 << 20 for t, size in sizes) for mark in marks]
-    assert len(marks) == 8
-    assert sum(seen) >= 6, (marks, sizes)  # by chance three
+    seen = [any(mark <= t < mark + 0.4 and size < 40 << 20 for t, size in sizes) for mark in marks]
+    assert len(marks) == 5
+    assert sum(seen) >= 4, (marks, sizes)  # by chance two

@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable
@@ -78,6 +77,13 @@ def of_a_holder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict
             psutil.Process(process.pid),
         )
         process.kill()
+
+
+def totals_in(run: Path) -> int:
+    try:
+        return sum(1 for _ in Recording(run).points(TREE, "pss_bytes"))
+    except Exception:  # noqa: BLE001  (it is just being made)
+        return 0
 
 
 def sum_of(process: psutil.Process, name: str, field: str) -> int:
@@ -267,6 +273,7 @@ for epoch in range(3):
                 for name, _ in data[worker * 50_000 + part * 2_500:][:2_500]: len(name)
                 time.sleep(0.05)
             os.write(into, b"%d" % (dirty() - before))
+            time.sleep(0.4)  # until the monitor has looked
             os._exit(0)
         os.close(into)
         pipes.append(out)
@@ -372,11 +379,12 @@ def test_the_copy_that_explain_makes_is_no_process_of_the_program_and_halves_not
         "import os, time\nheld = b'x' * (60 << 20)\nos.fork() and print('ready', flush=True)\ntime.sleep(60)"
     )
     parent = starts(sys.executable, "-c", code)
-    words = [GDBMEM, "monitor", "-q", "--json", "--interval", "50ms", "--pss-budget", "50", str(parent.pid)]
-    with subprocess.Popen(words, cwd=scratch, stdout=subprocess.PIPE) as watching:
-        time.sleep(0.7)
+    words = [GDBMEM, "monitor", "-q", "--json", "--run", "run", "--interval", "50ms", "--pss-budget", "50"]
+    with subprocess.Popen([*words, str(parent.pid)], cwd=scratch, stdout=subprocess.PIPE) as watching:
+        wait_until(lambda: totals_in(scratch / "run") > 2)
         for _ in range(2):
             shell(GDBMEM, "explain", "--fork", str(parent.pid), check=True)
+        wait_until(lambda: totals_in(scratch / "run") > 5)
         watching.send_signal(signal.SIGINT)
         document = json.loads(watching.communicate(timeout=20)[0])
     (child,) = psutil.Process(parent.pid).children()
