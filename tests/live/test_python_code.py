@@ -165,9 +165,14 @@ def test_what_was_started_can_be_read_from_outside_and_leaves_no_pages() -> None
         ends_well(target)
 
 
+def wait_for_read(pid: int) -> None:
+    """Wait until a process that has said it is ready sleeps: in its read, however busy the machine is."""
+    assert wait_until(lambda: ") S " in Path(f"/proc/{pid}/stat").read_text(), 20)
+
+
 def test_a_blocked_main_thread_is_named_with_its_call_and_the_code_taken_back() -> None:
     with running([sys.executable, "-c", BLOCKED]) as target:
-        time.sleep(0.1)
+        wait_for_read(target.pid)
         done = gdbmem("python", "start", "--wait", "0.3", target.pid)
         assert done.returncode == 1
         assert "its main thread waits in read; it was withdrawn" in done.stderr
@@ -309,7 +314,7 @@ def test_from_3_14_on_the_process_is_never_stopped_and_may_refuse() -> None:
         assert "remote debugging is disabled in it" in done.stderr
         ends_well(target)
     with running([python, "-c", BLOCKED]) as target:
-        time.sleep(0.1)
+        wait_for_read(target.pid)
         done = gdbmem("python", "start", "--wait", "0.3", target.pid)
         assert "waits in read; it was withdrawn" in done.stderr
         ends_well(target)
