@@ -92,6 +92,8 @@ def _name(frame: Frame) -> str:
 def _label(frame: Frame) -> str:
     name = _name(frame)
     if frame.file is not None:
+        if frame.function is None and frame.line is None:
+            return name  # a row of a table
         return f"{name} ({frame.file}:{frame.line or 0})"
     return f"{name} (in {frame.object})" if frame.object else name
 

@@ -154,6 +154,8 @@ def test_reports_are_shown_compared_and_written_as_json(
     capsys.readouterr()
     assert main(["show", "--json", path]) == 0
     assert json.loads(capsys.readouterr().out)["peak"]["total_bytes"] == total
+    assert main(["export", "--to", "folded", path]) == 0
+    assert ":0)" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", TOTALS)
