@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Optional
+from typing import TYPE_CHECKING, Any, BinaryIO, Optional
 
 from gdbmem.allocators.glibc import lockstep
 from gdbmem.allocators.glibc.blocks import chunk_tables
@@ -26,11 +26,13 @@ from gdbmem.linux.elf.objects import Elf, VtableSymbols, debug_link, elf_in
 from gdbmem.linux.files.target_files import LARGEST_BYTES, TargetFiles
 from gdbmem.linux.files.target_side_helper import Rights
 from gdbmem.linux.memory.maps import Mapping, Ranges, mapping_at, resident_ranges
-from gdbmem.model.bfc import Allocator
 from gdbmem.model.heap_blocks import DATA, STACK
 from gdbmem.model.ledger import UNUSED_IN_VECTORS
 from gdbmem.model.memory import Memory, MemoryUnreadable
 from gdbmem.setup.gdb_python import find_gdb, quiet_gdb
+
+if TYPE_CHECKING:
+    from gdbmem.model.bfc import Allocator
 
 _LIBRARIES = re.compile(r"/[^/]*(tensorflow|onnxruntime|xla_extension|xla_cuda|libtsl)[^/]*$|/jaxlib/[^/]*$")
 

@@ -6,16 +6,17 @@ from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.allocators.glibc.tallies import FASTBIN, FREE, LIVE, TCACHE, HeapTally
 from gdbmem.arrays import distinct, import_numpy
 from gdbmem.errors import Notice
 from gdbmem.linux.memory.maps import Mapping, Ranges, address_column
-from gdbmem.model import bfc
 from gdbmem.model import ledger as names
-from gdbmem.model.bfc import Allocator, Region
 from gdbmem.model.ledger import LAZILY_FREED, Share
+
+if TYPE_CHECKING:
+    from gdbmem.model.bfc import Allocator, Region
 
 Key = tuple[str, str]
 
@@ -320,6 +321,8 @@ def _claim(
 
 def _pieces(pool: Allocator, region: Region) -> Iterator[tuple[int, Key]]:
     """Yield the end and the kind of each piece of *region*, in order."""
+    from gdbmem.model import bfc  # few processes have pools
+
     chunks = pool.chunks
     for index in region.indices:
         address, size = chunks.address[index], chunks.size[index]

@@ -21,12 +21,12 @@ from gdbmem.ledger.remedies import simulate_remedies
 from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Mapping, Ranges
 from gdbmem.model import ledger as names
-from gdbmem.model.bfc import Allocator
 from gdbmem.model.ledger import Arena, Entry, Heap, LargePiece, Ledger, OtherMalloc, SizeClass
 from gdbmem.text import format_size, plural
 
 if TYPE_CHECKING:
     from gdbmem.allocators.malloc_heap import HeapView, MallocHeap
+    from gdbmem.model.bfc import Allocator
 
 _LISTED = 8  # mappings or files named in an entry's detail
 
