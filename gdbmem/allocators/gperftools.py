@@ -45,7 +45,7 @@ from gdbmem.allocators.malloc_heap import (
     MallocHeap,
     Spans,
 )
-from gdbmem.arrays import import_numpy
+from gdbmem.arrays import distinct, import_numpy
 from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.memory import WindowedMemory
@@ -213,7 +213,7 @@ def _page_maps(words: DataWords, view: HeapView, image: Image) -> Iterator[_Page
         leaf_bits = (_ADDRESS_BITS - shift + 1) // 2
         entries = 1 << _ADDRESS_BITS - shift - leaf_bits
         mapped = _windows(view.anonymous, shift + leaf_bits)
-        near = np.unique(np.concatenate((mapped - 1, mapped, mapped + 1)))
+        near = distinct(np.concatenate((mapped - 1, mapped, mapped + 1)))
         near = near[(near >= 0) & (near < entries)]
         for root in _roots(words, leaves, image, mapped, entries):
             filled = near[words.at(root + 8 * near) != 0]
@@ -233,7 +233,7 @@ def _roots(words: DataWords, leaves: DataWords, image: Image, mapped: Any, entri
             fits |= (roots >= start) & (roots + 8 * entries <= end)
         roots = roots[fits]
         found.append(roots[words.count_between(roots, roots + 8 * entries) <= 3 * len(mapped)])
-    return np.unique(np.concatenate(found)).tolist() if found else []
+    return distinct(np.concatenate(found)).tolist() if found else []
 
 
 def _windows(ranges: Ranges, shift: int) -> Any:
@@ -252,12 +252,13 @@ def _read_spans(
     """Return the spans that *page_map* leads to; None unless they prove it."""
     np = import_numpy()
     pages, entries = _entries(view, page_map)
-    descriptors, places = np.unique(entries, return_inverse=True)
+    descriptors = distinct(entries)
+    places = np.searchsorted(descriptors, entries)
     (starts, lengths, free, *flags), readable = gather_words(memory, descriptors, [0, 1, _FREE, *_FLAG_WORDS])
     lengths = np.clip(lengths, 0, 1 << _ADDRESS_BITS - page_map.shift)
     of_entry = starts[places], lengths[places]
     contains = readable[places] & (of_entry[0] <= pages) & (pages < of_entry[0] + of_entry[1])
-    spans = np.unique(places[contains])
+    spans = distinct(places[contains])
     spans = spans[np.argsort(starts[spans])]
     if not len(spans):
         return None
@@ -315,7 +316,7 @@ def _thread_caches(
     np = import_numpy()
     length = _LIST_WORDS * _MOST_CLASSES + _TAIL_WORDS
     rows, addresses = [np.zeros((0, length), np.int64)], [np.zeros(0, np.int64)]
-    seen = candidates = np.unique(pointers(words, view.touched).values)
+    seen = candidates = distinct(pointers(words, view.touched).values)
     while len(candidates):
         candidates = candidates[~_are_in_spans(found, candidates)]  # caches are in no span
         data, readable = gather(memory, candidates, 8 * length)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from gdbmem.arrays import import_numpy
+from gdbmem.arrays import distinct, import_numpy
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
 
 _RUN = 1 << 24  # bytes of slabs that are read at once
@@ -40,7 +40,7 @@ def blocks_of(slabs: Slabs, free: Any, others: tuple[Any, Any], unlisted: int = 
     starts, sizes = np.concatenate((starts, others[0])), np.concatenate((sizes, others[1]))
     order = np.argsort(starts, kind="stable")
     starts, sizes = starts[order], sizes[order]
-    free = np.append(np.unique(free), np.iinfo(np.int64).max)
+    free = np.append(distinct(free), np.iinfo(np.int64).max)
     is_live = free[np.searchsorted(free, starts)] != starts
     return Blocks(starts[is_live], sizes[is_live], unlisted)
 

@@ -32,7 +32,7 @@ from gdbmem.allocators.mimalloc_pages import (
     spans_of,
     tolerated,
 )
-from gdbmem.arrays import import_numpy
+from gdbmem.arrays import distinct, import_numpy
 from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Ranges
 
@@ -278,7 +278,7 @@ def _of_image(
             lists.append(int(words[numbers[0]]))
     if not owned:
         return None, ()
-    mine = np.unique(found.segments[np.isin(found.heaps, owned)])
+    mine = distinct(found.segments[np.isin(found.heaps, owned)])
     if len(owned) == len(heaps):  # there is no other mimalloc: pages without an owner are this one's too
         return found, lists
     kept = np.isin(found.segments, mine)
@@ -294,7 +294,7 @@ def _arenas(view: HeapView, memory: TouchedMemory, image: Image, segments: Any) 
     at least one segment is in it.
     """
     np = import_numpy()
-    places = np.unique(pointers(data_words(view, image.writable), view.touched).values)
+    places = distinct(pointers(data_words(view, image.writable), view.touched).values)
     places = places[(places % _OS_PAGE == 0) | are_in(Ranges(image.writable), places)]
     columns, readable = gather_words(memory, places, range(_ARENA_WORDS))
     table = np.stack(columns, 1)[readable]

@@ -36,7 +36,7 @@ from gdbmem.allocators.mimalloc_pages import (
     spans_of,
     tolerated,
 )
-from gdbmem.arrays import import_numpy
+from gdbmem.arrays import distinct, import_numpy
 from gdbmem.linux.elf.objects import Image
 
 _SLICE_BITS, _PART_BITS = 16, 13
@@ -127,7 +127,7 @@ def _heap(
 def _maps(words: DataWords, view: HeapView, memory: TouchedMemory) -> Iterator[Sequence[tuple[int, int]]]:
     """Yield the parts (number, address) of what may be the page map, most parts first."""
     np = import_numpy()
-    candidates = np.unique(pointers(words, view.anonymous).values)
+    candidates = distinct(pointers(words, view.anonymous).values)
     candidates = candidates[candidates % _OS_PAGE == 0]
     shift = _SLICE_BITS + _PART_BITS
     touched: Counter[int] = Counter()
@@ -141,7 +141,7 @@ def _maps(words: DataWords, view: HeapView, memory: TouchedMemory) -> Iterator[S
     tried = max(_FEWEST_TRIED, _MOST_TRIED // len(candidates))
     for place, (number, _) in enumerate(touched.most_common()):
         if place == tried:
-            candidates = np.unique(np.array([root for root, _ in found], np.int64))
+            candidates = distinct(np.array([root for root, _ in found], np.int64))
         for key, part in _parts(view, memory, candidates, number):
             if place < tried or key in found:
                 found.setdefault(key, {})[number] = part
@@ -237,8 +237,7 @@ def _field(rows: Any, offset: int, size: int) -> Any:
 
 def _arenas(words: DataWords, view: HeapView, memory: TouchedMemory) -> list[tuple[int, int, int]]:
     """Return start, end of the description, and end of the arenas that the object's data leads to."""
-    np = import_numpy()
-    starts = np.unique(pointers(words, view.touched).values)
+    starts = distinct(pointers(words, view.touched).values)
     starts = starts[starts % SLICE == 0]
     columns, readable = gather_words(memory, starts, range(_ARENA_WORDS))
     found = []

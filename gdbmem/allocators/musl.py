@@ -22,7 +22,7 @@ from gdbmem.allocators.data_words import DataWords, TouchedMemory, are_in, are_w
 from gdbmem.allocators.gather import gather, gather_words
 from gdbmem.allocators.live_blocks import Blocks
 from gdbmem.allocators.malloc_heap import CHANGING, LARGE, METADATA, SLAB, HeapView, MallocHeap, Spans
-from gdbmem.arrays import import_numpy
+from gdbmem.arrays import distinct, import_numpy
 from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.memory import MemoryUnreadable, words_at
@@ -147,7 +147,7 @@ def _lead_elsewhere(memory: TouchedMemory, groups: _Groups, descriptors: Any) ->
     count = len(groups.starts)
     child, parent, _ = _inside(groups)
     sample = np.linspace(0, count - 1, min(count, _SAMPLE)).astype(np.int64)
-    looked_at = np.unique(np.concatenate((sample, child, parent)))
+    looked_at = distinct(np.concatenate((sample, child, parent)))
     result = np.zeros(count, bool)
     (back,), readable = gather_words(memory, groups.starts[looked_at], [0])
     result[looked_at] = ~readable | (back != descriptors[looked_at])
