@@ -129,6 +129,8 @@ IN_GDB = (
     in_gdb("attach, quit"),
     in_gdb("continue, Ctrl-C", interrupted("continue"), interrupted("continue")),
     in_gdb("memexplain", "memexplain --json -o out.json", answer=answers.ledger, asks=HEAP, reads_heap=True, limit=20),
+    in_gdb("memheap, --since", "memheap --save first", "memheap --since first",
+         answer=answers.shows("live blocks unchanged from first to now"), reads_heap=True, limit=20),
     in_gdb("memexplain --mallinfo", "memexplain --mallinfo", answer=answers.shows(r"mallinfo2 +gdbmem"),
          reads_heap=True, calls_malloc=True, limit=20),
     in_gdb("memexplain --malloc-info", "memexplain --malloc-info", answer=answers.shows("arena +fastbins"),
