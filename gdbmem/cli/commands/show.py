@@ -69,23 +69,30 @@ def _show_file(
         try:
             profile = open_profile(path, options)
         except InputError as error:
-            if error.slug != "format-unreadable":
+            if error.slug not in ("format-unreadable", "bad-heap"):
                 raise
             if wanted is None and series_tool(path) is not None:
                 _show_series(path, arguments, stream)
             elif kept_kind(path, wanted):
-                from gdbmem.cli.showing_runs import show_kept  # as in run()
-
-                console = make_console(stream, color=arguments.color)
-                show_kept(path, kept_kind(path, wanted), wanted, arguments, console)
+                _show_kept(path, wanted, arguments, stream)
             else:
                 raise
+            return
+        if profile.source_format == "heap":  # its holders; as a profile it is for pages and other tools
+            _show_kept(path, wanted, arguments, stream)
             return
         difference = difference_in_file(profile)
         if difference is not None:
             _write_difference(difference, query, arguments, stream)
         else:
             _show_profile(profile, wanted, query, arguments, stream)
+
+
+def _show_kept(path: Path, wanted: Optional[str], arguments: argparse.Namespace, stream: TextIO) -> None:
+    from gdbmem.cli.showing_runs import show_kept  # as in run()
+
+    console = make_console(stream, color=arguments.color)
+    show_kept(path, kept_kind(path, wanted), wanted, arguments, console)
 
 
 def _show_series(path: Path, arguments: argparse.Namespace, stream: TextIO) -> None:

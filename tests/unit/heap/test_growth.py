@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Optional
 
 import pytest
 
+from gdbmem.cli.main import main
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.documents import read_heap
 from gdbmem.formats.opening import open_profile
@@ -140,3 +142,14 @@ def test_the_paths_of_a_saved_heap_add_up_to_its_live_blocks(name: str) -> None:
     assert tree is not None
     tree.check()
     assert profile.snapshots[0].heap_bytes == moment(name).view.live_bytes
+
+
+def test_show_prints_the_holders_of_a_saved_heap_and_of_an_answer(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved, answer = CAPTURES / "documents" / "heap-first.json", tmp_path / "answer.json"
+    document = json.loads(saved.read_text())
+    answer.write_text(json.dumps({name: value for name, value in document.items() if name != "saved"}))
+    for path in (saved, answer):
+        assert main(["show", str(path)]) == 0
+        assert "60  cache (heap_moments): 60 of 216 bytes" in capsys.readouterr().out
