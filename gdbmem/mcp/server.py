@@ -40,7 +40,7 @@ _MOST_CHARACTERS = 24_000  # of a result: agents cut what is much longer
 _PARSE_ERROR, _INVALID_REQUEST, _NO_METHOD, _INVALID_PARAMS = -32700, -32600, -32601, -32602
 _UNKNOWN_VERSION = -32022
 
-RequestId = Union[str, int, float]
+RequestId = Union[str, int]
 
 
 class _RefusedError(Exception):
@@ -83,7 +83,7 @@ class Server:
         try:
             if len(line) > MOST_LINE_BYTES:
                 raise ValueError
-            message = json.loads(line)
+            message = json.loads(line, parse_constant=_no_constant)
         except (ValueError, RecursionError):
             self._refuse(None, _RefusedError(_PARSE_ERROR, "This line is not a JSON message in UTF-8"))
             return
@@ -91,7 +91,7 @@ class Server:
             self._refuse(None, _RefusedError(_INVALID_REQUEST, "This is not a request of JSON-RPC 2.0"))
             return
         identifier, method = message.get("id"), message.get("method")
-        if isinstance(identifier, bool) or not isinstance(identifier, (str, int, float)):
+        if isinstance(identifier, bool) or not isinstance(identifier, (str, int)):
             identifier = None
         if not isinstance(method, str):
             if not {"result", "error"} & message.keys():  # those are answers, but nothing was asked
@@ -104,7 +104,9 @@ class Server:
             self._notified(method, params if isinstance(params, dict) else {})
             return
         if identifier is None:
-            self._refuse(None, _RefusedError(_INVALID_REQUEST, "The id of a request is a text or a number"))
+            self._refuse(
+                None, _RefusedError(_INVALID_REQUEST, "The id of a request is a text or a whole number")
+            )
             return
         if not isinstance(params, (dict, type(None))):
             self._refuse(identifier, _RefusedError(_INVALID_PARAMS, "params is not an object"))
@@ -116,7 +118,7 @@ class Server:
 
     def _notified(self, method: str, params: JsonObject) -> None:
         wanted = params.get("requestId")
-        if method == "notifications/cancelled" and isinstance(wanted, (str, int, float)):
+        if method == "notifications/cancelled" and isinstance(wanted, (str, int)):
             with self._jobs_lock:
                 job = self._jobs.get(wanted)
             if job is not None:
@@ -126,7 +128,7 @@ class Server:
         meta = params.get("_meta")
         version = meta.get(_VERSION_KEY) if isinstance(meta, dict) else None
         if version is not None and version != WITHOUT_HANDSHAKE:
-            data: JsonObject = {"supported": [WITHOUT_HANDSHAKE], "requested": version}
+            data: JsonObject = {"supported": [WITHOUT_HANDSHAKE], "requested": printable(str(version))[:200]}
             raise _RefusedError(_UNKNOWN_VERSION, "Unsupported protocol version", data)
         is_complete: JsonObject = {"resultType": "complete"} if version is not None else {}
         cached = _FOR_SECONDS if version is not None else {}
@@ -207,10 +209,15 @@ class Server:
         self._send({"jsonrpc": "2.0", "id": identifier, "error": refused.error})
 
     def _send(self, message: JsonObject) -> None:
-        data = json.dumps(message, separators=(",", ":")).encode("ascii") + b"\n"
+        data = json.dumps(message, separators=(",", ":"), allow_nan=False).encode("ascii") + b"\n"
         with self._writing, contextlib.suppress(BrokenPipeError):  # the client has gone: its input ends, too
             self._output.write(data)
             self._output.flush()
+
+
+def _no_constant(name: str) -> None:
+    """Refuse NaN and Infinity, which Python reads and JSON does not have."""
+    raise ValueError(name)
 
 
 def _fitted(found: JsonObject) -> JsonObject:

@@ -25,7 +25,7 @@ MODERN = {
 def served(folder: Path, *lines: bytes, may_run: bool = False) -> list[dict[str, Any]]:
     output = io.BytesIO()
     Server(Toolbox(folder), output, may_run=may_run).serve(lines)
-    answers = [json.loads(line) for line in output.getvalue().splitlines()]
+    answers = [json.loads(line, parse_constant=pytest.fail) for line in output.getvalue().splitlines()]
     assert all(answer["jsonrpc"] == "2.0" for answer in answers)
     return answers
 
@@ -70,6 +70,15 @@ def test_a_revision_that_nobody_knows_is_refused_with_those_that_are(tmp_path: P
     assert answer["error"]["data"] == {"supported": ["2026-07-28"], "requested": "2040-01-01"}
 
 
+def test_a_revision_that_is_no_text_is_refused_in_json(tmp_path: Path) -> None:
+    line = (
+        b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta":'
+        b' {"io.modelcontextprotocol/protocolVersion": 1e999}}}\n'
+    )
+    (answer,) = served(tmp_path, line)
+    assert answer["error"]["data"]["requested"] == "inf"
+
+
 def test_tools_that_run_programs_exist_only_if_allowed(tmp_path: Path) -> None:
     (listed,) = served(tmp_path, request("tools/list"))
     tools = {tool["name"]: tool for tool in listed["result"]["tools"]}
@@ -89,6 +98,8 @@ def test_tools_that_run_programs_exist_only_if_allowed(tmp_path: Path) -> None:
         (b'{"jsonrpc": "2.0", "id": 1, "method": "\xff"}\n', -32700),
         (b"[" * 100_000 + b"\n", -32700),
         (b'{"jsonrpc": "2.0", "id": 1, "method": "ping", "params": ' + b"9" * 5000 + b"}\n", -32700),
+        (b'{"jsonrpc": "2.0", "id": NaN, "method": "ping"}\n', -32700),
+        (b'{"jsonrpc": "2.0", "id": 1e999, "method": "ping"}\n', -32600),
         (b"[]\n", -32600),
         (b'{"jsonrpc": "2.0", "id": 1}\n', -32600),
         (b'{"jsonrpc": "2.0", "id": null, "method": "ping"}\n', -32600),
@@ -98,7 +109,7 @@ def test_tools_that_run_programs_exist_only_if_allowed(tmp_path: Path) -> None:
         (b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": ["x"]}}\n', -32602),
         (b'"' + b"x" * MOST_LINE_BYTES + b'"\n', -32700),
     ],
-    ids=range(12),
+    ids=range(14),
 )
 def test_a_bad_line_is_answered_and_the_next_one_too(tmp_path: Path, line: bytes, code: int) -> None:
     bad, good = served(tmp_path, line, request("ping", 2))
