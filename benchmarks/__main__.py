@@ -23,7 +23,7 @@ HEADING = (
     "took turns in pairs of runs; shown are the median ratio of the pairs and its 95 % interval by ranks (with fewer\n"
     "than six pairs: the smallest and the largest). What they took is processor time, of all processes that they\n"
     "started, where a row does not say memory, wall time or something else. A bar is met if the whole interval is\n"
-    "within it, and missed if none of it is; between these it is unclear. Tables with seconds are of an earlier form."
+    "within it, and missed if none of it is; between these it is unclear."
 )
 
 

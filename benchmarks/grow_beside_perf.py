@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks.racing import Ratio
 
-_PAIRS = 10
+_PAIRS = 20
 
 
 def beside_perf(storm: Path, folder: Path) -> Iterator[Ratio]:

@@ -134,7 +134,7 @@ def storm(microseconds: str, seconds: float = 4) -> dict[str, list[float]]:
     progress: dict[str, list[float]] = {"memwatch": [], "bare": []}
     for command in ("handle SIGALRM nostop noprint pass", "break turn"):
         quiet(command)
-    for number in range(-1, 5):  # the first time it is imported
+    for number in range(-1, 12):  # the first time it is imported
         for name in ("memwatch", "bare"):
             quiet(f"run 1000000 {microseconds}")
             before = int(gdb.parse_and_eval("n"))
