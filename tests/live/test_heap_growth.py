@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 from pathlib import Path
@@ -11,10 +12,12 @@ from typing import Any
 import pytest
 
 from gdbmem import api
+from gdbmem.api.heaps import read_heap
 from tests.conftest import Program
 from tests.live.explaining import Running, gdbmem, running
 from tests.live.test_memexplain import gdb
 from tests.live.test_recipes_live import play
+from tests.live.user import GDBMEM
 
 pytestmark = pytest.mark.needs("gdb", "g++")
 
@@ -123,6 +126,17 @@ def test_a_gate_passes_what_did_not_grow_fails_what_did_and_says_where_it_cannot
     assert "not judged" in twice[1]
     (judged,) = json.loads(back.stdout)["judgements"]
     assert (judged["judged"], judged["limit"], judged["measured"]) == ("met", 1 << 30, COUNT * 48)
+
+
+def test_a_heap_is_saved_although_nobody_reads_what_is_printed(moments: Path, tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with running([moments, COUNT], EXACT) as target:
+        words = [GDBMEM, "heap", str(target.pid), "--save", str(tmp_path / "saved.json")]
+        done = subprocess.run(words, stdout=writing, stderr=subprocess.PIPE, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (128 + 13, b"")
+    assert read_heap(str(tmp_path / "saved.json")).view.live_blocks > COUNT
 
 
 def test_the_heap_of_another_process_is_compared_by_name_and_a_moment_with_itself_is_not_judged(

@@ -58,20 +58,18 @@ def _run(args: argparse.Namespace, pid: Optional[int], limits: Sequence[HeapLimi
     earlier = read_heap(args.since) if args.since is not None else None
     kept_in = place_to_save(args.save) if args.save is not None else None
     file = args.save if kept_in is None else None
-    with (
-        open_output(args.output, force=args.force) as stream,
-        open_named(file, force=args.force) as copy,
-    ):
+    with open_output(args.output, force=args.force) as stream:
         if args.save is None and earlier is None and not any(one.of_holder for one in limits):
             view = _view(args, pid)
             judgements = judge_heap(view, (), limits)
             _write_view(view, args, judgements, stream)
             return judgements
-        saved = _whole(args, pid)
-        if copy is not None:
-            from gdbmem.heap.saved import saved_json  # for --save alone
+        with open_named(file, force=args.force) as copy:  # closed before anything is printed, which may fail
+            saved = _whole(args, pid)
+            if copy is not None:
+                from gdbmem.heap.saved import saved_json  # for --save alone
 
-            copy.write(saved_json(saved))
+                copy.write(saved_json(saved))
         if kept_in is not None:
             label = keep_heap(*kept_in, saved).label
             say(f"heap saved as {printable(kept_in[0].folder.name)}:{printable(label)}")
