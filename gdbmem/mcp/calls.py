@@ -1,4 +1,4 @@
-"""What the tools of `gdbmem mcp` do: each runs the `gdbmem` command and shortens what it prints.
+"""The calls of the tools of `gdbmem mcp`: each runs the `gdbmem` command and shortens what it prints.
 
 A call runs the command in a process of its own: it is limited and interrupted as in a shell, and a file that exhausts
 the memory ends that process only. A result has at most so many rows; `total_bytes` is the sum of `rows[].bytes` and
@@ -170,7 +170,7 @@ class Toolbox:
         rows = [
             {
                 "bytes": holder["retained_bytes"],
-                "name": holder["name"],
+                "name": " and ".join(holder["holders"] or [holder["name"]]),
                 "kind": holder["kind"],
                 "blocks": holder["retained_blocks"],
                 "parts": holder["parts"],
@@ -182,7 +182,7 @@ class Toolbox:
             **_added_up(found, rows, found["live_bytes"], left),
             "lost": {
                 key: found["leaks"][key]
-                for key in ("least_bytes", "most_bytes", "least_blocks", "most_blocks")
+                for key in ("least_bytes", "most_bytes", "least_blocks", "most_blocks", "doubt")
             },
             "pause_seconds": found["pause_seconds"],
         }
@@ -208,7 +208,7 @@ class Toolbox:
             return {**_paths(found, found["sites"]), "snapshots": _snapshots(found["snapshots"])}
         if kind == "list":
             listed = [*found["snapshots"], *found["ledgers"], *found["containers"]]
-            return {**_added_up(found, [], 0, 0), "snapshots": _snapshots(listed)}
+            return {**_added_up(found, [], None, 0), "snapshots": _snapshots(listed)}
         if kind == "ledger":
             return {**_ledger(found, arguments["top"]), "snapshots": []}
         raise InputError(
@@ -345,19 +345,23 @@ class _Recipe:
 # gdbmem's documents as results.
 
 
-def _added_up(found: JsonObject, rows: list[JsonObject], total_bytes: int, omitted_rows: int) -> JsonObject:
+def _added_up(
+    found: JsonObject, rows: list[JsonObject], total_bytes: Optional[int], omitted_rows: int
+) -> JsonObject:
     return {
         "answer": found.get("answer"),
         "total_bytes": total_bytes,
         "rows": rows,
         "omitted_rows": omitted_rows,
-        "omitted_bytes": total_bytes - sum(row["bytes"] for row in rows),
+        "omitted_bytes": None if total_bytes is None else total_bytes - sum(row["bytes"] for row in rows),
         "warnings": _warnings(found),
     }
 
 
 def _warnings(found: JsonObject) -> list[str]:
-    return [f"{one['message']} [{one['slug']}]" for one in found["warnings"][:_MOST_WARNINGS]]
+    every = [f"{one['message']} [{one['slug']}]" for one in found["warnings"]]
+    more = [f"{len(every) - _MOST_WARNINGS} more warnings"] if len(every) > _MOST_WARNINGS else []
+    return every[:_MOST_WARNINGS] + more
 
 
 def _ledger(found: JsonObject, top: int) -> JsonObject:
@@ -389,7 +393,7 @@ def _difference(found: JsonObject) -> JsonObject:
 def _paths(found: JsonObject, sites: Optional[JsonObject]) -> JsonObject:
     """Return the rows of a profile or of a diff; *sites* is null if the profile has no call trees."""
     if sites is None:
-        return _added_up(found, [], found["peak"]["total_bytes"] if found.get("peak") else 0, 0)
+        return _added_up(found, [], found["peak"]["total_bytes"] if found.get("peak") else None, 0)
     rows = [
         {
             "bytes": path["delta_bytes"],

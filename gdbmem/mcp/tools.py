@@ -116,10 +116,10 @@ def _rows(row: Mapping[str, object], **beside: object) -> JsonObject:
     return _object(
         {
             "answer": {"type": _OR_NULL["string"]},
-            "total_bytes": {"type": "integer"},
+            "total_bytes": {"type": _OR_NULL["integer"], "description": "null: unknown, or of no one thing"},
             "rows": {"type": "array", "items": _object({"bytes": {"type": "integer"}, **row})},
             "omitted_rows": {"type": "integer"},
-            "omitted_bytes": {"type": "integer"},
+            "omitted_bytes": {"type": _OR_NULL["integer"]},
             "warnings": {"type": "array", "items": {"type": "string"}},
             **beside,
         }

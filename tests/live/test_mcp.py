@@ -171,7 +171,9 @@ def test_an_agent_runs_a_recipe_and_reads_what_it_found(program: Program, tmp_pa
         (diff,) = state["diffs"]
         assert diff["total_bytes"] == 100 * 4096 and "keep" in diff["rows"][0]["site"]["function"]
         run = os.path.relpath(state["run"], tmp_path)
-        names = [one["name"] for one in client.call("show", file=run)["snapshots"]]
+        listed = client.call("show", file=run)
+        names = [one["name"] for one in listed["snapshots"]]
+        assert listed["total_bytes"] is None  # of all snapshots together: no size
         again = client.call("diff", before=f"{run}:before#1", after=f"{run}:after#1")
         assert (again["total_bytes"], again["rows"]) == (diff["total_bytes"], diff["rows"])
         assert {"before#1", "after#1"} <= set(names)

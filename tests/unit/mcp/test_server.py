@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import random
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gdbmem.mcp.calls import Toolbox
+from gdbmem.mcp.calls import Job, Toolbox
 from gdbmem.mcp.server import MOST_LINE_BYTES, Server, _fitted
 from gdbmem.mcp.tools import READING, RUNNING
 
@@ -203,6 +205,39 @@ def test_ten_thousand_random_requests_get_only_json_and_end_nothing(tmp_path: Pa
     for answer in answers:
         failed = "failed at" in json.dumps(answer)  # an internal error
         assert not failed, answer
+
+
+class _Answered(Job):
+    """A job whose command has printed *text*."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self._text = text
+
+    def output(self, words: Sequence[str], folder: Path) -> str:
+        return self._text
+
+
+def test_blocks_that_several_hold_together_are_listed_by_their_holders_and_doubt_about_leaks_is_told(
+    tmp_path: Path,
+) -> None:
+    one = {"kind": "several", "name": "", "retained_bytes": 90, "retained_blocks": 3, "parts": []}
+    leaks = dict.fromkeys(("least_bytes", "most_bytes", "least_blocks", "most_blocks"), 0)
+    document = {
+        "live_bytes": 100,
+        "holders": [
+            {**one, "holders": ["cache", "index"]},
+            {**one, "kind": "data", "name": "x", "holders": []},
+        ],
+        "holder_count": 2,
+        "leaks": {**leaks, "doubt": "a register was not read"},
+        "pause_seconds": None,
+        "warnings": [],
+    }
+    arguments = {"pid": os.getpid(), "top": 5}
+    found = Toolbox(tmp_path).heap(arguments, _Answered(json.dumps(document)))
+    assert [row["name"] for row in found["rows"]] == ["cache and index", "x"]
+    assert found["lost"]["doubt"] == "a register was not read"
 
 
 def test_a_result_too_long_for_an_agent_loses_rows_but_no_bytes() -> None:
