@@ -1,4 +1,4 @@
-"""What changed between two moments of a heap, for a terminal and as JSON."""
+"""The change between two moments of a heap, for a terminal and as JSON."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ class HeapView:
 
 
 class HeapSum(NamedTuple):
-    """What a holder retains, or what all live blocks of a type have, without any details."""
+    """The bytes that a holder retains, or that all live blocks of a type have, without any details."""
 
     name: str  # as a view has it, demangled
     kind: str
@@ -225,7 +225,7 @@ class HeapSide(NamedTuple):
 
 @dataclass(frozen=True)
 class HeapGrowth:
-    """What changed in a heap from one moment to another, or between the heaps of two processes."""
+    """The change of a heap from one moment to another, or between the heaps of two processes."""
 
     before: HeapSide
     after: HeapSide

@@ -1,4 +1,4 @@
-"""What a black box has recorded of processes that came near a limit: its file, and sentences about it."""
+"""The records of a black box, of processes that came near a limit: their file, and sentences about them."""
 
 from collections.abc import Sequence
 from pathlib import Path

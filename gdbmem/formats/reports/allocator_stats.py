@@ -1,4 +1,4 @@
-"""What allocators print of themselves: gperftools' tcmalloc, jemalloc, mimalloc, and PyTorch's memory_summary().
+"""The statistics that allocators print: gperftools' tcmalloc, jemalloc, mimalloc, and PyTorch's memory_summary().
 
 Source of the formats: gperftools, tcmalloc.cc; jemalloc(3), stats; mimalloc, stats.c; PyTorch, cuda/memory.py.
 """

@@ -1,4 +1,4 @@
-"""What glibc's malloc says of itself: malloc_info's XML and malloc_stats' text.
+"""The reports of glibc's malloc: malloc_info's XML and malloc_stats' text.
 
 Source of the formats: malloc_info(3), malloc_stats(3), and glibc, malloc/malloc.c, __malloc_stats.
 """

@@ -51,7 +51,7 @@ class _Record(NamedTuple):
 
 
 class _Report:
-    """What one process reported; that of several if their lines are mixed."""
+    """The leaks that one process reported; several processes if their lines are mixed."""
 
     def __init__(self) -> None:
         self.pids: list[bytes] = []
