@@ -50,25 +50,25 @@ class Diffs:
     def __init__(self, outcome: Outcome) -> None:
         self._outcome = outcome
         self._reading = OpenOptions(symbols=GdbSymbols())
-        self._made: dict[tuple[str, str], Optional[Diff]] = {}
+        self.made: dict[tuple[str, str], Optional[Diff]] = {}
         self.reasons: dict[tuple[str, str], str] = {}
 
     def between(self, before: str, after: str) -> Optional[Diff]:
         """Return the diff, or None if a snapshot is missing or unreadable (see `reasons`)."""
         pair = (before, after)
-        if pair not in self._made:
+        if pair not in self.made:
             run = self._outcome.run
             at = before
             try:
                 sides = []
                 for at in pair:
                     sides.append(load_record(run, run.record(at), self._reading).snapshot)
-                self._made[pair] = diff_snapshots(*sides)
+                self.made[pair] = diff_snapshots(*sides)
             except InputError as error:
-                self._made[pair] = None
+                self.made[pair] = None
                 is_missing = error.slug == "no-such-snapshot"
                 self.reasons[pair] = _why_missing(at, error, self._outcome) if is_missing else error.message
-        return self._made[pair]
+        return self.made[pair]
 
 
 class KeptPairs:
@@ -122,6 +122,9 @@ class Compared:
     surveys: list[tuple[tuple[str, str], Survey, Survey]] = field(default_factory=list)
     heaps: list[tuple[tuple[str, str], HeapGrowth]] = field(default_factory=list)
     verdicts: list[ExpectationVerdict] = field(default_factory=list)
+    judged: list[Optional[Diff]] = field(
+        default_factory=list
+    )  # the diff that each verdict is on; None: no diff
     reasons: dict[tuple[str, str], str] = field(default_factory=dict)
 
 
@@ -146,6 +149,7 @@ def compare_all(recipe: Recipe, outcome: Outcome, query: Query) -> Compared:
         except InputError as error:
             result.reasons[names] = error.message
     result.verdicts = [verdict_of(one, diffs, kept, outcome, query.known) for one in recipe.expectations]
+    result.judged = [diffs.made.get((one.before, one.after)) for one in recipe.expectations]
     result.reasons = {**result.reasons, **diffs.reasons}
     if result.verdicts and outcome.run.folder.is_dir():
         outcome.run.update(expectations=[verdict_object(verdict) for verdict in result.verdicts])

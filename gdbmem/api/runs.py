@@ -214,12 +214,17 @@ def containers_holding(operands: Sequence[str], diff: Diff, query: Query) -> Seq
 
 
 def judge_growth(
-    diff: Diff, query: Query, limit_bytes: int, *, one_process: bool = False, unseen: Sequence[Unseen] = ()
+    diff: Diff,
+    query: Query,
+    limit_bytes: Optional[int],
+    *,
+    one_process: bool = False,
+    unseen: Sequence[Unseen] = (),
 ) -> Judgement:
     """Judge whether *diff*, without the paths that *query* excludes or knows, grew by at most *limit_bytes*.
 
-    *one_process*: both sides are of the same process, so that equal samples of a path are the same blocks. *unseen* are
-    the reasons why memory may be missing from the sides.
+    *limit_bytes* None: only the growth is wanted. *one_process*: both sides are of the same process, so that equal
+    samples of a path are the same blocks. *unseen* are the reasons why memory may be missing from the sides.
     """
     if one_process:
         diff = of_one_process(diff)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import shlex
 import sys
 import time
@@ -12,11 +11,13 @@ from pathlib import Path
 from typing import Any, Callable, Optional, TextIO
 
 from gdbmem.api.recipes import Compared, compare_all, interruption
+from gdbmem.cli.gates import ci_files, judged_by_recipe
 from gdbmem.cli.launch_job import engine_options, environment, make_job, resolve_engine
 from gdbmem.containers import containers
 from gdbmem.containers.containers import growth, print_container_growth
 from gdbmem.engines.engine import options_of, table
-from gdbmem.errors import ExitStatus, GdbmemError, Notice
+from gdbmem.errors import ExitStatus, Notice
+from gdbmem.gates.reports import Gate, ci_reports
 from gdbmem.heap.growth_text import growth_document
 from gdbmem.heap.growth_text import print_growth as print_heap_growth
 from gdbmem.launch.interactive import shown
@@ -33,10 +34,10 @@ from gdbmem.profiles.text import print_diff
 from gdbmem.recipes.abilities import check_engine
 from gdbmem.recipes.reader import load_recipe
 from gdbmem.recipes.recipe import Recipe
-from gdbmem.recipes.verdicts import PointOutcome, junit_error, junit_xml, recipe_object
+from gdbmem.recipes.verdicts import PointOutcome, recipe_object
 from gdbmem.runs.ranks import is_chosen, own_rank
 from gdbmem.runs.run import Run
-from gdbmem.terminal.console import make_console, open_named, open_output
+from gdbmem.terminal.console import make_console, open_output
 from gdbmem.terminal.document import judgement_line, to_json
 from gdbmem.text import printable
 
@@ -52,25 +53,17 @@ def run_recipe(
 ) -> int:
     """Play the recipe that *args* name and report; return the exit status. The run is added to *runs*.
 
-    The file of --junit is written whatever fails: one of an earlier run must not stand for this.
+    The files of --ci and --junit are written whatever fails: those of an earlier run must not stand for this.
     """
-    try:
-        return _run_recipe(args, program_arguments, runs, command=command)
-    except BaseException as error:
-        if args.junit:
-            with contextlib.suppress(GdbmemError, OSError), open_named(args.junit, force=True) as junit:
-                assert junit is not None
-                reason = (
-                    error.sentence if isinstance(error, GdbmemError) else str(error) or type(error).__name__
-                )
-                junit.write(junit_error(Path(args.recipe).stem, reason))
-        raise
+    with ci_reports(ci_files(args), Path(args.recipe).stem) as gate:
+        return _run_recipe(args, program_arguments, runs, gate, command=command)
 
 
 def _run_recipe(
     args: argparse.Namespace,
     program_arguments: Optional[list[str]],
     runs: list[Run],
+    gate: Gate,
     *,
     command: Sequence[str],
 ) -> int:
@@ -87,10 +80,7 @@ def _run_recipe(
     progress = _silence if args.quiet else _Clock().progress
     outcome: Optional[Outcome] = None
     try:
-        with (
-            open_output(args.output, force=args.force) as stream,
-            open_named(args.junit or None, force=True) as junit,
-        ):
+        with open_output(args.output, force=args.force) as stream:
             outcome = play_recipe(recipe, job, progress=progress, command=command)
             runs.append(outcome.run)
             outcome.notices += [left_out] if left_out is not None else []
@@ -101,9 +91,8 @@ def _run_recipe(
                 _print(result, query, stream)
                 if whole_run:
                     show_whole_run(outcome.run, stream)
-            if junit is not None:
-                name = Path(recipe.source).stem
-                junit.write(junit_xml(name, result.verdicts, seconds=outcome.seconds))
+        gate.judged += judged_by_recipe(recipe, result, query)
+        gate.seconds = outcome.seconds
         _say(outcome, result.reasons, json=args.json)
         status = _status(outcome, result.verdicts)
         return ExitStatus.FAILED if left_out is not None and own_rank() is None else status

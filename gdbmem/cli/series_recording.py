@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Optional
 
+from gdbmem.gates.reports import Gate
 from gdbmem.recording.recording import Recorded, RecordingOptions, record_series, verdict_so_far
 from gdbmem.recording.targets import Wanted
 from gdbmem.runs.ranks import own_rank
@@ -18,15 +19,15 @@ from gdbmem.series.views import PlainView, PrometheusView, View
 from gdbmem.terminal.console import make_console, prepare_outputs
 
 
-def record(args: argparse.Namespace, words: Optional[Sequence[str]]) -> int:
-    """Record according to *args*, report, and return the exit status."""
+def record(args: argparse.Namespace, words: Optional[Sequence[str]], gate: Gate) -> int:
+    """Record according to *args*, report, and return the exit status; *gate* gets what was judged."""
     with prepare_outputs(args) as outputs:
         recorded = record_by(args, words)
         # Imported after the recording, which does not need some MiB of code.
         from gdbmem.cli.series_reporting import report_recorded  # slow to import
 
         status = report_recorded(
-            recorded.run.folder, args, outputs, status=recorded.status, program=recorded.program
+            recorded.run.folder, args, outputs, gate, status=recorded.status, program=recorded.program
         )
     if recorded.grown is not None and not args.json and args.output is None:
         print(f"\n{recorded.grown}", end="")

@@ -21,6 +21,8 @@ from gdbmem.api.series import (
     triggers_of,
 )
 from gdbmem.api.series_pictures import picture_of
+from gdbmem.cli.gates import measured_peaks
+from gdbmem.gates.reports import Gate, Judged
 from gdbmem.model.judgement import MET, NOT_MET, Judgement, exit_status
 from gdbmem.model.series import SeriesSummary
 from gdbmem.series import charts
@@ -48,11 +50,11 @@ def judged_status(judgements: Sequence[Judgement], status: int) -> int:
 _STEP_WORTH_BYTES = 1 << 20  # to find its cause
 
 
-def report(folders: Sequence[Path], args: argparse.Namespace) -> int:
-    """Judge the runs in *folders* again; return the exit status."""
+def report(folders: Sequence[Path], args: argparse.Namespace, gate: Gate) -> int:
+    """Judge the runs in *folders* again, into *gate*; return the exit status."""
     with prepare_outputs(args) as outputs:
         recordings = [Recording(folder) for folder in folders]
-        return _report(recordings, args, outputs, status=0)
+        return _report(recordings, args, outputs, gate, status=0)
 
 
 def show_series(folder: Path, args: argparse.Namespace, stream: TextIO) -> None:
@@ -61,21 +63,29 @@ def show_series(folder: Path, args: argparse.Namespace, stream: TextIO) -> None:
         [Recording(folder)],
         argparse.Namespace(**{**vars(args), "fail_on": None, "resolve": None}),
         Outputs(stream, None),
+        Gate("show"),
         status=0,
     )
 
 
 def report_recorded(
-    folder: Path, args: argparse.Namespace, outputs: Outputs, *, status: int, program: Optional[Sequence[str]]
+    folder: Path,
+    args: argparse.Namespace,
+    outputs: Outputs,
+    gate: Gate,
+    *,
+    status: int,
+    program: Optional[Sequence[str]],
 ) -> int:
-    """Report the recording just made in *folder*; return the exit status."""
-    return _report([Recording(folder)], args, outputs, status=status, program=program)
+    """Report the recording just made in *folder*, and judge it into *gate*; return the exit status."""
+    return _report([Recording(folder)], args, outputs, gate, status=status, program=program)
 
 
 def _report(
     recordings: Sequence[Recording],
     args: argparse.Namespace,
     outputs: Outputs,
+    gate: Gate,
     *,
     status: int,
     program: Optional[Sequence[str]] = None,
@@ -106,6 +116,8 @@ def _report(
         else:
             _print(recording, summary, args, outputs.text, commands, own)
     outputs.text.write("]\n" * several)
+    gate.judged += map(Judged, chain(*judgements))
+    gate.judged += measured_peaks(summaries)
     return judged_status(list(chain(*judgements)), status)
 
 

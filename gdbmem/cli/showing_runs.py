@@ -150,11 +150,12 @@ def diff_kept(
         return _diff_heaps(before, after, names, arguments, console)
     size = "rss_bytes" if kind == LEDGER else "held_bytes"
     grown = int(getattr(after, size) - getattr(before, size))
-    judgement = None if arguments.fail_on is None else _judge(kind, grown, operands, arguments.fail_on)
+    judges = arguments.fail_on is not None or arguments.ci
+    judgement = None if not judges else _judge(kind, grown, operands, arguments.fail_on)
     if arguments.json:
         module: Any = ledger_document if kind == LEDGER else containers
         document = module.growth_document(before, after)
-        if judgement is not None:
+        if judgement is not None and arguments.fail_on is not None:
             document["judgement"] = judgement_object(judgement)
         console.file.write(to_json(document))
     elif kind == LEDGER:
@@ -180,7 +181,7 @@ def _diff_heaps(
     return judgements[0] if judgements else None
 
 
-def _judge(kind: str, grown: int, operands: Sequence[str], limit_bytes: int) -> Judgement:
+def _judge(kind: str, grown: int, operands: Sequence[str], limit_bytes: Optional[int]) -> Judgement:
     what = "the resident set" if kind == LEDGER else "what the containers hold"
     size = format_delta(grown)
     text = f"{what} grew by {size.lstrip('+')}" if grown > 0 else f"{what} changed by {size}"

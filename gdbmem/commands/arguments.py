@@ -14,6 +14,7 @@ from gdbmem.text import parse_duration, parse_size, printable
 
 if TYPE_CHECKING:
     from gdbmem.api.profiles import ReadOptions
+    from gdbmem.gates.reports import CiFile
     from gdbmem.model.heap_graph import HeapLimit
     from gdbmem.recording.triggers import Condition
 
@@ -275,6 +276,12 @@ def parse_fail_on(text: str) -> tuple[str, float]:
     return kind, parse_slope(slope) if colon else 0.0
 
 
+def _ci_file(text: str) -> CiFile:
+    from gdbmem.gates.reports import parse_ci  # not always needed
+
+    return parse_ci(text)
+
+
 def parse_heap_limit(text: str) -> HeapLimit:
     """Return the limit of ``10MiB``, ``leaked=0``, ``tasks=1MiB``: a name may have ``=`` in it."""
     from gdbmem.model.heap_graph import HeapLimit  # not always needed
@@ -362,6 +369,7 @@ def _host_and_port(text: str) -> tuple[str, int]:
 
 _BY_NAME: dict[str, Callable[[str], Any]] = {"--top": _count, "--period": _period, "pid": int}
 _BY_METAVAR: dict[str, Callable[[str], Any]] = {
+    "KIND[=FILE]": _ci_file,
     "N": int,
     "SECONDS": float,
     "SIZE": parse_size,

@@ -78,6 +78,13 @@ HEAP_LIMITS = """\
                       --since if it grew by more; 125 if what was not read makes that undecidable (may be repeated)
 """
 
+# The reports of a gate.
+CI = """\
+  --ci KIND[=FILE] …  report to continuous integration, in FILE: github (annotations and a job summary), gitlab (code
+                      quality), sarif, junit, markdown, bencher (BMF), benchmark (github-action-benchmark); may be
+                      repeated
+"""
+
 # Call trees: what to list.
 KNOWN = "  --known FILE        paths that are known and accepted: one regex per line, # comments\n"
 MINE = """\

@@ -51,8 +51,8 @@ gdb:
 {options.GDB}{options.GDB_COMMANDS}  --on-quit end|finish  end the program with gdb, or let it finish (default: end)
 
 recipe:
-  --junit FILE        write the expectations and their outcomes as JUnit XML
-{options.KNOWN}{options.QUIET}
+  --junit FILE        write the expectations and their outcomes as JUnit XML (as --ci junit=FILE)
+{options.CI}{options.KNOWN}{options.QUIET}
 {options.OUTPUT}  --report FILE       write FILE at the end, the page that 'gdbmem report' makes of the run
 """,
         raw=("threshold", "sample_rate", "dump_interval"),
@@ -149,7 +149,7 @@ to compare:
                       save the whole heap in FILE, or as NAME in RUN, the folder of a run
   --since FILE|RUN:NAME
                       changes since the heap that --save saved: holders and types that grew, blocks lost since
-{options.HEAP_LIMITS}
+{options.HEAP_LIMITS}{options.CI}
 {options.OUTPUT}""",
         """\
 examples:
@@ -427,7 +427,7 @@ which grew once; --series takes all snapshots of a run, of one name, or of a fil
 {options.query("path")}\
   --fail-on SIZE      exit 4 if growth exceeds SIZE, 125 if sampling error or missing bytes make that undecidable;
                       --known paths are excluded
-how to compare:
+{options.CI}how to compare:
   --compare           print each change in percent of its earlier size, or as new or gone
   --normalize         scale all snapshots to the total of the last, to compare shares
 
@@ -492,6 +492,7 @@ result:
                       exit 4 on this verdict, 125 if it can't be judged (the program failed, too short, memory not
                       seen); 'growing' includes a sawtooth whose floor rises; SLOPE (as in 1MiB/h) is the smallest
                       slope that counts
+{options.CI}\
   --resolve SLOPE     print how long to watch until a slope of this size (1MiB/h) would be called growing, given the
                       noise
   --plain             print lines instead of a chart while it runs
@@ -544,7 +545,7 @@ A command after '--' is one quoted word; no shell interprets it. Status 4: a sec
   --plot FILE         draw the runs in one chart into FILE.svg, or make FILE.html, a page with all results
   --fail-on VERDICT[:SLOPE]
                       exit 4 if a run of the second group has this verdict, 125 if one can't be judged
-{options.QUIET}{options.NO_COLOR}{options.OUTPUT}""",
+{options.CI}{options.QUIET}{options.NO_COLOR}{options.OUTPUT}""",
     ),
     Command(
         "gdbmem ranks",
@@ -569,8 +570,8 @@ be judged.
 {options.TOP_10}  --min SIZE          only rows of which a rank has at least SIZE, as in 10KiB
   --fail-on VERDICT[:SLOPE]
                       exit 4 if a rank's series has this verdict, 125 if one can't be judged
-  --junit FILE        write a test case for each rank as JUnit XML
-{options.NO_COLOR}{options.OUTPUT}""",
+  --junit FILE        write a test case for each rank as JUnit XML (as --ci junit=FILE)
+{options.CI}{options.NO_COLOR}{options.OUTPUT}""",
         """\
 examples:
   mpirun -n 8 gdbmem launch --recipe leak.yaml --run runs/r.%r; gdbmem ranks runs

@@ -16,7 +16,7 @@ from gdbmem.model.calltree import FAULTED_BYTES, GROWN_BYTES, HEAP_BYTES, PRUNED
 from gdbmem.model.calltree import UNTRACED as UNTRACED_BYTES
 from gdbmem.model.diff import BLOCKS, HELD, LEAKED, UNTRACED, Diff, Expectation, ExpectationVerdict
 from gdbmem.model.heap_graph import HeapLimit, SavedHeap
-from gdbmem.model.judgement import AT_LEAST, AT_MOST, BYTES, MET, NOT_JUDGED, NOT_MET, Judgement, Unseen
+from gdbmem.model.judgement import AT_LEAST, AT_MOST, BYTES, NOT_JUDGED, NOT_MET, Judgement, Unseen
 from gdbmem.model.ledger import Ledger
 from gdbmem.profiles.doubts import (
     nameless_growth,
@@ -88,65 +88,8 @@ def verdict_object(verdict: ExpectationVerdict) -> dict[str, object]:
     }
 
 
-# Verdicts as JUnit XML, which continuous-integration servers read.
-
-
-# XML 1.0 allows no other characters, not even escaped.
-_ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-
-_OUTCOMES = {MET: "system-out", NOT_MET: "failure", NOT_JUDGED: "error"}
-
-
-def junit_xml(suite: str, verdicts: Sequence[ExpectationVerdict], *, seconds: float = 0.0) -> str:
-    """Return the report on *suite* (the recipe's name): one test case per expectation.
-
-    An expectation not met is a failure; one that could not be judged is an error, so that it never counts as passed.
-    """
-    rows = [(_name(one.expectation), _OUTCOMES[one.judgement.judged], one.text) for one in verdicts]
-    return junit_of_rows(suite, rows, seconds)
-
-
-def junit_of_judgements(suite: str, judgements: Mapping[str, Sequence[Judgement]]) -> str:
-    """Return the report on *suite*: one test case for each name of *judgements*, with the worst outcome of its own."""
-    rows = []
-    for name, those in judgements.items():
-        outcomes = {one.judged for one in those}
-        worst = NOT_MET if NOT_MET in outcomes else MET if outcomes == {MET} else NOT_JUDGED
-        text = "; ".join(one.sentence for one in those if one.judged == worst) or "nothing was judged"
-        rows.append((name, _OUTCOMES[worst], text))
-    return junit_of_rows(suite, rows, 0.0)
-
-
-def junit_error(suite: str, reason: str) -> str:
-    """Return the report on *suite* of a recipe that could not be run, for *reason*: one test case with an error."""
-    return junit_of_rows(suite, [("launch", "error", reason)], 0.0)
-
-
-def junit_of_rows(suite: str, rows: Sequence[tuple[str, str, str]], seconds: float) -> str:
-    """Return the report with a test case for each of *rows*: its name, the element of its outcome, and the sentence."""
-    from xml.etree import ElementTree  # not always needed
-
-    outcomes = [outcome for _, outcome, _ in rows]
-    counts = {
-        "tests": str(len(rows)),
-        "failures": str(outcomes.count("failure")),
-        "errors": str(outcomes.count("error")),
-        "time": f"{seconds:.3f}",
-    }
-    root = ElementTree.Element("testsuites", counts)
-    element = ElementTree.SubElement(root, "testsuite", {"name": _legal(suite), **counts, "skipped": "0"})
-    for name, outcome, text in rows:
-        case = ElementTree.SubElement(element, "testcase", {"classname": _legal(suite), "name": _legal(name)})
-        if outcome == "system-out":
-            ElementTree.SubElement(case, outcome).text = _legal(text)
-        else:
-            ElementTree.SubElement(case, outcome, {"message": _legal(text)})
-    ElementTree.indent(root)
-    body = ElementTree.tostring(root, encoding="unicode")
-    return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'
-
-
-def _name(expectation: Expectation) -> str:
+def case_name(expectation: Expectation) -> str:
+    """Return the name of the test case of *expectation* in JUnit XML."""
     what = f"path {expectation.path}" if expectation.path else expectation.metric
     what += f" {expectation.holder}" if expectation.holder else ""
     limit = "at_most" if expectation.at_most is not None else "at_least"
@@ -156,10 +99,6 @@ def _name(expectation: Expectation) -> str:
         f"{what} from {expectation.before} to {expectation.after} {limit} {expectation.limit} {unit}"
         f" (line {expectation.position.line}:{expectation.position.column})"
     )
-
-
-def _legal(text: str) -> str:
-    return _ILLEGAL.sub("\ufffd", text)
 
 
 # Judging a diff against an expectation of a recipe: met, not met, or undecidable, in one sentence.

@@ -18,6 +18,7 @@ LAYERS = [
     "launch",
     "inspection",
     "page",
+    "gates",
     "recipes",
     "engines",
     "symbols",

@@ -19,12 +19,14 @@ from gdbmem.api.series import (
     summary_of,
 )
 from gdbmem.api.series_pictures import picture_of
+from gdbmem.cli.gates import ci_files, measured_difference
 from gdbmem.cli.series_recording import record_by
 from gdbmem.cli.series_reporting import judged_status
 from gdbmem.commands.arguments import ArgumentParser, split_program
 from gdbmem.commands.shell import SHELL_COMMANDS
 from gdbmem.errors import Notice, UsageError
 from gdbmem.files import spool_operands
+from gdbmem.gates.reports import Gate, Judged, ci_reports
 from gdbmem.series.charts import svg
 from gdbmem.series.comparison import comparison_json, print_comparison
 from gdbmem.terminal.console import Outputs, make_console, picture_kind, prepare_outputs
@@ -47,10 +49,10 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         picture_kind(args.plot, "--plot")
     args.first = spool_operands(args.first)
     args.second = args.second and spool_operands(args.second)
-    with prepare_outputs(args) as outputs:
+    with ci_reports(ci_files(args, needs="--fail-on"), "compare") as gate, prepare_outputs(args) as outputs:
         first, second = _given(args) if commands is None else _record(args, commands)
         with recorded([*first, *second]) as folders:
-            return _compare(folders[: len(first)], folders[len(first) :], args, outputs)
+            return _compare(folders[: len(first)], folders[len(first) :], args, outputs, gate)
 
 
 def _given(args: argparse.Namespace) -> tuple[list[Path], list[Path]]:
@@ -112,7 +114,7 @@ def _fresh(folder: Path) -> Path:
 
 
 def _compare(
-    first: Sequence[Path], second: Sequence[Path], args: argparse.Namespace, outputs: Outputs
+    first: Sequence[Path], second: Sequence[Path], args: argparse.Namespace, outputs: Outputs, gate: Gate
 ) -> int:
     recordings = [Recording(folder) for folder in (*first, *second)]
     said: Sequence[Notice] = ()
@@ -131,6 +133,7 @@ def _compare(
 
         outputs.plot.write(render(compared_page(recordings, summaries, first=cut)))
     judgements = list(chain(*judge_recordings(recordings[cut:], summaries[cut:], args.fail_on)))
+    gate.judged += [*map(Judged, judgements), *map(measured_difference, comparison.differences)]
     if args.json:
         outputs.text.write(comparison_json(comparison, judged, judgements))
     else:

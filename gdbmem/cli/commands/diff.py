@@ -10,9 +10,11 @@ from typing import Optional
 from gdbmem.api.profiles import DiffSide, Run, find_operand, read_last_two, read_series
 from gdbmem.api.profiles import diff as diff_of
 from gdbmem.api.runs import containers_holding, is_of_one_run, judge_growth, kept_kind, unseen_between
+from gdbmem.cli.gates import ci_files, grown_lines
 from gdbmem.commands.arguments import ArgumentParser, kind_asked, read_options_from
 from gdbmem.errors import ExitStatus, GdbmemError, UsageError
 from gdbmem.files import spool_operands
+from gdbmem.gates.reports import Gate, Judged, Place, ci_reports
 from gdbmem.model.containers import Holding
 from gdbmem.model.diff import Diff
 from gdbmem.model.judgement import MET, NOT_MET, Judgement, exit_status
@@ -31,17 +33,21 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         raise UsageError("--series takes one run, RUN:NAME or file", hint="leave --series out")
     try:
         query = query_from(arguments)._replace(source_roots=source_roots())
-        if arguments.normalize and (query.by_blocks or arguments.fail_on is not None):
-            other = "blocks cannot be counted" if query.by_blocks else "--fail-on has nothing to judge"
+        judges = arguments.fail_on is not None or arguments.ci
+        if arguments.normalize and (query.by_blocks or judges):
+            other = (
+                "blocks cannot be counted" if query.by_blocks else "--fail-on and --ci have nothing to judge"
+            )
             raise UsageError(
                 f"--normalize makes all sides equally large: {other}", hint="leave one of them out"
             )
         arguments.operands = spool_operands(arguments.operands)
-        place, name = find_operand(arguments.operands[0])
-        kind = kept_kind(place, name, kind_asked(arguments))
-        if kind:
-            return _compare_kept(kind, arguments)
-        return _compare_profiles(arguments, query)
+        with ci_reports(ci_files(arguments, needs="--fail-on"), "diff") as gate:
+            place, name = find_operand(arguments.operands[0])
+            kind = kept_kind(place, name, kind_asked(arguments))
+            if kind:
+                return _compare_kept(kind, arguments, gate)
+            return _compare_profiles(arguments, query, gate)
     except UsageError:
         raise
     except GdbmemError as error:
@@ -51,25 +57,31 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         return ExitStatus.NOT_JUDGED
 
 
-def _compare_kept(kind: str, arguments: argparse.Namespace) -> int:
+def _compare_kept(kind: str, arguments: argparse.Namespace, gate: Gate) -> int:
     from gdbmem.cli.showing_runs import diff_kept  # a run may hold results of any kind
 
     with open_output(arguments.output, force=arguments.force) as stream:
         console = make_console(stream, color=arguments.color)
         judgement = diff_kept(kind, arguments.operands, arguments, console)
+    if judgement is not None:
+        gate.judged.append(Judged(judgement, origin=Place(str(arguments.operands[-1]))))
     return _status(judgement)
 
 
-def _compare_profiles(arguments: argparse.Namespace, query: Query) -> int:
+def _compare_profiles(arguments: argparse.Namespace, query: Query, gate: Gate) -> int:
     with open_output(arguments.output, force=arguments.force) as stream:
         with Working("reading and comparing " + ", ".join(map(str, arguments.operands))):
             diff = _diff(arguments)
         held: Sequence[Holding] = ()
         if not arguments.series and not arguments.normalize:
             held = containers_holding(arguments.operands, diff, query)
-        judgement = None if arguments.fail_on is None else _judge(diff, query, arguments)
+        judgement = None if arguments.fail_on is None and not arguments.ci else _judge(diff, query, arguments)
+        if judgement is not None:
+            origin = Place(str(arguments.operands[-1]))
+            gate.judged.append(Judged(judgement, grown_lines(diff, query), origin))
         if arguments.json:
-            stream.write(diff_json(diff, query, held=held, judgement=judgement))
+            asked = None if arguments.fail_on is None else judgement
+            stream.write(diff_json(diff, query, held=held, judgement=asked))
         else:
             console = make_console(stream, color=arguments.color)
             print_diff(diff, query, console, known_from=arguments.known or "", held=held)
@@ -97,7 +109,7 @@ def _judge(diff: Diff, query: Query, arguments: argparse.Namespace) -> Judgement
 
 def _status(judgement: Optional[Judgement]) -> int:
     """Print *judgement* unless it is met, and return the exit status; None: nothing was judged."""
-    if judgement is None or judgement.judged == MET:
+    if judgement is None or judgement.limit is None or judgement.judged == MET:
         return ExitStatus.DONE
     word = "not met" if judgement.judged == NOT_MET else "not judged"
     reasons = "; ".join(one.message for one in judgement.unseen) if word == "not judged" else ""

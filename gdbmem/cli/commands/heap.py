@@ -21,9 +21,11 @@ from gdbmem.api.heaps import (
     whole_heap,
     whole_heap_of_core,
 )
+from gdbmem.cli.gates import ci_files
 from gdbmem.cli.start import unwind_when_ended
 from gdbmem.commands.arguments import ArgumentParser, check_whole, checked_pid, read_address
 from gdbmem.errors import ExitStatus, GdbmemError, UsageError
+from gdbmem.gates.reports import Judged, ci_reports
 from gdbmem.heap.growth_text import write_growth
 from gdbmem.heap.limits import judge_growth, judge_heap
 from gdbmem.heap.text import heap_json, mangled_names, print_heap
@@ -44,7 +46,10 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     unwind_when_ended()
     limits: Sequence[HeapLimit] = args.fail_on or ()
     try:
-        return _status(_run(args, pid, limits), limits)
+        with ci_reports(ci_files(args, needs="--fail-on"), "heap") as gate:
+            judgements = _run(args, pid, limits)
+            gate.judged += map(Judged, judgements)
+        return _status(judgements, limits)
     except UsageError:
         raise
     except GdbmemError as error:

@@ -61,7 +61,12 @@ def _parse(own: list[str], parser: ArgumentParser) -> argparse.Namespace:
     if unknown:
         raise parser.unknown(unknown[0], hint="the program's own arguments and options go after '--'")
     if args.recipe is None:
-        for option, given in (("--junit", args.junit), ("--json", args.json), ("-o", args.output)):
+        for option, given in (
+            ("--junit", args.junit),
+            ("--ci", args.ci),
+            ("--json", args.json),
+            ("-o", args.output),
+        ):
             if given:
                 raise UsageError(f"{option} needs --recipe", hint="inside gdb, massif-diff has --json and -o")
     elif args.program is not None:

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
+from gdbmem.cli.gates import ci_files
 from gdbmem.commands.arguments import ArgumentParser, split_program
 from gdbmem.errors import GdbmemError, UsageError
+from gdbmem.gates.reports import Gate, ci_reports
 from gdbmem.runs.ranks import is_chosen
 from gdbmem.terminal.console import picture_kind
 from gdbmem.text import printable
@@ -21,16 +23,11 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     args = parser.parse_args(own)
     runs = [target for target in args.targets if not (target.isascii() and target.isdigit())]
     try:
-        if runs:
-            return _judge_again(args, runs, program)
-        _check(args, program)
-        if program is not None and not is_chosen(args.on_ranks):
-            from gdbmem.launch.program import execute  # not always needed
-
-            execute(program[0], program[1:], {})
-        from gdbmem.cli.series_recording import record  # not needed for --help
-
-        return record(args, program)
+        with ci_reports(ci_files(args, needs="--fail-on"), "monitor") as gate:
+            if runs:
+                return _judge_again(args, runs, program, gate)
+            _check(args, program)
+            return _record(args, program, gate)
     except UsageError:
         raise
     except GdbmemError as error:
@@ -42,7 +39,19 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         return launch_status(error)
 
 
-def _judge_again(args: argparse.Namespace, runs: Sequence[str], program: Optional[list[str]]) -> int:
+def _record(args: argparse.Namespace, program: Optional[list[str]], gate: Gate) -> int:
+    if program is not None and not is_chosen(args.on_ranks):
+        from gdbmem.launch.program import execute  # not always needed
+
+        execute(program[0], program[1:], {})
+    from gdbmem.cli.series_recording import record  # not needed for --help
+
+    return record(args, program, gate)
+
+
+def _judge_again(
+    args: argparse.Namespace, runs: Sequence[str], program: Optional[list[str]], gate: Gate
+) -> int:
     from gdbmem.api.series import is_series_file, recorded  # slow to import
     from gdbmem.runs.run import is_run  # not needed for a recording
 
@@ -59,7 +68,7 @@ def _judge_again(args: argparse.Namespace, runs: Sequence[str], program: Optiona
     with recorded([Path(operand) for operand in runs]) as folders:
         from gdbmem.cli.series_reporting import report  # slow to import
 
-        return report(folders, args)
+        return report(folders, args, gate)
 
 
 def _check(args: argparse.Namespace, program: Optional[list[str]]) -> None:

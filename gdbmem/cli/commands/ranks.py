@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gdbmem.api.ranks import read_ranks
+from gdbmem.cli.gates import ci_files
 from gdbmem.commands.arguments import ArgumentParser
 from gdbmem.errors import ExitStatus, GdbmemError, UsageError
+from gdbmem.gates.reports import Judged, ci_reports, nothing_judged
 from gdbmem.model.judgement import Judgement, exit_status
 from gdbmem.model.ranks import Ranks
 from gdbmem.profiles.paths import DEFAULT_TOP, Query
 from gdbmem.profiles.ranks_report import print_ranks, ranks_document
-from gdbmem.recipes.verdicts import junit_of_judgements
-from gdbmem.terminal.console import Working, make_console, open_named, open_output
+from gdbmem.terminal.console import Working, make_console, open_output
 from gdbmem.terminal.document import to_json
 from gdbmem.text import printable
 
@@ -29,8 +30,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     query = Query(top=top, by=args.by or "line", min_bytes=abs(args.min or 0))
     try:
         with (
+            ci_reports(ci_files(args), Path(args.operands[0]).name) as gate,
             open_output(args.output, force=args.force) as stream,
-            open_named(args.junit or None, force=True) as junit,
         ):
             with Working("reading the runs of the ranks"):
                 ranks = read_ranks(args.operands, between=between, query=query, fail_on=args.fail_on)
@@ -38,8 +39,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
                 stream.write(to_json(ranks_document(ranks)))
             else:
                 print_ranks(ranks, make_console(stream, color=args.color))
-            if junit is not None:
-                junit.write(junit_of_judgements(Path(args.operands[0]).name, _by_rank(ranks)))
+            gate.judged += _by_rank(ranks)
     except UsageError:
         raise
     except GdbmemError as error:
@@ -48,8 +48,11 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     return exit_status(ranks.judgements) if ranks.judgements else ExitStatus.DONE
 
 
-def _by_rank(ranks: Ranks) -> dict[str, Sequence[Judgement]]:
-    """Return the judgements on each rank of the job, by its name: none on one without a run."""
-    found: dict[str, Sequence[Judgement]] = {f"rank {one.rank}": one.judgements for one in ranks.ranks}
-    found.update({f"rank {number}": () for number in ranks.missing})
-    return found
+def _by_rank(ranks: Ranks) -> Iterator[Judged]:
+    """Yield the judgements on each rank of the job, its name as their case; a rank without any is not judged."""
+    found: dict[int, Sequence[Judgement]] = {one.rank: one.judgements for one in ranks.ranks}
+    found.update(dict.fromkeys(ranks.missing, ()))
+    for number, judgements in found.items():
+        name = f"rank {number}"
+        for one in judgements or [nothing_judged(name, f"{name}: nothing was judged")]:
+            yield Judged(one, case=name)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Optional
 from xml.etree import ElementTree
 
 import pytest
 
 from gdbmem.errors import Notice
+from gdbmem.gates.reports import Gate, Judged, junit
 from gdbmem.model.diff import Expectation, ExpectationVerdict, Position
 from gdbmem.model.judgement import MET, NOT_JUDGED, NOT_MET, Judgement, exit_status
-from gdbmem.recipes.verdicts import PointOutcome, junit_error, junit_xml, recipe_object
+from gdbmem.recipes.verdicts import PointOutcome, recipe_object
+from gdbmem.recipes.verdicts import case_name as case_of
 from gdbmem.terminal.document import judgement_line
 
 NASTY = "\x00\x1b[31m<&\"'>]]>\ud800\udcff\ufffe\U0001f600\r\n\u2028"
@@ -27,8 +30,14 @@ def verdict(
     return ExpectationVerdict(expectation, judgement)
 
 
+def junit_xml(suite: str, verdicts: Sequence[ExpectationVerdict]) -> str:
+    return junit(Gate(suite, [Judged(one.judgement, case=case_of(one.expectation)) for one in verdicts]))
+
+
 def test_a_failed_expectation_is_a_failure_and_an_unjudged_one_an_error() -> None:
-    suite = ElementTree.fromstring(junit_xml("leak", [verdict(True), verdict(False), verdict(None)]))[0]
+    suite = ElementTree.fromstring(
+        junit_xml("leak", [verdict(True), verdict(False, line=10), verdict(None, line=11)])
+    )[0]
     assert (suite.get("name"), suite.get("tests")) == ("leak", "3")
     assert (suite.get("failures"), suite.get("errors")) == ("1", "1")
     assert [case[0].tag for case in suite] == ["system-out", "failure", "error"]
@@ -122,9 +131,3 @@ def test_each_verdict_starts_with_a_word_that_can_be_searched_for() -> None:
     words = [judgement_line(verdict(met).judgement).split("  ")[0] for met in (True, False)]
     assert words == ["ok", "NOT MET"]
     assert judgement_line(verdict(None).judgement) == "NOT JUDGED sentence"
-
-
-def test_a_recipe_that_could_not_be_run_is_an_error_in_the_junit_file() -> None:
-    suite = ElementTree.fromstring(junit_error("leak", "there is no program ./decoder"))[0]
-    assert (suite.get("tests"), suite.get("errors"), suite.get("failures")) == ("1", "1", "0")
-    assert suite[0][0].get("message") == "there is no program ./decoder"

@@ -14,9 +14,9 @@ from gdbmem.cli import launch_recipe
 from gdbmem.cli.main import main
 from gdbmem.commands.shell import SHELL_COMMANDS
 from gdbmem.errors import Notice
+from gdbmem.gates.reports import Gate, Judged, junit
 from gdbmem.launch.playing import Outcome, PlayedPoint
 from gdbmem.model.diff import Expectation, ExpectationVerdict, Position
-from gdbmem.recipes.verdicts import junit_xml
 from gdbmem.runs.run import Run
 from gdbmem.runs.unseen import end_facts
 from gdbmem.terminal.document import judgement_line
@@ -69,7 +69,7 @@ def test_a_missing_snapshot_is_explained_in_the_verdict_and_in_the_junit_file(
 ) -> None:
     verdict = judged(played(tmp_path, "a", notices=tuple(notices), status=134 if ABORTED in notices else 0))
     assert judgement_line(verdict.judgement) == f"NOT JUDGED heap from a to m: could not be judged, {reason}"
-    assert reason.split(";")[0] in junit_xml("leak", [verdict]).replace("&#39;", "'")
+    assert reason.split(";")[0] in junit(Gate("leak", [Judged(verdict.judgement)])).replace("&#39;", "'")
 
 
 def test_a_point_that_was_taken_less_often_than_the_expectation_asks_states_how_often(tmp_path: Path) -> None:

@@ -1,0 +1,1 @@
+"""The outcomes of gates, in the forms that continuous integration reads."""
