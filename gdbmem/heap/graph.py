@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple
 
 from gdbmem.arrays import import_numpy
 from gdbmem.heap.dominators import depths, dominators, retained
@@ -257,15 +257,15 @@ class Held:
     blocks: Any  # that are retained
 
 
-def hold(graph: Graph, reached: Reached, *, links_back: bool = False) -> Held:
-    """Return who holds what *reached* has. With *links_back* each edge counts, as in a graph of anything else."""
+def hold(graph: Graph, reached: Reached) -> Held:
+    """Return who holds what *reached* has."""
     np = import_numpy()
     count = len(reached.order)
     number = np.zeros(graph.nodes + 1, np.int32)
     number[reached.order] = np.arange(1, count + 1, dtype=np.int32)
     tree = np.zeros(count + 1, np.int32)
     tree[1:] = number[reached.parent[reached.order]]
-    sources, targets = _arcs(graph, reached, number, tree, every=links_back)
+    sources, targets = _arcs(graph, reached, number, tree)
     t = dominators(tree, sources, targets)
     nodes = np.concatenate((np.full(1, -1, np.int32), reached.order))
     own = np.concatenate((np.zeros(1, np.int64), graph.sizes[reached.order]))
@@ -274,22 +274,22 @@ def hold(graph: Graph, reached: Reached, *, links_back: bool = False) -> Held:
     return Held(reached, number[:-1], nodes, t, depth, own, *sums)
 
 
-def _arcs(graph: Graph, reached: Reached, number: Any, tree: Any, *, every: bool) -> tuple[Any, Any]:
+def _arcs(graph: Graph, reached: Reached, number: Any, tree: Any) -> tuple[Any, Any]:
     """Return the edges, as numbers, to blocks that have another one than that of the search: these decide."""
     np = import_numpy()
     ends = np.array(reached.phase_ends[:-1])
     several = np.zeros(len(tree), bool)
-    for _, target in _counted(graph, number, ends, tree, every=every, differing=True):
+    for _, target in _counted(graph, number, ends, tree, differing=True):
         several[target] = True
     sources, targets = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
-    for source, target in _counted(graph, number, ends, tree, every=every, differing=False):
+    for source, target in _counted(graph, number, ends, tree, differing=False):
         keep = several.take(target)
         sources.append(source[keep])
         targets.append(target[keep])
     return np.concatenate(sources), np.concatenate(targets)
 
 
-def _counted(graph: Graph, number: Any, ends: Any, tree: Any, *, every: bool, differing: bool) -> Any:
+def _counted(graph: Graph, number: Any, ends: Any, tree: Any, *, differing: bool) -> Any:
     """Yield the edges that hold something, piece by piece; with *differing* those that the search didn't go."""
     np = import_numpy()
     for begin in range(0, graph.nodes, _ROWS):
@@ -301,15 +301,14 @@ def _counted(graph: Graph, number: Any, ends: Any, tree: Any, *, every: bool, di
         keep = (source > 0) & (target > 0)
         if differing:
             keep &= tree.take(target) != source
-        if not every:
-            # A link to the block that led here holds nothing, nor does one that is weaker than what holds the block.
-            keep &= tree.take(source) != target
-            keep = np.flatnonzero(keep)
-            source, target, is_back = source[keep], target[keep], is_back[keep]
-            phase = np.searchsorted(ends, target - 1, "right")
-            keep = (np.searchsorted(ends, source - 1, "right") <= phase) & (
-                ~is_back | (phase & 1 == 1) | (phase == 4)
-            )
+        # A link to the block that led here holds nothing, nor does one that is weaker than what holds the block.
+        keep &= tree.take(source) != target
+        keep = np.flatnonzero(keep)
+        source, target, is_back = source[keep], target[keep], is_back[keep]
+        phase = np.searchsorted(ends, target - 1, "right")
+        keep = (np.searchsorted(ends, source - 1, "right") <= phase) & (
+            ~is_back | (phase & 1 == 1) | (phase == 4)
+        )
         yield source[keep], target[keep]
 
 
@@ -320,25 +319,4 @@ def holding_edges(graph: Graph, held: Held) -> Iterator[tuple[Any, Any]]:
     tree = np.zeros(len(held.nodes), np.int32)
     tree[1:] = number[held.reached.parent[held.reached.order]]
     ends = np.array(held.reached.phase_ends[:-1])
-    yield from _counted(graph, number, ends, tree, every=False, differing=False)
-
-
-def dominator_tree(first: Any, to: Any, roots: Sequence[int]) -> list[Optional[int]]:
-    """Return the dominator of each node of any graph: -1 for what none but *roots* lead to, None if nothing does."""
-    np = import_numpy()
-    count = len(first) - 1
-    nothing = np.zeros(count, bool)
-    place = Place("", "data", 0)
-    edges = np.concatenate((first, [first[-1] + len(roots)])).astype(np.int64)
-    targets = np.concatenate((to, np.array(roots, np.int32))).astype(np.int32)
-    empty = np.zeros(0, np.int32)
-    sizes = np.zeros(count + 1, np.int64)
-    graph = Graph(count, [place], edges, targets, (empty, empty), ~nothing, sizes, nothing, nothing)
-    held = hold(graph, search(graph), links_back=True)
-    result: list[Optional[int]] = [None] * count
-    for number in range(1, len(held.nodes)):
-        node = int(held.nodes[number])
-        if node < count:
-            above = int(held.nodes[held.dominator[number]])
-            result[node] = above if 0 <= above < count else -1
-    return result
+    yield from _counted(graph, number, ends, tree, differing=False)

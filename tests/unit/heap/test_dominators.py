@@ -10,7 +10,6 @@ import pytest
 
 from gdbmem.arrays import import_numpy
 from gdbmem.heap import dominators as algorithm
-from gdbmem.heap.graph import dominator_tree
 
 np = import_numpy()
 
@@ -42,8 +41,23 @@ def by_definition(edges: Edges, roots: Sequence[int]) -> list[Optional[int]]:
 
 
 def tree_of(edges: Edges, roots: Sequence[int]) -> list[Optional[int]]:
-    first = np.cumsum([0, *map(len, edges)])
-    return dominator_tree(first, np.array([to for row in edges for to in row], np.int32), roots)
+    """Return the dominator of each node: -1 for what none but *roots* lead to, None if nothing does."""
+    order = list(dict.fromkeys(roots))  # breadth first
+    parent = dict.fromkeys(order, -1)
+    for node in order:
+        for target in edges[node]:
+            if target not in parent:
+                parent[target] = node
+                order.append(target)
+    number = {-1: 0, **{node: n for n, node in enumerate(order, 1)}}
+    arcs = [(0, number[root]) for root in roots]
+    arcs += [(number[node], number[target]) for node in order for target in edges[node]]
+    tree = np.array([0, *(number[parent[node]] for node in order)], np.int32)
+    sources, targets = (np.array(column, np.int32) for column in zip(*arcs))
+    found = algorithm.dominators(tree, sources, targets)
+    nodes = [-1, *order]
+    above = {node: nodes[int(found[number[node]])] for node in order}
+    return [above.get(node) for node in range(len(edges))]
 
 
 def random_graph(seed: int) -> tuple[Edges, Sequence[int]]:
