@@ -38,6 +38,11 @@ def stack_pointer(frame: gdb.Frame) -> int:
     return int(frame.read_register("sp")) & (1 << 64) - 1
 
 
+def frame_pointer(frame: gdb.Frame) -> int:
+    """Return the value of the frame pointer's register in *frame*, whatever the frame uses it for."""
+    return int(frame.read_register("fp")) & (1 << 64) - 1
+
+
 def block_of(frame: gdb.Frame) -> Optional[gdb.Block]:
     """Return the innermost block of *frame*; None without debug information."""
     try:

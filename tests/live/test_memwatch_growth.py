@@ -84,6 +84,27 @@ def test_a_temporary_breakpoint_ends_raw_recording_as_any_stop_does(program: Pro
     assert "catchpoint" not in said.output.split("Num ")[1]
 
 
+def test_requests_with_one_stack_pointer_are_each_charged_to_their_own_callers(
+    program: Program, scratch: Path
+) -> None:
+    commands = ["break main", "run", "memwatch growth --json -o growth.json"]
+    run_gdb(program("same_stack"), commands, folder=scratch)
+    counts: dict[tuple[str, ...], int] = {}
+    for path in json.loads((scratch / "growth.json").read_text())["paths"]:
+        own = [
+            frame["function"] for frame in path["frames"] if (frame["file"] or "").endswith("same_stack.c")
+        ]
+        if own[:1] == ["asks"]:
+            counts[tuple(own)] = counts.get(tuple(own), 0) + path["calls"]
+    assert counts == {
+        ("asks", "left", "main"): 81 + 1,  # the C library first asks where the heap ends
+        ("asks", "right", "main"): 40,
+        ("asks", "left", "padded", "main"): 40,
+        ("asks", "left", "again", "again", "main"): 40,
+        ("asks", "left", "again", "again", "again", "main"): 40,
+    }
+
+
 def test_a_request_by_another_thread_names_it(recorded: Recorded) -> None:
     paths = recorded.above_1mib["paths"]
     five = next(path for path in paths if path["bytes"] == 5 * MIB)

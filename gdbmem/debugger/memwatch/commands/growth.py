@@ -19,7 +19,7 @@ from gdbmem.debugger.memwatch.commands.showing import source_lines
 from gdbmem.debugger.memwatch.driving.capture import Capture
 from gdbmem.debugger.memwatch.driving.locking import Alarm
 from gdbmem.debugger.memwatch.driving.memory_syscalls import Key, MemoryCall, PendingCall, Requests, is_alone
-from gdbmem.debugger.memwatch.driving.stop_recorder import described, newest_frames, recorder
+from gdbmem.debugger.memwatch.driving.stop_recorder import CallAddresses, described, newest_frames, recorder
 from gdbmem.debugger.program import (
     CORE,
     NATIVE,
@@ -76,6 +76,7 @@ class RequestLog:
         self._above = above_bytes
         self._sums: dict[Key, _CallSums] = {}
         self._frames: dict[tuple[object, ...], list[Frame]] = {}
+        self._addresses = CallAddresses()
         self._python = PythonPaths(memory.pid)
         self._requests = Requests()
         self._handlers = SignalHandlers(memory.pid)
@@ -118,11 +119,11 @@ class RequestLog:
         self.events += 1
         unseen = self._settle(now.size_bytes, number)
         self._touched(tid, unseen)
-        frames = newest_frames()
-        addresses = tuple(frame.pc() for frame in frames)
+        addresses = self._addresses.here(call.frame, call.stack)
         calls = self._python.calls(addresses, tid)
         key: Key = (call.call, number, (*addresses, *calls))
         if key[2] not in self._frames:
+            frames = newest_frames()
             self._frames[key[2]] = with_python(frames, [described(frame) for frame in frames], calls)
         self._requests.add(number, PendingCall(key, call.expected_bytes()))
         self._latest[tid] = key
@@ -159,6 +160,7 @@ class RequestLog:
         self._give_up()
         self._begin()
         self._python.forget()
+        self._addresses.forget()
 
     def close(self) -> None:
         """Close the files opened to read the process."""

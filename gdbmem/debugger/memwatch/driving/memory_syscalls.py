@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 from collections.abc import Iterator
 from typing import NamedTuple, Optional
@@ -45,11 +46,15 @@ class MemoryCall:
     """A system call that the selected thread is about to make, by its registers."""
 
     def __init__(self, call: str, frame: gdb.Frame, memory: ProcessMemory, *, raw: bool = False) -> None:
-        self.call, self.raw = call, raw
+        self.call, self.frame, self.raw = call, frame, raw
         self.stack = stack_pointer(frame)
         self.arguments = _arguments(frame, raw=raw)
-        moves_heap = call == "brk" and self.arguments is not None and self.arguments[0] != 0
-        self._heap_end = memory.end_of_heap() if moves_heap else None
+        self._memory = memory
+
+    @functools.cached_property
+    def _heap_end(self) -> Optional[int]:
+        moves_heap = self.call == "brk" and self.arguments is not None and self.arguments[0] != 0
+        return self._memory.end_of_heap() if moves_heap else None
 
     def expected_bytes(self) -> Optional[int]:
         """Return the change of the address space if the call succeeds; None: unknown."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import AbstractSet, Callable, NamedTuple, Optional
 
 import gdb
 
-from gdbmem.debugger.location import current_place, frame_place, frames_from
+from gdbmem.debugger.location import current_place, frame_place, frame_pointer, frames_from, stack_pointer
 from gdbmem.debugger.memwatch.driving.locking import Wait
 from gdbmem.debugger.python.call_paths import beside, in_python, python_place
 from gdbmem.debugger.stopping.stops import noticed
@@ -234,6 +234,102 @@ def own_place() -> Optional[str]:
 def newest_frames() -> list[gdb.Frame]:
     """Return the frames of the selected thread, innermost first, up to the length of a listed path."""
     return list(frames_from(gdb.newest_frame(), _DEEPEST))
+
+
+_LARGEST_STACK_BYTES = 16 << 10  # read at once
+_MOST_STACKS = 1000
+_WORD_BYTES = 8
+
+
+class _Unwound(NamedTuple):
+    # A stack, and what makes another one have the same callers.
+    addresses: tuple[int, ...]  # of the frames, the innermost first
+    frame_pointer: Optional[int]  # the register's value; None: no frame depends on it
+    end: int  # of the words that were read
+    words: dict[int, int]  # number of the word from the stack pointer → value
+
+
+class CallAddresses:
+    """Returns the addresses of the selected thread's frames, without unwinding a stack that is as it was before.
+
+    Unwinding takes gdb longer than everything else at a stop. The callers of a frame follow from its stack pointer,
+    its instruction, and those words of the stack that hold return addresses and frame pointers: where all of these are
+    as they were, so are the callers.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[int, int], Optional[_Unwound]] = {}  # by stack pointer and instruction
+
+    def forget(self) -> None:
+        """Clear all state: the process executes another program."""
+        self._known.clear()
+
+    def here(self, frame: gdb.Frame, stack: int) -> tuple[int, ...]:
+        """Return the addresses from *frame* on, the newest, whose stack pointer is *stack*."""
+        place = stack, frame.pc()
+        known = self._known.get(place)
+        if known is not None and self._is_as_before(frame, stack, known):
+            return known.addresses
+        frames = newest_frames()
+        if len(self._known) > _MOST_STACKS:
+            self._known.clear()
+        # Most stacks are seen once; recording what they depend on takes as long again.
+        self._known[place] = _unwound(frames, stack) if place in self._known else None
+        return tuple(one.pc() for one in frames)
+
+    @staticmethod
+    def _is_as_before(frame: gdb.Frame, stack: int, known: _Unwound) -> bool:
+        if known.frame_pointer not in (None, frame_pointer(frame)):
+            return False
+        words = _stack_words(stack, known.end)
+        return words is not None and all(words[at] == value for at, value in known.words.items())
+
+
+def _unwound(frames: list[gdb.Frame], stack: int) -> Optional[_Unwound]:
+    """Return what the unwinding of *frames* depends on; None where that isn't certain."""
+    starts: list[int] = []  # stack pointers
+    pointers: list[int] = []  # frame pointers
+    addresses: list[int] = []
+    for frame in frames:
+        if frame.type() not in (gdb.NORMAL_FRAME, gdb.INLINE_FRAME):
+            return None
+        start = stack_pointer(frame)
+        if not starts or start != starts[-1]:  # an inlined frame has that of its caller
+            starts.append(start)
+            pointers.append(frame_pointer(frame))
+            addresses.append(frame.pc())
+    words = _stack_words(stack, starts[-1]) if starts == sorted(starts) else None
+    if words is None:
+        return None
+    ends = [(start - stack) // _WORD_BYTES for start in starts]
+    needed: dict[int, int] = {}
+    for number, address in enumerate(addresses[1:], 1):
+        found = [at for at in range(ends[number - 1], ends[number]) if words[at] == address]
+        if not found:
+            return None  # signed, or still in a register
+        needed.update(dict.fromkeys(found, address))
+    register = None
+    for number, pointer in enumerate(pointers[:-1]):
+        if not starts[number] <= pointer < starts[number + 1]:
+            continue  # a register like any other, in that frame
+        found = [at for at in range(ends[number]) if words[at] == pointer]
+        if pointer == pointers[0]:
+            register = pointer
+        elif not found:
+            return None
+        needed.update(dict.fromkeys(found, pointer))
+    return _Unwound(tuple(frame.pc() for frame in frames), register, starts[-1], needed)
+
+
+def _stack_words(start: int, end: int) -> Optional[Sequence[int]]:
+    """Return the words of the stack from *start* to *end*; None if there are too many, or they can't be read."""
+    if start % _WORD_BYTES or not 0 < end - start <= _LARGEST_STACK_BYTES:
+        return None
+    try:
+        data = gdb.selected_inferior().read_memory(start, end - start)
+    except gdb.error:
+        return None
+    return memoryview(bytes(data)).cast("Q")
 
 
 def described(frame: gdb.Frame) -> Frame:
