@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import sys
 from typing import Any
@@ -22,7 +24,19 @@ def import_numpy() -> Any:
     finally:
         if given is None:
             del os.environ[_THREADS]
+    _keep_freed_memory()
     return numpy
+
+
+def _keep_freed_memory() -> None:
+    """Have glibc's malloc keep the memory of columns for the next ones: the kernel clears each page that is new.
+
+    Source: mallopt(3), M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, which is at most 32 MiB.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(-1, 256 << 20)
+        mallopt(-3, 32 << 20)
 
 
 def distinct(values: Any) -> Any:

@@ -51,7 +51,7 @@ def _runs(memory: Memory, addresses: Any, size: int) -> Iterator[tuple[Any, Any,
     """
     np = import_numpy()
     addresses = np.asarray(addresses, np.int64)
-    order = np.argsort(addresses)
+    order = np.argsort(addresses, kind="stable")  # descriptors are nearly in order, which this uses
     ordered = addresses[order]
     negative = np.searchsorted(ordered, 0, "right")  # beyond 2^63 nothing is mapped
     ordered, order = ordered[negative:], order[negative:]

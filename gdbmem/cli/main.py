@@ -32,11 +32,11 @@ from gdbmem.text import printable
 # Imports create hardly any garbage: collecting at Python's default threshold of 700 takes 5 % of the start-up.
 _OBJECTS_A_COLLECTION = 50_000
 
-# Disable the collector: they create a profile's many small objects, and none are in cycles.
-_WITHOUT_COLLECTOR = frozenset(("show", "diff", "report"))
+# Disable the collector: they create many objects, of a profile or of modules, and hardly any are in cycles.
+_WITHOUT_COLLECTOR = frozenset(("show", "diff", "report", "explain"))
 
 # They exit without freeing their objects one by one, which would take a tenth of their time.
-END_AT_ONCE = frozenset(("show", "diff", "report", "monitor", "python lines"))
+END_AT_ONCE = frozenset(("show", "diff", "report", "explain", "monitor", "python lines"))
 
 _OF_RANKS = frozenset(("monitor", "grow", "launch"))  # commands that run the program of a rank
 

@@ -94,11 +94,12 @@ def _touched_data(reading: ProcessImage, areas: list[tuple[int, int]]) -> list[t
     """Return the parts of *areas* that are in memory: reading others would make pages of a file resident."""
     if reading.pid is None:
         return []  # a core's resident set has them
+    files = [m for m in reading.mappings if m.is_file]
     in_files = [
         (max(start, m.start), min(end, m.end))
         for start, end in areas
-        for m in reading.mappings
-        if m.is_file and m.start < end and start < m.end
+        for m in files
+        if m.start < end and start < m.end
     ]
     return list(resident_ranges(reading.pid, in_files)[0].items) if in_files else []
 

@@ -129,35 +129,51 @@ class Division:
         remainder of a span goes to the key of *rest* whose number it has in *which*. Returns these remainders.
         """
         np = import_numpy()
-        bounds = [at for m in self.mappings for at in (m.start, m.end)]
-        bounds += [at for taken in self._taken for at in taken]
-        edges = distinct(np.concatenate([starts, ends, address_column(bounds)]))
-        low, high = edges[:-1], edges[1:]
-        span = np.searchsorted(starts, low, "right") - 1
+        low, high, span = self._pieces_of(starts, ends)
         number = np.searchsorted(address_column(self._starts), low, "right") - 1
         is_free = np.array(Ranges(self._taken).within_each(low, high)) == 0
-        pieces = (span >= 0) & (number >= 0) & is_free
-        pieces &= (low < ends[span]) & (low < address_column(m.end for m in self.mappings)[number])
-        low, high, span, number = low[pieces], high[pieces], span[pieces], number[pieces]
+        is_free &= (number >= 0) & (low < address_column(m.end for m in self.mappings)[number])
+        if not is_free.all():
+            low, high, span, number = low[is_free], high[is_free], span[is_free], number[is_free]
         left = self.resident.within_each(low, high)
-        whole, length = ends[span] - starts[span], high - low
+        whole, length = (ends - starts)[span], high - low
+        is_part = np.flatnonzero(length < whole)
         for key, sizes in parts:
-            part = np.minimum(sizes[span] * length // whole, left)
-            self._add_each(number, key, part)
+            part = sizes[span]
+            part[is_part] = part[is_part] * length[is_part] // whole[is_part]
+            part = np.minimum(part, left)
+            self._add_each(number, [key], 0, part)
             left = left - part
-        for index, key in enumerate(rest):
-            chosen = which[span] == index
-            self._add_each(number[chosen], key, left[chosen])
-        apart = np.flatnonzero(low[1:] != high[:-1])
-        for piece in zip(low[np.append(0, apart + 1)].tolist(), high[np.append(apart, -1)].tolist()):
-            insort(self._taken, piece)
+        self._add_each(number, rest, which[span], left)
+        if len(low):
+            apart = np.flatnonzero(low[1:] != high[:-1])
+            for piece in zip(low[np.append(0, apart + 1)].tolist(), high[np.append(apart, -1)].tolist()):
+                insort(self._taken, piece)
         return np.bincount(span, left, len(starts)).astype(np.int64)
 
-    def _add_each(self, numbers: Any, key: Key, sizes: Any) -> None:
+    def _pieces_of(self, starts: Any, ends: Any) -> tuple[Any, Any, Any]:
+        """Return start, end and span of pieces of spans: each is in one mapping, and is claimed as a whole."""
         np = import_numpy()
-        sums = np.bincount(numbers, sizes, len(self.mappings))
-        for number in np.flatnonzero(sums).tolist():
-            self._add(number, key, int(sums[number]))
+        if not len(starts):
+            return starts, ends, starts
+        bounds = [at for m in self.mappings for at in (m.start, m.end)]
+        cuts = distinct(address_column([*bounds, *(at for taken in self._taken for at in taken)]))
+        span = np.searchsorted(starts, cuts, "right") - 1
+        inside = (span >= 0) & (starts[span] < cuts) & (cuts < ends[span])
+        cuts, span = cuts[inside], span[inside]
+        return (
+            np.insert(starts, span + 1, cuts),
+            np.insert(ends, span, cuts),
+            np.insert(np.arange(len(starts)), span + 1, span),
+        )
+
+    def _add_each(self, numbers: Any, keys: Sequence[Key], which: Any, sizes: Any) -> None:
+        """Add *sizes* in the mappings *numbers* to the key of *keys* whose number each has in *which*."""
+        np = import_numpy()
+        sums = np.bincount(numbers * len(keys) + which, sizes, len(self.mappings) * len(keys))
+        for at in np.flatnonzero(sums).tolist():
+            number, key = divmod(at, len(keys))
+            self._add(number, keys[key], int(sums[at]))
 
     def claim_tally(
         self, tally: HeapTally, end: int, releasable: Sequence[tuple[int, int]], keys: dict[str, Key]

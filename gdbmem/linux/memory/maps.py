@@ -337,18 +337,20 @@ class Ranges:
 
     def within_each(self, starts: Any, ends: Any) -> Any:
         """Return how many bytes of each ``[start, end)`` of two columns of numpy are in these ranges."""
+        return import_numpy().maximum(self._up_to_each(ends) - self._up_to_each(starts), 0)
+
+    def _up_to_each(self, addresses: Any) -> Any:
+        beside, ends = self._sums
         np = import_numpy()
-        if not self.items:
-            return np.zeros(len(starts), np.int64)
-        low, high = self.bounds[::2], self.bounds[1::2]
-        before = np.array(self._before, np.int64)
+        number = np.searchsorted(self.bounds[::2], addresses, "right")
+        return beside[number] + np.clip(addresses, 0, ends[number])
 
-        def up_to(addresses: Any) -> Any:
-            number = np.searchsorted(low, addresses, "right")
-            last = np.maximum(number - 1, 0)
-            return np.where(number > 0, before[last] + np.minimum(addresses, high[last]) - low[last], 0)
-
-        return np.maximum(up_to(ends) - up_to(starts), 0)
+    @cached_property
+    def _sums(self) -> tuple[Any, Any]:
+        """Bytes up to each range, less where it starts, and where it ends; before them a range of no bytes at 0."""
+        np = import_numpy()
+        starts, ends = self.bounds[::2], self.bounds[1::2]
+        return np.append(0, np.array(self._before[:-1], np.int64) - starts), np.append(0, ends)
 
     def overlaps(self, start: int, end: int) -> Iterable[tuple[int, int]]:
         """Yield the pieces of ``[start, end)`` that are in these ranges."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import random
+from collections import Counter
+
 import pytest
 
 from gdbmem.allocators.malloc_heap import CACHED, LARGE, SLAB, MallocHeap, Spans
+from gdbmem.arrays import import_numpy
 from gdbmem.ledger.division import Division
 from gdbmem.ledger.mallocs import claim_mallocs
 from gdbmem.linux.memory.maps import Mapping, Ranges
@@ -40,3 +44,59 @@ def test_large_blocks_and_pages_that_caches_keep_are_free_also_in_a_core() -> No
     }
     assert claims.mallocs[0].live_bytes == (2 + 32) * KIB
     assert claims.mallocs[0].cached_bytes == (1 + 32 + 4) * KIB
+
+
+def _cut(dice: random.Random, count: int) -> list[tuple[int, int]]:
+    """Return some disjoint ranges of units below *count*."""
+    ends = sorted(dice.sample(range(count + 1), 2 * dice.randint(1, count // 6)))
+    return list(zip(ends[::2], ends[1::2]))
+
+
+def test_each_resident_byte_of_a_span_that_mappings_and_claims_cut_is_in_one_entry() -> None:
+    np = import_numpy()
+    for seed in range(200):
+        dice = random.Random(seed)
+        unit, count = 4096, 60
+        at = [(START + low * unit, START + high * unit) for low, high in _cut(dice, count)]
+        mappings = [Mapping(low, high, "rw-p", 0, "00:00", 0, "", rss_bytes=high - low) for low, high in at]
+        resident = Ranges((START + low * unit, START + high * unit) for low, high in _cut(dice, count))
+        division = Division(mappings, resident)
+        for low, high in _cut(dice, count)[:2]:
+            division.claim(START + low * unit, START + high * unit, ("other", "claimed"))
+        before = [Counter(parts) for parts in division.parts]
+        spans = _cut(dice, count)
+        starts, ends = (np.array(column) * unit + START for column in zip(*spans))
+        which = np.array([dice.randrange(2) for _ in spans])
+        live = np.array([dice.randrange(high - low + 1) * unit for low, high in spans])
+        taken = Ranges(division._taken)
+        rest = division.claim_spans(starts, ends, [(("a", "live"), live)], [("a", "x"), ("a", "y")], which)
+        expected = [
+            sum(
+                resident.within(max(low, m.start), min(high, m.end))
+                - sum(
+                    resident.within(*piece) for piece in taken.overlaps(max(low, m.start), min(high, m.end))
+                )
+                for low, high in zip(starts.tolist(), ends.tolist())
+            )
+            for m in mappings
+        ]
+        claimed = [Counter(now) - then for now, then in zip(division.parts, before)]
+        assert [sum(parts.values()) for parts in claimed] == expected
+        lives = sum(parts["a", "live"] for parts in claimed)
+        assert sum(expected) - lives == rest.sum() and lives <= live.sum()
+        assert sum(parts["a", "y"] for parts in claimed) == rest[which == 1].sum()
+        # What was claimed is nobody else's.
+        again = division.claim_spans(starts, ends, [], [("b", "x"), ("b", "y")], which)
+        assert not again.any()
+
+
+def test_ranges_hold_as_many_bytes_of_many_pieces_as_of_each() -> None:
+    np = import_numpy()
+    dice = random.Random(1)
+    for ranges in ([], [(16, 32), (40, 41), (50, (1 << 63) - 1)]):
+        some = Ranges(ranges)
+        starts = np.array([dice.randrange(-20, 80) for _ in range(300)])
+        ends = starts + np.array([dice.randrange(-5, 40) for _ in range(300)])
+        assert some.within_each(starts, ends).tolist() == [
+            some.within(low, high) for low, high in zip(starts.tolist(), ends.tolist())
+        ]
