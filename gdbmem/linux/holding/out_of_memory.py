@@ -13,7 +13,7 @@ from typing import Optional
 
 from gdbmem.linux.holding.ptrace import HeldThread
 from gdbmem.linux.memory.maps import Mapping, parse_maps, read_maps_text
-from gdbmem.linux.process.memory_waits import waits_for_memory
+from gdbmem.linux.monitoring.limits import waits_for_memory
 from gdbmem.model.memory import Memory, MemoryUnreadable
 
 _SEARCHED_BYTES = 1 << 20  # at the end of a mapping: the kernel joins neighbours

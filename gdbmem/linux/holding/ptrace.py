@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import TargetError
-from gdbmem.linux.process.memory_waits import waits_for_memory
+from gdbmem.linux.monitoring.limits import waits_for_memory
 from gdbmem.linux.process.process import (
     ended,
     parents,
