@@ -49,8 +49,8 @@ if TYPE_CHECKING:
         UsageError,
     )
     from gdbmem.model.calltree import CallTree, Frame, Profile, Snapshot, Totals
-    from gdbmem.model.cgroup import CgroupEntry, CgroupLedger, CgroupProcess
     from gdbmem.model.diff import Diff, Side
+    from gdbmem.model.groups import CgroupEntry, CgroupLedger, CgroupProcess
     from gdbmem.model.heap_graph import HeapGrowth, HeapQuery, HeapView, SavedHeap
     from gdbmem.model.ledger import Entry, Ledger
     from gdbmem.model.ranks import RankRow, Ranks, RankState
@@ -73,8 +73,8 @@ _HOMES = {
     "api.series": ("compare", "summarize"),
     "errors": ("GdbmemError", "InputError", "MissingToolError", "Notice", "TargetError", "ToolError", "UsageError"),
     "model.calltree": ("CallTree", "Frame", "Profile", "Snapshot", "Totals"),
-    "model.cgroup": ("CgroupEntry", "CgroupLedger", "CgroupProcess"),
     "model.diff": ("Diff", "Side"),
+    "model.groups": ("CgroupEntry", "CgroupLedger", "CgroupProcess"),
     "model.heap_graph": ("HeapGrowth", "HeapQuery", "HeapView", "SavedHeap"),
     "model.ledger": ("Entry", "Ledger"),
     "model.ranks": ("RankRow", "RankState", "Ranks"),

@@ -36,7 +36,7 @@ from gdbmem.linux.monitoring.sampling import clock_of
 from gdbmem.linux.process.process import descendants, has_ended, memory_folder, parents
 from gdbmem.linux.process.threads import is_ending
 from gdbmem.model.calltree import Frame
-from gdbmem.model.cgroup import CgroupProcess
+from gdbmem.model.groups import CgroupProcess
 from gdbmem.profiles.paths import frame_text
 from gdbmem.python.stacks import print_stacks
 from gdbmem.recording.targets import find_again

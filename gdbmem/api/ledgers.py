@@ -29,10 +29,9 @@ from gdbmem.linux.monitoring.cgroup import (
     read_whole_cgroup,
 )
 from gdbmem.linux.process.process import descendants, has_ended, parents, process_facts
-from gdbmem.model.cgroup import CachedFile, CgroupLedger
+from gdbmem.model.groups import CachedFile, CgroupLedger, WorkersLedger
 from gdbmem.model.heap_blocks import HeapMap
 from gdbmem.model.ledger import IdleMemory, Ledger
-from gdbmem.model.workers import WorkersLedger
 from gdbmem.runs.run import Run
 from gdbmem.symbols.batch_gdb import class_names
 from gdbmem.text import plural, printable

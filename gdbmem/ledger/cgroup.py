@@ -7,7 +7,7 @@ from typing import Optional
 
 from gdbmem.errors import Notice
 from gdbmem.linux.monitoring.cgroup import CgroupReading
-from gdbmem.model.cgroup import CachedFile, CgroupEntry, CgroupLedger, CgroupProcess
+from gdbmem.model.groups import CachedFile, CgroupEntry, CgroupLedger, CgroupProcess
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices, print_sentence
 from gdbmem.terminal.document import Document, whole

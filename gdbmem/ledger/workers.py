@@ -8,8 +8,8 @@ from typing import NamedTuple, Optional
 from gdbmem.errors import Notice
 from gdbmem.ledger.text import what_holds
 from gdbmem.linux.memory.maps import Mapping as MemoryMapping
+from gdbmem.model.groups import CHANGED, UNREAD, WorkerProcess, WorkersEntry, WorkersLedger
 from gdbmem.model.ledger import Entry, Ledger
-from gdbmem.model.workers import CHANGED, UNREAD, WorkerProcess, WorkersEntry, WorkersLedger
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices, print_sentence
 from gdbmem.terminal.document import Document, whole

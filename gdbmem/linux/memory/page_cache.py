@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Optional
 
-from gdbmem.model.cgroup import CachedFile
+from gdbmem.model.groups import CachedFile
 
 _WINDOW = 1 << 30  # of a file, bytes asked at once
 _FAILED = ctypes.c_void_p(-1).value

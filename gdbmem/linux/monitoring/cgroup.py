@@ -9,7 +9,7 @@ from typing import NamedTuple, Optional
 from gdbmem.errors import TargetError
 from gdbmem.linux.memory.maps import parse_rollup
 from gdbmem.linux.process.process import process_facts, stat_of, text_of
-from gdbmem.model.cgroup import CgroupProcess
+from gdbmem.model.groups import CgroupProcess
 
 _ROOT = Path("/sys/fs/cgroup")
 _ROOTS = (_ROOT, _ROOT / "memory")

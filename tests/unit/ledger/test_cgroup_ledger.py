@@ -10,7 +10,7 @@ import pytest
 
 from gdbmem.ledger.cgroup import answer, cgroup_document, divided, print_cgroup
 from gdbmem.linux.monitoring.cgroup import CgroupReading, processes_in, read_whole_cgroup
-from gdbmem.model.cgroup import CgroupProcess
+from gdbmem.model.groups import CgroupProcess
 from gdbmem.terminal.console import make_console
 
 KIB, MIB = 1 << 10, 1 << 20
