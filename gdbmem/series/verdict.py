@@ -18,8 +18,7 @@ from typing import NamedTuple, Optional
 
 from gdbmem.model.series import Mark, Regime, Slope, Verdict
 from gdbmem.series.fitted import PAGES_BYTES
-from gdbmem.series.history import regimes_of
-from gdbmem.series.regimes import cut
+from gdbmem.series.regimes import cut, regimes_of
 from gdbmem.series.sawtooth import Teeth, find_teeth
 from gdbmem.series.statistics import (
     Z_95,

@@ -9,9 +9,17 @@ from typing import NamedTuple, Optional
 
 from gdbmem.model.series import Regime, Verdict
 from gdbmem.series.fitted import MOST_BINS, PAGES_BYTES, FittedLine, find_onset, find_pauses, fitted, worth_of
-from gdbmem.series.history import before_now, regimes_of, tell_step
 from gdbmem.series.levelling import find_ending, slows_down
-from gdbmem.series.regimes import Stretch, Wandering, cut, merged, wandering_of
+from gdbmem.series.regimes import (
+    Stretch,
+    Wandering,
+    before_now,
+    cut,
+    merged,
+    regimes_of,
+    tell_step,
+    wandering_of,
+)
 from gdbmem.series.sawtooth import repeated_rise
 from gdbmem.series.statistics import bins, theil_sen
 from gdbmem.text import format_delta, format_duration, format_rate, format_size
