@@ -12,8 +12,8 @@ from gdbmem.files import Data, location
 from gdbmem.formats.bfc.dumps import is_memory_dump, is_saved_pools, read_memory_dump, read_saved_pools
 from gdbmem.formats.bfc.log import is_pool_log, read_pool_log
 from gdbmem.formats.bfc.torch_snapshot import is_torch_snapshot, read_torch_snapshot
-from gdbmem.formats.bfc.wrapping import unwrap
 from gdbmem.formats.opening import read_data
+from gdbmem.formats.wrapping import unwrap_log
 from gdbmem.inspection.pools import Pools, follow_pools, read_core_pools
 from gdbmem.inspection.pools import read_pools as read_process_pools
 from gdbmem.linux.monitoring.surroundings import find_gpus
@@ -64,7 +64,7 @@ def _read(data: Data, path: str) -> Pools:
         return Pools(read_saved_pools(text, path))
     if is_memory_dump(data):
         return Pools([read_memory_dump(data, path)])
-    plain = unwrap(data)
+    plain = unwrap_log(data)
     if not is_pool_log(plain.data):
         return Pools([])
     log = read_pool_log(plain.data, path, plain.number)

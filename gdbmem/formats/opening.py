@@ -137,16 +137,16 @@ FORMATS = {
     ),
     "mtrace": _Format(
         rb"(?:= Start\r?\n)?@ [^\n]{0,4000}?\[0x[0-9a-f]+\] [-+<>!] (?:0x|\(nil)",
-        "reports.mtrace:read_mtrace",
+        "reports.glibc_malloc:read_mtrace",
     ),
     "malloc_info": _Format(
         rb'.{0,4000}?<malloc version="1">\s*<heap nr=',
-        "reports.malloc_reports:read_malloc_info",
+        "reports.glibc_malloc:read_malloc_info",
         is_in_logs=True,
     ),
     "malloc_stats": _Format(
         rb".{0,4000}?Arena 0:\r?\nsystem bytes +=",
-        "reports.malloc_reports:read_malloc_stats",
+        "reports.glibc_malloc:read_malloc_stats",
         is_in_logs=True,
     ),
     "smaps": _Format(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from gdbmem.errors import Notice
-from gdbmem.formats.malloc_info import MallocInfo, MallocInfoSums
+from gdbmem.formats.reports.glibc_malloc import MallocInfo, MallocInfoSums
 from gdbmem.model.ledger import Arena, Ledger
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices

@@ -26,7 +26,7 @@ from gdbmem.page.page import (
     printable_rows,
 )
 from gdbmem.pools.explanation import headline, pool_name
-from gdbmem.pools.map import render_pools
+from gdbmem.pools.output import render_pools
 from gdbmem.pools.text import PoolView, print_pool
 from gdbmem.python.objects import beside_objects, changes, growth_answer, objects_answer
 from gdbmem.terminal.console import make_console

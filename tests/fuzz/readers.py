@@ -37,8 +37,8 @@ from gdbmem.formats.documents import (
     read_steps,
     read_survey,
 )
-from gdbmem.formats.malloc_info import parse_malloc_info
 from gdbmem.formats.opening import OpenOptions, open_profile
+from gdbmem.formats.reports.glibc_malloc import parse_malloc_info
 from gdbmem.formats.series import read_series
 from gdbmem.formats.valgrind.memcheck_xml import read_blocks, read_place, read_pointers
 from gdbmem.heap.growth import compared
@@ -52,8 +52,7 @@ from gdbmem.linux.process.process import parse_stat
 from gdbmem.linux.process.threads import parse_syscall
 from gdbmem.model.memory import BytesMemory, MemoryUnreadable
 from gdbmem.model.series import TREE, ProcessSample, SeriesFacts, SeriesLine
-from gdbmem.pools.map import render_pools
-from gdbmem.pools.output import pools_json
+from gdbmem.pools.output import pools_json, render_pools
 from gdbmem.python.lines import print_lines
 from gdbmem.recipes.reader import parse_recipe
 from gdbmem.runs.run import DATABASE, Run
@@ -65,7 +64,7 @@ from gdbmem.terminal.console import make_console
 from tests.fuzz import memory_readers
 from tests.fuzz.mutate import LARGEST_BYTES
 from tests.fuzz.printing import print_profile
-from tests.unit.formats.test_malloc_info import WRITTEN
+from tests.unit.formats.test_glibc_malloc import WRITTEN
 from tests.unit.formats.test_v8 import NODES, snapshot
 from tests.unit.heaps import make_heap
 from tests.unit.inspection.test_cut_core import make_core

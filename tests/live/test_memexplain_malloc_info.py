@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.formats.malloc_info import parse_malloc_info
+from gdbmem.formats.reports.glibc_malloc import parse_malloc_info
 from tests.conftest import Program
 from tests.cover import cover
 from tests.live.explaining import running

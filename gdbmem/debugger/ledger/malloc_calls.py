@@ -19,7 +19,7 @@ from gdbmem.debugger.native.inferior import program, signed
 from gdbmem.debugger.program import address_of, scheduler_locking, selection_kept
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError
-from gdbmem.formats.malloc_info import parse_malloc_info
+from gdbmem.formats.reports.glibc_malloc import parse_malloc_info
 from gdbmem.ledger.answer import DAMAGES, doubt_of
 from gdbmem.ledger.document import returned_bytes, trim_json
 from gdbmem.ledger.malloc_info import malloc_info_json, print_malloc_info

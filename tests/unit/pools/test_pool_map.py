@@ -11,7 +11,7 @@ import pytest
 from gdbmem.api.pools import answer_failed, read_pools
 from gdbmem.cli.main import main
 from gdbmem.model.bfc import Allocator
-from gdbmem.pools.map import render_pools
+from gdbmem.pools.output import render_pools
 
 CAPTURES = Path(__file__).parents[2] / "captures" / "bfc"
 _RECT, _TITLE = "{http://www.w3.org/2000/svg}rect", "{http://www.w3.org/2000/svg}title"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gdbmem.errors import InputError
-from gdbmem.formats.malloc_info import MallocInfo, MallocInfoSums, parse_malloc_info
+from gdbmem.formats.reports.glibc_malloc import MallocInfo, MallocInfoSums, parse_malloc_info
 from gdbmem.ledger.malloc_info import explained
 from gdbmem.model.ledger import Arena, Heap, Ledger
 
