@@ -85,14 +85,14 @@ def _run_recipe(
             runs.append(outcome.run)
             outcome.notices += [left_out] if left_out is not None else []
             result = compare_all(recipe, outcome, query)
+            gate.judged += judged_by_recipe(recipe, result, query)
+            gate.seconds = outcome.seconds
             if args.json:
                 _write_json(result, outcome, query, stream)
             else:
                 _print(result, query, stream)
                 if whole_run:
                     show_whole_run(outcome.run, stream)
-        gate.judged += judged_by_recipe(recipe, result, query)
-        gate.seconds = outcome.seconds
         _say(outcome, result.reasons, json=args.json)
         status = _status(outcome, result.verdicts)
         return ExitStatus.FAILED if left_out is not None and own_rank() is None else status

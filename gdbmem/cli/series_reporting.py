@@ -95,9 +95,10 @@ def _report(
     ]
     if outputs.plot is not None:
         outputs.plot.write(_drawn(recordings, summaries, picture_kind(args.plot, "--plot")))
+    judgements = judge_recordings(recordings, summaries, args.fail_on, status=status)
+    gate.judged += [*map(Judged, chain(*judgements)), *measured_peaks(summaries)]
     several = args.json and len(recordings) > 1  # as an array: two consecutive documents are not valid JSON
     outputs.text.write("[\n" * several)
-    judgements = judge_recordings(recordings, summaries, args.fail_on, status=status)
     for number, (recording, summary, own) in enumerate(zip(recordings, summaries, judgements)):
         commands = next_commands(recording, summary, program)
         if args.json:
@@ -116,8 +117,6 @@ def _report(
         else:
             _print(recording, summary, args, outputs.text, commands, own)
     outputs.text.write("]\n" * several)
-    gate.judged += map(Judged, chain(*judgements))
-    gate.judged += measured_peaks(summaries)
     return judged_status(list(chain(*judgements)), status)
 
 

@@ -105,6 +105,7 @@ def ci_reports(wanted: Iterable[CiFile], suite: str) -> Iterator[Gate]:
     """Yield the gate that the block fills with what it judges, and write the reports that are *wanted*.
 
     If the block fails, they say that nothing could be judged, and why: a file of an earlier run must not stand for it.
+    Fill it before anything is printed: the reader of a pipe may leave.
     """
     gate = Gate(suite)
     with contextlib.ExitStack() as stack:
@@ -115,7 +116,9 @@ def ci_reports(wanted: Iterable[CiFile], suite: str) -> Iterator[Gate]:
             yield gate
         except BaseException as error:  # also Ctrl-C
             reason = error.sentence if isinstance(error, GdbmemError) else str(error) or type(error).__name__
-            gate.judged[:] = [Judged(nothing_judged(suite, printable(reason)))]
+            # If only the reader of the result has gone, what was judged before stands.
+            if not (gate.judged and isinstance(error, BrokenPipeError)):
+                gate.judged[:] = [Judged(nothing_judged(suite, printable(reason)))]
             _write(gate, streams, summaries)
             stack.close()  # which keeps them
             raise

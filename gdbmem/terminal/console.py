@@ -257,8 +257,12 @@ def picture_kind(name: str, option: str) -> str:
 
 
 def open_named(path: Optional[str], *, force: bool = False) -> AbstractContextManager[Optional[TextIO]]:
-    """Yield the stream of open_output() for a result besides the main one; None without *path*."""
-    return contextlib.nullcontext() if path is None else open_output(path, force=force)
+    """Yield the stream of open_output() for a result besides the main one; None without *path*.
+
+    What was written to it stays if the reader of the main one goes (`gdbmem explain PID --map FILE | head`): write
+    all of it before anything is printed.
+    """
+    return contextlib.nullcontext() if path is None else open_output(path, force=force, is_beside=True)
 
 
 class Outputs(NamedTuple):
@@ -279,13 +283,14 @@ def prepare_outputs(args: argparse.Namespace) -> Iterator[Outputs]:
 
 
 @contextlib.contextmanager
-def open_output(path: Optional[str], *, force: bool = False) -> Iterator[TextIO]:
+def open_output(path: Optional[str], *, force: bool = False, is_beside: bool = False) -> Iterator[TextIO]:
     """Yield a stream for the result; *path* None or ``-`` is the standard output.
 
     A device or FIFO (/dev/null, /dev/fd/63) is written directly: a rename would replace it by a file.
     A file is written under a temporary name in the same folder and renamed when the block has ended without error;
-    on any error nothing is left behind. Open it before the long part of a command, so that a wrong path fails at
-    once. Raises InputError if the file exists (without *force*) or can't be created.
+    on any error nothing is left behind, but with *is_beside* what was written before a closed pipe. Open it before
+    the long part of a command, so that a wrong path fails at once. Raises InputError if the file exists (without
+    *force*) or can't be created.
     """
     if path is None or path == "-":
         yield sys.stdout
@@ -306,12 +311,20 @@ def open_output(path: Optional[str], *, force: bool = False) -> Iterator[TextIO]
     except OSError as error:
         raise _unwritable(path, error) from error
     try:
+        reader_gone: Optional[BrokenPipeError] = None
         with _text(_ResultFile(descriptor, path)) as stream:
-            yield stream
+            try:
+                yield stream
+            except BrokenPipeError as error:
+                if not is_beside or not stream.tell():
+                    raise
+                reader_gone = error
         try:
             _settle(temporary, target, force=force)
         except OSError as error:
             raise _failed(path, error) from error
+        if reader_gone is not None:
+            raise reader_gone
     finally:
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()

@@ -128,15 +128,19 @@ def test_a_gate_passes_what_did_not_grow_fails_what_did_and_says_where_it_cannot
     assert (judged["judged"], judged["limit"], judged["measured"]) == ("met", 1 << 30, COUNT * 48)
 
 
-def test_a_heap_is_saved_although_nobody_reads_what_is_printed(moments: Path, tmp_path: Path) -> None:
+def test_files_are_written_although_nobody_reads_what_is_printed(moments: Path, tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)
+    drawn = ("--map", str(tmp_path / "map.svg"), "--html", str(tmp_path / "page.html"))
     with running([moments, COUNT], EXACT) as target:
-        words = [GDBMEM, "heap", str(target.pid), "--save", str(tmp_path / "saved.json")]
-        done = subprocess.run(words, stdout=writing, stderr=subprocess.PIPE, check=False)
+        for words in (("heap", "--save", str(tmp_path / "saved.json")), ("explain", *drawn)):
+            command = [GDBMEM, *words, str(target.pid)]
+            done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False)
+            assert (done.returncode, done.stderr) == (128 + 13, b"")
     os.close(writing)
-    assert (done.returncode, done.stderr) == (128 + 13, b"")
     assert read_heap(str(tmp_path / "saved.json")).view.live_blocks > COUNT
+    assert (tmp_path / "map.svg").read_text().endswith("</svg>\n")
+    assert "</html>" in (tmp_path / "page.html").read_text()
 
 
 def test_the_heap_of_another_process_is_compared_by_name_and_a_moment_with_itself_is_not_judged(

@@ -25,7 +25,7 @@ from gdbmem.cli.gates import ci_files
 from gdbmem.cli.start import unwind_when_ended
 from gdbmem.commands.arguments import ArgumentParser, check_whole, checked_pid, read_address
 from gdbmem.errors import ExitStatus, GdbmemError, UsageError
-from gdbmem.gates.reports import Judged, ci_reports
+from gdbmem.gates.reports import Gate, Judged, ci_reports
 from gdbmem.heap.growth_text import write_growth
 from gdbmem.heap.limits import judge_growth, judge_heap
 from gdbmem.heap.text import heap_json, mangled_names, print_heap
@@ -47,8 +47,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     limits: Sequence[HeapLimit] = args.fail_on or ()
     try:
         with ci_reports(ci_files(args, needs="--fail-on"), "heap") as gate:
-            judgements = _run(args, pid, limits)
-            gate.judged += map(Judged, judgements)
+            judgements = _run(args, pid, limits, gate)
         return _status(judgements, limits)
     except UsageError:
         raise
@@ -59,7 +58,9 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         return ExitStatus.NOT_JUDGED
 
 
-def _run(args: argparse.Namespace, pid: Optional[int], limits: Sequence[HeapLimit]) -> list[Judgement]:
+def _run(
+    args: argparse.Namespace, pid: Optional[int], limits: Sequence[HeapLimit], gate: Gate
+) -> list[Judgement]:
     earlier = read_heap(args.since) if args.since is not None else None
     kept_in = place_to_save(args.save) if args.save is not None else None
     file = args.save if kept_in is None else None
@@ -67,6 +68,7 @@ def _run(args: argparse.Namespace, pid: Optional[int], limits: Sequence[HeapLimi
         if args.save is None and earlier is None and not any(one.of_holder for one in limits):
             view = _view(args, pid)
             judgements = judge_heap(view, (), limits)
+            gate.judged += map(Judged, judgements)
             _write_view(view, args, judgements, stream)
             return judgements
         with open_named(file, force=args.force) as copy:  # closed before anything is printed, which may fail
@@ -79,8 +81,9 @@ def _run(args: argparse.Namespace, pid: Optional[int], limits: Sequence[HeapLimi
             label = keep_heap(*kept_in, saved).label
             say(f"heap saved as {printable(kept_in[0].folder.name)}:{printable(label)}")
         if earlier is not None:
-            return _compare(earlier, saved, args, pid, limits, stream)
+            return _compare(earlier, saved, args, pid, limits, gate, stream)
         judgements = judge_heap(saved.view, saved.holders, limits)
+        gate.judged += map(Judged, judgements)
         _write_view(saved.view, args, judgements, stream)
     return judgements
 
@@ -124,12 +127,14 @@ def _compare(
     args: argparse.Namespace,
     pid: Optional[int],
     limits: Sequence[HeapLimit],
+    gate: Gate,
     stream: TextIO,
 ) -> list[Judgement]:
     """Print what changed since *earlier*; return the judgements."""
     names = (args.since, f"process {pid}" if pid is not None else str(args.core))
     growth = heap_growth(earlier, saved, names)
     judgements = judge_growth(growth, earlier, saved, limits)
+    gate.judged += map(Judged, judgements)
     write_growth(growth, judgements, stream, make_console(stream), top=args.top, as_json=args.json)
     return judgements
 

@@ -35,11 +35,11 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         ):
             with Working("reading the runs of the ranks"):
                 ranks = read_ranks(args.operands, between=between, query=query, fail_on=args.fail_on)
+            gate.judged += _by_rank(ranks)
             if args.json:
                 stream.write(to_json(ranks_document(ranks)))
             else:
                 print_ranks(ranks, make_console(stream, color=args.color))
-            gate.judged += _by_rank(ranks)
     except UsageError:
         raise
     except GdbmemError as error:

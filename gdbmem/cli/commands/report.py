@@ -63,10 +63,13 @@ def _check(arguments: argparse.Namespace, parser: ArgumentParser) -> None:
 
 
 def _write(page: Page, wanted: Optional[str], html: Optional[TextIO], svg: Optional[TextIO]) -> None:
+    if svg is not None:
+        _write_picture(page, wanted, svg)  # first: the page may go to a pipe whose reader leaves
     if html is not None:
         html.write(render(page))
-    if svg is None:
-        return
+
+
+def _write_picture(page: Page, wanted: Optional[str], svg: TextIO) -> None:
     picture = choose_picture(page, wanted)
     if wanted is None and len(pictures_of(page)) > 1:
         others = ", ".join(f"'{one.name}'" for one in pictures_of(page) if one != picture)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -324,3 +325,19 @@ def test_a_known_line_that_matches_everything_is_refused(
     Path("known").write_text(f"remember\n{line}\n")
     assert main(["diff", "before.ms", "after.ms", "--fail-on", "1GiB", "--known", "known"]) == 125
     assert f"known:2: '{line}' matches every path" in capsys.readouterr().err
+
+
+class _Gone(io.TextIOWrapper):
+    """A standard output whose reader has gone."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_a_picture_beside_a_page_stays_although_the_reader_of_the_page_has_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gdbmem.cli.main._give_up_output", lambda: None)
+    monkeypatch.setattr("sys.stdout", _Gone(io.BytesIO()))
+    assert main(["report", "history", "--svg", "history.svg", "-o", "-"]) == 128 + 13
+    assert Path("history.svg").read_text().endswith("</svg>\n")

@@ -181,6 +181,14 @@ def test_a_command_that_fails_leaves_no_report_of_an_earlier_run(kind: str, tmp_
     assert ("there is no program ./decoder" in text) == (kind in told)
 
 
+def test_what_was_judged_is_reported_although_the_reader_of_the_result_has_gone(tmp_path: Path) -> None:
+    file = tmp_path / "report.xml"
+    with pytest.raises(BrokenPipeError), ci_reports([CiFile("junit", str(file))], "leak") as made:
+        made.judged.append(Judged(KEPT))
+        raise BrokenPipeError
+    assert KEPT.name in file.read_text()
+
+
 def test_every_kind_is_written_and_is_valid_json_where_it_is_json(checkout: Repository) -> None:
     for kind in FILES:
         text = rendered(kind, gate(), checkout) if kind != "github" else "[]"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.errors import InputError
-from gdbmem.terminal.console import open_output
+from gdbmem.terminal.console import open_named, open_output
 
 
 @pytest.mark.parametrize("path", [None, "-"])
@@ -25,6 +25,22 @@ def test_a_result_is_written_to_the_named_file_and_leaves_no_other(tmp_path: Pat
         stream.write("result\n")
     assert (tmp_path / "diff.txt").read_text() == "result\n"
     assert [path.name for path in tmp_path.iterdir()] == ["diff.txt"]
+
+
+def test_a_file_beside_the_result_stays_although_the_reader_of_the_result_has_gone(tmp_path: Path) -> None:
+    picture, unwritten, result = (str(tmp_path / name) for name in ("picture.svg", "none.svg", "result.txt"))
+    with (
+        pytest.raises(BrokenPipeError),
+        open_output(result) as stream,
+        open_named(picture) as beside,
+        open_named(unwritten),
+    ):
+        assert beside is not None
+        stream.write("half of it")
+        beside.write("drawn")
+        raise BrokenPipeError
+    assert [path.name for path in tmp_path.iterdir()] == ["picture.svg"]
+    assert Path(picture).read_text() == "drawn"
 
 
 def test_an_existing_file_is_kept_and_the_option_that_replaces_it_is_named(tmp_path: Path) -> None:
