@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from gdbmem.arrays import import_numpy
@@ -19,6 +20,7 @@ from gdbmem.model.heap_graph import (
     SEVERAL,
     TYPE,
     BlockHolders,
+    GivenBack,
     HeapQuery,
     HeapView,
     Holder,
@@ -31,6 +33,7 @@ from gdbmem.model.heap_graph import (
 if TYPE_CHECKING:
     from gdbmem.errors import Notice
     from gdbmem.heap.blocks import Blocks
+    from gdbmem.heap.giving_back import PageLedger
     from gdbmem.heap.places import Outside
     from gdbmem.heap.words import Edges
 
@@ -55,6 +58,7 @@ class HeapGraph:
     outside: Outside
     classes: dict[int, str]  # vtable → mangled name of the class
     notices: list[Notice]
+    pages: Optional[PageLedger] = None  # None: which pages are resident is unknown
     gaps: str = ""  # which memory was not read; "": none
     hidden: dict[int, int] = field(default_factory=dict)  # size of chunks → most that unread tcaches may have
     execution: str = ""  # what tells this execution of the program from all others; "": unknown
@@ -249,6 +253,48 @@ class Answers:
         if len(below) == 1 and below[0].parts[0].blocks == row.holder.retained_blocks:
             below = []  # it says the same as the parts
         return row.holder._replace(parts=parts, below=below)
+
+    # -- what would come back ------------------------------------------------------------------------------
+
+    def given_back(self, rows: Sequence[Row]) -> list[Optional[GivenBack]]:
+        """Return what would come back if all that each of *rows* retains were freed, then if all lost blocks were."""
+        np = import_numpy()
+        pages, graph, count = self.found.pages, self.graph, len(rows)
+        if pages is None:
+            return [None] * (count + 1)
+        row_of = np.full(graph.blocks, -1, np.int32)
+        if rows:
+            row_of_top = np.full(len(self.held.nodes), -1, np.int32)
+            for place, row in enumerate(rows):
+                row_of_top[row.numbers] = place
+            row_of = row_of_top[self.tops][self.held.number[: graph.blocks]]
+        row_of[self._lost[0]] = count
+        return [*pages.given_back(row_of, count + 1)]
+
+    @cached_property
+    def _lost(self) -> tuple[Any, Any]:
+        """For each block whether no word leads to it, and whether only the end of a text may.
+
+        What only a holder leads to that doesn't count is not lost.
+        """
+        reached = self.reached if self.graph.to is self.whole.to else search(self.whole)
+        return lost_blocks(self.graph, reached)
+
+    def _given_back_with(self, block: int) -> Optional[GivenBack]:
+        """Return what would come back if *block* were freed with all that it retains."""
+        np = import_numpy()
+        pages, number = self.found.pages, int(self.held.number[block])
+        if pages is None:
+            return None
+        row_of = np.full(self.graph.blocks, -1, np.int32)
+        row_of[block] = 0
+        if number:
+            t = self.held.dominator
+            first = np.where(t >= number, t, self._own_numbers())  # the highest from the block on
+            while not ((further := first[first]) == first).all():
+                first = further
+            row_of[self._blocks_of(np.flatnonzero(first == number))] = 0
+        return pages.given_back(row_of, 1)[0]
 
     # -- what is below ------------------------------------------------------------------------------------
 
@@ -470,9 +516,8 @@ class Answers:
             node = int(self.reached.parent[node])
         numbers = self.held.number[block : block + 1]
         below = self.below(numbers, depth, least=0) if numbers[0] else []
-        return BlockHolders(
-            address, self._node(block)._replace(below=below), _REACHED[phase], words, len(sources), path[::-1], above
-        )  # fmt: skip
+        found = self._node(block)._replace(below=below, given_back=self._given_back_with(block))
+        return BlockHolders(address, found, _REACHED[phase], words, len(sources), path[::-1], above)
 
     def _words_to(self, block: int) -> tuple[Any, list[Optional[int]]]:
         """Return the nodes whose words lead to *block*, places first, and the offset of each."""
@@ -515,9 +560,15 @@ class Answers:
         if not query.only_leaks:
             rows = self.by_root() if query.by == ROOT else self.by_kind(classes=query.by == BY_TYPE)
             rows = [row for row in rows if row.holder.retained_bytes >= query.min_bytes]
-        listed = [
-            self.with_parts(row, query.depth) if query.by == ROOT else row.holder for row in rows[: query.top]
-        ]
+        listed, leaks = rows[: query.top], self.leaks(query.top)
+        *back, lost_back = self.given_back(listed if query.by == ROOT else ())
+        holders = [row.holder for row in listed]
+        if query.by == ROOT:
+            holders = [
+                self.with_parts(row, query.depth)._replace(given_back=one) for row, one in zip(listed, back)
+            ]
+        if leaks.least_blocks and leaks.least_blocks == int(np.count_nonzero(self._lost[0])):
+            leaks = replace(leaks, given_back=lost_back)
         ends = [0, *self.reached.phase_ends]
         own = graph.sizes[self.reached.order]
         by_stack = own[ends[BY_STACK - 1] : ends[BY_STACK + 1]].sum()
@@ -531,11 +582,12 @@ class Answers:
             stacks_bytes=int(by_stack),
             other_bytes=found.outside.memory_bytes,
             by=query.by,
-            holders=listed,
+            holders=holders,
             holder_count=len(rows),
-            leaks=self.leaks(query.top),
+            leaks=leaks,
             without=query.without,
             block=self.block(query.block, query.depth) if query.block is not None else None,
+            trimmed_bytes=found.pages.trimmed_now() if found.pages is not None else None,
             pause_seconds=found.pause_seconds,
             notices=found.notices,
         )

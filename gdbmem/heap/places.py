@@ -87,7 +87,7 @@ def _named(found: Sequence[tuple[_Area, Words]], namers: _Namers) -> Outside:
     for area, words in found:
         if len(words.blocks):
             numbers, named = namers.name(area, words)
-            if area.kind in (MEMORY, STACK) and named[0].name in known:
+            if named[0].name in known and (area.kind in (MEMORY, STACK) or not area.thread):
                 columns.append((numbers + known[named[0].name], words.blocks, words.addresses))
                 continue
             known.setdefault(named[0].name, len(places))
@@ -124,6 +124,10 @@ def _thread_local(reading: ProcessImage) -> Iterator[_Area]:
             start = max((thread.thread_pointer - below) & -8, mapping.start)
             end = min(thread.thread_pointer + _DESCRIPTOR, mapping.end)
             yield _Area(THREAD_LOCAL, start, end, thread.tid, thread.thread_pointer)
+    for stack in reading.stacks:
+        # libc keeps the descriptor of an ended thread with its stack, and the block that leads to thread-local memory.
+        if stack.tid is None and stack.pointer:
+            yield _Area(THREAD_LOCAL, stack.pointer, min(stack.pointer + _DESCRIPTOR, stack.end))
 
 
 def _stacks(reading: ProcessImage) -> Iterator[_Area]:
@@ -186,9 +190,10 @@ class _Namers:
         np = import_numpy()
         if area.kind == DATA:
             return self._of_data(words)
-        if area.kind == THREAD_LOCAL:
+        if area.kind == THREAD_LOCAL and area.thread:
             return self._of_thread(area, words)
-        name = f"stack of {self._thread(area.thread)}" if area.kind == STACK else self._of_memory(area)
+        name = self._of_memory(area) if area.kind == MEMORY else f"stack of {self._thread(area.thread)}"
+        name = "threads that have ended" if area.kind == THREAD_LOCAL else name
         return np.zeros(len(words.blocks), np.int64), [Place(name, area.kind, area.start)]
 
     def _of_memory(self, area: _Area) -> str:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from gdbmem.model.heap_graph import BLOCK, SEVERAL, TYPE, BlockHolders, HeapView, Holder, Leaks, Part
+from gdbmem.model.heap_graph import (
+    BLOCK,
+    SEVERAL,
+    TYPE,
+    BlockHolders,
+    GivenBack,
+    HeapView,
+    Holder,
+    Leaks,
+    Part,
+)
 from gdbmem.model.judgement import Judgement
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices, print_pause
@@ -16,6 +26,7 @@ _ANSWERED = 3
 _LEAST_SHARE = 0.02  # of the live bytes, to be in the answer
 _LEAST_OTHER = 1 << 20
 _ABI = "[abi:cxx11]"
+_KERNEL = "; to the kernel, how much of that malloc_trim() would then return beyond what it returns now"
 
 Names = Mapping[str, str]  # mangled → demangled, as `encoded` gives them
 
@@ -104,7 +115,8 @@ def print_heap(view: HeapView, names: Names, console: Console, *, only_leaks: bo
     _print_reached(view, console)
     _print_leaks(view.leaks, say, console)
     console.print(
-        "\nRetained is what would be freed with the holder, malloc's headers included. Words count as pointers by their"
+        "\nRetained is what would be freed with the holder, malloc's headers included"
+        f"{_KERNEL if view.trimmed_bytes is not None and view.by == 'root' else ''}. Words count as pointers by their"
         " value alone."
         if not only_leaks
         else "\nA word that is no pointer may look like one and hide a lost block; none is lost to which a word leads.",
@@ -172,29 +184,45 @@ class HolderWords:
 def _print_holders(view: HeapView, say: HolderWords, console: Console) -> None:
     if not view.holders:
         return
-    by_kind = view.by != "root"
-    table = drawing.new_table(
-        *(("retained", "own", "blocks") if by_kind else ("retained", "blocks")), last="holder"
-    )
+    by_kind, with_pages = view.by != "root", any(one.given_back for one in view.holders)
+    beside = ["own"] if by_kind else ["to the kernel"] if with_pages else []
+    table = drawing.new_table("retained", *beside, "blocks", last="holder")
     for one in view.holders:
         figures = [format_size(one.retained_bytes)]
         figures += [format_size(one.own_bytes)] if by_kind else []
+        figures += [_pages(one.given_back)] if with_pages and one.given_back is not None else []
         parts = say.parts(one)
         text = drawing.Text(say.holder(one))
         if parts:
             text.append(f": {parts}", "dim")
         table.add_row(*figures, f"{one.retained_blocks:,}", text)
-        _add_below(table, one, say, 1)
+        _add_below(table, one, say, 1, *[""] * with_pages)
     console.print(table)
     if view.holder_count > len(view.holders):
         console.print(f"and {plural(view.holder_count - len(view.holders), 'more holder')} (--top)")
 
 
-def _add_below(table: drawing.Table, holder: Holder, say: HolderWords, level: int) -> None:
+def _add_below(table: drawing.Table, holder: Holder, say: HolderWords, level: int, *beside: str) -> None:
+    """Add what is below *holder*, with the cells *beside* behind the retained bytes."""
     for one in holder.below:
         text = drawing.Text(f"{'  ' * level}{say.holder(one)}")
-        table.add_row(format_size(one.retained_bytes), f"{one.retained_blocks:,}", text)
-        _add_below(table, one, say, level + 1)
+        table.add_row(format_size(one.retained_bytes), *beside, f"{one.retained_blocks:,}", text)
+        _add_below(table, one, say, level + 1, *beside)
+
+
+def _pages(back: GivenBack) -> str:
+    """Return what the kernel would get after malloc_trim()."""
+    least, most = format_size(back.least_bytes), format_size(back.most_bytes)
+    return most if least == most else f"{least} to {most}"
+
+
+def given_back_in_words(back: GivenBack, what: str = "") -> str:
+    """Return what would come back, in a sentence."""
+    once = f", of which {format_size(back.unmapped_bytes)} at once" if back.unmapped_bytes else ""
+    return (
+        f"Freed{what}, it gives malloc {format_size(back.malloc_bytes)}, and the kernel {_pages(back)} after"
+        f" malloc_trim(){once}."
+    )
 
 
 _REACHED = {
@@ -215,6 +243,9 @@ def _print_block(view: HeapView, found: BlockHolders, say: HolderWords, console:
         reached = "reached by nothing else"
     text = f"{what[:1].upper()}{what[1:]} is {reached}{retains if found.reached != 'nothing' else ''}."
     console.print(drawing.Text(text, "bold"), soft_wrap=True)
+    if block.given_back is not None:
+        with_it = " with all that it retains" if block.retained_blocks > 1 else ""
+        console.print(given_back_in_words(block.given_back, with_it), soft_wrap=True)
     if found.words:
         console.print(f"\n{plural(found.word_count, 'word leads', 'words lead')} to it:")
         for word in found.words:
@@ -248,10 +279,14 @@ def _print_reached(view: HeapView, console: Console) -> None:
             f" {format_size(view.other_bytes)} of memory are not malloc's: only the words in it were read."
         )
     console.print(f"\n{text}", soft_wrap=True)
+    if view.trimmed_bytes:
+        console.print(f"malloc_trim() would return {format_size(view.trimmed_bytes)} to the kernel now.")
 
 
 def _print_leaks(leaks: Leaks, say: HolderWords, console: Console) -> None:
     console.print(drawing.Text(leaks_in_words(leaks), "bold" if leaks.most_blocks else ""), soft_wrap=True)
+    if leaks.given_back is not None and leaks.given_back.most_bytes:
+        console.print(f"Freed, they would give the kernel {_pages(leaks.given_back)} after malloc_trim().")
     if not leaks.structures:
         return
     table = drawing.new_table("lost", "structures", "blocks", last="first block of each")

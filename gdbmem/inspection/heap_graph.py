@@ -15,6 +15,7 @@ from gdbmem.allocators.glibc.columns import ColumnWalker
 from gdbmem.allocators.glibc.layout import ThreadPointers
 from gdbmem.errors import InputError, TargetError
 from gdbmem.heap.blocks import Blocks
+from gdbmem.heap.giving_back import PageLedger
 from gdbmem.heap.graph import Graph
 from gdbmem.heap.holders import Answers, HeapGraph
 from gdbmem.heap.places import Outside, find_places
@@ -81,6 +82,7 @@ class _Reading:
         notices = [notice for notice in (*reading.notices, *heap.notices) if notice.slug in _KEPT]
         self.found = HeapGraph(
             reading.program, reading.pid, blocks, edges, outside, classes, list(dict.fromkeys(notices)),
+            PageLedger.of(reading, heap, blocks) if reading.pid is not None else None,
             _gaps(reading, edges, outside), _hidden(heap.caches.unread_threads),
             execution=_execution(reading.pid, memory), time=time.time(),
         )  # fmt: skip

@@ -38,6 +38,18 @@ class Part(NamedTuple):
     structure: Annotated[str, Key(or_null=True)] = ""  # "tree" or "list", if most are nodes of one
 
 
+class GivenBack(NamedTuple):
+    """What would come back if some blocks were freed; bytes.
+
+    The kernel gets resident pages after malloc_trim(). Blocks that tcaches take keep some of these.
+    """
+
+    malloc_bytes: int  # with malloc's headers
+    unmapped_bytes: int  # to the kernel at once: of blocks that have mappings of their own
+    least_bytes: int  # to the kernel, those at once among them
+    most_bytes: int
+
+
 class Holder(NamedTuple):
     """A holder; sizes are bytes with malloc's headers, as mallinfo2 counts them."""
 
@@ -51,6 +63,7 @@ class Holder(NamedTuple):
     parts: Sequence[Part] = ()  # the largest of what it retains
     holders: Sequence[str] = ()  # of blocks held by several: some of these
     below: Sequence[Holder] = ()  # blocks that it alone holds, by kind, the largest groups
+    given_back: Optional[GivenBack] = None  # if all that it retains were freed; None: not asked for
 
 
 class LostStructures(NamedTuple):
@@ -74,6 +87,7 @@ class Leaks:
     most_blocks: int
     structures: Sequence[LostStructures]
     doubt: Annotated[str, Key(or_null=True)] = ""  # why the lower bounds are 0
+    given_back: Optional[GivenBack] = None  # if those of the lower bound were freed
 
 
 class Word(NamedTuple):
@@ -115,6 +129,7 @@ class HeapView:
     leaks: Leaks
     without: Sequence[str] = ()  # holders that were not counted
     block: Optional[BlockHolders] = None  # of the address that was asked for
+    trimmed_bytes: Optional[int] = None  # that malloc_trim() would return to the kernel now
     pause_seconds: Optional[float] = None
     notices: Sequence[Notice] = ()
 

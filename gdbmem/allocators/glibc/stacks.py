@@ -33,6 +33,7 @@ class ThreadStack(NamedTuple):
     end: int
     tid: Optional[int]
     is_cached: bool = False  # for the next thread; else an ended thread has not been joined
+    pointer: int = 0  # to the descriptor of the thread, at the stack's end
 
 
 def find_stacks(
@@ -174,7 +175,7 @@ def _stacks(
     # Only of its cache libc keeps the total: stack_cache_actsize.
     total = sum(size for _, size, _ in found).to_bytes(8, "little")
     is_cached = any(_holds(words, total) for _, words in variables)
-    return [ThreadStack(start, start + size, pointers.get(p), is_cached) for start, size, p in found]
+    return [ThreadStack(start, start + size, pointers.get(p), is_cached, p) for start, size, p in found]
 
 
 def _holds(words: memoryview, word: bytes) -> bool:
