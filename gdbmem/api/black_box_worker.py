@@ -30,7 +30,7 @@ from gdbmem.ledger.document import ledger_json
 from gdbmem.ledger.text import print_ledger
 from gdbmem.linux.files.target_files import rights_of
 from gdbmem.linux.holding.limit_hold import LimitHold, check_outside
-from gdbmem.linux.monitoring.cgroup import process_in_cgroup, read_cgroup
+from gdbmem.linux.monitoring.cgroup import allowed_bytes, process_in_cgroup, read_cgroup
 from gdbmem.linux.monitoring.limits import LimitEvents, Room, rooms_of
 from gdbmem.linux.monitoring.sampling import clock_of
 from gdbmem.linux.process.process import descendants, has_ended, memory_folder, parents
@@ -142,6 +142,7 @@ class BlackBoxWorker:
         self._last: Optional[tuple[float, int]] = None  # time, bytes left
         self._level = 0.0  # the highest that has been passed
         self._kills: list[tuple[float, Optional[int]]] = []  # times, and what the kernel has killed by then
+        self._outs: list[float] = []  # when the memory was out, lately
         self._last_at: dict[float, float] = {}  # by level: the time of its last record
         self._count = 0
         self._recorders: list[Recorder] = []
@@ -190,12 +191,21 @@ class BlackBoxWorker:
         if self._due is not None and not self._is_reading:
             self._start_record(self._due)
         self._check_hold()
-        for descriptor, _ in self._poll.poll(1000 * self._pause(room)):
+        ready = self._poll.poll(1000 * self._pause(room))
+        self._take_events()  # the kernel's decision comes before the end that it leads to
+        for descriptor, _ in ready:
             if descriptor == 0:
                 self._is_over = True
             self._note_end(descriptor)
-        if self._events is not None:
-            self._events.take()
+
+    def _take_events(self) -> None:
+        if self._events is not None and self._events.take():
+            now = self._clock()
+            self._outs = [*self._lately(self._outs, now), now]
+
+    @staticmethod
+    def _lately(times: Sequence[float], now: float) -> list[float]:
+        return [t for t in times if now - t < 2 * _KILL_SECONDS]
 
     # -- processes and limits -------------------------------------------------------------------------------
 
@@ -273,7 +283,10 @@ class BlackBoxWorker:
             os.close(descriptor)
             del self._processes[process.pid]
             if self._level or any(one.pid == process.pid for one in self._box.records):
-                end = BlackBoxEnd(now, process.pid, self._was_killed(process, now))
+                is_killed = self._was_killed(process, now)
+                kill_t = min(self._lately(self._outs, now), default=None) if is_killed else None
+                end = BlackBoxEnd(now, process.pid, is_killed, kill_t)
+                self._outs = []
                 self._box = self._box._replace(ends=[*self._box.ends, end][-_KEPT:])
                 self._save()
             self._next_find = 0.0
@@ -292,10 +305,11 @@ class BlackBoxWorker:
 
     def _start_record(self, room: Room) -> None:
         self._due = None
+        allowed = allowed_bytes(room.folder, room.limit_bytes)
         chosen = [
             one
             for pid in self._processes
-            if (one := _in_cgroup(pid, room.limit_bytes)) is not None and not has_ended(pid)
+            if (one := _in_cgroup(pid, allowed)) is not None and not has_ended(pid)
         ]
         if not chosen:
             return
@@ -382,14 +396,15 @@ class BlackBoxWorker:
                 self._start_record(room)
                 return
         self._box = self._box._replace(held_seconds=hold.seconds)
+        self._outs = []  # the kill begins now
         hold.release()
         self._hold = None
         self._save()
 
 
-def _in_cgroup(pid: int, limit_bytes: int) -> Optional[CgroupProcess]:
+def _in_cgroup(pid: int, allowed: int) -> Optional[CgroupProcess]:
     with contextlib.suppress(PermissionError):
-        return process_in_cgroup(pid, limit_bytes)
+        return process_in_cgroup(pid, allowed)
     return None
 
 

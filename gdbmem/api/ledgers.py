@@ -22,6 +22,7 @@ from gdbmem.ledger.workers import ReadWorker, together
 from gdbmem.linux.memory.maps import Mapping, read_smaps
 from gdbmem.linux.memory.page_cache import cached_files
 from gdbmem.linux.monitoring.cgroup import (
+    allowed_bytes,
     cgroup_of,
     cgroups_named,
     process_in_cgroup,
@@ -300,9 +301,10 @@ def explain_container(what: str, *, files: Optional[Operand] = None) -> CgroupLe
             hint="name a cgroup below the root, with the memory controller",
         )
     processes, unreadable = [], []
+    allowed = allowed_bytes(folder, reading.limit_bytes)
     for pid in processes_in(folder):
         try:
-            found = process_in_cgroup(pid, reading.limit_bytes)
+            found = process_in_cgroup(pid, allowed)
         except PermissionError:
             unreadable.append(pid)
         else:

@@ -259,7 +259,7 @@ class SeriesRecorder:
                 self._ending = self._ending or "exit"
             elif self._kill_at is not None and self._clock() >= self._kill_at:
                 self._end_or_leave(self._program)
-        elif not self._tree.alive and not self._plan.stays:
+        elif not self._tree.alive and not self._tree.is_dying and not self._plan.stays:
             self._ending = "exit"
         self._must_check = self._kill_at is not None
         if elapsed >= self._plan.duration_seconds:

@@ -44,6 +44,7 @@ class BlackBoxEnd(NamedTuple):
     t: float
     pid: int
     is_killed: Optional[bool]  # by the kernel, for lack of memory; None if that is unknown
+    kill_t: Optional[float] = None  # when the kernel began with that; None if it has not told
 
 
 class BlackBox(NamedTuple):
@@ -106,7 +107,9 @@ def _of_end(end: BlackBoxEnd, box: BlackBox) -> str:
     times = [
         f"{format_duration(end.t - one.t)} from {one.level:.0%}" for one in box.reached if one.t <= end.t
     ]
-    return gone + (f"; there was {', '.join(times)} of the limit" if times else "")
+    gone += f"; there was {', '.join(times)} of the limit" if times else ""
+    took = f"; the kill itself took {format_duration(end.t - end.kill_t)}" if end.kill_t is not None else ""
+    return gone + took
 
 
 def _where(record: BlackBoxRecord) -> str:

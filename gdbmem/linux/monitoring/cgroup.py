@@ -384,12 +384,27 @@ def cgroups_named(name: str) -> list[Path]:
     return sorted(found)
 
 
+_MEMINFO = re.compile(r"^(MemTotal|SwapTotal):\s+(\d+) kB$", re.M)
 _NEVER = -1000  # oom_score_adj of a process that is never killed
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
-def process_in_cgroup(pid: int, limit_bytes: Optional[int]) -> Optional[CgroupProcess]:
-    """Return the memory of *pid*, in a cgroup with *limit_bytes*; None if it has ended or has no memory.
+def allowed_bytes(folder: Optional[Path], limit_bytes: Optional[int]) -> int:
+    """Return what oom_score_adj is a share of: a cgroup's limit, or the machine's memory, with the swap."""
+    found = _MEMINFO.findall(text_of("/proc/meminfo"))
+    memory, swap = (int(dict(found).get(name, 0)) << 10 for name in ("MemTotal", "SwapTotal"))
+    if folder is None or limit_bytes is None:
+        return memory + swap
+    swappiness = _number(folder / "memory.swappiness")
+    if (_number(Path("/proc/sys/vm/swappiness")) if swappiness is None else swappiness) == 0:
+        return limit_bytes
+    both = _number(folder / "memory.memsw.limit_in_bytes")  # of version 1
+    most = both - limit_bytes if both is not None else _number(folder / "memory.swap.max")
+    return limit_bytes + (swap if most is None else min(most, swap))
+
+
+def process_in_cgroup(pid: int, allowed: int) -> Optional[CgroupProcess]:
+    """Return the memory of *pid*, in a cgroup with *allowed* bytes; None if it has ended or has no memory.
 
     Raises PermissionError for a process of another user.
     """
@@ -404,9 +419,9 @@ def process_in_cgroup(pid: int, limit_bytes: Optional[int]) -> Optional[CgroupPr
     if b"Rss" not in data:  # a kernel thread, or one that is ending
         return None
     rollup = parse_rollup(data)
-    allowed = limit_bytes if limit_bytes is not None else os.sysconf("SC_PHYS_PAGES") * _PAGE
-    # As oom_badness() in the kernel's mm/oom_kill.c, which counts in pages.
-    badness = rollup.rss_bytes + facts.swap_bytes + facts.page_table_bytes + adjustment * (allowed // 1000)
+    # As oom_badness() in the kernel's mm/oom_kill.c, which counts in whole pages.
+    badness = rollup.rss_bytes + facts.swap_bytes + facts.page_table_bytes
+    badness += adjustment * (allowed // _PAGE // 1000) * _PAGE
     return CgroupProcess(
         pid,
         facts.name,

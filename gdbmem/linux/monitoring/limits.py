@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import select
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +14,8 @@ from typing import NamedTuple, Optional
 from gdbmem.linux.monitoring.cgroup import cgroup_of, read_cgroup
 from gdbmem.linux.process.process import thread_ids
 
+_OUT = "memory.oom_control"  # its event: the kernel is about to kill
+_OUT_COUNT = re.compile(rb"^oom (\d+)$", re.M)  # in memory.events
 _ROOT_PARTS = 3  # of /sys/fs/cgroup, which in a container has a limit
 _NONBLOCK, _CLOEXEC = os.O_NONBLOCK, os.O_CLOEXEC  # also eventfd's
 
@@ -67,8 +70,8 @@ class LimitEvents:
     def __init__(self, rooms: Iterable[Room], levels: Sequence[float], poll: select.poll) -> None:
         """Register them with *poll*, as far as the kernel lets us."""
         self._poll = poll
-        self._counters: list[int] = []  # eventfds
-        self._files: list[int] = []  # memory.events
+        self._counters: dict[int, bool] = {}  # eventfds, and whether they tell that the memory is out
+        self._files: dict[int, int] = {}  # memory.events, and how often the memory was out
         self._sources: list[int] = []  # the files that the eventfds are of
         for room in rooms:
             if room.folder is None:
@@ -76,7 +79,7 @@ class LimitEvents:
             if (room.folder / "cgroup.event_control").exists():
                 for level in levels:
                     self._count(room.folder, "memory.usage_in_bytes", str(int(level * room.limit_bytes)))
-                self._count(room.folder, "memory.oom_control", "")
+                self._count(room.folder, _OUT, "")
             else:
                 self._await(room.folder / "memory.events")
 
@@ -85,7 +88,7 @@ class LimitEvents:
         counter = libc.eventfd(0, _NONBLOCK | _CLOEXEC)
         if counter < 0:
             return
-        self._counters.append(counter)
+        self._counters[counter] = name == _OUT
         with contextlib.suppress(OSError):
             source = os.open(folder / name, os.O_RDONLY | os.O_CLOEXEC)
             self._sources.append(source)
@@ -95,18 +98,21 @@ class LimitEvents:
     def _await(self, path: Path) -> None:
         with contextlib.suppress(OSError):
             file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            self._files.append(file)
-            os.pread(file, 4096, 0)
+            self._files[file] = _times_out(os.pread(file, 4096, 0))
             self._poll.register(file, select.POLLPRI)
 
-    def take(self) -> None:
-        """Take note of what has happened: the descriptors are no longer ready."""
-        for counter in self._counters:
+    def take(self) -> bool:
+        """Take note of what has happened; return whether a group was out of memory since the last call."""
+        was_out = False
+        for counter, tells_out in self._counters.items():
             with contextlib.suppress(OSError):
-                os.read(counter, 8)
-        for file in self._files:
+                os.read(counter, 8)  # fails if nothing has happened
+                was_out = was_out or tells_out
+        for file, before in self._files.items():
             with contextlib.suppress(OSError):
-                os.pread(file, 4096, 0)
+                self._files[file] = _times_out(os.pread(file, 4096, 0))
+                was_out = was_out or self._files[file] > before
+        return was_out
 
     def close(self) -> None:
         """Close the descriptors, which ends the kernel's events."""
@@ -115,7 +121,12 @@ class LimitEvents:
                 self._poll.unregister(descriptor)
         for descriptor in (*self._counters, *self._files, *self._sources):
             os.close(descriptor)
-        self._counters, self._files, self._sources = [], [], []
+        self._counters, self._files, self._sources = {}, {}, []
+
+
+def _times_out(events: bytes) -> int:
+    found = _OUT_COUNT.search(events)
+    return int(found[1]) if found else 0
 
 
 # Threads that wait in the kernel for memory of their control group, whose OOM killer is switched off.

@@ -500,15 +500,24 @@ class Copies:
         return bool(self._copies)
 
 
+_DYING_AT_MOST = 10.0  # seconds for which the end of a process is awaited
+
+
 class RoundEnding:
     """Ending processes, whose shared pages are counted inconsistently until all of their memory is released."""
 
     def __init__(self) -> None:
         self._processes: set[tuple[int, int]] = set()
+        self._until = 0.0
 
     def add(self, pid: int, stat: Stat) -> None:
         """Add *pid*, identified by its *stat*."""
         self._processes.add((pid, stat.start_ticks))
+        self._until = time.monotonic() + _DYING_AT_MOST
+
+    def are_there(self) -> bool:
+        """Return whether the kernel still takes the memory of one; false once that has taken very long."""
+        return time.monotonic() < self._until and not self.wait(0.0)
 
     def wait(self, seconds: float) -> bool:
         """Wait until the pages of all have been released, up to *seconds*; return whether they have been."""

@@ -200,6 +200,11 @@ class Tree:
         return len(self._processes)
 
     @property
+    def is_dying(self) -> bool:
+        """True while the kernel takes the memory of a process that can no longer be read: up to seconds."""
+        return self._ending.are_there()
+
+    @property
     def reads_pss(self) -> bool:
         """True if PSS is read at all."""
         return self._budget > 0
@@ -241,7 +246,8 @@ class Tree:
             self._next_sweep = t + seconds / self._share if self._budget > 0 else 0.0
         if around is not None:
             readings = [(pid, r._replace(gpu_bytes=around.gpu.get(pid))) for pid, r in readings]
-        cgroup = self._surroundings.read_cgroup() if last_words else around.cgroup if around else {}
+        is_final = bool(last_words) or (not self._processes and self.is_dying)
+        cgroup = self._surroundings.read_cgroup() if is_final else around.cgroup if around else {}
         found = [(self._processes[pid].line.number, reading) for pid, reading in readings]
         if found or cgroup or last_words:
             total = total_of([reading for _, reading in found], self._shares, sweep=sweep, is_torn=is_torn)

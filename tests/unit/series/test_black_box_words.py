@@ -51,6 +51,11 @@ def test_the_age_of_the_last_whole_ledger_and_the_time_that_there_was_are_told()
     assert said.endswith("; there was 3.0 s from 50% of the limit")
 
 
+def test_the_time_that_the_kernel_needed_is_not_told_as_time_to_look() -> None:
+    box = BOX._replace(ends=[BlackBoxEnd(11.0, 4711, True, 10.75)])
+    assert black_box_sentences(box)[0].endswith("from 50% of the limit; the kill itself took 250 ms")
+
+
 @pytest.mark.parametrize("ledger_t", [None, 11.5])
 def test_a_ledger_that_is_missing_or_of_after_the_end_is_not_told_as_one_before(ledger_t: float) -> None:
     box = BOX._replace(records=[RECORD._replace(ledger_t=ledger_t)])
