@@ -161,14 +161,14 @@ class Session:
         """The launcher's count of Ctrl-C when the program was resumed."""
         return self._interrupts
 
-    def interrupted(self) -> bool:
-        """Return whether Ctrl-C was pressed since the program was resumed.
+    def interrupted(self, *, at_once: bool = False) -> bool:
+        """Return whether Ctrl-C was pressed since the program was resumed, or since the last True.
 
         While a breakpoint's hit is handled, gdb usually loses Ctrl-C; the launcher, on the same terminal, counts them.
-        Most calls return False without a query.
+        Most calls return False without a query, unless the answer is needed *at_once*.
         """
         now = time.monotonic()
-        if self.wire is None or now < self._next_look:
+        if self.wire is None or (now < self._next_look and not at_once):
             return False
         self._next_look = now + _LOOK_SECONDS
         count = self.ask(messages.AskInterrupts(), messages.Interrupts).presses

@@ -26,7 +26,7 @@ WAYS = ("default", "blocked", "ignored", "handled", "sigwait", "signalfd")
 HANDLES = ("stop print nopass", "stop print pass", "nostop noprint pass", "nostop print nopass")
 ATTACHED, LAUNCHED = "gdb -p", "launch --engine"
 _INTERRUPTED = re.compile(
-    rb"interrupted|received signal SIG(?:INT|TRAP)|does not receive the SIGSTOP|Quit|in the middle of a step"
+    rb"interrupted|received signal SIG(?:INT|TRAP)|does not receive the SIGSTOP|Quit|Stopped by Ctrl-C"
     # gdb 13's own error where Ctrl-C comes while it looks for the callers of inlined code (once in some 200 presses).
     rb"|failed to find previous frame when computing inline frame id"
 )

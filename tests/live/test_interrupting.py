@@ -511,6 +511,17 @@ def _switches(pid: str) -> int:
     return int(count)
 
 
+def _press_in_a_step(user: User, command: str) -> str:
+    """Type *command*, press Ctrl-C once gdb goes by single instructions under valgrind; return gdb's output."""
+    (valgrind,) = re.findall(r"--pid=(\d+)", user.type("info inferiors"))
+    before = _switches(valgrind)
+    user.send(command)
+    # valgrind waits for gdb's word at each instruction: so many only while gdb steps.
+    wait_until(lambda: _switches(valgrind) > before + 500, 60)
+    user.press("c")
+    return user.prompt()
+
+
 @pytest.mark.needs("valgrind", "g++")
 def test_ctrl_c_ends_a_step_that_goes_by_single_instructions_under_massif(
     program: Program, scratch: Path
@@ -520,17 +531,20 @@ def test_ctrl_c_ends_a_step_that_goes_by_single_instructions_under_massif(
         user.prompt()
         user.type("break twice")
         user.type("continue")
-        (valgrind,) = re.findall(r"--pid=(\d+)", user.type("info inferiors"))
-        before = _switches(valgrind)
-        user.send("next")
-        # valgrind waits for gdb's word at each instruction: so many only while gdb steps.
-        wait_until(lambda: _switches(valgrind) > before + 500, 60)
-        user.press("c")
-        said = user.prompt()
-        assert "Stopped in the middle of a step" in said and "'tbreak LINE' and 'continue'" in said
+        said = _press_in_a_step(user, "next")
+        assert "Stopped by Ctrl-C" in said and "'finish', or 'tbreak LINE'" in said
         assert "main ()" in user.type("backtrace")
         after = line_of("inlined_loop.cpp", "sum *= 2") + 1
-        user.type(f"tbreak {after}")  # gdb 18's `advance` stops at the inlined function's next turn
+        user.type(
+            f"tbreak inlined_loop.cpp:{after}"
+        )  # gdb 18's `advance` stops at the inlined function's next turn
         assert f"inlined_loop.cpp:{after}" in user.type("continue")
+        user.type(f"tbreak inlined_loop.cpp:{line_of('inlined_loop.cpp', 'turns > 0')}")
+        user.type("continue")
+        assert "Stopped by Ctrl-C, in main" in _press_in_a_step(user, "next")
+        # A loop of gdb's ends with the step, whether that is gdb's own or gdbmem's.
+        assert "Quit" in _press_in_a_step(user, "while 1\nnext\nend")
+        assert "memwatch stepi: interrupted" in _press_in_a_step(user, "while 1\nmemwatch stepi 1000000\nend")
+        assert not re.search("catchpoint|memwatch", user.type("info breakpoints"))
         assert "exited normally" in user.type("continue")
         user.quit()

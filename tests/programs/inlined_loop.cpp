@@ -1,4 +1,4 @@
-// A line whose loop is inlined from another function: gdb's `next` over it goes by single instructions.
+// Lines that gdb's `next` goes over by single instructions: a loop inlined from another function, and one on one line.
 #include <cstdio>
 #include <vector>
 
@@ -16,7 +16,8 @@ __attribute__((noinline)) double twice(const std::vector<double> &numbers) {
 }
 
 int main() {
-    std::vector<double> numbers(30000000, 1.5);
+    std::vector<double> numbers(3000000, 1.5);
     std::printf("%f\n", twice(numbers));
+    for (volatile long turns = 2000000; turns > 0;) turns = turns - 1;
     return 0;
 }

@@ -1,8 +1,9 @@
 """Ctrl-C where gdb's own way does not stop the program.
 
-gdb sends SIGINT to the program: a native program may block or consume it. Under valgrind gdb accepts an interrupt only
-while the program runs, but `next` over inlined code steps one instruction at a time, for minutes: the program runs for
-microseconds between two of valgrind's answers.
+gdb sends SIGINT to the program: a native program may block or consume it. valgrind answers gdb's interrupt with a
+SIGTRAP, as the end of a single instruction, and discards one that comes while it waits for gdb. So gdb does not see it
+where it goes one instruction at a time, for minutes: `next` over a loop on one line, over inlined code, or out of a
+function without line numbers. There a catchpoint for SIGTRAP ends the step.
 
 In a local process that blocks SIGINT the signal stays pending; a process that waits for it (sigwait, signalfd) consumes
 it. So SIGINT is blocked in gdb's main thread from the time such a process resumes until it stops. A Ctrl-C is then
@@ -31,7 +32,7 @@ from gdbmem.debugger.command import say, warn
 from gdbmem.debugger.location import current_place
 from gdbmem.debugger.program import NATIVE, VGDB_PID, start_thread, target_kind
 from gdbmem.debugger.session import session
-from gdbmem.debugger.stopping.interrupting import Interrupter
+from gdbmem.debugger.stopping.interrupting import Interrupter, interrupt_gdb
 from gdbmem.debugger.stopping.signals import handling
 from gdbmem.debugger.stopping.stops import noticed
 from gdbmem.errors import ToolError
@@ -130,7 +131,7 @@ class _Running:
         """It has stopped: what was pressed before has had its effect."""
         self._since: Optional[float] = None
         self._grace = _GRACE_SECONDS
-        self.acted = False
+        self.acted = self.told = False
         self.over = False
 
     @property
@@ -152,6 +153,7 @@ class _Running:
             return
         self._since = now
         if not self.native:
+            self._grace = self._grace if gdb_has_heard else 0.0
             return
         works = reaches(self.pid, signal.SIGINT)
         if not gdb_has_heard and self.interrupter is None and works:
@@ -184,10 +186,16 @@ class CtrlC:
         self._commands: list[Interrupter] = []  # of commands that drive
         self._interrupter: Optional[Interrupter] = None
         self._quitter: Any = None
+        self._catchpoint = _Catchpoint()
 
     @contextlib.contextmanager
     def by(self, interrupter: Interrupter) -> Iterator[None]:
-        """Make Ctrl-C stop the program by *interrupter*, which is ready, until the `with` ends at a stop."""
+        """Make Ctrl-C stop the program by *interrupter*, which is ready, until the `with` ends at a stop.
+
+        Raises KeyboardInterrupt if it was pressed since the last prompt, in a loop of gdb's that is to end.
+        """
+        if self._was_pressed and session.launched:
+            raise KeyboardInterrupt
         self._commands.append(interrupter)
         self._running = None
         if not session.launched:
@@ -204,6 +212,8 @@ class CtrlC:
 
     def on_continue(self, presses: Optional[int]) -> None:
         """The program resumes; Ctrl-C had been pressed *presses* times, by the launcher's count."""
+        if self._running is not None and not self._commands:
+            self._was_pressed = self._was_pressed or session.interrupted(at_once=True)
         if self._running is None:
             self._running = _Running(self._commands[-1] if self._commands else None)
             self._presses = max(self._presses, presses or 0)
@@ -211,8 +221,9 @@ class CtrlC:
                 session.ask(messages.Hear(self._running.pid), messages.Done)
             if self._thread is None:
                 self._start()
-        if self._running.native and self._running.wanted:
-            _deafness.begin()
+        if self._running.wanted:
+            if self._running.native:
+                _deafness.begin()
             # A loop of gdb's (`while`) would continue although Ctrl-C has stopped the program: it has to end, too.
             self._insists = self._was_pressed and not self._commands
             if self._insists:
@@ -243,7 +254,6 @@ class CtrlC:
     def on_prompt(self) -> None:
         """gdb is about to read the keyboard."""
         self._rest()
-        under_valgrind = self._running is not None and self._running.under_valgrind
         self._running, self._was_pressed, self._insists = None, False, False
         self._stack.close()
         if self._interrupter is not None and self._interrupter.stopped:
@@ -253,11 +263,12 @@ class CtrlC:
         self._interrupter = None
         if self._quitter is not None and self._quitter.take():
             gdb.invalidate_cached_frames()  # it ended gdb's unwinding: gdb holds frames with nothing above them
-            if under_valgrind:
-                say(
-                    f"Stopped in the middle of a step, in {current_place() or 'the program'}: under valgrind gdb steps"
-                    " through inlined code one instruction at a time; 'tbreak LINE' and 'continue' do not."
-                )
+        if self._catchpoint.take():
+            say(
+                f"Stopped by Ctrl-C, in {current_place() or 'the program'}. Under valgrind gdb goes by single"
+                " instructions over a loop on one line or an inlined one, and in a function without line numbers;"
+                " 'finish', or 'tbreak LINE' and 'continue', run at full speed."
+            )
 
     def _start(self) -> None:
         gdb.events.stop.connect(self._on_stop)
@@ -277,9 +288,10 @@ class CtrlC:
             self._was_pressed = True
             if running.interrupter is not None:
                 running.interrupter.by_user = True  # it ends the command
+                running.interrupter.stopped |= self._catchpoint.is_set
         if self._insists:
             self._quitter = self._quitter or _make_quitter()
-            self._quitter.arm(at_once=True)
+            self._quitter.arm()
         self._rest()
 
     def _rest(self) -> None:
@@ -311,6 +323,9 @@ class CtrlC:
                 running.interrupter.interrupt()
             else:
                 gdb.post_event(functools.partial(self._act, running))
+        elif running.under_valgrind and self._insists and running.acted and not running.told:
+            running.told = True
+            interrupt_gdb()  # again: the program may run, instead of going by single instructions
         elif running.is_overdue(now):
             gdb.post_event(functools.partial(self._say_why_not, running))
 
@@ -327,8 +342,7 @@ class CtrlC:
                     self._interrupter = self._stack.enter_context(Interrupter(running.pid).ready())
                 self._interrupter.interrupt()
         elif running.under_valgrind:
-            self._quitter = self._quitter or _make_quitter()
-            self._quitter.arm()
+            self._catchpoint.set()
 
     def _say_why_not(self, running: _Running) -> None:
         if running is not self._running or running.over:
@@ -354,30 +368,61 @@ def interruptible(interrupter: Interrupter) -> Iterator[None]:
         yield
 
 
+class _Catchpoint:
+    """Stops a program under valgrind at its next event, which is the end of an instruction if gdb steps.
+
+    Any other breakpoint would have to be inserted, and valgrind accepts none while the program runs.
+    """
+
+    def __init__(self) -> None:
+        self._number: Optional[int] = None
+        self._was_hit = False
+
+    @property
+    def is_set(self) -> bool:
+        """True from `set` to `take`, though gdb deletes it at the stop."""
+        return self._number is not None
+
+    def set(self) -> None:
+        """Set it; call this between two events of the program."""
+        self._delete()
+        gdb.execute("tcatch signal SIGTRAP", to_string=True)
+        self._number = int(gdb.parse_and_eval("$bpnum"))
+
+    def take(self) -> bool:
+        """Remove it, at the prompt; return whether the program has stopped at it."""
+        self._delete()
+        was_hit, self._was_hit = self._was_hit, False
+        return was_hit
+
+    def _delete(self) -> None:
+        number, self._number = self._number, None
+        # gdb has deleted it if the program stopped there, and says then that there is none.
+        if number is not None and gdb.execute(f"delete {number}", to_string=True):
+            self._was_hit = True
+
+
 def _make_quitter() -> Any:
     import gdb.unwinder  # not always needed
 
     class Quitter(gdb.unwinder.Unwinder):  # type: ignore[misc]  # gdb's module has no types
-        """Ends a step of gdb's from inside: it asks all unwinders for the frame after each instruction.
+        """Ends a loop of gdb's commands from inside: gdb asks all unwinders for the frame where the program stops.
 
         There it raises KeyboardInterrupt, as gdb does for a Ctrl-C that it receives itself.
         """
 
-        _MOST_AT_A_STOP, _SECONDS = 40, 0.1  # an ordinary stop asks less often, and then comes the prompt
-
         def __init__(self) -> None:
             super().__init__("gdbmem-ctrl-c")
-            self._calls, self._began, self._fired, self._at_once = 0, 0.0, False, False
+            self._fired = False
             self.enabled = False
 
-        def arm(self, *, at_once: bool = False) -> None:
-            self._at_once = at_once
+        def arm(self) -> None:
             if not self.enabled:
                 gdb.unwinder.register_unwinder(None, self, replace=True)
-                self._calls, self._began, self.enabled = 0, time.monotonic(), True
+                self.enabled = True
 
         def take(self) -> bool:
-            """Disarm; return whether it has ended a step."""
+            """Disarm; return whether it has ended a command."""
             if self.enabled or self._fired:
                 self.enabled = False
                 gdb.frame_unwinders.remove(self)
@@ -385,12 +430,7 @@ def _make_quitter() -> Any:
             return fired
 
         def __call__(self, pending_frame: Any) -> None:
-            self._calls += 1
-            if (
-                self.enabled
-                and (self._at_once or self._calls > self._MOST_AT_A_STOP)
-                and (self._at_once or time.monotonic() - self._began > self._SECONDS)
-            ):
+            if self.enabled:
                 self.enabled, self._fired = False, True
                 raise KeyboardInterrupt
 

@@ -81,10 +81,7 @@ class Interrupter:
             return
         self._at_first()
         self._sent = True
-        if hasattr(gdb, "interrupt"):
-            gdb.interrupt()
-        else:
-            os.kill(os.getpid(), signal.SIGINT)
+        interrupt_gdb()
 
     def _send(self) -> None:
         # gdb gets here when it waits for the program, also when that is another command's, or a step of settle()'s.
@@ -173,6 +170,14 @@ class Interrupter:
     def _is_at_ours(self) -> bool:
         thread = gdb.selected_thread()
         return thread is not None and stop_mark(thread.ptid[1], signal.SIGSTOP) == self._mark
+
+
+def interrupt_gdb() -> None:
+    """Do what Ctrl-C does in gdb; call it from any thread."""
+    if hasattr(gdb, "interrupt"):
+        gdb.interrupt()
+    else:
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 def _hides_calls() -> bool:
