@@ -363,33 +363,42 @@ def _ask_copy(
 
 
 def _copy(subject: Subject, announce: Announce, trying: Optional[Trying]) -> Moment:
-    earlier = read_maps_text(subject.pid)
-    sites = find_call_sites(subject.pid, subject.memory, parse_maps(earlier))
+    expected = _expected(subject)  # what can be known before the process is stopped
     for attempt in range(_TRIES):
         with Freeze(subject.pid) as freeze:
             if attempt == _TRIES - 1 or not is_taking_signals(freeze):
                 avoided = trying.settle(freeze, subject.memory) if trying is not None else ()
-                return _copied(subject, freeze, earlier, sites, announce, avoided)
+                return _copied(subject, freeze, expected, announce, avoided)
         time.sleep(_BREATH_SECONDS)  # a thread that is about to handle a signal makes no call before that
     raise AssertionError
 
 
+class _Expected(NamedTuple):
+    """A process a moment before it is stopped."""
+
+    maps: bytes  # the text of its mappings
+    mappings: Sequence[Mapping]
+    uncopied: Sequence[tuple[int, int]]  # see uncopied_areas()
+    sites: Optional[CallSites]
+
+
+def _expected(subject: Subject) -> _Expected:
+    text = read_maps_text(subject.pid)
+    mappings = parse_maps(text)
+    sites = find_call_sites(subject.pid, subject.memory, mappings)
+    return _Expected(text, mappings, uncopied_areas(subject.mappings, mappings), sites)
+
+
 def _copied(
-    subject: Subject,
-    freeze: Freeze,
-    earlier: bytes,
-    sites: Optional[CallSites],
-    announce: Announce,
-    avoided: Collection[int],
+    subject: Subject, freeze: Freeze, expected: _Expected, announce: Announce, avoided: Collection[int]
 ) -> Moment:
-    """Return a copy of the process that *freeze* holds; *earlier* is the text of its mappings a moment before."""
-    pid, mappings = subject.pid, parse_maps(earlier)
-    uncopied = uncopied_areas(subject.mappings, mappings)
-    copy = copying.make_copy(freeze, mappings, sites, announce, avoided)
+    """Return a copy of the process that *freeze* holds, which was as *expected* a moment before."""
+    pid, mappings, uncopied = subject.pid, expected.mappings, expected.uncopied
+    copy = copying.make_copy(freeze, mappings, expected.sites, announce, avoided)
     try:
         threads = list(held_threads(freeze))
         now = read_maps_text(pid)
-        if now != earlier:  # rare: nothing is assumed
+        if now != expected.maps:  # rare: nothing is assumed
             mappings = parse_maps(now)
             uncopied = [(mappings[0].start, mappings[-1].end)] if mappings else []
         present = scan_resident(pid, uncopied)

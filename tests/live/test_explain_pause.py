@@ -216,6 +216,24 @@ def test_a_process_that_is_killed_while_its_copy_is_read_is_reported_to_have_end
     assert str(target.pid) in caught.value.message
 
 
+def test_a_process_does_not_stand_still_while_its_mappings_are_decoded(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def runs_meanwhile(function: str) -> None:
+        decode = getattr(live_process, function)
+
+        def decodes(*given: Any) -> Any:
+            assert "TracerPid:\t0" in Path(f"/proc/{target.pid}/status").read_text(), function
+            return decode(*given)
+
+        monkeypatch.setattr(live_process, function, decodes)
+
+    for function in ("parse_maps", "uncopied_areas", "find_call_sites"):
+        runs_meanwhile(function)
+    with running([program("heap_known"), "none"]) as target:
+        assert explain_process(target.pid, fork=True).pause_seconds
+
+
 def test_a_part_of_an_entry_is_no_larger_than_the_entry() -> None:
     code = (
         "import ctypes, threading, time; c = ctypes.CDLL(None); c.malloc.restype = ctypes.c_void_p\n"
