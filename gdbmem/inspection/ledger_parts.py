@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
-import subprocess
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Optional
@@ -233,7 +230,7 @@ def _is_unexplained(reading: ProcessImage) -> bool:
     return unclaimed >= _WORTH_BYTES and unclaimed >= 2 * (used + mapped + arenas)
 
 
-# Information on libc's malloc from libc's file, read once by a batch gdb and cached by the file's contents.
+# Information on libc's malloc from libc's file, read once by a batch gdb and cached by the file's build-id or contents.
 #
 # No process is attached to: gdb reads the file and its debug information, if installed. A file that users other than
 # root and the current one can write is read by a gdb with the process's rights, and the result is not cached.
@@ -256,7 +253,7 @@ def libc_facts(files: TargetFiles, name: str, build_id: str) -> LibcFacts:
     try:
         with files.open(name) as stream:
             return _known_or_asked(files, name, build_id, stream)
-    except (OSError, subprocess.SubprocessError, GdbmemError):
+    except (OSError, GdbmemError):
         return _NOTHING  # no gdb here: the table of layouts remains
 
 
@@ -267,7 +264,7 @@ def _known_or_asked(files: TargetFiles, name: str, build_id: str, stream: Binary
     stream.seek(0)
     if not files.is_trusted(name):
         return _parse(_ask_of_copy(files, elf, stream))
-    cache = cache_folder() / "libc" / f"{_digest(stream)}.json"
+    cache = cache_folder() / "libc" / f"{elf.build_id or _digest(stream)}.json"
     facts = _load(cache)
     if facts is None:
         facts = _parse(_ask(f"/proc/self/fd/{stream.fileno()}", stream.fileno()))
@@ -277,6 +274,8 @@ def _known_or_asked(files: TargetFiles, name: str, build_id: str, stream: Binary
 
 def _ask_of_copy(files: TargetFiles, elf: Elf, stream: BinaryIO) -> str:
     """Return gdb's information on an untrusted file, which it reads with the rights of the process."""
+    import tempfile  # slow to import, as the two below: most answers are in the cache
+
     debug = f"/usr/lib/debug/.build-id/{elf.build_id[:2]}/{elf.build_id[2:]}.debug"
     with contextlib.ExitStack() as opened:
         wanted = stream
@@ -298,6 +297,8 @@ def _ask_of_copy(files: TargetFiles, elf: Elf, stream: BinaryIO) -> str:
 
 
 def _ask(path: str, descriptor: int, rights: Optional[Rights] = None) -> str:
+    import subprocess
+
     command = [*quiet_gdb(find_gdb()), "-iex", "set debug-file-directory /usr/lib/debug"]
     command += ["-ex", f"file {path}"]
     others: Any = {}
@@ -307,14 +308,19 @@ def _ask(path: str, descriptor: int, rights: Optional[Rights] = None) -> str:
         command += ["-ex", f"info address {symbol}"]
     for struct in _STRUCTS:
         command += ["-ex", f"echo \\n==={struct}\\n", "-ex", f"ptype /o struct {struct}"]
-    done = subprocess.run(
-        command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, stdin=subprocess.DEVNULL,
-        cwd=NEUTRAL_FOLDER, pass_fds=[descriptor], **others,
-    )  # fmt: skip
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, stdin=subprocess.DEVNULL,
+            cwd=NEUTRAL_FOLDER, pass_fds=[descriptor], **others,
+        )  # fmt: skip
+    except subprocess.SubprocessError:
+        return ""
     return str(done.stdout)
 
 
 def _digest(stream: BinaryIO) -> str:
+    import hashlib
+
     found = hashlib.sha256()
     for piece in iter(lambda: stream.read(1 << 20), b""):
         found.update(piece)

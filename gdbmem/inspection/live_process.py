@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Callable, Generic, NamedTuple, Optional, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Callable, Generic, NamedTuple, Optional, Protocol, TypeVar, cast
 
 from gdbmem.allocators.glibc.heap import Walker, choose_walker
 from gdbmem.errors import TargetError
@@ -20,7 +20,6 @@ from gdbmem.inspection.read_process import (
     named_threads,
     read_process,
 )
-from gdbmem.inspection.trying import Trying, nothing_to_try, try_again, work_in_copy
 from gdbmem.ledger.division import areas_to_scan
 from gdbmem.ledger.ledger import ProcessImage, build_ledger
 from gdbmem.linux.files.target_files import TargetFiles
@@ -51,6 +50,9 @@ from gdbmem.linux.process.process import (
 from gdbmem.model.ledger import Ledger
 from gdbmem.model.memory import Buffer, Memory
 from gdbmem.text import format_duration, format_size, printable
+
+if TYPE_CHECKING:
+    from gdbmem.inspection.trying import Trying  # here, and in functions: few calls try anything
 
 # Of SILENT_SECONDS, before the first look is given up: what goes on is not interrupted at once.
 _TRIED_SECONDS = 0.035
@@ -152,6 +154,8 @@ def _keep(asker: copying.Awaiting, make: Callable[[Announce], _HasCopy]) -> None
         with ProcMemory(made.copy.pid) as copied:
             asker.answer(made, copied.descriptor)
         while (request := asker.request()) is not None:
+            from gdbmem.inspection.trying import work_in_copy
+
             try:
                 asker.answer(work_in_copy(made.copy, request, asker))
             except Exception as error:  # noqa: BLE001  (as above)
@@ -358,6 +362,8 @@ def _ask_copy(
         if trying is not None:
             trying.ask(keeper)
     if trying is not None:
+        from gdbmem.inspection.trying import try_again
+
         try_again(trying, make_keeper)
     return answer, moment.pause_seconds
 
@@ -490,6 +496,8 @@ def explain_process(
             pid, walker=walker, fork=fork, look=look, say=say, swapped=swapped, suits=suits
         )
         return build_ledger(image, pause_seconds=pause_seconds)
+    from gdbmem.inspection.trying import Trying, nothing_to_try
+
     trying = Trying(tried)
     with TargetFiles(pid) as files:
         prepare = _preparing(files, walker, look, swapped=swapped, suits=suits, trying=trying)

@@ -10,7 +10,6 @@ from gdbmem.json_values import as_json
 from gdbmem.ledger.answer import DAMAGES
 from gdbmem.ledger.blocks import print_types, types_document
 from gdbmem.ledger.document import growth_json, ledger_json
-from gdbmem.ledger.heap_map import render_map
 from gdbmem.ledger.pinners import PinnerPaths, pinners_document, print_pinner_paths
 from gdbmem.ledger.remedies import print_remedies, remedies_json
 from gdbmem.ledger.text import LedgerOptions, print_growth, print_ledger
@@ -214,6 +213,8 @@ def write_result(
     """
     paths = host.pinner_paths(args.paths, ledger) if args.paths else None
     if picture is not None and answers is not None and answers.map is not None:
+        from gdbmem.ledger.heap_map import render_map  # slow to import, for --map alone
+
         picture.write(render_map(answers.map, ledger.program, picture_kind(args.map, "--map")))
     if earlier is not None:
         if args.json:
