@@ -221,7 +221,8 @@ def _course(point: PlayedPoint, outcome: Outcome, action: str) -> str:
     if point.pending:
         return f"the program has no location '{at}'"
     if point.hits:
-        return f"'{at}' was hit {plural(point.hits, 'time')}, but '{name}' was not recorded"
+        why = f": {printable(point.failed[action])}" if point.failed.get(action) else ""
+        return f"'{at}' was hit {plural(point.hits, 'time')}, but '{name}' was not recorded{why}"
     return f"'{at}' was never hit"
 
 

@@ -18,15 +18,16 @@ from tests.live.user import GDBMEM, shell
 pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
 
 
-def played(engine: str, program: Program, folder: Path, lost: str) -> Played:
-    needs_library(engine)
+def played(engine: str, program: Program, folder: Path, lost: str, *, extra: str = "") -> Played:
+    if engine in ENGINES:
+        needs_library(engine)
     recipe = f"""
 program: {program("loses_rights")}
 args: [{lost}, "{folder}"]
 engine: {engine}
 timeout: 60s
 points: [{{at: lost, name: lost}}]
-"""
+{extra}"""
     return Played(folder, recipe)
 
 
@@ -67,6 +68,23 @@ def test_what_keeps_the_profiler_from_writing_is_reported(
     if os.geteuid():
         pytest.skip("only root may change the root and the user")
     assert LOST[lost] in said(played(engine, program, tmp_path, lost))
+
+
+@pytest.mark.needs("valgrind")
+@pytest.mark.parametrize(
+    ("lost", "engine"), diagonals(["chroot", "user", "size"], ["massif", "memcheck"], (0,))
+)
+def test_what_keeps_valgrind_from_writing_is_the_reason_of_the_verdict_and_kills_no_program(
+    engine: str, lost: str, program: Program, tmp_path: Path
+) -> None:
+    if os.geteuid():
+        pytest.skip("only root may change the root and the user")
+    expect = "expect: [{between: [lost#1, lost], at_most: 1MiB}]\n"
+    one = played(engine, program, tmp_path, lost, extra=expect)
+    assert one.status == 125 and one.result["points"][0]["hits"] == 1
+    (verdict,) = one.result["expectations"]
+    assert LOST[lost] in verdict["text"] and "disk" not in verdict["text"]
+    assert one.result["status"] == 7, "the program goes on to its end"
 
 
 @pytest.mark.parametrize("engine", cover([*ENGINES, "heaptrack"], lambda engine: engine != "jemalloc"))

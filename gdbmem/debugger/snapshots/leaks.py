@@ -12,7 +12,7 @@ from gdbmem.debugger.command import Command, warn
 from gdbmem.debugger.location import frame_variables
 from gdbmem.debugger.program import selection_kept
 from gdbmem.debugger.session import monitor, monitor_text, require_program, session
-from gdbmem.debugger.snapshots.snapshots import Captured
+from gdbmem.debugger.snapshots.snapshots import Captured, not_written, refuse_killed
 from gdbmem.debugger.terminal import console_on, symbol_at
 from gdbmem.engines import memcheck
 from gdbmem.errors import InputError, TargetError, UsageError, sentence_of
@@ -261,17 +261,15 @@ def _blocks(args: argparse.Namespace) -> None:
 def capture_leaks() -> Captured:
     """Make memcheck write the heap by path and search for leaks; return the new files in the run folder."""
     run = session.run
+    refuse_killed()
     file = run.next_file(memcheck.NAME)
     path, written = run.folder / file, run.folder / "xtmemory.ms"
     said = monitor(memcheck.heap_command(f"{session.link}/{written.name}"))
     try:
         written.replace(path)
     except FileNotFoundError:
-        raise TargetError(
-            f"memcheck wrote no snapshot: {said.splitlines()[-1] if said else 'it reported no reason'}",
-            slug="no-snapshot-file",
-            hint="is the disk full?",
-        ) from None
+        reason = said.splitlines()[-1] if said else "it reported no reason"
+        raise not_written(f"memcheck wrote no snapshot: {reason}", path) from None
     remark = _search_leaks(run.folder / leaks_file(file))
     try:
         return _read(file, path, remark)

@@ -19,7 +19,7 @@ from gdbmem.debugger.python.call_paths import place_and_python
 from gdbmem.debugger.session import monitor, not_under_massif, require_program, require_snapshots, session
 from gdbmem.debugger.stopping.stops import hits_here
 from gdbmem.engines import massif, memcheck
-from gdbmem.engines.engine import no_snapshots, valgrind_engine
+from gdbmem.engines.engine import no_snapshots, nothing_written, refuse_limited, valgrind_engine
 from gdbmem.engines.valgrind import MEMORY_COMMAND, client_arena_bytes
 from gdbmem.errors import GdbmemError, InputError, TargetError
 from gdbmem.files import open_regular
@@ -167,6 +167,7 @@ def outside_facts(heap_bytes: Optional[int], unit: str, allocator_bytes: Optiona
     return {**facts, "outside_bytes": unmapped + outside, "own_bytes": own, "threads": threads}
 
 
+_IS_FULL = "is the disk full?"
 # massif reports 0 while the process grows by this much: the memory doesn't come from malloc.
 _BLIND_BYTES = 100 << 20
 
@@ -219,13 +220,14 @@ def _capture_leaks() -> Captured:
 
 def _capture_massif() -> Captured:
     run = session.run
+    refuse_killed()
     file = run.next_file(massif.NAME)
     said = monitor(massif.snapshot_command(f"{session.link}/{file}"))
     path = run.folder / file
     try:
         data = path.read_bytes()
     except FileNotFoundError:
-        raise _no_file(said) from None
+        raise _no_file(said, path) from None
     heap_bytes = _heap_bytes(data, str(path))
     if heap_bytes is None:
         return Captured(file, None)
@@ -253,7 +255,22 @@ def _heap_bytes(data: bytes, path: str) -> Optional[int]:
         return None
 
 
-def _no_file(said: str) -> GdbmemError:
+def refuse_killed() -> None:
+    """Raise TargetError if valgrind, and the program with it, would be killed for writing a file."""
+    pid = real_pid()
+    if pid is not None:
+        refuse_limited(pid)
+
+
+def not_written(message: str, target: Path) -> TargetError:
+    """Return the error *message* of a tool of valgrind that has not written *target*, with the reason if known."""
+    pid = real_pid()
+    if pid is None:
+        return TargetError(message, slug="no-snapshot-file", hint=_IS_FULL)
+    return nothing_written(message, pid, str(target), hint=_IS_FULL)
+
+
+def _no_file(said: str, target: Path) -> GdbmemError:
     """Return why massif wrote nothing. An unknown command or a refusal is only printed, never raised."""
     if "before execution" in said:
         return TargetError(
@@ -263,11 +280,7 @@ def _no_file(said: str) -> GdbmemError:
         )
     if "not recognised" in said or not said:
         return not_under_massif()
-    return TargetError(
-        f"massif wrote no snapshot: {said.splitlines()[-1]}",
-        slug="no-snapshot-file",
-        hint="is the disk full?",
-    )
+    return not_written(f"massif wrote no snapshot: {said.splitlines()[-1]}", target)
 
 
 def _summary(record: SnapshotRecord, captured: Captured) -> str:
@@ -348,7 +361,8 @@ def save_history() -> Path:
     command = valgrind_engine(engine).rescue_command(f"{session.link}/{path.name}")
     if command is None:
         raise no_snapshots(engine)
+    refuse_killed()
     said = monitor(command)
     if not path.exists():
-        raise _no_file(said)
+        raise _no_file(said, path)
     return path

@@ -210,7 +210,7 @@ def _root(pid: int, folder: Path) -> Optional[WriteObstacle]:
     root = printable(str(Path(f"{memory_folder(pid)}/root").readlink()))
     return WriteObstacle(
         f"the program's root is {root} (chroot), which does not contain {printable(str(folder))}",
-        "take the snapshot before that, or --massif, which writes from outside",
+        "take the snapshot before that, or --engine faults, which writes from outside",
     )
 
 

@@ -177,12 +177,12 @@ def test_snapshots_before_and_after_an_exec_are_of_two_programs(tmp_path: Path) 
     assert verdict.met is None and "executed another one (exec)" in verdict.text
 
 
-def grown_outside(folder: Path, grown: int, **fields: Any) -> Outcome:
+def grown_outside(folder: Path, grown: int, *, engine: str = "massif", **fields: Any) -> Outcome:
     outcome = played(folder, "a")
     for size in (0, grown):
         file = outcome.run.next_file("massif")
         (outcome.run.folder / file).write_text(HEADER + snapshot())
-        outcome.run.append("m", file=file, engine="massif", outside_bytes=size, **fields)
+        outcome.run.append("m", file=file, engine=engine, outside_bytes=size, **fields)
     return outcome
 
 
@@ -211,6 +211,14 @@ def test_children_that_ran_the_programs_code_are_held_against_the_limit(tmp_path
         assert verdict.met is met
         if met is None:
             assert "forked 2 children" in verdict.text and "gdbmem monitor --fail-on" in verdict.text
+
+
+def test_what_libraries_free_at_a_childs_end_hides_no_leak_in_memchecks_file_of_it(tmp_path: Path) -> None:
+    outcome = grown_outside(tmp_path, 0, engine="memcheck", heap_bytes=72_704)
+    outcome.forks, outcome.fork_peak_bytes = 12, 65_536  # without the 72,704 bytes of the C++ library
+    outcome.run.update(end=end_facts(outcome.end))
+    expectation = Expectation("m#1", "m", Position(9, 5), at_most=256 << 10)
+    assert verdict_of(expectation, Diffs(outcome), KeptPairs((), outcome), outcome, ()).met is None
 
 
 def test_diff_of_a_run_whose_program_died_is_judged_as_its_recipe_is(
