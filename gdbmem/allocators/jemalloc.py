@@ -119,7 +119,7 @@ class _Extents(NamedTuple):
 
     bits: _Bits
     contradictions: int
-    odd: int  # descriptors that are left out
+    odd: int  # descriptors that are left out, and entries that lead to none of theirs
     descriptors: Any  # their addresses
     first_blocks: Any  # a large block may begin within its first page
     starts: Any
@@ -337,14 +337,25 @@ def _decode(view: HeapView, tree: _Tree, bits: _Bits) -> Optional[_Extents]:
     sizes_below = sizes[np.clip(classes - 1, 0, _CLASSES - 1)]
     is_whole &= ~is_large | ((sizes_below < lengths) & (lengths + page <= sizes_of))
     contradictions = int(
-        tree.counts[~is_inside].sum() + (~is_good).sum() + (~is_apart).sum() + (~is_whole).sum()
+        tree.counts[~is_inside].sum() + (is_inside & ~is_good).sum() + (~is_apart).sum() + (~is_whole).sum()
     )
     keep = is_apart & is_whole
     columns = (
         where, addresses, starts, ends, states, is_slab, classes, blocks, free_blocks, are_cached, in_huge_page,
     )  # fmt: skip
     odd = int((~is_good).sum()) + int((~keep).sum())
-    return _Extents(bits, contradictions, odd, *_chosen(keep, columns))
+    extents = _Extents(bits, contradictions, odd, *_chosen(keep, columns))
+    return extents._replace(odd=odd + _lost(view, tree.first[is_good & ~is_inside], extents))
+
+
+def _lost(view: HeapView, pages: Any, extents: _Extents) -> int:
+    """Return how many of *pages*, whose entries lead to descriptors of other pages, are in no extent either."""
+    np = import_numpy()
+    at = np.searchsorted(extents.starts, pages, "right") - 1
+    is_lost = are_in(view.anonymous, pages)
+    if len(extents.starts):
+        is_lost &= (at < 0) | (extents.ends[at] <= pages)
+    return int(is_lost.sum())
 
 
 def _by_start(is_good: Any, starts: Any, *others: Any) -> Sequence[Any]:

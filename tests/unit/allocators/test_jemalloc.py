@@ -142,6 +142,18 @@ def test_a_stale_entry_of_the_tree_leaves_out_no_descriptor() -> None:
     assert heap is not None and heap.odd_descriptors == 0 and len(heap.spans.starts) == 5
 
 
+@pytest.mark.parametrize("elsewhere", [DESCRIPTORS + 128 * 3, DESCRIPTORS + 128 * 2 + 64, OWN + 2 * MIB])
+def test_a_slab_whose_only_entry_was_overwritten_is_not_left_out_silently(elsewhere: int) -> None:
+    process = _Process()
+    process.describe(3, 9, 300, RETAINED)
+    for page in range(9, 300):
+        process.lead(page, 3)
+    process._put(process.own, OWN, LEAF + 8 * ((HEAP >> 12) & (1 << 18) - 1), elsewhere | 1)
+    heap = process.read()
+    assert heap is not None and heap.odd_descriptors == 1
+    assert heap.spans.live_blocks.sum() == 1  # of the large block: nothing is made up for the slab
+
+
 def test_caches_that_were_not_found_are_not_stated_to_be_empty() -> None:
     heap = _Process().read()
     assert heap is not None and not heap.is_complete and not heap.cached
