@@ -44,6 +44,7 @@ _ARRAYS = range(64, 1024, 8)  # offsets of the array in a segment
 _MOST_OF_HEADER = 8  # slices
 _TRIED = 8  # segments that a layout is looked for in
 _BATCH = 256  # segments read at once
+_BEGUN = 2  # entries that fit, from which on memory is a segment
 _HUGE = 1 << 31  # in place of a size that is too large for its field
 _OS_PAGE = 4096
 _ARENA_WORDS = 12  # of an arena's description: up to its number of words
@@ -80,6 +81,7 @@ class _Found(NamedTuple):
     threads: Any
     segments: Any
     headers: Sequence[tuple[int, int]]
+    broken: int = 0  # segments that are left out because their entries don't add up
 
 
 def read_heap(view: HeapView, image: Image) -> Optional[MallocHeap]:
@@ -114,7 +116,7 @@ def _read_segments(view: HeapView, image: Image) -> Optional[MallocHeap]:
             caches=int(np.count_nonzero(found.pages.freed)) + len(delayed),
             is_complete=freed.is_complete,
             unread_caches="a list of blocks that other threads freed leads elsewhere, or is encoded",
-            odd_descriptors=int(found.pages.are_odd.sum()),
+            odd_descriptors=int(found.pages.are_odd.sum()) + found.broken,
             read_blocks=partial(blocks_of_pages, memory, found.pages, freed),
         )
     return None
@@ -184,7 +186,7 @@ def _read(view: HeapView, segments: Any, layout: _Layout) -> Optional[_Found]:
             b"".join(_read_header(view, segment, size) for segment in batch.tolist()), np.uint8
         ).reshape(len(batch), size)
         parts.append(_of_batch(batch, data, layout))
-    segment, number, count, entries, threads = (np.concatenate(columns) for columns in zip(*parts))
+    segment, number, count, entries, threads, broken = (np.concatenate(columns) for columns in zip(*parts))
     fields = layout.fields
     sizes = _field(entries, fields.size, fields.size_bytes)
     in_use = _field(entries, fields.in_use, fields.in_use_bytes)
@@ -214,23 +216,26 @@ def _read(view: HeapView, segments: Any, layout: _Layout) -> Optional[_Found]:
         np.ascontiguousarray(entries).view(np.int64)[kept],
     )
     heaps = np.where(is_page, _field(entries, fields.heap, 8) & -4, 0)[kept]
-    return _Found(pages, heaps, threads[kept], segment[kept], headers)
+    return _Found(
+        pages, heaps, threads[kept], segment[kept], headers, int(np.isin(broken, threads[kept]).sum())
+    )
 
 
 def _of_batch(segments: Any, data: Any, layout: _Layout) -> tuple[Any, ...]:
     """Return the spans of *segments*, whose first bytes are rows of *data*, as columns.
 
     They are segment, first slice, slices, entry, and the number of the segment's thread. Segments that don't add up
-    are left out.
+    are left out; the last column has the threads' numbers of those that begin well.
     """
     np = import_numpy()
     table = data[:, layout.array :].reshape(len(data), _SLICES, layout.stride)
     counts, offsets = _field(table, _COUNT, 4), _field(table, _OFFSET, 4)
     place = np.zeros(len(data), np.int64)
     active = np.flatnonzero((counts[:, 0] > 0) & (counts[:, 0] <= _MOST_OF_HEADER))
-    steps = []
+    steps: list[tuple[Any, Any, Any]] = []
     failed = np.ones(len(data), bool)
     failed[active] = False
+    broken = [active[:0]]
     while len(active):
         at = place[active]
         count = counts[active, at]
@@ -238,6 +243,8 @@ def _of_batch(segments: Any, data: Any, layout: _Layout) -> tuple[Any, ...]:
         # One block larger than a segment extends it.
         good &= (at + count <= _SLICES) | (at == counts[active, 0])
         failed[active[~good]] = True
+        if len(steps) >= _BEGUN:
+            broken.append(active[~good])
         active, at, count = active[good], at[good], count[good]
         steps.append((active, at, count))
         place[active] = at + count
@@ -248,7 +255,8 @@ def _of_batch(segments: Any, data: Any, layout: _Layout) -> tuple[Any, ...]:
     kept = ~failed[row]
     row, number, count = row[kept], number[kept], count[kept]
     threads = _field(data, layout.array - 8, 8)
-    return segments[row], number, count, table[row, number], threads[row]
+    broken_threads = threads[np.concatenate(broken)]
+    return segments[row], number, count, table[row, number], threads[row], broken_threads[broken_threads != 0]
 
 
 def _field(table: Any, offset: int, size: int) -> Any:
@@ -284,7 +292,14 @@ def _of_image(
     kept = np.isin(found.segments, mine)
     headers = [header for header in found.headers if header[0] in set(mine.tolist())]
     pages = Pages(*(column[kept] for column in found.pages))
-    return _Found(pages, found.heaps[kept], found.threads[kept], found.segments[kept], headers), lists
+    mine_only = found._replace(
+        pages=pages,
+        heaps=found.heaps[kept],
+        threads=found.threads[kept],
+        segments=found.segments[kept],
+        headers=headers,
+    )
+    return mine_only, lists
 
 
 def _arenas(view: HeapView, memory: TouchedMemory, image: Image, segments: Any) -> Iterator[tuple[int, int]]:

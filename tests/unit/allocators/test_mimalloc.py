@@ -110,6 +110,17 @@ def test_free_blocks_of_an_arena_beside_its_segments_are_free() -> None:
     assert (heap.spans.kinds[-1], heap.spans.ends[-1]) == (FREE, SEGMENT + 3 * (1 << 25))
 
 
+def test_a_segment_with_a_broken_entry_is_not_left_out_silently() -> None:
+    process = segments()
+    process.areas = [(SEGMENT, SEGMENT + 2 * (1 << 25))]
+    process.pieces[SEGMENT + (1 << 25)] = bytearray(process.pieces[SEGMENT])
+    whole = process.read()
+    assert whole is not None and whole.odd_descriptors == 0 and len(whole.spans.starts) == 10
+    process.put(SEGMENT + (1 << 25) + ARRAY + STRIDE * 4, "I", 0)  # slices of the third page
+    heap = process.read()
+    assert heap is not None and heap.odd_descriptors == 1 and len(heap.spans.starts) == 5
+
+
 def test_a_list_that_leads_elsewhere_leaves_the_heap_incomplete() -> None:
     process = segments()
     process.put(PAGE + 160 * 9, "Q", PAGE + 160 * 7)  # round and round
