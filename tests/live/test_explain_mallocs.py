@@ -15,6 +15,7 @@ import pytest
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.inspection.read_process import explain_core
 from gdbmem.ledger.answer import answer_ledger, retained_bytes
+from gdbmem.linux.memory.maps import read_smaps
 from gdbmem.model.ledger import IN_SLABS, LIVE, OtherMalloc
 from tests.conftest import Program
 from tests.libraries import needs_library
@@ -30,6 +31,14 @@ def _malloc(pid: int) -> OtherMalloc:
     ledger.check()
     (malloc,) = ledger.mallocs
     return malloc
+
+
+def _resident(pid: int) -> int:
+    return sum(mapping.rss_bytes for mapping in read_smaps(pid) if mapping.is_anonymous)
+
+
+def _in_slabs(malloc: OtherMalloc) -> int:
+    return sum(size.free_resident_bytes for size in malloc.sizes)
 
 
 def _linked(program: Program, how: str) -> Path:
@@ -112,6 +121,8 @@ def test_memtrim_makes_jemalloc_return_what_was_predicted_and_the_program_goes_o
     assert trimmed["predicted_bytes"] > 8 << 20
     assert abs(trimmed["predicted_bytes"] - trimmed["returned_bytes"]) <= 1 << 20
     assert after.free_page_bytes == 0
+    # Free blocks in slabs with live ones are what no purge returns.
+    assert 0 <= _in_slabs(before) - _in_slabs(after) <= 64 * 1024 < _in_slabs(after)
 
 
 # argv: a file of jemalloc, and the number of threads that wait
@@ -196,5 +207,13 @@ def test_a_redis_server_is_divided_as_it_counts_itself_also_while_it_forks_to_sa
                 assert abs(used + malloc.in_slabs_bytes - int(found[2])) <= 1 << 20
                 while "rdb_bgsave_in_progress:1" in ask("info", "persistence"):
                     time.sleep(0.01)
+            deletes = "for k = 0, 299999 do if k % 10 > 0 then redis.call('del', 'key:' .. k) end end"
+            ask("eval", deletes, "0")
+            before, resident = _malloc(server.pid), _resident(server.pid)
+            ask("memory", "purge")
+            after, left = _malloc(server.pid), _resident(server.pid)
+            assert _in_slabs(before) > 8 << 20
+            assert abs(_in_slabs(before) - _in_slabs(after)) <= 1 << 20
+            assert abs(resident - left - (before.free_page_bytes - after.free_page_bytes)) <= 1 << 20
         finally:
             server.kill()
