@@ -52,12 +52,18 @@ _MOST_CACHES, _MOST_BINS = 100_000, 76
 # Bytes of a cache's bin. 5.3: head (8), requests (8), low water, full, empty (2 each). 5.2: low water (4), number of
 # blocks (4), requests (8), stack (8).
 _BIN = 24
+_STATIC, _DYNAMIC = (
+    1 << 16,
+    1 << 14,
+)  # bytes of thread-local data: around the pointer, and of a module loaded later
+_MOST_MODULES = 4096
+_LINK_WORDS, _SLOW_WORDS = 2, 64  # before the descriptor of a cache; up to the address of the cache
 _BITMAP_AT, _BITMAP_BYTES = 64, 64  # in a descriptor
 _LEAF_PIECE = (
     1 << 17
 )  # bytes of a leaf that are decoded at once: memory that is used again need not be cleared
 _MASKS = 1 << 14  # unpacked at once
-_NO_LIST = "a jemalloc that was built without statistics, as in most Rust programs, keeps no list of them"
+_NO_LIST = "a jemalloc that was built without statistics keeps no list of them, and none was found in its threads' data"
 _HUGE_PAGE = 1 << 21
 _ACTIVE, _DIRTY, _MUZZY, _RETAINED = range(4)
 _KIND = {_DIRTY: FREE, _MUZZY: LAZY, _RETAINED: RETURNED}
@@ -99,6 +105,11 @@ class _Bits(NamedTuple):
     has_two_arrays: bool  # of bins in a cache
     of_huge_page: Optional[int]  # the extent is part of a huge page that jemalloc divides
     slab: int = 12
+
+    @property
+    def owner(self) -> int:
+        """Return which word of a cache's descriptor leads to its arena."""
+        return 4 if self.has_two_arrays else 3
 
 
 _RELEASES = (_Bits("5.3", 128, 17, 3, 20, 28, False, 14), _Bits("5.2", 64, 16, 2, 18, 26, True, None))
@@ -158,6 +169,9 @@ def _heap(view: HeapView, image: Image, data: DataWords, form: _Form, extents: _
     found = _caches(view, data, blocks, extents.bits, 1 << form.page_bits)
     # Built without statistics, jemalloc keeps no list of its caches; built with them, it has none with tcache:false.
     counts_itself = found.is_sound and (found.caches > 0 or _has_statistics(view, blocks))
+    if found.is_sound and not counts_itself:
+        found = _caches_of_threads(view, data, blocks, extents.bits, 1 << form.page_bits)
+        counts_itself = found.caches > 0
     is_complete = counts_itself and _fits(found.cached, spans)
     layout = (
         f"{extents.bits.release}, {form.address_bits} address bits, pages of {1 << form.page_bits:,} bytes"
@@ -487,13 +501,11 @@ def _caches(
     view: HeapView, data: DataWords, blocks: Sequence[tuple[int, int]], bits: _Bits, page_bytes: int
 ) -> _Caches:
     """Return the blocks that the caches of all threads keep."""
-    words = distinct(data.values)
-    arenas = words[are_in(Ranges(blocks), words) & (words % _ALIGNED == 0)].tolist()
-    owner = 4 if bits.has_two_arrays else 3
+    owner = bits.owner
     cached: Counter[int] = Counter()
     stacks: list[tuple[int, int]] = []
     done: set[int] = set()
-    for arena in arenas:
+    for arena in _arenas(data, blocks).tolist():
         at = _first_descriptor(view, arena, owner)
         while at and at not in done and len(done) < _MOST_CACHES:
             try:
@@ -506,6 +518,57 @@ def _caches(
             done.add(at)
             at = descriptor[0]
     return _Caches(cached, len(done), True, stacks)
+
+
+def _arenas(data: DataWords, blocks: Sequence[tuple[int, int]]) -> Any:
+    """Return the addresses in *data* at which arenas may be."""
+    words = distinct(data.values)
+    return words[are_in(Ranges(blocks), words) & (words % _ALIGNED == 0)]
+
+
+def _caches_of_threads(
+    view: HeapView, data: DataWords, blocks: Sequence[tuple[int, int]], bits: _Bits, page_bytes: int
+) -> _Caches:
+    """Return the same by the threads' own data, since 5.3: a cache is there, and leads to and from its descriptor."""
+    np = import_numpy()
+    cached: Counter[int] = Counter()
+    stacks: list[tuple[int, int]] = []
+    done: set[int] = set()
+    words = data_words(view, () if bits.has_two_arrays else _thread_data(view))
+    for place in words.addresses[np.isin(words.values, _arenas(data, blocks))].tolist():
+        slow = place - 8 * (_LINK_WORDS + bits.owner)  # what a cache begins with the address of
+        try:
+            named = {
+                at for at in words_at(view.memory, slow, _SLOW_WORDS) if at % 8 == 0 and at in view.touched
+            }
+            found = [at for at in named - done - {slow} if words_at(view.memory, at, 1) == (slow,)]
+        except MemoryUnreadable:
+            continue
+        for at in found:
+            _add_bins(view, (0, 0, at + 8), bits, page_bytes, cached, stacks)
+        done.update(found)
+    return _Caches(cached, len(done), True, stacks)
+
+
+def _thread_data(view: HeapView) -> Sequence[tuple[int, int]]:
+    """Return where thread-local data is: around each thread pointer, and what the table beside that leads to.
+
+    Source: glibc, sysdeps/x86_64/nptl/tls.h, sysdeps/aarch64/nptl/tls.h and sysdeps/generic/dl-dtv.h: the table's
+    address is the second or the first word, an entry has two words, and the number of entries is before them.
+    """
+    areas = [(at & -8, (at & -8) + 2 * _STATIC) for at in (max(p - _STATIC, 0) for p in view.threads)]
+    for pointer in view.threads:
+        for at in (pointer, pointer + 8):
+            try:
+                (table,) = words_at(view.memory, at, 1)
+                (count, _) = words_at(view.memory, table - 16, 2)
+                entries = words_at(view.memory, table + 16, 2 * count)[::2] if count < _MOST_MODULES else ()
+            except MemoryUnreadable:
+                continue
+            areas += [
+                (block, block + _DYNAMIC) for block in entries if block % 8 == 0 and block in view.touched
+            ]
+    return Ranges(areas).items
 
 
 def _first_descriptor(view: HeapView, arena: int, owner: int) -> int:

@@ -35,6 +35,7 @@ class HeapView(NamedTuple):
     anonymous: Ranges  # writable private memory that is not a file's: where an allocator's spans may be
     touched: Ranges  # of all writable memory, what may have something other than zeros
     layouts: Optional[dict[str, Sequence[Any]]] = None  # those that a reader has found, whatever the object
+    threads: Sequence[int] = ()  # thread pointers
 
 
 class Spans(NamedTuple):

@@ -57,6 +57,7 @@ def find_mallocs(reading: ProcessImage, memory: Memory) -> list[MallocHeap]:
         Ranges((m.start, m.end) for m in reading.mappings if m.is_anonymous and "w" in m.permissions),
         Ranges([*reading.resident.items, *_touched_data(reading, data)]),
         {},
+        [thread.thread_pointer for thread in reading.threads],
     )
     reading.heap_view = view
     readers = [

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from gdbmem.allocators import jemalloc
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.inspection.read_process import explain_core
 from gdbmem.ledger.answer import answer_ledger, retained_bytes
@@ -56,11 +57,15 @@ def _linked(program: Program, how: str) -> Path:
     ("how", "settings"), [("library", "background_thread:true"), ("stripped program", "hpa:true")]
 )
 def test_what_jemalloc_keeps_is_what_it_counts_itself_and_busy_threads_hide_no_block(
-    program: Program, how: str, settings: str
+    program: Program, monkeypatch: pytest.MonkeyPatch, how: str, settings: str
 ) -> None:
     needs_library("jemalloc")
     with running([_linked(program, how)], {"MALLOC_CONF": settings}) as target:
         malloc = _malloc(target.pid)
+        with monkeypatch.context() as one_without_statistics:
+            one_without_statistics.setattr(jemalloc, "_first_descriptor", lambda *_: 0)
+            one_without_statistics.setattr(jemalloc, "_has_statistics", lambda *_: False)
+            assert _malloc(target.pid) == malloc
         allocated, cached, returned = target.figure(r"allocated (\d+) cached (\d+) returned (\d+)")
         free, lazy, extents = target.figure(r"free (\d+) lazy (\d+) extents (\d+)")
         assert (malloc.live_bytes, malloc.cached_bytes) == (allocated - cached, cached + extents)
