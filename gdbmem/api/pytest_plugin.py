@@ -21,6 +21,7 @@ from gdbmem.errors import GdbmemError
 from gdbmem.line_recorder import BACKENDS, RSS, TRACEMALLOC, Meter
 from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone
 from gdbmem.model.judgement import MET, NOT_JUDGED, Judgement, Unseen
+from gdbmem.terminal.document import judgement_object
 from gdbmem.text import format_delta, format_size, parse_size, plural, printable
 
 # Growth of memory over repeated calls, judged with its interval; where it grows, the paths that allocated it.
@@ -76,8 +77,15 @@ class MeasuredCalls(NamedTuple):
     traced: Optional[GrowthOfCalls] = None  # by tracemalloc, of other calls
 
 
-def judge_calls(call: Callable[[], object], at_most: int, *, repeat: int, backend: str) -> Optional[str]:
-    """Return the reason, with the paths, if calls of *call* may keep more than *at_most* bytes each; else None.
+class JudgedCalls(NamedTuple):
+    """The judgement on several calls."""
+
+    judgement: Judgement
+    reason: str  # why it is not met, with the paths; "" if it is
+
+
+def judge_calls(call: Callable[[], object], at_most: int, *, repeat: int, backend: str) -> JudgedCalls:
+    """Judge whether calls of *call* keep at most *at_most* bytes each.
 
     *repeat* calls are measured, and four times as many again if that is inconclusive; if only objects of Python may be
     hidden, in memory that Python had free, *repeat* more under tracemalloc.
@@ -91,10 +99,11 @@ def judge_calls(call: Callable[[], object], at_most: int, *, repeat: int, backen
         calls = calls._replace(traced=measure_calls(call, repeat=repeat, backend=TRACEMALLOC).size)
         judgement = judged(calls, at_most)
     if judgement.judged == MET:
-        return None
+        return JudgedCalls(judgement, "")
     shown = _decisive(calls, at_most)
     steps = ", ".join(format_delta(one) for one in shown.changes)
-    return "\n".join([judgement.sentence, f"one by one: {steps}", *_paths(call, len(shown.changes))])
+    lines = [judgement.sentence, f"one by one: {steps}", *_paths(call, len(shown.changes))]
+    return JudgedCalls(judgement, "\n".join(lines))
 
 
 def measure_calls(call: Callable[[], object], *, repeat: int, backend: str) -> MeasuredCalls:
@@ -273,6 +282,7 @@ def _paths(call: Callable[[], object], repeat: int) -> list[str]:
 
 
 _MARK = "gdbmem"
+_BENCHMARK = "benchmark"  # the fixture of pytest-benchmark
 _REPEAT = 5
 _LONGEST = 60  # characters of a value that a test returned
 _JUDGED: pytest.StashKey[bool] = pytest.StashKey()
@@ -309,14 +319,20 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Any:
     if not marks:
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    benchmark = arguments.get(_BENCHMARK)
+    judged_arguments = arguments if benchmark is None else {**arguments, _BENCHMARK: _CalledOnce(benchmark)}
 
     def call() -> None:
-        _check_returned(pyfuncitem.obj(**arguments))
+        _check_returned(pyfuncitem.obj(**judged_arguments))
 
     for at_most, repeat, backend in dict.fromkeys(map(_words, marks)):
-        why = judge_calls(call, at_most, repeat=repeat, backend=backend)
-        if why is not None:
-            pytest.fail(why, pytrace=False)
+        calls = judge_calls(call, at_most, repeat=repeat, backend=backend)
+        if benchmark is not None:
+            benchmark.extra_info[_MARK] = judgement_object(calls.judgement)
+        if calls.reason:
+            pytest.fail(calls.reason, pytrace=False)
+    if benchmark is not None:
+        _check_returned(pyfuncitem.obj(**arguments))
     pyfuncitem.stash[_JUDGED] = True
     return True
 
@@ -326,6 +342,36 @@ def pytest_runtest_call(item: pytest.Item) -> None:
     """Fail a marked test that has passed and was not judged."""
     if item.get_closest_marker(_MARK) is not None and not item.stash.get(_JUDGED, False):
         _refuse("another plugin has run this test, so it is not judged; leave out the mark, or that plugin's")
+
+
+class _CalledOnce:
+    """Calls what pytest-benchmark's fixture would time, which it does once a test only."""
+
+    def __init__(self, benchmark: Any) -> None:
+        self._benchmark = benchmark
+
+    def __call__(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+        return function(*arguments, **named)
+
+    def pedantic(
+        self,
+        target: Callable[..., Any],
+        args: Sequence[Any] = (),
+        kwargs: Optional[dict[str, Any]] = None,
+        setup: Optional[Callable[[], Any]] = None,
+        teardown: Optional[Callable[..., Any]] = None,
+        **_: Any,
+    ) -> Any:
+        named = kwargs or {}
+        if setup is not None:
+            args, named = setup() or (args, named)
+        result = target(*args, **named)
+        if teardown is not None:
+            teardown(*args, **named)
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._benchmark, name)
 
 
 def _check_returned(result: object) -> None:

@@ -140,6 +140,33 @@ def test_worker_leaks(worker):
 @pytest.mark.gdbmem(at_most="1MiB")
 def test_worker_keeps_nothing(worker):
     worker.keep(1)
+
+class Benchmark:
+    "Like pytest-benchmark's fixture: it may be used once in a test."
+    def __init__(self):
+        self.extra_info, self.used = {}, 0
+    def __call__(self, function, *arguments):
+        self.used += 1
+        return function(*arguments)
+    def pedantic(self, target, rounds=1):
+        self.used += 1
+        return target()
+
+@pytest.fixture
+def benchmark():
+    made = Benchmark()
+    yield made
+    judged = made.extra_info["gdbmem"]
+    inside = judged["low"] <= judged["measured"] <= judged["high"]
+    print("benchmark", made.used, judged["judged"], judged["limit"], inside)
+
+@pytest.mark.gdbmem(at_most="1MiB")
+def test_benchmarked(benchmark):
+    assert benchmark(len, "ab") == 2
+
+@pytest.mark.gdbmem(at_most="1MiB")
+def test_benchmarked_that_leaks(benchmark):
+    benchmark.pedantic(lambda: kept.append(bytearray(5 << 20)), rounds=3)
 """
 
 CONFTEST = """
@@ -176,6 +203,7 @@ FAILED = {
     "test_leak_into_freed_memory": "(malloc's own count, 5 calls), in memory that was free before: more than 100.0 KiB",
     "test_objects_into_free_pools": "(tracemalloc, 5 calls), in memory that was free before: more than 100.0 KiB",
     "test_worker_leaks": "more than 1.0 MiB",
+    "test_benchmarked_that_leaks": "more than 1.0 MiB",
     "item": "is not a Python function",
 }
 PASSED = {
@@ -184,6 +212,7 @@ PASSED = {
     "test_keeps_less_in_freed_memory",
     "test_uses_free_pools",
     "test_worker_keeps_nothing",
+    "test_benchmarked",
     "test_frees_small_blocks_that_malloc_keeps",
     "test_frees_objects_that_python_keeps_memory_of",
 }
@@ -214,6 +243,7 @@ def test_a_marked_test_passes_only_if_its_calls_ran_and_nothing_hides_what_they_
     for name, words in FAILED.items():
         part = printed.partition(f" {name} _")[2].partition("\n_____")[0] if name != "item" else printed
         assert words in part, part
+    assert "benchmark 1 met 1048576 True" in printed and "benchmark 0 not_met 1048576 True" in printed
     assert "was never awaited\n" not in printed, "Python's own warning, at another place"
 
 
