@@ -319,7 +319,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Any:
     if not marks:
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
-    benchmark = arguments.get(_BENCHMARK)
+    benchmark: Any = arguments.get(_BENCHMARK)
     judged_arguments = arguments if benchmark is None else {**arguments, _BENCHMARK: _CalledOnce(benchmark)}
 
     def call() -> None:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Callable, NamedTuple, Optional, Union
 
 from gdbmem.engines.engine import AUTO, options_of, table
-from gdbmem.errors import InputError, Notice
+from gdbmem.errors import InputError, Interrupted, Notice, ToolError
 from gdbmem.formats.documents import read_heap, read_ledger, read_survey
 from gdbmem.formats.opening import OpenOptions
+from gdbmem.gates.baseline import RunMeasures, measures_of
 from gdbmem.heap.growth import compared
 from gdbmem.launch.engine_choice import choose_engine
 from gdbmem.launch.job import Job
@@ -32,6 +33,7 @@ from gdbmem.recipes.recipe import Point, Recipe
 from gdbmem.recipes.verdicts import judge, judge_heaps, judge_ledgers, unjudged, verdict_object
 from gdbmem.runs.distrust import split_name
 from gdbmem.runs.operand import load_record
+from gdbmem.runs.run import Run
 from gdbmem.runs.saved_results import CONTAINERS, HEAP, LEDGER, MISSING, find_kept, kept_text
 from gdbmem.runs.unseen import SNAP, RunEnd, check_order, unseen_in_run
 from gdbmem.setup.gdb_python import find_gdb
@@ -238,6 +240,7 @@ class RecipeResult(NamedTuple):
     notices: Sequence[Notice]
     seconds: float
     end: RunEnd = RunEnd()  # how the program ended
+    interrupted: Optional[int] = None  # the signal that ended the launch
 
     @property
     def passed(self) -> bool:
@@ -286,7 +289,21 @@ def run_recipe(
         notices=outcome.notices,
         seconds=outcome.seconds,
         end=outcome.end,
+        interrupted=outcome.interrupted,
     )
+
+
+def measure_recipe(recipe: Recipe, *, run: Path) -> RunMeasures:
+    """Run *recipe* once into the folder *run*; return what it measured.
+
+    Raises as `run_recipe`; Interrupted, ToolError if gdb or valgrind failed.
+    """
+    result = run_recipe(recipe, run=run)
+    if result.interrupted is not None:
+        raise Interrupted(signal.Signals(result.interrupted))
+    if result.failure:
+        raise ToolError(result.failure, slug="launch-failed", hint=f"gdbmem launch --recipe {recipe.source}")
+    return measures_of(Run(run))
 
 
 def _job(recipe: Recipe, arguments: Optional[Sequence[str]], run: Optional[Path]) -> Job:

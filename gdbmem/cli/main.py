@@ -91,13 +91,18 @@ def _run(words: list[str], *, ends_process: bool) -> int:
         print(f"gdbmem: interrupted{by}", file=sys.stderr)
         return 128 + interrupted.number
     except GdbmemError as error:
-        return _complain(error)
+        return _own_status(words, _complain(error))
     except Exception as error:  # noqa: BLE001  (a host: nothing else may leave)
         status = _unexpected(error)
-        return ExitStatus.FAILED if _is_judge_or_runner(words) else status
+        return ExitStatus.FAILED if _is_judge_or_runner(words) else _own_status(words, status)
     finally:
         forget_interrupts()
     return status
+
+
+def _own_status(words: list[str], status: int) -> int:
+    """Return the status of an error of gdbmem's own: git takes 1 to 127 for bad, and ends a bisection from 128 on."""
+    return 128 + status if words[:1] == ["bisect"] else status
 
 
 @contextmanager

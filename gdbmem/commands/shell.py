@@ -548,6 +548,86 @@ A command after '--' is one quoted word; no shell interprets it. Status 4: a sec
 {options.CI}{options.QUIET}{options.NO_COLOR}{options.OUTPUT}""",
     ),
     Command(
+        "gdbmem baseline",
+        """\
+Keep what a recipe measures on a branch, and fail where it is more by more than noise.
+
+Each recipe is run several times. A measure is the heap at the last snapshot of each name, and what each expectation
+measures.
+""",
+        actions=(
+            Command(
+                "gdbmem baseline save",
+                """\
+Run recipes, and save what they measure as the baseline of a branch.
+Usage: COMMAND [OPTIONS] RECIPE|RUN…
+""",
+                f"""\
+  operands RECIPE|RUN …  recipes to run, or runs of recipes that were made before
+  --file FILE         the file of baselines; other branches in it are kept (default: gdbmem-baseline.json)
+  --branch NAME       the branch (default: the one that is checked out)
+  --runs N            run each recipe N times (default: 12)
+{options.QUIET}""",
+                """\
+example:
+  gdbmem baseline save leak.yaml
+""",
+                file="gdbmem-baseline.json",
+            ),
+            Command(
+                "gdbmem baseline check",
+                """\
+Run recipes, and fail where they measure more than the baseline of a branch, by more than noise.
+Usage: COMMAND [OPTIONS] RECIPE|RUN…
+
+Status 4: more than the baseline; 125: not comparable (another C library, page size, number of processors or engine),
+or not judged; 0: not more. Equal programs fail in one check of 500.
+""",
+                f"""\
+  operands RECIPE|RUN …  recipes to run, or runs of recipes that were made before
+  --file FILE         the file of baselines (default: gdbmem-baseline.json)
+  --against NAME      the branch to compare with (default: the one that CI merges into, main, master)
+  --runs N            run each recipe N times (default: 5)
+  --allow SIZE        do not fail for up to SIZE more (default: 0)
+{options.CI}{options.QUIET}
+{options.OUTPUT}""",
+                """\
+example:
+  gdbmem baseline check leak.yaml --ci github --ci bencher
+""",
+                file="gdbmem-baseline.json",
+            ),
+        ),
+    ),
+    Command(
+        "gdbmem bisect",
+        """\
+Decide for 'git bisect run' whether a commit is good or bad, by as many runs of a recipe as that takes.
+Usage: git bisect run COMMAND [OPTIONS] RECIPE
+
+Without baselines, by what the recipe expects. Status 0: good; 1: bad; 125: it does not build, does not run to its
+end, or can't be decided: git skips it; 128 and more: an error that ends the bisection. Keep the recipe outside of the
+checkout, or where no commit changes it.
+""",
+        f"""\
+  recipe RECIPE       the recipe to run
+  --build COMMAND     build with COMMAND first, one quoted word that no shell interprets: 'make -j4'
+  --good NAME         the baseline that 'gdbmem baseline save --branch NAME' made at the good commit
+  --bad NAME          the baseline of the bad commit
+  --measure MEASURE   decide by this one (default: by the one that differs most clearly)
+  --file FILE         the file of baselines (default: gdbmem-baseline.json)
+  --runs N            give up after N runs (default: 40)
+{options.QUIET}""",
+        """\
+examples:
+  git checkout v1.0 && make && gdbmem baseline save --branch good ../leak.yaml
+  git checkout main && make && gdbmem baseline save --branch bad ../leak.yaml
+  git bisect start main v1.0
+  git bisect run gdbmem bisect --build make --good good --bad bad ../leak.yaml
+""",
+        file="gdbmem-baseline.json",
+    ),
+    Command(
         "gdbmem ranks",
         """\
 Compare the ranks of a parallel job, and judge them together.

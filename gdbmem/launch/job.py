@@ -217,6 +217,7 @@ def _write_order(run: Run, job: Job, command: Sequence[str]) -> None:
         began=timestamp(),
         versions=_versions(job),
         machine=_machine(),
+        surroundings=surroundings(),
         warnings=[as_json(notice) for notice in job.notices()],
     )
 
@@ -236,6 +237,20 @@ def _machine() -> str:
     """Return the kernel, the architecture and the number of processors of this machine."""
     found = os.uname()
     return f"{found.sysname} {found.release} {found.machine}, {plural(os.cpu_count() or 1, 'processor')}"
+
+
+def surroundings() -> dict[str, str]:
+    """Return what the size of a process depends on beside its program, by which runs are compared."""
+    try:
+        libc = os.confstr("CS_GNU_LIBC_VERSION") or ""
+    except (ValueError, OSError):
+        libc = "not glibc"
+    return {
+        "libc": libc,
+        "page_bytes": str(os.sysconf("SC_PAGE_SIZE")),
+        "processors": str(len(os.sched_getaffinity(0))),
+        "machine": os.uname().machine,
+    }
 
 
 def gdb_environment(launch: Launch) -> dict[str, str]:

@@ -40,6 +40,7 @@ _KINDS = {
     "ended": str,
     "versions": dict[str, str],
     "machine": str,
+    "surroundings": dict[str, str],
     "warnings": list[dict[str, str]],
     "starts": list[dict[str, object]],
     "expectations": list[dict[str, object]],

@@ -1,0 +1,188 @@
+"""Run `gdbmem baseline`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Optional
+
+from gdbmem.api.recipes import load_recipe, measure_recipe
+from gdbmem.cli.gates import ci_files
+from gdbmem.cli.start import unwind_when_ended
+from gdbmem.commands.arguments import ArgumentParser
+from gdbmem.errors import ExitStatus, GdbmemError, InputError, UsageError
+from gdbmem.files import read_small
+from gdbmem.gates.baseline import (
+    Baselines,
+    Entry,
+    RunMeasures,
+    baselines_json,
+    judge_baseline,
+    measures_of,
+    read_baselines,
+    together,
+)
+from gdbmem.gates.reports import Judged, ci_reports
+from gdbmem.model.judgement import Judgement, Unseen, exit_status
+from gdbmem.recipes.recipe import Recipe
+from gdbmem.runs.run import Run, is_run, timestamp
+from gdbmem.terminal.console import open_output, say
+from gdbmem.terminal.document import head, judgement_line, judgement_object, to_json
+from gdbmem.text import plural, printable
+
+_LARGEST_FILE_BYTES = 64 << 20
+# The branch that a change is to be merged into, and the own one, as services of continuous integration name them.
+_TARGETS = ("GITHUB_BASE_REF", "CI_MERGE_REQUEST_TARGET_BRANCH_NAME", "CI_DEFAULT_BRANCH")
+_OWN = ("GITHUB_HEAD_REF", "GITHUB_REF_NAME", "CI_COMMIT_REF_NAME")
+
+
+def run(argv: Sequence[str], parser: ArgumentParser) -> int:
+    """Run the recipes, and save or compare what they measured."""
+    args = parser.parse_args(argv)
+    if args.runs < 1:
+        raise UsageError("--runs has to be at least 1")
+    unwind_when_ended()
+    return _save(args) if args.action == "save" else _check(args)
+
+
+def _save(args: argparse.Namespace) -> int:
+    branches = read_file(args.file) if Path(args.file).exists() else {}
+    branch = args.branch or _branch()
+    entries: dict[str, Entry] = {}
+    for suite, runs in _measured(args).items():
+        unseen = _unseen(runs)
+        if unseen:
+            raise InputError(f"{printable(suite)}: {unseen[0].message}", slug="not-measured")
+        entries[suite] = together(runs, commit=git("rev-parse", "HEAD"), saved=timestamp())
+    branches[branch] = {**branches.get(branch, {}), **entries}
+    with open_output(args.file, force=True) as stream:
+        stream.write(baselines_json(branches))
+    for suite, entry in entries.items():
+        measures = plural(len(entry.measures), "measure")
+        print(f"{printable(suite)}: {measures} of {plural(entry.runs, 'run')} saved as {printable(branch)}")
+    return ExitStatus.DONE
+
+
+def _check(args: argparse.Namespace) -> int:
+    try:
+        with (
+            ci_reports(ci_files(args), "baseline") as gate,
+            open_output(args.output, force=args.force) as stream,
+        ):
+            branches = read_file(args.file)
+            branch = args.against or _target(branches, args.file)
+            judgements = list(_judgements(branches, branch, args))
+            gate.judged += map(Judged, judgements)
+            if args.json:
+                listed = [judgement_object(one) for one in judgements]
+                stream.write(to_json({**head("baseline", ()), "against": branch, "judged": listed}))
+            else:
+                stream.writelines(f"{printable(judgement_line(one))}\n" for one in judgements)
+    except UsageError:
+        raise
+    except GdbmemError as error:
+        print(f"gdbmem: not judged: {printable(error.sentence)}", file=sys.stderr)
+        return ExitStatus.NOT_JUDGED
+    return exit_status(judgements)
+
+
+def _judgements(branches: Baselines, branch: str, args: argparse.Namespace) -> Iterator[Judgement]:
+    for suite, runs in _measured(args, known=branches.get(branch, {})).items():
+        now = together(runs, commit=None, saved=timestamp())
+        found = judge_baseline(
+            branches[branch][suite], now, branch=branch, allowed_bytes=args.allow, unseen=_unseen(runs)
+        )
+        for one in found:
+            yield one._replace(name=f"{suite}: {one.name}", text=f"{suite}: {one.text}")
+
+
+def _unseen(runs: Sequence[RunMeasures]) -> list[Unseen]:
+    return list(dict.fromkeys(one for run in runs for one in run.unseen))
+
+
+# Running, or reading what was run before.
+
+
+def _measured(
+    args: argparse.Namespace, known: Optional[Mapping[str, Entry]] = None
+) -> dict[str, list[RunMeasures]]:
+    """Return the runs of each recipe that *args* name, by its name; *known* are the recipes that have a baseline."""
+    found: dict[str, list[RunMeasures]] = {}
+    recipes = [load_recipe(word) for word in args.operands if not is_run(word)]
+    earlier = [measures_of(Run(Path(word))) for word in args.operands if is_run(word)]
+    for suite in [*(one.suite for one in earlier), *(Path(recipe.source).stem for recipe in recipes)]:
+        if known is not None and suite not in known:  # before anything is run
+            raise InputError(
+                f"{printable(suite)} has no baseline; there are some of {', '.join(map(printable, known)) or 'none'}",
+                slug="no-baseline",
+                hint="gdbmem baseline save makes one, on the branch to compare with",
+            )
+    for measures in earlier:
+        found.setdefault(measures.suite, []).append(measures)
+    for recipe in recipes:
+        for number in range(1, args.runs + 1):
+            if not args.quiet:
+                say(f"{printable(recipe.source)}: run {number} of {args.runs}")
+            measures = measure_once(recipe)
+            found.setdefault(measures.suite, []).append(measures)
+    return found
+
+
+def measure_once(recipe: Recipe) -> RunMeasures:
+    """Return what one run of *recipe* measured; its folder is removed."""
+    with tempfile.TemporaryDirectory(prefix="gdbmem-") as folder:
+        return measure_recipe(recipe, run=Path(folder) / "run")
+
+
+def read_file(file: str) -> Baselines:
+    """Return the baselines in *file*; raises InputError."""
+
+    def refuse(reason: str) -> InputError:
+        return InputError(
+            f"{printable(file)} can't be read as baselines: {reason}",
+            slug="baseline-unreadable",
+            hint="gdbmem baseline save writes it",
+        )
+
+    data = read_small(Path(file), limit_bytes=_LARGEST_FILE_BYTES, refuse=refuse)
+    return read_baselines(data.decode("utf-8", "replace"), file)
+
+
+# Branches.
+
+
+def _target(branches: Baselines, file: str) -> str:
+    """Return the branch to compare with: the one that CI merges into, main or master, or the only one of the file."""
+    named = [os.environ.get(name, "") for name in _TARGETS]
+    found = next((name for name in (*named, "main", "master") if name in branches), None)
+    if found is None and len(branches) == 1:
+        found = next(iter(branches))
+    if found is None:
+        raise InputError(
+            f"{printable(file)} has baselines of {', '.join(map(printable, branches)) or 'no branch'}",
+            slug="no-baseline",
+            hint="name one: --against BRANCH",
+        )
+    return found
+
+
+def _branch() -> str:
+    """Return the name of the checked-out branch; main if there is none."""
+    named = next((os.environ[name] for name in _OWN if os.environ.get(name)), "")
+    return named or git("symbolic-ref", "--short", "-q", "HEAD") or "main"
+
+
+def git(*words: str) -> Optional[str]:
+    """Return what git prints; None without git, or outside of a checkout."""
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        done = subprocess.run(
+            ["git", *words], stdin=subprocess.DEVNULL, capture_output=True, timeout=10, check=True
+        )
+        return done.stdout.decode("utf-8", "replace").strip() or None
+    return None
