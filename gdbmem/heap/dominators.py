@@ -6,13 +6,16 @@ before what it dominates, so t[w] < w, and two chains of dominators meet by alwa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from gdbmem.arrays import import_numpy
 
 _STEPS_PER_EDGE = 40  # of the vectors; lists that are held at both ends would take more and more
 _MANY = 64  # steps after which it is worth while to know where each chain ends
+_AT_A_TIME = 1 << 14  # numbers
 _DEEP = 20_000  # levels from which on one block at a time is faster
+_LONG = 256  # blocks of lists that are summed up at once
 
 
 def dominators(tree: Any, sources: Any, targets: Any) -> Any:
@@ -76,12 +79,39 @@ def _common(t: Any, v: Any, w: Any, most: int) -> tuple[Any, int]:
 def highest(t: Any) -> Any:
     """Return for each block its highest dominator, itself if it has none: just below what is above all; 0 for 0."""
     np = import_numpy()
-    top = np.where(t == 0, np.arange(len(t), dtype=np.int32), t)
-    while True:
-        further = top[top]
-        if (further == top).all():
-            return top
-        top = further
+    return chain_ends(np.where(t == 0, np.arange(len(t), dtype=np.int32), t))
+
+
+def chain_ends(up: Any) -> Any:
+    """Return where the chain from each number ends: *up* leads to smaller numbers, and where it ends to itself.
+
+    Steps are doubled within some numbers at a time, which fit into a processor's cache; what is before has its end.
+    """
+    np = import_numpy()
+    ends = up.copy()
+    for begin in range(0, len(ends), _AT_A_TIME):
+        here = ends[begin : begin + _AT_A_TIME]
+        while True:
+            further = np.where(here >= begin, here.take(here - begin, mode="clip"), here)
+            if (further == here).all():
+                break
+            here[:] = further
+        here[:] = ends[here]
+    return ends
+
+
+def sums_above(t: Any, values: Any) -> Any:
+    """Return for each number the sum of *values* from it to 0, by the chain of its dominators *t*."""
+    np = import_numpy()
+    sums = values.copy()
+    for begin in range(1, len(sums), _AT_A_TIME):
+        here, above = sums[begin : begin + _AT_A_TIME], t[begin : begin + _AT_A_TIME]
+        while (inner := above >= begin).any():
+            at = above - begin
+            here += np.where(inner, here.take(at, mode="clip"), 0)
+            above = np.where(inner, above.take(at, mode="clip"), above)
+        here += sums[above]
+    return sums
 
 
 def _finish(t: Any, tree: Any, sources: Any, targets: Any) -> None:
@@ -196,12 +226,7 @@ def _compress(v: int, w: int, anc: list[int], semi: list[int], label: list[int])
 def depths(t: Any) -> Any:
     """Return how many dominators are above each block, int32."""
     np = import_numpy()
-    found = (np.arange(len(t)) > 0).astype(np.int32)
-    above = t.copy()
-    while above.any():
-        found += found[above]
-        above = above[above]
-    return found
+    return sums_above(t, (np.arange(len(t)) > 0).astype(np.int32))
 
 
 def retained(t: Any, depth: Any, *columns: Any) -> list[Any]:
@@ -209,7 +234,7 @@ def retained(t: Any, depth: Any, *columns: Any) -> list[Any]:
     np = import_numpy()
     deepest = int(depth.max()) if len(depth) else 0
     if deepest > _DEEP:
-        return [_one_by_one(t, column) for column in columns]
+        return _bottom_up(t, columns)
     sums = [column.copy() for column in columns]
     by = np.argsort(depth, kind="stable")
     edge = np.searchsorted(depth[by], np.arange(deepest + 2))
@@ -220,9 +245,37 @@ def retained(t: Any, depth: Any, *columns: Any) -> list[Any]:
     return sums
 
 
-def _one_by_one(t: Any, column: Any) -> Any:
+def _bottom_up(t: Any, columns: Sequence[Any]) -> list[Any]:
+    """Do the same for deep trees: lists at once, as far as all their blocks are as far from their dominators."""
     np = import_numpy()
-    sums, above = column.tolist(), t.tolist()
-    for w in range(len(sums) - 1, 0, -1):
-        sums[above[w]] += sums[w]
-    return np.array(sums, np.int64)
+    sums = [column.copy() for column in columns]
+    views = [memoryview(column) for column in sums]
+    step = np.arange(len(t), dtype=np.int32) - t
+    bounds = np.concatenate(([1], np.flatnonzero(step[2:] != step[1:-1]) + 2, [len(t)]))
+    is_long = bounds[1:] - bounds[:-1] >= np.maximum(_LONG, 4 * step[bounds[:-1]])
+    ends = [len(t)]
+    for number in np.flatnonzero(is_long)[::-1].tolist():
+        begin, end = bounds[number : number + 2].tolist()
+        _one_by_one(t, views, end, ends[-1])
+        _in_steps(sums, begin, end, int(step[begin]))
+        ends.append(begin)
+    _one_by_one(t, views, 1, ends[-1])
+    return sums
+
+
+def _one_by_one(t: Any, sums: Sequence[Any], begin: int, end: int) -> None:
+    """Add the sums of the blocks from *begin* to *end* to those of their dominators."""
+    above = t[begin:end].tolist()
+    for w in range(end - 1, begin - 1, -1):
+        for column in sums:
+            column[above[w - begin]] += column[w]
+
+
+def _in_steps(sums: Sequence[Any], begin: int, end: int, step: int) -> None:
+    """Do the same where each dominator is *step* before."""
+    np = import_numpy()
+    for column in sums:
+        for last in range(end - 1, max(end - 1 - step, begin - 1), -1):
+            # From the last one up, to the dominator of the first one.
+            chain = column[last : begin - step - 1 if begin - step > 0 else None : -step]
+            np.cumsum(chain, out=chain)

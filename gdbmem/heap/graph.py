@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from gdbmem.arrays import import_numpy
@@ -17,6 +18,8 @@ from gdbmem.heap.dominators import depths, dominators, retained
 from gdbmem.heap.links import Classified
 
 _THIN = 48  # blocks of a level below which they are followed one at a time
+_BEFORE_AHEAD = 1 << 10  # thin levels after which those behind are guessed
+_AHEAD = 1 << 14  # blocks that are guessed at a time
 _ROWS = 1 << 18
 
 # How a block is reached: 0 for one that is not.
@@ -197,7 +200,8 @@ class _Search:
     def _thin(self, *, back: bool) -> Any:
         np = import_numpy()
         first, to, parent = (memoryview(column) for column in (self.graph.first, self.graph.to, self.parent))
-        queue, out = self._level.tolist(), []
+        queue, out = self._level.tolist(), list[int]()
+        levels, trial = 0, _BEFORE_AHEAD
         while queue and len(queue) <= _THIN:
             following = []
             for v in queue:
@@ -210,12 +214,57 @@ class _Search:
                         parent[u] = v
                         following.append(u)
             out += following
-            queue = following
-        rest = len(queue)
-        if len(out) > rest:
-            self.orders.append(np.array(out[: len(out) - rest], np.int32))
-            self._found += len(out) - rest
+            before, queue = queue, following
+            levels += 1
+            if levels >= trial and not back and len(queue) == len(before):
+                while len(ahead := self._ahead(before, queue)) > 1:
+                    self._add(out, ahead[:-1].ravel())
+                    before, queue = ahead[-2:].tolist()
+                    out, trial = list(queue), _BEFORE_AHEAD
+                levels, trial = 0, 2 * trial
+        self._add(out[: len(out) - len(queue)])
         return np.array(queue, np.int32)
+
+    def _add(self, *found: Any) -> None:
+        """Add blocks that were *found*, in this order."""
+        np = import_numpy()
+        for some in found:
+            self.orders.append(np.asarray(some, np.int32))
+            self._found += len(some)
+
+    def _ahead(self, before: Sequence[int], level: Sequence[int]) -> Any:
+        """Find the levels behind *level*, one a row, as long as each block is as far from the one that leads to it.
+
+        Such are lists whose nodes were allocated one after the other. *before* is the level that leads to *level*.
+        """
+        np = import_numpy()
+        start = np.array(level, np.int64)
+        step = start - np.array(before, np.int64)
+        rows = start + step * np.arange(_AHEAD // len(level) + 1)[:, None]
+        rows = rows[: _true_rows((rows >= 0) & (rows < self.graph.blocks))]
+        follows = (self._only[rows[:-1]] == rows[1:]) & (self.parent[rows[1:]] == -1)
+        rows = rows[: _true_rows(follows) + 1].astype(np.int32)
+        found = rows[1:]
+        self.parent[found] = rows[:-1]
+        if (self.parent[found] == rows[:-1]).all():
+            return found
+        self.parent[found] = -1  # two lists meet
+        return found[:0]
+
+    @cached_property
+    def _only(self) -> Any:
+        """For each block the one that its only link onward leads to, int32; -1 if it has none or several."""
+        np = import_numpy()
+        graph = self.graph
+        only = np.full(graph.blocks, -1, np.int32)
+        for begin in range(0, graph.blocks, _ROWS):
+            first = graph.first[begin : min(begin + _ROWS, graph.blocks) + 1]
+            to = graph.to[int(first[0]) : int(first[-1])]
+            onward = np.flatnonzero(to >= 0)
+            low, high = np.searchsorted(onward, (first[:-1] - first[0], first[1:] - first[0]))
+            single = np.flatnonzero(high - low == 1)
+            only[begin + single] = to[onward[low[single]]]
+        return only
 
     def ends_back(self) -> tuple[Any, Any]:
         """Return the blocks not found that a link back from a found one leads to, and those that it leads from."""
@@ -241,6 +290,12 @@ class _Search:
         sources, targets = self.graph.text_ends
         held = (self.parent[sources] >= 0) & (self.parent[targets] == -1)
         return targets[held], sources[held]
+
+
+def _true_rows(cells: Any) -> int:
+    """Return how many of the first rows of *cells* are true in all columns."""
+    rows = cells.all(axis=1)
+    return len(rows) if rows.all() else int(rows.argmin())
 
 
 @dataclass

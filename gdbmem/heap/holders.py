@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from gdbmem.arrays import import_numpy
 from gdbmem.errors import TargetError
-from gdbmem.heap.dominators import highest, retained
+from gdbmem.heap.dominators import chain_ends, highest, retained, sums_above
 from gdbmem.heap.graph import STACK as BY_STACK
 from gdbmem.heap.graph import TEXT_END, Graph, Held, hold, holding_edges, make_graph, search
 from gdbmem.heap.links import classify
@@ -237,11 +237,8 @@ class Answers:
         above = self._own_numbers()
         inner = np.flatnonzero(parent < self.graph.nodes)
         above[inner + 1] = self.held.number[parent[inner]]
-        while True:
-            further = above[above]
-            if (further == above).all():
-                return np.where(above > 0, self.held.nodes[above], -1)
-            above = further
+        above = chain_ends(above)
+        return np.where(above > 0, self.held.nodes[above], -1)
 
     def with_parts(self, row: Row, depth: int) -> Holder:
         """Return the holder of *row* with what it retains, and to *depth* what is below it."""
@@ -290,9 +287,7 @@ class Answers:
         row_of[block] = 0
         if number:
             t = self.held.dominator
-            first = np.where(t >= number, t, self._own_numbers())  # the highest from the block on
-            while not ((further := first[first]) == first).all():
-                first = further
+            first = chain_ends(np.where(t >= number, t, self._own_numbers()))
             row_of[self._blocks_of(np.flatnonzero(first == number))] = 0
         return pages.given_back(row_of, 1)[0]
 
@@ -361,12 +356,7 @@ class Answers:
             nodes = held.nodes[inner]
             kind[inner] = graph.sizes[nodes] * len(self.class_names) + self.class_of[nodes]
             t = held.dominator
-            first = np.where((kind >= 0) & (kind == kind[t]), t, self._own_numbers())
-            while True:
-                further = first[first]
-                if (further == first).all():
-                    break
-                first = further
+            first = chain_ends(np.where((kind >= 0) & (kind == kind[t]), t, self._own_numbers()))
             heads = np.flatnonzero((first == self._own_numbers()) & (kind >= 0)).astype(np.int32)
             above = np.full(len(t), -1, np.int32)
             above[heads] = first[t[heads]]
@@ -628,8 +618,4 @@ def _preorder(held: Held) -> Any:
     before[order] = sums[:-1] - sums[first]
     place = before + 1
     place[0] = 0
-    above = t.copy()
-    while above.any():
-        place += place[above]
-        above = above[above]
-    return place
+    return sums_above(t, place)

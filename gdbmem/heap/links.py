@@ -110,9 +110,9 @@ def _chain(mutual: Mutual, pair: tuple[int, int, int], back: Any, kinds: dict[st
 def _ranks(sizes: Any, sources: Any, targets: Any) -> Any:
     """Return for each pair of blocks the rank of their common size, from 1 on; 0 if it is rare, or they have none."""
     np = import_numpy()
-    size = sizes[sources]
-    size[size != sizes[targets]] = 0
-    size = np.minimum(size >> 4, _LARGE)
+    units = np.minimum(sizes >> 4, _LARGE).astype(np.int32)
+    size = units[sources]
+    size *= size == units[targets]
     counts = np.bincount(size) if len(size) else np.zeros(1, np.int64)
     counts[0] = 0
     counts[_LARGE:] = 0

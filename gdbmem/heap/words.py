@@ -25,6 +25,7 @@ _SPARE = 2  # words before the last one that may be beyond what was asked for
 _UNUSED = 3  # words from the pointer of a long std::string to what only short ones use
 _KINDS = 1 << 12  # sizes in units; larger ones are one kind
 _LEAST = 8
+_ROWS = 1 << 18  # blocks whose edges are looked at together
 FAR = 255  # the offset of words beyond that many
 
 
@@ -127,18 +128,31 @@ def _settle_doubts(blocks: Blocks, edges: tuple[Any, Any], doubtful: Any, weak: 
     """
     np = import_numpy()
     count, offsets = edges
-    some = np.flatnonzero((doubtful | weak) & (offsets < FAR))
-    if not len(some):
-        return
-    units = np.minimum(blocks.sizes() >> 4, _KINDS - 1)
-    ends = np.cumsum(count.astype(np.int64))
-    unit = units[np.searchsorted(ends, some, "right")]
-    key = unit * (FAR + 1) + offsets[some]
-    found = np.bincount(key)[key]
+    units = np.minimum(np.diff(blocks.unit), _KINDS - 1).astype(np.int32)
+    places = np.zeros(_KINDS * (FAR + 1), np.int64)  # such edges, by the size of their block and their offset
+    for _, place in _in_doubt(units, count, offsets, doubtful | weak):
+        places += np.bincount(place, minlength=len(places))
+    unit, offset = np.divmod(np.arange(len(places)), FAR + 1)
     usual = np.bincount(units[blocks.live], minlength=_KINDS)[unit]
-    doubtful[some[(2 * found > usual) & (found >= _LEAST)]] = False
-    is_last = offsets[some] == 2 * unit - 2
-    weak[some[np.where(is_last, 5, 50) * found > usual]] = False
+    is_pointer = (2 * places > usual) & (places >= _LEAST)
+    is_used = np.where(offset == 2 * unit - 2, 5, 50) * places > usual
+    for some, place in _in_doubt(units, count, offsets, doubtful | weak):
+        doubtful[some[is_pointer[place]]] = False
+        weak[some[is_used[place]]] = False
+
+
+def _in_doubt(units: Any, count: Any, offsets: Any, doubted: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield *doubted* edges that are near the beginning of their blocks, and size and offset as one number."""
+    np = import_numpy()
+    begin_edge = 0
+    for begin in range(0, len(count), _ROWS):
+        edges_of = count[begin : begin + _ROWS]
+        end_edge = begin_edge + int(edges_of.sum(dtype=np.int64))
+        here = slice(begin_edge, end_edge)
+        some = np.flatnonzero(doubted[here] & (offsets[here] < FAR))
+        unit = np.repeat(units[begin : begin + _ROWS], edges_of)[some]
+        yield some + begin_edge, unit * (FAR + 1) + offsets[here][some]
+        begin_edge = end_edge
 
 
 class _Objects:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Optional
+from typing import Any, Optional
 
 import pytest
 
@@ -113,3 +113,33 @@ def test_a_list_held_at_both_ends_is_left_to_the_second_algorithm() -> None:
         edges[node].append(node - 1)
     found = tree_of(edges, [0, count - 1])
     assert set(found) == {-1}
+
+
+def deep_trees(seed: int) -> tuple[Any, Any]:
+    """Return dominators of lists beside each other, with other blocks between and below; and sizes."""
+    chance = random.Random(seed)
+    t = [0, *(0 for _ in range(chance.randint(1, 40)))]
+    while len(t) < 30_000:
+        step = chance.choice((1, 2, 3, len(t) - 1, chance.randint(1, len(t) - 1)))
+        t += [len(t) - step + n for n in range(chance.choice((1, 50, 300, 10_000)))]
+        t += [chance.randrange(len(t)) for _ in range(chance.randint(0, 30))]
+    return np.array(t, np.int32), np.array([chance.randrange(1000) for _ in t], np.int64)
+
+
+def test_deep_trees_are_summed_up_as_they_are_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(algorithm, "_DEEP", 50)
+    for seed in range(6):
+        t, own = deep_trees(seed)
+        above, below = [0] * len(t), own.tolist()
+        for number in range(1, len(t)):
+            above[number] = above[t[number]] + 1
+        for number in range(len(t) - 1, 0, -1):
+            below[t[number]] += below[number]
+        top = list(range(len(t)))
+        for number, dominator in enumerate(t.tolist()):
+            top[number] = top[dominator] if dominator else number
+        depth = algorithm.depths(t)
+        assert depth.tolist() == above, f"seed {seed}"
+        (sums,) = algorithm.retained(t, depth, own)
+        assert sums.tolist() == below, f"seed {seed}"
+        assert algorithm.highest(t).tolist() == top, f"seed {seed}"

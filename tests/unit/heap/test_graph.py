@@ -76,6 +76,35 @@ def test_a_list_held_at_both_ends_belongs_to_its_variable_and_is_a_list() -> Non
     assert graph.lists.all()
 
 
+def test_lists_of_any_order_are_found_each_block_once_and_behind_the_one_that_leads_to_it() -> None:
+    for seed in range(8):
+        chance = random.Random(seed)
+        count, lists = 5_000, chance.randint(1, 4)
+        step = chance.choice((1, -1, lists, -lists))
+        rows: list[list[tuple[int, int]]] = [[] for _ in range(count)]
+        for node in range(count):
+            if chance.random() < 0.9997 and 0 <= node + step < count:
+                rows[node].append((0, node + step))
+            if chance.random() < 0.0005:
+                rows[node].append((1, chance.randrange(count)))
+        words = [(0, at if step > 0 else count - 1 - at) for at in range(lists)]
+        graph = graph_of(rows, words)
+        found = search(graph)
+        order = [int(node) for node in found.order if node < count]
+        assert sorted(order) == sorted(_below(rows, [node for _, node in words], [True] * count)), (
+            f"seed {seed}"
+        )
+        at = {node: place for place, node in enumerate(order)}
+        for node in order:
+            parent = int(found.parent[node])
+            assert parent >= count or (at[parent] < at[node] and node in [to for _, to in rows[parent]])
+        depth = dict.fromkeys(order, 0)  # the shortest way
+        for node in order:
+            parent = int(found.parent[node])
+            depth[node] = 1 if parent >= count else depth[parent] + 1
+        assert [depth[node] for node in order] == sorted(depth.values()), f"seed {seed}"
+
+
 def test_nodes_that_only_links_back_lead_to_are_held_all_the_same() -> None:
     count = 100
     rows = [[(0, node + 1)] * (node + 1 < count) + [(1, node - 1)] * (node > 0) for node in range(count)]
@@ -96,7 +125,7 @@ def test_lost_structures_have_as_few_heads_as_lead_to_all_of_their_blocks() -> N
         graph = graph_of(rows, [(0, chance.randrange(count))] * chance.randint(0, 1))
         lost, _ = lost_blocks(graph, search(graph))
         found = lost_structures(graph, lost)
-        below = {node: _below(rows, node, lost) for node in range(count) if lost[node]}
+        below = {node: _below(rows, [node], lost) for node in range(count) if lost[node]}
         heads = [int(head) for head in found.heads]
         assert set().union(*(below[head] for head in heads)) == set(below), f"seed {seed}"
         assert not any(a != b and a in below[b] for a in heads for b in heads), f"seed {seed}"
@@ -104,8 +133,10 @@ def test_lost_structures_have_as_few_heads_as_lead_to_all_of_their_blocks() -> N
         assert found.bytes.sum() == SIZE * len(below)
 
 
-def _below(rows: Sequence[Sequence[tuple[int, int]]], start: int, lost: Sequence[bool]) -> set[int]:
-    found, todo = {start}, [start]
+def _below(
+    rows: Sequence[Sequence[tuple[int, int]]], starts: Sequence[int], lost: Sequence[bool]
+) -> set[int]:
+    found, todo = set(starts), list(starts)
     while todo:
         for _, to in rows[todo.pop()]:
             if lost[to] and to not in found:
