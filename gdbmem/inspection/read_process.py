@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
-from gdbmem.allocators import gperftools, jemalloc, mimalloc, musl
+from gdbmem.allocators import gperftools, jemalloc, mimalloc, musl, tbbmalloc
 from gdbmem.allocators.cpython.arenas import find_arenas
 from gdbmem.allocators.glibc.arenas import HeapCorrupt, writable_areas
 from gdbmem.allocators.glibc.bins import threads_inside
@@ -37,7 +37,12 @@ from gdbmem.text import format_size, plural, printable
 
 _WORTH_BYTES = 1 << 20
 # Each reader, and the fewest bytes of variables of an object that may have the allocator's: most have a large root.
-_READERS = ((jemalloc.read_heap, 1 << 18), (gperftools.read_heap, 1 << 18), (mimalloc.read_heap, 1 << 13))
+_READERS = (
+    (jemalloc.read_heap, 1 << 18),
+    (gperftools.read_heap, 1 << 18),
+    (tbbmalloc.read_heap, 1 << 16),
+    (mimalloc.read_heap, 1 << 13),
+)
 
 
 def find_mallocs(reading: ProcessImage, memory: Memory) -> list[MallocHeap]:

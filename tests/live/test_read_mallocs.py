@@ -12,9 +12,10 @@ from typing import Callable, Optional
 
 import pytest
 
-from gdbmem.allocators import gperftools, mimalloc, musl
+from gdbmem.allocators import gperftools, mimalloc, musl, tbbmalloc
 from gdbmem.allocators.live_blocks import Blocks
 from gdbmem.allocators.malloc_heap import (
+    CACHED,
     CHANGING,
     FREE,
     LARGE,
@@ -188,6 +189,16 @@ def test_mimallocs_blocks_are_counted_with_those_that_another_thread_has_freed(p
         heap = heap_of(target.pid, mimalloc.read_heap)
         check_kept_blocks(heap, target, mimalloc.read_heap)
         check_busy(target, mimalloc.read_heap)
+
+
+def test_tbbmallocs_blocks_are_counted_with_those_that_another_thread_has_freed(program: Program) -> None:
+    skip_without_library("tbbmalloc_proxy")
+    library = find_library("tbbmalloc_proxy")
+    with running([program("keeps_known_blocks")], {"LD_PRELOAD": str(library)}) as target:
+        heap = heap_of(target.pid, tbbmalloc.read_heap)
+        assert bytes_of(heap, CACHED) > 0 and bytes_of(heap, FREE) > 0
+        check_kept_blocks(heap, target, tbbmalloc.read_heap)
+        check_busy(target, tbbmalloc.read_heap)
 
 
 @pytest.mark.parametrize("flags", [(), ("-static", "-s")], ids=["shared", "static"])
