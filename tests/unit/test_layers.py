@@ -42,11 +42,14 @@ LAYERS = [
 ]
 GROUND = {
     "arrays",
+    "dask",
+    "dask_memory",
     "errors",
     "files",
     "json_values",
     "line_recorder",
     "notebook",
+    "object_extents",
     "text",
 }
 EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "base", "json", "gdb", "misc"}

@@ -1,0 +1,193 @@
+"""The unmanaged memory of a worker of Dask: what it is made of, asked of a child of the worker.
+
+Dask counts as *unmanaged* what a worker's process has beside `sizeof()` of the results that it keeps. Here each byte of
+that has a name, and so has the error of `sizeof()`, so that all of it adds up to *process − managed*.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import json
+import os
+import sys
+import time
+from array import array
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Optional
+
+from gdbmem.object_extents import Extents
+from gdbmem.text import format_delta, format_duration, format_size, plural, printable
+
+_FOLLOW_SECONDS = 20.0  # results are followed in a thread, which the worker does not wait for
+_NAMED, _SMALL = 5, 0.01
+_SET_PTRACER = 0x59616D61  # prctl(2)
+_CHILD = (
+    "import sys; sys.path[:1] == [''] and sys.path.pop(0); from gdbmem.api.managed_worker import main; main()"
+)
+
+
+class Term(NamedTuple):
+    """A part of the unmanaged memory."""
+
+    category: str  # as in a ledger
+    label: str
+    size_bytes: int
+    what: str
+
+
+class Result(NamedTuple):
+    """A result that a worker keeps."""
+
+    key: str
+    sizeof_bytes: int  # as Dask counts it
+    resident_bytes: int  # pages of it that are in memory
+
+
+class WorkerMemory(NamedTuple):
+    """The memory of one worker. The terms and the error of sizeof() add up to process − managed."""
+
+    worker: str  # its address
+    pid: int
+    process_bytes: int
+    managed_bytes: int  # by sizeof()
+    managed_resident_bytes: int  # of the same results, by the kernel's pages
+    terms: Sequence[Term]  # the largest first
+    results: Sequence[Result]  # those with the largest error first
+    pause_seconds: Optional[float] = None  # for which the worker was stopped
+    notices: Sequence[str] = ()
+
+    @property
+    def unmanaged_bytes(self) -> int:
+        """What Dask calls unmanaged."""
+        return self.process_bytes - self.managed_bytes
+
+    @property
+    def sizeof_error_bytes(self) -> int:
+        """How much more the results have in memory than sizeof() says; negative: less."""
+        return self.managed_resident_bytes - self.managed_bytes
+
+    def __str__(self) -> str:
+        return "\n".join(_sentences(self))
+
+
+class ClusterMemory(NamedTuple):
+    """The memory of the workers of a cluster."""
+
+    workers: Sequence[WorkerMemory]
+    unread: Mapping[str, str]  # address → why not
+
+    def total(self) -> WorkerMemory:
+        """Return the sum of the workers."""
+        sums: Counter[tuple[str, str]] = Counter()
+        what: dict[tuple[str, str], str] = {}
+        for term in (term for worker in self.workers for term in worker.terms):
+            sums[term.category, term.label] += term.size_bytes
+            what[term.category, term.label] = term.what
+        terms = [Term(*key, size, what[key]) for key, size in sums.most_common()]
+        results = [result for worker in self.workers for result in worker.results]
+        results.sort(key=lambda one: -abs(one.resident_bytes - one.sizeof_bytes))
+        return WorkerMemory(
+            plural(len(self.workers), "worker"),
+            0,
+            sum(worker.process_bytes for worker in self.workers),
+            sum(worker.managed_bytes for worker in self.workers),
+            sum(worker.managed_resident_bytes for worker in self.workers),
+            terms,
+            results,
+            max((worker.pause_seconds or 0.0 for worker in self.workers), default=None),
+        )
+
+    def __str__(self) -> str:
+        parts = (
+            [str(self.total()), *map(str, self.workers)]
+            if len(self.workers) != 1
+            else [*map(str, self.workers)]
+        )
+        return "\n\n".join([*parts, *(f"{where}: {printable(why)}" for where, why in self.unread.items())])
+
+
+def _sentences(memory: WorkerMemory) -> list[str]:
+    unmanaged, error = memory.unmanaged_bytes, memory.sizeof_error_bytes
+    parts = [(term.size_bytes, term.what) for term in memory.terms]
+    parts.append(
+        (error, f"that sizeof() {'does not count' if error >= 0 else 'counts and is not in memory'}")
+    )
+    parts.sort(key=lambda part: -abs(part[0]))
+    shown = [part for part in parts if abs(part[0]) >= _SMALL * abs(unmanaged)][: _NAMED + 2]
+    head = (
+        f"{printable(memory.worker)}: {format_size(unmanaged)} unmanaged: {format_size(memory.process_bytes)} in memory"
+        f" − {format_size(memory.managed_bytes)} managed"
+    )
+    lines = [f"  {format_size(size):>10}  {printable(what)}" for size, what in shown]
+    rest = unmanaged - sum(size for size, _ in shown)
+    lines += [f"  {format_size(rest):>10}  the rest"] if rest else []
+    for result in memory.results[:_NAMED]:
+        wrong = result.resident_bytes - result.sizeof_bytes
+        if abs(wrong) >= _SMALL * memory.process_bytes:
+            of = f"{format_size(result.sizeof_bytes)} by sizeof(), {format_size(result.resident_bytes)} in memory"
+            lines.append(f"  result {printable(result.key)}: {of} ({format_delta(wrong)})")
+    if memory.pause_seconds is not None:
+        lines.append(f"  stopped for {format_duration(memory.pause_seconds)}")
+    return [head, *lines, *(f"  {printable(notice)}" for notice in memory.notices)]
+
+
+async def explain_worker(dask_worker: Any) -> dict[str, Any]:
+    """Return the memory of *dask_worker*, in whose event loop this runs, for JSON; `error` if it can't be read."""
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", _CHILD, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        _allow(child.pid)
+        assert child.stdout is not None
+        await child.stdout.readline()
+        kept = _in_memory(dask_worker)
+        question = await asyncio.to_thread(_question, kept)
+        said, complaint = await child.communicate(question)
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()
+    if not said:
+        text = complaint.decode(errors="replace").strip().splitlines()
+        return {"error": text[-1] if text else "its child ended without an answer"}
+    found: dict[str, Any] = json.loads(said)
+    if "error" not in found:
+        found["worker"] = str(dask_worker.address)
+        if [key for key, _, _ in _in_memory(dask_worker)] != [key for key, _, _ in kept]:
+            found["notices"].append("results came or went while the worker was read")
+    return found
+
+
+def _in_memory(worker: Any) -> list[tuple[str, int, Any]]:
+    """Return key, Dask's size and value of each result that is in memory and not spilled."""
+    data = getattr(worker.data, "fast", worker.data)
+    tasks = worker.state.tasks
+    return [
+        (str(key), int(tasks[key].nbytes or 0) if key in tasks else 0, value)
+        for key, value in list(data.items())
+    ]
+
+
+def _question(kept: Sequence[tuple[str, int, Any]]) -> bytes:
+    found, which = Extents(time.monotonic() + _FOLLOW_SECONDS), array("q")
+    for number, (_, _, value) in enumerate(kept):
+        found.follow(value)
+        which.extend([number] * (len(found.starts) - len(which)))
+    head = {
+        "pid": os.getpid(),
+        "results": [(key, size) for key, size, _ in kept],
+        "parts": len(which),
+        "is_whole": found.is_whole,
+    }
+    columns = (found.starts, found.sizes, which)
+    return json.dumps(head).encode() + b"\n" + b"".join(column.tobytes() for column in columns)
+
+
+def _allow(pid: int) -> None:
+    """Let the child *pid* read this process where Yama's ptrace_scope would refuse it."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_SET_PTRACER, ctypes.c_ulong(pid), 0, 0, 0)
