@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from benchmarks.bench_explain import resident_bytes
@@ -43,6 +43,11 @@ def race() -> Iterator[Ratio]:
         yield Ratio("the same, less what `gdbmem explain` of a small process takes", beside, 1)
         yield Ratio(f"its peak of memory / {_MOST_MIB} MiB", [max(explain.mib) / _MOST_MIB], 1)
         yield from _pauses(server, explain, "idle")
+        copies = pairs(
+            lambda: server.ran(explain.pause_seconds), lambda: server.ran(server.fork_seconds), rounds=_PAUSES
+        )
+        ratios = [ours / peer for ours, peer in copies]
+        yield Ratio("idle: processor time that the copy takes in it / the fork of its own BGSAVE", ratios)
         words = ["redis-benchmark", "-s", server.socket, "-l", "-q", "-c", "8", "-t", "get,set"]
         with subprocess.Popen(words, stdout=subprocess.DEVNULL) as busy:
             try:
@@ -93,6 +98,13 @@ class _Server:
     def ask(self, *words: str) -> str:
         command = ["redis-cli", "-s", self.socket, *words]
         return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    def ran(self, during: Callable[[], object]) -> float:
+        """Return the processor time of its first thread while *during* is called, whatever else the processors do."""
+        path = Path(f"/proc/{self.pid}/task/{self.pid}/schedstat")
+        before = int(path.read_text().split()[0])
+        during()
+        return (int(path.read_text().split()[0]) - before) / 1e9
 
     def fork_seconds(self) -> float:
         """Return how long the fork of a BGSAVE took by the server's own clock; the save is ended at once."""
