@@ -269,7 +269,8 @@ _RETURNS = {  # how an allocator returns free pages
     "tcmalloc": "MallocExtension_ReleaseFreeMemory() returns them, and TCMALLOC_RELEASE_RATE sets how soon it does so"
     " by itself",
     "mimalloc": "how many of them mi_collect(true) returns depends on its version",
-    "tbbmalloc": "scalable_allocation_command(TBBMALLOC_CLEAN_ALL_BUFFERS, NULL) returns regions without any block",
+    "tbbmalloc": "scalable_allocation_command(TBBMALLOC_CLEAN_ALL_BUFFERS, NULL) returns a region of 1 MiB once no"
+    " block in it is live",
 }
 _ARROW = "libarrow.so"  # has a jemalloc and a mimalloc, whose functions have names of its own
 
