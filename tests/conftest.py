@@ -26,6 +26,7 @@ import pytest
 from tests.built import folder_of_programs, libc_version, mark_used, remove_unused
 from tests.indexed_gdb import folder_of_indexed_gdb
 from tests.processes import MARKER, marked_processes
+from tests.quick_valgrind import folder_of_quick_valgrind
 
 PROGRAMS = Path(__file__).parent / "programs"
 SHOWN = Path(__file__).parents[1] / "examples" / "how-to"  # those that the how-to pages show, too
@@ -217,15 +218,17 @@ def private_session(
 ) -> Iterator[None]:
     """Do for fixtures that outlive a test what other_home and no_process_left do for a test.
 
-    The gdb that PATH has then finds the system's libraries indexed, unless GDB_INDEX=no is set.
+    The gdb that PATH has then finds the system's libraries indexed, and its valgrind need read no debug information
+    of them, unless GDB_INDEX=no is set.
     """
     with pytest.MonkeyPatch.context() as monkeypatch:
         _leave_home(monkeypatch, tmp_path_factory).mkdir(mode=0o700)
         is_asked = os.environ.get("GDB_INDEX") != "no"
         if is_asked and not all(is_unit(item.path) for item in request.session.items):
-            folder = folder_of_indexed_gdb(_of_all_workers(tmp_path_factory) / "gdb")
-            if folder is not None:
-                monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
+            ours = _of_all_workers(tmp_path_factory)
+            for folder in (folder_of_indexed_gdb(ours / "gdb"), folder_of_quick_valgrind(ours / "valgrind")):
+                if folder is not None:
+                    monkeypatch.setenv("PATH", str(folder), prepend=os.pathsep)
         with _none_left(monkeypatch):
             yield
 
@@ -264,7 +267,17 @@ def own_cache(private_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def gdb_of_users(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make gdb index libraries itself, as a user's does: for tests of how soon it does something."""
-    ours = str(_of_all_workers(tmp_path_factory) / "gdb" / "bin")
+    _leave_out(tmp_path_factory, monkeypatch, "gdb")
+
+
+@pytest.fixture
+def valgrind_of_users(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make valgrind read the debug information of libc, as a user's does: for tests of what it names there."""
+    _leave_out(tmp_path_factory, monkeypatch, "valgrind")
+
+
+def _leave_out(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    ours = str(_of_all_workers(tmp_path_factory) / name / "bin")
     folders = os.environ["PATH"].split(os.pathsep)
     monkeypatch.setenv("PATH", os.pathsep.join(folder for folder in folders if folder != ours))
 

@@ -14,7 +14,7 @@ from tests.examples import build
 
 pytestmark = [
     pytest.mark.needs("gdb", "valgrind", "vgdb", "make", "g++"),
-    pytest.mark.usefixtures("no_process_left"),
+    pytest.mark.usefixtures("no_process_left", "valgrind_of_users"),
 ]
 
 ROOT = Path(__file__).parents[2]

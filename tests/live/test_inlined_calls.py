@@ -20,7 +20,7 @@ from tests.unit.sources import ROOT
 
 pytestmark = [
     pytest.mark.needs("gdb", "valgrind", "vgdb", "gcc", "g++"),
-    pytest.mark.usefixtures("no_process_left"),
+    pytest.mark.usefixtures("no_process_left", "valgrind_of_users"),
 ]
 
 RESET = """

@@ -12,7 +12,10 @@ from gdbmem.formats.opening import open_profile
 from gdbmem.formats.valgrind.massif import read_sites, read_totals
 from tests.ms_print_output import assert_same
 
-pytestmark = pytest.mark.needs("valgrind", "ms_print", "g++")
+pytestmark = [
+    pytest.mark.needs("valgrind", "ms_print", "g++"),
+    pytest.mark.usefixtures("valgrind_of_users"),
+]
 
 
 def record(program: Path, folder: Path, *options: str) -> Path:
