@@ -12,12 +12,12 @@ from gdbmem.model.memory import Memory
 
 # Replacements of malloc: all unclaimed anonymous memory is theirs.
 _REPLACEMENTS = (
-    (re.compile(r"/libtcmalloc[^/]*\.so"), "tcmalloc"),
-    (re.compile(r"/libjemalloc[^/]*\.so"), "jemalloc"),
-    (re.compile(r"/libmimalloc[^/]*\.so"), "mimalloc"),
-    (re.compile(r"/libtbbmalloc_proxy[^/]*\.so"), "tbbmalloc"),
-    (re.compile(r"/libclang_rt\.scudo[^/]*\.so|/libscudo[^/]*\.so"), "scudo"),
-    (re.compile(r"/libc_malloc_debug\.so"), "glibc's libc_malloc_debug"),
+    (r"/libtcmalloc[^/]*\.so", "tcmalloc"),
+    (r"/libjemalloc[^/]*\.so", "jemalloc"),
+    (r"/libmimalloc[^/]*\.so", "mimalloc"),
+    (r"/libtbbmalloc_proxy[^/]*\.so", "tbbmalloc"),
+    (r"/libclang_rt\.scudo[^/]*\.so|/libscudo[^/]*\.so", "scudo"),
+    (r"/libc_malloc_debug\.so", "glibc's libc_malloc_debug"),
 )
 GOOGLE_TCMALLOC = "google-tcmalloc"
 # The beginnings of their messages, in a file that one of them is linked into.
@@ -31,17 +31,17 @@ _MARKS = (
 _PIECE, _PIECES = 1 << 22, 256  # bytes of a file that are searched
 # Runtimes with a separate heap besides malloc.
 _RUNTIMES = (
-    (re.compile(r"/libjvm\.so"), "jvm"),
-    (re.compile(r"/(node|nodejs|electron|chrom(e|ium))$|/lib(v8|node)[^/]*\.so"), "v8"),
-    (re.compile(r"/(cc1|cc1plus|lto1|f951)$"), "gcc-gc"),
-    (re.compile(r"/libmozjs[^/]*\.so|/libxul\.so"), "spidermonkey"),
-    (re.compile(r"/libcoreclr\.so"), "dotnet"),
-    (re.compile(r"/(beam|beam\.smp)$"), "erlang"),
-    (re.compile(r"/libluajit[^/]*\.so"), "luajit"),
-    (re.compile(r"/libruby[^/]*\.so"), "ruby"),
-    (re.compile(r"/libgc\.so"), "bdwgc"),
-    (re.compile(r"valgrind/[a-z]+-(amd64|arm64)-linux$"), "valgrind"),
-    (re.compile(r"/postgres$"), "postgresql"),
+    (r"/libjvm\.so", "jvm"),
+    (r"/(node|nodejs|electron|chrom(e|ium))$|/lib(v8|node)[^/]*\.so", "v8"),
+    (r"/(cc1|cc1plus|lto1|f951)$", "gcc-gc"),
+    (r"/libmozjs[^/]*\.so|/libxul\.so", "spidermonkey"),
+    (r"/libcoreclr\.so", "dotnet"),
+    (r"/(beam|beam\.smp)$", "erlang"),
+    (r"/libluajit[^/]*\.so", "luajit"),
+    (r"/libruby[^/]*\.so", "ruby"),
+    (r"/libgc\.so", "bdwgc"),
+    (r"valgrind/[a-z]+-(amd64|arm64)-linux$", "valgrind"),
+    (r"/postgres$", "postgresql"),
 )
 _NAMES = (
     ("Go:", "go"),
@@ -103,9 +103,9 @@ def runtime_among(files: Iterable[str]) -> Optional[str]:
     return _first(_RUNTIMES, files)
 
 
-def _first(table: Sequence[tuple[re.Pattern[str], str]], files: Iterable[str]) -> Optional[str]:
+def _first(table: Sequence[tuple[str, str]], files: Iterable[str]) -> Optional[str]:
     files = list(files)
-    return next((name for pattern, name in table if any(pattern.search(file) for file in files)), None)
+    return next((name for pattern, name in table if any(re.search(pattern, file) for file in files)), None)
 
 
 def owner_of(mapping: Mapping, recognised: Recognised) -> Optional[str]:

@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from gdbmem.linux.monitoring.sampling import boot_id
+from gdbmem.linux.process.process import boot_id
 from gdbmem.model.series import TREE, LineSummary, Mark, SeriesSummary
 from gdbmem.recording.triggers import trigger_text, triggers_of
 from gdbmem.runs.run import is_run, open_run

@@ -32,9 +32,9 @@ from gdbmem.launch.valgrind import present_program
 from gdbmem.launch.vgdb import RunningValgrind, find_running
 from gdbmem.linux.files.target_files import TargetSide, has_our_view
 from gdbmem.linux.holding.seccomp import harmless_threads
-from gdbmem.linux.monitoring.sampling import boot_id
 from gdbmem.linux.process.process import (
     ProcessFacts,
+    boot_id,
     check_analysable,
     living_thread,
     memory_folder,

@@ -17,10 +17,11 @@ from typing import Callable, NamedTuple, Optional
 from gdbmem.errors import InputError
 from gdbmem.linux.monitoring.cgroup import Family, Limit, make_family, tightest_limit, tightest_over
 from gdbmem.linux.monitoring.children import ProcessEvents, listen
-from gdbmem.linux.monitoring.sampling import Glance, boot_id, clock_of, family_row
+from gdbmem.linux.monitoring.sampling import Glance, clock_of, family_row
 from gdbmem.linux.monitoring.surroundings import Surroundings, find_gpus
 from gdbmem.linux.monitoring.tree import Look, Tree
 from gdbmem.linux.process import process
+from gdbmem.linux.process.process import boot_id
 from gdbmem.model.series import TREE, Mark, ProcessSample, SeriesFacts, SeriesLine, Verdict
 from gdbmem.recording.black_box import BlackBoxProcess
 from gdbmem.recording.growing_lines import GrowingLines

@@ -15,7 +15,7 @@ from typing import Callable, NamedTuple, Optional
 
 from gdbmem.files import NEUTRAL_FOLDER, cache_folder, replace_file
 from gdbmem.linux.memory.resident import PAGE_BYTES, ProcessMemory
-from gdbmem.linux.monitoring.sampling import boot_id
+from gdbmem.linux.process.process import boot_id
 
 _PAGES = 192
 _SECONDS = 20

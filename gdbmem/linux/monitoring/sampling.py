@@ -11,7 +11,7 @@ from itertools import repeat
 from typing import Callable, NamedTuple, Optional
 
 from gdbmem.linux.memory.maps import Rollup, parse_rollup, parse_smaps
-from gdbmem.linux.process.process import Stat, living_thread, parse_stat, stat_of, status_fields
+from gdbmem.linux.process.process import Stat, boot_id, living_thread, parse_stat, stat_of, status_fields
 from gdbmem.model.series import TREE, ProcessSample, SeriesFacts
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -567,9 +567,3 @@ def clock_of(facts: SeriesFacts) -> Callable[[], float]:
     if facts.boot_id == boot_id():
         return series_clock(facts.boot_seconds)
     return series_clock(time.clock_gettime(time.CLOCK_BOOTTIME) - (time.time() - facts.began))
-
-
-def boot_id() -> str:
-    """Return the id of this boot: the clock's zero."""
-    with open("/proc/sys/kernel/random/boot_id") as stream:  # noqa: PTH123
-        return stream.read().strip()

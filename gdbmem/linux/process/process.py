@@ -11,6 +11,13 @@ from gdbmem.errors import TargetError
 from gdbmem.linux.process.rights import AS_ROOT, asker, forbidden
 from gdbmem.text import printable
 
+
+def boot_id() -> str:
+    """Return the id of this boot: the clock's zero."""
+    with open("/proc/sys/kernel/random/boot_id") as stream:  # noqa: PTH123
+        return stream.read().strip()
+
+
 # The thread through which a process's memory is read, because the main thread may end while others still run.
 #
 # The kernel's files of a process are those of its main thread: once that has ended, maps is empty and statm is 0.
