@@ -25,11 +25,17 @@ from gdbmem.model.calltree import (
     PEAK,
     PRUNED,
     PSS_BYTES,
+    READ_BYTES,
     RESERVED_BYTES,
     RESIDENT_BYTES,
     ROOT,
+    SHORT_LIVED_BYTES,
     SIZE_CLASS,
     SWAPPED_BYTES,
+    TEMPORARY_BYTES,
+    UNREAD_BYTES,
+    UNWRITTEN_BYTES,
+    WRITTEN_BYTES,
     CallTree,
     Frame,
     Frames,
@@ -59,7 +65,10 @@ def size_class(block_bytes: int) -> Frame:
 
 
 IN_USE, ALLOCATED = "in-use", "allocated"
-FREED, OWN_PEAK = "freed", "own-peak"
+FREED, OWN_PEAK, TEMPORARY = "freed", "own-peak", "temporary"
+# How blocks were used.
+READ, WRITTEN, NEVER_READ, NEVER_WRITTEN = "read", "written", "never-read", "never-written"
+SHORT_LIVED = "short-lived"
 GROWN, MADE_RESIDENT = "grown", "made-resident"
 # Of reports that divide a process, or what an allocator got from the system.
 RESIDENT, PSS, DIRTY, SWAP, MAPPED = "resident", "pss", "dirty", "swap", "mapped"
@@ -73,6 +82,12 @@ UNITS = {
     ALLOCATED: ALLOCATED_BYTES,
     FREED: FREED_BYTES,
     OWN_PEAK: OWN_PEAK_BYTES,
+    TEMPORARY: TEMPORARY_BYTES,
+    READ: READ_BYTES,
+    WRITTEN: WRITTEN_BYTES,
+    NEVER_READ: UNREAD_BYTES,
+    NEVER_WRITTEN: UNWRITTEN_BYTES,
+    SHORT_LIVED: SHORT_LIVED_BYTES,
     GROWN: GROWN_BYTES,
     MADE_RESIDENT: FAULTED_BYTES,
     RESIDENT: RESIDENT_BYTES,

@@ -260,6 +260,13 @@ FREE_BYTES = "bytes free"
 PEAK = "peak"  # the metric, and the name of its snapshot
 GROWN_BYTES = "bytes grown"  # that became resident in a recording, and stayed
 FAULTED_BYTES = "bytes made resident"  # in a recording, those that left again too
+TEMPORARY_BYTES = "bytes of temporary blocks"  # freed by what their program asks of malloc next
+READ_BYTES, WRITTEN_BYTES = "bytes read", "bytes written"  # each access counts, also of the same byte
+# Of paths none of whose blocks was.
+UNREAD_BYTES, UNWRITTEN_BYTES = "bytes of blocks never read", "bytes of blocks never written"
+SHORT_LIVED_BYTES = (
+    "bytes of short-lived blocks"  # of paths whose blocks live for up to 500 instructions, on average
+)
 OWN_PEAK_BYTES = "bytes of peaks"  # each path's own, which have no common moment
 
 # Notice of a file that lacks an unknown number of the bytes that it should count.
@@ -278,6 +285,12 @@ _NOUNS = {
     GROWN_BYTES: "resident growth",
     FAULTED_BYTES: "memory made resident",
     OWN_PEAK_BYTES: "each path's own peak",
+    TEMPORARY_BYTES: "temporary memory",
+    READ_BYTES: "memory read",
+    WRITTEN_BYTES: "memory written",
+    UNREAD_BYTES: "memory that was never read",
+    UNWRITTEN_BYTES: "memory that was never written",
+    SHORT_LIVED_BYTES: "short-lived memory",
     RESIDENT_BYTES: "resident memory",
     PSS_BYTES: "proportional resident memory",
     DIRTY_BYTES: "dirty memory",
@@ -296,7 +309,8 @@ def memory_noun(unit: str) -> str:
 def holds(unit: str) -> bool:
     """Return whether a process holds what is counted in *unit* at one moment; else it is a sum over time."""
     flows = (ALLOCATED_BYTES, FREED_BYTES, LOST_BYTES, GROWN_BYTES, FAULTED_BYTES, OWN_PEAK_BYTES)
-    return unit not in flows
+    uses = (TEMPORARY_BYTES, READ_BYTES, WRITTEN_BYTES, UNREAD_BYTES, UNWRITTEN_BYTES, SHORT_LIVED_BYTES)
+    return unit not in (*flows, *uses)
 
 
 class Totals(NamedTuple):

@@ -302,8 +302,12 @@ class GroupedPaths:
     def _find_holders(self) -> Sequence[int]:
         columns = [column for column in self.course or (self.before, self.after) if any(column)]
         ends = range(len(self.diff)) if self.diff.ends is None else self.diff.ends
+        blocks = self.blocks  # a block may have no bytes: malloc(0)
+        if len(columns) == 1 and blocks is not None:
+            return array("i", [end for end in ends if columns[0][end] or blocks[end]])
         if len(columns) == 1:
             return array("i", [end for end in ends if columns[0][end]])
+        columns += [] if blocks is None else [blocks]
         held = zip(*(map(column.__getitem__, ends) for column in columns))
         return array("i", compress(ends, map(any, held)))
 

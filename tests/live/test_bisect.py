@@ -113,6 +113,7 @@ def test_a_commit_is_built_run_and_decided_and_one_that_does_not_build_is_skippe
 
 
 @pytest.mark.thorough
+@pytest.mark.timeout(3600)
 def test_bisect_is_right_in_twenty_histories_of_32_commits(scratch: Path) -> None:
     random.seed(5)
     recipe, file = scratch / "p.yaml", scratch / "baselines.json"
@@ -126,6 +127,11 @@ def test_bisect_is_right_in_twenty_histories_of_32_commits(scratch: Path) -> Non
             save_sides(folder, commits, recipe, file, runs=12)
         found, printed = bisected(folder, commits, recipe, file)
         assert found == commits[culprit], (number, culprit, printed)
+        print(
+            number,
+            culprit,
+            [line for line in printed.splitlines() if " after " in line or "skipped: " in line],
+        )
 
 
 @pytest.mark.thorough

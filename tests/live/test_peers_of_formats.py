@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections import Counter
 from pathlib import Path
 from typing import Any, Optional
 
@@ -112,6 +113,61 @@ def test_two_runs_of_perl_differ_by_what_heaptrack_print_reports(tmp_path: Path)
         assert re.sub("([KM])B$", r"\1", said[1]) == thousands(
             document("diff", *files, "--metric", metric)["delta_bytes"]
         )
+
+
+RECORDED = [
+    ["perl", "-e", 'my %s; $s{$_} = "x" x 50 for 1..3000; print join "", sort keys %s'],
+    ["perl", "-e", 'for (1..2000) { my @a = map {"$_$_"} 1..5 }'],
+    ["sort", "/etc/services"],
+    ["ls", "-lR", "/usr/share/doc/bash"],
+    ["bash", "-c", "for i in 1 2 3 4 5; do x=$(echo $i); done"],
+    ["awk", "{a[$1]++} END {for (k in a) print k, a[k]}", "/etc/services"],
+    ["git", "--version"],
+    ["sed", "s/a/b/g", "/etc/services"],
+    ["grep", "-E", "(a|b)+c", "/etc/services"],
+    ["python3", "-c", "print(sum(map(len, map(str, range(20000)))))"],
+]
+
+
+@pytest.mark.thorough
+@pytest.mark.needs("heaptrack", "heaptrack_print", "perl")
+@pytest.mark.parametrize("command", RECORDED, ids=lambda command: command[0])
+def test_temporaries_and_sizes_are_those_of_heaptrack_print(command: list[str], tmp_path: Path) -> None:
+    blind = {**os.environ, "QT_QPA_PLATFORM": "none"}
+    subprocess.run(
+        ["heaptrack", "-o", str(tmp_path / "h"), *command], capture_output=True, check=False, env=blind
+    )
+    (file,) = tmp_path.glob("h.*")
+    flames, sizes = tmp_path / "flames", tmp_path / "sizes"
+    words = ["-f", str(file), "-H", str(sizes), "-F", str(flames), "--flamegraph-cost-type", "temporary"]
+    printed = subprocess.run(["heaptrack_print", *words], capture_output=True, text=True, check=True).stdout
+    ours = Counter[str]()
+    inside = set()  # frames of inlined calls, which heaptrack_print's stacks lack
+    for row in document("show", file, "--metric", "temporary-blocks", "--by", "path", "--all-frames")[
+        "sites"
+    ]["paths"]:
+        inside |= {frame["function"] for frame in row["frames"] if frame["inlined"]}
+        frame = next((one for one in row["frames"] if not one["inlined"]), row["frames"][-1])
+        ours[frame["function"] or ""] += row["delta_blocks"]
+    theirs = Counter[str]()
+    for line in flames.read_text().splitlines():
+        stack, _, count = line.rpartition(" ")
+        name = re.sub(r" \([^()]*\)$", "", stack.rstrip(";").split(";")[-1])
+        theirs["" if name.startswith("0x") else name] += int(count)
+    # It takes a free of its first allocation, by libstdc++'s start, for one directly after that: one too many.
+    more = {name: count - ours[name] for name, count in theirs.items() if count != ours[name]}
+    assert not more or (list(more.values()) == [1] and sum(theirs.values()) == sum(ours.values()) + 1), (
+        more,
+        inside,
+    )
+    total = re.search(r"temporary memory allocations: (\d+)", printed)
+    assert total and int(total[1]) == sum(theirs.values())
+    classes = Counter[int]()
+    for line in sizes.read_text().splitlines():
+        size, times = map(int, line.split()[:2])
+        classes[max(16, 1 << max(size - 1, 0).bit_length())] += times
+    rows = document("show", file, "--metric", "allocated-blocks", "--by", "size")["sites"]["paths"]
+    assert {row["block_bytes_at_most"]: row["delta_blocks"] for row in rows} == dict(classes)
 
 
 def thousands(size_bytes: int) -> str:

@@ -16,6 +16,7 @@ from typing import Callable, NamedTuple, Optional, Union
 from gdbmem.errors import InputError, Notice
 from gdbmem.files import Data
 from gdbmem.formats.heap_profilers.heaptrack_lines import (
+    NO_EVENT,
     NUMPY_FROM_BYTES,
     BadLineError,
     EventCounts,
@@ -29,6 +30,7 @@ from gdbmem.formats.stacks import (
     DEEPEST,
     IN_USE,
     LARGEST,
+    TEMPORARY,
     Content,
     Stack,
     StackProfile,
@@ -42,7 +44,7 @@ from gdbmem.formats.stacks import (
 from gdbmem.model.calltree import BYTES_MISSING, PEAK, Frame
 from gdbmem.text import format_size, printable
 
-METRICS = (IN_USE, PEAK, ALLOCATED)
+METRICS = (IN_USE, PEAK, ALLOCATED, TEMPORARY)
 _VERSIONS = (1, 2, 3)
 _TRAILER, _TRAILER_WITHIN = b"# strings: ", 200  # bytes of its end
 _LONGEST_LINE_BYTES = 64 << 20
@@ -94,7 +96,11 @@ def read_heaptrack(data: Union[Data, Blocks], source: str, metric: Optional[str]
     reader = _HeaptrackReader(data if callable(data) else lambda: _slices(data), source)
     course = reader.read(wants_peak=chosen == PEAK)
     tables = reader.tables
-    events = reader.events_until(course.at_peak) if chosen == PEAK else course.events
+    events = course.events
+    if chosen == PEAK:
+        events = reader.events_until(course.at_peak)
+    elif chosen == TEMPORARY:
+        events = reader.temporaries()
     stacks = _stacks(tables, events, chosen, source, by_size=False)
     total = sum(stack.bytes for stack in stacks)
     return StackProfile(
@@ -126,7 +132,7 @@ def _stacks(tables: _Tables, events: Events, metric: str, source: str, *, by_siz
     sizes: Counter[tuple[int, int]] = Counter()
     blocks: Counter[tuple[int, int]] = Counter()
     made, freed = events
-    counts = made if metric == ALLOCATED else [a - b for a, b in zip(made, freed)]
+    counts = made if metric in (ALLOCATED, TEMPORARY) else [a - b for a, b in zip(made, freed)]
     for count, size, trace in zip(counts, tables.size, tables.trace):
         if count > 0:
             key = (trace, size if by_size else 0)
@@ -317,14 +323,28 @@ class _HeaptrackReader:
                 break
         return number
 
-    def events_until(self, count: int) -> Events:
-        """Return the events among the first *count* lines of the counting."""
-        tally, offset = EventCounts(), 0
+    def temporaries(self) -> Events:
+        """Return how often each allocation was freed by the very next event.
+
+        As heaptrack counts them, but that it takes a free of its first allocation after another free for one, too.
+        """
+        tally, last = EventCounts(), NO_EVENT
+        for lines in self._counted():
+            last = lines.temporaries(tally, len(self.tables.size), last)
+        return tally.events(len(self.tables.size))
+
+    def _counted(self) -> Iterator[HeaptrackLines]:
+        """Yield the lines of the counting, piece by piece, once more."""
+        offset = 0
         for piece in self._pieces():
             before, offset = self._start - offset, offset + len(piece)
-            if offset <= self._start:
-                continue
-            lines = take_apart(piece[max(before, 0) :], is_big=self._is_big)
+            if offset > self._start:
+                yield take_apart(piece[max(before, 0) :], is_big=self._is_big)
+
+    def events_until(self, count: int) -> Events:
+        """Return the events among the first *count* lines of the counting."""
+        tally = EventCounts()
+        for lines in self._counted():
             self._count(tally, lines, count)
             count -= len(lines)
             if count <= 0:

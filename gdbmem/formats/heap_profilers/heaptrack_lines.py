@@ -23,6 +23,7 @@ _LONGEST_NUMBER = 15  # digits that fit 63 bits
 _SHORT_INDEX = 7  # that many digits, and one bit, fit 31 bits
 _COUNTED_TOGETHER = 1 << 16
 NUMPY_FROM_BYTES = 3 << 20
+NO_EVENT = -1
 LEAST_TABLES = 300  # definitions; fewer are read faster one by one
 
 
@@ -126,6 +127,12 @@ class HeaptrackLines(Protocol):
     def count(self, tally: EventCounts, known: int, first: Optional[int] = None) -> None:
         """Count the events among the *first* lines; raises BadLineError if an index is not under *known*."""
 
+    def temporaries(self, tally: EventCounts, known: int, last: int) -> int:
+        """Count each allocation that the very next event frees; *last* is the event before the piece, and returned.
+
+        An event is twice the index, and one more where it is freed; NO_EVENT: there is none.
+        """
+
     def peak(self, sizes: array[int], in_use: int) -> Peak:
         """Return the peak of the piece, which begins with *in_use* bytes."""
 
@@ -174,6 +181,15 @@ class PlainLines:
                 if line[1:2] != b" " or not _INDEX.fullmatch(line, 2) or int(line[2:], 16) >= known:
                     raise BadLineError(line)
                 tally.add(int(line[2:], 16), is_freed=line[:1] == b"-", times=count)
+
+    def temporaries(self, tally: EventCounts, known: int, last: int) -> int:
+        for line in self._lines:
+            if line[:1] in (b"+", b"-"):
+                event = 2 * int(line[2:], 16) + (line[:1] == b"-")
+                if event & 1 and last == event - 1:
+                    tally.add(event >> 1, is_freed=False, times=1)
+                last = event
+        return last
 
     def peak(self, sizes: array[int], in_use: int) -> Peak:
         deltas = {b"+ %x" % index: size for index, size in enumerate(sizes)}
@@ -245,6 +261,16 @@ class ArrayLines:
         indices <<= 1
         indices |= self._is_freed[at]
         tally.add_keys(indices, known)
+
+    def temporaries(self, tally: EventCounts, known: int, last: int) -> int:
+        np = self._np
+        at = self._events(None)
+        events = self._indices(at, known).astype(np.int64) * 2 + self._is_freed[at]
+        if not len(events):
+            return last
+        before = np.append(last, events[:-1])
+        tally.add_keys(events[(events & 1 == 1) & (before == events - 1)] - 1, known)
+        return int(events[-1])
 
     def peak(self, sizes: array[int], in_use: int) -> Peak:
         np = self._np

@@ -14,7 +14,12 @@ from gdbmem.formats.json_profiles import read_json_profile
 from gdbmem.formats.stacks import (
     ALLOCATED,
     IN_USE,
+    NEVER_READ,
+    NEVER_WRITTEN,
     OWN_PEAK,
+    READ,
+    SHORT_LIVED,
+    WRITTEN,
     Content,
     Stack,
     StackProfile,
@@ -29,6 +34,11 @@ from gdbmem.text import printable
 
 _KEYS = {PEAK: ("gb", "gbk"), IN_USE: ("eb", "ebk"), ALLOCATED: ("tb", "tbk"), OWN_PEAK: ("mb", "mbk")}
 _KEYS_1 = {**_KEYS, IN_USE: ("fb", "fbk")}
+# Bytes read and written, where DHAT counted accesses; an access of a byte again counts again.
+_ACCESSES = {READ: ("rb", "tbk"), WRITTEN: ("wb", "tbk")}
+# What is allocated by the paths whose number of this key, a block, is at most the limit.
+_PARTS = {NEVER_READ: "rb", NEVER_WRITTEN: "wb", SHORT_LIVED: "tl"}
+_LONGEST_LIFE = 500  # of a short-lived block, if the file has no limit of its own: instructions
 # valgrind's own malloc stands at the top of each stack; no other tool's files have it.
 _OWN = re.compile(r"\(in (?:.*/)?vgpreload_[\w.-]+\)$|/vg_replace_malloc\.c:[0-9]+\)$")
 _FRAME = re.compile(
@@ -58,8 +68,20 @@ def _profile(found: JsonObject, source: str, metric: Optional[str]) -> StackProf
         )
     points, known = (found["aps"], _KEYS_1) if version == 1 else (found["pps"], _KEYS)
     table = [str(text) for text in found["ftbl"]]
+    if version == 1:
+        points = [{**point, "tl": point["tli"]} if "tli" in point else point for point in points]
+    if found.get("bkacc", True):
+        known = {**known, **_ACCESSES}
     keys = _keys_of(points, known, source)
-    chosen = choose_metric(metric, by_metric(keys), source)
+    parts = {name: key for name, key in _PARTS.items() if key == "tl" or READ in keys}
+    if not found.get("bklt", True) or ALLOCATED not in keys or any("tl" not in point for point in points):
+        del parts[SHORT_LIVED]
+    metrics = [*by_metric(keys), *parts]
+    chosen = choose_metric(metric, metrics, source)
+    if chosen in parts:
+        limit = int(found.get("tuth", _LONGEST_LIFE)) if chosen == SHORT_LIVED else 0
+        points = [point for point in points if point[parts[chosen]] <= limit * point["tbk"]]
+        keys = {**keys, chosen: keys[ALLOCATED]}
     own = [_OWN.search(text) is not None for text in table]
     stacks = [_stack(point, keys[chosen], own, source) for point in points]
     stacks = [stack for stack in stacks if stack.bytes or stack.blocks]
@@ -67,7 +89,7 @@ def _profile(found: JsonObject, source: str, metric: Optional[str]) -> StackProf
         source=source,
         source_format="dhat",
         metric=chosen,
-        metrics=by_metric(keys),
+        metrics=metrics,
         total_bytes=total_of(stacks),
         notices=[],
         load=lambda profile: Content(stacks, _chains(table)),

@@ -33,6 +33,16 @@ def events(lines: HeaptrackLines, known: int, first: Optional[int] = None) -> Ev
     return tally.events(known)
 
 
+def temporaries(data: bytes, known: int, last: int) -> array[int]:
+    """Return how often each allocation is freed by the next event, found by looking at pairs of neighbours."""
+    order = [line.split() for line in data.decode().splitlines() if line[:2] in ("+ ", "- ")]
+    before = [["+-"[last & 1], f"{last >> 1:x}"], *order] if last >= 0 else order
+    found = array("q", bytes(8 * known))
+    for (kind, index), (then, same) in zip(before, before[1:]):
+        found[int(index, 16)] += (kind, then) == ("+", "-") and index == same
+    return found
+
+
 def piece(chance: random.Random, known: int, count: int) -> bytes:
     lines = []
     for _ in range(count):
@@ -56,6 +66,13 @@ def test_counting_at_once_and_one_by_one_agree(known: int) -> None:
         assert list(plain.definitions()) == list(arrays.definitions())
         for first in (None, 0, count // 2):
             assert events(plain, known, first) == events(arrays, known, first)
+        for last in (-1, 0, 1, 2 * known - 2):
+            told = []
+            for lines in (plain, arrays):
+                tally = EventCounts()
+                told.append((lines.temporaries(tally, known, last), tally.events(known)))
+            assert told[0] == told[1]
+            assert told[0][1].made == temporaries(data, known, last)
         if count:
             assert plain.peak(sizes, 1 << 40) == arrays.peak(sizes, 1 << 40)
 
@@ -92,7 +109,9 @@ def test_a_whole_file_reads_alike_with_and_without_numpy(monkeypatch: pytest.Mon
     for least in (0, 1 << 60):
         monkeypatch.setattr(heaptrack, "NUMPY_FROM_BYTES", least)
         made = type(take_apart(b"+ 0\n", is_big=least == 0))
-        profiles = [read(CAPTURES / "ht.zst", metric) for metric in ("in-use", "peak", "allocated")]
+        profiles = [
+            read(CAPTURES / "ht.zst", metric) for metric in ("in-use", "peak", "allocated", "temporary")
+        ]
         found.append((made, [(tree(one).bytes, tree(one).blocks) for one in profiles]))
     assert [made for made, _ in found] == [ArrayLines, PlainLines]
     assert found[0][1] == found[1][1]
@@ -104,7 +123,9 @@ def test_a_whole_file_reads_alike_in_pieces_of_any_size(least: int, monkeypatch:
     found = []
     for size in (1 << 30, 4096, 100):
         monkeypatch.setattr(heaptrack, "_PIECE_BYTES", size)
-        profiles = [read(CAPTURES / "ht.zst", metric) for metric in ("in-use", "peak", "allocated")]
+        profiles = [
+            read(CAPTURES / "ht.zst", metric) for metric in ("in-use", "peak", "allocated", "temporary")
+        ]
         found.append([(tree(one).bytes, tree(one).blocks) for one in profiles])
     assert found[0] == found[1] == found[2]
 
@@ -188,8 +209,15 @@ def test_only_what_follows_the_attaching_counts_wherever_in_the_file_it_stands(
     data = HEAD + b"+ 0\n" * 100 + MANY + b"A\n" + b"+ 0\n" * 3 + MANY + b"- 0\n"
     file = tmp_path / "attached"
     file.write_bytes(gzip.compress(data, 1) if packed else data)
-    totals = {metric: tree(read(file, metric)).bytes[0] for metric in ("in-use", "peak", "allocated")}
-    assert totals == {"in-use": 2 * 16, "peak": 4 * 16, "allocated": (3 + 300_000) * 16}
+    totals = {
+        metric: tree(read(file, metric)).bytes[0] for metric in ("in-use", "peak", "allocated", "temporary")
+    }
+    assert totals == {
+        "in-use": 2 * 16,
+        "peak": 4 * 16,
+        "allocated": (3 + 300_000) * 16,
+        "temporary": 300_000 * 16,
+    }
 
 
 def test_importing_numpy_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
