@@ -33,6 +33,7 @@ from gdbmem.cli.measured import facts_of_diff, facts_of_profile, facts_of_run
 from gdbmem.cli.start import unwind_when_ended
 from gdbmem.commands.arguments import is_process
 from gdbmem.errors import GdbmemError, InputError, Notice
+from gdbmem.formats.stacks import StackProfile
 from gdbmem.model.calltree import Profile
 from gdbmem.model.diff import Diff
 from gdbmem.model.series import Mark
@@ -46,6 +47,7 @@ from gdbmem.page.page import (
     known_size,
     printable_rows,
     render,
+    sizes_section,
 )
 from gdbmem.page.pictures import COUNT
 from gdbmem.page.pools_page import CORE, kind_of_file
@@ -116,6 +118,10 @@ def _page_of_profile(path: Path, selector: Optional[str], query: Query, options:
         page.sections.append(course_section(_picture(profile)))
     elif profile.peak_tree_index is None:
         page.sections.append(Section("The heap", sentence=peak_sentence(profile)))
+    sizes: list[Section] = []
+    if isinstance(profile, StackProfile) and selector is None:
+        known = profile.sizes()
+        sizes += [sizes_section(known, profile.metric)] if known else []
     said, totals = profile.notices, getattr(profile, "faults", None)
     if selector is not None or profile.peak_tree_index is not None:
         loaded = load_from_profile(profile, selector or "peak")
@@ -127,6 +133,7 @@ def _page_of_profile(path: Path, selector: Optional[str], query: Query, options:
         page.explored = _explored_file(whole, growth, query) if whole is not None else None
         said = [*of_loaded, *(said if whole is None else whole.notices)]
         page.explored = page.explored or explored(growth, query)
+    page.sections += sizes
     if totals is not None:
         from gdbmem.page.steps_page import account_section  # for page faults only
 

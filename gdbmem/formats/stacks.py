@@ -57,9 +57,14 @@ AVERAGED = "block-sizes-averaged"
 _SMALLEST = 16
 
 
+def most_of_class(block_bytes: int) -> int:
+    """Return the largest size in the class of *block_bytes*: classes end at the powers of two from 16."""
+    return max(_SMALLEST, 1 << max(block_bytes - 1, 0).bit_length())
+
+
 def size_class(block_bytes: int) -> Frame:
-    """Return the frame for blocks of *block_bytes*: classes end at the powers of two from 16."""
-    most = max(_SMALLEST, 1 << max(block_bytes - 1, 0).bit_length())
+    """Return the frame for blocks of *block_bytes*."""
+    most = most_of_class(block_bytes)
     over = f"over {format_size(most // 2)}, " if most > _SMALLEST else ""
     return Frame(f"blocks {over}up to {format_size(most)}", line=most, object=SIZE_CLASS)
 
@@ -209,6 +214,14 @@ class Content(NamedTuple):
     taken: Sequence[Stack] = ()  # of a difference: what went away, counted from nought up
 
 
+class SizeClass(NamedTuple):
+    """The blocks of up to *most_bytes* each, and of more than the class before it."""
+
+    most_bytes: int
+    blocks: int
+    bytes: int
+
+
 class _StackFields(NamedTuple):
     source: str
     source_format: str
@@ -232,6 +245,7 @@ class StackProfile(_StackFields):
     """One moment of a program (model.snapshot.Profile): a single snapshot, counted by one metric."""
 
     by_size = False  # trees begin with the size of the blocks
+    has_block_sizes = False  # the size of each block is known, not only the mean of a path
     symbols: Optional[Symbols] = None  # who names calls that valgrind has no name for
 
     @property
@@ -262,6 +276,22 @@ class StackProfile(_StackFields):
         tree, said = with_names(tree, self.symbols, self.source)
         self.add_notices(said)
         return tree
+
+    def sizes(self) -> list[SizeClass]:
+        """Return the blocks by size, the smallest first, also classes without any between; [] if it is unknown."""
+        if not self.has_block_sizes:
+            return []
+        sized = self._replace(notices=[])
+        sized.by_size = True
+        sums: dict[int, SizeClass] = {}
+        for stack in self.load(sized).stacks:
+            most = most_of_class(stack.block_bytes)
+            before = sums.get(most, SizeClass(most, 0, 0))
+            sums[most] = SizeClass(most, before.blocks + stack.blocks, before.bytes + stack.bytes)
+        if not sums:
+            return []
+        classes = range(min(sums).bit_length() - 1, max(sums).bit_length())
+        return [sums.get(1 << power, SizeClass(1 << power, 0, 0)) for power in classes]
 
     def tree_before(self) -> CallTree:
         """Return, of a difference, what went away as a call tree; tree() is what came."""

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, Union
 
 from gdbmem import __version__
 from gdbmem.errors import Notice
+from gdbmem.formats.stacks import SizeClass
 from gdbmem.model.calltree import Frame
 from gdbmem.model.diff import Diff
 from gdbmem.page.explorer import Explored, digest, following, pack, script, timeline_script
-from gdbmem.page.pictures import icicle, spark
+from gdbmem.page.pictures import histogram, icicle, spark
 from gdbmem.profiles.headline import answer_diff, answer_snapshot, trend_word
 from gdbmem.profiles.own_code import (
     Places,
@@ -332,6 +333,25 @@ def diff_section(title: str, diff: Diff, query: Query, *, is_change: bool = True
         tree=_tree(calls, is_change=is_change),
         picture=markup(icicle(calls, is_change=is_change)),
         rules=[printable(one.message) for one in [*own_code_notices(ranking), *source_notices(sources)]],
+    )
+
+
+def sizes_section(sizes: Sequence[SizeClass], metric: str) -> Section:
+    """Return the section of the blocks of *metric* by size: a histogram, and its numbers as a table."""
+    most = max(sizes, key=lambda one: one.blocks)
+    blocks, total = sum(one.blocks for one in sizes), sum(one.bytes for one in sizes)
+    names = [f"up to {format_size(one.most_bytes)}" for one in sizes]
+    sentence = f"{plural(blocks, 'block')}, {format_size(total)}; {most.blocks:,} of them of up to"
+    bars = [
+        (name, one.blocks, f"{name}: {plural(one.blocks, 'block')}, {format_size(one.bytes)}")
+        for name, one in zip(names, sizes)
+    ]
+    return Section(
+        f"Blocks by size ({printable(metric)})",
+        sentence=f"{sentence} {format_size(most.most_bytes)} each",
+        picture=markup(histogram(bars)),
+        header=("size of a block", "blocks", "bytes"),
+        table=[(name, f"{one.blocks:,}", format_size(one.bytes)) for name, one in zip(names, sizes)],
     )
 
 

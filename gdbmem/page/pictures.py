@@ -20,6 +20,7 @@ _GREW, _SHRANK, _MIXED = "#fd8d3c", "#6baed6", "#c9c9c9"  # distinguishable by c
 _PLAIN = ("#f6c177", "#efb266", "#e9a557", "#f2bd86")
 _LEFT, _RIGHT, _TOP, _HEIGHT = 90, 20, 12, 260
 _KEY_COLUMNS, _KEY_LETTERS = (2, 430), 60
+_BAR_LEFT, _BAR_RIGHT = 150, 100
 COUNT = "#"  # the unit of numbered moments
 _STACK = (
     "#1f5fbf", "#e0813a", "#2e8b57", "#8a4fbf", "#c9a227", "#20808d", "#a0604f", "#d7609e", "#7d8b99",
@@ -189,6 +190,27 @@ def _moment(t: float, time_unit: str) -> str:
     if time_unit == COUNT:
         return f"number {t:.0f}"
     return f"{t:.1f} s" if time_unit == "s" else format_time(t, time_unit)
+
+
+def histogram(rows: Sequence[tuple[str, int, str]]) -> str:
+    """Return a bar for each of *rows*, its label, count and tooltip, as SVG."""
+    most = max((count for _, count, _ in rows), default=0) or 1
+    width = _WIDTH - _BAR_LEFT - _BAR_RIGHT
+    bars = []
+    for number, (label, count, tip) in enumerate(rows):
+        y, length = number * _ROW, width * count / most
+        bars.append(
+            group(
+                text(_BAR_LEFT - 8, y + 13, label, text_anchor="end"),
+                box(_BAR_LEFT, y + 2, max(length, 1.0 if count else 0.0), _ROW - 4, _STACK[0]),
+                text(_BAR_LEFT + length + 6, y + 13, f"{count:,}"),
+                tip=tip,
+                data_value=count,
+            )
+        )
+    return charting.drawing(
+        (_WIDTH, _ROW * len(rows) + 4), bars, class_="bars", role="img", aria_label="blocks by size"
+    )
 
 
 def spark(course: Sequence[int]) -> str:

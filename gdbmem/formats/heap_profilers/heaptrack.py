@@ -103,7 +103,7 @@ def read_heaptrack(data: Union[Data, Blocks], source: str, metric: Optional[str]
         events = reader.temporaries()
     stacks = _stacks(tables, events, chosen, source, by_size=False)
     total = sum(stack.bytes for stack in stacks)
-    return StackProfile(
+    profile = StackProfile(
         source=source,
         source_format="heaptrack",
         metric=chosen,
@@ -113,6 +113,8 @@ def read_heaptrack(data: Union[Data, Blocks], source: str, metric: Optional[str]
         command=tables.command,
         notices=reader.notices,
     )
+    profile.has_block_sizes = True
+    return profile
 
 
 def _load(profile: StackProfile, stacks: Sequence[Stack], tables: _Tables, events: Events) -> Content:

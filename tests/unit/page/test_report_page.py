@@ -331,6 +331,31 @@ def test_a_page_without_source_has_no_colours_for_it() -> None:
     )
 
 
+def test_a_histogram_shows_how_many_blocks_have_each_size_and_its_table_adds_up(tmp_path: Path) -> None:
+    file = Path(__file__).parents[2] / "captures" / "stacks" / "ht.zst"
+    words = ["report", str(file), "--metric", "allocated"]
+    assert main([*words, "--svg", str(tmp_path / "s.svg"), "--picture", "Blocks by size"]) == 0
+    bars = re.findall(r'data-value="(\d+)"><title>(.*?): ', (tmp_path / "s.svg").read_text())
+    found = {name: int(count) for count, name in bars if int(count)}
+    assert found == {
+        "up to 64 B": 4,
+        "up to 128 B": 300,
+        "up to 256 B": 100,
+        "up to 1.0 KiB": 100,
+        "up to 4.0 KiB": 1,
+        "up to 8.0 KiB": 1,
+        "up to 128.0 KiB": 1,
+        "up to 512.0 KiB": 1,
+    }
+    assert len(bars) == 14, "also sizes in between that no block has"
+    assert main([*words, "-o", str(tmp_path / "p.html")]) == 0
+    (tmp_path / "empty").write_text("v 10400 3\nX ./p\n# strings: 0\n")
+    assert main(["report", str(tmp_path / "empty"), "-o", str(tmp_path / "e.html")]) == 0
+    assert "508 blocks, 735.9 KiB; 300 of them of up to 128 B each" in re.sub(
+        "<[^>]*>", "", (tmp_path / "p.html").read_text()
+    )
+
+
 def test_two_reports_of_a_file_are_the_same_bytes() -> None:
     files = [f"file{number}.c" for number in range(40)]
     strings: dict[str, int] = {}
