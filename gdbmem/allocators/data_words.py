@@ -35,6 +35,24 @@ class TouchedMemory:
             raise MemoryUnreadable(address, "it was never touched")
 
 
+class ZeroedMemory:
+    """A `Memory` that has zeros where nobody has touched it, without reading it there."""
+
+    def __init__(self, view: HeapView) -> None:
+        self._memory, self._touched = view.memory, view.touched
+
+    def read(self, address: int, size: int) -> bytes:
+        if self._touched.within(address, address + size) == size:
+            return self._memory.read(address, size)
+        data = bytearray(size)
+        for low, high in self._touched.overlaps(address, address + size):
+            data[low - address : high - address] = self._memory.read(low, high - low)
+        return bytes(data)
+
+    def read_into(self, address: int, buffer: Buffer) -> None:
+        memoryview(buffer).cast("B")[:] = self.read(address, memoryview(buffer).nbytes)
+
+
 class DataWords(NamedTuple):
     """Words that are not zero, in order of address."""
 

@@ -644,12 +644,13 @@ def _blocks(view: HeapView, extents: _Extents, spans: Spans, stacks: Sequence[tu
     used = counts - extents.free_blocks[slab]
     is_large = spans.kinds == LARGE
     at = np.searchsorted(extents.starts, spans.starts[is_large])
-    return blocks_of(
+    found = blocks_of(
         Slabs(firsts[known], sizes[known], counts[known]),
         np.concatenate(free) if free else np.zeros(0, np.int64),
         (extents.first_blocks[at], spans.block_bytes[is_large]),
         unlisted=int(used[~known].sum()),
     )
+    return found._replace(own=[at for at, _ in stacks])
 
 
 def _stack(memory: TouchedMemory, at: int, count: int) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from gdbmem.arrays import distinct, import_numpy
@@ -19,6 +19,7 @@ class Blocks(NamedTuple):
     sizes: Any  # int64: usable bytes
     unlisted: int = 0  # blocks in use of slabs whose free blocks could not be told: these slabs are left out
     doubtful: int = 0  # so many of the listed ones are in a cache: it could not be told which
+    own: Sequence[int] = ()  # addresses in those that the allocator itself uses, as for its caches
 
 
 class Slabs(NamedTuple):

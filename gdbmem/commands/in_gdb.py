@@ -376,7 +376,7 @@ Example:
 Show who holds the blocks of the heap, what each holder retains, and which blocks are lost.
 Usage: COMMAND [OPTIONS]
 
-The blocks of glibc's malloc in the process or core, and the words that lead to them: from variables, thread-local
+The blocks of malloc in the process or core, and the words that lead to them: from variables, thread-local
 memory, stacks, registers and other blocks. Needs no debug information, and no code runs in the process. A holder
 retains what would be freed with it; blocks to which no word leads are lost. ADDRESS may be an expression, without
 blanks.

@@ -138,7 +138,7 @@ Show who holds the blocks of a process's heap, what each holder retains, and whi
 Usage: COMMAND [OPTIONS] PID
        COMMAND [OPTIONS] --core CORE [PROGRAM]
 
-The blocks of glibc's malloc, and the words that lead to them: from variables, thread-local memory, stacks and other
+The blocks of malloc, and the words that lead to them: from variables, thread-local memory, stacks and other
 blocks. Needs no debug information. A holder retains what would be freed with it; blocks to which no word leads are
 lost. The process is paused while it is copied, as for explain.
 """,

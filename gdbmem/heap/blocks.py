@@ -1,16 +1,17 @@
 """All blocks of malloc as columns in order of address, and which of them owns an address.
 
-A block's memory begins 16 bytes after its chunk and ends 8 bytes into the next one, so an address is shifted by 16
+A block of glibc's begins 16 bytes after its chunk and ends 8 bytes into the next one, so an address is shifted by 16
 and divided by 16: an end() pointer falls to its own block, never to the next one. A bit for each unit of 16 bytes marks
 where a chunk begins, and a count for each 64 of them ranks it: the block of an address is a count plus the bits set
-below it. That takes 1.2 % of the heap, and interior pointers cost what others do.
+below it. That takes 1.2 % of the heap, and interior pointers cost what others do. Blocks without headers are given
+chunks that begin 16 bytes before them, so that one rule finds both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gdbmem.allocators.glibc.trails import UNIT
 from gdbmem.arrays import import_numpy
@@ -18,6 +19,7 @@ from gdbmem.arrays import import_numpy
 if TYPE_CHECKING:
     from gdbmem.allocators.glibc.arenas import MmappedChunk
     from gdbmem.allocators.glibc.blocks import ChunkTable
+    from gdbmem.linux.memory.maps import Ranges
 
 HEADER = 16  # from a chunk to its memory
 _BORROWED = 8  # bytes of the next chunk's header that belong to a block
@@ -35,19 +37,56 @@ def popcount(np: Any, words: Any) -> Any:
     return ((words * np.uint64(0x0101010101010101)) >> np.uint64(56)).astype(np.uint8)
 
 
+class Region(NamedTuple):
+    """Blocks one behind the other: from the first one's chunk to where the last one's memory ends, less 8 bytes."""
+
+    start: int
+    end: int
+    units: Any  # where each begins, in units of 16 bytes from *start*
+    live: Any  # bool
+
+
+def glibc_regions(tables: Sequence[ChunkTable], mmapped: Sequence[MmappedChunk]) -> Iterator[Region]:
+    """Yield the regions of glibc's malloc."""
+    np = import_numpy()
+    yield from (Region(t.start, t.end, t.units, t.live) for t in tables if len(t))
+    # A block with a mapping of its own ends with it: nobody lends it 8 bytes.
+    for chunk in mmapped:
+        yield Region(chunk.memory - HEADER, chunk.end - _BORROWED, np.zeros(1, np.uint32), np.ones(1, bool))
+
+
+def other_regions(spans: Ranges, starts: Any, sizes: Any) -> Iterator[Region]:
+    """Yield the regions of an allocator without headers: its blocks in use, in *spans*, and what is between them.
+
+    *starts* are multiples of 16, in order.
+    """
+    np = import_numpy()
+    ends = starts + ((sizes + UNIT - 1) & -UNIT)
+    for low, high in spans.items:
+        low &= -UNIT
+        begin, end = np.searchsorted(starts, (low, high))
+        mine, behind = starts[begin:end], ends[begin:end]
+        if not len(mine):
+            continue
+        follows = np.append(mine[1:], high)
+        gaps = np.append(low, behind[behind < follows]) if mine[0] > low else behind[behind < follows]
+        at = np.concatenate((mine, gaps))
+        order = np.argsort(at, kind="stable")
+        live = order < len(mine)
+        yield Region(low - HEADER, high - _BORROWED, ((at[order] - low) >> 4).astype(np.uint32), live)
+
+
 class Blocks:
     """The blocks: number, unit where each begins, whether it is live.
 
     The regions are joined into one space of units. *unit* has one more value: the end of the last block.
     """
 
-    def __init__(self, tables: Sequence[ChunkTable], mmapped: Sequence[MmappedChunk]) -> None:
+    def __init__(self, regions: Iterable[Region], header_bytes: int = 8) -> None:
+        """Join *regions*; *header_bytes* of the size of each block are the allocator's."""
         np = import_numpy()
-        one = np.zeros(1, np.uint32), np.ones(1, bool)
-        # A block with a mapping of its own ends with it: nobody lends it 8 bytes.
-        regions = [(t.start, t.end, t.units, t.live) for t in tables if len(t)]
-        regions += [(m.memory - HEADER, m.end - _BORROWED, *one) for m in mmapped]
-        regions.sort(key=lambda region: region[0])
+        self.header_bytes = header_bytes
+        regions = sorted(regions, key=lambda region: region[0])
         self.lo = np.array([region[0] for region in regions], np.uint64)
         self.hi = np.array([region[1] for region in regions], np.uint64)
         lengths = [(region[1] - region[0] + UNIT - 1) // UNIT for region in regions]
@@ -89,9 +128,16 @@ class Blocks:
         return self.low + HEADER, self.high - self.low - _BORROWED
 
     def sizes(self) -> Any:
-        """Return the size of each block with malloc's header, as mallinfo2 counts it, int64."""
+        """Return the size of each block, in glibc with its header, as mallinfo2 counts it, int64."""
         np = import_numpy()
         return np.diff(self.unit.astype(np.int64)) << 4
+
+    def spare_words(self, numbers: Any, least: int) -> Any:
+        """Return how many words less one at the end of each of *numbers* may be beyond what was asked for."""
+        np = import_numpy()
+        if self.header_bytes:
+            return least
+        return np.maximum((self.unit[numbers + 1] - self.unit[numbers]).astype(np.int64) * 2 // 5, least)
 
     def number_at(self, units: Any) -> Any:
         """Return the number of the block that begins at or before each of *units* (int64), int32."""

@@ -43,7 +43,6 @@ _MOST_WORDS, _LONGEST_PATH = 20, 40
 _REACHED = ("nothing", "variables", "variables", "stacks", "stacks", "remainders")
 _GROUPS = 3  # below each holder
 _LEAST_SHARE = 0.05  # of the heap, that a group below a holder retains
-_HEADER = 8  # bytes of a chunk that are no block's
 ROOT, BY_TYPE, BY_SIZE = "root", "type", "size"
 
 
@@ -58,6 +57,7 @@ class HeapGraph:
     outside: Outside
     classes: dict[int, str]  # vtable → mangled name of the class
     notices: list[Notice]
+    allocator: str = "glibc"
     pages: Optional[PageLedger] = None  # None: which pages are resident is unknown
     gaps: str = ""  # which memory was not read; "": none
     hidden: dict[int, int] = field(default_factory=dict)  # size of chunks → most that unread tcaches may have
@@ -134,7 +134,7 @@ class Answers:
                 "",
             )
             name = self.class_names[int(self.class_of[blocks[first[n]]])]
-            usable = int(sizes[first[n]]) - _HEADER
+            usable = int(sizes[first[n]]) - self.found.blocks.header_bytes
             found.append(Part(int(counts[n]), int(sums[n]), usable, name, structure))
         return found
 
@@ -334,10 +334,8 @@ class Answers:
             blocks = int(folds.count[mine].sum())
             size = int(self.graph.sizes[first])
             structure = "tree" if self.graph.trees[first] else "list" if self.graph.lists[first] else ""
-            part = Part(
-                blocks, blocks * size, size - _HEADER, self.class_names[int(self.class_of[first])],
-                structure if blocks > 1 else "",
-            )  # fmt: skip
+            usable, name = size - self.found.blocks.header_bytes, self.class_names[int(self.class_of[first])]
+            part = Part(blocks, blocks * size, usable, name, structure if blocks > 1 else "")
             address = int(self.found.blocks.addresses(np.array([first]))[0])
             found.append(
                 Holder(
@@ -394,7 +392,9 @@ class Answers:
         for n in range(count):
             kind = int(kinds[n])
             name = self.class_names[kind] if kind > 0 else ""
-            part = Part(int(blocks[n]), int(own[n]), 0 if kind > 0 else -kind - _HEADER, name)
+            part = Part(
+                int(blocks[n]), int(own[n]), 0 if kind > 0 else -kind - self.found.blocks.header_bytes, name
+            )
             holder = Holder(name, TYPE, None, "", int(retained[n]), int(below[n]), int(own[n]), [part])
             rows.append(Row(holder, numbers[:0]))
         return sorted(rows, key=lambda row: -row.holder.retained_bytes)
@@ -471,7 +471,7 @@ class Answers:
         addresses = self.found.blocks.addresses(lost.heads[first])
         return [
             LostStructures(
-                int(counts[n]), int(blocks[n]), int(sums[n]), int(sizes[first[n]]) - _HEADER,
+                int(counts[n]), int(blocks[n]), int(sums[n]), int(sizes[first[n]]) - self.found.blocks.header_bytes,
                 self.class_names[int(classes[first[n]])], int(addresses[n]),
             )
             for n in np.argsort(-sums, kind="stable")[:most].tolist()
@@ -533,7 +533,7 @@ class Answers:
             return self._place(number)
         size = int(self.graph.sizes[node])
         name = self.class_names[int(self.class_of[node])]
-        part = Part(1, size, size - _HEADER, name)
+        part = Part(1, size, size - self.found.blocks.header_bytes, name)
         address = int(self.found.blocks.addresses(import_numpy().array([node]))[0])
         retained, blocks = (
             (int(self.held.retained[number]), int(self.held.blocks[number])) if number else (size, 1)
@@ -566,6 +566,7 @@ class Answers:
         return HeapView(
             program=found.program,
             pid=found.pid,
+            allocator=found.allocator,
             live_blocks=int(np.count_nonzero(graph.live)),
             live_bytes=int(graph.sizes[: graph.blocks][graph.live].sum()),
             variables_bytes=int(own.sum() - by_stack - by_text),

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 from gdbmem.arrays import import_numpy
 from gdbmem.heap.blocks import Blocks
 from gdbmem.heap.graph import Place
-from gdbmem.heap.words import Edges, Words, find_words
+from gdbmem.heap.words import Edges, Words, find_single_words, find_words
 from gdbmem.linux.elf.objects import Image, ObjectSymbols, ThreadLocalSymbols, program_headers
 from gdbmem.linux.memory.maps import Mapping, Ranges, mapping_at
 from gdbmem.model.heap_graph import DATA, MEMORY, STACK, THREAD_LOCAL
 from gdbmem.model.memory import Memory, MemoryUnreadable
 
 if TYPE_CHECKING:
+    from gdbmem.allocators.glibc.heap import HeapReading
     from gdbmem.allocators.glibc.layout import ThreadPointers
     from gdbmem.ledger.ledger import ProcessImage
 
@@ -49,15 +50,20 @@ class _Area(NamedTuple):
 
 
 def find_places(
-    reading: ProcessImage, memory: Memory, blocks: Blocks, edges: Edges, data: Sequence[tuple[int, int]]
+    reading: ProcessImage,
+    memory: Memory,
+    blocks: Blocks,
+    edges: Edges,
+    data: Sequence[tuple[int, int]],
+    mallocs: Sequence[tuple[int, int]],
+    small: Any = (),
 ) -> Outside:
     """Return what leads to *blocks* from outside; *data* is the memory of the variables of programs and libraries.
 
-    *edges* are those between the blocks.
-
-    malloc's own words (its arenas, the memory in front of and behind its chunks) hold nothing.
+    *edges* are those between the blocks. The words of *mallocs*, the memory of the blocks and the allocator's own,
+    hold nothing, but for blocks of one word at *small*.
     """
-    taken = list(_of_malloc(reading))
+    taken = list(mallocs)
     found: list[tuple[_Area, Words]] = []
     unread_bytes = memory_bytes = 0
     for areas in (_thread_local(reading), _stacks(reading), _data(data), _memory(reading)):
@@ -75,6 +81,8 @@ def find_places(
         if here and here[0].kind == STACK:
             taken += _ended(reading)
     found += _in_registers(reading.threads, blocks)
+    if len(small):
+        found.append((_Area(MEMORY, 0, 0), find_single_words(memory, blocks, small)))
     outside = _named(found, _Namers(reading, memory, blocks.sizes(), edges))
     return outside._replace(unread_bytes=unread_bytes, memory_bytes=memory_bytes)
 
@@ -98,11 +106,8 @@ def _named(found: Sequence[tuple[_Area, Words]], namers: _Namers) -> Outside:
     return Outside(places, numbers, to, at, 0, 0)
 
 
-def _of_malloc(reading: ProcessImage) -> Iterator[tuple[int, int]]:
+def memory_of_glibc(heap: HeapReading) -> Iterator[tuple[int, int]]:
     """Yield the memory that is malloc's: its chunks, which are read as edges, its arenas, and what is behind a top."""
-    heap = reading.heap
-    if heap is None:
-        return
     for arena in heap.arenas:
         yield arena.state.address, arena.state.address + heap.found.layout.state.size
         for region in arena.state.regions:
@@ -197,6 +202,8 @@ class _Namers:
         return np.zeros(len(words.blocks), np.int64), [Place(name, area.kind, area.start)]
 
     def _of_memory(self, area: _Area) -> str:
+        if not area.start:
+            return "blocks of 8 bytes"
         if any(area.start <= arena.address < area.end for arena in self._reading.others.python.arenas):
             return "Python's arenas"
         mapping = mapping_at(self._reading.mappings, area.start)

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 _MOST_BLOCKS = 1 << 27
 _FAST = 1  # level of zlib: 3 takes twice as long, and saves a tenth
 _DEPTH, _MOST_GROUPS, _LEAST_SHARE = 24, 40, 0.0005  # of the tree
-_HEADER = 8  # bytes of a chunk that are no block's
 
 
 def saved_json(saved: SavedHeap) -> str:
@@ -80,7 +79,7 @@ def _types(answers: Answers, names: Names) -> list[HeapSum]:
     return [
         HeapSum(
             class_in_words(answers.class_names[kind], names) if kind > 0 else "", TYPE, "", (),
-            0 if kind > 0 else -kind - _HEADER, int(size), int(count),
+            0 if kind > 0 else -kind - answers.found.blocks.header_bytes, int(size), int(count),
         )
         for kind, size, count in zip(kinds.tolist(), sums, counts)
     ]  # fmt: skip

@@ -108,6 +108,9 @@ def print_heap(view: HeapView, names: Names, console: Console, *, only_leaks: bo
         print_notices(view.notices, console)
         print_pause(view.pause_seconds, console)
         return
+    of_glibc = (
+        ", malloc's headers included" if view.allocator == "glibc" else f", in blocks of {view.allocator}"
+    )
     if not only_leaks:
         console.print(drawing.Text(say.answer(view), "bold"), soft_wrap=True)
         console.print()
@@ -115,7 +118,7 @@ def print_heap(view: HeapView, names: Names, console: Console, *, only_leaks: bo
     _print_reached(view, console)
     _print_leaks(view.leaks, say, console)
     console.print(
-        "\nRetained is what would be freed with the holder, malloc's headers included"
+        f"\nRetained is what would be freed with the holder{of_glibc}"
         f"{_KERNEL if view.trimmed_bytes is not None and view.by == 'root' else ''}. Words count as pointers by their"
         " value alone."
         if not only_leaks

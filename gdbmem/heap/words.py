@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from gdbmem.allocators.gather import gather_words
 from gdbmem.arrays import import_numpy
 from gdbmem.heap.blocks import HEADER, Blocks
 from gdbmem.linux.memory.maps import Ranges
@@ -135,7 +136,7 @@ def _settle_doubts(blocks: Blocks, edges: tuple[Any, Any], doubtful: Any, weak: 
     unit, offset = np.divmod(np.arange(len(places)), FAR + 1)
     usual = np.bincount(units[blocks.live], minlength=_KINDS)[unit]
     is_pointer = (2 * places > usual) & (places >= _LEAST)
-    is_used = np.where(offset == 2 * unit - 2, 5, 50) * places > usual
+    is_used = np.where(offset == 2 * unit - 2, 5 if blocks.header_bytes else 50, 50) * places > usual
     for some, place in _in_doubt(units, count, offsets, doubtful | weak):
         doubtful[some[is_pointer[place]]] = False
         weak[some[is_used[place]]] = False
@@ -214,8 +215,9 @@ def _edges_in(words: Any, blocks: Blocks, at_word: int, texts: Any) -> Any:
     np.not_equal(own[1:], own[:-1], out=new[1:])
     new[1:] |= to[1:] != to[:-1]
     own, to, at, place = own[new], to[new], at[new], place[new]
-    behind = 2 * blocks.unit[own + 1].astype(np.int64) - place - 2  # words behind it in its block
-    weak = behind <= _SPARE
+    behind = 2 * blocks.unit[own + 1].astype(np.int64) - place - 1  # words behind it in its block
+    behind -= blocks.header_bytes // 8
+    weak = behind <= blocks.spare_words(own, _SPARE)
     doubtful = _behind_texts(words, at, behind == 0)
     strings = _lead_to_strings(words, at, to, blocks)
     texts[to[strings]] = True
@@ -240,10 +242,9 @@ def _lead_to_strings(words: Any, at: Any, to: Any, blocks: Blocks) -> Any:
     )
     block = to[some]
     size = (blocks.unit[block + 1].astype(np.int64) - blocks.unit[block]) << 4
-    asked = (capacity[some].astype(np.int64) + 1 + 8 + 15) & ~15
-    fits = (size == asked) | (
-        size == asked + 16
-    )  # a remainder of 16 bytes is no chunk: it stays with the block
+    asked = (capacity[some].astype(np.int64) + 1 + blocks.header_bytes + 15) & ~15
+    # A remainder of 16 bytes is no chunk: it stays with the block. Elsewhere sizes are a quarter apart.
+    fits = (size >= asked) & (size <= asked + (16 if blocks.header_bytes else asked // 4 + 16))
     some, block = some[fits], block[fits]
     result = np.zeros(len(at), bool)
     if len(some):
@@ -302,3 +303,14 @@ def find_words(memory: Memory, blocks: Blocks, areas: Iterable[tuple[int, int]])
                 found.append(to[live])
                 places.append(base + 8 * at[live])
     return Words(np.concatenate(found), np.concatenate(places)), reader.unread_bytes
+
+
+def find_single_words(memory: Memory, blocks: Blocks, addresses: Any) -> Words:
+    """Return the words at *addresses* that lead to live blocks; what can't be read has none."""
+    np = import_numpy()
+    words = gather_words(memory, addresses, range(1))[0][0].view(np.uint64)
+    low, size = blocks.span
+    at = np.flatnonzero(words - np.uint64(low) < np.uint64(size))
+    to = blocks.find(words[at])
+    live = blocks.live.take(to, mode="clip") & (to >= 0)
+    return Words(to[live], addresses[at[live]])

@@ -11,24 +11,28 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
+from gdbmem.allocators.block_columns import BlockColumns, Question
+from gdbmem.allocators.data_words import ZeroedMemory
 from gdbmem.allocators.glibc.columns import ColumnWalker
 from gdbmem.allocators.glibc.layout import ThreadPointers
-from gdbmem.errors import InputError, TargetError
-from gdbmem.heap.blocks import Blocks
+from gdbmem.allocators.malloc_heap import LARGE, SLAB, MallocHeap
+from gdbmem.arrays import import_numpy
+from gdbmem.errors import InputError, Notice, TargetError
+from gdbmem.heap.blocks import Blocks, glibc_regions, other_regions
 from gdbmem.heap.giving_back import PageLedger
 from gdbmem.heap.graph import Graph
 from gdbmem.heap.holders import Answers, HeapGraph
-from gdbmem.heap.places import Outside, find_places
+from gdbmem.heap.places import Outside, find_places, memory_of_glibc
 from gdbmem.heap.saved import mangled_names_in, save_heap
 from gdbmem.heap.text import encoded, in_words
 from gdbmem.heap.words import Edges, find_edges
-from gdbmem.inspection.block_answers import constant_files, namer
+from gdbmem.inspection.block_answers import constant_files, namer, open_notices
 from gdbmem.inspection.ledger_parts import variable_areas
 from gdbmem.inspection.live_process import read_live
 from gdbmem.inspection.read_process import find_malloc, read_core, read_process
 from gdbmem.ledger.ledger import ProcessImage
 from gdbmem.linux.files.target_files import TargetFiles
-from gdbmem.linux.memory.maps import read_maps
+from gdbmem.linux.memory.maps import Ranges, read_maps
 from gdbmem.linux.memory.process_memory import random_bytes_in
 from gdbmem.linux.process.process import auxiliary_vector, check_analysable
 from gdbmem.model.heap_blocks import DATA
@@ -43,6 +47,9 @@ _KEPT = (
     "heap-corrupt", "heap-changing", "heap-pieces-missing", "mmapped-chunks-differ", "tcache-unread", "arena-locked",
     "swapped-unread", "core-cut", "core-leaves-out", "malloc-replaced",
 )  # fmt: skip
+_KEPT_OF_OTHERS = ("swapped-unread", "core-cut", "core-leaves-out", "descriptors-left-out")
+_LEAST_BLOCK = 16
+_WORTH_SAYING = 0.01  # of the bytes of all blocks
 _TCACHE_BINS, _TCACHE_BLOCKS = 64, 7  # of a thread by default; a chunk of bin n has 32 + 16 n bytes
 
 
@@ -54,38 +61,99 @@ class _Reading:
         self.found: Optional[HeapGraph] = None
 
     def __call__(self, reading: ProcessImage, memory: Memory) -> None:
-        heap = reading.heap
+        heap, other = reading.heap, _largest_other(reading)
+        if other is not None:
+            self._read_other(reading, memory, other)
+            return
         if heap is None or not heap.is_used:
-            if reading.mallocs:
-                raise TargetError(
-                    "only blocks of glibc's malloc have a graph, and this process has those of"
-                    f" {' and '.join(sorted({one.allocator for one in reading.mallocs}))}",
-                    slug="heap-unread",
-                    hint="'gdbmem explain --sizes' counts them by size",
-                )
             why = next(
                 (n.message for n in reading.notices if n.slug not in _BESIDE), "it has allocated nothing"
             )
+            if reading.mallocs:
+                why = f"the blocks of {reading.mallocs[0].allocator} can't be told from free ones"
             raise TargetError(
                 f"the heap of this process can't be read: {why}",
                 slug="heap-unread",
                 hint="'gdbmem explain' shows where its memory is",
             )
-        blocks = Blocks(self.walker.tables_of(heap), heap.mmapped)
+        blocks = Blocks(glibc_regions(self.walker.tables_of(heap), heap.mmapped))
+        pages = PageLedger.of(reading, heap, blocks) if reading.pid is not None else None
+        mallocs = list(memory_of_glibc(heap))
+        self._read(reading, memory, memory, blocks, mallocs)
+        assert self.found is not None
+        notices = [notice for notice in (*reading.notices, *heap.notices) if notice.slug in _KEPT]
+        self.found.notices = list(dict.fromkeys(notices))
+        self.found.pages, self.found.hidden = pages, _hidden(heap.caches.unread_threads)
+
+    def _read_other(self, reading: ProcessImage, memory: Memory, heap: MallocHeap) -> None:
+        """Read the blocks of an allocator that replaces malloc."""
+        np = import_numpy()
+        live, view, spans = heap.live_blocks(), reading.heap_view, heap.spans
+        assert live is not None
+        assert view is not None
+        has_blocks = (spans.kinds == SLAB) | (spans.kinds == LARGE)
+        of_blocks, of_malloc = (
+            list(zip(spans.starts[some].tolist(), spans.ends[some].tolist()))
+            for some in (has_blocks, slice(None))
+        )
+        is_block = (live.starts % _LEAST_BLOCK == 0) & (live.sizes >= _LEAST_BLOCK)
+        # Those of 8 bytes are too small for the graph: they are places outside.
+        small = live.starts[~is_block]
+        own = np.array(live.own, np.int64)
+        number = np.maximum(np.searchsorted(live.starts, own, "right") - 1, 0)
+        is_block[number[own - live.starts[number] < live.sizes[number]]] = False
+        starts, sizes = live.starts[is_block], live.sizes[is_block]
+        blocks = Blocks(other_regions(Ranges(of_blocks), starts, sizes), header_bytes=0)
+        self._read(reading, ZeroedMemory(view), memory, blocks, of_malloc, small)
+        assert self.found is not None
+        self.found.allocator = heap.allocator
+        notices = [notice for notice in reading.notices if notice.slug in _KEPT_OF_OTHERS]
+        notices += open_notices([Question(view, BlockColumns(heap, live))])
+        if 8 * len(small) > _WORTH_SAYING * int(sizes.sum()):
+            text = (
+                f"of blocks of 8 bytes, {len(small):,}, only the words that lead to others are in the graph"
+            )
+            notices.append(Notice("blocks-unlisted", text))
+        self.found.notices = list(dict.fromkeys(notices))
+        if any(mapping.swap_bytes for mapping in reading.mappings):
+            self.found.gaps = self.found.gaps or "part of the memory is swapped out"
+        if live.unlisted or live.doubtful or not heap.is_complete or heap.odd_descriptors:
+            self.found.gaps = (
+                self.found.gaps or f"not all blocks of {heap.allocator} could be told from free ones"
+            )
+
+    def _read(
+        self,
+        reading: ProcessImage,
+        inner: Memory,
+        memory: Memory,
+        blocks: Blocks,
+        mallocs: Sequence[tuple[int, int]],
+        small: Any = (),
+    ) -> None:
+        """Read the edges of *blocks*, whose memory is read by *inner*; *mallocs* and *small* as for find_places()."""
         files = constant_files(reading)
-        edges = find_edges(memory, blocks, files)
+        edges = find_edges(inner, blocks, files)
         data = [(start, end) for kind, start, end in variable_areas(reading) if kind == DATA]
-        outside = find_places(reading, memory, blocks, edges, data)
+        outside = find_places(reading, memory, blocks, edges, data, mallocs, small)
         name_of = namer(reading, memory)
         vtables = [vtable for vtable, _ in Counter(edges.objects[1].tolist()).most_common(_MOST_CLASSES)]
         classes = {vtable: name for vtable in vtables if (name := name_of(vtable))}
-        notices = [notice for notice in (*reading.notices, *heap.notices) if notice.slug in _KEPT]
         self.found = HeapGraph(
-            reading.program, reading.pid, blocks, edges, outside, classes, list(dict.fromkeys(notices)),
-            PageLedger.of(reading, heap, blocks) if reading.pid is not None else None,
-            _gaps(reading, edges, outside), _hidden(heap.caches.unread_threads),
-            execution=_execution(reading.pid, memory), time=time.time(),
+            reading.program, reading.pid, blocks, edges, outside, classes, [],
+            gaps=_gaps(reading, edges, outside), execution=_execution(reading.pid, memory), time=time.time(),
         )  # fmt: skip
+
+
+def _largest_other(reading: ProcessImage) -> Optional[MallocHeap]:
+    """Return the heap of an allocator that replaces malloc, if it has more than glibc's; None: glibc's is read."""
+    heap = reading.heap
+    own = 0
+    if heap is not None and heap.is_used:
+        own = sum(arena.state.system_bytes for arena in heap.arenas) + heap.mmapped_bytes
+    sizes = [int((one.spans.block_bytes * one.spans.live_blocks).sum()) for one in reading.mallocs]
+    largest = max(zip(sizes, reading.mallocs), key=lambda pair: pair[0], default=None)
+    return largest[1] if largest is not None and largest[0] > own and largest[1].read_blocks else None
 
 
 def _execution(pid: Optional[int], memory: Memory) -> str:

@@ -51,7 +51,7 @@ class GivenBack(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """A holder; sizes are bytes with malloc's headers, as mallinfo2 counts them."""
+    """A holder; sizes are bytes, in glibc with malloc's headers, as mallinfo2 counts them."""
 
     name: str  # mangled, if it is a variable
     kind: str
@@ -131,6 +131,7 @@ class HeapView:
     block: Optional[BlockHolders] = None  # of the address that was asked for
     trimmed_bytes: Optional[int] = None  # that malloc_trim() would return to the kernel now
     pause_seconds: Optional[float] = None
+    allocator: str = "glibc"  # whose blocks these are
     notices: Sequence[Notice] = ()
 
 

@@ -12,7 +12,8 @@ from gdbmem.allocators.glibc.blocks import ChunkTable
 from gdbmem.allocators.glibc.columns import ColumnWalker
 from gdbmem.allocators.glibc.tallies import HeapTally
 from gdbmem.arrays import import_numpy
-from gdbmem.heap.blocks import Blocks, popcount
+from gdbmem.heap.blocks import Blocks, glibc_regions, other_regions, popcount
+from gdbmem.linux.memory.maps import Ranges
 from tests.unit.heaps import make_heap
 
 np = import_numpy()
@@ -27,7 +28,7 @@ def test_an_address_belongs_to_the_block_whose_memory_has_it_in_each_region() ->
         for base in (0x10000, 0x900000)
     ]
     mapped = MmappedChunk(0x7F0000000000, 0x7F0000003000)
-    blocks = Blocks(tables, [mapped])
+    blocks = Blocks(glibc_regions(tables, [mapped]))
     assert blocks.count == 2 * len(sizes) + 1
     assert blocks.sizes()[: len(sizes)].tolist() == sizes
     for number in range(blocks.count):
@@ -37,6 +38,29 @@ def test_an_address_belongs_to_the_block_whose_memory_has_it_in_each_region() ->
             assert blocks.find_one(address) == number, hex(address)
     for outside in (0x0, 0x10008, 0x8FFFFF, 0x7F0000003000, 0x7FFF00000000):
         assert blocks.find_one(outside) == -1, hex(outside)
+
+
+def test_blocks_without_headers_have_their_memory_and_what_is_between_them_is_nobodys() -> None:
+    starts, sizes = np.array([0x10010, 0x10030, 0x20000, 0x20100]), np.array([32, 64, 256, 8])
+    spans = Ranges([(0x10000, 0x10100), (0x20000, 0x21000), (0x30000, 0x31000)])
+    blocks = Blocks(other_regions(spans, starts, sizes), header_bytes=0)
+    live = np.flatnonzero(blocks.live)
+    assert blocks.addresses(live).tolist() == starts.tolist()
+    assert blocks.sizes()[live].tolist() == [32, 64, 256, 16]
+    for address, number in (
+        (0x10010, 0),
+        (0x1002F, 0),
+        (0x10030, 1),
+        (0x1006F, 1),
+        (0x20000, 2),
+        (0x20107, 3),
+    ):
+        assert blocks.find_one(address) == live[number], hex(address)
+    for outside in (0x1000F, 0x10070, 0x100FF, 0x20110, 0x20FFF, 0x30000):
+        found = blocks.find_one(outside)
+        assert found < 0 or not blocks.live[found], hex(outside)
+    for nowhere in (0xFFFF, 0x10100, 0x1FFFF, 0x21000):
+        assert blocks.find_one(nowhere) == -1, hex(nowhere)
 
 
 @pytest.mark.parametrize(
