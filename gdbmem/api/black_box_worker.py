@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
 from gdbmem.allocators.glibc.heap import choose_walker
-from gdbmem.api.fault_names import Binaries
+from gdbmem.api.growth import Binaries
 from gdbmem.errors import GdbmemError
 from gdbmem.files import close_all_but, replace_file
 from gdbmem.inspection.live_process import explain_process
@@ -29,9 +29,8 @@ from gdbmem.inspection.python_stacks import stacks_of_process
 from gdbmem.ledger.document import ledger_json
 from gdbmem.ledger.text import print_ledger
 from gdbmem.linux.files.target_files import rights_of
-from gdbmem.linux.holding.limit_hold import LimitHold, check_outside
 from gdbmem.linux.monitoring.cgroup import allowed_bytes, process_in_cgroup, read_cgroup
-from gdbmem.linux.monitoring.limits import LimitEvents, Room, rooms_of
+from gdbmem.linux.monitoring.limits import LimitEvents, LimitHold, Room, check_outside, rooms_of
 from gdbmem.linux.monitoring.sampling import clock_of
 from gdbmem.linux.process.process import descendants, has_ended, memory_folder, parents
 from gdbmem.linux.process.threads import is_ending

@@ -14,12 +14,12 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from gdbmem.api.fault_names import Binaries, named_faults, names_of, rows_of, without_libdw
+from gdbmem.api.growth import Binaries, named_faults, names_of, rows_of, without_libdw
 from gdbmem.errors import GdbmemError, Notice
 from gdbmem.faults.account import Evidence, account
 from gdbmem.faults.growth import Span, WeighedFault, grown_bytes, scaled, with_huge_pages, without_zero_pages
 from gdbmem.faults.resident_by_path import StandingMemory
-from gdbmem.formats.faults import encode_faults
+from gdbmem.formats.json_profiles import encode_faults
 from gdbmem.linux.faults.readings import Reading
 from gdbmem.linux.memory.maps import PAGE
 from gdbmem.model.calltree import Frame

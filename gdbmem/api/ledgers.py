@@ -20,7 +20,7 @@ from gdbmem.ledger.cgroup import divided, with_files
 from gdbmem.ledger.pinners import PinnerPaths
 from gdbmem.ledger.workers import ReadWorker, together
 from gdbmem.linux.memory.maps import Mapping, read_smaps
-from gdbmem.linux.memory.page_cache import cached_files
+from gdbmem.linux.memory.pagemap import cached_files
 from gdbmem.linux.monitoring.cgroup import (
     allowed_bytes,
     cgroup_of,

@@ -9,6 +9,7 @@ from typing import Any
 from gdbmem.commands.arguments import check_whole
 from gdbmem.debugger.command import Command, say
 from gdbmem.debugger.ledger.explain import address_in, core_path, local_pid, threads_here
+from gdbmem.debugger.ledger.saved import keep_heap, kept_heap, saved_names
 from gdbmem.debugger.names import class_names
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import ToolError
@@ -31,8 +32,6 @@ class HeapCommand(Command):
     """Read, answer, save, compare, print."""
 
     def saved_names(self) -> list[str]:
-        from gdbmem.debugger.ledger.saved import saved_names  # slow to import
-
         return saved_names(HEAP)
 
     def run(self, args: argparse.Namespace) -> None:
@@ -56,16 +55,12 @@ def _run_whole(args: argparse.Namespace) -> None:
     check_whole(args)
     earlier = None
     if args.since is not None:
-        from gdbmem.debugger.ledger.saved import kept_heap  # slow to import
-
         earlier = kept_heap(args.since)
     query = HeapQuery(args.by, args.top, args.min or 0, args.depth)
     with open_output(args.output, force=args.force) as stream:
         names = (printable(args.since or ""), args.save or "now")
         answer = _ask(query, {"whole": True, "since": earlier, "names": names}, swapped=args.swapped)
         if args.save is not None:
-            from gdbmem.debugger.ledger.saved import keep_heap  # slow to import
-
             say(f"heap saved as {keep_heap(args.save, answer['heap']).label}")
         if earlier is not None:
             growth = from_json(HeapGrowth, answer["growth"])

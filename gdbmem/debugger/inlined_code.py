@@ -21,7 +21,7 @@ from gdbmem.debugger.location import BlockKey, block_key
 from gdbmem.debugger.memwatch.driving.function_code import FunctionCode, Instruction, SourceLine
 from gdbmem.debugger.stopping.signals import interruptible
 from gdbmem.debugger.terminal import file_name, gdb_text, library_at, symbol_at
-from gdbmem.linux.elf.landing_pads import find_landing_pads
+from gdbmem.symbols.unwind_tables import find_landing_pads
 
 Calls = tuple[BlockKey, ...]
 """Inlined calls in progress, outermost first."""

@@ -1,12 +1,15 @@
 """An engine: one table of how it runs, what it costs, what it can't see and what it needs."""
 
+import contextlib
 import importlib
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Optional, Protocol, Union
 
 from gdbmem.errors import TargetError, UsageError
-from gdbmem.text import printable
+from gdbmem.linux.process.process import memory_folder, soft_limit, status_fields
+from gdbmem.text import format_size, printable
 
 if TYPE_CHECKING:
     from gdbmem.engines.valgrind import ValgrindEngine, ValgrindOptions
@@ -188,9 +191,7 @@ def no_snapshots(name: str) -> TargetError:
 
 def nothing_written(message: str, pid: int, target: str, *, hint: str) -> TargetError:
     """Return the error *message* of a profiler that has not written to *target*, with the reason if one is found."""
-    from gdbmem.linux.files.open_requests import why_unwritable  # not always needed
-
-    obstacle = why_unwritable(pid, Path(target).parent.resolve())
+    obstacle = _why_unwritable(pid, Path(target).parent.resolve())
     if obstacle is not None:
         message, hint = f"{message}: {obstacle.reason}", obstacle.hint
     return TargetError(message, slug="no-snapshot-file", hint=hint)
@@ -198,9 +199,7 @@ def nothing_written(message: str, pid: int, target: str, *, hint: str) -> Target
 
 def refuse_limited(pid: int) -> None:
     """Raise TargetError if process *pid* would be killed for writing a heap profile."""
-    from gdbmem.linux.files.open_requests import file_limit  # not always needed
-
-    obstacle = file_limit(pid)
+    obstacle = _file_limit(pid)
     if obstacle is not None:
         raise TargetError(
             f"no snapshot is taken: {obstacle.reason}", slug="no-snapshot-file", hint=obstacle.hint
@@ -211,3 +210,78 @@ def inside_hint(library: Optional[str]) -> str:
     """Return what to do if the program is stopped inside its allocator."""
     where = library or "the allocator"
     return f"the program is inside {where}: type 'finish' until it has returned, and take the snapshot then"
+
+
+# Reasons why a process can't write files into one of our folders, as far as the kernel shows them.
+
+
+# Of a file: a process with a lower limit would be killed for writing a heap profile (SIGXFSZ).
+_LEAST_BYTES = 1 << 20
+
+
+class _Obstacle(NamedTuple):
+    """The reason why a process can't write, in words, and what to do."""
+
+    reason: str
+    hint: str
+
+
+def _file_limit(pid: int) -> Optional[_Obstacle]:
+    """Return why process *pid* can't write a file of some size; it would be killed for trying."""
+    most = soft_limit(pid, "Max file size")
+    if most is None or most >= _LEAST_BYTES:
+        return None
+    return _Obstacle(
+        f"the program may write files of {format_size(most)} at most, and would be killed for a larger one",
+        "raise that limit (ulimit -f)",
+    )
+
+
+def _why_unwritable(pid: int, folder: Path) -> Optional[_Obstacle]:
+    """Return why process *pid* can't write into *folder*; None if no reason is known.
+
+    Source: proc(5), limits and status.
+    """
+    with contextlib.suppress(OSError, ValueError):
+        return (
+            _file_limit(pid) or _root(pid, folder) or _user(pid, folder) or _descriptors(pid) or _disk(folder)
+        )
+    return None
+
+
+def _root(pid: int, folder: Path) -> Optional[_Obstacle]:
+    if Path(f"{memory_folder(pid)}/root/").samefile("/"):
+        return None
+    root = printable(str(Path(f"{memory_folder(pid)}/root").readlink()))
+    return _Obstacle(
+        f"the program's root is {root} (chroot), which does not contain {printable(str(folder))}",
+        "take the snapshot before that, or --engine faults, which writes from outside",
+    )
+
+
+def _user(pid: int, folder: Path) -> Optional[_Obstacle]:
+    user = int(status_fields(pid).get("Uid", "0").split()[-1])  # for files
+    if user in (0, folder.stat().st_uid):
+        return None
+    return _Obstacle(
+        f"the program now runs as user {user}, who may not write to {printable(str(folder))}",
+        "take the snapshot before it changes its user, or launch it as that user",
+    )
+
+
+def _descriptors(pid: int) -> Optional[_Obstacle]:
+    most = soft_limit(pid, "Max open files")
+    if most is None or len(os.listdir(f"{memory_folder(pid)}/fd")) < most:  # noqa: PTH208  (names only)
+        return None
+    return _Obstacle(
+        f"the program has reached its limit of {most} open files", "raise that limit (ulimit -n)"
+    )
+
+
+def _disk(folder: Path) -> Optional[_Obstacle]:
+    if os.statvfs(folder).f_bavail:
+        return None
+    return _Obstacle(
+        f"the disk of {printable(str(folder))} is full",
+        "free some space there, or launch with --run DIR on another disk",
+    )

@@ -102,10 +102,10 @@ FORMATS = {
     "memcheck": _Format(
         _VALGRINDS_MARK
         + rb".*?(?: are [a-z ]+ in loss record [0-9]|LEAK SUMMARY:|All heap blocks were freed -- )",
-        "valgrind.memcheck_log:read_memcheck_log",
+        "valgrind.memcheck:read_memcheck_log",
     ),
     "memcheck-xml": _Format(
-        rb"\s*(?:<\?xml[^>]{0,200}\?>)?\s*<valgrindoutput>", "valgrind.memcheck_xml:read_memcheck_xml"
+        rb"\s*(?:<\?xml[^>]{0,200}\?>)?\s*<valgrindoutput>", "valgrind.memcheck:read_memcheck_xml"
     ),
     "pprof-callgrind": _Format(
         rb"positions: instr line\r?\nevents: [^\n]*\(", "heap_profilers.pprof_text:read_pprof_callgrind"
@@ -114,7 +114,7 @@ FORMATS = {
         rb"# callgrind format|(?:version|creator|positions|events): ", "valgrind.callgrind:read_callgrind"
     ),
     "xtree": _Format(rb"desc: xtree\.produce_report\r?\n", "valgrind.callgrind:read_xtree"),
-    "faults": _Format(rb'\{"gdbmem_faults":', "faults:read_faults"),
+    "faults": _Format(rb'\{"gdbmem_faults":', "json_profiles:read_faults"),
     "tracemalloc": _Format(rb'\{"gdbmem_tracemalloc":', "json_profiles:read_tracemalloc"),
     "heap": _Format(
         rb'\s*\{\s*"format_version": ?[0-9]+,\s*"kind": ?"heap",', "json_profiles:read_heap_tree"

@@ -11,9 +11,18 @@ from gdbmem.arrays import import_numpy
 from gdbmem.errors import TargetError
 from gdbmem.heap.dominators import chain_ends, highest, retained, sums_above
 from gdbmem.heap.graph import STACK as BY_STACK
-from gdbmem.heap.graph import TEXT_END, Graph, Held, hold, holding_edges, make_graph, search
+from gdbmem.heap.graph import (
+    TEXT_END,
+    Graph,
+    Held,
+    hold,
+    holding_edges,
+    lost_blocks,
+    lost_structures,
+    make_graph,
+    search,
+)
 from gdbmem.heap.links import classify
-from gdbmem.heap.lost import lost_blocks, lost_structures
 from gdbmem.heap.words import FAR
 from gdbmem.model.heap_graph import (
     BLOCK,

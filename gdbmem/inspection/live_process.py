@@ -25,8 +25,7 @@ from gdbmem.ledger.ledger import ProcessImage, build_ledger
 from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.holding import copying
 from gdbmem.linux.holding.injected_calls import is_taking_signals
-from gdbmem.linux.holding.out_of_memory import threads_out_of_memory
-from gdbmem.linux.holding.ptrace import Freeze, HeldThread, held_threads
+from gdbmem.linux.holding.ptrace import Freeze, HeldThread, held_threads, threads_out_of_memory
 from gdbmem.linux.holding.returning_thread import CallSites, find_call_sites
 from gdbmem.linux.memory.maps import (
     Mapping,

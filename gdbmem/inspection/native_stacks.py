@@ -7,14 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Optional
 
 from gdbmem.formats.addresses import Binary
-from gdbmem.linux.holding.out_of_memory import threads_out_of_memory
-from gdbmem.linux.holding.ptrace import Freeze, HeldThread, held_threads
+from gdbmem.linux.holding.ptrace import Freeze, HeldThread, held_threads, threads_out_of_memory
 from gdbmem.linux.memory.maps import parse_maps, read_maps_text
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.linux.process.threads import thread_name
 from gdbmem.model.memory import Memory, MemoryUnreadable
 from gdbmem.symbols.call_paths import Place
-from gdbmem.symbols.cfi import UnwindTable
+from gdbmem.symbols.unwind_tables import UnwindTable
 from gdbmem.symbols.unwinder import MACHINES, Unwinder, code_in
 
 _STACK_BYTES = 256 << 10  # from the stack pointer on, at most

@@ -31,7 +31,7 @@ from gdbmem.setup.gdb_python import (
     run_python_in_gdb,
 )
 from gdbmem.setup.requirements import REQUIREMENTS, how_to_install, pip_install, problems
-from gdbmem.symbols.cfi import can_unwind
+from gdbmem.symbols.unwind_tables import can_unwind
 
 _SECONDS = 60.0
 _WITHOUT_GDB = "no launch, attach or snap, and addresses stay without names"

@@ -9,21 +9,177 @@ could not open any file without it.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
+import fcntl
 import mmap
 import os
+import platform
 import re
 import select
 import socket
 import stat
+import struct
 import time
 from pathlib import Path
 from typing import Callable, NamedTuple, NoReturn, Optional
 
 from gdbmem.files import close_all_but
 from gdbmem.launch.child import outlive_parent
-from gdbmem.linux.files import open_requests
-from gdbmem.linux.files.open_requests import OpenRequest
+
+# Opening files on behalf of another process: the kernel passes its open() calls to us and takes a descriptor.
+#
+# Source: seccomp_unotify(2); Linux, include/uapi/linux/seccomp.h and include/uapi/linux/bpf_common.h.
+
+
+_SECCOMP = {"x86_64": 317, "aarch64": 277}
+_ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+_OPEN, _OPENAT = {"x86_64": 2}, {"x86_64": 257, "aarch64": 56}
+_MACHINE = platform.machine()
+_SET_FILTER, _NEW_LISTENER, _WAIT_KILLABLE = 1, 1 << 3, 1 << 5  # the last one since Linux 5.19
+_ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000
+_LOAD, _IF_EQUAL, _IF_ANY, _RETURN = 0x20, 0x15, 0x45, 0x06
+_RECEIVE, _SEND, _ADD = 0xC0502100, 0xC0182101, 0x40182103
+_REQUEST = struct.Struct("=QIIiIQ6Q")  # struct seccomp_notif
+_CONTINUE = 1
+_NO_NEW_PRIVILEGES, _SET_PTRACER = 38, 0x59616D61
+_HERE = -100  # AT_FDCWD
+_LONGEST = 4096
+# These can't block, or are used only on behalf of the user.
+UNASKED = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_DIRECTORY | os.O_PATH
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+class OpenRequest(NamedTuple):
+    """An open() for reading in which the process of *tid* waits."""
+
+    number: int  # the kernel's number of this request
+    tid: int
+    folder: Optional[int]  # the process's descriptor that *path* is relative to; None: its current folder
+    path: bytes
+    flags: int
+
+
+def _filter() -> bytes:
+    """Return the filter that reports every open() except those with UNASKED flags."""
+    calls = [
+        (number[_MACHINE], argument) for number, argument in ((_OPEN, 1), (_OPENAT, 2)) if _MACHINE in number
+    ]
+    rows = [
+        (_LOAD, 0, 0, 4),
+        (_IF_EQUAL, 1, 0, _ARCHITECTURE[_MACHINE]),
+        (_RETURN, 0, 0, _ALLOW),
+        (_LOAD, 0, 0, 0),
+    ]
+    for number, argument in calls:
+        rows += [
+            (_IF_EQUAL, 0, 4, number),
+            (_LOAD, 0, 0, 16 + 8 * argument),
+            (_IF_ANY, 0, 1, UNASKED),
+            (_RETURN, 0, 0, _ALLOW),
+            (_RETURN, 0, 0, _NOTIFY),
+        ]
+    rows.append((_RETURN, 0, 0, _ALLOW))
+    return b"".join(struct.pack("=HBBI", *row) for row in rows)
+
+
+def is_known() -> bool:
+    """Return whether this architecture is supported."""
+    return _MACHINE in _SECCOMP
+
+
+def hand_over_opens(reader: int) -> int:
+    """Make every open() of this process and its children wait for an answer; return the descriptor of the requests.
+
+    Process *reader* answers. Raises OSError if the kernel doesn't support it.
+    """
+    code = _filter()
+    buffer = ctypes.create_string_buffer(code, len(code))
+    program = ctypes.create_string_buffer(struct.pack("@HP", len(code) // 8, ctypes.addressof(buffer)), 16)
+    _libc.prctl(_SET_PTRACER, reader, 0, 0, 0)
+    for flags in (_NEW_LISTENER | _WAIT_KILLABLE, _NEW_LISTENER):
+        found: int = _libc.syscall(_SECCOMP[_MACHINE], _SET_FILTER, flags, program)
+        if found < 0 and ctypes.get_errno() == errno.EACCES:  # not root
+            _libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
+            found = _libc.syscall(_SECCOMP[_MACHINE], _SET_FILTER, flags, program)
+        if found >= 0:
+            return found
+    raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def shared_request() -> mmap.mmap:
+    """Return memory for `next_request`, shared with processes forked later."""
+    return mmap.mmap(-1, 4096)  # over 1 KiB fcntl.ioctl() makes no copy
+
+
+def next_request(listener: int, memory: mmap.mmap) -> Optional[OpenRequest]:
+    """Return the next request; None for one that has ended meanwhile. Raises OSError if no more can come."""
+    memory[: _REQUEST.size] = bytes(_REQUEST.size)  # required by the kernel
+    try:
+        fcntl.ioctl(listener, _RECEIVE, memory)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.EINTR):
+            return None
+        raise
+    return latest_request(listener, memory)
+
+
+def latest_request(listener: int, memory: mmap.mmap) -> Optional[OpenRequest]:
+    """Return the request in *memory*; None if there is none. It may have been answered."""
+    number, tid, _, call, _, _, *words = _REQUEST.unpack(memory[: _REQUEST.size])
+    if not tid:
+        return None
+    folder = _HERE
+    if call == _OPENAT[_MACHINE]:
+        folder, *words = words
+        folder = (folder & 0xFFFFFFFF) - (1 << 32 if folder & 0x80000000 else 0)
+    try:
+        path = _text(tid, words[0])
+    except OSError as error:
+        refuse(listener, number, error.errno or errno.EFAULT)
+        return None
+    return OpenRequest(number, tid, None if folder == _HERE else folder, path, words[1] & 0xFFFFFFFF)
+
+
+def _text(tid: int, address: int) -> bytes:
+    text = b""
+    memory = os.open(f"/proc/{tid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while b"\0" not in text and len(text) < _LONGEST:
+            text += os.pread(memory, 256 - (address + len(text)) % 256, address + len(text))
+    finally:
+        os.close(memory)
+    return text.split(b"\0", 1)[0]
+
+
+def refuse(listener: int, number: int, reason: int) -> None:
+    """Make the open() of request *number* fail with the error *reason*."""
+    _send(listener, struct.pack("=QqiI", number, 0, -reason, 0))
+
+
+def let_open(listener: int, number: int) -> None:
+    """Let the process execute request *number* itself."""
+    _send(listener, struct.pack("=QqiI", number, 0, 0, _CONTINUE))
+
+
+def give(listener: int, request: OpenRequest, descriptor: int) -> None:
+    """Answer *request* with our open *descriptor*."""
+    for_exec = request.flags & os.O_CLOEXEC
+    with contextlib.suppress(FileNotFoundError):  # it has ended meanwhile
+        # Not atomically (SECCOMP_ADDFD_FLAG_SEND): if we were killed meanwhile, its open() would return 0.
+        words = bytearray(struct.pack("=QIIII", request.number, 0, descriptor, 0, for_exec))
+        added = fcntl.ioctl(listener, _ADD, words)
+        _send(listener, struct.pack("=QqiI", request.number, added, 0, 0))
+
+
+def _send(listener: int, words: bytes) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        fcntl.ioctl(listener, _SEND, words)
+
+
+# What gdb may open, and the processes that answer it.
 
 _DEVICES = (b"/dev/null", b"/dev/zero", b"/dev/random", b"/dev/urandom")
 # The allowed files of the kernel, whose files may block or act: those with data about processes or the machine.
@@ -43,7 +199,7 @@ class Doorkeeper:
         *missing* returns a descriptor of a file that gdb does not find below *folder*, by its name there.
         """
         self._child = 0
-        if not open_requests.is_known():
+        if not is_known():
             return
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
         self._child = os.fork()
@@ -71,7 +227,7 @@ class Doorkeeper:
     def _hand_over(self) -> None:
         # An older kernel, or a container's filter, has no such thing: gdb then opens files itself.
         with contextlib.suppress(OSError):
-            listener = open_requests.hand_over_opens(self._child)
+            listener = hand_over_opens(self._child)
             socket.send_fds(self._socket, [b"+"], [listener])
             os.close(listener)
 
@@ -94,7 +250,7 @@ def _keep(theirs: socket.socket, files: _Files) -> NoReturn:
 
 def _serve_always(listener: int, files: _Files) -> None:
     """Make a process answer gdb, and another one if that is killed."""
-    memory, status = open_requests.shared_request(), -1
+    memory, status = shared_request(), -1
     while status != 0:
         child = os.fork()
         if child == 0:
@@ -105,7 +261,7 @@ def _serve_always(listener: int, files: _Files) -> None:
         status = os.waitpid(child, 0)[1]
         if status != 0:
             with contextlib.suppress(OSError):  # that one was answered
-                request = open_requests.latest_request(listener, memory)
+                request = latest_request(listener, memory)
                 if request is not None:
                     _answer(listener, request, files)
 
@@ -117,7 +273,7 @@ def _serve(listener: int, files: _Files, memory: mmap.mmap) -> None:
         for _, events in waiting.poll():
             if not events & select.POLLIN:
                 return  # of gdb and what it started nothing lives
-            request = open_requests.next_request(listener, memory)
+            request = next_request(listener, memory)
             if request is not None:
                 _answer(listener, request, files)
 
@@ -125,15 +281,15 @@ def _serve(listener: int, files: _Files, memory: mmap.mmap) -> None:
 def _answer(listener: int, request: OpenRequest, files: _Files) -> None:
     path = request.path
     if path in _DEVICES or (_KERNELS.fullmatch(path) and b".." not in path):
-        open_requests.let_open(listener, request.number)
+        let_open(listener, request.number)
         return
     try:
         descriptor = files.open(request)
     except OSError as error:
-        open_requests.refuse(listener, request.number, error.errno or errno.EACCES)
+        refuse(listener, request.number, error.errno or errno.EACCES)
         return
     try:
-        open_requests.give(listener, request, descriptor)
+        give(listener, request, descriptor)
     finally:
         os.close(descriptor)
 

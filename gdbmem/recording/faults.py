@@ -27,7 +27,7 @@ from gdbmem.linux.process.process import (
     stat_of,
 )
 from gdbmem.linux.process.threads import page_faults
-from gdbmem.recording.growing_lines import RECORDING
+from gdbmem.recording.beside import RECORDING
 from gdbmem.recording.watched_program import WatchedProgram
 from gdbmem.text import format_duration, plural, printable
 

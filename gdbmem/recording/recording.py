@@ -23,8 +23,7 @@ from gdbmem.linux.monitoring.tree import Look, Tree
 from gdbmem.linux.process import process
 from gdbmem.linux.process.process import boot_id
 from gdbmem.model.series import TREE, Mark, ProcessSample, SeriesFacts, SeriesLine, Verdict
-from gdbmem.recording.black_box import BlackBoxProcess
-from gdbmem.recording.growing_lines import GrowingLines
+from gdbmem.recording.beside import BlackBoxProcess, GrowingLines
 from gdbmem.recording.targets import Wanted, WatchTarget, find_again, find_target, target_of_program
 from gdbmem.recording.triggers import Condition, Triggers
 from gdbmem.recording.watched_program import WatchedProgram

@@ -8,7 +8,7 @@ from typing import Any, Callable, NamedTuple, Optional
 
 from gdbmem.formats.addresses import Binary
 from gdbmem.linux.memory.maps import parse_smaps
-from gdbmem.symbols.cfi import Expression, UnwindRule, UnwindTable, evaluate
+from gdbmem.symbols.unwind_tables import Expression, UnwindRule, UnwindTable, evaluate
 
 # The code mapped in the processes of a recording, and its changes.
 

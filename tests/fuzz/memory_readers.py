@@ -25,7 +25,7 @@ from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.model.bfc import Allocator
 from gdbmem.model.memory import Buffer, BytesMemory, MemoryUnreadable
-from gdbmem.symbols.cfi import UnwindTable, can_unwind, evaluate
+from gdbmem.symbols.unwind_tables import UnwindTable, can_unwind, evaluate
 from tests.conftest import _compile
 
 # -- pools of a BFC allocator ----------------------------------------------------------------------------------

@@ -40,7 +40,7 @@ from gdbmem.formats.documents import (
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.formats.reports.glibc_malloc import parse_malloc_info
 from gdbmem.formats.series import read_series
-from gdbmem.formats.valgrind.memcheck_xml import read_blocks, read_place, read_pointers
+from gdbmem.formats.valgrind.memcheck import read_blocks, read_place, read_pointers
 from gdbmem.heap.growth import compared
 from gdbmem.heap.growth_text import print_growth
 from gdbmem.inspection.read_process import explain_core

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from gdbmem.launch import guard
+from gdbmem.launch.guard import planted, take_out
 from gdbmem.linux.files.target_files import TargetSide
-from gdbmem.linux.holding.planted_breakpoints import planted, take_out
 from gdbmem.linux.holding.ptrace import DETACH, INTERRUPT, SEIZE, ptrace
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.linux.process.process import process_facts

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.linux.holding import limit_hold
+from gdbmem.linux.monitoring import limits
 
 pytestmark = pytest.mark.usefixtures("no_process_left")
 
@@ -28,7 +28,7 @@ def second(tmp_path: Path) -> Path:
 def test_a_hold_of_version_2_puts_back_what_was_there_unless_others_have_changed_it(
     second: Path, is_changed_by_others: bool
 ) -> None:
-    hold = limit_hold.LimitHold(second)
+    hold = limits.LimitHold(second)
     high = second / "memory.high"
     assert int(high.read_text()) == 100 * MIB - 100 * MIB // 16
     assert not hold.is_at_limit()
@@ -45,7 +45,7 @@ def test_the_guard_puts_it_back_if_the_holder_is_killed(second: Path) -> None:
     ready, told = os.pipe()
     holder = os.fork()
     if not holder:
-        limit_hold.LimitHold(second)
+        limits.LimitHold(second)
         os.write(told, b"x")
         time.sleep(60)
         os._exit(0)

@@ -17,11 +17,11 @@ from gdbmem.debugger.terminal import console_on, symbol_at
 from gdbmem.engines import memcheck
 from gdbmem.errors import InputError, TargetError, UsageError, sentence_of
 from gdbmem.formats.opening import open_profile
-from gdbmem.formats.valgrind.memcheck_log import read_leak_search
-from gdbmem.formats.valgrind.memcheck_xml import (
+from gdbmem.formats.valgrind.memcheck import (
     AddressOwner,
     MemcheckPointer,
     read_blocks,
+    read_leak_search,
     read_place,
     read_pointers,
 )

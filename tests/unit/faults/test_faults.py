@@ -11,7 +11,7 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.api.fault_names import rows_of
+from gdbmem.api.growth import rows_of
 from gdbmem.api.profiles import load_from_profile
 from gdbmem.errors import InputError, Notice, TargetError
 from gdbmem.faults.account import Evidence, account, grow_json
@@ -28,7 +28,7 @@ from gdbmem.faults.growth import (
     within_peaks,
     without_zero_pages,
 )
-from gdbmem.formats.faults import encode_faults, faults_profile
+from gdbmem.formats.json_profiles import encode_faults, faults_profile
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.formats.stacks import StackProfile
 from gdbmem.linux.faults.event import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gdbmem.faults.growth import WeighedFault
 from gdbmem.faults.resident_by_path import StandingMemory
-from gdbmem.formats.faults import faults_profile
+from gdbmem.formats.json_profiles import faults_profile
 from gdbmem.linux.faults.readings import Reading
 from gdbmem.linux.memory.maps import PAGE, Ranges
 from gdbmem.model.calltree import Frame, Snapshot

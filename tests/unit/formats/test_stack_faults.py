@@ -16,8 +16,7 @@ import pytest
 from gdbmem.cli.main import main
 from gdbmem.errors import GdbmemError
 from gdbmem.formats import stacks
-from gdbmem.formats.faults import encode_faults
-from gdbmem.formats.json_profiles import encode_own
+from gdbmem.formats.json_profiles import encode_faults, encode_own
 from gdbmem.formats.opening import FORMATS, OpenOptions, open_profile
 from gdbmem.formats.stacks import StackProfile
 from gdbmem.model.calltree import Frame

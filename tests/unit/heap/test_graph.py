@@ -6,9 +6,8 @@ import random
 from collections.abc import Sequence
 
 from gdbmem.arrays import import_numpy
-from gdbmem.heap.graph import Graph, Place, hold, make_graph, search
+from gdbmem.heap.graph import Graph, Place, hold, lost_blocks, lost_structures, make_graph, search
 from gdbmem.heap.links import classify
-from gdbmem.heap.lost import lost_blocks, lost_structures
 from gdbmem.heap.words import Edges
 
 np = import_numpy()

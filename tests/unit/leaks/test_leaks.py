@@ -12,8 +12,7 @@ import pytest
 from gdbmem.cli.main import main
 from gdbmem.errors import GdbmemError, InputError
 from gdbmem.formats.opening import OpenOptions, open_profile
-from gdbmem.formats.valgrind.memcheck_log import read_leak_search
-from gdbmem.formats.valgrind.memcheck_xml import read_blocks, read_place, read_pointers
+from gdbmem.formats.valgrind.memcheck import read_blocks, read_leak_search, read_place, read_pointers
 from gdbmem.leaks.leaks import (
     blocks_json,
     holding_json,

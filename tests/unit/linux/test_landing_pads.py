@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from gdbmem.linux.elf.landing_pads import find_landing_pads
+from gdbmem.symbols.unwind_tables import find_landing_pads
 
 HEADER, FRAMES, TABLE, CODE = 0x1000, 0x2000, 0x3000, 0x4000
 PC_RELATIVE_4, UNSIGNED_4, LEB, OMITTED = 0x1B, 0x03, 0x01, 0xFF

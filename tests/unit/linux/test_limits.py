@@ -11,7 +11,6 @@ from typing import cast
 import pytest
 
 from gdbmem.errors import TargetError
-from gdbmem.linux.holding import limit_hold
 from gdbmem.linux.monitoring import cgroup, limits
 from gdbmem.linux.monitoring.limits import LimitEvents, Room, rooms_of
 from gdbmem.linux.process.process import text_of
@@ -29,7 +28,7 @@ def second(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (folder / name).write_text(f"{value}\n")
     (folder / "memory.events").write_text("low 0\nhigh 0\nmax 0\noom 0\noom_kill 3\n")
     (folder / "memory.stat").write_text(f"anon 1\ninactive_file {20 * MIB}\n")
-    monkeypatch.setattr(limits, "cgroup_of", lambda pid: folder)
+    monkeypatch.setattr(limits, "cgroup_of", lambda pid: None if pid == os.getpid() else folder)
     return folder
 
 
@@ -59,16 +58,16 @@ def test_a_group_of_version_2_that_was_out_of_memory_is_told_once(second: Path) 
 def test_a_hold_that_would_hold_gdbmem_itself_is_refused(
     second: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limit_hold, "cgroup_of", lambda pid: second / "below")
+    monkeypatch.setattr(limits, "cgroup_of", lambda pid: second / "below")
     with pytest.raises(TargetError, match="gdbmem itself is in that control group"):
-        limit_hold.LimitHold(second)
+        limits.LimitHold(second)
     assert (second / "memory.high").read_text() == "max\n"
 
 
 def test_a_group_whose_killer_is_off_already_is_left_alone(second: Path) -> None:
     (second / "memory.oom_control").write_text("oom_kill_disable 1\nunder_oom 0\noom_kill 0\n")
     with pytest.raises(TargetError, match="switched off already"):
-        limit_hold.LimitHold(second)
+        limits.LimitHold(second)
 
 
 def test_the_kernel_counts_the_adjustment_of_a_victim_in_whole_pages(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.cli.main import main
-from gdbmem.linux.memory.page_cache import cached_files
+from gdbmem.linux.memory.pagemap import cached_files
 
 
 def test_cached_pages_are_counted_and_nothing_else_is_opened(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from gdbmem.formats.faults import faults_profile
+from gdbmem.formats.json_profiles import faults_profile
 from gdbmem.model.calltree import Frame, Snapshot
 from gdbmem.model.diff import Diff, Expectation, Position
 from gdbmem.model.faults import FaultTotals, NamedFaults, NamedStack
