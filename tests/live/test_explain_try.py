@@ -34,7 +34,13 @@ from tests.live.user import GDBMEM
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="functions are called on x86-64 only")
 
-LIBRARIES = {"jemalloc": "jemalloc", "tcmalloc": "tcmalloc_minimal", "mimalloc": "mimalloc", "glibc": ""}
+LIBRARIES = {
+    "jemalloc": "jemalloc",
+    "tcmalloc": "tcmalloc_minimal",
+    "mimalloc": "mimalloc",
+    "tbbmalloc": "tbbmalloc_proxy",
+    "glibc": "",
+}
 CLONE, SECCOMP, PRCTL = "56", "317", "157"
 
 
@@ -43,8 +49,8 @@ def preloaded(allocator: str) -> dict[str, str]:
         needs_library("gperftools")
     elif allocator == "jemalloc":
         needs_library("jemalloc")
-    elif allocator == "mimalloc":
-        skip_without_library("mimalloc")
+    elif allocator in ("mimalloc", "tbbmalloc"):
+        skip_without_library(LIBRARIES[allocator])
     name = LIBRARIES[allocator]
     return {"LD_PRELOAD": find_library(name) or ""} if name else {}
 

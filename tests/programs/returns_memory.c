@@ -49,6 +49,7 @@ int main(void) {
     int (*control)(const char *, void *, size_t *, void *, size_t) = dlsym(RTLD_DEFAULT, "mallctl");
     void (*release)(void) = dlsym(RTLD_DEFAULT, "MallocExtension_ReleaseFreeMemory");
     void (*collect)(int) = dlsym(RTLD_DEFAULT, "mi_collect");
+    int (*clean)(int, void *) = dlsym(RTLD_DEFAULT, "scalable_allocation_command");
     for (int n = 0; n < BLOCKS; n++) memset(kept[n] = malloc(200), 1, 200);
     for (int n = 0; n < BLOCKS; n++)
         if (n % 1000) free(kept[n]);
@@ -70,6 +71,7 @@ int main(void) {
         if (control) control("arena.4096.purge", 0, 0, 0, 0);
         else if (release) release();
         else if (collect) collect(1);
+        else if (clean) clean(0, 0);
         else malloc_trim(0);
         printf("%ld\n", before - anonymous());
     }
