@@ -432,6 +432,8 @@ ALLOCATORS = (
     ),
     _preloaded("tcmalloc", "libtcmalloc.so.4", "tcmalloc preloaded"),
     _preloaded("tcmalloc-minimal", "libtcmalloc_minimal.so.4", "tcmalloc without its profiler"),
+    _preloaded("mimalloc", "libmimalloc.so.2", "mimalloc preloaded"),
+    _preloaded("tbbmalloc", "libtbbmalloc_proxy.so.2", "oneTBB's malloc preloaded"),
     _preloaded("malloc-debug", "libc_malloc_debug.so.0", "glibc's checking malloc", MALLOC_CHECK_="3"),
     Animal(
         "jemalloc-static",
