@@ -4,7 +4,8 @@ Each slab and each large block has an index into this table, and the entry there
 it leads to. The table is found by its main part, whose first word leads into the object's data, where the list of the
 regions is that all memory is taken from.
 
-Source: oneTBB 2021.8, src/tbbmalloc/backref.cpp, frontend.cpp, large_objects.h, backend.h.
+Source: oneTBB 2021.8, src/tbbmalloc/backref.cpp, frontend.cpp, large_objects.h, backend.h; 2020.3 to 2023.2 have the
+same forms.
 """
 
 from __future__ import annotations
