@@ -9,13 +9,14 @@ from gdbmem.errors import Notice
 from gdbmem.formats import opening
 from gdbmem.formats.opening import FORMATS, OpenOptions
 from gdbmem.formats.series import series_tool
+from gdbmem.formats.stacks import ALLOCATED, LIFETIMES, READ, WRITTEN, StackProfile
 from gdbmem.model.calltree import PEAK, Profile, Snapshot
 from gdbmem.model.diff import Diff
 from gdbmem.profiles import ranking
 from gdbmem.profiles.diff import as_difference, as_growth, diff_series
 from gdbmem.profiles.doubts import normalized, scaling_notices, stranger_notices
 from gdbmem.profiles.paths import BLOCKS, Query, counts_blocks
-from gdbmem.profiles.ranking import Amount, Ranking, Row
+from gdbmem.profiles.ranking import Amount, Ranking, Row, Uses, uses_from
 from gdbmem.profiles.timeline import outline
 from gdbmem.runs import operand as operands
 from gdbmem.runs.operand import (
@@ -74,6 +75,7 @@ __all__ = [
     "recipe_diffs",
     "series_tool",
     "unit_of",
+    "uses_of",
 ]
 
 Path = Union[str, "os.PathLike[str]"]
@@ -263,3 +265,12 @@ def export(what: Union[Diff, Snapshot, Loaded], to: str) -> bytes:
     if isinstance(what, Snapshot):
         return encode(as_growth(what), to, is_change=False)
     return encode(what, to, is_change=True)
+
+
+def uses_of(profile: Profile, query: Query) -> Uses:
+    """Return how the blocks of each row of *query* were used: how long they lived, how often they were read, …"""
+    if not isinstance(profile, StackProfile) or not profile.uses or query.by == "size":
+        return {}
+    diffs = {name: as_growth(load_from_profile(one, None).snapshot) for name, one in profile.uses.items()}
+    names = (ALLOCATED, LIFETIMES, READ, WRITTEN)
+    return uses_from(diffs, query, time_unit=profile.unit_of_time, names=names)

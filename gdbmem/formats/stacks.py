@@ -73,7 +73,7 @@ IN_USE, ALLOCATED = "in-use", "allocated"
 FREED, OWN_PEAK, TEMPORARY = "freed", "own-peak", "temporary"
 # How blocks were used.
 READ, WRITTEN, NEVER_READ, NEVER_WRITTEN = "read", "written", "never-read", "never-written"
-SHORT_LIVED = "short-lived"
+SHORT_LIVED, LIFETIMES = "short-lived", "lifetimes"
 GROWN, MADE_RESIDENT = "grown", "made-resident"
 # Of reports that divide a process, or what an allocator got from the system.
 RESIDENT, PSS, DIRTY, SWAP, MAPPED = "resident", "pss", "dirty", "swap", "mapped"
@@ -245,6 +245,10 @@ class StackProfile(_StackFields):
     """One moment of a program (model.snapshot.Profile): a single snapshot, counted by one metric."""
 
     by_size = False  # trees begin with the size of the blocks
+    # How the blocks of each path were used, as profiles of their own: ALLOCATED, LIFETIMES (the sum of all, in the
+    # tool's unit, in place of bytes), READ and WRITTEN, as far as they are known.
+    uses: "Mapping[str, StackProfile]" = {}
+    unit_of_time = ""  # of lifetimes
     has_block_sizes = False  # the size of each block is known, not only the mean of a path
     symbols: Optional[Symbols] = None  # who names calls that valgrind has no name for
 

@@ -15,7 +15,7 @@ from gdbmem.model.judgement import Judgement
 from gdbmem.profiles.diff import as_growth
 from gdbmem.profiles.headline import answer_diff, answer_snapshot
 from gdbmem.profiles.paths import Query
-from gdbmem.profiles.ranking import Amount, Ranking, Row, rank
+from gdbmem.profiles.ranking import Amount, Ranking, Row, Uses, rank, row_key
 from gdbmem.profiles.text import applied_rules, applied_wrappers, unused_known
 from gdbmem.profiles.timeline import course_of
 from gdbmem.terminal.document import Document, head, judgement_object, to_json
@@ -27,13 +27,19 @@ if TYPE_CHECKING:
 # The rows of a ranking in JSON reports. Sizes are bytes; an unknown value is null, never 0.
 
 
-def rows(ranking: Ranking, *, is_change: bool = False) -> Document:
+def rows(
+    ranking: Ranking, *, is_change: bool = False, uses: Optional[Uses] = None, query: Optional[Query] = None
+) -> Document:
     """Return the rows of *ranking* and the amounts outside of them; together they are the total.
+
+    *uses* are how the blocks of its rows, by *query*, were used.
 
     With *is_change* each has its kind of change.
     """
     return {
-        "paths": [_row(row, is_change=is_change) for row in ranking.rows],
+        "paths": [
+            {**_row(row, is_change=is_change), **_use(row, uses, query or Query())} for row in ranking.rows
+        ],
         "rest": _amount(ranking.rest, "paths"),
         "unmatched": _amount(ranking.unmatched, "paths"),
         "known": _amount(ranking.known, "paths"),
@@ -50,6 +56,11 @@ def _row(row: Row, *, is_change: bool) -> Document:
         "below_threshold": row.is_pruned,
         "frames": [frame._asdict() for frame in row.frames],
     }
+
+
+def _use(row: Row, uses: Optional[Uses], query: Query) -> Document:
+    use = uses.get(row_key(row, query)) if uses else None
+    return {} if use is None else {"use": as_json(use)}
 
 
 def _became(amount: Amount) -> Document:
@@ -81,14 +92,20 @@ def _amount(amount: Amount, count: str = "") -> Document:
 
 
 def profile_json(
-    profile: Profile, query: Optional[Query] = None, *, snapshot: Optional[Snapshot] = None
+    profile: Profile,
+    query: Optional[Query] = None,
+    *,
+    snapshot: Optional[Snapshot] = None,
+    uses: Optional[Uses] = None,
 ) -> str:
     """Return the text of profile_document()."""
-    return to_json(profile_document(profile, query or Query(), snapshot=snapshot))
+    return to_json(profile_document(profile, query or Query(), snapshot=snapshot, uses=uses))
 
 
-def profile_document(profile: Profile, query: Query, *, snapshot: Optional[Snapshot]) -> Document:
-    """Return *profile* as ``kind=profile``, with the rows of *snapshot* as ``sites`` if it is given."""
+def profile_document(
+    profile: Profile, query: Query, *, snapshot: Optional[Snapshot], uses: Optional[Uses] = None
+) -> Document:
+    """Return *profile* as ``kind=profile``; if *snapshot* is given, with its rows and their *uses* as ``sites``."""
     peak = profile.snapshots[profile.peak_index] if profile.snapshots else None
     course = course_of(profile.snapshots)
     return {
@@ -100,7 +117,7 @@ def profile_document(profile: Profile, query: Query, *, snapshot: Optional[Snaps
         "snapshots": [_totals(totals, profile.time_unit) for totals in profile.snapshots],
         "peak": None if peak is None else {"index": peak.index, "total_bytes": peak.total_bytes},
         "course": None if course is None else course._asdict(),
-        "sites": None if snapshot is None else _sites(snapshot, query),
+        "sites": None if snapshot is None else _sites(snapshot, query, uses),
     }
 
 
@@ -112,10 +129,15 @@ def _totals(totals: Totals, time_unit: str) -> Document:
     }
 
 
-def _sites(snapshot: Snapshot, query: Query) -> Document:
+def _sites(snapshot: Snapshot, query: Query, uses: Optional[Uses]) -> Document:
     growth = as_growth(snapshot)
     ranking = rank(growth, query._replace(all_frames=True) if query.by == "path" else query)
-    return {"index": snapshot.totals.index, "by": query.by, "total_bytes": growth.after[0], **rows(ranking)}
+    return {
+        "index": snapshot.totals.index,
+        "by": query.by,
+        "total_bytes": growth.after[0],
+        **rows(ranking, uses=uses, query=query),
+    }
 
 
 # A diff as JSON: ``kind=diff``, for a series ``kind=trend``.

@@ -16,7 +16,7 @@ from gdbmem.model.diff import Diff
 from gdbmem.profiles.own_code import INSTALLED, WRAPPER
 from gdbmem.profiles.paths import FOCUSED, IGNORED, KNOWN_PATH, Query, own_query, walk
 from gdbmem.profiles.timeline import TRENDS, Trend, change_of, judge
-from gdbmem.text import printable
+from gdbmem.text import plural, printable
 
 
 class Amount(NamedTuple):
@@ -598,6 +598,71 @@ def rank(diff: Diff, query: Query) -> Ranking:
         via_bytes=_sum_by_name(via for group, via in sums.via.items() if group >= FIRST),
         wrappers=paths.walk.wrappers,
     )
+
+
+class BlockUse(NamedTuple):
+    """How the blocks were used that the paths of one row allocated; None: unknown."""
+
+    blocks: int
+    bytes: int
+    mean_lifetime: Optional[float]  # in *time_unit*
+    time_unit: str
+    read_bytes: Optional[int]  # of all accesses
+    written_bytes: Optional[int]
+
+    @property
+    def sentence(self) -> str:
+        """How long they lived, and how often each of their bytes was read and written."""
+        parts = [f"{plural(self.blocks, 'block')} allocated"]
+        if self.mean_lifetime is not None:
+            mean = " on average" if self.blocks > 1 else ""
+            parts.append(f"alive {round(self.mean_lifetime):,} {printable(self.time_unit)}{mean}")
+        for verb, size in (("read", self.read_bytes), ("written", self.written_bytes)):
+            if size is not None:
+                parts.append(
+                    f"{verb} {size / max(self.bytes, 1):.2g} times a byte" if size else f"never {verb}"
+                )
+        return ", ".join(parts)
+
+
+Uses = Mapping[object, BlockUse]  # by row_key()
+
+
+def row_key(row: Row, query: Query) -> object:
+    """Return what is the same for the row of one place in rankings by several counts."""
+    if query.by == "path":
+        return tuple(frame.key for frame in row.frames)
+    return None if row.site is None else row.site.key
+
+
+def uses_from(
+    snapshots: Mapping[str, Diff], query: Query, *, time_unit: str, names: tuple[str, str, str, str]
+) -> Uses:
+    """Return how the blocks of each row were used.
+
+    *snapshots* are diffs against nothing, by *names*: what was allocated, lifetimes in place of bytes, what was read
+    and written.
+    """
+    columns: dict[str, dict[object, Amount]] = {}
+    for name, diff in snapshots.items():
+        rows = rank(diff, query._replace(top=None, min_bytes=0, unchanged=True)).rows
+        columns[name] = {row_key(row, query): row.amount for row in rows}
+    allocated, lifetimes, read, written = (columns.get(name) for name in names)
+    return {
+        key: BlockUse(
+            amount.delta_blocks or 0,
+            amount.delta_bytes,
+            None if lifetimes is None else _of(lifetimes, key) / max(amount.delta_blocks or 0, 1),
+            time_unit,
+            None if read is None else _of(read, key),
+            None if written is None else _of(written, key),
+        )
+        for key, amount in (allocated or {}).items()
+    }
+
+
+def _of(column: Mapping[object, Amount], key: object) -> int:
+    return column[key].delta_bytes if key in column else 0
 
 
 def _sum_by_name(parts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:

@@ -27,7 +27,7 @@ from gdbmem.profiles.own_code import (
     unlisted_site,
 )
 from gdbmem.profiles.paths import DEFAULT_TOP, Query, matches
-from gdbmem.profiles.ranking import Amount, Ranking, Row, rank
+from gdbmem.profiles.ranking import Amount, Ranking, Row, Uses, rank, row_key
 from gdbmem.profiles.timeline import APPEARED, STEADY, UNCHANGED, VANISHED, course_sentence, peak_sentence
 from gdbmem.python.frames import INTERPRETER, fold_interpreter, is_interpreters
 from gdbmem.terminal import drawing
@@ -59,6 +59,7 @@ class RowLayout(NamedTuple):
     sources: SourceLines
     is_change: bool  # deltas with signs and colours; else sizes with shares
     known_from: str = ""  # the file of --known, for its row
+    uses: Uses = {}  # how the blocks of rows were used
     is_relative: bool = False  # the earlier bytes are unknown
 
     @property
@@ -233,6 +234,8 @@ class Drawing:
             lines = [self.site(row), *self._source(row), *self._library(row)]
             if self.layout.query.by == "path":
                 lines += self._callers(row)
+        use = self.layout.uses.get(row_key(row, self.layout.query)) if self.layout.uses else None
+        lines += [] if use is None else [self.plain(use.sentence, "dim")]
         return drawing.Text("\n").join(lines)
 
     def site(self, row: Row) -> drawing.Text:
@@ -506,9 +509,15 @@ def print_timeline(profile: Profile, console: Console) -> None:
 
 
 def print_sites(
-    snapshot: Snapshot, query: Query, console: Console, *, moment: str, known_from: str = ""
+    snapshot: Snapshot,
+    query: Query,
+    console: Console,
+    *,
+    moment: str,
+    known_from: str = "",
+    uses: Optional[Uses] = None,
 ) -> None:
-    """Print where the memory of *snapshot* is; *moment* is its name in the sentence."""
+    """Print where the memory of *snapshot* is, and how its blocks were used; *moment* is its name in the sentence."""
     growth = as_growth(snapshot)
     sentence = answer_snapshot(growth, query, moment=moment)
     print_sentence(console, sentence, "bold")
@@ -516,7 +525,7 @@ def print_sites(
     if not ranking.total.after_bytes:
         return
     sources = SourceLines(query.source_folders, query.source_roots)
-    layout = RowLayout(console, query, sources, is_change=False, known_from=known_from)
+    layout = RowLayout(console, query, sources, is_change=False, known_from=known_from, uses=uses or {})
     console.print()
     console.print(inverted_table(ranking, layout) if query.inverted else rows_table(ranking, layout))
     print_notices([*own_code_notices(ranking), *sources.notices()], console)

@@ -17,6 +17,7 @@ from gdbmem.api.profiles import (
     load_from_profile,
     open_profile,
     series_tool,
+    uses_of,
 )
 from gdbmem.api.runs import kept_kind
 from gdbmem.commands.arguments import ArgumentParser, read_options_from
@@ -117,8 +118,11 @@ def _show_profile(
     snapshot = None
     if wanted is not None or profile.peak_tree_index is not None:
         snapshot = load_from_profile(profile, wanted or "peak").snapshot
+    # JSON has all frames of a path.
+    is_wide = arguments.json and query.by == "path"
+    uses = uses_of(profile, query._replace(all_frames=True) if is_wide else query)
     if arguments.json:
-        stream.write(profile_json(profile, query, snapshot=snapshot))
+        stream.write(profile_json(profile, query, snapshot=snapshot, uses=uses))
         return
     console = make_console(stream, color=arguments.color)
     if len(profile.snapshots) > 1 or snapshot is None:
@@ -128,6 +132,6 @@ def _show_profile(
             console.print()
         moment = f"snapshot {snapshot.totals.index}" if len(profile.snapshots) > 1 else snapshot.source
         moment = f"the peak of {moment}" if snapshot.totals.name == PEAK else moment
-        print_sites(snapshot, query, console, moment=moment, known_from=arguments.known or "")
+        print_sites(snapshot, query, console, moment=moment, known_from=arguments.known or "", uses=uses)
     if len(profile.snapshots) == 1 and snapshot is not None:
         print_notices(profile.notices, console)

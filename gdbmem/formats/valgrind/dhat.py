@@ -14,6 +14,7 @@ from gdbmem.formats.json_profiles import read_json_profile
 from gdbmem.formats.stacks import (
     ALLOCATED,
     IN_USE,
+    LIFETIMES,
     NEVER_READ,
     NEVER_WRITTEN,
     OWN_PEAK,
@@ -38,6 +39,7 @@ _KEYS_1 = {**_KEYS, IN_USE: ("fb", "fbk")}
 _ACCESSES = {READ: ("rb", "tbk"), WRITTEN: ("wb", "tbk")}
 # What is allocated by the paths whose number of this key, a block, is at most the limit.
 _PARTS = {NEVER_READ: "rb", NEVER_WRITTEN: "wb", SHORT_LIVED: "tl"}
+_TIMES = {"instrs": "instructions"}
 _LONGEST_LIFE = 500  # of a short-lived block, if the file has no limit of its own: instructions
 # valgrind's own malloc stands at the top of each stack; no other tool's files have it.
 _OWN = re.compile(r"\(in (?:.*/)?vgpreload_[\w.-]+\)$|/vg_replace_malloc\.c:[0-9]+\)$")
@@ -83,18 +85,29 @@ def _profile(found: JsonObject, source: str, metric: Optional[str]) -> StackProf
         points = [point for point in points if point[parts[chosen]] <= limit * point["tbk"]]
         keys = {**keys, chosen: keys[ALLOCATED]}
     own = [_OWN.search(text) is not None for text in table]
-    stacks = [_stack(point, keys[chosen], own, source) for point in points]
-    stacks = [stack for stack in stacks if stack.bytes or stack.blocks]
-    return StackProfile(
-        source=source,
-        source_format="dhat",
-        metric=chosen,
-        metrics=metrics,
-        total_bytes=total_of(stacks),
-        notices=[],
-        load=lambda profile: Content(stacks, _chains(table)),
-        command=str(found.get("cmd", "")),
-    )
+
+    def profile(name: str, pair: tuple[str, str]) -> StackProfile:
+        stacks = [_stack(point, pair, own, source) for point in points]
+        stacks = [stack for stack in stacks if stack.bytes or stack.blocks]
+        return StackProfile(
+            source=source,
+            source_format="dhat",
+            metric=name,
+            metrics=metrics,
+            total_bytes=total_of(stacks),
+            notices=[],
+            load=lambda profile: Content(stacks, _chains(table)),
+            command=str(found.get("cmd", "")),
+        )
+
+    made = profile(chosen, keys[chosen])
+    used = {name: keys[name] for name in (ALLOCATED, READ, WRITTEN) if name in keys}
+    if SHORT_LIVED in parts:
+        used[LIFETIMES] = ("tl", "tbk")
+    if len(used) > 1 and ALLOCATED in used:
+        made.uses = {name: profile(name, pair) for name, pair in used.items()}
+        made.unit_of_time = _TIMES.get(str(found.get("tu", "instrs")), str(found.get("tu")))
+    return made
 
 
 def _keys_of(

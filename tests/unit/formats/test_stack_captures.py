@@ -179,6 +179,29 @@ def test_dhat_tells_which_blocks_are_short_lived_never_read_or_never_written(nam
         assert tree(read(CAPTURES / name, metric)).bytes[0] == sum(point[key] for point in points)
 
 
+@pytest.mark.parametrize("name", ["dhat.json", "dhat-1.json"])
+@pytest.mark.parametrize("by", ["path", "line"])
+def test_rows_of_dhat_tell_how_long_their_blocks_lived_and_whether_they_were_used(
+    name: str, by: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads(capture(name))
+    points = document.get("pps") or document["aps"]
+    words = ["show", str(CAPTURES / name), "--by", by, "--metric", "allocated", "--json"]
+    assert main(words) == 0
+    uses = [row["use"] for row in json.loads(capsys.readouterr().out)["sites"]["paths"]]
+    assert sum(use["blocks"] for use in uses) == sum(point["tbk"] for point in points)
+    lives = sum(point.get("tl", point.get("tli")) for point in points)
+    assert round(sum(use["mean_lifetime"] * use["blocks"] for use in uses)) == lives
+    for key, theirs in (("read_bytes", "rb"), ("written_bytes", "wb"), ("bytes", "tb")):
+        assert sum(use[key] for use in uses) == sum(point[theirs] for point in points)
+    assert main(["show", str(CAPTURES / name), "--metric", "short-lived"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert re.search(
+        "100 blocks allocated, alive 4[12] instructions on average, never read, written 0.001 times a byte",
+        said,
+    )
+
+
 def test_a_dhat_file_without_accesses_or_lifetimes_does_not_have_these_metrics(tmp_path: Path) -> None:
     document = json.loads(capture("dhat.json"))
     for flags, missing in (
