@@ -15,7 +15,7 @@ def install() -> None:
     import gdb  # imported here, because a plain Python can import this package, too
 
     from gdbmem.commands.in_gdb import GDB_COMMANDS  # not always needed
-    from gdbmem.debugger.command import register  # not always needed
+    from gdbmem.debugger.command import register, started_interpreter  # not always needed
     from gdbmem.debugger.memwatch.commands.settings import register_all  # not always needed
     from gdbmem.debugger.stopping.stops import note_stop  # not always needed
 
@@ -26,4 +26,9 @@ def install() -> None:
         from gdbmem.debugger.launched.launched import install_launched  # slow to import
 
         install_launched()
+    interpreter = started_interpreter()
+    if interpreter == "dap" or interpreter[:2] == "mi":
+        from gdbmem.debugger.adapter import install_adapter  # for programs that drive gdb
+
+        install_adapter(interpreter)
     _installed = True

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import gdb
 
 TYPE_CHECKING = False  # typing itself takes gdb 4 ms to import
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from gdbmem.commands.arguments import ArgumentParser
     from gdbmem.commands.description import GdbCommand
@@ -110,31 +112,41 @@ class RegisteredCommand(gdb.Command):  # type: ignore[misc]  # gdb's module has 
 
     def invoke(self, argument: str, from_tty: bool) -> None:
         """Called by gdb. Raises only gdb.GdbError: any other exception would print a traceback."""
-        from gdbmem.commands.arguments import ParserExit  # gdb starts sooner
-        from gdbmem.errors import GdbmemError, internal_error  # gdb starts sooner
-        from gdbmem.text import printable  # gdb starts sooner
-
         if not self._description.repeats:
             self.dont_repeat()
-        try:
+        with gdb_errors(self._name):
             implementation_of(self._description, self._name).carry_out(argument)
-        except (ParserExit, BrokenPipeError):
-            return
-        except gdb.GdbError:
-            raise
-        except GdbmemError as error:
-            raise gdb.GdbError(printable(error.sentence)) from None
-        except gdb.error as error:
-            raise gdb.GdbError(printable(str(error))) from None
-        except KeyboardInterrupt:
-            raise gdb.GdbError(f"{self._name}: interrupted") from None
-        except Exception as error:  # noqa: BLE001  (a host: nothing else may leave)
-            if isinstance(error, ImportError) and error.name and error.name.split(".")[0] in _PACKAGES:
-                raise gdb.GdbError(
-                    f"{self._name} needs the Python package {error.name.split('.')[0]}, which gdb's own Python "
-                    "doesn't have; type 'gdbmem install' in a shell and load gdbmem in a new gdb"
-                ) from None
-            raise gdb.GdbError(printable(internal_error(error))) from None
+
+
+@contextlib.contextmanager
+def gdb_errors(name: str) -> Iterator[None]:
+    """Turn every exception into a gdb.GdbError with one sentence: gdb would print a traceback of another one.
+
+    *name* is that of the command inside the `with`.
+    """
+    from gdbmem.commands.arguments import ParserExit  # gdb starts sooner
+    from gdbmem.errors import GdbmemError, internal_error  # gdb starts sooner
+    from gdbmem.text import printable  # gdb starts sooner
+
+    try:
+        yield
+    except (ParserExit, BrokenPipeError):
+        return
+    except gdb.GdbError:
+        raise
+    except GdbmemError as error:
+        raise gdb.GdbError(printable(error.sentence)) from None
+    except gdb.error as error:
+        raise gdb.GdbError(printable(str(error))) from None
+    except KeyboardInterrupt:
+        raise gdb.GdbError(f"{name}: interrupted") from None
+    except Exception as error:  # noqa: BLE001  (a host: nothing else may leave)
+        if isinstance(error, ImportError) and error.name and error.name.split(".")[0] in _PACKAGES:
+            raise gdb.GdbError(
+                f"{name} needs the Python package {error.name.split('.')[0]}, which gdb's own Python "
+                "doesn't have; type 'gdbmem install' in a shell and load gdbmem in a new gdb"
+            ) from None
+        raise gdb.GdbError(printable(internal_error(error))) from None
 
 
 def say(text: str) -> None:
@@ -150,3 +162,15 @@ def warn(text: str, *, slug: str = "") -> None:
 
     name = f" [{slug}]" if slug else ""
     gdb.write(f"gdbmem: {printable(text)}{name}\n", gdb.STDERR)
+
+
+def started_interpreter() -> str:
+    """Return the interpreter that gdb was started with, such as mi3 or dap; "" for its console."""
+    with open("/proc/self/cmdline", "rb") as stream:  # noqa: PTH123  (gdb starts sooner)
+        words = stream.read().decode("utf-8", "replace").split("\0")
+    words = words[: words.index("--args")] if "--args" in words else words
+    for word, following in zip(words, words[1:]):  # gdb doesn't tell Python
+        name, separator, value = word.partition("=")
+        if word[:1] == "-" and name.lstrip("-")[:1] == "i" and "interpreter".startswith(name.lstrip("-")):
+            return value if separator else following
+    return ""

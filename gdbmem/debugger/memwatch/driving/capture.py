@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-from pathlib import Path
 
 import gdb
+
+from gdbmem.debugger.command import started_interpreter
 
 _MOST_HELD = 1 << 20  # bytes
 
@@ -108,9 +108,7 @@ def _flush() -> None:
 
 
 def _has_front_end() -> bool:
-    # gdb doesn't report which interpreter it runs.
-    words = Path("/proc/self/cmdline").read_bytes().split(b"\0")
-    if any(re.match(rb"--?i(nterpreter)?(=|$)", word) for word in words):
+    if started_interpreter():
         return True
     try:
         return "not active" not in str(gdb.execute("info win", to_string=True))
