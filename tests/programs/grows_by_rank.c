@@ -13,8 +13,8 @@ static void keep(long bytes) {
 static void step(void) {}
 
 int main(void) {
-    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
-    if (!rank) rank = getenv("PMI_RANK");
+    const char *names[] = {"PMI_RANK", "OMPI_COMM_WORLD_RANK", "RANK", "SLURM_PROCID"}, *rank = NULL;
+    for (int i = 0; i < 4 && !rank; i++) rank = getenv(names[i]);
     step();
     keep(((rank ? atoi(rank) : 0) + 1) * 512L << 10);
     step();
