@@ -148,9 +148,11 @@ class SeriesRecorder:
             if now < due:
                 wait = listen
                 continue
+            # Before statm, which a process that has ended meanwhile no longer has.
+            held = read_family() if read_family is not None else None
             if now >= last or (searches and self._tree.has_grown(now)) or not (statm := read()):
                 break
-            glance = Glance(now, lines, statm, family_row(read_family()) if read_family is not None else b"")
+            glance = Glance(now, lines, statm, family_row(held))
             keep(glance)
             if tells:
                 self._tell(glance)

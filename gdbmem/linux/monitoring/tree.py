@@ -251,7 +251,9 @@ class Tree:
         found = [(self._processes[pid].line.number, reading) for pid, reading in readings]
         if found or cgroup or last_words:
             total = total_of([reading for _, reading in found], self._shares, sweep=sweep, is_torn=is_torn)
-            found.append((TREE, total._replace(family_bytes=self._round_held, **self._counters(), **cgroup)))
+            # Its end does not make a program smaller: the kernel takes the memory of its last process.
+            held = self._round_held if readings else None
+            found.append((TREE, total._replace(family_bytes=held, **self._counters(), **cgroup)))
         stats = [process.stat for process in self._processes.values()]
         self.stopped.add(t, [stat.state for stat in stats], [stat.own for stat in stats])
         if not self._follows:
