@@ -47,6 +47,7 @@ class _Growth(NamedTuple):
     state: RankState
     course: Sequence[tuple[str, float]]  # (name or time, bytes), oldest first
     rows: Sequence[Row] = ()
+    step_bytes: float = 0.0  # by which a sample earlier or later at either end would change it
 
 
 def read_ranks(
@@ -203,7 +204,9 @@ def _of_series(one: _RankRun, fail_on: Optional[FailOn]) -> _Growth:
         summary.verdict.kind,
         tuple(_named(one.rank.rank, judgement) for judgement in judged),
     )
-    return _Growth(state, [(f"{at:.1f} s", grown) for at, grown in _moments(points)])
+    steps = [abs(b - a) for (_, a), (_, b) in (*zip(points, points[1:2]), *zip(points[-2:], points[-1:]))]
+    course = [(f"{at:.1f} s", grown) for at, grown in _moments(points)]
+    return _Growth(state, course, step_bytes=max(steps, default=0.0))
 
 
 def _moments(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -323,25 +326,30 @@ def _odd(growths: Sequence[_Growth], metric: str) -> list[OddRank]:
     found = []
     for number, one in enumerate(known):
         others = changes[:number] + changes[number + 1 :]
-        if len(known) >= _FEWEST and _differs(changes[number], others, metric):
-            rest = known[:number] + known[number + 1 :]
+        rest = known[:number] + known[number + 1 :]
+        if len(known) >= _FEWEST and _differs(changes[number], others, _least(one, rest, metric)):
             since = _since(one, rest, metric)
             found.append(OddRank(one.state.rank, changes[number], median(others), since))
     return sorted(found, key=lambda odd: -abs(odd.change_bytes - odd.others_bytes))
 
 
-def _differs(value: float, others: Sequence[float], metric: str) -> bool:
+def _least(one: _Growth, others: Sequence[_Growth], metric: str) -> float:
+    """Return the difference that may be due to when the samples were taken."""
+    return _LEAST_BYTES[metric] + one.step_bytes + median(other.step_bytes for other in others)
+
+
+def _differs(value: float, others: Sequence[float], least_bytes: float) -> bool:
     middle = median(others)
     spread = _TO_STANDARD * median(abs(other - middle) for other in others)
-    return abs(value - middle) > max(_DEVIATIONS * spread, _SHARE * abs(middle), _LEAST_BYTES[metric])
+    return abs(value - middle) > max(_DEVIATIONS * spread, _SHARE * abs(middle), least_bytes)
 
 
 def _since(one: _Growth, others: Sequence[_Growth], metric: str) -> Optional[str]:
     """Return the first moment from which *one* differs from *others* up to the end; None if there is none."""
     length = min([len(one.course), *(len(other.course) for other in others)])
-    first = None
+    first, least = None, _least(one, others, metric)
     for at in range(length):
-        if not _differs(one.course[at][1], [other.course[at][1] for other in others], metric):
+        if not _differs(one.course[at][1], [other.course[at][1] for other in others], least):
             first = None
         elif first is None:
             first = one.course[at][0]

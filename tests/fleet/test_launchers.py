@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -184,7 +185,7 @@ for step in range(8):
 def test_of_equal_ranks_none_is_called_odd(scratch: Path, time: int) -> None:
     if shutil.which(MPICH.words[0]) is None:
         pytest.skip("MPICH is not installed")
-    words = [GDBMEM, "monitor", "-q", "--run", "runs/r.%r", "--", "python3", "-I", "-S", "-c", EQUAL]
+    words = [GDBMEM, "monitor", "-q", "--run", "runs/r.%r", "--", sys.executable, "-I", "-S", "-c", EQUAL]
     status, said = run(MPICH, 8, *words, folder=scratch)
     assert status == 0, said
     _, ranks = judged(scratch, "runs")
