@@ -30,6 +30,7 @@ _NEVER_RETURNS = re.compile(
     r"<(_Unwind_Resume|__cxa_(re)?throw|__cxa_bad_cast|__cxa_throw_bad_array_new_length|_ZSt9terminatev|std::terminate\(\)"
     r"|_ZSt\d+__throw_\w+|std::__throw_[^>]*|__clang_call_terminate|abort|exit|_exit|__assert_fail|__stack_chk_fail)(@|>|\+)"
 )
+_RETURNS_TWICE = re.compile(r"<(?:_{0,2}(?:sig)?setjmp|getcontext)(?:@|>|\+)")
 _CATCHES = re.compile(r"<__cxa_begin_catch(@|>|\+)")
 _PADDING = re.compile(r"^(?:(?:cs|data16|xchg %ax,%ax|nop\w*|int3)\b)")
 _LOADS_ADDRESS = re.compile(r"^lea\s+(?:.*,%(\w+)|(\w+),.*)\s+# 0x([0-9a-f]+)")
@@ -65,6 +66,8 @@ class Passage(NamedTuple):
     kind: Kind
     calls: Calls  # in progress as it is executed
     is_middle: bool = False  # of the innermost call, whose code another call of the function may share
+    fresh: int = 0  # innermost calls that begin here, whichever way control comes
+    is_pad: bool = False  # an exception may come here from anywhere
 
 
 class InlinedCode(NamedTuple):
@@ -125,6 +128,8 @@ class _Reader:
         self._copies: set[BlockKey] = set()  # calls of an unrolled loop but the first, by where each begins
         self._landing: dict[int, frozenset[int]] = {}  # landing pads by the beginning of their piece
         self._steps = 0
+        self._body: AbstractSet[SourceLine] = frozenset()  # lines of the function, not those of the container
+        self._first: Optional[SourceLine] = None  # the line on which its calls begin
         self._entered: dict[tuple[BlockKey, int], _Starts] = {}
 
     def read(self) -> Optional[InlinedCode]:
@@ -145,9 +150,19 @@ class _Reader:
             self._fill_gaps(key, straight=True)
             self._fill_gaps(key, straight=False)
             self._drop_strays(key)
+        for key in self._lines:
+            self._join_pads(key)
         for key in list(self._lines):
             self._split_copies(key)
+        self._body = self._body_lines()
+        inside = [(at, key) for key in self._lines for at in self._members[key]]
+        entries = {line for at, key in inside if self._is_entry(at, key) and (line := self._line(at))}
+        if len(self._body) > 1:
+            self._first = min(entries & self._body, key=lambda line: line.number, default=None)
         passages = dict(self._passages())
+        self._unclear |= {self._lines[key] for key in self._lines if self._is_torn(key)}
+        if self._is_merged():
+            self._unclear |= set(self._lines.values())
         for at, one in self._instructions.items():
             if one.goes_on and one.target is not None and one.target not in self._calls:
                 self._unclear |= {self._lines[key] for key in self._calls[at]}
@@ -176,7 +191,7 @@ class _Reader:
             # A part that is seldom run lies elsewhere: its beginning, and what only exceptions reach.
             behind = {self._code.instruction(address).behind for address in swept}
             pieces = {_piece_start(address) for address in swept - behind}
-            pads = self._pads_of(start)
+            pads = set().union(*(self._pads_of(one) for one in (start, *pieces)))
             starts += [one for one in (*pads, *pieces) if one not in found]
         self._instructions = {address: self._code.instruction(address) for address in sorted(found)}
         self._pads &= found
@@ -223,7 +238,8 @@ class _Reader:
     def _join_parts(self) -> None:
         """Count one call where the function was split in two, and its second part inlined into the first.
 
-        The compiler gives such a call the line at which the function is declared, before all lines of its body.
+        The compiler gives such a call the line at which the function is declared, before all lines of its body. If that
+        is on the same line, it may as well be a call of the function by itself.
         """
         numbers = [
             spot.line.number
@@ -232,11 +248,17 @@ class _Reader:
             and (spot := self._code.spot(address)) is not None and spot.line is not None
         ]  # fmt: skip
         first = min(numbers, default=0)
+        is_own = self._is_wanted(self._block)
+        if is_own:
+            first = max(first, int(self._block.function.line) + 1)
+        inner = {key for calls in self._calls.values() for key in calls[0 if is_own else 1 :]}
+        if numbers and max(numbers) < first + 1:
+            self._unclear |= {self._lines[key] for key in inner if self._lines[key][1] == max(numbers)}
         for address, calls in self._calls.items():
             self._calls[address] = tuple(
                 key
                 for outer, key in zip((None, *calls), calls)
-                if outer is None or (key != outer and self._lines[key][1] >= first)
+                if (outer is None and not is_own) or (key != outer and self._lines[key][1] >= first)
             )
 
     def _connect(self) -> None:
@@ -396,6 +418,34 @@ class _Reader:
 
     def _after(self, area: set[int]) -> set[int]:
         return {at for one in area for at in self._successors[one]} - area
+
+    def _join_pads(self, key: BlockKey) -> None:
+        """Count as inside what leads from a landing pad to the handler of an exception in the call itself."""
+        if not any(_CATCHES.search(self._instructions[at].text) for at in self._members[key]):
+            return
+        for pad in self._pads - self._members[key]:
+            area, inside = self._before_handler(pad, key)
+            for at in area if inside is not None else ():
+                calls = self._calls[inside] if inside is not None else ()
+                self._set_calls(at, calls[: calls.index(key) + 1])
+
+    def _before_handler(self, pad: int, key: BlockKey) -> tuple[set[int], Optional[int]]:
+        """Return the instructions from *pad* on that lead to the call *key*, and the first of it; None if none does."""
+        area: set[int] = set()
+        todo, ends = [pad], set[int]()
+        while todo and len(area) < _NEAR:
+            at = todo.pop()
+            if self._is_in(at, key):
+                ends.add(at)
+            elif at not in area and not self._breaks(self._instructions[at]):
+                area.add(at)
+                todo += self._successors[at]
+        leading: set[int] = set()
+        new = {at for at in area if ends & set(self._successors[at])}
+        while new:
+            leading |= new
+            new = {at for at in area - leading if leading & set(self._successors[at])}
+        return leading, min(ends, default=None)
 
     def _may_be_gap(
         self, area: set[int], key: BlockKey, first: Optional[SourceLine], *, straight: bool
@@ -587,20 +637,95 @@ class _Reader:
         roots = self._root_set
         normal = self._reachable(roots - self._pads)
         unwinding = self._reachable(self._pads, until_caught=True) - normal
+        known = self._reachable({self._code.entry})
+        cleanup = {key for key, members in self._members.items() if members and members <= unwinding}
+        again = {one.behind for one in self._instructions.values() if _RETURNS_TWICE.search(one.text)}
         for address, one in self._instructions.items():
             calls = self._calls[address]
-            is_landing = address in self._pads or address in unwinding
+            is_pad = address in self._pads
+            is_landing = is_pad or address in unwinding
             kind = Kind.LANDS if is_landing else Kind.ARRIVES
+            fresh = self._fresh(address, unwinding, cleanup) if is_landing else self._fresh(address, known)
             jumps = self._leaves(one, calls)
             if jumps is not None:
-                yield address, Passage(jumps, calls)
-            elif address in self._pads or any(self._calls[at] != calls for at in self._predecessors[address]):
-                yield (address, Passage(kind, calls, is_middle=bool(calls) and not self._is_start(address)))
+                yield address, Passage(jumps, calls, fresh=fresh)
+            elif is_pad or any(self._calls[at] != calls for at in self._predecessors[address]):
+                is_middle = bool(calls) and not self._is_start(address)
+                yield address, Passage(kind, calls, is_middle, fresh, is_pad)
             elif address in roots and calls:
-                yield address, Passage(kind, calls)
+                yield address, Passage(kind, calls, fresh=fresh)
+            elif address in again:  # by longjmp, too
+                yield address, Passage(Kind.LANDS, calls)
+
+    def _fresh(
+        self, address: int, known: AbstractSet[int], among: Optional[AbstractSet[BlockKey]] = None
+    ) -> int:
+        """Return how many of the innermost calls begin at *address*, whichever way control comes; only those *among*.
+
+        0 if it comes from elsewhere than the *known* code.
+        """
+        calls, before = self._calls[address], self._predecessors[address]
+        if not all(at in known for at in (address, *before)):
+            return 0
+        kept = max((_common(self._calls[at], calls) for at in before), default=0)
+        begun = calls[kept:]
+        return len(begun) if among is None else sum(key in among for key in begun)
+
+    def _body_lines(self) -> set[SourceLine]:
+        """Return the lines of the inlined function, as far as they are not between those of the container."""
+        first = _file_and_line(self._block)
+        inside, last = set[SourceLine](), first[1]
+        for at, calls in self._calls.items():
+            line, chain = self._line(at), self._chains[at]
+            if line is not None and not chain and line.file == first[0]:
+                last = max(last, line.number)
+            elif line is not None and calls and chain and chain[0][1:] == calls[-1][1:]:
+                inside.add(line)
+        return {line for line in inside if line.file != first[0] or not first[1] <= line.number <= last}
+
+    def _is_first(self, address: int) -> bool:
+        """Return whether *address* is of the first line of the inlined function, if that has several."""
+        return self._first is not None and self._line(address) == self._first
+
+    def _is_torn(self, key: BlockKey) -> bool:
+        """Return whether control enters the call from elsewhere at a later line than where else it enters it.
+
+        The compiler has moved its beginning away, to before a branch, or has merged its end with that of another.
+        """
+        entries = {at for at in self._members[key] if self._is_entry(at, key)}
+        if not any(map(self._is_first, entries)):
+            return False
+        depths = {at: self._calls[at].index(key) for at in entries}
+        return any(
+            self._line(at) in self._body
+            and not self._is_first(at)
+            and any(len(self._calls[one]) <= depths[at] for one in self._predecessors[at])
+            for at in entries
+        )
+
+    def _is_merged(self) -> bool:
+        """Return whether calls that the function makes stand outside too, without a line or on one of its own.
+
+        The compiler has merged code of several calls of it, and says no longer whose it is.
+        """
+        made = {
+            callee[1]
+            for at, calls in self._calls.items()
+            if calls and self._instructions[at].is_call
+            and (callee := _CALLEE.search(self._instructions[at].text)) is not None
+        }  # fmt: skip
+        return any(
+            not calls and self._instructions[at].is_call
+            and ((line := self._line(at)) is None or line in self._body)
+            and (callee := _CALLEE.search(self._instructions[at].text)) is not None
+            and callee[1] in made
+            for at, calls in self._calls.items()
+        )  # fmt: skip
 
     def _is_start(self, address: int) -> bool:
         """Return whether the innermost call begins at *address* rather than shares what follows with another one."""
+        if self._is_first(address):
+            return True
         starts = self._starts_of(self._calls[address][-1], len(self._calls[address]))
         return not starts.addresses or address in starts.addresses or self._begins(address) in starts.lines
 
@@ -630,6 +755,12 @@ class _Reader:
         if self._is_computed(one):
             return None if one.address in self._targets else Kind.JUMPS_OUT
         return Kind.JUMPS_OUT if one.target is not None and one.target not in self._calls else None
+
+
+def _common(calls: Calls, others: Calls) -> int:
+    """Return how many of the outermost calls are the same."""
+    pairs = enumerate(zip(calls, others))
+    return next((n for n, (one, other) in pairs if one != other), min(len(calls), len(others)))
 
 
 def landing_pads(address: int) -> frozenset[int]:

@@ -122,6 +122,31 @@ def test_hits_and_ends_are_those_that_the_program_counts(
     assert f"{thrown[0] - thrown[1]} calls of 'is_thrown_through' left by an exception" in left
 
 
+LEFT = ("jumps", "catches", "is_left", "Guard::~Guard", "merges", "is_inlined_in_part", "is_split_in_itself")
+
+
+@pytest.mark.parametrize(
+    ("compiler", "level"), cover(BUILDS, lambda compiler, level: level == ("-O2",) and compiler == "g++")
+)
+def test_calls_that_are_left_or_merged_are_counted_or_said_to_be_unclear(
+    program: Program, scratch: Path, compiler: str, level: tuple[str, ...]
+) -> None:
+    points = "".join(
+        f'  - {{at: "{name}", name: {number}}}\n  - {{at: "{name}", name: {number}.end, after: true}}\n'
+        for number, name in enumerate(LEFT)
+    )
+    target = built(program, "inlined_left", compiler, level)
+    played = play(f"engine: faults\npoints:\n{points}", scratch, program=target)
+    assert played.status == 0, played.err
+    own = {name: (int(a), int(b)) for name, a, b in re.findall(r"^([\w:~]+) (\d+) (\d+)$", played.out, re.M)}
+    taken = Counter(record["base_name"] for record in snapshots(played.run))
+    said = [one["message"] for one in played.facts["warnings"] if one["slug"] == "inlined-unclear"]
+    unclear = {name for name in LEFT if any(f"'{name}' is inlined" in text for text in said)}
+    counted = {name: (taken[f"{n}"], taken[f"{n}.end"]) for n, name in enumerate(LEFT) if name not in unclear}
+    assert counted == {name: own[name] for name in counted}
+    assert len(unclear) <= 2, said
+
+
 CONDITIONS = {
     "work": "n % 3 == 0",
     "Pool::add": "size % 2 == 0 && this->name[0] == 'n'",

@@ -24,6 +24,7 @@ from gdbmem.debugger.location import (
 )
 from gdbmem.debugger.program import delete_breakpoints, executions
 from gdbmem.debugger.snapshots.return_breakpoints import OwnedBreakpoint
+from gdbmem.debugger.stopping.stops import is_step_postponed
 from gdbmem.debugger.terminal import file_name, symbol_at
 from gdbmem.errors import GdbmemError, UsageError, internal_error, sentence_of
 from gdbmem.linux.elf.objects import folded_with, plain_name
@@ -80,7 +81,6 @@ class InlinedCalls:
         self._points: list[OwnedBreakpoint] = []
         self._threads: dict[Thread, list[_Frame]] = {}
         self._covered: dict[int, bool] = {}
-        self._parts: set[int] = set()  # addresses in functions that were split off
         if self._name is None:
             self._note_line()
         else:
@@ -237,7 +237,7 @@ class InlinedCalls:
         """Return whether a hit of gdb's own breakpoint at *address* is no call, or one that is seen here.
 
         gdb's address for an inlined call need not be where it begins. A function that was split in two has a part of
-        its own, called in the middle of a call of it.
+        its own, called or jumped to in the middle of a call of it.
         """
         if not self._codes:
             return False
@@ -246,16 +246,9 @@ class InlinedCalls:
             blocks = function_blocks(address)
             key = block_key(blocks[-1]) if blocks else None
             is_own = bool(blocks) and is_named(self._name, str(blocks[-1].function))
-            self._covered[address] = key in self._codes and (len(blocks) > 1 or not is_own)
-            if is_own and ".part." in symbol_at(int(blocks[-1].function.value().address)):
-                self._parts.add(address)
-        return self._covered[address] or (address in self._parts and self._is_called_by_itself())
-
-    def _is_called_by_itself(self) -> bool:
-        assert self._name is not None
-        caller = function_frame(gdb.newest_frame()).older()
-        name = caller.name() if caller is not None else None
-        return name is not None and is_named(self._name, name)
+            is_part = is_own and ".part." in symbol_at(int(blocks[-1].function.value().address))
+            self._covered[address] = is_part or (key in self._codes and (len(blocks) > 1 or not is_own))
+        return self._covered[address]
 
     # -- a thread passes ----------------------------------------------------------------------------------
 
@@ -282,22 +275,42 @@ class InlinedCalls:
             ends = self._end(here, 0) if passage.kind is inlined_code.Kind.RETURNS else self._jump_out(here)
             return stops or ends
         if passage.kind is inlined_code.Kind.LANDS:
-            shared = _shared(here, passage.calls)
-            self._leave(here.calls[shared:])
-            del here.calls[shared:]
-            return False
+            return self._land(here, passage)
         return self._go_on(here, passage)
+
+    def _land(self, here: _Frame, passage: inlined_code.Passage) -> bool:
+        calls = passage.calls
+        shared = _shared(here, calls)
+        stops = False
+        # The cleanup of an exception may call the function, and such a call ends as others do.
+        while not passage.is_pad and len(here.calls) > shared and here.calls[-1].in_cleanup:
+            stops = self._end(here, len(here.calls) - 1) or stops
+        self._leave(here.calls[shared:])
+        del here.calls[shared:]
+        if passage.fresh and shared == len(calls) - passage.fresh:
+            stops = self._begin(here, calls[shared:], in_cleanup=True) or stops
+        return stops
 
     def _go_on(self, here: _Frame, passage: inlined_code.Passage) -> bool:
         calls = passage.calls
         shared = _shared(here, calls)
+        begun = len(calls) - passage.fresh
+        if shared > begun and not is_step_postponed():
+            # The function around it, or part of that, was left by an exception or longjmp, and called again.
+            self._leave(here.calls[begun:])
+            del here.calls[begun:]
+            shared = begun
         if passage.is_middle and len(here.calls) == len(calls) == shared + 1:
             here.calls[-1].key = calls[-1]  # the compiler has merged the ends of two calls
             return False
         stops = self._end(here, shared)
-        for key in calls[shared:]:
+        return self._begin(here, calls[shared:]) or stops
+
+    def _begin(self, here: _Frame, calls: Sequence[BlockKey], *, in_cleanup: bool = False) -> bool:
+        stops = False
+        for key in calls:
             hit, stop = self.listener.begin_call(key)
-            here.calls.append(_Call(key, hit))
+            here.calls.append(_Call(key, hit, in_cleanup))
             stops = stops or stop
         return stops
 
@@ -325,9 +338,10 @@ class InlinedCalls:
 class _Call:
     """An inlined call in progress."""
 
-    def __init__(self, key: BlockKey, hit: Optional[int]) -> None:
+    def __init__(self, key: BlockKey, hit: Optional[int], in_cleanup: bool) -> None:
         self.key = key
         self.hit = hit  # None: nothing is to be done at its end
+        self.in_cleanup = in_cleanup  # of an exception
 
 
 class _Frame:
