@@ -39,6 +39,18 @@ def _keep_freed_memory() -> None:
         mallopt(-3, 32 << 20)
 
 
+def joined(pieces: list[Any]) -> Any:
+    """Return *pieces*, of which there is one at least, as one column; each is dropped as soon as it has been copied."""
+    np = import_numpy()
+    column = np.empty(sum(map(len, pieces)), pieces[0].dtype)
+    end = len(column)
+    while pieces:
+        piece = pieces.pop()
+        column[end - len(piece) : end] = piece
+        end -= len(piece)
+    return column
+
+
 def distinct(values: Any) -> Any:
     """Return the values of a column of numpy in order, each once.
 

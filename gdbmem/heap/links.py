@@ -8,9 +8,9 @@ leads back. A list through blocks of several sizes is a registry of objects that
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
-from gdbmem.arrays import import_numpy
+from gdbmem.arrays import import_numpy, joined
 from gdbmem.heap.words import Edges
 
 _NEAR = 4  # edges of a block among which the one that leads back is searched
@@ -63,25 +63,37 @@ def classify(edges: Edges, sizes: Any) -> Classified:
     return Classified(back, kinds[TREE], kinds[LIST])
 
 
-def _often(key: Any, least: int) -> list[int]:
-    """Return the values of *key* that occur at least so often, the most frequent first."""
+def _often(key_of: Callable[[slice], Any], count: int, least: int) -> list[int]:
+    """Return the values of a key that occur at least so often, the most frequent first; *key_of* some of *count*."""
     np = import_numpy()
-    counts = np.bincount(key) if len(key) else np.zeros(0, np.int64)
+    counts = np.zeros(0, np.int64)
+    for begin in range(0, count, _ROWS):
+        more = np.bincount(key_of(slice(begin, begin + _ROWS)), minlength=len(counts))
+        more[: len(counts)] += counts
+        counts = more
     often = np.flatnonzero(counts >= least)
     return [int(n) for n in often[np.argsort(-counts[often], kind="stable")][:_MOST]]
 
 
 def _groups(mutual: Mutual) -> list[tuple[int, int]]:
     """Return each frequent size with an offset of pointers."""
-    return [divmod(key, 256) for key in _often(256 * mutual.sizes + mutual.offsets, _LEAST)]
+
+    def key_of(some: slice) -> Any:
+        return 256 * mutual.sizes[some] + mutual.offsets[some]
+
+    return [divmod(key, 256) for key in _often(key_of, len(mutual.sizes), _LEAST)]
 
 
 def _pairs(mutual: Mutual, parents: set[tuple[int, int]]) -> list[tuple[int, int, int]]:
     """Return the pairs of offsets, the smaller first, by which blocks of a size lead to each other one to one."""
     np = import_numpy()
-    key = 256 * (256 * mutual.sizes + np.minimum(mutual.offsets, mutual.others))
+
+    def key_of(some: slice) -> Any:
+        one, other = mutual.offsets[some], mutual.others[some]
+        return 256 * (256 * mutual.sizes[some] + np.minimum(one, other)) + np.maximum(one, other)
+
     found = []
-    for value in _often(key + np.maximum(mutual.offsets, mutual.others), 2 * _LEAST):
+    for value in _often(key_of, len(mutual.sizes), 2 * _LEAST):
         size, low, high = value >> 16, value >> 8 & 255, value & 255
         if low != high and (size, low) not in parents and (size, high) not in parents:
             found.append((size, low, high))
@@ -118,7 +130,7 @@ def _ranks(sizes: Any, sources: Any, targets: Any) -> Any:
     counts[_LARGE:] = 0
     frequent = np.flatnonzero(counts >= _LEAST)
     frequent = frequent[np.argsort(-counts[frequent], kind="stable")][:_MOST]
-    rank = np.zeros(_LARGE + 1, np.int64)
+    rank = np.zeros(_LARGE + 1, np.int32)
     rank[frequent] = np.arange(1, len(frequent) + 1)
     rank[0] = 0
     return rank[size]
@@ -127,8 +139,10 @@ def _ranks(sizes: Any, sources: Any, targets: Any) -> Any:
 def _mutual(edges: Edges, sizes: Any) -> Mutual:
     """Return the edges whose target leads back by one of its first pointers."""
     np = import_numpy()
-    found: list[list[Any]] = [[], [], [], [], []]
     first, to = edges.first, edges.to
+    of_edges = np.int32 if first[-1] < 1 << 31 else np.int64
+    kinds = (of_edges, np.int32, np.int32, np.uint8, np.uint8)
+    found: list[list[Any]] = [[np.zeros(0, kind)] for kind in kinds]
     for begin in range(0, len(first) - 1, _ROWS):
         end = min(begin + _ROWS, len(first) - 1)
         here = slice(int(first[begin]), int(first[end]))
@@ -143,7 +157,7 @@ def _mutual(edges: Edges, sizes: Any) -> Mutual:
             at += 1
         is_mutual = np.flatnonzero(other >= 0)
         columns = (
-            is_mutual + here.start,
+            (is_mutual + here.start).astype(of_edges),
             source[is_mutual],
             target[is_mutual],
             edges.offsets[here][is_mutual],
@@ -151,8 +165,5 @@ def _mutual(edges: Edges, sizes: Any) -> Mutual:
         )
         for column, values in zip(found, columns):
             column.append(values)
-    kinds = (np.int64, np.int32, np.int32, np.uint8, np.uint8)
-    columns = tuple(
-        np.concatenate(column) if column else np.zeros(0, kind) for column, kind in zip(found, kinds)
-    )
+    columns = tuple(joined(column) for column in found)
     return Mutual(*columns, sizes=_ranks(sizes, columns[1], columns[2]))

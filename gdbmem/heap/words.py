@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gdbmem.allocators.gather import gather_words
-from gdbmem.arrays import import_numpy
+from gdbmem.arrays import import_numpy, joined
 from gdbmem.heap.blocks import HEADER, Blocks
 from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable
@@ -101,24 +101,22 @@ def find_edges(memory: Memory, blocks: Blocks, files: Ranges) -> Edges:
                 count[first : first + len(counts)] += counts.astype(np.int32)
                 for column, values in zip(columns, found[1:]):
                     column.append(values)
-    to, offsets, doubtful, weak = (np.concatenate(column) for column in columns)
+    to, offsets, doubtful, weak = (joined(column) for column in columns)
     _settle_doubts(blocks, (count, offsets), doubtful, weak)
     if texts.any():
         doubtful |= np.repeat(texts, count)
     first_edges = np.zeros(blocks.count + 1, np.int64)
-    holders = np.repeat(np.arange(blocks.count, dtype=np.int32), count)[doubtful]
-    np.subtract.at(count, holders, 1)
     np.cumsum(count, out=first_edges[1:])
-    sure = ~doubtful
-    return Edges(
-        first_edges,
-        to[sure],
-        offsets[sure],
-        weak[sure],
-        (holders, to[doubtful]),
-        objects.found(),
-        reader.unread_bytes,
-    )
+    holders, text_ends = np.zeros(0, np.int32), to[:0]
+    if doubtful.any():
+        apart = np.flatnonzero(doubtful)
+        holders = (np.searchsorted(first_edges, apart, "right") - 1).astype(np.int32)
+        text_ends = to[apart]
+        np.subtract.at(count, holders, 1)
+        np.cumsum(count, out=first_edges[1:])
+        sure = np.logical_not(doubtful, out=doubtful)
+        to, offsets, weak = to[sure], offsets[sure], weak[sure]
+    return Edges(first_edges, to, offsets, weak, (holders, text_ends), objects.found(), reader.unread_bytes)
 
 
 def _settle_doubts(blocks: Blocks, edges: tuple[Any, Any], doubtful: Any, weak: Any) -> None:
@@ -129,30 +127,35 @@ def _settle_doubts(blocks: Blocks, edges: tuple[Any, Any], doubtful: Any, weak: 
     """
     np = import_numpy()
     count, offsets = edges
-    units = np.minimum(np.diff(blocks.unit), _KINDS - 1).astype(np.int32)
     places = np.zeros(_KINDS * (FAR + 1), np.int64)  # such edges, by the size of their block and their offset
-    for _, place in _in_doubt(units, count, offsets, doubtful | weak):
+    of_size = np.zeros(_KINDS, np.int64)  # live blocks
+    for units, _, place in _in_doubt(blocks, count, offsets, doubtful | weak):
         places += np.bincount(place, minlength=len(places))
+        of_size += np.bincount(units, minlength=_KINDS)
     unit, offset = np.divmod(np.arange(len(places)), FAR + 1)
-    usual = np.bincount(units[blocks.live], minlength=_KINDS)[unit]
+    usual = of_size[unit]
     is_pointer = (2 * places > usual) & (places >= _LEAST)
     is_used = np.where(offset == 2 * unit - 2, 5 if blocks.header_bytes else 50, 50) * places > usual
-    for some, place in _in_doubt(units, count, offsets, doubtful | weak):
+    for _, some, place in _in_doubt(blocks, count, offsets, doubtful | weak):
         doubtful[some[is_pointer[place]]] = False
         weak[some[is_used[place]]] = False
 
 
-def _in_doubt(units: Any, count: Any, offsets: Any, doubted: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield *doubted* edges that are near the beginning of their blocks, and size and offset as one number."""
+def _in_doubt(blocks: Blocks, count: Any, offsets: Any, doubted: Any) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield the sizes of some live blocks in units, and those of their *doubted* edges that are near the beginning.
+
+    Behind each such edge is the size of its block with its offset, as one number.
+    """
     np = import_numpy()
     begin_edge = 0
     for begin in range(0, len(count), _ROWS):
-        edges_of = count[begin : begin + _ROWS]
+        edges_of, live = count[begin : begin + _ROWS], blocks.live[begin : begin + _ROWS]
+        units = np.minimum(np.diff(blocks.unit[begin : begin + _ROWS + 1]), _KINDS - 1).astype(np.int32)
         end_edge = begin_edge + int(edges_of.sum(dtype=np.int64))
         here = slice(begin_edge, end_edge)
         some = np.flatnonzero(doubted[here] & (offsets[here] < FAR))
-        unit = np.repeat(units[begin : begin + _ROWS], edges_of)[some]
-        yield some + begin_edge, unit * (FAR + 1) + offsets[here][some]
+        unit = np.repeat(units, edges_of)[some]
+        yield units[live], some + begin_edge, unit * (FAR + 1) + offsets[here][some]
         begin_edge = end_edge
 
 
