@@ -40,6 +40,7 @@ from gdbmem.runs.run import (
     recipe_diffs,
 )
 from gdbmem.symbols.address_names import GdbSymbols
+from gdbmem.text import printable
 
 __all__ = [
     "FORMATS",
@@ -267,10 +268,19 @@ def export(what: Union[Diff, Snapshot, Loaded], to: str) -> bytes:
     return encode(what, to, is_change=True)
 
 
+_MOST_USES = 5_000  # paths: they are ranked four times more
+
+
 def uses_of(profile: Profile, query: Query) -> Uses:
     """Return how the blocks of each row of *query* were used: how long they lived, how often they were read, …"""
-    if not isinstance(profile, StackProfile) or not profile.uses or query.by == "size":
+    if not isinstance(profile, StackProfile) or profile.uses is None or query.by == "size":
         return {}
-    diffs = {name: as_growth(load_from_profile(one, None).snapshot) for name, one in profile.uses.items()}
+    count = len(profile.load(profile).stacks)
+    if count > _MOST_USES:
+        name = printable(profile.source)
+        text = f"{name} has {count:,} call paths: how the blocks of each row were used is not listed"
+        profile.add_notices([Notice("uses-left-out", text)])
+        return {}
+    diffs = {name: as_growth(load_from_profile(one, None).snapshot) for name, one in profile.uses().items()}
     names = (ALLOCATED, LIFETIMES, READ, WRITTEN)
     return uses_from(diffs, query, time_unit=profile.unit_of_time, names=names)

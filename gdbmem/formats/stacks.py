@@ -246,8 +246,8 @@ class StackProfile(_StackFields):
 
     by_size = False  # trees begin with the size of the blocks
     # How the blocks of each path were used, as profiles of their own: ALLOCATED, LIFETIMES (the sum of all, in the
-    # tool's unit, in place of bytes), READ and WRITTEN, as far as they are known.
-    uses: "Mapping[str, StackProfile]" = {}
+    # tool's unit, in place of bytes), READ and WRITTEN, as far as they are known. None: none is.
+    uses: "Optional[Callable[[], Mapping[str, StackProfile]]]" = None
     unit_of_time = ""  # of lifetimes
     has_block_sizes = False  # the size of each block is known, not only the mean of a path
     symbols: Optional[Symbols] = None  # who names calls that valgrind has no name for

@@ -105,7 +105,7 @@ def _profile(found: JsonObject, source: str, metric: Optional[str]) -> StackProf
     if SHORT_LIVED in parts:
         used[LIFETIMES] = ("tl", "tbk")
     if len(used) > 1 and ALLOCATED in used:
-        made.uses = {name: profile(name, pair) for name, pair in used.items()}
+        made.uses = lambda: {name: profile(name, pair) for name, pair in used.items()}
         made.unit_of_time = _TIMES.get(str(found.get("tu", "instrs")), str(found.get("tu")))
     return made
 

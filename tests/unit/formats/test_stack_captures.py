@@ -202,6 +202,17 @@ def test_rows_of_dhat_tell_how_long_their_blocks_lived_and_whether_they_were_use
     )
 
 
+def test_a_large_dhat_file_is_shown_as_fast_as_before_and_says_what_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads(capture("dhat.json"))
+    document["pps"] *= 5001 // len(document["pps"]) + 1
+    (tmp_path / "large.json").write_text(json.dumps(document))
+    assert main(["show", str(tmp_path / "large.json"), "--metric", "allocated"]) == 0
+    printed = capsys.readouterr()
+    assert "instructions" not in printed.out and "uses-left-out" in printed.out + printed.err
+
+
 def test_a_dhat_file_without_accesses_or_lifetimes_does_not_have_these_metrics(tmp_path: Path) -> None:
     document = json.loads(capture("dhat.json"))
     for flags, missing in (
