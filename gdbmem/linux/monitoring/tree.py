@@ -308,7 +308,7 @@ class Tree:
                     gone.append(pid)
             for pid in reversed(gone):  # children first: their usage is also in that of their parents
                 self._bury(pid, t)
-            self._round_held = _midst(held, self._held())
+            self._round_held = self._held_meanwhile(held)
             if not sweep:
                 return readings, last_words, False
             changes = (not is_settled) + len(last_words) - before + self._changes(t)
@@ -322,6 +322,15 @@ class Tree:
         parents = [each.stat.parent for pid, each in self._processes.items() if pid not in known]
         changes = max(changes - len(parents), 0)
         return readings, last_words, matters(known, parents=parents, changes=changes)
+
+    def _held_meanwhile(self, before: Optional[int]) -> Optional[int]:
+        """Return what the family held between *before* and now; None if it has less because a process ended."""
+        after = self._held()
+        if before is None or after is None:
+            return after
+        if after < before and any(has_ended(process.files) for process in self._processes.values()):
+            return None
+        return (before + after) // 2
 
     def _changes(self, t: float) -> int:
         """Add started processes; return their number, with those of known ones that have ended, and of copies."""
@@ -522,10 +531,6 @@ class Tree:
         if process.thread_ids:
             process.threads_started += len(ids - process.thread_ids)
         process.thread_ids = ids
-
-
-def _midst(before: Optional[int], after: Optional[int]) -> Optional[int]:
-    return after if before is None or after is None else (before + after) // 2
 
 
 def _known_peak(process: _Process, reading: ProcessSample) -> ProcessSample:

@@ -130,8 +130,8 @@ def test_ranks_that_were_watched_are_compared_by_their_memory_and_judged_by_a_ve
 
 def test_equal_ranks_of_which_one_was_sampled_before_its_last_step_are_not_called_odd(tmp_path: Path) -> None:
     for number in range(6):
-        last = 118 if number == 2 else 120  # samples, of a size that grows by 2 MiB at the end
-        series_of(tmp_path, rank_of(number, 7), lambda t, last=last: 50 + t / 60 + 2.0 * (t > last - 2))  # type: ignore[misc]
+        last = 121 if number == 2 else 119  # seconds, when it grows by 2 MiB: the last sample is of 119 s
+        series_of(tmp_path, rank_of(number, 7), lambda t, last=last: 50 + t / 60 + 2.0 * (t >= last))  # type: ignore[misc]
     assert not read_ranks([tmp_path]).odd
     series_of(tmp_path / "other", rank_of(6, 7), lambda t: 50 + t / 6)
     assert [one.rank for one in read_ranks([tmp_path, tmp_path / "other"]).odd] == [6]

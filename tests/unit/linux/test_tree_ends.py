@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from gdbmem.linux.monitoring import sampling
+from gdbmem.linux.monitoring import tree as trees
 from gdbmem.linux.monitoring.cgroup import Family
 from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone
 from gdbmem.linux.monitoring.tree import Tree
@@ -17,18 +17,28 @@ from gdbmem.model.series import TREE
 MIB = 1 << 20
 
 
+def tree_of(*sizes: int) -> Tree:
+    """Return a tree of this process, whose cgroup has these sizes one after the other."""
+    held = iter(sizes)
+    family = SimpleNamespace(held_bytes=lambda: next(held), kernel_bytes=lambda: 0, folder=None)
+    roots = {os.getpid()}
+    return Tree(lambda: roots, events=None, follow=False, roots_are_known=True, family=cast(Family, family))
+
+
+def test_a_program_that_ends_while_it_is_read_is_not_half_as_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    tree = tree_of(10 * MIB, 8 * MIB, 10 * MIB, 5 * MIB)
+    assert dict(tree.look(0.0, sweep=False).readings)[TREE].family_bytes == 9 * MIB, "it has shrunk itself"
+    monkeypatch.setattr(trees, "has_ended", lambda files: True)
+    assert dict(tree.look(1.0, sweep=False).readings)[TREE].family_bytes is None
+    tree.close()
+
+
 def test_memory_that_the_kernel_takes_from_an_ended_program_is_no_fall_of_the_series(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its cgroup has less from sample to sample while that lasts: half, then nothing."""
-    sizes = iter([10 * MIB] * 2 + [5 * MIB, MIB, 0, 0])
-    family = cast(
-        Family, SimpleNamespace(held_bytes=lambda: next(sizes), kernel_bytes=lambda: 0, folder=None)
-    )
-    tree = Tree(lambda: {os.getpid()}, events=None, follow=False, roots_are_known=True, family=family)
-    monkeypatch.setattr(sampling, "_DYING_AT_MOST", 60.0)
-    before = dict(tree.look(0.0, sweep=False).readings)
-    assert before[TREE].family_bytes == 10 * MIB
+    tree = tree_of(10 * MIB, 10 * MIB, 5 * MIB, MIB, 0, 0)
+    assert dict(tree.look(0.0, sweep=False).readings)[TREE].family_bytes == 10 * MIB
 
     def gone(files: ProcessFiles) -> None:
         raise ProcessGone
