@@ -28,7 +28,9 @@ class ParserExit(Exception):  # noqa: N818  (not an error: --help was answered)
 class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
     """argparse's formatter without shutil, which it uses for the width and which takes 4 ms to import."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, is_action: bool = False, **kwargs: Any) -> None:
+        """*is_action*: the parser of a command's second word."""
+        self._is_action = is_action
         kwargs.setdefault("width", _columns() - 2)
         super().__init__(*args, **kwargs)
 
@@ -46,7 +48,9 @@ def _columns() -> int:
 class ArgumentParser(argparse.ArgumentParser):
     """argparse that raises: UsageError for wrong words, ParserExit after --help."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, is_action: bool = False, **kwargs: Any) -> None:
+        """*is_action*: the parser of a command's second word."""
+        self._is_action = is_action
         kwargs.setdefault("formatter_class", _HelpFormatter)
         # An abbreviation that works today is ambiguous after the next release.
         kwargs.setdefault("allow_abbrev", False)
@@ -61,6 +65,15 @@ class ArgumentParser(argparse.ArgumentParser):
         if unknown:
             raise self.unknown(unknown[0])
         return found
+
+    def parse_known_args(
+        self, args: Any = None, namespace: Any = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        """Parse as argparse does; a superfluous word after a command's second word is an error of that one."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown and self._is_action:
+            raise self.unknown(unknown[0])
+        return found, unknown
 
     def parse_mixed(self, args: Sequence[str]) -> Any:
         """Parse as parse_args does, but allow an optional operand after options, too: `PID --run DIR NAME`."""

@@ -189,7 +189,7 @@ class Command:
                 dest="action", required=True, metavar="|".join(names), prog=self.name
             )
             for action, name in zip(self.actions, names):
-                action._fill(below.add_parser(name, help=action.summary))
+                action._fill(below.add_parser(name, help=action.summary, is_action=True))
         groups: dict[str, argparse._ActionsContainer] = {"": parser}
         for one in options:
             if one.group not in groups:

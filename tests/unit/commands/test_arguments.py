@@ -76,6 +76,15 @@ def test_what_argparse_would_say_in_pythons_words_is_reported_in_ours(
     assert str(caught.value) == sentence
 
 
+def test_a_wrong_option_of_a_commands_second_word_is_that_words_error() -> None:
+    parser = ArgumentParser(prog="gdbmem recipe")
+    below = parser.add_subparsers(dest="action", prog="gdbmem recipe")
+    below.add_parser("check", is_action=True).add_argument("--strict")
+    with pytest.raises(UsageError) as caught:
+        parser.parse_args(["check", "--strikt"])
+    assert str(caught.value) == "gdbmem recipe check has no option --strikt; did you mean --strict?"
+
+
 def test_a_bad_size_is_explained_by_our_own_sentence() -> None:
     with pytest.raises(UsageError) as caught:
         make_parser().parse_args(["--minimum", "10"])
