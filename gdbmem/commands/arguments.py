@@ -66,7 +66,7 @@ class ArgumentParser(argparse.ArgumentParser):
             raise self.unknown(unknown[0])
         return found
 
-    def parse_known_args(
+    def parse_known_args(  # type: ignore[override]  # declared with overloads
         self, args: Any = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parse as argparse does; a superfluous word after a command's second word is an error of that one."""
