@@ -20,7 +20,6 @@ from gdbmem.ledger.cgroup import divided, with_files
 from gdbmem.ledger.pinners import PinnerPaths
 from gdbmem.ledger.workers import ReadWorker, together
 from gdbmem.linux.memory.maps import Mapping, read_smaps
-from gdbmem.linux.memory.pagemap import cached_files
 from gdbmem.linux.monitoring.cgroup import (
     allowed_bytes,
     cgroup_of,
@@ -362,6 +361,8 @@ def own_process() -> TargetError:
 
 
 def _files_below(folder: Path) -> list[CachedFile]:
+    from gdbmem.linux.memory.pagemap import cached_files  # for --files only
+
     try:
         return list(cached_files(folder))
     except OSError as error:

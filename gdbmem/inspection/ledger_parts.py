@@ -26,7 +26,6 @@ from gdbmem.linux.memory.maps import Mapping, Ranges, mapping_at, resident_range
 from gdbmem.model.heap_blocks import DATA, STACK
 from gdbmem.model.ledger import UNUSED_IN_VECTORS
 from gdbmem.model.memory import Memory, MemoryUnreadable
-from gdbmem.setup.gdb_python import find_gdb, quiet_gdb
 
 if TYPE_CHECKING:
     from gdbmem.model.bfc import Allocator
@@ -274,7 +273,7 @@ def _known_or_asked(files: TargetFiles, name: str, build_id: str, stream: Binary
 
 def _ask_of_copy(files: TargetFiles, elf: Elf, stream: BinaryIO) -> str:
     """Return gdb's information on an untrusted file, which it reads with the rights of the process."""
-    import tempfile  # slow to import, as the two below: most answers are in the cache
+    import tempfile  # slow to import, as those below: most answers are in the cache
 
     debug = f"/usr/lib/debug/.build-id/{elf.build_id[:2]}/{elf.build_id[2:]}.debug"
     with contextlib.ExitStack() as opened:
@@ -298,6 +297,8 @@ def _ask_of_copy(files: TargetFiles, elf: Elf, stream: BinaryIO) -> str:
 
 def _ask(path: str, descriptor: int, rights: Optional[Rights] = None) -> str:
     import subprocess
+
+    from gdbmem.setup.gdb_python import find_gdb, quiet_gdb  # with it
 
     command = [*quiet_gdb(find_gdb()), "-iex", "set debug-file-directory /usr/lib/debug"]
     command += ["-ex", f"file {path}"]

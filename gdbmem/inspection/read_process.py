@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
-from gdbmem.allocators import gperftools, jemalloc, mimalloc, musl, tbbmalloc
 from gdbmem.allocators.cpython.arenas import find_arenas
 from gdbmem.allocators.glibc.arenas import HeapCorrupt, writable_areas
 from gdbmem.allocators.glibc.bins import threads_inside
@@ -36,13 +35,7 @@ from gdbmem.text import format_size, plural, printable
 
 
 _WORTH_BYTES = 1 << 20
-# Each reader, and the fewest bytes of variables of an object that may have the allocator's: most have a large root.
-_READERS = (
-    (jemalloc.read_heap, 1 << 18),
-    (gperftools.read_heap, 1 << 18),
-    (tbbmalloc.read_heap, 1 << 16),
-    (mimalloc.read_heap, 1 << 13),
-)
+_Reader = Callable[[HeapView, Image], Optional[MallocHeap]]
 
 
 def find_mallocs(reading: ProcessImage, memory: Memory) -> list[MallocHeap]:
@@ -65,24 +58,35 @@ def find_mallocs(reading: ProcessImage, memory: Memory) -> list[MallocHeap]:
         [thread.thread_pointer for thread in reading.threads],
     )
     reading.heap_view = view
-    readers = [
-        (read, image)
-        for read, least in _READERS
-        for image in reading.images
-        if sum(end - start for start, end in image.writable) >= least
-    ]
-    # musl's is the C library, or part of a program without libraries.
-    readers += [
-        (musl.read_heap, one) for one in reading.images if _MUSL.search(one.name) or not reading.images[1:]
-    ]
     found: list[MallocHeap] = []
-    for read, image in readers:
+    for read, image in _readers(reading.images):
         heap = read(view, image) if left >= worth else None
         if heap is not None:
             found.append(heap)
             worth = _WORTH_BYTES
             left -= int(reading.resident.within_each(heap.spans.starts, heap.spans.ends).sum())
     return found
+
+
+def _readers(images: Sequence[Image]) -> list[tuple[_Reader, Image]]:
+    """Return the readers of heaps, each with an object of *images* that may have the allocator's variables."""
+    from gdbmem.allocators import gperftools, jemalloc, mimalloc, musl, tbbmalloc  # which few processes have
+
+    # The fewest bytes of variables: most allocators have a large root.
+    least_bytes: dict[_Reader, int] = {
+        jemalloc.read_heap: 1 << 18,
+        gperftools.read_heap: 1 << 18,
+        tbbmalloc.read_heap: 1 << 16,
+        mimalloc.read_heap: 1 << 13,
+    }
+    readers = [
+        (read, image)
+        for read, least in least_bytes.items()
+        for image in images
+        if sum(end - start for start, end in image.writable) >= least
+    ]
+    # musl's is the C library, or part of a program without libraries.
+    return readers + [(musl.read_heap, one) for one in images if _MUSL.search(one.name) or not images[1:]]
 
 
 def unexplained_bytes(reading: ProcessImage) -> int:

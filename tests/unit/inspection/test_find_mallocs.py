@@ -31,7 +31,7 @@ def test_further_readers_are_asked_only_while_memory_is_unexplained(
         shown.append(image)
         return MallocHeap("a", "1", image.name, Spans.of([[START], [START + explained], [SLAB], [64], [1]]))
 
-    monkeypatch.setattr(read_process, "_READERS", ((read, 0), (read, 0)))
+    monkeypatch.setattr(read_process, "_readers", lambda images: [(read, one) for one in images] * 2)
     mapping = Mapping(START, START + SIZE, "rw-p", 0, "00:00", 0, "", rss_bytes=SIZE)
     reading = ProcessImage("prog", None, [mapping], Ranges([(START, START + SIZE)]), True, ())
     reading.images = [Image("/usr/lib/a.so", 0, 4096, [(4096, 8192)], "", False)]
@@ -44,7 +44,7 @@ def test_a_small_heap_is_read_where_a_library_replaces_malloc(monkeypatch: pytes
     def read(view: HeapView, image: Image) -> MallocHeap:
         return MallocHeap("a", "1", image.name, Spans.of([[START], [START + 4096], [SLAB], [64], [1]]))
 
-    monkeypatch.setattr(read_process, "_READERS", ((read, 0),))
+    monkeypatch.setattr(read_process, "_readers", lambda images: [(read, one) for one in images])
     mapping = Mapping(START, START + SIZE, "rw-p", 0, "00:00", 0, "", rss_bytes=4096)
     reading = ProcessImage("prog", None, [mapping], Ranges([(START, START + 4096)]), True, ())
     reading.images = [Image("/usr/lib/libjemalloc.so.2", 0, 4096, [(4096, 8192)], "", False)] * 2
