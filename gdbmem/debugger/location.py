@@ -39,8 +39,15 @@ def stack_pointer(frame: gdb.Frame) -> int:
 
 
 def frame_pointer(frame: gdb.Frame) -> int:
-    """Return the value of the frame pointer's register in *frame*, whatever the frame uses it for."""
-    return int(frame.read_register("fp")) & (1 << 64) - 1
+    """Return the value of the register for frame pointers in *frame*, whatever the frame uses it for.
+
+    gdb's own $fp is an address that it derives from the unwound frame where there is no frame pointer.
+    """
+    try:
+        value = frame.read_register("rbp")
+    except ValueError:
+        value = frame.read_register("x29")
+    return int(value) & (1 << 64) - 1
 
 
 def block_of(frame: gdb.Frame) -> Optional[gdb.Block]:

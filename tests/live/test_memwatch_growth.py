@@ -102,6 +102,8 @@ def test_requests_with_one_stack_pointer_are_each_charged_to_their_own_callers(
         ("asks", "left", "padded", "main"): 40,
         ("asks", "left", "again", "again", "main"): 40,
         ("asks", "left", "again", "again", "again", "main"): 40,
+        ("asks", "left", "turns", "main"): 40,
+        ("asks", "right", "turns", "main"): 40,
     }
 
 

@@ -1,4 +1,4 @@
-// Asks the kernel for memory along five paths, all with one stack pointer: alloca() makes up for their depths.
+// Asks the kernel for memory along seven paths, all with one stack pointer: alloca() makes up for their depths.
 #include <alloca.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -30,9 +30,21 @@ __attribute__((noinline)) static void again(int times) {
         left();
 }
 
+/* With some size the callers' words of the call before are left on the stack, where they were. */
+__attribute__((noinline)) static void turns(int size, int to_left) {
+    volatile char *filler = alloca(size);
+    filler[0] = 1;
+    if (to_left)
+        left();
+    else
+        right();
+}
+
 int main(void) {
     left();
     for (int i = 0; i < 40; i++) {
+        for (int way = 0; way < 2; way++)
+            turns(16 + 512 * way, !way);
         left();
         right();
         padded(16 * (i % 8));

@@ -237,7 +237,8 @@ def newest_frames() -> list[gdb.Frame]:
 
 
 _LARGEST_STACK_BYTES = 16 << 10  # read at once
-_MOST_STACKS = 1000
+_MOST_PLACES = 1000
+_MOST_STACKS = 4  # with one stack pointer, at one instruction
 _WORD_BYTES = 8
 
 
@@ -258,7 +259,8 @@ class CallAddresses:
     """
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int], Optional[_Unwound]] = {}  # by stack pointer and instruction
+        # By stack pointer and instruction; None: one that can't be recognised.
+        self._known: dict[tuple[int, int], list[Optional[_Unwound]]] = {}
 
     def forget(self) -> None:
         """Clear all state: the process executes another program."""
@@ -267,14 +269,17 @@ class CallAddresses:
     def here(self, frame: gdb.Frame, stack: int) -> tuple[int, ...]:
         """Return the addresses from *frame* on, the newest, whose stack pointer is *stack*."""
         place = stack, frame.pc()
-        known = self._known.get(place)
-        if known is not None and self._is_as_before(frame, stack, known):
-            return known.addresses
+        stacks = self._known.get(place)
+        for known in stacks or ():
+            if known is not None and self._is_as_before(frame, stack, known):
+                return known.addresses
         frames = newest_frames()
-        if len(self._known) > _MOST_STACKS:
-            self._known.clear()
-        # Most stacks are seen once; recording what they depend on takes as long again.
-        self._known[place] = _unwound(frames, stack) if place in self._known else None
+        if stacks is None:  # most places are seen once; recording what a stack depends on takes as long again
+            if len(self._known) > _MOST_PLACES:
+                self._known.clear()
+            self._known[place] = []
+        elif len(stacks) < _MOST_STACKS:
+            stacks.append(_unwound(frames, stack))
         return tuple(one.pc() for one in frames)
 
     @staticmethod
