@@ -9,10 +9,13 @@ Source: the Debug Adapter Protocol; gdb.dap.server of gdb 14 and later; gdb's ma
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import itertools
 import json
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable
 
@@ -43,6 +46,7 @@ _REQUESTS = {
 _WITHOUT = ("--json", "-o", "--force")  # a document is always returned, and never a file written
 _MOST_STEPS = 100  # in an event
 _Send = Callable[[JsonObject], None]
+_progress_numbers = itertools.count(1)
 _MI_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*\Z")
 
 
@@ -113,18 +117,34 @@ def _nobody(body: JsonObject) -> None:
 
 
 def _register_dap() -> _Send:
+    # An object of gdb's hides this module from a plain import.
+    server = importlib.import_module("gdb.dap.server")
     try:  # gdb doesn't document these
-        from gdb.dap.server import capability, request, send_event
-    except ImportError as error:
-        warn(f"gdb's debug adapter has no requests of gdbmem's ({error}); its console has the commands")
+        server.capability("supportsGdbmem")(_Stops)
+        for request, name in _REQUESTS.items():
+            server.request(f"gdbmem/{request}")(_dap_request(server, request, name))
+    except (AttributeError, AssertionError) as error:
+        warn(f"gdb's debug adapter takes no requests of gdbmem's ({error}); its console has the commands")
         return _nobody
-    capability("supportsGdbmem")(_Stops)
-    for name, command in _REQUESTS.items():
-        request(f"gdbmem/{name}")(_dap_request(name, command))
-    return lambda body: send_event("gdbmem/stopped", body)
+    return lambda body: server.send_event("gdbmem/stopped", body)
 
 
-def _dap_request(request: str, name: str) -> Callable[..., JsonObject]:
+@contextlib.contextmanager
+def _progress(server: Any, request: str) -> Iterator[None]:
+    """Tell a client that can show it that a request is worked on, during the `with`."""
+    asks = getattr(server, "client_bool_capability", None)  # since gdb 16
+    if asks is None or not asks("supportsProgressReporting"):
+        yield
+        return
+    name = f"gdbmem-{next(_progress_numbers)}"
+    server.send_event("progressStart", {"progressId": name, "title": f"gdbmem: {request}"})
+    try:
+        yield
+    finally:
+        server.send_event("progressEnd", {"progressId": name})
+
+
+def _dap_request(server: Any, request: str, name: str) -> Callable[..., JsonObject]:
     arguments = _arguments(_described(name))
 
     def answer(**given: Any) -> JsonObject:
@@ -141,7 +161,8 @@ def _dap_request(request: str, name: str) -> Callable[..., JsonObject]:
         operands = [
             word for key, one in arguments.items() if not one.names for word in _words(one, given.get(key))
         ]
-        return _answer(request, [*options, "--", *operands] if operands else options)
+        with _progress(server, request):
+            return _answer(request, [*options, "--", *operands] if operands else options)
 
     # gdb checks the types of what a client sends by these.
     answer.__annotations__ = {key: _type(one) for key, one in arguments.items()}

@@ -107,7 +107,7 @@ def test_a_debug_adapters_client_is_told_what_each_step_did_to_memory_and_may_as
     program: Program, driven: Callable[[str], subprocess.Popen[bytes]]
 ) -> None:
     client = Adapter(driven("dap"))
-    able = client.ask("initialize", clientID="test", adapterID="gdb")
+    able = client.ask("initialize", clientID="test", adapterID="gdb", supportsProgressReporting=True)
     assert able["body"]["supportsGdbmem"] is True
     launched = client.send("launch", program=str(program("resident_steps")))
     client.event("initialized")
@@ -122,6 +122,11 @@ def test_a_debug_adapters_client_is_told_what_each_step_did_to_memory_and_may_as
     assert abs(step["delta_bytes"] - 24 * MIB) <= 2 * PAGE_BYTES
     ledger = client.ask("gdbmem/explain")["body"]
     assert ledger["kind"] == "ledger"
+    began = client.event("progressStart")
+    assert (began["title"], client.event("progressEnd")["progressId"]) == (
+        "gdbmem: explain",
+        began["progressId"],
+    )
     assert sum(entry["resident_bytes"] for entry in ledger["entries"]) == ledger["rss_bytes"] > 24 * MIB
     recorded = client.ask("gdbmem/steps", by="function", top=1)["body"]
     assert recorded["sums"][0]["function"] == "keep"
