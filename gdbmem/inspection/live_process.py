@@ -425,14 +425,19 @@ def uncopied_areas(known: Sequence[Mapping], mappings: Sequence[Mapping]) -> lis
     joined = False
     for mapping in mappings:
         one = figures.get((mapping.start, mapping.end), mapping)
-        is_private = one.permissions[3] == "p" and not {"dc", "wf"}.intersection(one.flags.split())
-        if is_private and (one.is_anonymous or one.anonymous_bytes):
+        is_copied = one.permissions[3] == "p" and not _is_left_out(one)
+        if is_copied and (one.is_anonymous or one.anonymous_bytes):
             joined = False
         else:
             start = areas.pop()[0] if joined else mapping.start
             areas.append((start, mapping.end))
             joined = True
     return areas
+
+
+def _is_left_out(mapping: Mapping) -> bool:
+    """Whether a copy has no pages of *mapping* (MADV_DONTFORK, MADV_WIPEONFORK), by the flags in its smaps."""
+    return not {"dc", "wf"}.isdisjoint(mapping.flags.split())
 
 
 class _Contents(NamedTuple):
@@ -556,17 +561,28 @@ def _copied_view(subject: Subject, moment: Moment) -> ProcessImage:
     outside = Ranges(moment.uncopied)
     # If the kernel can't scan pages, those of files and shared memory are counted a moment later.
     itself = {} if moment.present is not None else {m.start: m for m in read_smaps(subject.pid)}
+    before = {(m.start, m.end): m for m in subject.mappings}
     mappings = []
     for held in moment.mappings:
         known = copied.get(held.start, held)
         rss = known.rss_bytes
         if outside.within(held.start, held.end):
+            if _is_left_out(earlier := before.get((held.start, held.end), held)):
+                known = earlier  # the copy has none of its pages
             known = itself.get(held.start, known)
             is_huge = known.hugetlb_bytes or "ht" in known.flags.split()
             rss = known.rss_bytes
             if moment.present is not None:
                 rss = 0 if is_huge else moment.present.within(held.start, held.end)
-        mappings.append(known._replace(end=held.end, name=held.name, rss_bytes=rss))
+        mappings.append(
+            known._replace(
+                end=held.end,
+                name=held.name,
+                rss_bytes=rss,
+                anonymous_bytes=min(known.anonymous_bytes, rss),
+                lazily_freed_bytes=min(known.lazily_freed_bytes, rss),
+            )
+        )
     partial, whole = areas_to_scan(mappings)
     scanned, zero_known = resident_ranges(pid, partial)
     present = moment.present.items if moment.present is not None else []

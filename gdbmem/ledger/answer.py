@@ -336,7 +336,7 @@ def _largest_of(ledger: Ledger, category: str) -> str:
                 {piece["name"]: piece["resident_bytes"] for piece in entry.detail.get("largest", ())}
             )
     named = [f"{format_size(size)} of {printable(name)}" for name, size in sizes.most_common(1)]
-    return "".join(named) + (f" and {plural(len(sizes) - 1, 'more')}" if len(sizes) > 1 else "")
+    return "".join(named) + (f" and {plural(len(sizes) - 1, 'more', 'more')}" if len(sizes) > 1 else "")
 
 
 def _largest(ledger: Ledger) -> str:
@@ -348,14 +348,15 @@ def _largest(ledger: Ledger) -> str:
             names.HEAP_MMAPPED,
         ),
         "freed memory that glibc keeps: --remedies lists how to return it": ("heap.free", "arena.free"),
-        "program and library files": (names.FILE_CODE, names.FILE_DATA),
+        "program and library files": (names.FILE_CODE,),
+        f"variables of programs and libraries: {_largest_of(ledger, names.FILE_DATA)}": (names.FILE_DATA,),
         f"mapped files: {_largest_of(ledger, names.FILE_MAPPED)}": (names.FILE_MAPPED,),
         f"pages of mapped files that it has written, in private: {_largest_of(ledger, names.FILE_COPIED)}": (
             names.FILE_COPIED,
         ),
         "shared memory": ("shared",),
         "stacks": ("stack",),
-        "device memory": ("device",),
+        "memory mapped from a driver or the kernel": ("device",),
         _LAZY: (names.LAZILY_FREED,),
         "memory that the kernel takes when it is short (MAP_DROPPABLE)": (names.DROPPABLE,),
         "anonymous memory of unknown use: its mappings are listed below": (names.NAMED, names.OTHER),

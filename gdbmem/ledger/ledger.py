@@ -335,7 +335,9 @@ class _LedgerBuilder:
             return names.SHARED, ""
         if mapping.is_droppable:
             return names.DROPPABLE, ""
-        if mapping.is_shared_memory:
+        if mapping.name.startswith("/dev/shm/"):
+            return names.FILE_COPIED, ""
+        if mapping.is_shared_memory and not mapping.name.startswith("/dev/zero"):
             return names.NAMED, mapping.name.removesuffix(" (deleted)").removeprefix("/")
         allocator = owner_of(mapping, self.reading.others)
         if allocator:
@@ -369,12 +371,19 @@ class _LedgerBuilder:
                 continue
             detail = dict(self.details.get(key, {}))
             if not key[0].startswith(("heap", "arena", "stack")):
-                detail["largest"] = _largest(where.get(key, []))
+                detail["largest"] = _largest(where.get(key, []), self._zeroed_of)
             huge = sum(m.huge_bytes for size, m in where.get(key, []) if size == m.rss_bytes)
             if huge:
                 detail["huge_page_bytes"] = huge
             entries.append(Entry(*key, sums[key], self.allocated.get(key), detail))
         return entries
+
+    def _zeroed_of(self, mapping: Mapping) -> str:
+        """Return the name of the object whose zeroed variables are in *mapping*; "" if they are not all of it."""
+        for image in self.reading.images:
+            if any(start <= mapping.start and mapping.end <= end for start, end in image.writable):
+                return image.name
+        return ""
 
     def _threads(self) -> list[dict[str, object]]:
         heap = self.reading.heap
@@ -428,10 +437,10 @@ def _size_class(size: int, counts: Sequence[int], pinned: float) -> SizeClass:
     return SizeClass(size, counts[LIVE], counts[FREE], counts[TCACHE], counts[FASTBIN], round(pinned, 3))
 
 
-def _largest(pieces: list[tuple[int, Mapping]]) -> list[LargePiece]:
+def _largest(pieces: list[tuple[int, Mapping]], zeroed_of: Callable[[Mapping], str]) -> list[LargePiece]:
     by_name: dict[str, list[int]] = {}
     for size, mapping in pieces:
-        name = mapping.name or f"{mapping.start:x}-{mapping.end:x}"
+        name = mapping.name or zeroed_of(mapping) or f"{mapping.start:x}-{mapping.end:x}"
         sums = by_name.setdefault(name, [0, 0])
         sums[0] += size
         sums[1] += mapping.size_bytes

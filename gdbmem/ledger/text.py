@@ -60,7 +60,7 @@ _MEANING = {
     "file.mapped": "pages of other mapped files",
     "file.copied": "private copies of pages of mapped files",
     "shared": "shared memory",
-    "device": "a device driver's mapping",
+    "device": "mapped from a driver or the kernel",
     "anonymous.droppable": "mapped with MAP_DROPPABLE: the kernel takes it when memory is short",
     "anonymous.lazyfree": "freed (MADV_FREE), resident until the kernel needs it",
     "anonymous.named": "named by the program",

@@ -409,7 +409,7 @@ MAPPED = {
     "private": ({"file.mapped": 16, "file.copied": 8}, "16.0 MiB of {}"),
     "memfd": ({"shared": 16, "anonymous.named": 8}, "shared memory"),
     "memfd-shared": ({"shared": 24}, "shared memory"),
-    "zero": ({"anonymous.named": 8}, "anonymous memory"),
+    "zero": ({"anonymous.other": 8}, "anonymous memory"),
 }
 
 

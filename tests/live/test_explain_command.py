@@ -98,9 +98,11 @@ def test_the_command_says_first_what_to_do(program: Program) -> None:
     assert "100.0 %  total" in done.stdout
 
 
-@pytest.mark.parametrize("way", ["--fork", "--hold"])
-def test_what_was_freed_lazily_is_an_entry_and_the_answer(program: Program, way: str) -> None:
-    with running([program("frees_lazily")]) as target:
+@pytest.mark.parametrize(("way", "words"), [("--fork", ()), ("--hold", ()), ("--fork", ("dontfork",))])
+def test_what_was_freed_lazily_is_an_entry_and_the_answer(
+    program: Program, way: str, words: tuple[str, ...]
+) -> None:
+    with running([program("frees_lazily"), *words]) as target:
         theirs = sum(
             map(int, re.findall(r"LazyFree:\s+(\d+)", Path(f"/proc/{target.pid}/smaps").read_text()))
         )

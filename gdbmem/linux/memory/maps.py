@@ -68,15 +68,15 @@ class Mapping(NamedTuple):
 
     @property
     def is_device(self) -> bool:
-        """True if it is mapped by a driver (GPU memory, DMA buffers)."""
+        """True if it is mapped from a driver or the kernel (GPU memory, DMA buffers, rings of io_uring and sockets)."""
         return (
             self.name.startswith("/dev/") and not self.name.startswith(_SHARED_NAMES)
-        ) or self.name.startswith("anon_inode:")
+        ) or self.name.startswith(("anon_inode:", "socket:"))
 
     @property
     def is_anonymous(self) -> bool:
         """True if it is private memory without a file, as used by heaps, stacks and allocators."""
-        if self.permissions[3] != "p" or self.name.startswith(("anon_inode:", "[v")):
+        if self.permissions[3] != "p" or self.name.startswith(("anon_inode:", "socket:", "[v")):
             return False
         return not self.name.startswith("/") or self.name.startswith(_HUGETLB)
 

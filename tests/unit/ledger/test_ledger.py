@@ -14,8 +14,10 @@ from gdbmem.formats.documents import read_ledger
 from gdbmem.ledger.answer import answer_ledger
 from gdbmem.ledger.division import Division
 from gdbmem.ledger.document import ledger_json, returned_bytes
+from gdbmem.ledger.ledger import ProcessImage, build_ledger
 from gdbmem.ledger.pinners import join_paths
 from gdbmem.ledger.text import LedgerOptions, beside, print_growth, print_ledger
+from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Mapping, Ranges, parse_smaps
 from gdbmem.model import ledger as names
 from gdbmem.model.ledger import (
@@ -57,6 +59,73 @@ def make_ledger(**sizes: int) -> Ledger:
     total = sum(sizes.values())
     share = Share(0x1000, 0x1000 + total, "[heap]", total, {e.key: e.resident_bytes for e in entries})
     return Ledger("program", 1, total, entries, [share], None)
+
+
+BESIDE = b"""\
+555500000000-555500001000 r-xp 00000000 fe:01 12                         /opt/app
+Rss:                   4 kB
+555500001000-555500002000 rw-p 00001000 fe:01 12                         /opt/app
+Rss:                   4 kB
+Anonymous:             4 kB
+555500002000-555503002000 rw-p 00000000 00:00 0
+Rss:               49152 kB
+Anonymous:         49152 kB
+555600000000-555600001000 r-xp 00001000 fe:01 14                         /lib/a.so
+Rss:                   4 kB
+555600001000-555600002000 rw-p 00000000 fe:01 14                         /lib/a.so
+Rss:                   4 kB
+555700000000-555700001000 r-xp 00001000 fe:01 15                         /lib/b.so
+Rss:                   4 kB
+555700001000-555700002000 rw-p 00000000 fe:01 15                         /lib/b.so
+Rss:                   4 kB
+7f0000000000-7f0000800000 rw-p 00000000 00:19 5                          /dev/shm/cache (deleted)
+Rss:                8192 kB
+Anonymous:          4096 kB
+7f0001000000-7f0001400000 rw-p 00000000 00:01 9                          /memfd:JSGCHeap (deleted)
+Rss:                4096 kB
+Anonymous:          4096 kB
+7f0002000000-7f0002400000 rw-p 00000000 00:06 4                          /dev/zero
+Rss:                4096 kB
+Anonymous:          4096 kB
+7f0003000000-7f0003400000 rw-s 00000000 00:08 15                         socket:[15614346]
+Rss:                4096 kB
+7f0004000000-7f0004400000 rw-s 00000000 00:0e 1                          anon_inode:[io_uring]
+Rss:                4096 kB
+"""
+
+
+def ledger_beside() -> Ledger:
+    mappings = parse_smaps(BESIDE)
+    image = Image("/opt/app", 0, mappings[0].start, [(mappings[1].start, mappings[2].end)], "", True)
+    resident = Ranges((m.start, m.end) for m in mappings)
+    return build_ledger(ProcessImage("app", 1, mappings, resident, True, [], images=[image]))
+
+
+def test_private_memory_is_not_called_named_by_the_program_for_the_file_behind_it() -> None:
+    told = {(entry.category, entry.label): entry.resident_bytes >> 20 for entry in ledger_beside().entries}
+    assert told[names.FILE_COPIED, ""] == 4  # of /dev/shm/cache
+    assert told[names.SHARED, ""] == 4
+    assert told[names.NAMED, "memfd:JSGCHeap"] == told[names.OTHER, ""] == 4
+    assert [key for key in told if key[0] == names.NAMED] == [(names.NAMED, "memfd:JSGCHeap")]
+
+
+def test_rings_of_sockets_are_not_called_shared_memory_nor_io_uring_a_device() -> None:
+    ledger = ledger_beside()
+    stream = io.StringIO()
+    print_ledger(ledger, make_console(stream, width=200), LedgerOptions())
+    rows = [row for row in stream.getvalue().splitlines() if "  device  " in row]
+    assert [entry.label for entry in ledger.entries if entry.category == names.DEVICE] == [
+        "anon_inode:[io_uring]",
+        "socket:[15614346]",
+    ]
+    assert len(rows) == 2
+    assert all("driver or the kernel" in row for row in rows), rows
+
+
+def test_zeroed_variables_are_called_variables_and_not_files_and_have_their_programs_name() -> None:
+    answer = answer_ledger(ledger_beside())
+    assert "48.0 MiB of it (" in answer
+    assert answer.endswith("variables of programs and libraries: 48.0 MiB of /opt/app and 2 more")
 
 
 def test_smaps_of_names_with_blanks_and_of_none() -> None:
