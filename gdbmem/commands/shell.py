@@ -709,12 +709,14 @@ Usage: COMMAND [OPTIONS] --to FORMAT A [B]
 gdbmem export profile.heap --to pprof -o profile.pb.gz       go tool pprof, pyroscope
 gdbmem export RUN:loaded --to speedscope -o loaded.json      speedscope.app
 gdbmem export before.heap after.heap --to csv                what changed, path by path
-gdbmem export RUN --to csv -o server.csv                     a series that 'gdbmem monitor' recorded (csv, json)
+gdbmem export RUN --to csv -o server.csv                     a series that 'gdbmem monitor' recorded
+gdbmem export RUN --to perfetto -o server.json               ui.perfetto.dev: that series, or snapshots over time
 """,
         f"""\
   operands A B …      FILE, FILE:NUMBER, FILE:peak, RUN:NAME or RUN
-  --to folded|speedscope|pprof|massif|csv|json
-                      the format
+  --to folded|speedscope|pprof|massif|csv|json|perfetto
+                      the format; a recorded series only to csv, json and perfetto,
+                      perfetto only a series or several snapshots
 {options.WRITE_TO}{options.FORCE}{options.READING}""",
     ),
     Command(

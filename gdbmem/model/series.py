@@ -68,6 +68,11 @@ class ProcessSample(NamedTuple):
 
 
 READING_FIELDS = ProcessSample._fields
+TREE_FIELDS = READING_FIELDS[READING_FIELDS.index("family_bytes") :]
+COUNTERS = frozenset((
+    "minor_faults", "major_faults", "threads_started", "cpu_seconds", "cgroup_limit_hits", "cgroup_kills",
+    "copied_bytes", "copiers", "torn_rounds",
+))  # fmt: skip
 
 
 class Sample(NamedTuple):

@@ -6,7 +6,8 @@ import csv
 import gzip
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from operator import add, sub
 from typing import Callable, NamedTuple, Optional
 
 from gdbmem.errors import InputError
@@ -15,9 +16,12 @@ from gdbmem.model.calltree import ALLOCATED_BYTES, PRUNED, Frame
 from gdbmem.model.diff import Diff
 from gdbmem.profiles.documents import diff_json
 from gdbmem.profiles.own_code import function_name, has_place_only, short_file
-from gdbmem.profiles.paths import Query
+from gdbmem.profiles.paths import Query, frame_text
+from gdbmem.profiles.ranking import Amount, rank
+from gdbmem.terminal.document import Document, trace_counter, trace_pid, trace_process, write_trace
 from gdbmem.text import csv_cell, printable
 
+TRACE = "perfetto"  # of a series only
 NAMES = ("folded", "speedscope", "pprof", "massif", "csv", "json")
 NEGATIVE = ("pprof", "csv", "json")  # formats that support negative values
 BINARY = ("pprof",)
@@ -68,6 +72,44 @@ def encode(diff: Diff, kind: str, *, is_change: bool) -> bytes:
         "folded": _folded, "massif": _massif, "csv": _csv,
     }  # fmt: skip
     return writers[kind](diff, paths)
+
+
+def encode_course(diff: Diff, seconds: Sequence[float], query: Query) -> bytes:
+    """Return a series of snapshots as trace events: a counter for each row of *query*, one for what is left, the total.
+
+    *seconds* are the times of the snapshots. At each of them the counters of the rows add up to the total.
+    """
+    ranking = rank(diff, query)
+    total, sums = _course(ranking.total), {"(all other lines)": [0] * len(seconds)}
+    for row in ranking.rows:
+        name = printable(frame_text(row.site or row.frames[0])) if row.site or row.frames else "(not listed)"
+        held = sums.setdefault(name, [0] * len(seconds))
+        held[:] = map(add, held, _course(row.amount))
+    listed = [sum(column) for column in zip(*sums.values())]
+    sums["(all other lines)"] = list(map(sub, total, listed))
+    stream = io.StringIO()
+    write_trace(
+        stream,
+        {"target": printable(diff.after_side.command), "exporter": "gdbmem"},
+        _events(sums, total, seconds),
+    )
+    return stream.getvalue().encode()
+
+
+def _course(amount: Amount) -> Sequence[int]:
+    return amount.course or (amount.before_bytes, amount.after_bytes)
+
+
+def _events(
+    sums: Mapping[str, Sequence[int]], total: Sequence[int], seconds: Sequence[float]
+) -> Iterator[Document]:
+    heap, lines = trace_pid(1), trace_pid(2)
+    yield from trace_process(heap, "heap", 0)
+    yield from trace_process(lines, "heap by line", 1)
+    for at, second in enumerate(seconds):
+        yield trace_counter(heap, "total_bytes", second, total[at])
+        for name, course in sums.items():
+            yield trace_counter(lines, name, second, course[at])
 
 
 def _paths(diff: Diff) -> Iterator[Path]:

@@ -3,25 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Optional, TextIO
 
 from gdbmem.json_values import as_json
 from gdbmem.model.judgement import Judgement
 from gdbmem.model.series import (
+    COUNTERS,
     READING_FIELDS,
     TREE,
+    TREE_FIELDS,
     Mark,
     Regime,
     Sample,
+    SeriesFacts,
     SeriesLine,
     SeriesSummary,
     Slope,
     Verdict,
 )
 from gdbmem.series.fitted import seconds_to_resolve
-from gdbmem.terminal.document import Document, head, judgement_object
-from gdbmem.text import csv_cell
+from gdbmem.terminal.document import (
+    Document,
+    head,
+    judgement_object,
+    trace_counter,
+    trace_instant,
+    trace_pid,
+    trace_process,
+    write_trace,
+)
+from gdbmem.text import csv_cell, printable
 
 _OUTSIDE = ("cgroup_bytes", "kernel_bytes", "shmem_bytes", "gpu_bytes", "for_files_bytes")
 
@@ -138,3 +150,64 @@ def write_series_csv(stream: TextIO, samples: Iterable[Sample], lines: Sequence[
         name = "(tree)" if sample.line == TREE else csv_cell(line.name if line else "")
         values = [getattr(sample.reading, field) for field in READING_FIELDS]
         writer.writerow([f"{sample.t:.3f}", sample.line, line.pid if line else "", name, *values])
+
+
+_TREE_PID, _CGROUP_PID, _FIRST_PID = map(trace_pid, (1, 2, 3))
+_OF_CGROUP = frozenset(name for name in TREE_FIELDS if name.startswith(("cgroup_", "family_")))
+
+
+def write_series_trace(
+    stream: TextIO,
+    facts: SeriesFacts,
+    samples: Iterable[Sample],
+    marks: Sequence[Mark],
+    lines: Sequence[SeriesLine],
+) -> None:
+    """Write trace events: a counter for each number of each process, of the tree and of the cgroup; marks as instants.
+
+    Times are since the series began. A number that was not read has no event; what a process that has gone holds is 0.
+    """
+    write_trace(
+        stream,
+        {**as_json(facts, "target", "began"), "exporter": "gdbmem"},
+        _trace_of(facts, samples, marks, lines),
+    )
+
+
+def _trace_of(
+    facts: SeriesFacts, samples: Iterable[Sample], marks: Sequence[Mark], lines: Sequence[SeriesLine]
+) -> Iterator[Document]:
+    pids = _trace_pids(lines)
+    yield from trace_process(_TREE_PID, f"all processes of {printable(facts.target)}", 0)
+    yield from trace_process(_CGROUP_PID, "cgroup", 1)
+    for position, line in enumerate(lines, 2):
+        yield from trace_process(pids[line.number], printable(line.names), position)
+    last: dict[int, tuple[float, set[str]]] = {}  # of each line: when it was read, and what it held
+    for sample in samples:
+        held = last.get(sample.line, (0.0, set()))[1]
+        for name, value in zip(READING_FIELDS, sample.reading):
+            if value is None:
+                continue
+            of_cgroup = sample.line == TREE and name in _OF_CGROUP
+            pid = _CGROUP_PID if of_cgroup else pids.get(sample.line)
+            if pid is not None:
+                yield trace_counter(pid, name, sample.t, value)
+                held.add(name)
+        last[sample.line] = sample.t, held
+    for line in lines:
+        if line.gone is not None and line.number in last:
+            read, held = last[line.number]
+            for name in sorted(held - COUNTERS - {"peak_rss_bytes"}):
+                yield trace_counter(pids[line.number], name, max(line.gone, read), 0)
+    for mark in marks:
+        yield trace_instant(_TREE_PID, printable(mark.text), mark.t)
+
+
+def _trace_pids(lines: Sequence[SeriesLine]) -> dict[int, int]:
+    """Return a pid for each line: its own, unless it has none or another line has the same."""
+    found, taken = {TREE: _TREE_PID}, set()
+    for line in lines:
+        is_own = 0 < line.pid < _TREE_PID and line.pid not in taken
+        found[line.number] = line.pid if is_own else _FIRST_PID + line.number
+        taken.add(line.pid)
+    return found

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol, TextIO
 
 from gdbmem.errors import InputError, MissingToolError
 from gdbmem.linux.monitoring.tree import Look
-from gdbmem.model.series import KINDS, READING_FIELDS, TREE, Mark, ProcessSample, SeriesLine, Verdict
+from gdbmem.model.series import (
+    COUNTERS,
+    KINDS,
+    READING_FIELDS,
+    TREE,
+    TREE_FIELDS,
+    Mark,
+    ProcessSample,
+    SeriesLine,
+    Verdict,
+)
 from gdbmem.text import format_duration, format_size, plural, printable
 
 if TYPE_CHECKING:
@@ -176,11 +186,6 @@ class Latest:
 # A process is identified by its line, not its pid: respawned workers create no new series.
 
 
-_COUNTERS = {
-    "minor_faults", "major_faults", "threads_started", "cpu_seconds", "cgroup_limit_hits", "cgroup_kills",
-    "copied_bytes", "copiers", "torn_rounds",
-}  # fmt: skip
-_TREE_ONLY = READING_FIELDS[READING_FIELDS.index("family_bytes") :]
 _JUDGE_EVERY_SECONDS, _JUDGE_BUDGET = 15.0, 0.01  # of a CPU
 _MEANING = {
     "rss_bytes": "Resident set size, shared pages included; a tree of several processes has none",
@@ -266,12 +271,12 @@ class PrometheusView(WatchedView):
         lines, readings = dict(self._latest.lines), dict(self._latest.readings)
         total = readings.pop(TREE, None)
         for field in READING_FIELDS:
-            kind: Any = CounterMetricFamily if field in _COUNTERS else GaugeMetricFamily
+            kind: Any = CounterMetricFamily if field in COUNTERS else GaugeMetricFamily
             value = getattr(total, field) if total is not None else None
             if value is not None:
-                name = field if field in _TREE_ONLY else f"tree_{field}"
+                name = field if field in TREE_FIELDS else f"tree_{field}"
                 yield kind(f"gdbmem_{name}", _help(field, whose="of all processes watched"), value=value)
-            if self._tree_only or field in _TREE_ONLY:
+            if self._tree_only or field in TREE_FIELDS:
                 continue
             family = kind(f"gdbmem_{field}", _help(field, whose="of one process"), labels=("line", "name"))
             for number, reading in readings.items():
@@ -328,4 +333,4 @@ class PrometheusView(WatchedView):
 
 
 def _help(field: str, *, whose: str) -> str:
-    return f"{_MEANING[field]} ({whose})" if field not in _TREE_ONLY else _MEANING[field]
+    return f"{_MEANING[field]} ({whose})" if field not in TREE_FIELDS else _MEANING[field]

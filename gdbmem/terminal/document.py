@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Any, Optional
+from collections.abc import Iterable, Iterator
+from typing import Any, Optional, TextIO
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import FORMAT_VERSION, as_json
@@ -30,6 +30,58 @@ def whole(kind: str, record: Any, answer: Optional[str] = None) -> Document:
     notices = fields.pop("notices", ())
     answered = {} if answer is None else {"answer": answer}
     return {"format_version": FORMAT_VERSION, "kind": kind, "warnings": notices, **answered, **fields}
+
+
+# Trace events, the JSON that Perfetto and chrome://tracing read: times are microseconds, a counter keeps its value.
+
+
+_PROCESS = 1 << 22  # above all pids: of what is no process, or has no pid of its own
+
+
+def write_trace(stream: TextIO, facts: Document, events: Iterable[Document]) -> None:
+    """Write *events*, one at a time; *facts* are on the whole."""
+    stream.write(f'{{"displayTimeUnit": "ms",\n "otherData": {json.dumps(facts)},\n "traceEvents": [')
+    separator = "\n  "
+    for event in events:
+        stream.write(separator + json.dumps(event))
+        separator = ",\n  "
+    stream.write("\n ]\n}\n")
+
+
+def trace_pid(number: int) -> int:
+    """Return an id of a process that no process has."""
+    return _PROCESS + number
+
+
+def trace_process(pid: int, name: str, position: int) -> Iterator[Document]:
+    """Yield the name of the process *pid*, and its position among the others."""
+    for what, value in (("name", {"name": name}), ("sort_index", {"sort_index": position})):
+        yield {"ph": "M", "name": f"process_{what}", "pid": pid, "tid": 0, "ts": 0, "args": value}
+
+
+def trace_counter(pid: int, name: str, seconds: float, value: float) -> Document:
+    """Return the *value* that the counter *name* of *pid* has from *seconds* on."""
+    return {
+        "ph": "C",
+        "cat": "memory",
+        "name": name,
+        "pid": pid,
+        "ts": round(seconds * 1e6),
+        "args": {"value": value},
+    }
+
+
+def trace_instant(pid: int, name: str, seconds: float) -> Document:
+    """Return a mark on all tracks."""
+    return {
+        "ph": "i",
+        "s": "g",
+        "cat": "memory",
+        "name": name,
+        "pid": pid,
+        "tid": 0,
+        "ts": round(seconds * 1e6),
+    }
 
 
 # The judgements of gates as text and as JSON, the same in every gate.

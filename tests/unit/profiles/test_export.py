@@ -19,6 +19,7 @@ from gdbmem.model.diff import Diff
 from gdbmem.profiles.diff import as_growth, diff_snapshots
 from gdbmem.profiles.export import encode
 from gdbmem.runs.operand import load_operand
+from gdbmem.runs.run import Run
 from tests.unit.stack_files import CAPTURES, flat, read, tree
 
 
@@ -143,3 +144,41 @@ def test_an_export_to_a_folder_that_is_not_there_reports_it_before_it_reads(
     wanted = tmp_path / "missing" / "out.csv"
     assert main(["export", str(tmp_path / "nothing"), "--to", "csv", "-o", str(wanted)]) == 1
     assert "name a file in a folder that you may write to" in capsys.readouterr().err
+
+
+def test_a_trace_of_snapshots_has_a_counter_for_each_line_and_they_add_up_to_the_total(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    made = Run.create("decoder", parent=tmp_path, pid=1, folder=tmp_path / "run")
+    totals = []
+    for number, name in enumerate(("tc.0001.heap", "tc.0002.heap")):
+        file = made.next_file("gperftools")
+        (made.folder / file).write_bytes((CAPTURES / name).read_bytes())
+        made.append("step", file=file, engine="gperftools", seconds=number + 0.5)
+        totals.append(read(CAPTURES / name).snapshots[0].total_bytes)
+    made.update(program="decoder")
+    assert main(["export", str(made.folder), "--to", "perfetto"]) == 0
+    events = json.loads(capfd.readouterr().out)["traceEvents"]
+    counted = [event for event in events if event["ph"] == "C"]
+    names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    sums: dict[tuple[str, int], int] = {}
+    for event in counted:
+        key = names[event["pid"]], event["ts"]
+        sums[key] = sums.get(key, 0) + event["args"]["value"]
+    expected = {
+        (what, at): total
+        for what in ("heap", "heap by line")
+        for at, total in zip((500_000, 1_500_000), totals)
+    }
+    assert sums == expected
+    assert len({event["name"] for event in counted}) > 3
+
+
+def test_a_trace_is_refused_where_snapshots_have_no_times(capfd: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(["export", str(CAPTURES / "tc.0001.heap"), str(CAPTURES / "tc.0002.heap"), "--to", "perfetto"])
+        == 2
+    )
+    assert "a series over time, not a difference" in capfd.readouterr().err
+    assert main(["export", str(CAPTURES.parent / "massif" / "fine.massif.gz"), "--to", "perfetto"]) == 1
+    assert "no-times" in capfd.readouterr().err

@@ -9,7 +9,7 @@ import os
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 import pytest
 
@@ -37,7 +37,7 @@ from gdbmem.model.series import (
 from gdbmem.page.page import Page, course_section, render
 from gdbmem.series.charts import Curve, Picture, svg
 from gdbmem.series.comparison import Figures, compare, conclusion, leftover, levels_of
-from gdbmem.series.document import write_series_csv, write_series_json
+from gdbmem.series.document import write_series_csv, write_series_json, write_series_trace
 from gdbmem.series.gate import judge_verdict
 from gdbmem.series.live import Keyboard, LiveView
 from gdbmem.series.store import Recording, SeriesWriter
@@ -619,3 +619,58 @@ def test_the_stretches_of_the_verdict_are_in_the_picture_and_on_the_page_with_th
     assert sentence is not None
     values = [float(value) for value in re.findall(r'data-value="([^"]+)"', sentence[0])]
     assert regimes[-1]["change_bytes"] in values and verdict["slope_bytes_per_second"] in values
+
+
+def trace_of(recording: Recording) -> list[dict[str, Any]]:
+    stream = io.StringIO()
+    write_series_trace(stream, recording.facts, recording.samples(), recording.marks, recording.lines)
+    events: list[dict[str, Any]] = json.loads(stream.getvalue())["traceEvents"]
+    for event in events:  # as the format's description has them
+        assert (
+            event["ph"] in ("M", "C", "i") and isinstance(event["pid"], int) and isinstance(event["ts"], int)
+        )
+        assert event["ph"] != "C" or all(type(value) in (int, float) for value in event["args"].values())
+        assert event["ph"] != "i" or event["s"] == "g"
+    return events
+
+
+def test_the_counters_of_a_trace_add_up_to_the_series_own_numbers(recording: Recording) -> None:
+    events = trace_of(recording)
+    sums: dict[tuple[int, str], float] = {}
+    for event in events:
+        if event["ph"] == "C":
+            key = event["pid"], event["name"]
+            sums[key] = sums.get(key, 0) + event["args"]["value"]
+    names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert printable(EVIL) in names.values()
+    for metric in ("rss_bytes", "anonymous_bytes", "threads", "threads_started"):
+        expected = sum(recording.values(1, metric))
+        assert [total for (_, name), total in sums.items() if name == metric] == [expected, expected]
+    assert not any(name == "pss_bytes" for _, name in sums), "what was not read is no zero"
+    (mark,) = [event for event in events if event["ph"] == "i"]
+    assert (mark["name"], mark["ts"]) == (printable(EVIL), 5_000_000)
+
+
+def test_a_trace_ends_the_counters_of_a_process_that_has_gone_and_shows_the_cgroup_by_itself(
+    tmp_path: Path,
+) -> None:
+    writer = SeriesWriter(tmp_path, SeriesFacts("job", 1.0, 1.7e9, "boot", 0.0))
+    first, heir = SeriesLine(1, 70, 5, "a", "a", 0, 0.0), SeriesLine(2, 70, 9, "b", "b", 0, 2.0)
+    process = ProcessSample(rss_bytes=4096, threads=1, minor_faults=7)
+    tree = process._replace(cgroup_bytes=9 * MIB, cgroup_limit_bytes=16 * MIB)
+    writer.append(0.0, [(1, process), (TREE, tree)], [first])
+    writer.append(2.0, [(2, process), (TREE, tree)], [first._replace(gone=1.0), heir])
+    writer.close()
+    counters: dict[tuple[int, str], list[tuple[int, float]]] = {}
+    events = trace_of(Recording(tmp_path))
+    names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    for event in events:
+        if event["ph"] == "C":
+            counters.setdefault((event["pid"], event["name"]), []).append(
+                (event["ts"], event["args"]["value"])
+            )
+    of = {(names[pid], name): points for (pid, name), points in counters.items()}
+    assert of["a", "rss_bytes"] == [(0, 4096), (1_000_000, 0)]
+    assert of["a", "minor_faults"] == [(0, 7)], "a counter keeps what it has counted"
+    assert of["b", "rss_bytes"] == [(2_000_000, 4096)], "another process of the same pid has its own track"
+    assert of["cgroup", "cgroup_bytes"] == [(0, 9 * MIB), (2_000_000, 9 * MIB)]
