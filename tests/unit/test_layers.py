@@ -49,7 +49,6 @@ GROUND = {
     "json_values",
     "line_recorder",
     "notebook",
-    "object_extents",
     "text",
 }
 EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "base", "json", "gdb", "misc"}
