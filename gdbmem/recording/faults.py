@@ -28,7 +28,7 @@ from gdbmem.linux.process.process import (
 )
 from gdbmem.linux.process.threads import page_faults
 from gdbmem.recording.beside import RECORDING
-from gdbmem.recording.watched_program import WatchedProgram
+from gdbmem.recording.targets import WatchedProgram
 from gdbmem.text import format_duration, plural, printable
 
 # The records of sampled page faults, turn by turn, in a temporary file.

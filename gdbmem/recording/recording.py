@@ -24,9 +24,15 @@ from gdbmem.linux.process import process
 from gdbmem.linux.process.process import boot_id
 from gdbmem.model.series import TREE, Mark, ProcessSample, SeriesFacts, SeriesLine, Verdict
 from gdbmem.recording.beside import BlackBoxProcess, GrowingLines
-from gdbmem.recording.targets import Wanted, WatchTarget, find_again, find_target, target_of_program
+from gdbmem.recording.targets import (
+    Wanted,
+    WatchedProgram,
+    WatchTarget,
+    find_again,
+    find_target,
+    target_of_program,
+)
 from gdbmem.recording.triggers import Condition, Triggers
-from gdbmem.recording.watched_program import WatchedProgram
 from gdbmem.runs.distrust import check_own
 from gdbmem.runs.ranks import expanded, own_rank
 from gdbmem.runs.run import Run, current_folder, open_run, timestamp
