@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, Optional, TextIO
 
 from gdbmem.api.recipes import Compared, compare_all, interruption
-from gdbmem.cli.gates import ci_files, judged_by_recipe
 from gdbmem.cli.launch_job import engine_options, environment, make_job, resolve_engine
 from gdbmem.containers import containers
 from gdbmem.containers.containers import growth, print_container_growth
 from gdbmem.engines.engine import options_of, table
 from gdbmem.errors import ExitStatus, Notice
-from gdbmem.gates.reports import Gate, ci_reports
+from gdbmem.gates.reports import Gate, GrownLine, Judged, Place, ci_files, ci_reports, grown_lines
 from gdbmem.heap.growth_text import growth_document
 from gdbmem.heap.growth_text import print_growth as print_heap_growth
 from gdbmem.launch.interactive import shown
@@ -34,7 +34,7 @@ from gdbmem.profiles.text import print_diff
 from gdbmem.recipes.abilities import check_engine
 from gdbmem.recipes.reader import load_recipe
 from gdbmem.recipes.recipe import Recipe
-from gdbmem.recipes.verdicts import PointOutcome, recipe_object
+from gdbmem.recipes.verdicts import PointOutcome, case_name, recipe_object
 from gdbmem.runs.ranks import is_chosen, own_rank
 from gdbmem.runs.run import Run
 from gdbmem.terminal.console import make_console, open_output
@@ -85,7 +85,7 @@ def _run_recipe(
             runs.append(outcome.run)
             outcome.notices += [left_out] if left_out is not None else []
             result = compare_all(recipe, outcome, query)
-            gate.judged += judged_by_recipe(recipe, result, query)
+            gate.judged += _judged(recipe, result, query)
             gate.seconds = outcome.seconds
             if args.json:
                 _write_json(result, outcome, query, stream)
@@ -101,6 +101,18 @@ def _run_recipe(
         # Nor does --quiet hide a name that only gdbmem knows.
         if outcome is not None and not (args.quiet and (args.run or args.json)):
             _say_where(outcome, quiet=args.quiet)
+
+
+def _judged(recipe: Recipe, result: Compared, query: Query) -> Iterator[Judged]:
+    """Yield the outcome of each expectation of *recipe*, with the lines that grew and its own line."""
+    for verdict, diff in zip(result.verdicts, result.judged):
+        expectation = verdict.expectation
+        lines: Sequence[GrownLine] = ()
+        if diff is not None:
+            focus = re.compile(expectation.path) if expectation.path else None
+            lines = grown_lines(diff, query._replace(focus=focus))
+        origin = Place(recipe.source, expectation.position.line)
+        yield Judged(verdict.judgement, lines, origin, case_name(expectation))
 
 
 def _without_snapshots(recipe: Recipe, engine: str) -> tuple[Recipe, Optional[Notice]]:

@@ -21,8 +21,7 @@ from gdbmem.api.series import (
     triggers_of,
 )
 from gdbmem.api.series_pictures import picture_of
-from gdbmem.cli.gates import measured_peaks
-from gdbmem.gates.reports import Gate, Judged
+from gdbmem.gates.reports import Gate, Judged, measured_peaks
 from gdbmem.model.judgement import MET, NOT_MET, Judgement, exit_status
 from gdbmem.model.series import SeriesSummary
 from gdbmem.series import charts

@@ -14,14 +14,21 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Optional, TextIO
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, TextIO
 
-from gdbmem.errors import GdbmemError, InputError
+from gdbmem.errors import GdbmemError, InputError, UsageError
 from gdbmem.model.calltree import Frame
 from gdbmem.model.judgement import AT_LEAST, BYTES, MET, NOT_JUDGED, NOT_MET, Judgement
 from gdbmem.terminal.console import open_named
 from gdbmem.terminal.drawing import source_roots
 from gdbmem.text import format_delta, format_rate, format_size, plural, printable
+
+if TYPE_CHECKING:
+    import argparse
+
+    from gdbmem.model.diff import Diff
+    from gdbmem.model.series import Difference, SeriesSummary
+    from gdbmem.profiles.paths import Query
 
 _MOST_LINES = 50  # of one judgement in a report; the rest are counted
 _SUMMARY_BYTES = 1 << 20  # GitHub drops a longer summary of a step as a whole
@@ -38,6 +45,13 @@ FILES = {
 }
 # These say only what passed and what failed, so that there is nothing to write without a limit.
 OUTCOMES_ONLY = ("gitlab", "sarif", "junit")
+_UNITS = {
+    "B": BYTES,
+    "B/s": "bytes_per_second",
+    "1/s": "per_second",
+    "s": "seconds",
+    "": "count",
+}  # of a comparison
 
 
 class CiFile(NamedTuple):
@@ -90,11 +104,54 @@ def parse_ci(text: str) -> CiFile:
     return CiFile(kind, file or FILES[kind] or os.environ.get("GITHUB_STEP_SUMMARY", ""))
 
 
+def ci_files(args: argparse.Namespace, *, needs: str = "") -> list[CiFile]:
+    """Return the reports that *args* want; raises UsageError for one of outcomes if the option *needs* is missing."""
+    found: list[CiFile] = list(args.ci or ())
+    if getattr(args, "junit", None):
+        found.append(CiFile("junit", args.junit))
+    without = needs and getattr(args, needs.lstrip("-").replace("-", "_")) is None
+    for one in found:
+        if without and one.kind in OUTCOMES_ONLY:
+            raise UsageError(f"--ci {one.kind} reports what passed and failed, so it needs {needs}")
+    return found
+
+
 def grown_line(frame: Optional[Frame], delta_bytes: int) -> Optional[GrownLine]:
     """Return the line of *frame* if it grew and its file is known."""
     if delta_bytes <= 0 or frame is None or frame.file is None or not frame.line:
         return None
     return GrownLine(Place(frame.file, frame.line), frame.function or "", delta_bytes)
+
+
+def grown_lines(diff: Diff, query: Query) -> list[GrownLine]:
+    """Return the lines of *diff* that grew, the largest first, without the paths that *query* excludes or knows."""
+    from gdbmem.profiles.ranking import rank  # with the command's own
+
+    rows = rank(diff, query._replace(by="line", top=None, min_bytes=0)).rows
+    found = [grown_line(row.site, row.amount.delta_bytes) for row in rows]
+    return sorted((one for one in found if one is not None), key=lambda line: -line.delta_bytes)
+
+
+def measured_peaks(summaries: Sequence[SeriesSummary]) -> Iterator[Judged]:
+    """Yield the known peaks of recordings as numbers."""
+    for summary in summaries:
+        peak = summary.known_peak_bytes
+        if peak is not None:
+            text = f"{printable(summary.facts.target)}: its peak was {format_size(peak)}"
+            yield Judged(_number("peak", text, peak, peak, peak, BYTES))
+
+
+def measured_difference(difference: Difference) -> Judged:
+    """Return one difference of a comparison as a number."""
+    name = f"change of {difference.metric}"
+    unit = _UNITS.get(difference.unit, difference.unit)
+    return Judged(_number(name, name, difference.value, difference.low, difference.high, unit))
+
+
+def _number(
+    name: str, text: str, value: Optional[float], low: Optional[float], high: Optional[float], unit: str
+) -> Judgement:
+    return Judgement(name, text, None, value, low, high, unit=unit)
 
 
 # Writing: the files are opened before the long part of a command, and written whatever fails.

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Optional
 
 from gdbmem.api.recipes import load_recipe, measure_recipe
-from gdbmem.cli.gates import ci_files
 from gdbmem.cli.start import unwind_when_ended
 from gdbmem.commands.arguments import ArgumentParser
 from gdbmem.errors import ExitStatus, GdbmemError, InputError, UsageError
@@ -28,7 +27,7 @@ from gdbmem.gates.baseline import (
     read_baselines,
     together,
 )
-from gdbmem.gates.reports import Judged, ci_reports
+from gdbmem.gates.reports import Judged, ci_files, ci_reports
 from gdbmem.model.judgement import Judgement, Unseen, exit_status
 from gdbmem.recipes.recipe import Recipe
 from gdbmem.runs.run import Run, is_run, timestamp

@@ -19,14 +19,13 @@ from gdbmem.api.series import (
     summary_of,
 )
 from gdbmem.api.series_pictures import picture_of
-from gdbmem.cli.gates import ci_files, measured_difference
 from gdbmem.cli.series_recording import record_by
 from gdbmem.cli.series_reporting import judged_status
 from gdbmem.commands.arguments import ArgumentParser, split_program
 from gdbmem.commands.shell import SHELL_COMMANDS
 from gdbmem.errors import Notice, UsageError
 from gdbmem.files import spool_operands
-from gdbmem.gates.reports import Gate, Judged, ci_reports
+from gdbmem.gates.reports import Gate, Judged, ci_files, ci_reports, measured_difference
 from gdbmem.series.charts import svg
 from gdbmem.series.comparison import comparison_json, print_comparison
 from gdbmem.terminal.console import Outputs, make_console, picture_kind, prepare_outputs

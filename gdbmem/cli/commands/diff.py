@@ -10,11 +10,10 @@ from typing import Optional
 from gdbmem.api.profiles import DiffSide, Run, find_operand, read_last_two, read_series
 from gdbmem.api.profiles import diff as diff_of
 from gdbmem.api.runs import containers_holding, is_of_one_run, judge_growth, kept_kind, unseen_between
-from gdbmem.cli.gates import ci_files, grown_lines
 from gdbmem.commands.arguments import ArgumentParser, kind_asked, read_options_from
 from gdbmem.errors import ExitStatus, GdbmemError, UsageError
 from gdbmem.files import spool_operands
-from gdbmem.gates.reports import Gate, Judged, Place, ci_reports
+from gdbmem.gates.reports import Gate, Judged, Place, ci_files, ci_reports, grown_lines
 from gdbmem.model.containers import Holding
 from gdbmem.model.diff import Diff
 from gdbmem.model.judgement import MET, NOT_MET, Judgement, exit_status

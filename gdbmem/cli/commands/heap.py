@@ -21,11 +21,10 @@ from gdbmem.api.heaps import (
     whole_heap,
     whole_heap_of_core,
 )
-from gdbmem.cli.gates import ci_files
 from gdbmem.cli.start import unwind_when_ended
 from gdbmem.commands.arguments import ArgumentParser, check_whole, checked_pid, read_address
 from gdbmem.errors import ExitStatus, GdbmemError, UsageError
-from gdbmem.gates.reports import Gate, Judged, ci_reports
+from gdbmem.gates.reports import Gate, Judged, ci_files, ci_reports
 from gdbmem.heap.growth_text import write_growth
 from gdbmem.heap.limits import judge_growth, judge_heap
 from gdbmem.heap.text import heap_json, mangled_names, print_heap

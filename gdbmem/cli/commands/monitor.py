@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
-from gdbmem.cli.gates import ci_files
 from gdbmem.commands.arguments import ArgumentParser, split_program
 from gdbmem.errors import GdbmemError, UsageError
-from gdbmem.gates.reports import Gate, ci_reports
+from gdbmem.gates.reports import Gate, ci_files, ci_reports
 from gdbmem.runs.ranks import is_chosen
 from gdbmem.terminal.console import picture_kind
 from gdbmem.text import printable

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gdbmem.api.ranks import read_ranks
-from gdbmem.cli.gates import ci_files
 from gdbmem.commands.arguments import ArgumentParser
 from gdbmem.errors import ExitStatus, GdbmemError, UsageError
-from gdbmem.gates.reports import Judged, ci_reports, nothing_judged
+from gdbmem.gates.reports import Judged, ci_files, ci_reports, nothing_judged
 from gdbmem.model.judgement import Judgement, exit_status
 from gdbmem.model.ranks import Ranks
 from gdbmem.profiles.paths import DEFAULT_TOP, Query
