@@ -14,7 +14,7 @@ from typing import Optional
 from gdbmem.gates.reports import Gate
 from gdbmem.recording.recording import Recorded, RecordingOptions, record_series, verdict_so_far
 from gdbmem.recording.targets import Wanted
-from gdbmem.runs.ranks import own_rank
+from gdbmem.runs.ranks import job_name, own_rank
 from gdbmem.series.views import PlainView, PrometheusView, View
 from gdbmem.terminal.console import make_console, prepare_outputs
 
@@ -72,9 +72,14 @@ def _options(args: argparse.Namespace, words: Optional[Sequence[str]]) -> Record
 def _served(view: View, args: argparse.Namespace, folder: Path) -> View:
     host, port = args.prometheus
     rank = own_rank()
-    if rank is not None and port:
-        port += rank.local_rank or 0  # each rank of a host has its own
-    return PrometheusView(view, host, port, tree_only=args.tree_only, judge=lambda: verdict_so_far(folder))
+    return PrometheusView(
+        view,
+        host,
+        port,
+        tree_only=args.tree_only,
+        judge=lambda: verdict_so_far(folder),
+        rank=None if rank is None else (job_name(rank), rank.rank),
+    )
 
 
 @contextlib.contextmanager

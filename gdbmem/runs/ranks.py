@@ -122,9 +122,14 @@ def default_name(program: str, pid: int, rank: Optional[Rank]) -> str:
     """Return the name of the run folder of *program*: with the job and the rank in place of *pid* if there is one."""
     if rank is None:
         return f"gdbmem.{program}.{pid}"
-    job = _file_name(rank.job) or str(os.getppid())  # the parent of the ranks of a host is the launcher
+    job = job_name(rank)
     restart = f".restart{rank.restart}" if rank.restart else ""
     return f"gdbmem.{program}.{job}.r{rank.rank}{restart}"
+
+
+def job_name(rank: Rank) -> str:
+    """Return the job of *rank* as a file's name; if the launcher does not tell it, a number that its ranks share."""
+    return _file_name(rank.job) or str(os.getppid())  # the parent of the ranks of a host is the launcher
 
 
 def expanded(folder: str, rank: Optional[Rank], pid: int) -> str:

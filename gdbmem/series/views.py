@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import os
+import re
+import socket
+import struct
+import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol, TextIO
 
 from gdbmem.errors import InputError, MissingToolError
@@ -235,34 +243,56 @@ class PrometheusView(WatchedView):
         *,
         tree_only: bool = False,
         judge: Optional[Callable[[], Verdict]] = None,
+        rank: Optional[tuple[str, int]] = None,
     ) -> None:
         """Serve on *host* and *port*, the tree's numbers and, unless *tree_only*, each process's.
 
-        With *judge* also the verdict, updated as often as its cost allows. Raises MissingToolError, InputError.
+        With *judge* also the verdict, updated as often as its cost allows. *rank*: the job, and which of its ranks
+        this is; the ranks of a host share the port. Raises MissingToolError, InputError.
         """
-        try:
-            import prometheus_client  # slow to import
-        except ImportError:
+        if importlib.util.find_spec("prometheus_client") is None:
             raise MissingToolError(
                 "the package prometheus_client is missing",
                 slug="no-prometheus",
                 hint="pip install prometheus_client",
-            ) from None
+            )
         self._latest = Latest()
         super().__init__(view, self._latest.take)
         self._tree_only = tree_only
         self._judge = judge
         self._verdict: Optional[Verdict] = None
         self._next_judgement = time.monotonic() + _JUDGE_EVERY_SECONDS
-        registry = prometheus_client.CollectorRegistry()
-        registry.register(self)
+        self._at = host, port
+        self.port = 0  # that it serves on; 0 while another rank does
+        self._may_serve = True
+        self._ranks = (
+            None if rank is None else RanksOfHost(self, f"gdbmem.{os.geteuid()}.{port}.{rank[0]}", rank[1])
+        )
+        self._serve_if_first()
+
+    def show(self, look: Look) -> None:
+        """Keep it for the next scrape; serve all ranks if the one that did has ended."""
+        super().show(look)
+        if self._may_serve:
+            try:
+                self._serve_if_first()
+            except InputError as error:
+                self._may_serve = False
+                self.note(f"no rank of this host serves to Prometheus any longer: {error}")
+
+    def _serve_if_first(self) -> None:
+        from prometheus_client import CollectorRegistry, start_http_server  # slow to import
+
+        if self._ranks is not None and not self._ranks.lead():
+            return
+        registry = CollectorRegistry()
+        registry.register(self._ranks or self)
+        host, port = self._at
         try:
-            self._server, _ = prometheus_client.start_http_server(port, host, registry)
+            server, _ = start_http_server(port, host, registry)
         except OSError as error:
-            raise InputError(
-                f"cannot serve on {host}:{port}: {error.strerror}", slug="bad-port", hint="name a free port"
-            ) from None
-        self.port: int = self._server.server_port
+            raise _unusable(f"{host}:{port}", error) from None
+        self.port, self._may_serve = server.server_port, False
 
     def collect(self) -> Iterator[Metric]:
         """Yield a family for each number of the tree and of the processes."""
@@ -334,3 +364,130 @@ class PrometheusView(WatchedView):
 
 def _help(field: str, *, whose: str) -> str:
     return f"{_MEANING[field]} ({whose})" if field not in TREE_FIELDS else _MEANING[field]
+
+
+def _unusable(place: str, error: OSError) -> InputError:
+    return InputError(f"cannot serve on {place}: {error.strerror}", slug="bad-port", hint="name a free port")
+
+
+# One port for the ranks of a host. Each answers on an abstract socket of its own, which no other user may read or take
+# the place of; whichever has the socket ".server" asks all of them at each scrape. When it ends the next takes over.
+
+
+_ANSWER_SECONDS = 3.0  # less than Prometheus waits
+_ASKED_AT_ONCE = 64  # ranks
+_LARGEST_ANSWER = 64 << 20  # bytes
+_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid
+
+
+class RanksOfHost:
+    """The numbers of all ranks of a job on this host, each with a label that says whose they are."""
+
+    def __init__(self, own: Any, name: str, rank: int) -> None:
+        """Answer to the others that know *name* with what *own* collects. Raises InputError."""
+        self._own = own
+        self._name = name
+        self._lead: Optional[socket.socket] = None
+        try:
+            self._answers = _bound(f"{name}.r{rank}")
+        except OSError as error:
+            raise _unusable(f"the socket of rank {rank}", error) from None
+        threading.Thread(target=self._answer, daemon=True).start()
+
+    def lead(self) -> bool:
+        """Return whether this rank is the one that serves all, which it becomes if there is none."""
+        if self._lead is None:
+            with contextlib.suppress(OSError):
+                self._lead = _bound(f"{self._name}.server")
+        return self._lead is not None
+
+    def close(self) -> None:
+        """Leave the others."""
+        self._answers.shutdown(socket.SHUT_RDWR)
+        for one in (self._answers, self._lead):
+            if one is not None:
+                one.close()
+
+    def _answer(self) -> None:
+        from prometheus_client import CollectorRegistry, generate_latest  # slow to import
+
+        registry = CollectorRegistry()
+        registry.register(self._own)
+        while True:
+            try:
+                asking, _ = self._answers.accept()
+            except OSError:  # it was closed
+                return
+            with asking, contextlib.suppress(OSError):
+                asking.settimeout(_ANSWER_SECONDS)
+                if _is_own_user(asking):
+                    asking.sendall(generate_latest(registry))
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the families of all ranks, and which of them have answered."""
+        from concurrent.futures import ThreadPoolExecutor  # slow to import
+
+        from prometheus_client.core import GaugeMetricFamily
+        from prometheus_client.parser import text_string_to_metric_families
+
+        up = GaugeMetricFamily(
+            "gdbmem_rank_up", "1 if the rank's monitor has answered in time", labels=("rank",)
+        )
+        families: dict[str, Metric] = {}
+        present = self._present()
+        with ThreadPoolExecutor(
+            _ASKED_AT_ONCE
+        ) as pool:  # one that is stopped does not keep the others waiting
+            answers = list(pool.map(self._ask, present))
+        for rank, answer in zip(present, answers):
+            if answer is None:
+                up.add_metric([str(rank)], 0)
+                continue
+            found = text_string_to_metric_families(answer)
+            up.add_metric([str(rank)], 1)
+            for family in found:
+                samples = [one._replace(labels={"rank": str(rank), **one.labels}) for one in family.samples]
+                family.samples = []
+                families.setdefault(family.name, family).samples.extend(samples)
+        yield from families.values()
+        yield up
+
+    def describe(self) -> list[Metric]:
+        """Describe no metrics before the first sample."""
+        return []
+
+    def _present(self) -> list[int]:
+        names = Path("/proc/self/net/unix").read_text(errors="replace")
+        return sorted(
+            {int(one) for one in re.findall(rf" @{re.escape(self._name)}\.r([0-9]+)$", names, re.MULTILINE)}
+        )
+
+    def _ask(self, rank: int) -> Optional[str]:
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        content = b""
+        with socket.socket(socket.AF_UNIX) as peer, contextlib.suppress(OSError, ValueError):
+            peer.settimeout(_ANSWER_SECONDS)
+            peer.connect(f"\0{self._name}.r{rank}")
+            while _is_own_user(peer) and len(content) < _LARGEST_ANSWER:
+                peer.settimeout(max(deadline - time.monotonic(), 0.001))
+                part = peer.recv(1 << 16)
+                if not part:
+                    return content.decode()
+                content += part
+        return None
+
+
+def _bound(name: str) -> socket.socket:
+    made = socket.socket(socket.AF_UNIX)
+    try:
+        made.bind(f"\0{name}")
+        made.listen(16)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def _is_own_user(peer: socket.socket) -> bool:
+    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    return bool(_CREDENTIALS.unpack(credentials)[1] == os.geteuid())

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
+import socket
 import subprocess
+import time
+import urllib.request
 from pathlib import Path
+
+import pytest
 
 from tests.live.user import GDBMEM
 
@@ -49,3 +56,60 @@ def test_a_rank_that_is_not_judged_ends_as_its_program_and_its_run_names_it(scra
 def test_the_other_ranks_run_the_program_as_if_gdbmem_were_not_there(scratch: Path) -> None:
     assert started(scratch, 1, "--on-ranks", "0,2-3", "--run", "new/r.%r") == (7, "program\n")
     assert list(scratch.iterdir()) == []
+
+
+def scraped(port: int, wanted: set[str]) -> str:
+    """Return the numbers served on *port* once they are those of the ranks *wanted*."""
+    deadline, text = time.monotonic() + 30, ""
+    while time.monotonic() < deadline:
+        with (
+            contextlib.suppress(OSError),
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer,
+        ):
+            text = str(answer.read(), "utf-8")
+            if set(re.findall(r'^gdbmem_tree_rss_bytes\{rank="(\d)"\} [1-9]', text, re.MULTILINE)) == wanted:
+                return text
+        time.sleep(0.1)
+    raise AssertionError(f"never the ranks {wanted}: {text}")
+
+
+def test_one_port_has_the_numbers_of_all_ranks_of_a_host_also_when_the_one_that_served_has_ended(
+    scratch: Path,
+) -> None:
+    pytest.importorskip("prometheus_client", reason="an optional dependency: pip install prometheus_client")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    monitors = {
+        str(rank): subprocess.Popen(
+            [GDBMEM, "monitor", "-q", "--prometheus", f":{port}", "--run", "r.%r", "--", "sleep", "60"],
+            cwd=scratch,
+            env={**os.environ, **RANK, "OMPI_COMM_WORLD_RANK": str(rank)},
+            stdout=subprocess.DEVNULL,
+        )
+        for rank in range(3)
+    }
+    try:
+        text = scraped(port, {"0", "1", "2"})
+        families = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")]
+        assert len(families) == len(set(families)), "each family stands once, as the format demands"
+        assert len(re.findall(r'^gdbmem_rank_up\{rank="\d"\} 1.0$', text, re.MULTILINE)) == 3
+        listening = subprocess.run(
+            ["cat", "/proc/net/unix"], capture_output=True, text=True, check=True
+        ).stdout
+        (inode,) = re.findall(
+            rf"(\d+) @gdbmem\.{os.geteuid()}\.{port}\.1807\.server$", listening, re.MULTILINE
+        )
+        served = [
+            rank
+            for rank, monitor in monitors.items()
+            if f"socket:[{inode}]" in map(os.readlink, map(str, Path(f"/proc/{monitor.pid}/fd").iterdir()))
+        ]
+        monitors[served[0]].terminate()
+        monitors[served[0]].wait(20)
+        scraped(port, {"0", "1", "2"} - {served[0]})
+    finally:
+        for monitor in monitors.values():
+            monitor.terminate()
+        for monitor in monitors.values():
+            monitor.wait(20)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import socket
 import urllib.request
 from pathlib import Path
 from typing import Optional
@@ -13,6 +15,7 @@ import pytest
 from gdbmem.errors import InputError
 from gdbmem.linux.monitoring.tree import Look
 from gdbmem.model.series import READING_FIELDS, TREE, Mark, ProcessSample, SeriesLine, Slope, Verdict
+from gdbmem.series import views
 from gdbmem.series.views import PrometheusView
 
 pytest.importorskip("prometheus_client", reason="an optional dependency: pip install prometheus_client")
@@ -136,3 +139,32 @@ def test_a_sum_over_processes_counts_nothing_twice_and_workers_that_come_and_go_
 
 def growing() -> Verdict:
     return Verdict("growing", "pss_bytes", "it grows", 100, Slope(5, 4, 6), 1.0)
+
+
+def test_a_rank_that_does_not_answer_is_said_to_be_down_and_keeps_no_other_from_being_served(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(views, "_ANSWER_SECONDS", 0.3)
+    job = f"test.{os.getpid()}"
+    first, second = (PrometheusView(Silent(), "127.0.0.1", 0, rank=(job, rank)) for rank in (1, 4))
+    reading = ProcessSample(rss_bytes=4096, cpu_seconds=1.5)
+    for number, view in enumerate((first, second), 1):
+        view.show(Look(0.0, [(TREE, reading._replace(rss_bytes=number << 12))], [], True, 1))
+    with socket.socket(socket.AF_UNIX) as stopped:
+        stopped.bind(f"\0gdbmem.{os.geteuid()}.0.{job}.r3")
+        stopped.listen(1)
+        found = scraped(first)
+    assert second.port == 0, "one port is enough"
+    assert {
+        name: value for name, value in found.items() if "tree_rss" in name or "cpu" in name or "_up" in name
+    } == {
+        'gdbmem_rank_up{rank="1"}': 1,
+        'gdbmem_rank_up{rank="3"}': 0,
+        'gdbmem_rank_up{rank="4"}': 1,
+        'gdbmem_tree_rss_bytes{rank="1"}': 4096,
+        'gdbmem_tree_rss_bytes{rank="4"}': 8192,
+        'gdbmem_tree_cpu_seconds_total{rank="1"}': 1.5,
+        'gdbmem_tree_cpu_seconds_total{rank="4"}': 1.5,
+    }
+    with pytest.raises(InputError, match="cannot serve on the socket of rank 4"):
+        PrometheusView(Silent(), "127.0.0.1", 0, rank=(job, 4))
