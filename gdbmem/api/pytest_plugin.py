@@ -19,7 +19,11 @@ import pytest
 from gdbmem.api.ledgers import Count, largest_python_block, malloc_count, python_blocks
 from gdbmem.errors import GdbmemError
 from gdbmem.line_recorder import BACKENDS, RSS, TRACEMALLOC, Meter
+from gdbmem.linux.memory.maps import mappings_of
+from gdbmem.linux.memory.process_memory import runs_same_program
+from gdbmem.linux.memory.resident import unmapped_bytes
 from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone
+from gdbmem.linux.process.process import initial_environment, pids
 from gdbmem.model.judgement import MET, NOT_JUDGED, Judgement, Unseen
 from gdbmem.terminal.document import judgement_object
 from gdbmem.text import format_delta, format_size, parse_size, plural, printable
@@ -29,6 +33,7 @@ from gdbmem.text import format_delta, format_size, parse_size, plural, printable
 
 _FRAMES, _PATHS = 8, 3
 _MORE = 4
+_TEST = "PYTEST_CURRENT_TEST"  # pytest sets it in the environment
 # Two-sided 95 % quantiles of Student's t, by degrees of freedom.
 _QUANTILES = (
     12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
@@ -145,9 +150,10 @@ def _read_between(
 
 
 class _OtherMemory:
-    """Memory of this process beside its resident set: what is swapped out, hugetlb pages, and that of its children."""
+    """Memory of this process beside its resident set: swapped out, of hugetlb, without a mapping, of its children."""
 
     def __enter__(self) -> _OtherMemory:
+        self._known = set(pids())
         self._status = os.open("/proc/self/status", os.O_RDONLY | os.O_CLOEXEC)
         self._own = ProcessFiles(os.getpid())
         return self
@@ -157,20 +163,38 @@ class _OtherMemory:
         self._own.close()
 
     def read(self) -> int:
-        """Return its size, bytes; of children, which share pages with this process, the private memory."""
+        """Return its size, bytes; of other processes, which share pages with this one, the private memory."""
         lines = os.pread(self._status, 8192, 0).split(b"\n")
         beside = sum(
             int(one.split()[1]) << 10 for one in lines if one.startswith((b"VmSwap:", b"HugetlbPages:"))
         )
-        return beside + self._of_children(self._own)
+        own, seen = os.getpid(), {os.getpid()}
+        beside += unmapped_bytes(own, mappings_of(own)) + self._of_children(self._own, seen)
+        return beside + sum(
+            self._of_tree(pid, seen) for pid in pids() if pid not in self._known and _is_left(pid)
+        )
 
-    def _of_children(self, parent: ProcessFiles) -> int:
-        total = 0
+    def _of_children(self, parent: ProcessFiles, seen: set[int]) -> int:
         with contextlib.suppress(ProcessGone, FileNotFoundError):
-            for pid in parent.children(parent.stat().threads):
-                with contextlib.suppress(ProcessGone), contextlib.closing(ProcessFiles(pid)) as child:
-                    total += _private_bytes(child) + self._of_children(child)
-        return total
+            return sum(self._of_tree(pid, seen) for pid in parent.children(parent.stat().threads))
+        return 0
+
+    def _of_tree(self, pid: int, seen: set[int]) -> int:
+        """Return the private memory of process *pid* and its descendants that are not among *seen*, and add them."""
+        if pid in seen:
+            return 0
+        seen.add(pid)
+        with contextlib.suppress(ProcessGone), contextlib.closing(ProcessFiles(pid)) as process:
+            return _private_bytes(process) + self._of_children(process, seen)
+        return 0
+
+
+def _is_left(pid: int) -> bool:
+    """Whether process *pid* was started by this test, as a daemon that its parent has left is."""
+    test = os.environ.get(_TEST)
+    if test is not None and initial_environment(pid).get(_TEST) == test:
+        return True
+    return runs_same_program(os.getpid(), pid) is True
 
 
 def _private_bytes(process: ProcessFiles) -> int:

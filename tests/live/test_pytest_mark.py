@@ -12,7 +12,7 @@ import pytest
 from tests.libraries import needs_library
 
 TESTS = """
-import ctypes, functools, gc, os
+import contextlib, ctypes, functools, gc, os, subprocess, sys
 import pytest
 
 libc = ctypes.CDLL(None)
@@ -141,6 +141,56 @@ def test_worker_leaks(worker):
 def test_worker_keeps_nothing(worker):
     worker.keep(1)
 
+lives, end = os.pipe()  # what is left ends with pytest
+
+def leave(size, ends):
+    "Fork a process that keeps *size* bytes, and leave it to init, as a daemon."
+    ready, told = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.setsid()
+        if os.fork() == 0:
+            for file in {*range(3, 100)} - {lives, told}:
+                with contextlib.suppress(OSError):
+                    os.close(file)
+            held = bytes([1]) * size
+            if not ends:
+                os.write(told, b"x")
+                os.close(told)
+                os.closerange(0, 3)
+                os.read(lives, 1)
+        os._exit(0)
+    os.close(told)
+    os.waitpid(child, 0)
+    os.read(ready, 1)  # also returns where it has ended
+    os.close(ready)
+
+@pytest.mark.gdbmem(at_most="1MiB")
+def test_daemon_leaks():
+    leave(5 << 20, ends=False)
+
+@pytest.mark.gdbmem(at_most="1MiB")
+def test_daemon_ends():
+    leave(5 << 20, ends=True)
+
+@pytest.mark.gdbmem(at_most="1MiB")
+def test_executed_daemon_leaks():
+    code = "held = bytes([1]) * (5 << 20); print(flush=True); input()"
+    words = ["sh", "-c", 'exec 3<&0; "$0" -c "$1" <&3 2>/dev/null &', sys.executable, code]
+    with subprocess.Popen(words, stdin=lives, stdout=subprocess.PIPE) as shell:
+        shell.stdout.readline()
+
+@pytest.mark.gdbmem(at_most="1MiB")
+def test_memfd_leaks():
+    kept.append(os.memfd_create("frames"))
+    os.write(kept[-1], bytes(5 << 20))
+
+@pytest.mark.gdbmem(at_most="1MiB")
+def test_memfd_is_closed():
+    file = os.memfd_create("frames")
+    os.write(file, bytes(5 << 20))
+    os.close(file)
+
 class Benchmark:
     "Like pytest-benchmark's fixture: it may be used once in a test."
     def __init__(self):
@@ -203,6 +253,9 @@ FAILED = {
     "test_leak_into_freed_memory": "(malloc's own count, 5 calls), in memory that was free before: more than 100.0 KiB",
     "test_objects_into_free_pools": "(tracemalloc, 5 calls), in memory that was free before: more than 100.0 KiB",
     "test_worker_leaks": "more than 1.0 MiB",
+    "test_daemon_leaks": "more than 1.0 MiB",
+    "test_executed_daemon_leaks": "more than 1.0 MiB",
+    "test_memfd_leaks": "more than 1.0 MiB",
     "test_benchmarked_that_leaks": "more than 1.0 MiB",
     "item": "is not a Python function",
 }
@@ -212,6 +265,8 @@ PASSED = {
     "test_keeps_less_in_freed_memory",
     "test_uses_free_pools",
     "test_worker_keeps_nothing",
+    "test_daemon_ends",
+    "test_memfd_is_closed",
     "test_benchmarked",
     "test_frees_small_blocks_that_malloc_keeps",
     "test_frees_objects_that_python_keeps_memory_of",
