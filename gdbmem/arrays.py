@@ -39,6 +39,18 @@ def _keep_freed_memory() -> None:
         mallopt(-3, 32 << 20)
 
 
+def release_freed_memory() -> None:
+    """Have glibc's malloc return what it keeps, where columns follow that are too large for it."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def index_type(count: int) -> Any:
+    """Return the type of numbers up to *count*: int32, or int64 where that is too small."""
+    np = import_numpy()
+    return np.int32 if count < 1 << 31 else np.int64
+
+
 def joined(pieces: list[Any]) -> Any:
     """Return *pieces*, of which there is one at least, as one column; each is dropped as soon as it has been copied."""
     np = import_numpy()

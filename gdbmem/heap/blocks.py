@@ -128,9 +128,17 @@ class Blocks:
         return self.low + HEADER, self.high - self.low - _BORROWED
 
     def sizes(self) -> Any:
-        """Return the size of each block, in glibc with its header, as mallinfo2 counts it, int64."""
+        """Return the size of each block, in glibc with its header, as mallinfo2 counts it.
+
+        The type is int32, or int64 if one has 2 GiB.
+        """
         np = import_numpy()
-        return np.diff(self.unit.astype(np.int64)) << 4
+        units = np.diff(self.unit)
+        sizes = units.view(np.int32) if units.dtype == np.uint32 else units
+        if self.count and int(units.max()) >= 1 << 27:
+            sizes = units.astype(np.int64)
+        sizes <<= 4
+        return sizes
 
     def spare_words(self, numbers: Any, least: int) -> Any:
         """Return how many words less one at the end of each of *numbers* may be beyond what was asked for."""

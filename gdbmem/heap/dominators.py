@@ -83,21 +83,20 @@ def highest(t: Any) -> Any:
 
 
 def chain_ends(up: Any) -> Any:
-    """Return where the chain from each number ends: *up* leads to smaller numbers, and where it ends to itself.
+    """Put in *up*, which leads to smaller numbers, where the chain from each number ends: it leads there to itself.
 
     Steps are doubled within some numbers at a time, which fit into a processor's cache; what is before has its end.
     """
     np = import_numpy()
-    ends = up.copy()
-    for begin in range(0, len(ends), _AT_A_TIME):
-        here = ends[begin : begin + _AT_A_TIME]
+    for begin in range(0, len(up), _AT_A_TIME):
+        here = up[begin : begin + _AT_A_TIME]
         while True:
             further = np.where(here >= begin, here.take(here - begin, mode="clip"), here)
             if (further == here).all():
                 break
             here[:] = further
-        here[:] = ends[here]
-    return ends
+        here[:] = up[here]
+    return up
 
 
 def sums_above(t: Any, values: Any) -> Any:
@@ -229,26 +228,24 @@ def depths(t: Any) -> Any:
     return sums_above(t, (np.arange(len(t)) > 0).astype(np.int32))
 
 
-def retained(t: Any, depth: Any, *columns: Any) -> list[Any]:
-    """Return each of *columns* (int64) with the values of all that a block dominates added to its own."""
+def retain(t: Any, depth: Any, *columns: Any) -> None:
+    """Add to the value of each block in *columns* those of all that it dominates."""
     np = import_numpy()
     deepest = int(depth.max()) if len(depth) else 0
     if deepest > _DEEP:
-        return _bottom_up(t, columns)
-    sums = [column.copy() for column in columns]
+        _bottom_up(t, columns)
+        return
     by = np.argsort(depth, kind="stable")
-    edge = np.searchsorted(depth[by], np.arange(deepest + 2))
+    edge = np.concatenate(([0], np.cumsum(np.bincount(depth, minlength=deepest + 1))))
     for level in range(deepest, 0, -1):
         here = by[edge[level] : edge[level + 1]]
-        for column in sums:
+        for column in columns:
             np.add.at(column, t[here], column[here])
-    return sums
 
 
-def _bottom_up(t: Any, columns: Sequence[Any]) -> list[Any]:
+def _bottom_up(t: Any, sums: Sequence[Any]) -> None:
     """Do the same for deep trees: lists at once, as far as all their blocks are as far from their dominators."""
     np = import_numpy()
-    sums = [column.copy() for column in columns]
     views = [memoryview(column) for column in sums]
     step = np.arange(len(t), dtype=np.int32) - t
     bounds = np.concatenate(([1], np.flatnonzero(step[2:] != step[1:-1]) + 2, [len(t)]))
@@ -260,7 +257,6 @@ def _bottom_up(t: Any, columns: Sequence[Any]) -> list[Any]:
         _in_steps(sums, begin, end, int(step[begin]))
         ends.append(begin)
     _one_by_one(t, views, 1, ends[-1])
-    return sums
 
 
 def _one_by_one(t: Any, sums: Sequence[Any], begin: int, end: int) -> None:

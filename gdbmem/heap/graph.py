@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from gdbmem.arrays import import_numpy
-from gdbmem.heap.dominators import depths, dominators, retained
+from gdbmem.arrays import import_numpy, index_type, joined, release_freed_memory
+from gdbmem.heap.dominators import depths, dominators, retain
 from gdbmem.heap.links import Classified
 
 _THIN = 48  # blocks of a level below which they are followed one at a time
@@ -47,11 +47,11 @@ class Graph:
 
     blocks: int
     places: Sequence[Place]
-    first: Any  # int64, one more than nodes
+    first: Any  # one more than nodes
     to: Any  # int32
     text_ends: tuple[Any, Any]
     live: Any  # of blocks
-    sizes: Any  # of nodes, int64: 0 for places
+    sizes: Any  # of nodes, in bytes: 0 for places
     trees: Any  # of blocks: nodes of trees and of lists, by their links
     lists: Any
 
@@ -79,16 +79,17 @@ def make_graph(
     new[1:] = (of_place[1:] != of_place[:-1]) | (blocks[1:] != blocks[:-1])
     of_place, blocks = of_place[new], blocks[new]
     to = np.concatenate((edges.to, blocks))
-    np.invert(to, out=to, where=np.concatenate((links.back, np.zeros(len(blocks), bool))))
-    more = np.cumsum(np.bincount(of_place, minlength=len(places))) + edges.first[-1]
+    of_blocks = to[: len(edges.to)]
+    np.invert(of_blocks, out=of_blocks, where=links.back)
+    more = np.cumsum(np.bincount(of_place, minlength=len(places))) + int(edges.first[-1])
     return Graph(
         blocks=len(live),
         places=places,
-        first=np.concatenate((edges.first, more.astype(np.int64))),
+        first=np.concatenate((edges.first, more.astype(index_type(len(to))))),
         to=to,
         text_ends=edges.text_ends,
         live=live,
-        sizes=np.concatenate((sizes, np.zeros(len(places), np.int64))),
+        sizes=np.concatenate((sizes, np.zeros(len(places), sizes.dtype))),
         trees=links.trees,
         lists=links.lists,
     )
@@ -131,7 +132,9 @@ def search(graph: Graph) -> Reached:
         searching.start(*found)
         searching.run(back=True)
     searching.end_phase()
-    return Reached(np.concatenate(searching.orders), parent, searching.phase_ends)
+    order = joined(searching.found())
+    release_freed_memory()
+    return Reached(order, parent, searching.phase_ends)
 
 
 class _Search:
@@ -165,9 +168,22 @@ class _Search:
     def end_phase(self) -> None:
         self.phase_ends.append(self._found)
 
+    def found(self) -> list[Any]:
+        """Return the blocks that were found, by level; what else the search has is no longer needed."""
+        self._slot = self._level[:0]
+        return self.orders
+
     def _next(self, *, back: bool) -> Any:
+        """Return the level that the present one leads to, which is followed some blocks at a time."""
+        pieces = [
+            self._led_to(self._level[begin : begin + _ROWS], back=back)
+            for begin in range(0, len(self._level), _ROWS)
+        ]
+        return pieces[0] if len(pieces) == 1 else joined(pieces)
+
+    def _led_to(self, level: Any, *, back: bool) -> Any:
         np = import_numpy()
-        level, graph = self._level, self.graph
+        graph = self.graph
         begin = graph.first[level]
         count = graph.first[level + 1] - begin
         total = int(count.sum())
@@ -306,8 +322,6 @@ class Held:
     number: Any  # of each node, 0: not reached
     nodes: Any  # the node of each number; -1 for 0
     dominator: Any
-    depth: Any
-    own: Any  # bytes
     retained: Any  # bytes
     blocks: Any  # that are retained
 
@@ -322,11 +336,17 @@ def hold(graph: Graph, reached: Reached) -> Held:
     tree[1:] = number[reached.parent[reached.order]]
     sources, targets = _arcs(graph, reached, number, tree)
     t = dominators(tree, sources, targets)
+    del tree, sources, targets
     nodes = np.concatenate((np.full(1, -1, np.int32), reached.order))
-    own = np.concatenate((np.zeros(1, np.int64), graph.sizes[reached.order]))
-    depth = depths(t)
-    sums = retained(t, depth, own, (nodes < graph.blocks).astype(np.int64) * (nodes >= 0))
-    return Held(reached, number[:-1], nodes, t, depth, own, *sums)
+    reached.order = nodes[1:]  # the same memory
+    own = graph.sizes[nodes].astype(np.int64)
+    own[0] = 0
+    is_block = (nodes < graph.blocks) & (nodes >= 0)
+    sums = own, is_block.astype(np.int32)
+    release_freed_memory()
+    retain(t, depths(t), *sums)
+    release_freed_memory()
+    return Held(reached, number[:-1], nodes, t, *sums)
 
 
 def _arcs(graph: Graph, reached: Reached, number: Any, tree: Any) -> tuple[Any, Any]:

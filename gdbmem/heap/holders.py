@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
-from gdbmem.arrays import import_numpy
+from gdbmem.arrays import import_numpy, index_type, release_freed_memory
 from gdbmem.errors import TargetError
-from gdbmem.heap.dominators import chain_ends, highest, retained, sums_above
+from gdbmem.heap.dominators import chain_ends, depths, highest, retain, sums_above
 from gdbmem.heap.graph import STACK as BY_STACK
 from gdbmem.heap.graph import (
     TEXT_END,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from gdbmem.heap.words import Edges
 
 _PARTS = 3
+_ROWS = 1 << 18  # blocks that are looked at together
 _ROUNDS = 40  # in which holders of what several hold are searched
 _MOST_WORDS, _LONGEST_PATH = 20, 40
 _REACHED = ("nothing", "variables", "variables", "stacks", "stacks", "remainders")
@@ -79,8 +80,10 @@ class HeapGraph:
         sizes = self.blocks.sizes()
         words = (self.outside.numbers, self.outside.blocks)
         links = classify(self.edges, sizes)
+        release_freed_memory()
         graph = make_graph(self.edges, links, self.blocks.live, sizes, self.outside.places, words)
-        self.edges = replace(self.edges, first=graph.first, to=graph.to, weak=links.back[:0])
+        no_edges = links.back[:0].copy()  # a mere slice would keep the column
+        self.edges = replace(self.edges, first=graph.first, to=graph.to, weak=no_edges)
         return graph
 
 
@@ -126,26 +129,29 @@ class Answers:
         np = import_numpy()
         if not len(blocks):
             return []
-        sizes = self.graph.sizes[blocks]
-        key = sizes * len(self.class_names) + self.class_of[blocks]
-        _, first, which = np.unique(key, return_index=True, return_inverse=True)
-        counts = np.bincount(which)
-        sums = np.bincount(which, weights=sizes)
+        kinds: dict[tuple[int, int], Any] = {}  # blocks, and how many are nodes of trees and of lists
+        for begin in range(0, len(blocks), _ROWS):
+            some = blocks[begin : begin + _ROWS]
+            keys, which = np.unique(self._kinds_of(some), return_inverse=True)
+            counts = [np.bincount(which)]
+            for nodes in (self.graph.trees, self.graph.lists):
+                counts.append(np.bincount(which, weights=nodes[some], minlength=len(keys)))
+            sizes, classes = np.divmod(keys, len(self.class_names))
+            for kind, one in zip(zip(sizes.tolist(), classes.tolist()), np.stack(counts, 1).astype(np.int64)):
+                kinds[kind] = kinds.get(kind, 0) + one
         found = []
-        for n in np.argsort(-sums, kind="stable")[:most].tolist():
-            mine = blocks[which == n]
+        for (size, of_class), numbers in kinds.items():
+            count, trees, lists = numbers.tolist()
             structure = next(
-                (
-                    name
-                    for name, nodes in (("tree", self.graph.trees), ("list", self.graph.lists))
-                    if 2 * np.count_nonzero(nodes[mine]) > len(mine) > 1
-                ),
-                "",
+                (name for name, nodes in (("tree", trees), ("list", lists)) if 2 * nodes > count > 1), ""
             )
-            name = self.class_names[int(self.class_of[blocks[first[n]]])]
-            usable = int(sizes[first[n]]) - self.found.blocks.header_bytes
-            found.append(Part(int(counts[n]), int(sums[n]), usable, name, structure))
-        return found
+            usable = size - self.found.blocks.header_bytes
+            found.append(Part(count, count * size, usable, self.class_names[of_class], structure))
+        return sorted(found, key=lambda part: (-part.bytes, part.block_bytes, part.class_name))[:most]
+
+    def _kinds_of(self, blocks: Any) -> Any:
+        """Return size and class of each of *blocks* as one number, int64."""
+        return self.graph.sizes[blocks].astype("i8") * len(self.class_names) + self.class_of[blocks]
 
     @property
     def class_names(self) -> Sequence[str]:
@@ -166,6 +172,9 @@ class Answers:
     def _own_numbers(self) -> Any:
         np = import_numpy()
         return np.arange(len(self.held.nodes), dtype=np.int32)
+
+    def _own_bytes(self, numbers: Any) -> Any:
+        return self.graph.sizes[self.held.nodes[numbers]]
 
     def by_root(self) -> list[Row]:
         """Return the places outside, and what several of them hold, those that retain most first."""
@@ -196,8 +205,8 @@ class Answers:
         key, first, which = np.unique(
             low.astype(np.int64) * self.graph.nodes + high, return_index=True, return_inverse=True
         )
-        columns = (self.held.retained, self.held.blocks, self.held.own)
-        sums = [np.bincount(which, weights=column[numbers]).astype(np.int64) for column in columns]
+        columns = (self.held.retained[numbers], self.held.blocks[numbers], self._own_bytes(numbers))
+        sums = [np.bincount(which, weights=column).astype(np.int64) for column in columns]
         order = np.argsort(which, kind="stable")
         ends = np.searchsorted(which[order], np.arange(len(key) + 1))
         addresses = self.found.blocks.addresses(self.held.nodes[numbers[first]])
@@ -254,7 +263,7 @@ class Answers:
         np = import_numpy()
         mine = np.zeros(len(self.held.nodes), bool)
         mine[row.numbers] = True
-        parts = self.parts_of(self._blocks_of(np.flatnonzero(mine[self.tops])))
+        parts = self.parts_of(self._blocks_of(mine[self.tops]))
         below = self.inside(row, depth)
         if len(below) == 1 and below[0].parts[0].blocks == row.holder.retained_blocks:
             below = []  # it says the same as the parts
@@ -319,8 +328,8 @@ class Answers:
         """
         np = import_numpy()
         folds = self._folds()
-        sorted_above = folds.above[folds.order]
-        begin, end = (np.searchsorted(sorted_above, numbers, side) for side in ("left", "right"))
+        wanted = np.asarray(numbers, np.int32)  # another type would have the column copied
+        begin, end = (np.searchsorted(folds.above, wanted, side) for side in ("left", "right"))
         count = end - begin
         ends = np.cumsum(count)
         at = np.arange(int(count.sum())) + np.repeat(begin - (ends - count), count)
@@ -332,7 +341,7 @@ class Answers:
         if depth <= 0 or not len(numbers):
             return []
         folds, held = self._folds(), self.held
-        _, which = np.unique(folds.kind[numbers], return_inverse=True)
+        _, which = np.unique(self._kinds_of(held.nodes[numbers]), return_inverse=True)
         sums = np.bincount(which, weights=held.retained[numbers])
         found = []
         for n in np.argsort(-sums, kind="stable")[:most].tolist():
@@ -358,17 +367,24 @@ class Answers:
         np = import_numpy()
         if self._known_folds is None:
             held, graph = self.held, self.graph
-            kind = np.full(len(held.nodes), -1, np.int64)
-            inner = np.flatnonzero((held.nodes >= 0) & (held.nodes < graph.blocks))
-            nodes = held.nodes[inner]
-            kind[inner] = graph.sizes[nodes] * len(self.class_names) + self.class_of[nodes]
+            most = (int(graph.sizes.max()) + 1) * len(self.class_names)
+            kind = np.full(len(held.nodes), -1, index_type(most))
+            for begin in range(0, len(kind), _ROWS):
+                nodes = held.nodes[begin : begin + _ROWS]
+                inner = np.flatnonzero((nodes >= 0) & (nodes < graph.blocks))
+                kind[begin + inner] = self._kinds_of(nodes[inner])
             t = held.dominator
-            first = chain_ends(np.where((kind >= 0) & (kind == kind[t]), t, self._own_numbers()))
+            first = self._own_numbers()
+            np.copyto(first, t, where=(kind >= 0) & (kind == kind[t]))
+            first = chain_ends(first)
             heads = np.flatnonzero((first == self._own_numbers()) & (kind >= 0)).astype(np.int32)
-            above = np.full(len(t), -1, np.int32)
-            above[heads] = first[t[heads]]
-            order = heads[np.argsort(above[heads], kind="stable")]
-            self._known_folds = Folds(kind, above, order, np.bincount(first, minlength=len(t)))
+            del kind
+            above = first[t[heads]]
+            by = np.argsort(above, kind="stable")
+            heads, above = heads[by], above[by]
+            del by
+            count = np.bincount(first, minlength=len(t)).astype(np.int32)
+            self._known_folds = Folds(heads, above, count)
         return self._known_folds
 
     def _blocks_of(self, numbers: Any) -> Any:
@@ -395,7 +411,7 @@ class Answers:
             np.int64
         )
         below = np.bincount(which, weights=held.blocks[numbers] * outer, minlength=count).astype(np.int64)
-        own = np.bincount(which, weights=held.own[numbers], minlength=count).astype(np.int64)
+        own = np.bincount(which, weights=self._own_bytes(numbers), minlength=count).astype(np.int64)
         blocks = np.bincount(which, minlength=count)
         rows = []
         for n in range(count):
@@ -472,9 +488,7 @@ class Answers:
             return []
         sizes = self.graph.sizes[lost.heads]
         classes = self.class_of[lost.heads]
-        _, first, which = np.unique(
-            sizes * len(self.class_names) + classes, return_index=True, return_inverse=True
-        )
+        _, first, which = np.unique(self._kinds_of(lost.heads), return_index=True, return_inverse=True)
         sums = np.bincount(which, weights=lost.bytes)
         blocks, counts = np.bincount(which, weights=lost.blocks), np.bincount(which)
         addresses = self.found.blocks.addresses(lost.heads[first])
@@ -523,7 +537,7 @@ class Answers:
         np = import_numpy()
         graph = self.graph
         at = np.flatnonzero((graph.to == block) | (graph.to == ~block))
-        nodes = np.searchsorted(graph.first, at, "right") - 1
+        nodes = np.searchsorted(graph.first, at.astype(graph.first.dtype), "right") - 1
         at, nodes = at[nodes != block], nodes[nodes != block]
         order = np.argsort(nodes < graph.blocks, kind="stable")
         known = self.found.edges.offsets
@@ -594,12 +608,11 @@ class Answers:
 
 
 class Folds(NamedTuple):
-    """Blocks that dominate blocks of their own kind, folded into the first one. Columns by number, but *order*."""
+    """Blocks that dominate blocks of their own kind, of one size and class, folded into the first one."""
 
-    kind: Any  # size and class; -1 for places
-    above: Any  # of each first one the first one of what dominates it; -1 for others
-    order: Any  # the first ones, sorted by that
-    count: Any  # blocks of the fold of each first one
+    order: Any  # numbers of the first ones, sorted by *above*
+    above: Any  # the first one of what dominates each of these
+    count: Any  # for each number: blocks of the fold that it is the first of
 
 
 class Row(NamedTuple):
@@ -612,7 +625,8 @@ class Row(NamedTuple):
 def _below(held: Held) -> Any:
     """Return how many nodes each dominates, itself included."""
     np = import_numpy()
-    (count,) = retained(held.dominator, held.depth, np.ones(len(held.nodes), np.int64))
+    count = np.ones(len(held.nodes), np.int64)
+    retain(held.dominator, depths(held.dominator), count)
     return count
 
 

@@ -8,29 +8,34 @@ leads back. A list through blocks of several sizes is a registry of objects that
 
 from __future__ import annotations
 
-from typing import Any, Callable, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
-from gdbmem.arrays import import_numpy, joined
+from gdbmem.arrays import import_numpy
 from gdbmem.heap.words import Edges
 
 _NEAR = 4  # edges of a block among which the one that leads back is searched
 _LEAST = 16  # pairs of blocks that make a class of links
 _MOST = 48  # classes, and sizes
-_LARGE = 1 << 16  # units of 16 bytes: larger blocks are no nodes
-_ROWS = 1 << 18
+_NOT_MUTUAL = 255  # instead of a rank
+_NO_UNITS = (1 << 16) - 1  # of 16 bytes: blocks so large are no nodes
+_ROWS = 1 << 18  # blocks whose edges are looked at together
+_FEW = 16  # edges of which one is looked at make a search faster than to list the blocks of all
 
 TREE, LIST, REGISTRY = "tree", "list", "registry"
 
 
 class Mutual(NamedTuple):
-    """Edges whose target leads back: columns of one length."""
+    """The edges whose target leads back: columns of one value for each edge."""
 
-    edges: Any  # number of the edge
-    sources: Any
-    targets: Any
-    offsets: Any  # of the pointer
-    others: Any  # of the pointer back
-    sizes: Any  # of both blocks, as a rank among the frequent ones; 0: they differ, or are rare
+    edges: Edges
+    others: Any  # uint8: offset of the pointer back
+    ranks: Any  # uint8: of the size of both blocks among the frequent ones; 0: they differ, or are rare; _NOT_MUTUAL
+
+    def pieces(self) -> Iterator[tuple[slice, slice, Any]]:
+        """Yield some blocks, their edges, and which of these are mutual."""
+        for blocks, edges in _pieces(self.edges):
+            yield blocks, edges, self.ranks[edges] != _NOT_MUTUAL
 
 
 class Classified(NamedTuple):
@@ -44,31 +49,68 @@ class Classified(NamedTuple):
 def classify(edges: Edges, sizes: Any) -> Classified:
     """Return the edges of links that lead back; *sizes* are those of the blocks."""
     np = import_numpy()
+    mutual = _mutual(edges, sizes)
     back = edges.weak.copy()
     kinds = {kind: np.zeros(len(sizes), bool) for kind in (TREE, LIST, REGISTRY)}
-    mutual = _mutual(edges, sizes)
-    slot = np.zeros(len(sizes), np.int32)
     parents: set[tuple[int, int]] = set()
-    for size, offset in _groups(mutual):
-        here = np.flatnonzero((mutual.offsets == offset) & (mutual.sizes == size))
-        targets, index = mutual.targets[here], np.arange(len(here), dtype=np.int32)
-        slot[targets] = index
-        if np.count_nonzero(slot[targets] != index) * 5 >= len(here):
-            parents.add((size, offset))
-            back[mutual.edges[here]] = True
-            kinds[TREE][mutual.sources[here]] = kinds[TREE][targets] = True
-    for size, offset, other in _pairs(mutual, parents):
-        _chain(mutual, (size, offset, other), back, kinds)
+    for group in _groups(mutual):
+        if _is_of_parents(mutual, group, len(sizes)):
+            parents.add(group)
+            for blocks, here, marked in _of_group(mutual, group):
+                back[here] |= marked
+                kinds[TREE][_sources(edges, blocks, marked)] = True
+                kinds[TREE][edges.to[here][marked]] = True
+    for pair in _pairs(mutual, parents):
+        _chain(mutual, pair, back, kinds)
     kinds[LIST] &= ~kinds[TREE]
     return Classified(back, kinds[TREE], kinds[LIST])
 
 
-def _often(key_of: Callable[[slice], Any], count: int, least: int) -> list[int]:
-    """Return the values of a key that occur at least so often, the most frequent first; *key_of* some of *count*."""
+def _pieces(edges: Edges) -> Iterator[tuple[slice, slice]]:
+    """Yield some blocks after others, with their edges."""
+    first = edges.first
+    for begin in range(0, len(first) - 1, _ROWS):
+        end = min(begin + _ROWS, len(first) - 1)
+        yield slice(begin, end), slice(int(first[begin]), int(first[end]))
+
+
+def _sources(edges: Edges, blocks: slice, marked: Any) -> Any:
+    """Return from which block each *marked* one of the edges of *blocks* leads."""
+    np = import_numpy()
+    first = edges.first[blocks.start : blocks.stop + 1]
+    at = np.flatnonzero(marked)
+    if _FEW * len(at) < len(marked):
+        at = (at + first[0]).astype(first.dtype)
+        return (np.searchsorted(first, at, "right") + (blocks.start - 1)).astype(np.int32)
+    return np.repeat(np.arange(blocks.start, blocks.stop, dtype=np.int32), np.diff(first))[at]
+
+
+def _of_group(mutual: Mutual, group: tuple[int, int]) -> Iterator[tuple[slice, slice, Any]]:
+    """Yield the same as Mutual.pieces() for the edges of blocks of one size at one offset, where there are any."""
+    size, offset = group
+    for blocks, here in _pieces(mutual.edges):
+        marked = (mutual.ranks[here] == size) & (mutual.edges.offsets[here] == offset)
+        if marked.any():
+            yield blocks, here, marked
+
+
+def _is_of_parents(mutual: Mutual, group: tuple[int, int], count: int) -> bool:
+    """Return whether a fifth of the edges of *group* share their targets with others; *count* is that of all blocks."""
+    np = import_numpy()
+    seen, number = np.zeros(count, bool), 0
+    for _, here, marked in _of_group(mutual, group):
+        targets = mutual.edges.to[here][marked]
+        seen[targets] = True
+        number += len(targets)
+    return bool((number - np.count_nonzero(seen)) * 5 >= number)
+
+
+def _often(keys: Iterable[Any], least: int) -> list[int]:
+    """Return the values that occur in *keys* at least so often, the most frequent first."""
     np = import_numpy()
     counts = np.zeros(0, np.int64)
-    for begin in range(0, count, _ROWS):
-        more = np.bincount(key_of(slice(begin, begin + _ROWS)), minlength=len(counts))
+    for some in keys:
+        more = np.bincount(some, minlength=len(counts))
         more[: len(counts)] += counts
         counts = more
     often = np.flatnonzero(counts >= least)
@@ -77,23 +119,26 @@ def _often(key_of: Callable[[slice], Any], count: int, least: int) -> list[int]:
 
 def _groups(mutual: Mutual) -> list[tuple[int, int]]:
     """Return each frequent size with an offset of pointers."""
-
-    def key_of(some: slice) -> Any:
-        return 256 * mutual.sizes[some] + mutual.offsets[some]
-
-    return [divmod(key, 256) for key in _often(key_of, len(mutual.sizes), _LEAST)]
+    np = import_numpy()
+    keys = (
+        mutual.ranks[here][some].astype(np.int32) << 8 | mutual.edges.offsets[here][some]
+        for _, here, some in mutual.pieces()
+    )
+    return [divmod(key, 256) for key in _often(keys, _LEAST)]
 
 
 def _pairs(mutual: Mutual, parents: set[tuple[int, int]]) -> list[tuple[int, int, int]]:
     """Return the pairs of offsets, the smaller first, by which blocks of a size lead to each other one to one."""
     np = import_numpy()
 
-    def key_of(some: slice) -> Any:
-        one, other = mutual.offsets[some], mutual.others[some]
-        return 256 * (256 * mutual.sizes[some] + np.minimum(one, other)) + np.maximum(one, other)
+    def key(here: slice, some: Any) -> Any:
+        one, other = mutual.edges.offsets[here][some], mutual.others[here][some]
+        keys = mutual.ranks[here][some].astype(np.int32) << 16 | np.maximum(one, other)
+        keys |= np.minimum(one, other).astype(np.int32) << 8
+        return keys
 
     found = []
-    for value in _often(key_of, len(mutual.sizes), 2 * _LEAST):
+    for value in _often((key(here, some) for _, here, some in mutual.pieces()), 2 * _LEAST):
         size, low, high = value >> 16, value >> 8 & 255, value & 255
         if low != high and (size, low) not in parents and (size, high) not in parents:
             found.append((size, low, high))
@@ -104,66 +149,65 @@ def _chain(mutual: Mutual, pair: tuple[int, int, int], back: Any, kinds: dict[st
     """Mark the links of *pair* if most blocks with one of the pointers have the other too, as in a chain."""
     np = import_numpy()
     size, low, high = pair
-    forward = (mutual.offsets == low) & (mutual.others == high) & (mutual.sizes == size)
-    backward = (mutual.offsets == high) & (mutual.others == low) & (mutual.sizes == size)
-    every = (mutual.offsets == low) & (mutual.others == high) if not size else forward
-    has_both = np.zeros(len(kinds[LIST]), bool)
-    has_both[mutual.sources[every]] = True
-    sources = mutual.sources[backward]
-    if 2 * np.count_nonzero(has_both[sources]) < len(sources):
+    edges, has_one = mutual.edges, np.zeros(len(kinds[LIST]), bool)
+    number = total = 0  # of blocks with the later pointer those that have the earlier one, too, and all
+    for blocks, here, some in mutual.pieces():
+        is_one, is_other = _pair_edges(mutual, here, some, low, high)
+        is_of_size = mutual.ranks[here] == size
+        one = _sources(edges, blocks, is_one & is_of_size if size else is_one)
+        other = _sources(edges, blocks, is_other & is_of_size)
+        has_one[one] = True
+        number += int(np.count_nonzero(has_one[other]))
+        total += len(other)
+    if 2 * number < total:
         return
-    back[mutual.edges[backward]] = True
-    if not size:
-        back[mutual.edges[forward]] = True
     kind = kinds[LIST if size else REGISTRY]
-    kind[sources] = kind[mutual.sources[forward]] = True
+    for blocks, here, some in mutual.pieces():
+        is_one, is_other = _pair_edges(mutual, here, some, low, high)
+        is_of_size = mutual.ranks[here] == size
+        back[here] |= is_other & is_of_size if size else (is_one | is_other) & is_of_size
+        kind[_sources(edges, blocks, (is_one | is_other) & is_of_size)] = True
 
 
-def _ranks(sizes: Any, sources: Any, targets: Any) -> Any:
-    """Return for each pair of blocks the rank of their common size, from 1 on; 0 if it is rare, or they have none."""
-    np = import_numpy()
-    units = np.minimum(sizes >> 4, _LARGE).astype(np.int32)
-    size = units[sources]
-    size *= size == units[targets]
-    counts = np.bincount(size) if len(size) else np.zeros(1, np.int64)
-    counts[0] = 0
-    counts[_LARGE:] = 0
-    frequent = np.flatnonzero(counts >= _LEAST)
-    frequent = frequent[np.argsort(-counts[frequent], kind="stable")][:_MOST]
-    rank = np.zeros(_LARGE + 1, np.int32)
-    rank[frequent] = np.arange(1, len(frequent) + 1)
-    rank[0] = 0
-    return rank[size]
+def _pair_edges(mutual: Mutual, here: slice, some: Any, low: int, high: int) -> tuple[Any, Any]:
+    """Return which of the edges *here* are pointers at *low* that lead to those at *high*, and the other way round."""
+    offsets, others = mutual.edges.offsets[here], mutual.others[here]
+    return some & (offsets == low) & (others == high), some & (offsets == high) & (others == low)
 
 
 def _mutual(edges: Edges, sizes: Any) -> Mutual:
     """Return the edges whose target leads back by one of its first pointers."""
     np = import_numpy()
     first, to = edges.first, edges.to
-    of_edges = np.int32 if first[-1] < 1 << 31 else np.int64
-    kinds = (of_edges, np.int32, np.int32, np.uint8, np.uint8)
-    found: list[list[Any]] = [[np.zeros(0, kind)] for kind in kinds]
-    for begin in range(0, len(first) - 1, _ROWS):
-        end = min(begin + _ROWS, len(first) - 1)
-        here = slice(int(first[begin]), int(first[end]))
-        source = np.repeat(np.arange(begin, end, dtype=np.int32), np.diff(first[begin : end + 1]))
+    others, units = np.zeros(len(to), np.uint8), np.full(len(to), _NO_UNITS, np.uint16)
+    for blocks, here in _pieces(edges):
+        source = _sources(edges, blocks, np.ones(here.stop - here.start, bool))
         target = to[here]
         at, stop = first[target], first[target + 1]
-        other = np.full(len(source), -1, np.int64)
+        other = np.full(len(source), -1, first.dtype)
         for _ in range(_NEAR):
             leads = np.flatnonzero((at < stop) & (other < 0))
             leads = leads[to.take(at[leads]) == source[leads]]
             other[leads] = at[leads]
             at += 1
-        is_mutual = np.flatnonzero(other >= 0)
-        columns = (
-            (is_mutual + here.start).astype(of_edges),
-            source[is_mutual],
-            target[is_mutual],
-            edges.offsets[here][is_mutual],
-            edges.offsets[other[is_mutual]],
-        )
-        for column, values in zip(found, columns):
-            column.append(values)
-    columns = tuple(joined(column) for column in found)
-    return Mutual(*columns, sizes=_ranks(sizes, columns[1], columns[2]))
+        some = np.flatnonzero(other >= 0)
+        others[here][some] = edges.offsets[other[some]]
+        size = sizes[source[some]] >> 4
+        is_node = (size == sizes[target[some]] >> 4) & (size < _NO_UNITS)
+        units[here][some] = np.where(is_node, size, 0)
+    return Mutual(edges, others, _ranks(edges, units))
+
+
+def _ranks(edges: Edges, units: Any) -> Any:
+    """Return for the sizes of edges' blocks, *units*, the rank of each among the frequent ones, from 1 on."""
+    np = import_numpy()
+    counts = np.zeros(_NO_UNITS + 1, np.int64)
+    for _, here in _pieces(edges):
+        counts += np.bincount(units[here], minlength=len(counts))
+    counts[[0, _NO_UNITS]] = 0
+    frequent = np.flatnonzero(counts >= _LEAST)
+    frequent = frequent[np.argsort(-counts[frequent], kind="stable")][:_MOST]
+    rank = np.zeros(_NO_UNITS + 1, np.uint8)
+    rank[frequent] = np.arange(1, len(frequent) + 1)
+    rank[_NO_UNITS] = _NOT_MUTUAL
+    return rank[units]

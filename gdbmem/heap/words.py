@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gdbmem.allocators.gather import gather_words
-from gdbmem.arrays import import_numpy, joined
+from gdbmem.arrays import import_numpy, index_type, joined, release_freed_memory
 from gdbmem.heap.blocks import HEADER, Blocks
 from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable
@@ -41,7 +41,7 @@ class Words(NamedTuple):
 class Edges:
     """The edges from block to block, sorted by holder: those of block n are ``first[n]`` to ``first[n + 1]``."""
 
-    first: Any  # int64
+    first: Any  # int32, or int64 if there are 2^31 edges
     to: Any  # int32
     offsets: Any  # uint8: number of the word in its block, at most FAR
     weak: Any  # bool: the word may be in the unused part of its block
@@ -102,14 +102,15 @@ def find_edges(memory: Memory, blocks: Blocks, files: Ranges) -> Edges:
                 for column, values in zip(columns, found[1:]):
                     column.append(values)
     to, offsets, doubtful, weak = (joined(column) for column in columns)
+    release_freed_memory()
     _settle_doubts(blocks, (count, offsets), doubtful, weak)
     if texts.any():
         doubtful |= np.repeat(texts, count)
-    first_edges = np.zeros(blocks.count + 1, np.int64)
+    first_edges = np.zeros(blocks.count + 1, index_type(len(to)))
     np.cumsum(count, out=first_edges[1:])
-    holders, text_ends = np.zeros(0, np.int32), to[:0]
+    holders, text_ends = np.zeros(0, np.int32), np.zeros(0, np.int32)
     if doubtful.any():
-        apart = np.flatnonzero(doubtful)
+        apart = np.flatnonzero(doubtful).astype(first_edges.dtype)  # others would be copied for searchsorted
         holders = (np.searchsorted(first_edges, apart, "right") - 1).astype(np.int32)
         text_ends = to[apart]
         np.subtract.at(count, holders, 1)

@@ -101,7 +101,8 @@ def test_a_chain_deeper_than_any_stack_is_summed_up() -> None:
     own[0] = 0
     depth = algorithm.depths(dominator)
     assert depth[-1] == count
-    (sums,) = algorithm.retained(dominator, depth, own)
+    sums = own.copy()
+    algorithm.retain(dominator, depth, sums)
     assert sums[:3].tolist() == [count, count, count - 1]
     assert sums[-1] == 1
 
@@ -140,6 +141,7 @@ def test_deep_trees_are_summed_up_as_they_are_one_by_one(monkeypatch: pytest.Mon
             top[number] = top[dominator] if dominator else number
         depth = algorithm.depths(t)
         assert depth.tolist() == above, f"seed {seed}"
-        (sums,) = algorithm.retained(t, depth, own)
+        sums = own.copy()
+        algorithm.retain(t, depth, sums)
         assert sums.tolist() == below, f"seed {seed}"
         assert algorithm.highest(t).tolist() == top, f"seed {seed}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 from collections.abc import Sequence
 
 from gdbmem.arrays import import_numpy
@@ -142,3 +143,33 @@ def _below(
                 found.add(to)
                 todo.append(to)
     return found
+
+
+def test_who_holds_a_long_list_takes_a_few_numbers_for_each_block() -> None:
+    rows = 1 << 19
+    number = np.arange(rows, dtype=np.int32)
+    # Each leads to the next one and to the one before.
+    to = np.stack((np.minimum(number + 1, rows - 1), np.maximum(number - 1, 0)), 1).ravel()
+    none = np.zeros(0, np.int32)
+    first = np.arange(0, 2 * rows + 1, 2, dtype=np.int32)
+    offsets = np.tile(np.array([0, 1], np.uint8), rows)
+    read = Edges(first, to, offsets, np.zeros(len(to), bool), (none, none), (none, np.zeros(0, np.uint64)))
+    sizes, live = np.full(rows, SIZE, np.int32), np.ones(rows, bool)
+    words = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    taken = []
+    tracemalloc.start()
+    try:
+        links = classify(read, sizes)
+        taken.append(tracemalloc.get_traced_memory()[1])
+        graph = make_graph(read, links, live, sizes, [VARIABLE], words)
+        reached = search(graph)
+        tracemalloc.reset_peak()
+        held = hold(graph, reached)
+        taken.append(tracemalloc.get_traced_memory()[1])
+    finally:
+        tracemalloc.stop()
+    assert held.blocks[1] == rows
+    assert graph.lists.sum() == rows
+    per_block = [size / rows for size in taken]
+    assert per_block[0] < 70, per_block
+    assert per_block[1] < 80, per_block
