@@ -14,7 +14,7 @@ import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from gdbmem.engines.engine import valgrind_engine
 from gdbmem.errors import GdbmemError, Interrupted, ToolError
@@ -27,7 +27,7 @@ from gdbmem.linux.process.terminal_modes import TerminalModes
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
-    from inotify_simple import INotify
+    from gdbmem.linux.files.new_files import NewFiles
 
 READY_SECONDS = 300.0  # reading the debug information of a very large program takes minutes
 TERM_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.5, 2.0)  # between one SIGTERM and the next, in seconds
@@ -80,7 +80,7 @@ class Supervisor:
         self.terminal: Optional[OwnTerminal] = None  # of the program, if it has its own
 
     def __enter__(self) -> Supervisor:
-        self._inotify = _watch_for_files(self._runtime)
+        self._new_files = _watch_for_files(self._runtime)
         self.calls.touch(0o600)
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
@@ -106,8 +106,11 @@ class Supervisor:
             signal.set_wakeup_fd(self._old_wakeup)
             for number, handler in self._old_handlers.items():
                 signal.signal(number, handler)
-            for closable in (self._listener, self._inotify, self._wake_in, self._wake_out, *self._wires):
+            for closable in (self._new_files, *self._sockets(), self._wake_out):
                 closable.close()
+
+    def _sockets(self) -> list[Union[socket.socket, messages.Wire]]:
+        return [self._wake_in, self._listener, *self._wires]
 
     # -- waiting ------------------------------------------------------------------------------------------
 
@@ -129,7 +132,7 @@ class Supervisor:
 
         extra = self.terminal.sources() if self.terminal is not None else {}
         with selectors.DefaultSelector() as selector:
-            for source in (self._wake_in, self._inotify, self._listener, *self._wires, *extra):
+            for source in (self._new_files, *self._sockets(), *extra):
                 selector.register(source, selectors.EVENT_READ)
             ready = [key.fileobj for key, _ in selector.select(seconds)]
         for descriptor, act in extra.items():
@@ -137,9 +140,9 @@ class Supervisor:
                 act()
         if self._wake_in in ready:
             self._take_signals()
-        if self._inotify in ready:
-            for event in self._inotify.read(timeout=0):
-                self._note_file(event.name)
+        if self._new_files in ready:
+            for name in self._new_files.names():
+                self._note_file(name)
         if self._listener in ready:
             self._wires.append(messages.Wire(self._listener.accept()[0]))
         for wire in [wire for wire in self._wires if wire in ready]:
@@ -358,14 +361,12 @@ class Supervisor:
             asked.stop()
 
 
-def _watch_for_files(runtime: Path) -> INotify:
-    """Return an INotify of new files in *runtime* and in its run; raises ToolError if the kernel refuses."""
-    from inotify_simple import INotify, flags  # slow to import
+def _watch_for_files(runtime: Path) -> NewFiles:
+    """Watch for new files in *runtime* and in its run; raises ToolError if the kernel refuses."""
+    from gdbmem.linux.files.new_files import NewFiles  # ctypes is slow to import
 
     try:
-        inotify = INotify(nonblocking=True)
-        inotify.add_watch(runtime, flags.CREATE)
-        inotify.add_watch(runtime / "run", flags.CREATE | flags.MODIFY)
+        return NewFiles(runtime, runtime / "run")
     except OSError as error:
         limit = "max_user_watches=524288" if error.errno == errno.ENOSPC else "max_user_instances=1024"
         raise ToolError(
@@ -373,7 +374,6 @@ def _watch_for_files(runtime: Path) -> INotify:
             slug="no-inotify",
             hint=f"end programs that watch many files, or type: sudo sysctl fs.inotify.{limit}",
         ) from error
-    return inotify
 
 
 def _terminate(process: valgrind.Process) -> bool:

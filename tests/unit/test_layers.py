@@ -53,7 +53,7 @@ GROUND = {
 }
 EMPTY_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "base", "json", "gdb", "misc"}
 # Absent from gdb's own Python, or slow to import there.
-NOT_WHILE_GDB_LOADS = {"yaml", "inotify_simple", "pygments", "numpy"}
+NOT_WHILE_GDB_LOADS = {"yaml", "pygments", "numpy"}
 
 
 def depth(place: str) -> int:
