@@ -159,7 +159,7 @@ def _copy_packages(target: Path, python: tuple[int, int]) -> dict[str, str]:
 def _copy_package(package: importlib.metadata.Distribution, target: Path) -> None:
     files = [file for file in package.files or [] if ".." not in file.parts and not file.is_absolute()]
     if not files:
-        raise _NotCopyable(f"{package.metadata['Name']} lacks a list of its files")
+        _link_package(package, target)
     for file in files:
         if file.suffix in (".so", ".pyd"):
             raise _NotCopyable(f"{package.metadata['Name']} holds compiled code")
@@ -168,6 +168,18 @@ def _copy_package(package: importlib.metadata.Distribution, target: Path) -> Non
             copy = target / file
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source, copy)
+
+
+def _link_package(package: importlib.metadata.Distribution, target: Path) -> None:
+    """Link what a distribution has installed: its packages have no list of files, and it mends them in place."""
+    name = package.metadata["Name"].lower()
+    source = Path(str(package.locate_file(name)))
+    if not source.is_dir():
+        raise _NotCopyable(f"{name} lacks a list of its files")
+    if next(source.rglob("*.so"), None) is not None:
+        raise _NotCopyable(f"{name} holds compiled code")
+    target.mkdir(parents=True, exist_ok=True)
+    (target / name).symlink_to(source)
 
 
 def satisfies(python: tuple[int, int], specifier: str) -> bool:

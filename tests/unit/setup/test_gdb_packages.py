@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 from pathlib import Path
 
 import pytest
 
 from gdbmem.setup.gdb_folder import private_folder_path
-from gdbmem.setup.gdb_packages import exchange_folders, required, satisfies
+from gdbmem.setup.gdb_packages import _copy_package, exchange_folders, required, satisfies
 from gdbmem.setup.requirements import install_command
 
 
@@ -96,3 +97,15 @@ def test_a_folder_that_another_install_has_filled_meanwhile_is_kept(
         patched.setattr(Path, "exists", filled_by_another)
         exchange_folders(fresh, folder, tmp_path / "old")
     assert [path.name for path in folder.iterdir()] == ["theirs"]
+
+
+def test_gdb_gets_a_package_of_the_distribution_without_pip(tmp_path: Path) -> None:
+    site, target = tmp_path / "dist-packages", tmp_path / "private"
+    (site / "pygments").mkdir(parents=True)
+    information = site / "pygments-2.18.0.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: Pygments\nVersion: 2.18.0\n"
+    )  # no RECORD
+    _copy_package(importlib.metadata.Distribution.at(information), target)
+    assert (target / "pygments").resolve() == site / "pygments"
