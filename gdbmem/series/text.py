@@ -28,6 +28,7 @@ from gdbmem.terminal.console import (
     print_notices,
     print_sentence,
 )
+from gdbmem.terminal.text_chart import Axis, draw_chart
 from gdbmem.text import (
     format_delta,
     format_duration,
@@ -54,7 +55,6 @@ _LOWEST, _HIGHEST, _ROWS_OF_REPORT = 12, 30, 14  # rows of the chart, and of the
 _ROWS_A_TICK = 3
 _PAUSE, _SHARE = 5, 0.02  # a pause: times the usual time between two samples, and fraction of the whole
 _LETTERS_A_TICK = 12  # on the time axis of a terminal
-_FRAME_IN_ASCII = str.maketrans("─│┌┐└┘┤├┬┴┼", "-|+++++++++")
 _COLORS = {"growing": "bold red", "plateau": "green", "shrinking": "green", "inconclusive": "yellow"}
 METRIC_NAMES = {"rss_bytes": "RSS", "pss_bytes": "PSS", "family_bytes": "memory of its cgroup"}
 
@@ -367,29 +367,22 @@ def draw_course(
     in_ascii: bool = False,
 ) -> str:
     """Return a chart of *values* (bytes) over *times*, *width* by *height* characters."""
-    import plotext  # slow to import
-
     unit, factor = _unit(max(values))
-    figure = plotext
-    figure.clear_figure()
-    figure.plotsize(width, height)
-    figure.theme("clear")
-    for part in _without_gaps(times):
-        figure.plot(
-            list(times[part]), [value / factor for value in values[part]],
-            marker="*" if in_ascii else "braille", color="blue" if color else None,
-        )  # fmt: skip
-    for mark in list(marks)[-40:]:
-        if times[0] <= mark.t <= times[-1]:
-            figure.vline(mark.t, color="yellow" if color else None)
-    figure.xticks(*zip(*time_ticks(times[0], times[-1], width // _LETTERS_A_TICK)))
     ticks = round_ticks(max(values) / factor, max(height // _ROWS_A_TICK, 2))
-    figure.ylim(0, max(max(values) / factor * 1.05, ticks[-1]) or 1)
-    figure.yticks(ticks, [f"{tick:,g}" for tick in ticks])
-    figure.ylabel(unit)
-    drawn = str(figure.build())
-    drawn = drawn.translate(_FRAME_IN_ASCII) if in_ascii else drawn
-    return drawn if color else figure.uncolorize(drawn)
+    top = max(max(values) / factor * 1.05, ticks[-1]) or 1
+    return draw_chart(
+        [
+            [(t, value / factor) for t, value in zip(times[part], values[part])]
+            for part in _without_gaps(times)
+        ],
+        Axis(times[0], times[-1], time_ticks(times[0], times[-1], width // _LETTERS_A_TICK)),
+        Axis(0, top, [(tick, f"{tick:,g}") for tick in ticks]),
+        size=(width, height),
+        unit=unit,
+        marks=[mark.t for mark in list(marks)[-40:] if times[0] <= mark.t <= times[-1]],
+        color=color,
+        in_ascii=in_ascii,
+    )
 
 
 def round_ticks(top: float, most: int) -> list[float]:

@@ -18,10 +18,8 @@ class Requirement(NamedTuple):
 
 
 REQUIREMENTS = (
-    Requirement("inotify_simple", "inotify-simple", "no launch --massif"),
     Requirement("jinja2", "jinja2", "no report"),
     Requirement("numpy", "numpy", "heaps are read slowly"),
-    Requirement("plotext", "plotext", "no charts of monitor"),
     Requirement("google.protobuf", "protobuf", "pprof's files are neither read nor written"),
     Requirement("pygments", "pygments", "source lines have no colours"),
     Requirement("yaml", "pyyaml", "no recipes"),
