@@ -22,6 +22,7 @@ from gdbmem.terminal.document import Document, trace_counter, trace_pid, trace_p
 from gdbmem.text import csv_cell, printable
 
 TRACE = "perfetto"  # of a series only
+PYROSCOPE = "pyroscope"  # to a server
 NAMES = ("folded", "speedscope", "pprof", "massif", "csv", "json")
 NEGATIVE = ("pprof", "csv", "json")  # formats that support negative values
 BINARY = ("pprof",)
@@ -39,6 +40,11 @@ class Path(NamedTuple):
     @property
     def delta_bytes(self) -> int:
         return self.after_bytes - self.before_bytes
+
+
+def encode_for_server(diff: Diff, taken_at: float) -> bytes:
+    """Return a snapshot of *taken_at*, seconds since 1970, as a pprof profile with what servers of profiles ask for."""
+    return _pprof(diff, [path for path in _paths(diff) if path.delta_bytes], comment="", taken_at=taken_at)
 
 
 def encode(diff: Diff, kind: str, *, is_change: bool) -> bytes:
@@ -180,7 +186,7 @@ def _speedscope(name: str, paths: list[Path]) -> bytes:
     return _bytes(json.dumps(document) + "\n")
 
 
-def _pprof(diff: Diff, paths: list[Path], *, comment: str) -> bytes:
+def _pprof(diff: Diff, paths: list[Path], *, comment: str, taken_at: float = 0.0) -> bytes:
     profile = profile_message()()
     strings: dict[str, int] = {"": 0}
 
@@ -192,6 +198,10 @@ def _pprof(diff: Diff, paths: list[Path], *, comment: str) -> bytes:
         profile.sample_type.add(type=text(kind), unit=text(unit))
     profile.default_sample_type = text(f"{what}_space")
     profile.comment.extend([text(comment)] if comment else [])
+    if taken_at:
+        profile.time_nanos = int(taken_at * 1e9)
+        profile.period = 1
+        profile.period_type.type, profile.period_type.unit = text("space"), text("bytes")
     functions: dict[tuple[Optional[str], Optional[str]], int] = {}
     locations: dict[Frame, int] = {}
     objects: dict[str, int] = {}

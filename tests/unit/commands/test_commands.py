@@ -74,7 +74,11 @@ def option_of(command: str, name: str) -> Option:
 def test_the_values_that_a_help_lists_are_those_that_are_read() -> None:
     assert tuple(option(query("path"), "--by").choices) == queries.GROUPINGS
     assert tuple(option_of("memwatch report", "--by").choices) == steps.GROUPINGS
-    assert tuple(option_of("gdbmem export", "--to").choices) == (*export.NAMES, export.TRACE)
+    assert tuple(option_of("gdbmem export", "--to").choices) == (
+        *export.NAMES,
+        export.TRACE,
+        export.PYROSCOPE,
+    )
     assert tuple(option_of("gdbmem launch", "--time-unit").choices) == massif.TIME_UNITS
     assert tuple(option_of("gdbmem python lines", "--backend").choices) == line_recorder.BACKENDS
     assert f": {', '.join(engine.NAMES)};" in option_of("gdbmem launch", "--engine").help

@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import base64
 import csv
+import email
+import http.server
 import io
 import json
 import os
+import socket
+import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Optional
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from gdbmem.cli.commands import export
 from gdbmem.cli.main import main
 from gdbmem.errors import InputError
 from gdbmem.formats.opening import OpenOptions
-from gdbmem.formats.stacks import Content, Stack, build_tree
+from gdbmem.formats.stacks import Content, Stack, StackProfile, build_tree
 from gdbmem.model.calltree import Frame, Snapshot, Totals
 from gdbmem.model.diff import Diff
 from gdbmem.profiles.diff import as_growth, diff_snapshots
 from gdbmem.profiles.export import encode
 from gdbmem.runs.operand import load_operand
+from gdbmem.runs.ranks import Rank
 from gdbmem.runs.run import Run
 from tests.unit.stack_files import CAPTURES, flat, read, tree
 
@@ -182,3 +192,135 @@ def test_a_trace_is_refused_where_snapshots_have_no_times(capfd: pytest.CaptureF
     assert "a series over time, not a difference" in capfd.readouterr().err
     assert main(["export", str(CAPTURES.parent / "massif" / "fine.massif.gz"), "--to", "perfetto"]) == 1
     assert "no-times" in capfd.readouterr().err
+
+
+class Recorder(http.server.BaseHTTPRequestHandler):
+    """Keeps what is posted, and answers as its server says."""
+
+    def do_POST(self) -> None:
+        assert isinstance(self.server, Server)
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.server.posted.append((self.path, self.headers["Content-Type"], body))
+        if self.server.answer is None:
+            self.server.ends.wait(20)
+            return
+        status, content, more = self.server.answer
+        self.send_response(status)
+        for name, value in more.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+class Server(http.server.ThreadingHTTPServer):
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Recorder)
+        self.posted: list[tuple[str, str, bytes]] = []
+        self.answer: Optional[tuple[int, bytes, dict[str, str]]] = (200, b"{}", {})
+        self.ends = threading.Event()
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setenv("no_proxy", "*")
+    with Server() as made:
+        thread = threading.Thread(target=made.serve_forever, args=(0.02,))
+        thread.start()
+        yield made
+        made.ends.set()
+        made.shutdown()
+        thread.join()
+
+
+def push(*words: str) -> int:
+    return int(main(["export", *words, "--to", "pyroscope"]))
+
+
+def flat_of(content: bytes, file: Path) -> tuple[object, int]:
+    """Return the rows of the profile *content* and its time, as our own reader has them."""
+    file.write_bytes(content)
+    found = read(file)
+    assert isinstance(found, StackProfile)
+    return flat(tree(found)), round(found.taken_at)
+
+
+def test_what_was_pushed_to_either_endpoint_reads_back_with_every_byte_block_and_label(
+    tmp_path: Path, server: Server, capfd: pytest.CaptureFixture[str]
+) -> None:
+    rank = Rank("Open MPI", 3, 8, host="node1")
+    made = Run.create("solver", parent=tmp_path, pid=1, folder=tmp_path / "run", rank=rank)
+    file = made.next_file("dhat")
+    (made.folder / file).write_bytes((CAPTURES / "dhat.json").read_bytes())
+    os.utime(made.folder / file, (1_790_000_000, 1_790_000_000))
+    made.append("step", file=file, engine="dhat")
+    made.update(program="solver")
+    for ending in ("", "/ingest", "/above/ingest"):
+        assert push(str(made.folder), "-o", server.address + ending, "--label", "service_name=a{b}=c") == 0
+    said = capfd.readouterr().out.splitlines()
+    assert said[0] == f"pushed 24.4 KiB to {server.address}: host=node1, rank=3, service_name=a{{b}}=c"
+    (path, kind, body), (old_path, old_kind, form), (above, _, _) = server.posted
+    assert (path, kind) == ("/push.v1.PusherService/Push", "application/json")
+    assert above.startswith("/above/ingest?")
+    (series,) = json.loads(body)["series"]
+    assert {one["name"]: one["value"] for one in series["labels"]} == {
+        "__name__": "memory", "host": "node1", "rank": "3", "service_name": "a{b}=c"
+    }  # fmt: skip
+    query = dict(parse_qsl(urlsplit(old_path).query))
+    assert query["name"] == "a_b__c{host=node1,rank=3}"
+    assert (query["from"], query["until"]) == ("1790000000", "1790000001")
+    message = email.message_from_bytes(b"Content-Type: " + old_kind.encode() + b"\r\n\r\n" + form)
+    parts = {
+        str(part.get_param("name", header="Content-Disposition")): part.get_payload(decode=True)
+        for part in message.walk()
+        if not part.is_multipart()
+    }
+    config, old = parts["sample_type_config"], parts["profile"]
+    assert isinstance(config, bytes) and isinstance(old, bytes)
+    assert json.loads(config)["inuse_space"]["units"] == "bytes"
+    expected = flat(tree(read(CAPTURES / "dhat.json"))), 1_790_000_000
+    assert flat_of(base64.b64decode(series["samples"][0]["rawProfile"]), tmp_path / "new.pb.gz") == expected
+    assert flat_of(old, tmp_path / "old.pb.gz") == expected
+
+
+def test_a_server_that_does_not_take_a_profile_is_said_in_one_sentence(
+    server: Server, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(export, "_ANSWER_SECONDS", 0.3)
+    invalid = b'{"code":"invalid_argument","message":"profile \\u001b[2J too old"}'
+    for answer, said in (
+        ((400, invalid, {}), r"400 Bad Request profile \x1b[2J too old"),
+        ((503, b"", {}), "503 Service Unavailable"),
+        ((302, b"", {"Location": "/login"}), "302 Found"),
+        ((200, b"<html>", {}), "it answered, but not as Pyroscope does"),
+        (None, "no answer within 0 s"),
+    ):
+        server.answer = answer
+        count = len(server.posted)
+        assert push(str(CAPTURES / "dhat.json"), "-o", server.address) == 1
+        out, err = capfd.readouterr()
+        assert out == "" and err.count("\n") == 1
+        assert f"did not take the profile: {said}; nothing was changed here" in err and "[not-pushed]" in err
+        assert len(server.posted) == count + 1, "pushed once: twice would count the memory twice"
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        assert push(str(CAPTURES / "dhat.json"), "-o", f"http://127.0.0.1:{closed.getsockname()[1]}") == 1
+    assert "Connection refused" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "address", ["", "file", "ftp://a", "http://", "http://u:secret@a", "http://a:x", "http://[::1"]
+)
+def test_only_the_address_of_a_server_is_pushed_to_and_no_file_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], address: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert push(str(CAPTURES / "dhat.json"), *(["-o", address] if address else [])) == 2
+    assert "secret" not in capfd.readouterr().err
+    assert not list(tmp_path.iterdir())
